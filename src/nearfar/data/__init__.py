@@ -1,0 +1,18 @@
+"""Data: folders, tables, arrays, the official archives and the embedded sets, each opened as a `Task` or `Dataset`.
+
+Importing this package imports neither torch nor Pillow; `nearfar.data.loader` and `nearfar.data.augment` are the
+torch side.
+"""
+
+from .dataset import DataError, DataNotFoundError, Dataset, Task, carve_validation
+from .open import open_dataset, open_task
+
+__all__ = [
+    "DataError",
+    "DataNotFoundError",
+    "Dataset",
+    "Task",
+    "carve_validation",
+    "open_dataset",
+    "open_task",
+]

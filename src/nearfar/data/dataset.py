@@ -1,0 +1,215 @@
+"""What every reader of data returns: a `Dataset` of items with class labels, and a `Task` made of several.
+
+Nothing here knows a file format. A dataset is labels plus a function that reads item i; small sets also carry all
+their items in one array. The functions that read are small picklable objects, so that worker processes can be
+started in any way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Kind = Literal["image", "row"]
+
+
+class DataError(ValueError):
+    """Data that cannot be used; the message is one line that says what came and what was expected."""
+
+
+class DataNotFoundError(DataError, FileNotFoundError):
+    """A file or folder that does not exist."""
+
+
+@dataclass(frozen=True)
+class ArrayReader:
+    """Item i of an array."""
+
+    array: NDArray[Any]
+
+    def __call__(self, i: int) -> NDArray[Any]:
+        return self.array[i]
+
+
+@dataclass(frozen=True)
+class PickedReader:
+    """Item `index[i]` of another reader."""
+
+    read: Callable[[int], NDArray[Any]]
+    index: NDArray[np.int64]
+
+    def __call__(self, i: int) -> NDArray[Any]:
+        return self.read(int(self.index[i]))
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Items with one class label each.
+
+    Parameters
+    ----------
+    name : str
+        What the set is called in reports.
+    labels : ndarray of int64, shape (n,)
+        Indices into `classes`.
+    classes : tuple of str
+        The name of every class.
+    kind : {"image", "row"}
+        What an item is.
+    read : callable
+        Item i -> (H, W, C) uint8 image with C 1 or 3, or a (d,) float32 row.
+    names : tuple of str
+        A printable name or path for every item.
+    array : ndarray or None
+        All items decoded, (n, H, W, C) uint8 or (n, d) float32, where they are small enough; `read` then indexes it.
+    notes : tuple of str
+        Remarks that belong into a report, such as classes with one item.
+    bad : tuple of str
+        Names of the items that could not be decoded and were left out.
+    """
+
+    name: str
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+    kind: Kind
+    read: Callable[[int], NDArray[Any]]
+    names: tuple[str, ...]
+    array: NDArray[Any] | None = None
+    notes: tuple[str, ...] = ()
+    bad: tuple[str, ...] = ()
+
+    @classmethod
+    def from_array(
+        cls,
+        name: str,
+        array: NDArray[Any],
+        labels: Sequence[Any] | NDArray[Any],
+        *,
+        names: Sequence[str] | None = None,
+        notes: Sequence[str] = (),
+        bad: Sequence[str] = (),
+    ) -> Dataset:
+        """Dataset of items in memory: (n, H, W, C) uint8 images or (n, d) float32 rows, labels of any kind."""
+        classes, indices = number_labels(labels)
+        if len(array) != len(indices):
+            raise DataError(f"{name}: {len(array)} items but {len(indices)} labels")
+        return cls(
+            name=name,
+            labels=indices,
+            classes=classes,
+            kind="row" if array.ndim == 2 else "image",
+            read=ArrayReader(array),
+            names=tuple(names) if names is not None else tuple(f"{name}[{i}]" for i in range(len(array))),
+            array=array,
+            notes=tuple(notes),
+            bad=tuple(bad),
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def class_counts(self) -> NDArray[np.int64]:
+        """Number of items of every class, shape (number of classes,)."""
+        return np.bincount(self.labels, minlength=len(self.classes)).astype(np.int64)
+
+    def subset(self, index: ArrayLike, name: str | None = None) -> Dataset:
+        """The items of `index` (integers or a boolean mask), in that order, with the classes that occur among them."""
+        chosen = np.asarray(index)
+        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        present, labels = np.unique(self.labels[chosen], return_inverse=True)
+        array = None if self.array is None else self.array[chosen]
+        return replace(
+            self,
+            name=name or self.name,
+            labels=labels.astype(np.int64).reshape(-1),
+            classes=tuple(self.classes[c] for c in present),
+            read=PickedReader(self.read, chosen) if array is None else ArrayReader(array),
+            names=tuple(self.names[i] for i in chosen),
+            array=array,
+        )
+
+    def only(self, classes: Sequence[str] | Sequence[int], name: str | None = None) -> Dataset:
+        """The items of the given classes (names, or indices into `classes`), in their present order."""
+        number = {c: i for i, c in enumerate(self.classes)}
+        unknown = [c for c in classes if isinstance(c, str) and c not in number]
+        if unknown:
+            raise DataError(f"{self.name} has no class {unknown[0]!r}; it has {_some(self.classes)}")
+        wanted = [number[c] if isinstance(c, str) else int(c) for c in classes]
+        return self.subset(np.isin(self.labels, wanted), name)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A zero-shot retrieval task: train on some classes, choose on others, test on yet others.
+
+    Parameters
+    ----------
+    name : str
+        What the task is called in reports.
+    train : Dataset
+        What the network learns from.
+    validation : Dataset or None
+        Classes carved from the training classes, disjoint from `train`; they choose the checkpoint.
+    test : Dataset
+        The queries, of classes never seen in training. Leave-one-out where there is no gallery.
+    gallery : Dataset or None
+        What the queries search in, where the protocol has one; its `classes` equal those of `test`.
+    protocol : str
+        One sentence: dataset, classes, images, how they were split.
+    """
+
+    name: str
+    train: Dataset
+    validation: Dataset | None
+    test: Dataset
+    gallery: Dataset | None
+    protocol: str
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The remarks of all parts, each once."""
+        parts = (self.train, self.validation, self.test, self.gallery)
+        return tuple(dict.fromkeys(note for part in parts if part is not None for note in part.notes))
+
+
+def number_labels(labels: Sequence[Any] | NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Class names in sorted order (numbers by value) and the index of every item's class."""
+    values, indices = np.unique(np.asarray(labels), return_inverse=True)
+    return tuple(str(v) for v in values), indices.astype(np.int64).reshape(-1)
+
+
+def carve_validation(train: Dataset, fraction: float = 0.15, seed: int = 0) -> tuple[Dataset, Dataset | None]:
+    """Cut a class-disjoint validation set from a training set.
+
+    Parameters
+    ----------
+    train : Dataset
+        The training classes.
+    fraction : float
+        Share of the classes that goes to validation, in [0, 1); at least two classes go unless it is 0.
+    seed : int
+        Chooses the classes.
+
+    Returns
+    -------
+    train, validation : Dataset and Dataset or None
+        None where `fraction` is 0, or fewer than four classes leave nothing to carve from.
+    """
+    if not 0 <= fraction < 1:
+        raise DataError(f"validation must be a share in [0, 1), got {fraction}")
+    n = len(train.classes)
+    if fraction == 0 or n < 4:
+        return train, None
+    held = min(max(2, round(fraction * n)), n - 2)
+    chosen = np.random.default_rng(seed).permutation(n)[:held]
+    mask = np.isin(train.labels, chosen)
+    return train.subset(~mask), train.subset(mask)
+
+
+def _some(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
