@@ -1,0 +1,40 @@
+"""nearfar: metric learning. Names load on first use, so importing this imports neither numpy nor torch."""
+
+from typing import Any
+
+__version__ = "0.1.0"
+
+PACKAGES = (
+    "catalog",
+    "core",
+    "data",
+    "deep",
+    "evaluation",
+    "index",
+    "probabilistic",
+    "report",
+    "spectral",
+    "train",
+)
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in PACKAGES:
+        return import_module(f"{__name__}.{name}")
+
+    from .catalog import BY_NAME, missing
+
+    method = BY_NAME.get(name)
+    if method is None or not method.done:
+        raise AttributeError(missing(name))
+    value = getattr(import_module(method.module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    from .catalog import METHODS
+
+    return sorted([*PACKAGES, "__version__", *(method.name for method in METHODS if method.done)])

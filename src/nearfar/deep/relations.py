@@ -1,0 +1,84 @@
+"""Who is similar to whom: the masks that every pair and triplet loss reads.
+
+Supervision comes as class labels (an integer per sample, -1 = unknown), as a relation matrix (1 similar, 0 dissimilar,
+-1 unknown, one row per anchor and one column per reference), or as label sets (similar when two sets meet).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+UNKNOWN = -1
+
+
+class LabelSets(NamedTuple):
+    """Several labels per sample.
+
+    Attributes
+    ----------
+    hot : Tensor
+        (n, C) multi-hot matrix.
+    overlap : float
+        Two samples are similar when the Jaccard index of their sets is above this; 0 means that they share a label.
+    """
+
+    hot: Tensor
+    overlap: float = 0.0
+
+    @classmethod
+    def of(cls, sets: Sequence[Sequence[int]], num_classes: int | None = None, overlap: float = 0.0) -> LabelSets:
+        """Build the multi-hot matrix from one collection of class numbers per sample."""
+        width = num_classes or 1 + max((max(labels, default=0) for labels in sets), default=0)
+        hot = torch.zeros(len(sets), width)
+        rows = [row for row, labels in enumerate(sets) for _ in labels]
+        columns = [label for labels in sets for label in labels]
+        hot[rows, columns] = 1.0
+        return cls(hot, overlap)
+
+    def __len__(self) -> int:
+        return len(self.hot)
+
+
+Labels: TypeAlias = Tensor | LabelSets
+
+
+def count(labels: Labels) -> int:
+    """Return the number of labelled samples."""
+    return len(labels.hot) if isinstance(labels, LabelSets) else len(labels)
+
+
+def is_classes(labels: Labels) -> bool:
+    """Return whether the supervision is one class label per sample."""
+    return isinstance(labels, Tensor) and labels.ndim == 1
+
+
+def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tensor]:
+    """Return the (b, m) masks of similar and dissimilar references for the anchors in `rows`.
+
+    A pair with an unknown member is in neither. The anchor itself is not taken out here.
+    """
+    if isinstance(labels, LabelSets):
+        assert isinstance(ref_labels, LabelSets)
+        return _of_sets(labels, ref_labels.hot, rows)
+    assert isinstance(ref_labels, Tensor)
+    if labels.ndim == 2:
+        relation = labels[rows]
+        return relation > 0, relation == 0
+    mine, theirs = labels[rows, None], ref_labels[None]  # (b, 1), (1, m)
+    known = (mine != UNKNOWN) & (theirs != UNKNOWN)
+    same = mine == theirs
+    return same & known, ~same & known
+
+
+def _of_sets(labels: LabelSets, ref_hot: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+    hot = labels.hot[rows].float()
+    ref_hot = ref_hot.float()
+    shared = hot @ ref_hot.T  # (b, m) sizes of the intersections
+    sizes, ref_sizes = hot.sum(1)[:, None], ref_hot.sum(1)[None]
+    known = (sizes > 0) & (ref_sizes > 0)
+    similar = shared > labels.overlap * (sizes + ref_sizes - shared)
+    return similar & known, ~similar & known

@@ -1,0 +1,165 @@
+"""The one engine of every pair, triplet and proxy loss.
+
+A batch is compared with a reference: itself, a memory, the class proxies, the class means. A row holds one anchor's
+dissimilarities to the whole reference and the masks of its similar and dissimilar ones. A row loss maps a block of
+rows to (numerator, denominator) per anchor; the engine sums both over blocks and divides once. So every reduction of
+the literature is exact under blocking, memory is O(block x m), and no pair or triplet index is ever built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize as unit
+from torch.utils.checkpoint import checkpoint
+
+from .relations import Labels, masks
+
+DISTANCES = ("sq_euclidean", "euclidean", "cosine", "dot")
+FULL = 1 << 24  # comparisons held at once before `block=None` starts to cut the batch
+
+
+class Rows(NamedTuple):
+    """A block of anchors compared with the reference.
+
+    Attributes
+    ----------
+    d : Tensor
+        (b, m) dissimilarities: smaller is nearer, whatever the distance ("dot" gives the negative inner product,
+        "cosine" one minus the cosine).
+    pos, neg : Tensor
+        (b, m) bool: similar references (never the anchor itself) and dissimilar ones. Miners narrow them.
+    distance : str
+        Which of `DISTANCES` filled `d`.
+    dim : int
+        Dimension of the embeddings.
+    """
+
+    d: Tensor
+    pos: Tensor
+    neg: Tensor
+    distance: str
+    dim: int
+
+
+RowFunction = Callable[[Rows], tuple[Tensor, Tensor]]
+
+
+def safe_sqrt(x: Tensor) -> Tensor:
+    """Square root with gradient 0, not infinity, where x is 0 (two equal points)."""
+    positive = x > 0
+    return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)
+
+
+def sq_euclidean(x: Tensor, ref: Tensor) -> Tensor:
+    """Return the (b, m) squared Euclidean distances, from one matrix product."""
+    return (x.square().sum(1)[:, None] + ref.square().sum(1) - 2 * x @ ref.T).clamp_min(0)
+
+
+def dissimilarity(x: Tensor, ref: Tensor, distance: str) -> Tensor:
+    """Return the (b, m) dissimilarities of rows of x to rows of ref; `distance` is one of `DISTANCES`."""
+    if distance == "dot":
+        return -(x @ ref.T)
+    if distance == "cosine":
+        return 1 - unit(x) @ unit(ref).T
+    squared = sq_euclidean(x, ref)
+    return squared if distance == "sq_euclidean" else safe_sqrt(squared)
+
+
+def rho(rows: Rows) -> Tensor:
+    """Return the (b, m) unsquared Euclidean distances behind a block of rows of unit vectors or Euclidean rows."""
+    if rows.distance == "euclidean":
+        return rows.d
+    squared = {"sq_euclidean": rows.d, "cosine": 2 * rows.d, "dot": 2 + 2 * rows.d}[rows.distance]
+    return safe_sqrt(squared.clamp_min(0))
+
+
+def masked_logsumexp(values: Tensor, keep: Tensor) -> Tensor:
+    """Return log sum exp over the kept entries of each row; -inf, with zero gradient, where a row keeps none."""
+    some = keep.any(1)
+    filled = values.masked_fill(~keep, -torch.inf).masked_fill(~some[:, None], 0.0)
+    return filled.logsumexp(1).masked_fill(~some, -torch.inf)
+
+
+def without_self(mask: Tensor, first: int) -> Tensor:
+    """Take anchor k of the block out of its own row; `first` is the reference index of the block's first anchor."""
+    anchors = torch.arange(len(mask), device=mask.device)
+    itself = anchors[:, None] + first == torch.arange(mask.shape[1], device=mask.device)
+    return mask & ~itself
+
+
+class Comparison(NamedTuple):
+    """What is compared with what, and how.
+
+    Attributes
+    ----------
+    x, y : the whole batch: (n, d) embeddings and their labels
+    ref, ref_y : the reference: (m, d) vectors and their labels
+    anchors : the rows of x that this process computes
+    is_self : whether the reference is the batch itself, so that every anchor meets itself
+    distance, normalize : one of `DISTANCES`; whether both sides are scaled to unit length first
+    """
+
+    x: Tensor
+    y: Labels
+    ref: Tensor
+    ref_y: Labels
+    anchors: slice
+    is_self: bool
+    distance: str
+    normalize: bool
+
+    def prepared(self) -> Comparison:
+        """Normalise or centre once for all blocks: distances do not move, float32 cancellation shrinks."""
+        if self.normalize:
+            x = unit(self.x)
+            return self._replace(x=x, ref=x if self.is_self else unit(self.ref), normalize=False)
+        if self.distance.endswith("euclidean") and len(self.ref):
+            center = self.ref.detach().mean(0)
+            x = self.x - center
+            return self._replace(x=x, ref=x if self.is_self else self.ref - center)
+        return self
+
+    def block(self, x: Tensor, ref: Tensor, lo: int, hi: int) -> Rows:
+        """Return rows lo to hi (indices into the batch)."""
+        pos, neg = masks(self.y, self.ref_y, slice(lo, hi))
+        if self.is_self:
+            pos = without_self(pos, lo)
+        return Rows(dissimilarity(x[lo:hi], ref, self.distance), pos, neg, self.distance, x.shape[1])
+
+
+def spans(anchors: slice, m: int, block: int | None) -> list[tuple[int, int]]:
+    """Cut the anchors into blocks of rows; None chooses the whole batch up to `FULL` comparisons."""
+    n = anchors.stop - anchors.start
+    size = block or (n if n * m <= FULL else max(1, FULL // (2 * m)))
+    return [(lo, min(lo + size, anchors.stop)) for lo in range(anchors.start, anchors.stop, size)]
+
+
+def reduce(
+    loss: RowFunction,
+    comparison: Comparison,
+    *,
+    mine: Callable[[Rows], Rows] | None = None,
+    block: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Sum a row loss over the anchors: returns (numerator, denominator), two scalars.
+
+    With more than one block each block is computed again in the backward pass instead of being kept.
+    """
+    c = comparison.prepared()
+
+    def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
+        rows = c.block(x, ref, lo, hi)
+        num, den = loss(mine(rows) if mine is not None else rows)
+        return num.sum(), den.sum().to(num.dtype)
+
+    blocks = spans(c.anchors, len(c.ref), block)
+    if not blocks:
+        return c.x.sum() * 0, c.x.new_zeros(())
+    if len(blocks) == 1:
+        return one(c.x, c.ref, *blocks[0])
+    parts = [checkpoint(one, c.x, c.ref, lo, hi, use_reentrant=False) for lo, hi in blocks]
+    return torch.stack([num for num, _ in parts]).sum(), torch.stack([den for _, den in parts]).sum()

@@ -1,0 +1,386 @@
+"""What an objective is made of. Terms add and scale as in the papers: ``TripletLoss(0.1) + 0.3 * EnergyConfusion()``.
+
+Four kinds of term, and a method is a final class of one of them that states one thing:
+
+- `RowLoss`: compares each anchor with a reference; states ``rows(rows) -> (numerator, denominator)`` per anchor;
+- `ProxyLoss`: a row loss whose reference is its own learnable class proxies;
+- `SetTerm`: a number of the whole batch; states ``value(batch) -> scalar``;
+- `Sum`: weighted terms, which keeps each part's value for the log.
+
+Every term is called the same way: ``term(embeddings, labels)``, with ``ref=``/``ref_labels=`` to compare with another
+set and ``pooled=`` to pass the trunk's features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize as unit
+
+from . import processes
+from .relations import UNKNOWN, Labels, LabelSets, count, is_classes
+from .rows import DISTANCES, Comparison, Rows, reduce
+
+AnyLabels: TypeAlias = Labels | Sequence[int]
+
+
+class Batch(NamedTuple):
+    """The global batch as every term sees it: with several processes, the samples of all of them in rank order.
+
+    Attributes
+    ----------
+    x : (n, d) raw embeddings; losses that compare directions normalise them themselves
+    y : labels: (n,) classes (-1 unknown), an (n, m) relation matrix, or label sets
+    anchors : the rows of x that this process computes
+    pooled : (n, D) features of the trunk, if given
+    scores : (n, C) class scores, published by a proxy loss of the same objective
+    ref, ref_y : another set to compare with, if given; None is the batch itself
+    """
+
+    x: Tensor
+    y: Labels
+    anchors: slice
+    pooled: Tensor | None = None
+    scores: Tensor | None = None
+    ref: Tensor | None = None
+    ref_y: Labels | None = None
+
+    def classes(self, who: str) -> Tensor:
+        """Return the (n,) class labels, or raise if the supervision is of another kind."""
+        if not is_classes(self.y):
+            raise ValueError(f"{who}: labels must be one class per sample, got a relation or label sets")
+        assert isinstance(self.y, Tensor)
+        return self.y
+
+    def known(self, who: str) -> Batch:
+        """Return the batch without the samples of unknown class."""
+        y = self.classes(who)
+        keep = y != UNKNOWN
+        if bool(keep.all()):
+            return self
+        pick = lambda t: None if t is None else t[keep]  # noqa: E731
+        return self._replace(x=self.x[keep], y=y[keep], pooled=pick(self.pooled), scores=pick(self.scores))
+
+
+class Term(nn.Module):
+    """One part of an objective."""
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: AnyLabels,
+        *,
+        ref: Tensor | None = None,
+        ref_labels: AnyLabels | None = None,
+        pooled: Tensor | None = None,
+    ) -> Tensor:
+        """Return the value of the term, a scalar.
+
+        Parameters
+        ----------
+        embeddings : (n, d) float tensor
+            Raw (not normalised) embeddings; half precision is computed in float32.
+        labels : (n,) integers, (n, m) relation matrix, or LabelSets
+            Class per sample (-1 unknown), or who is similar to whom (1, 0, -1 unknown).
+        ref, ref_labels : (m, d) float tensor, (m,) integers, optional
+            Compare with these instead of with the batch itself.
+        pooled : (n, D) float tensor, optional
+            The trunk's features, for terms that act on them.
+
+        Raises
+        ------
+        ValueError
+            If shapes or lengths disagree, or embeddings are not finite (checked on the CPU).
+        """
+        with torch.autocast(embeddings.device.type, enabled=False):
+            batch = make_batch(embeddings, labels, ref, ref_labels, pooled)
+            return processes.whole(self.share(self.publish(batch)))
+
+    def share(self, batch: Batch) -> Tensor:
+        """Return this process's share of the value; the shares of all processes add up to it."""
+        raise NotImplementedError
+
+    def publish(self, batch: Batch) -> Batch:
+        """Add what other terms of the same objective may read."""
+        return batch
+
+    def parts(self) -> list[tuple[float, Term]]:
+        return [(1.0, self)]
+
+    def __add__(self, other: Term) -> Sum:
+        if not isinstance(other, Term):
+            return NotImplemented
+        return Sum([*self.parts(), *other.parts()])
+
+    def __mul__(self, weight: float) -> Sum:
+        if isinstance(weight, Term):
+            raise TypeError("an objective is a weighted sum: multiply a term by a number, not by a term")
+        return Sum([(float(weight) * own, term) for own, term in self.parts()])
+
+    __rmul__ = __mul__
+
+
+class Sum(Term):
+    """A weighted sum of terms.
+
+    Attributes
+    ----------
+    weights, terms
+        The summands.
+    parts_ : dict of str to Tensor
+        Unweighted value of every part at the last call, without gradient.
+    """
+
+    def __init__(self, parts: Sequence[tuple[float, Term]]) -> None:
+        super().__init__()
+        self.weights = [weight for weight, _ in parts]
+        self.terms = nn.ModuleList(term for _, term in parts)
+        self.parts_: dict[str, Tensor] = {}
+
+    def parts(self) -> list[tuple[float, Term]]:
+        return list(zip(self.weights, self.terms, strict=True))  # type: ignore[arg-type]
+
+    def names(self) -> list[str]:
+        """Return one name per part: its class, numbered when it occurs again."""
+        seen: dict[str, int] = {}
+        names = []
+        for term in self.terms:
+            name = getattr(term, "title", type(term).__name__)
+            seen[name] = seen.get(name, 0) + 1
+            names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+        return names
+
+    def publish(self, batch: Batch) -> Batch:
+        for _, term in self.parts():
+            batch = term.publish(batch)
+        return batch
+
+    def share(self, batch: Batch) -> Tensor:
+        shares = [term.share(batch) for _, term in self.parts()]
+        values = processes.total(torch.stack([share.detach() for share in shares]))
+        self.parts_ = dict(zip(self.names(), values, strict=True))
+        return torch.stack([w * share for w, share in zip(self.weights, shares, strict=True)]).sum()
+
+    @property
+    def stats_(self) -> dict[str, dict[str, float]]:
+        """Statistics of every part that has them (see `RowLoss.stats_`)."""
+        rows = zip(self.names(), self.terms, strict=True)
+        return {name: term.stats_ for name, term in rows if hasattr(term, "stats_")}
+
+    def extra_repr(self) -> str:
+        return " + ".join(f"{w:g}*{name}" for w, name in zip(self.weights, self.names(), strict=True))
+
+
+class RowLoss(Term):
+    """A loss that is a sum over anchors, each compared with a reference.
+
+    Parameters
+    ----------
+    distance : str
+        One of "sq_euclidean", "euclidean", "cosine", "dot".
+    normalize : bool
+        Scale embeddings and reference to unit length first.
+    mine : callable, optional
+        A miner: narrows the masks of a block of rows.
+    block : int, optional
+        Anchors at a time; the value is the same for any block, memory is block x references. None chooses.
+
+    Attributes
+    ----------
+    stats_ : dict of str to float
+        Of the last call: "active" (share of anchors with a positive loss), "positive", "negative" (mean distances).
+    """
+
+    def __init__(self, *, distance: str, normalize: bool, mine: Any = None, block: int | None = None) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if distance not in DISTANCES:
+            raise ValueError(f"{name}: distance must be one of {', '.join(DISTANCES)}, got {distance!r}")
+        if block is not None and block < 1:
+            raise ValueError(f"{name}: block must be at least 1, got {block}")
+        if mine is not None and not callable(mine):
+            raise TypeError(f"{name}: mine must be a miner such as BatchHard(), got {mine!r}")
+        self.distance, self.normalize, self.mine, self.block = distance, normalize, mine, block
+        self._last: Comparison | None = None
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return (numerator, denominator) per anchor of the block."""
+        raise NotImplementedError
+
+    def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
+        """Return what the batch is compared with."""
+        if batch.ref is None:
+            return batch.x, batch.y
+        assert batch.ref_y is not None
+        return batch.ref, batch.ref_y
+
+    def comparison(self, batch: Batch) -> Comparison:
+        ref, ref_y = self.reference(batch)
+        how = (self.distance, self.normalize)
+        return Comparison(batch.x, batch.y, ref, ref_y, batch.anchors, ref is batch.x, *how)
+
+    def share(self, batch: Batch) -> Tensor:
+        comparison = self.comparison(batch)
+        x, ref = comparison.x.detach(), comparison.ref.detach()
+        self._last = comparison._replace(x=x, ref=x if comparison.is_self else ref)
+        num, den = reduce(self.rows, comparison, mine=self.mine, block=self.block)
+        den = processes.total(den.detach())
+        return torch.where(den > 0, num / torch.where(den > 0, den, 1.0), num * 0)
+
+    @property
+    def stats_(self) -> dict[str, float]:
+        if self._last is None:
+            return {}
+        with torch.no_grad():
+            sums = _row_statistics(self, self._last)
+        return {
+            "active": sums["active"] / max(sums["anchors"], 1.0),
+            "positive": sums["positive"] / max(sums["positives"], 1.0),
+            "negative": sums["negative"] / max(sums["negatives"], 1.0),
+        }
+
+
+def _row_statistics(loss: RowLoss, comparison: Comparison) -> dict[str, float]:
+    sums = dict.fromkeys(("active", "anchors", "positive", "positives", "negative", "negatives"), 0.0)
+
+    def gather(rows: Rows) -> tuple[Tensor, Tensor]:
+        num, den = loss.rows(loss.mine(rows) if loss.mine is not None else rows)
+        found = {
+            "active": (num > 0).sum(),
+            "anchors": (rows.pos | rows.neg).any(1).sum(),
+            "positive": rows.d.masked_fill(~rows.pos, 0).sum(),
+            "positives": rows.pos.sum(),
+            "negative": rows.d.masked_fill(~rows.neg, 0).sum(),
+            "negatives": rows.neg.sum(),
+        }
+        for key, value in found.items():
+            sums[key] += float(value)
+        return num, den
+
+    reduce(gather, comparison, block=loss.block)
+    return sums
+
+
+class ProxyLoss(RowLoss):
+    """A row loss against one learnable proxy per class, the parameter `proxies` of shape (num_classes, embedding_dim).
+
+    The labels are class numbers 0 to num_classes - 1. The proxies are a parameter of the loss: an optimiser group can
+    pick them out, and they are saved with it.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        distance: str,
+        normalize: bool,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance=distance, normalize=normalize, block=block)
+        for name, size in (("num_classes", num_classes), ("embedding_dim", embedding_dim)):
+            if size < 1:
+                raise ValueError(f"{type(self).__name__}: {name} must be at least 1, got {size}")
+        self.num_classes = num_classes
+        self.proxies = nn.Parameter(torch.empty(num_classes, embedding_dim))
+        nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
+        self.register_buffer("proxy_labels", torch.arange(num_classes), persistent=False)
+
+    def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
+        name = type(self).__name__
+        if batch.ref is not None:
+            raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
+        y = batch.classes(name)
+        if y.device.type == "cpu" and len(y) and not torch.compiler.is_compiling():
+            lo, hi = int(y.min()), int(y.max())
+            if lo < UNKNOWN or hi >= self.num_classes:
+                bad = lo if lo < UNKNOWN else hi
+                raise ValueError(f"{name}: labels must be in 0..{self.num_classes - 1}, got {bad}")
+        return self.proxies.to(batch.x.dtype), self.proxy_labels  # type: ignore[return-value]
+
+    def publish(self, batch: Batch) -> Batch:
+        """Give the cosines to the class proxies, the class-level representation, to the other terms."""
+        scores = unit(batch.x) @ unit(self.proxies.to(batch.x.dtype)).T
+        return batch._replace(scores=scores)
+
+
+class SetTerm(Term):
+    """A term of the whole batch; with several processes each computes it and counts its part of it."""
+
+    def value(self, batch: Batch) -> Tensor:
+        """Return the scalar value."""
+        raise NotImplementedError
+
+    def share(self, batch: Batch) -> Tensor:
+        if not len(batch.x):
+            return batch.x.sum() * 0
+        return self.value(batch) / processes.world()
+
+
+def make_batch(
+    embeddings: Tensor,
+    labels: AnyLabels,
+    ref: Tensor | None,
+    ref_labels: AnyLabels | None,
+    pooled: Tensor | None,
+) -> Batch:
+    """Validate one process's samples and gather those of all processes."""
+    x = _floats("embeddings", embeddings)
+    y = _labels("labels", labels, len(x), x.device)
+    pooled = None if pooled is None else _floats("pooled", pooled.flatten(1))
+    if pooled is not None and len(pooled) != len(x):
+        raise ValueError(f"pooled: expected one row per embedding, {len(x)}, got {len(pooled)}")
+    ref, ref_y = _reference(x, ref, ref_labels)
+    if is_relation(y) and y.shape[1] != (len(x) if ref is None else len(ref)):  # type: ignore[union-attr]
+        raise ValueError(f"labels: the relation matrix needs one column per reference, got {tuple(y.shape)}")  # type: ignore[union-attr]
+    n, part = len(x), slice(0, len(x))
+    if processes.world() > 1:
+        if not is_classes(y):
+            raise ValueError("labels: only one class per sample works with several processes")
+        processes.check_equal_parts(n, x.device)
+        part = slice(processes.rank() * n, (processes.rank() + 1) * n)
+        x, y = processes.gather(x), processes.gather(y)  # type: ignore[arg-type]
+        pooled = None if pooled is None else processes.gather(pooled)
+    return Batch(x, y, part, pooled, None, ref, ref_y)
+
+
+def is_relation(y: Labels) -> bool:
+    return isinstance(y, Tensor) and y.ndim == 2
+
+
+def _reference(x: Tensor, ref: Tensor | None, ref_labels: AnyLabels | None) -> tuple[Tensor | None, Labels | None]:
+    if ref is None:
+        return None, None
+    if ref_labels is None:
+        raise ValueError("ref_labels: needed with ref, one label per row")
+    ref = _floats("ref", ref).to(x.dtype)
+    if ref.shape[1] != x.shape[1]:
+        raise ValueError(f"ref: expected {x.shape[1]} columns like the embeddings, got {ref.shape[1]}")
+    return ref, _labels("ref_labels", ref_labels, len(ref), x.device)
+
+
+def _floats(name: str, x: Tensor) -> Tensor:
+    if x.ndim != 2 or not x.is_floating_point():
+        raise ValueError(f"{name}: expected a (n, d) float tensor, got {x.dtype} of shape {tuple(x.shape)}")
+    x = x if x.dtype == torch.float64 else x.float()
+    if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        bad = int((~x.detach().isfinite().all(1)).sum())
+        if bad:
+            raise ValueError(f"{name}: {bad} of {len(x)} rows are not finite")
+    return x
+
+
+def _labels(name: str, labels: AnyLabels, n: int, device: torch.device) -> Labels:
+    if isinstance(labels, LabelSets):
+        y: Labels = LabelSets(labels.hot.to(device), labels.overlap)
+    else:
+        y = torch.as_tensor(labels, device=device)
+        if y.ndim not in (1, 2) or (y.ndim == 1 and y.is_floating_point()):
+            raise ValueError(f"{name}: expected (n,) integers or a relation matrix, got {y.dtype} {tuple(y.shape)}")
+        y = y.long() if y.ndim == 1 else y
+    if count(y) != n:
+        raise ValueError(f"{name}: expected one per embedding, {n}, got {count(y)}")
+    return y
