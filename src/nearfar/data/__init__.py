@@ -1,7 +1,7 @@
-"""Data: folders, tables, arrays, the official archives and the embedded sets, each opened as a `Task` or `Dataset`.
+"""Data: folders, tables, arrays, official archives and embedded sets, each opened as a `Task` or a `Dataset`.
 
-Importing this package imports neither torch nor Pillow; `nearfar.data.loader` and `nearfar.data.augment` are the
-torch side.
+Importing this package imports neither torch nor Pillow; `nearfar.data.loader` and `nearfar.data.augment` are
+the torch side.
 """
 
 from .dataset import DataError, DataNotFoundError, Dataset, Task, carve_validation

@@ -1,8 +1,8 @@
 """What every reader of data returns: a `Dataset` of items with class labels, and a `Task` made of several.
 
-Nothing here knows a file format. A dataset is labels plus a function that reads item i; small sets also carry all
-their items in one array. The functions that read are small picklable objects, so that worker processes can be
-started in any way.
+Nothing here knows a file format. A dataset is labels plus a function that reads item i; small sets also carry
+all their items in one array. The functions that read are small picklable objects, so that worker processes can
+be started in any way.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Dataset:
     names : tuple of str
         A printable name or path for every item.
     array : ndarray or None
-        All items decoded, (n, H, W, C) uint8 or (n, d) float32, where they are small enough; `read` then indexes it.
+        All items decoded, (n, H, W, C) uint8 or (n, d) float32, where they are small enough; `read` then
+        indexes it.
     notes : tuple of str
         Remarks that belong into a report, such as classes with one item.
     bad : tuple of str
@@ -93,7 +94,7 @@ class Dataset:
         notes: Sequence[str] = (),
         bad: Sequence[str] = (),
     ) -> Dataset:
-        """Dataset of items in memory: (n, H, W, C) uint8 images or (n, d) float32 rows, labels of any kind."""
+        """Build a set of items in memory: (n, H, W, C) uint8 images or (n, d) float32 rows."""
         classes, indices = number_labels(labels)
         if len(array) != len(indices):
             raise DataError(f"{name}: {len(array)} items but {len(indices)} labels")
@@ -118,7 +119,7 @@ class Dataset:
         return np.bincount(self.labels, minlength=len(self.classes)).astype(np.int64)
 
     def subset(self, index: ArrayLike, name: str | None = None) -> Dataset:
-        """The items of `index` (integers or a boolean mask), in that order, with the classes that occur among them."""
+        """Keep the items of `index` (integers or a mask), in that order, and the classes that occur in them."""
         chosen = np.asarray(index)
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
         present, labels = np.unique(self.labels[chosen], return_inverse=True)
@@ -134,11 +135,11 @@ class Dataset:
         )
 
     def only(self, classes: Sequence[str] | Sequence[int], name: str | None = None) -> Dataset:
-        """The items of the given classes (names, or indices into `classes`), in their present order."""
+        """Keep the items of the given classes (names, or indices into `classes`), in their present order."""
         number = {c: i for i, c in enumerate(self.classes)}
         unknown = [c for c in classes if isinstance(c, str) and c not in number]
         if unknown:
-            raise DataError(f"{self.name} has no class {unknown[0]!r}; it has {_some(self.classes)}")
+            raise DataError(f"{self.name} has no class {unknown[0]!r}; it has {some(self.classes)}")
         wanted = [number[c] if isinstance(c, str) else int(c) for c in classes]
         return self.subset(np.isin(self.labels, wanted), name)
 
@@ -177,6 +178,25 @@ class Task:
         return tuple(dict.fromkeys(note for part in parts if part is not None for note in part.notes))
 
 
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What a file format holds: all its items, and the part that each plays where the format says so.
+
+    Parameters
+    ----------
+    items : Dataset
+        Everything.
+    roles : ndarray of str, shape (n,), or None
+        "train", "validation", "test", "query" or "gallery" for every item; None where the format has no split.
+    split : str
+        How the items were split, as a clause of the protocol sentence.
+    """
+
+    items: Dataset
+    roles: NDArray[np.str_] | None = None
+    split: str = ""
+
+
 def number_labels(labels: Sequence[Any] | NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Class names in sorted order (numbers by value) and the index of every item's class."""
     values, indices = np.unique(np.asarray(labels), return_inverse=True)
@@ -211,5 +231,6 @@ def carve_validation(train: Dataset, fraction: float = 0.15, seed: int = 0) -> t
     return train.subset(~mask), train.subset(mask)
 
 
-def _some(names: Sequence[str], most: int = 5) -> str:
+def some(names: Sequence[str], most: int = 5) -> str:
+    """List the first few of many names."""
     return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")

@@ -1,10 +1,21 @@
-"""Open data by one string."""
+"""Open data by one string, as one set or as a zero-shot task."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
-from .dataset import Dataset, Task
+import numpy as np
+from numpy.typing import NDArray
+
+from .dataset import DataError, DataNotFoundError, Dataset, Source, Task, carve_validation, some
+
+ACCEPTED = (
+    "a folder or .zip with one folder per class, a .csv or .parquet manifest, an .npz, an Omniglot .zip, "
+    "digits, glyphs, cub:PATH, cars:PATH, sop:PATH or inshop:PATH"
+)
+ARCHIVES = ("cub", "cars", "sop", "inshop")
 
 
 def open_dataset(
@@ -13,10 +24,22 @@ def open_dataset(
     classes: Sequence[str] = (),
     image_size: int | None = None,
     skip_bad: bool = False,
-    seed: int = 0,
 ) -> Dataset:
-    """Open everything that `source` holds as one set."""
-    raise NotImplementedError
+    """Open everything that a source holds as one set, whatever its split.
+
+    Parameters
+    ----------
+    source : str
+        As in `open_task`.
+    classes : sequence of str
+        Keep only these classes: exact names, or the beginning of names ("Sanskrit" keeps "Sanskrit/character01").
+    image_size, skip_bad
+        As in `open_task`.
+    """
+    items = open_source(source, image_size=image_size, skip_bad=skip_bad).items
+    if classes:
+        items = items.only(match_classes(items, classes))
+    return _noted(items, "")
 
 
 def open_task(
@@ -29,5 +52,205 @@ def open_task(
     image_size: int | None = None,
     skip_bad: bool = False,
 ) -> Task:
-    """Open `source` as a zero-shot retrieval task."""
-    raise NotImplementedError
+    """Open data as a zero-shot task: train on some classes, be tested on others.
+
+    Parameters
+    ----------
+    source : str
+        A folder or zip with one folder per class (or with train/ and test/ folders of those), a `.csv` or
+        `.parquet` manifest, an `.npz`, an Omniglot zip, `digits`, `glyphs`, or `cub:PATH`, `cars:PATH`,
+        `sop:PATH`, `inshop:PATH` for the official archives.
+    test : str, optional
+        Another source to test on. Without it the source's own split is used, and where it has none, half of
+        its classes, drawn by `seed`.
+    test_classes : sequence of str
+        Test on these classes only: exact names, or the beginning of names ("Sanskrit" takes
+        "Sanskrit/character01" and the like). Without `test` they are cut from the source.
+    validation : float
+        Share of the training classes that is carved off for choosing the checkpoint, unless the source
+        brings its own validation items.
+    seed : int
+        Draws the validation classes, and the test classes where the source has no split.
+    image_size : int, optional
+        Make every image a square of this side (shorter side resized, centre cut).
+    skip_bad : bool
+        Leave out images that cannot be decoded; they are counted in `protocol` and named in `notes`.
+
+    Raises
+    ------
+    DataError
+        One line that says what is wrong with the data.
+    """
+    opened = open_source(source, image_size=image_size, skip_bad=skip_bad)
+    own = None
+    if test is not None:
+        other = open_source(test, image_size=image_size, skip_bad=skip_bad)
+        train = _part(opened, "train") or opened.items
+        own = _part(opened, "validation")
+        tested = _part(other, "test", "query") or other.items
+        gallery = _part(other, "gallery")
+        split = f"tested on {other.items.name}"
+    elif opened.roles is not None:
+        train, own, tested, gallery, split = _by_roles(opened)
+    else:
+        train, tested, gallery, split = _by_classes(opened.items, test_classes, seed)
+    if test_classes and (test is not None or opened.roles is not None):
+        tested = tested.only(match_classes(tested, test_classes))
+        split += f", classes {', '.join(test_classes)} only"
+    if own is None:
+        train, carved = carve_validation(train, validation, seed)
+        split += f"; validation classes drawn from the training classes with seed {seed}" if carved else ""
+    else:
+        carved = own
+    return _assemble(opened.items.name, train, carved, tested, gallery, split)
+
+
+def open_source(source: str, *, image_size: int | None = None, skip_bad: bool = False) -> Source:
+    """Open a source with the reader of its format."""
+    kind, _, path = source.partition(":")
+    if kind in ARCHIVES and path:
+        return _open_archive(kind, path, image_size, skip_bad)
+    if source == "digits":
+        from .digits import read_digits
+
+        return read_digits(image_size=image_size)
+    if source == "glyphs":
+        from .glyphs import read_glyphs
+
+        return read_glyphs(image_size=image_size or 28)
+    return _open_path(source, image_size, skip_bad)
+
+
+def _open_archive(kind: str, path: str, image_size: int | None, skip_bad: bool) -> Source:
+    from importlib import import_module
+
+    reader = getattr(import_module(f"nearfar.data.{kind}"), f"read_{kind}")
+    return reader(path, image_size=image_size, skip_bad=skip_bad)
+
+
+def _open_path(source: str, image_size: int | None, skip_bad: bool) -> Source:
+    path = Path(source)
+    if not path.exists():
+        raise DataNotFoundError(f"{source!r} is neither a file, a folder nor a known name; expected {ACCEPTED}")
+    if path.suffix in (".csv", ".parquet"):
+        from .manifest import read_manifest
+
+        return read_manifest(path, image_size=image_size, skip_bad=skip_bad)
+    if path.suffix == ".npz":
+        from .arrays import read_npz
+
+        return read_npz(path, image_size=image_size)
+    if path.is_dir() or path.suffix == ".zip":
+        from .folder import read_folder
+        from .omniglot import is_omniglot, read_omniglot
+
+        read = read_omniglot if is_omniglot(path) else read_folder
+        return read(path, image_size=image_size, skip_bad=skip_bad)
+    raise DataError(f"{source}: unknown kind of file; expected {ACCEPTED}")
+
+
+def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:
+    """Class names that equal a wanted name, or lie below it ("A" matches "A/b"), or else begin with it."""
+    found: dict[str, None] = {}
+    for name in wanted:
+        hits = [c for c in items.classes if c == name or c.startswith(name.rstrip("/") + "/")]
+        hits = hits or [c for c in items.classes if c.startswith(name)]
+        if not hits:
+            raise DataError(f"{items.name} has no class that is or begins with {name!r}; it has {some(items.classes)}")
+        found.update(dict.fromkeys(hits))
+    return list(found)
+
+
+def _part(opened: Source, *roles: str) -> Dataset | None:
+    if opened.roles is None or not np.isin(opened.roles, roles).any():
+        return None
+    return opened.items.subset(np.isin(opened.roles, roles))
+
+
+def _by_roles(opened: Source) -> tuple[Dataset, Dataset | None, Dataset, Dataset | None, str]:
+    train, validation = _part(opened, "train"), _part(opened, "validation")
+    tested, gallery = _part(opened, "test", "query"), _part(opened, "gallery")
+    split = opened.split
+    if tested is None:
+        tested, validation = validation, None
+        split += "; its validation items are the test"
+    if train is None or tested is None:
+        roles = sorted(set(np.asarray(opened.roles).tolist()))
+        raise DataError(f"{opened.items.name}: expected items for train and for test, got only {', '.join(roles)}")
+    return train, validation, tested, gallery, split
+
+
+def _by_classes(items: Dataset, test_classes: Sequence[str], seed: int) -> tuple[Dataset, Dataset, None, str]:
+    n = len(items.classes)
+    if test_classes:
+        held = np.isin(items.classes, match_classes(items, test_classes))
+        split = f"classes {', '.join(test_classes)} held out for the test"
+    else:
+        held = unseen_half(n, seed)
+        split = f"test classes drawn with seed {seed}"
+    if min(held.sum(), n - held.sum()) < 2:
+        raise DataError(f"{items.name}: {n} classes cannot be split into 2 or more for training and for the test")
+    mask = held[items.labels]
+    return items.subset(~mask), items.subset(mask), None, split
+
+
+def unseen_half(n_classes: int, seed: int) -> NDArray[np.bool_]:
+    """Draw the half of the classes (the smaller half for odd numbers) that training never sees."""
+    held = np.zeros(n_classes, dtype=bool)
+    held[np.random.default_rng(seed).permutation(n_classes)[: n_classes // 2]] = True
+    return held
+
+
+def _assemble(
+    name: str,
+    train: Dataset,
+    validation: Dataset | None,
+    test: Dataset,
+    gallery: Dataset | None,
+    split: str,
+) -> Task:
+    if len(train.classes) < 2:
+        raise DataError(f"{name}: {len(train.classes)} training class(es); expected 2 or more")
+    if gallery is not None:
+        test, gallery = _same_classes(test, gallery)
+    train, test = _noted(train, "training "), _noted(test, "test ")
+    parts = [
+        ("train", train),
+        ("validation", validation),
+        ("test" if gallery is None else "query", test),
+        ("gallery", gallery),
+    ]
+    clauses = [", ".join(f"{role} {_size(part)}" for role, part in parts if part is not None), split]
+    shared = sorted(set(train.classes) & set(test.classes))
+    if shared:
+        clauses.append(f"NOT zero-shot: {len(shared)} class name(s) occur in training and test ({some(shared, 3)})")
+    clauses.extend(dict.fromkeys(note for _, part in parts if part is not None for note in part.notes))
+    return Task(name, train, validation, test, gallery, f"{name}: " + "; ".join(c for c in clauses if c) + ".")
+
+
+def _same_classes(test: Dataset, gallery: Dataset) -> tuple[Dataset, Dataset]:
+    """Number the labels of both sets by the union of their classes."""
+    classes = tuple(dict.fromkeys(test.classes + gallery.classes))
+    number = {c: i for i, c in enumerate(classes)}
+
+    def renumbered(part: Dataset) -> Dataset:
+        new = np.array([number[c] for c in part.classes], dtype=np.int64)
+        return replace(part, labels=new[part.labels], classes=classes)
+
+    return renumbered(test), renumbered(gallery)
+
+
+def _size(part: Dataset) -> str:
+    occurring = int((part.class_counts > 0).sum())
+    return f"{len(part):,} {part.kind}s of {occurring:,} classes"
+
+
+def _noted(items: Dataset, what: str) -> Dataset:
+    """Remark classes with one item, and items that could not be decoded."""
+    notes = list(items.notes)
+    lone = [items.classes[c] for c in np.flatnonzero(items.class_counts == 1)]
+    if lone:
+        notes.append(f"{len(lone)} {what}class(es) with one {items.kind} only ({some(lone, 3)})")
+    if items.bad:
+        notes.append(f"{len(items.bad)} undecodable image(s) left out of {items.name} ({some(items.bad, 3)})")
+    return replace(items, notes=tuple(dict.fromkeys(notes)))

@@ -1,0 +1,219 @@
+"""Decode images with Pillow, and put those that are small enough into memory."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .dataset import ArrayReader, DataError, Dataset, Source, number_labels
+from .files import Files
+
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+GREY_MODES = ("1", "L", "LA", "I;16", "I;16B", "I;16L")
+MEMORY = 2**28
+"""Sets whose decoded images take at most this many bytes are kept in memory."""
+
+Box = tuple[int, int, int, int]
+
+
+class BadImageError(DataError):
+    """An image that cannot be decoded; the message names it."""
+
+
+def decode(data: bytes, name: str, *, channels: int = 3, box: Box | None = None) -> NDArray[np.uint8]:
+    """Decode one image.
+
+    Parameters
+    ----------
+    data : bytes
+        The file's content.
+    name : str
+        What an error calls it.
+    channels : {1, 3}
+        1 gives grey values, 3 gives RGB. Transparent pixels become white.
+    box : tuple of int, optional
+        Left, top, right, bottom in pixels of the upright image; what lies outside of the image is cut off.
+
+    Returns
+    -------
+    ndarray of uint8, shape (H, W, channels)
+        Turned upright as its EXIF orientation says.
+
+    Raises
+    ------
+    BadImageError
+        Where the file is corrupt or truncated, or the box lies outside of the image.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(io.BytesIO(data)) as opened:
+            image = _flatten(ImageOps.exif_transpose(opened), "L" if channels == 1 else "RGB")
+    except Exception as error:  # decoders raise nearly anything on a corrupt file
+        raise BadImageError(f"{name}: cannot be decoded ({_reason(error)})") from error
+    pixels = np.asarray(image, dtype=np.uint8)
+    if box is not None:
+        pixels = _crop(pixels, box, name)
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def _flatten(image: Any, mode: str) -> Any:
+    """Convert to `mode`, with 16-bit greys scaled to 8 bits and transparent pixels on white."""
+    from PIL import Image
+
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert(mode)
+
+
+def _crop(pixels: NDArray[np.uint8], box: Box, name: str) -> NDArray[np.uint8]:
+    left, top, right, bottom = (max(0, int(side)) for side in box)
+    cut = pixels[top:bottom, left:right]
+    if cut.size == 0:
+        height, width = pixels.shape[:2]
+        raise BadImageError(f"{name}: the crop box {tuple(box)} holds no pixel of the {width}x{height} image")
+    return cut
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return "not an image" if text.startswith("cannot identify image file") else text
+
+
+def fit(pixels: NDArray[np.uint8], resize: int, size: int | None = None) -> NDArray[np.uint8]:
+    """Resize the shorter side to `resize` (bilinear, antialiased) and cut the central `size` x `size`.
+
+    Parameters
+    ----------
+    pixels : ndarray of uint8, shape (H, W, C)
+        C is 1 or 3.
+    resize : int
+        Length of the shorter side, in pixels.
+    size : int, optional
+        Side of the square; `resize` where it is not given.
+    """
+    from PIL import Image
+
+    size = size or resize
+    height, width = pixels.shape[:2]
+    scale = resize / min(height, width)
+    target = (max(size, round(width * scale)), max(size, round(height * scale)))
+    if (width, height) != target:
+        image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+        pixels = np.asarray(image.resize(target, Image.Resampling.BILINEAR)).reshape(target[1], target[0], -1)
+    top, left = (target[1] - size) // 2, (target[0] - size) // 2
+    return pixels[top : top + size, left : left + size]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageReader:
+    """Item i decoded from a file of a folder or zip, cropped to its box, made square where `size` is set."""
+
+    files: Files
+    paths: Sequence[str]
+    channels: int = 3
+    boxes: Sequence[Box | None] | None = None
+    size: int | None = None
+    invert: bool = False
+
+    def __call__(self, i: int) -> NDArray[np.uint8]:
+        name = f"{self.files.root}/{self.paths[i]}"
+        box = None if self.boxes is None else self.boxes[i]
+        pixels = decode(self.files.read(self.paths[i]), name, channels=self.channels, box=box)
+        if self.invert:
+            pixels = 255 - pixels
+        return pixels if self.size is None else fit(pixels, self.size)
+
+
+def guess_channels(files: Files, paths: Sequence[str], most: int = 32) -> int:
+    """1 where every one of some evenly chosen images is grey, else 3; undecodable ones have no say."""
+    from PIL import Image
+
+    modes = set()
+    for i in np.unique(np.linspace(0, len(paths) - 1, most).astype(int)):
+        try:
+            with Image.open(io.BytesIO(files.read(paths[i]))) as image:
+                modes.add(image.mode)
+        except (OSError, SyntaxError, ValueError):
+            continue
+    return 1 if modes and modes.issubset(GREY_MODES) else 3
+
+
+def image_source(
+    name: str,
+    reader: ImageReader,
+    labels: Sequence[Any] | NDArray[Any],
+    *,
+    classes: Sequence[str] | None = None,
+    roles: Sequence[str] | NDArray[np.str_] | None = None,
+    split: str = "",
+    skip_bad: bool = False,
+) -> Source:
+    """Make a `Source` of image files.
+
+    Parameters
+    ----------
+    name : str
+        What the set is called.
+    reader : ImageReader
+        Reads the files.
+    labels : sequence
+        One per file: class names, or indices into `classes` where those are given.
+    classes : sequence of str, optional
+        The class names in their order; the sorted labels where not given.
+    roles, split
+        As in `Source`.
+    skip_bad : bool
+        Decode every file once now and leave out those that fail; their names are in `items.bad`.
+    """
+    if classes is None:
+        classes, indices = number_labels(labels)
+    else:
+        indices = np.asarray(labels, dtype=np.int64)
+    items = Dataset(name, indices, tuple(classes), "image", reader, tuple(reader.paths))
+    if skip_bad:
+        items, roles = _without_bad(items, roles)
+    array = load(items.read, len(items))
+    if array is not None:
+        items = replace(items, array=array, read=ArrayReader(array))
+    return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), split)
+
+
+def load(read: Callable[[int], NDArray[Any]], n: int, memory: int = MEMORY) -> NDArray[Any] | None:
+    """Read all items into one array, or None where they are too large or differ in shape."""
+    first = read(0)
+    if n * first.nbytes > memory:
+        return None
+    array = np.empty((n, *first.shape), first.dtype)
+    array[0] = first
+    for i in range(1, n):
+        item = read(i)
+        if item.shape != first.shape:
+            return None
+        array[i] = item
+    return array
+
+
+def _without_bad(items: Dataset, roles: Any) -> tuple[Dataset, NDArray[np.str_] | None]:
+    good = np.array([_readable(items.read, i) for i in range(len(items))])
+    bad = tuple(items.names[i] for i in np.flatnonzero(~good))
+    if not good.any():
+        raise DataError(f"{items.name}: none of its {len(items)} images can be decoded")
+    kept = items.subset(good)
+    return replace(kept, bad=bad), None if roles is None else np.asarray(roles)[good]
+
+
+def _readable(read: Callable[[int], NDArray[Any]], i: int) -> bool:
+    try:
+        read(i)
+    except DataError:
+        return False
+    return True

@@ -1,0 +1,147 @@
+"""A folder or a zip archive, read the same way."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from .dataset import DataError, DataNotFoundError
+
+
+class Files(Protocol):
+    """Named files below one root; names are relative and use forward slashes."""
+
+    @property
+    def root(self) -> str: ...
+
+    def names(self) -> list[str]: ...
+
+    def tops(self) -> list[str]: ...
+
+    def read(self, name: str) -> bytes: ...
+
+    def __contains__(self, name: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class FolderFiles:
+    """The files below a folder, hidden ones left out."""
+
+    root: str
+
+    def names(self) -> list[str]:
+        return sorted(self._walk())
+
+    def _walk(self) -> Iterator[str]:
+        for folder, inner, files in os.walk(self.root, followlinks=True):
+            inner[:] = [name for name in inner if not _hidden(name)]
+            relative = Path(folder).relative_to(self.root)
+            yield from ((relative / name).as_posix() for name in files if not _hidden(name))
+
+    def tops(self) -> list[str]:
+        return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir() and not _hidden(entry.name))
+
+    def read(self, name: str) -> bytes:
+        try:
+            return Path(self.root, name).read_bytes()
+        except OSError as error:
+            raise DataNotFoundError(f"{Path(self.root, name)}: cannot be read ({error.strerror})") from error
+
+    def __contains__(self, name: str) -> bool:
+        return Path(self.root, name).is_file()
+
+
+@dataclass
+class ZipFiles:
+    """The files of a zip archive. Every process opens the archive for itself."""
+
+    root: str
+    _open: dict[int, zipfile.ZipFile] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def _zip(self) -> zipfile.ZipFile:
+        # A handle shared by forked workers would share its file position.
+        if os.getpid() not in self._open:
+            try:
+                self._open[os.getpid()] = zipfile.ZipFile(self.root)
+            except (OSError, zipfile.BadZipFile) as error:
+                raise DataError(f"{self.root}: not a readable zip archive ({error})") from error
+        return self._open[os.getpid()]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"root": self.root, "_open": {}}
+
+    def names(self) -> list[str]:
+        return self._names
+
+    @cached_property
+    def _names(self) -> list[str]:
+        entries = (name for name in self._zip.namelist() if not name.endswith("/"))
+        return sorted(name for name in entries if not any(map(_hidden, name.split("/"))))
+
+    def tops(self) -> list[str]:
+        return sorted({name.split("/", 1)[0] for name in self.names() if "/" in name})
+
+    def read(self, name: str) -> bytes:
+        try:
+            return self._zip.read(name)
+        except KeyError as error:
+            raise DataNotFoundError(f"{self.root}: has no file {name!r}") from error
+        except (OSError, zipfile.BadZipFile, EOFError) as error:
+            raise DataError(f"{self.root}/{name}: cannot be read ({error})") from error
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    @cached_property
+    def _members(self) -> frozenset[str]:
+        return frozenset(self._zip.namelist())
+
+
+def open_files(path: str | Path) -> Files:
+    """Open a folder or a zip archive.
+
+    Raises
+    ------
+    DataError
+        Where nothing is there, or it is another kind of archive (the message then says how to unpack it).
+    """
+    path = Path(path)
+    if path.is_dir():
+        return FolderFiles(str(path))
+    if not path.exists():
+        raise DataNotFoundError(f"{path}: no such file or folder")
+    if path.name.endswith((".tgz", ".tar.gz", ".tar", ".tar.bz2")):
+        raise DataError(f"{path}: unpack it first (tar xf {path.name}) and give the folder")
+    if not zipfile.is_zipfile(path):
+        raise DataError(f"{path}: neither a folder nor a zip archive")
+    return ZipFiles(str(path))
+
+
+def locate(files: Files, name: str) -> str:
+    """Find the prefix ("" or one top folder with a slash) below which the file `name` lies.
+
+    Raises
+    ------
+    DataNotFoundError
+        Where no top folder has it.
+    """
+    for prefix in ("", *(top + "/" for top in files.tops())):
+        if prefix + name in files:
+            return prefix
+    raise DataNotFoundError(f"{files.root}: has no {name}, neither at its top nor one folder down")
+
+
+def lines(files: Files, name: str) -> list[str]:
+    """Read the non-empty lines of a text file."""
+    text = files.read(name).decode("utf-8-sig", errors="replace")
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"

@@ -1,0 +1,70 @@
+"""A folder (or zip) with one folder per class, or with train/ and test/ folders of such class folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .dataset import DataError, Source
+from .decode import SUFFIXES, ImageReader, guess_channels, image_source
+from .files import open_files
+
+ROLES = {
+    "train": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+    "query": "query",
+    "gallery": "gallery",
+}
+
+
+def read_folder(path: str | Path, *, image_size: int | None = None, skip_bad: bool = False) -> Source:
+    """Read images whose class is the folder in which they lie.
+
+    Parameters
+    ----------
+    path : str or Path
+        A folder or a zip archive. A class is a folder that holds images; nested folders give names such as
+        "Sanskrit/character01". Folders named train and test (or train, query and gallery; also validation) at
+        the top are the split.
+    image_size : int, optional
+        Make every image a square of this side (shorter side resized, centre cut).
+    skip_bad : bool
+        Leave out images that cannot be decoded.
+
+    Raises
+    ------
+    DataError
+        Where the folder is missing, holds no image, or holds images outside of class folders only.
+    """
+    files = open_files(path)
+    names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
+    if not names:
+        raise DataError(f"{path}: holds no image (looked for {', '.join(SUFFIXES)})")
+    parts = _strip_common([tuple(name.split("/")[:-1]) for name in names])
+    kept = [i for i, part in enumerate(parts) if part]
+    if not kept:
+        raise DataError(f"{path}: its {len(names)} images lie in no class folder; expected {path}/CLASS/IMAGE")
+    names, parts = [names[i] for i in kept], [parts[i] for i in kept]
+    roles = _roles(parts)
+    labels = ["/".join(part if roles is None else part[1:]) for part in parts]
+    if "" in labels:
+        raise DataError(f"{path}: {names[labels.index('')]} lies in no class folder of its split")
+    reader = ImageReader(files, tuple(names), guess_channels(files, names), size=image_size)
+    split = "" if roles is None else "split by the folders " + ", ".join(sorted({part[0] for part in parts}))
+    return image_source(Path(path).stem, reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+
+
+def _strip_common(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Drop the folders that all paths share, as zip archives have at their top, but never a class folder."""
+    while len({part[:1] for part in parts}) == 1 and all(len(part) > 1 for part in parts):
+        parts = [part[1:] for part in parts]
+    return parts
+
+
+def _roles(parts: list[tuple[str, ...]]) -> list[str] | None:
+    tops = {part[0] for part in parts}
+    if not (tops <= ROLES.keys() and "train" in tops and tops & {"test", "query"}):
+        return None
+    return [ROLES[part[0]] for part in parts]
