@@ -1,0 +1,282 @@
+"""What every batch sampler shares: seeded epochs, ranks, exact resumption; and the plain shuffle.
+
+A sampler states ``plan(rng) -> (batches, batch_size)`` sample indices of one epoch and ``batches_per_epoch()``. A plan
+depends on the seed and the epoch alone, so any process can draw it: rank r of w takes the rows
+``[r * batch_size / w, (r + 1) * batch_size / w)`` of every global batch, and all ranks together see the batches of one
+process. The world size is read when an epoch starts, so a run may continue on another number of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch.utils.data import Sampler
+
+from .. import processes
+from ..relations import UNKNOWN
+
+Ints = NDArray[np.int64]
+
+
+class Classes(NamedTuple):
+    """The samples of known class, sorted by class.
+
+    Attributes
+    ----------
+    order : (n,) sample indices, one class after another
+    starts, counts : (C,) where a class begins in `order`, and how many samples it has
+    """
+
+    order: Ints
+    starts: Ints
+    counts: Ints
+
+    def shuffled(self, rng: np.random.Generator) -> Classes:
+        """Return the classes with the samples of each in random order."""
+        of_class = np.repeat(np.arange(len(self.counts)), self.counts)
+        return self._replace(order=self.order[np.lexsort((rng.random(len(self.order)), of_class))])
+
+    def only(self, keep: NDArray[np.bool_]) -> Classes:
+        """Return the classes in the mask `keep` (C,)."""
+        counts = self.counts[keep]
+        return Classes(self.order[np.repeat(keep, self.counts)], np.cumsum(counts) - counts, counts)
+
+
+def by_class(labels: ArrayLike | Sequence[Any]) -> Classes:
+    """Sort samples by class; labels are (n,) integers (-1 unknown, left out), strings, or anything that sorts."""
+    labels = np.asarray(labels)
+    if labels.ndim != 1:
+        raise ValueError(f"labels: expected one class per sample, got an array of shape {labels.shape}")
+    known = np.arange(len(labels))
+    if labels.dtype.kind in "iu":
+        known = known[labels != UNKNOWN]
+    _, of_class, counts = np.unique(labels[known], return_inverse=True, return_counts=True)
+    order = known[np.argsort(of_class, kind="stable")]
+    return Classes(order, np.cumsum(counts) - counts, counts)
+
+
+def occurrences(sequence: Ints) -> Ints:
+    """Return for each entry how often its value occurred before it.
+
+    >>> occurrences(np.array([4, 7, 4, 4, 7]))
+    array([0, 0, 1, 2, 1])
+    """
+    order = np.argsort(sequence, kind="stable")
+    ordered = sequence[order]
+    first = np.searchsorted(ordered, ordered)  # where the run of each value begins
+    before = np.empty(len(sequence), dtype=np.int64)
+    before[order] = np.arange(len(sequence)) - first
+    return before
+
+
+def deal(items: int, hand: int, rng: np.random.Generator, drop_last: bool) -> Ints:
+    """Deal 0..items-1 in random order into (hands, hand); the last hand is completed from the first, or dropped.
+
+    No hand holds an item twice, because the first hand shares none with the last.
+    """
+    order = rng.permutation(items)
+    hands = hands_of(items, hand, drop_last)
+    return np.resize(order, hands * hand).reshape(hands, hand)
+
+
+def hands_of(items: int, hand: int, drop_last: bool) -> int:
+    """Return how many hands `deal` gives."""
+    return items // hand if drop_last else -(-items // hand)
+
+
+class BatchSampler(Sampler[list[int]]):
+    """A batch sampler for ``DataLoader(batch_sampler=...)``.
+
+    Parameters
+    ----------
+    samples : int
+        How many samples the data has; only named in messages and checked on resumption.
+    batch_size : int
+        Samples of a global batch, those of all processes together.
+    seed : int
+        Seed of all epochs; the same on every process.
+
+    Attributes
+    ----------
+    epoch : int
+        The epoch that the next iteration gives; a finished epoch moves it on.
+
+    Notes
+    -----
+    An iteration that was broken off starts the same epoch again; only `load_state_dict` enters an epoch in its middle.
+    """
+
+    def __init__(self, samples: int, batch_size: int, seed: int) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size: must be at least 1, got {batch_size}")
+        self.samples, self.batch_size, self.seed = samples, batch_size, seed
+        self.epoch = 0
+        self._start = 0  # first batch of the next iteration
+        self._given = 0  # batches given in this epoch
+        self._spent = False  # the epoch was given to its end
+
+    def plan(self, rng: np.random.Generator) -> Ints:
+        """Return the (batches, batch_size) sample indices of one epoch."""
+        raise NotImplementedError
+
+    def batches_per_epoch(self) -> int:
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        """Return what makes the epochs what they are; a resumed run must agree."""
+        return {"samples": self.samples, "batch_size": self.batch_size, "seed": self.seed}
+
+    def __len__(self) -> int:
+        return self.batches_per_epoch()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{key}={value}' for key, value in self.settings().items())})"
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if self._spent:
+            self._enter(self.epoch + 1)
+        rows = self._rows_of_rank()
+        plan = self.plan(np.random.default_rng((self.seed, self.epoch)))
+        self._given, self._start = self._start, 0
+        for batch in plan[self._given :]:
+            self._given += 1
+            self._spent = self._given == len(plan)  # before the batch leaves: a loader may never ask for one more
+            yield batch[rows].tolist()
+
+    def _rows_of_rank(self) -> slice:
+        world, rank = processes.world(), processes.rank()
+        if self.batch_size % world:
+            raise ValueError(f"batch_size: must divide among {world} processes, got {self.batch_size}")
+        part = self.batch_size // world
+        return slice(rank * part, (rank + 1) * part)
+
+    def _enter(self, epoch: int, start: int = 0) -> None:
+        self.epoch, self._start, self._given, self._spent = epoch, start, start, False
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iteration give this epoch; entering the resumed epoch again keeps its middle."""
+        if epoch != self.epoch or self._spent:
+            self._enter(epoch)
+
+    def state_dict(self, done: int | None = None) -> dict[str, Any]:
+        """Return where the sampler is.
+
+        Parameters
+        ----------
+        done : int, optional
+            Batches of this epoch that training has finished. A loader with workers asks ahead of training; pass its
+            count then. None counts what was given.
+        """
+        batch = self._given if done is None else done
+        return {"epoch": self.epoch, "batch": batch, "settings": self.settings()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken: the next iteration gives the rest of that epoch.
+
+        Raises
+        ------
+        ValueError
+            If the state is of a sampler with other settings or other data.
+        """
+        if state["settings"] != self.settings():
+            raise ValueError(f"sampler state: taken with {state['settings']}, this sampler has {self.settings()}")
+        epoch, batch = int(state["epoch"]), int(state["batch"])
+        if batch >= self.batches_per_epoch():
+            epoch, batch = epoch + 1, 0
+        self._enter(epoch, batch)
+
+
+class ClassBatchSampler(BatchSampler):
+    """Batches of `per_batch` classes; an epoch visits every class once, `rounds` times.
+
+    Parameters
+    ----------
+    classes : Classes
+        Those that are drawn.
+    per_batch : int
+        Classes in a batch.
+    why : str
+        The settings that ask for so many, for the message when there are fewer.
+    rounds : int, optional
+        Visits of each class per epoch; None makes the epoch about as long as the data.
+    drop_last : bool
+        Drop the last, incomplete batch of a round instead of completing it with classes of the round's first batch.
+    """
+
+    def __init__(
+        self,
+        classes: Classes,
+        per_batch: int,
+        why: str,
+        *,
+        samples: int,
+        batch_size: int,
+        seed: int,
+        rounds: int | None,
+        drop_last: bool,
+    ) -> None:
+        super().__init__(samples, batch_size, seed)
+        found = len(classes.counts)
+        if per_batch > found:
+            raise ValueError(f"batch_size: batch_size={batch_size} with {why} needs {per_batch} classes, got {found}")
+        if rounds is not None and rounds < 1:
+            raise ValueError(f"rounds: must be at least 1, got {rounds}")
+        self.classes, self.per_batch, self.drop_last = classes, per_batch, drop_last
+        self._round = hands_of(found, per_batch, drop_last)  # batches
+        self.rounds = max(1, round(len(classes.order) / (self._round * batch_size))) if rounds is None else rounds
+
+    def plan(self, rng: np.random.Generator) -> Ints:
+        found = len(self.classes.counts)
+        rounds = [deal(found, self.per_batch, rng, self.drop_last) for _ in range(self.rounds)]
+        return self.draw(np.concatenate(rounds), rng)
+
+    def draw(self, visits: Ints, rng: np.random.Generator) -> Ints:
+        """Return the (batches, batch_size) samples of the (batches, per_batch) classes."""
+        raise NotImplementedError
+
+    def batches_per_epoch(self) -> int:
+        return self.rounds * self._round
+
+    def settings(self) -> dict[str, Any]:
+        own = {"classes": len(self.classes.counts), "rounds": self.rounds, "drop_last": self.drop_last}
+        return {**super().settings(), **own}
+
+
+class RandomBatchSampler(BatchSampler):
+    """Plain seeded shuffle: an epoch visits every sample once.
+
+    Parameters
+    ----------
+    labels : (n,) array-like
+        Only its length counts, so that all samplers are made the same way.
+    batch_size : int
+        Samples of a global batch.
+    seed : int
+        Seed of all epochs.
+    drop_last : bool
+        Drop the last, incomplete batch. By default it is completed with samples of the epoch's first batch, so that
+        every sample is visited and no batch is smaller than the others.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer samples than `batch_size`.
+    """
+
+    def __init__(self, labels: ArrayLike, batch_size: int, *, seed: int = 0, drop_last: bool = False) -> None:
+        super().__init__(len(np.asarray(labels)), batch_size, seed)
+        self.drop_last = drop_last
+        if self.samples < batch_size:
+            raise ValueError(f"batch_size: {batch_size} is more than the {self.samples} samples")
+
+    def plan(self, rng: np.random.Generator) -> Ints:
+        return deal(self.samples, self.batch_size, rng, self.drop_last)
+
+    def batches_per_epoch(self) -> int:
+        return hands_of(self.samples, self.batch_size, self.drop_last)
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "drop_last": self.drop_last}

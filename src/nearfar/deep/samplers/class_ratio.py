@@ -1,0 +1,90 @@
+"""Class ratio batches (Oh Song, Jegelka, Rathod & Murphy, 2017).
+
+C_b = round(ratio * batch_size) classes, one sample of each at least,
+the remaining batch_size - C_b drawn without replacement from the chosen classes
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .base import ClassBatchSampler, Classes, Ints, by_class
+
+
+def class_ratio(classes: Classes, chosen: Ints, size: int, rng: np.random.Generator) -> Ints:
+    """Return `size` sample indices of the chosen classes, at least one of each.
+
+    If the classes hold fewer samples than that, all come, and some come again.
+    """
+    counts = classes.counts[chosen]
+    ends = np.cumsum(counts)
+    places = np.arange(ends[-1]) - np.repeat(ends - counts, counts)  # 0..n_c-1 in every class
+    members = classes.order[np.repeat(classes.starts[chosen], counts) + places]
+    key = rng.random(len(members))
+    first = np.lexsort((key, np.repeat(np.arange(len(chosen)), counts)))[ends - counts]
+    key[first] -= 1.0  # one random sample of each class comes before all others
+    return np.resize(members[np.argsort(key)], size)
+
+
+class ClassRatioSampler(ClassBatchSampler):
+    """Batches with a fixed ratio of classes to samples, as facility location clustering was trained on.
+
+    Parameters
+    ----------
+    labels : (n,) array-like
+        Class of each sample: integers (-1 unknown, never drawn) or strings.
+    batch_size : int
+        Samples of a global batch (paper: 128).
+    ratio : float
+        Classes per sample, in (0, 1] (paper: 0.25 for CUB-200-2011 and Cars-196, 0.75 for Stanford Online Products).
+    seed : int
+        Seed of all epochs.
+    rounds : int, optional
+        Visits of each class per epoch. None makes the epoch about as long as the data.
+    drop_last : bool
+        Drop the last, incomplete batch of a round. By default it is completed with classes of the round's first
+        batch, which are thus visited once more.
+
+    Raises
+    ------
+    ValueError
+        If the ratio is not in (0, 1], or asks for more classes than there are.
+
+    Notes
+    -----
+    The paper states the ratio, not the epoch: here an epoch visits every class once (`rounds` times). Where the chosen
+    classes hold fewer than `batch_size` samples, some samples come twice in the batch.
+    """
+
+    def __init__(
+        self,
+        labels: ArrayLike,
+        batch_size: int,
+        ratio: float,
+        *,
+        seed: int = 0,
+        rounds: int | None = 1,
+        drop_last: bool = False,
+    ) -> None:
+        if not 0 < ratio <= 1:
+            raise ValueError(f"ratio: must be in (0, 1], got {ratio}")
+        self.ratio = ratio
+        super().__init__(
+            by_class(labels),
+            max(1, round(ratio * batch_size)),
+            f"ratio={ratio}",
+            samples=len(np.asarray(labels)),
+            batch_size=batch_size,
+            seed=seed,
+            rounds=rounds,
+            drop_last=drop_last,
+        )
+
+    def draw(self, visits: Ints, rng: np.random.Generator) -> Ints:
+        return np.stack([class_ratio(self.classes, chosen, self.batch_size, rng) for chosen in visits])
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "ratio": self.ratio}

@@ -1,0 +1,245 @@
+"""Batch samplers: what an epoch holds, seeds, ranks, resumption, bad input."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearfar.deep import processes
+from nearfar.deep.samplers.base import BatchSampler, RandomBatchSampler, by_class, deal, occurrences
+from nearfar.deep.samplers.class_ratio import ClassRatioSampler
+from nearfar.deep.samplers.m_per_class import MPerClassSampler
+from nearfar.deep.samplers.resolve import make_sampler
+
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(11) * 7, np.arange(1, 12)))  # 66 samples
+MAKERS: dict[str, Callable[[int], BatchSampler]] = {
+    "random": lambda seed: RandomBatchSampler(LABELS, 8, seed=seed),
+    "m_per_class": lambda seed: MPerClassSampler(LABELS, 2, 8, seed=seed, rounds=2),
+    "class_ratio": lambda seed: ClassRatioSampler(LABELS, 8, 0.5, seed=seed, rounds=2),
+}
+
+
+@pytest.fixture(params=MAKERS)
+def make(request: pytest.FixtureRequest) -> Callable[[int], BatchSampler]:
+    return MAKERS[request.param]
+
+
+def test_batches_are_lists_of_int_and_as_many_as_len(make: Callable[[int], BatchSampler]) -> None:
+    sampler = make(0)
+    batches = list(sampler)
+    assert len(batches) == len(sampler)
+    assert all(isinstance(batch, list) and len(batch) == 8 for batch in batches)
+    assert all(type(index) is int and 0 <= index < len(LABELS) for batch in batches for index in batch)
+
+
+def test_same_seed_same_epochs_and_epochs_differ(make: Callable[[int], BatchSampler]) -> None:
+    a, b, other = make(3), make(3), make(4)
+    first, second = list(a), list(a)
+    assert first != second
+    assert [first, second] == [list(b), list(b)]
+    assert first != list(other)
+    a.set_epoch(0)
+    assert list(a) == first
+
+
+def test_broken_off_iteration_starts_the_epoch_again(make: Callable[[int], BatchSampler]) -> None:
+    sampler = make(0)
+    peek = next(iter(sampler))
+    assert next(iter(sampler)) == peek
+    assert len(list(sampler)) == len(sampler)
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_ranks_share_the_global_batches(
+    make: Callable[[int], BatchSampler], world: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = list(make(5))
+    monkeypatch.setattr(processes, "world", lambda: world)
+    parts = []
+    for rank in range(world):
+        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
+        parts.append(list(make(5)))
+    together = [[index for part in batch for index in part] for batch in zip(*parts, strict=True)]
+    assert together == alone
+
+
+def test_batch_size_must_divide_among_processes(
+    make: Callable[[int], BatchSampler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "world", lambda: 3)
+    monkeypatch.setattr(processes, "rank", lambda: 0)
+    with pytest.raises(ValueError, match="batch_size: must divide among 3 processes, got 8"):
+        list(make(0))
+
+
+@pytest.mark.parametrize("before", range(0, 14, 3))
+def test_resumes_in_the_middle(make: Callable[[int], BatchSampler], before: int) -> None:
+    def stream(sampler: BatchSampler):
+        while True:
+            yield from sampler
+
+    whole = stream(make(1))
+    sampler = make(1)
+    running = stream(sampler)
+    expected = [next(whole) for _ in range(before + 12)]
+    assert [next(running) for _ in range(before)] == expected[:before]
+    resumed = make(1)
+    resumed.load_state_dict(sampler.state_dict())
+    after = stream(resumed)
+    assert [next(after) for _ in range(12)] == expected[before:]
+
+
+def test_state_of_a_loader_that_asks_ahead(make: Callable[[int], BatchSampler]) -> None:
+    sampler = make(1)
+    batches = list(sampler)  # the loader asked for all of them, training finished two
+    resumed = make(1)
+    resumed.load_state_dict(sampler.state_dict(done=2))
+    resumed.set_epoch(0)
+    assert list(resumed) == batches[2:]
+    assert list(resumed) == list(sampler)
+
+
+def test_state_of_other_settings_is_refused(make: Callable[[int], BatchSampler]) -> None:
+    with pytest.raises(ValueError, match="sampler state: taken with"):
+        make(1).load_state_dict(make(2).state_dict())
+
+
+def test_random_visits_every_sample_and_completes_the_last_batch() -> None:
+    seen = Counter(index for batch in RandomBatchSampler(LABELS, 8) for index in batch)
+    assert set(seen) == set(range(66))
+    assert sum(seen.values()) == 72
+    assert max(seen.values()) == 2
+    dropped = Counter(index for batch in RandomBatchSampler(LABELS, 8, drop_last=True) for index in batch)
+    assert len(dropped) == 64
+    assert set(dropped.values()) == {1}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    m=st.integers(1, 5),
+    per_batch=st.integers(1, 6),
+    rounds=st.integers(1, 4),
+    drop_last=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_m_per_class_epoch(counts: list[int], m: int, per_batch: int, rounds: int, drop_last: bool, seed: int) -> None:
+    per_batch = min(per_batch, len(counts))
+    y = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+    options = {"rounds": rounds, "drop_last": drop_last, "seed": seed}
+    batches = np.array(list(MPerClassSampler(y, m, m * per_batch, **options)))
+    classes = y[batches].reshape(len(batches), per_batch, m)
+    assert (classes == classes[..., :1]).all()  # m of each class
+    assert all(len(set(row)) == per_batch for row in classes[..., 0])  # distinct classes
+    visits = np.bincount(classes[..., 0].ravel(), minlength=len(counts))
+    whole = len(counts) % per_batch == 0
+    assert (visits == rounds).all() if whole else (visits <= rounds).all() if drop_last else (visits >= rounds).all()
+    drawn = np.bincount(batches.ravel(), minlength=len(y))
+    for c in range(len(counts)):  # dealt evenly: no sample again before all have come
+        assert np.ptp(drawn[y == c]) <= 1
+    for group, c in zip(batches.reshape(-1, m), classes[..., 0].ravel(), strict=True):
+        assert len(set(group)) == min(m, counts[c])
+
+
+def test_m_per_class_visits_every_class_once() -> None:
+    y = np.repeat(np.arange(12), 5)
+    batches = list(MPerClassSampler(y, 3, 12))
+    assert sorted(y[batches].reshape(-1, 3)[:, 0]) == list(range(12))
+    assert all(len(set(batch)) == 12 for batch in batches)
+
+
+def test_small_classes_take_part_unless_left_out() -> None:
+    kept = MPerClassSampler(LABELS, 4, 8)
+    assert kept.left_out == 0
+    assert set(LABELS[list(kept)].ravel()) == set(LABELS)
+    strict = MPerClassSampler(LABELS, 4, 8, allow_repeat=False)
+    assert strict.left_out == 3
+    assert set(LABELS[list(strict)].ravel()) == set(LABELS) - {0, 7, 14}
+
+
+def test_rounds_none_is_about_as_long_as_the_data() -> None:
+    y = np.repeat(np.arange(20), 30)
+    for sampler in (MPerClassSampler(y, 2, 20, rounds=None), ClassRatioSampler(y, 20, 0.25, rounds=None)):
+        assert abs(len(sampler) * 20 - len(y)) <= 4 * 20 / 2  # to the nearest whole round
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 9), min_size=4, max_size=14),
+    size=st.integers(1, 16),
+    ratio=st.sampled_from([0.25, 0.5, 0.75, 1.0]),
+    seed=st.integers(0, 9),
+)
+def test_class_ratio_batch(counts: list[int], size: int, ratio: float, seed: int) -> None:
+    size = min(size, len(counts))
+    y = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+    sampler = ClassRatioSampler(y, size, ratio, seed=seed)
+    visited: Counter[int] = Counter()
+    for batch in sampler:
+        chosen = set(y[batch])
+        assert len(chosen) == max(1, round(ratio * size))
+        assert len(set(batch)) == min(size, sum(counts[c] for c in chosen))
+        visited.update(chosen)
+    assert set(visited) == set(range(len(counts)))
+    assert max(visited.values()) <= 2
+
+
+def test_unknown_labels_are_never_drawn() -> None:
+    y = np.repeat([-1, 3, 5, 8], 6)
+    for sampler in (MPerClassSampler(y, 2, 6), ClassRatioSampler(y, 6, 0.5)):
+        assert -1 not in y[list(sampler)]
+        assert set(y[list(sampler)].ravel()) == {3, 5, 8}
+
+
+def test_labels_may_be_strings() -> None:
+    y = np.array(["crow", "owl", "crow", "owl", "jay", "jay"])
+    names = y[list(MPerClassSampler(y, 2, 6))]
+    assert sorted(names.ravel()) == sorted(y)
+
+
+@pytest.mark.parametrize(
+    ("make_bad", "says"),
+    [
+        (lambda: MPerClassSampler(LABELS, 2, 24), r"batch_size=24 with m=2 needs 12 classes, got 11"),
+        (lambda: MPerClassSampler(LABELS, 4, 48, allow_repeat=False), r"m=4 \(3 classes with fewer than 4 .* got 8"),
+        (lambda: MPerClassSampler(LABELS, 3, 8), r"must be a multiple of m, got batch_size=8 and m=3"),
+        (lambda: MPerClassSampler(LABELS, 0, 8), r"must be a multiple of m, got batch_size=8 and m=0"),
+        (lambda: MPerClassSampler(LABELS, 2, 8, rounds=0), r"rounds: must be at least 1, got 0"),
+        (lambda: ClassRatioSampler(LABELS, 64, 0.25), r"batch_size=64 with ratio=0.25 needs 16 classes, got 11"),
+        (lambda: ClassRatioSampler(LABELS, 8, 1.5), r"ratio: must be in \(0, 1\], got 1.5"),
+        (lambda: RandomBatchSampler(LABELS, 67), r"batch_size: 67 is more than the 66 samples"),
+        (lambda: RandomBatchSampler(LABELS, 0), r"batch_size: must be at least 1, got 0"),
+        (lambda: MPerClassSampler(np.zeros((3, 2)), 1, 1), r"labels: expected one class per sample"),
+        (lambda: make_sampler("m_per_class", LABELS, 8), r"sampler: expected .* got 'm_per_class'"),
+        (lambda: make_sampler("class_ratio:x", LABELS, 8), r"sampler: expected .* got 'class_ratio:x'"),
+        (lambda: make_sampler("shuffle", LABELS, 8), r"sampler: expected .* got 'shuffle'"),
+    ],
+)
+def test_bad_input(make_bad: Callable[[], object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        make_bad()
+
+
+def test_samplers_by_text() -> None:
+    assert isinstance(make_sampler("random", LABELS, 8), RandomBatchSampler)
+    pairs = make_sampler("m_per_class:2", LABELS, 8, seed=4)
+    assert isinstance(pairs, MPerClassSampler)
+    assert (pairs.m, pairs.seed) == (2, 4)
+    ratio = make_sampler("class_ratio:0.25", LABELS, 8)
+    assert isinstance(ratio, ClassRatioSampler)
+    assert ratio.ratio == 0.25
+
+
+def test_parts() -> None:
+    assert occurrences(np.array([2, 0, 2, 2, 0])).tolist() == [0, 0, 1, 2, 1]
+    hands = deal(7, 3, np.random.default_rng(0), drop_last=False)
+    assert hands.shape == (3, 3)
+    assert set(hands.ravel()) == set(range(7))
+    classes = by_class(["b", "a", "b"])
+    assert classes.order.tolist() == [1, 0, 2]
+    assert classes.counts.tolist() == [1, 2]
