@@ -1,0 +1,125 @@
+"""BN-Inception (Ioffe & Szegedy, 2015): Inception with batch normalisation, pooled feature 1024.
+
+    stem (7x7/2, pool/2, 1x1, 3x3, pool/2) -> 3a 3b 3c/2 -> 4a 4b 4c 4d 4e/2 -> 5a 5b -> average
+
+Parameters carry the names of the public state dicts that were converted from Caffe, so that those load as they are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d, max_pool2d
+
+
+class Block(NamedTuple):
+    """Widths of the four branches of an Inception block.
+
+    Attributes
+    ----------
+    one : 1x1 (0: the block has stride 2, and neither this branch nor the projection of the pool)
+    three : reduction and 3x3
+    double : reduction and both 3x3
+    pool : projection of the pool
+    average : average pooling, else maximum
+    """
+
+    one: int
+    three: tuple[int, int]
+    double: tuple[int, int]
+    pool: int
+    average: bool = True
+
+    @property
+    def stride(self) -> int:
+        return 1 if self.one else 2
+
+    def width(self, channels: int) -> int:
+        """Return the channels that the block gives for those it gets."""
+        return self.one + self.three[1] + self.double[1] + (self.pool or channels)
+
+
+BLOCKS = {
+    "3a": Block(64, (64, 64), (64, 96), 32),
+    "3b": Block(64, (64, 96), (64, 96), 64),
+    "3c": Block(0, (128, 160), (64, 96), 0, average=False),
+    "4a": Block(224, (64, 96), (96, 128), 128),
+    "4b": Block(192, (96, 128), (96, 128), 128),
+    "4c": Block(160, (128, 160), (128, 160), 128),
+    "4d": Block(96, (128, 192), (160, 192), 128),
+    "4e": Block(0, (128, 192), (192, 256), 0, average=False),
+    "5a": Block(352, (192, 320), (160, 224), 128),
+    "5b": Block(352, (192, 320), (192, 224), 128, average=False),
+}
+CAFFE_MEAN = (104.0, 117.0, 128.0)  # of blue, green and red, in 0..255
+
+
+class BNInception(nn.Module):
+    """BN-Inception without its classifier.
+
+    Notes
+    -----
+    Takes RGB images in [0, 1] and turns them into what the public weights were trained on: blue, green, red in
+    0..255 less their mean. Batch normalisation averages its statistics with PyTorch's momentum, 0.1.
+    """
+
+    in_channels = 3
+    num_features = 1024
+    mean: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._add("conv1_7x7_s2", 3, 64, 7, 2)
+        self._add("conv2_3x3_reduce", 64, 64, 1)
+        self._add("conv2_3x3", 64, 192, 3)
+        channels = 192
+        for name, block in BLOCKS.items():
+            self._add_block(f"inception_{name}_", block, channels)
+            channels = block.width(channels)
+        self.register_buffer("mean", torch.tensor(CAFFE_MEAN)[:, None, None], persistent=False)
+
+    def _add(self, name: str, channels: int, width: int, size: int, stride: int = 1) -> None:
+        self.add_module(name, nn.Conv2d(channels, width, size, stride, padding=size // 2))
+        self.add_module(f"{name}_bn", nn.BatchNorm2d(width))
+
+    def _add_block(self, at: str, block: Block, channels: int) -> None:
+        if block.one:
+            self._add(at + "1x1", channels, block.one, 1)
+            self._add(at + "pool_proj", channels, block.pool, 1)
+        self._add(at + "3x3_reduce", channels, block.three[0], 1)
+        self._add(at + "3x3", *block.three, 3, block.stride)
+        self._add(at + "double_3x3_reduce", channels, block.double[0], 1)
+        self._add(at + "double_3x3_1", *block.double, 3)
+        self._add(at + "double_3x3_2", block.double[1], block.double[1], 3, block.stride)
+
+    def _apply_unit(self, name: str, x: Tensor) -> Tensor:
+        convolution, norm = getattr(self, name), getattr(self, f"{name}_bn")
+        return norm(convolution(x)).relu_()
+
+    def _chain(self, x: Tensor, *names: str) -> Tensor:
+        for name in names:
+            x = self._apply_unit(name, x)
+        return x
+
+    def _inception(self, at: str, block: Block, x: Tensor) -> Tensor:
+        three = self._chain(x, at + "3x3_reduce", at + "3x3")
+        double = self._chain(x, at + "double_3x3_reduce", at + "double_3x3_1", at + "double_3x3_2")
+        if not block.one:
+            return torch.cat([three, double, max_pool2d(x, 3, 2, ceil_mode=True)], 1)
+        pooled = avg_pool2d(x, 3, 1, padding=1) if block.average else max_pool2d(x, 3, 1, padding=1)
+        return torch.cat([self._chain(x, at + "1x1"), three, double, self._chain(pooled, at + "pool_proj")], 1)
+
+    def maps(self, images: Tensor) -> Tensor:
+        """Return the (n, 1024, H', W') output of the last block, 7x7 for 224x224 images."""
+        x = images.flip(1) * 255 - self.mean.to(images.dtype)
+        x = max_pool2d(self._chain(x, "conv1_7x7_s2"), 3, 2, ceil_mode=True)
+        x = max_pool2d(self._chain(x, "conv2_3x3_reduce", "conv2_3x3"), 3, 2, ceil_mode=True)
+        for name, block in BLOCKS.items():
+            x = self._inception(f"inception_{name}_", block, x)
+        return x
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the (n, 1024) features of (n, 3, H, W) images in [0, 1]."""
+        return self.maps(images).mean((2, 3))

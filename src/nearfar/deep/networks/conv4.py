@@ -1,0 +1,52 @@
+"""Conv4 (Vinyals et al., 2016): four blocks of convolution, batch normalisation, ReLU and 2x2 max pooling.
+
+    28x28 -> 14x14 -> 7x7 -> 3x3 -> 1x1, 64 filters of 3x3 in every block
+
+The usual small network for 28x28 characters.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d, max_pool2d
+
+
+class Conv4(nn.Module):
+    """Four convolutional blocks, pooled to one feature of `width`.
+
+    Parameters
+    ----------
+    in_channels : int
+        Channels of the images.
+    width : int
+        Filters of every convolution.
+
+    Notes
+    -----
+    Images need 16 pixels or more a side. What is left of larger ones after the last block is averaged, so that the
+    feature has `width` entries for every size. `maps` is taken before the last pooling (3x3 for 28x28 images).
+    """
+
+    def __init__(self, in_channels: int = 1, width: int = 64) -> None:
+        super().__init__()
+        self.in_channels, self.num_features = in_channels, width
+        self.blocks = nn.ModuleList(_block(in_channels if k == 0 else width, width) for k in range(4))
+
+    def maps(self, images: Tensor) -> Tensor:
+        """Return the (n, width, H // 8, W // 8) output of the last convolution."""
+        *firsts, last = self.blocks
+        for block in firsts:
+            images = max_pool2d(block(images), 2)
+        found: Tensor = last(images)
+        return found
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the (n, width) features of (n, C, H, W) images in [0, 1]."""
+        if min(images.shape[2:]) < 16:
+            raise ValueError(f"conv4 needs images of 16x16 pixels or more, got {images.shape[2]}x{images.shape[3]}")
+        return adaptive_avg_pool2d(max_pool2d(self.maps(images), 2), 1).flatten(1)
+
+
+def _block(in_channels: int, width: int) -> nn.Sequential:
+    convolution = nn.Conv2d(in_channels, width, 3, padding=1, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(width), nn.ReLU(inplace=True))

@@ -1,0 +1,125 @@
+"""A trunk and an embedding layer: images or rows in, pooled features and raw embeddings out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+class Features(NamedTuple):
+    """What an embedder gives for n items.
+
+    Attributes
+    ----------
+    pooled : (n, D) features of the trunk
+    embedding : (n, d) raw embedding; whoever compares directions normalises it
+    """
+
+    pooled: Tensor
+    embedding: Tensor
+
+
+class Embedder(nn.Module):
+    """A trunk followed by one linear embedding layer.
+
+    Parameters
+    ----------
+    trunk : Module
+        (n, C, H, W) images in [0, 1], or (n, d) rows, to (n, D) features. Its attribute `num_features` is D; where it
+        has `in_channels`, images are brought to that many channels first; where it has `maps`, `feature_map` works.
+    embedding_dim : int or None
+        d; None leaves the layer out, so that the embedding is the pooled feature.
+    dropout : float
+        Share of the pooled features that are dropped before the embedding layer while training.
+    freeze_bn : bool
+        Keep the running statistics and the scales of all batch normalisations of the trunk as they are.
+    freeze_trunk : bool
+        Train the embedding layer only; the trunk is always in evaluation mode.
+
+    Examples
+    --------
+    >>> from nearfar.deep.networks.mlp import MLP
+    >>> embedder = Embedder(MLP(8, width=16), embedding_dim=4)
+    >>> pooled, embedding = embedder(torch.zeros(2, 8))
+    >>> pooled.shape, embedding.shape
+    (torch.Size([2, 16]), torch.Size([2, 4]))
+    """
+
+    def __init__(
+        self,
+        trunk: nn.Module,
+        embedding_dim: int | None,
+        *,
+        dropout: float = 0.0,
+        freeze_bn: bool = False,
+        freeze_trunk: bool = False,
+    ) -> None:
+        super().__init__()
+        if embedding_dim is not None and embedding_dim < 1:
+            raise ValueError(f"embedding_dim must be at least 1, got {embedding_dim}")
+        width = int(trunk.num_features)
+        self.trunk = trunk
+        self.dropout = nn.Dropout(dropout)
+        self.layer = nn.Identity() if embedding_dim is None else nn.Linear(width, embedding_dim)
+        self.embedding_dim = width if embedding_dim is None else embedding_dim
+        self.freeze_bn, self.freeze_trunk = freeze_bn, freeze_trunk
+        self._freeze()
+
+    def _freeze(self) -> None:
+        for module in self._frozen():
+            module.requires_grad_(False)
+
+    def _frozen(self) -> list[nn.Module]:
+        if self.freeze_trunk:
+            return [self.trunk]
+        return [m for m in self.trunk.modules() if self.freeze_bn and isinstance(m, _BatchNorm)]
+
+    def train(self, mode: bool = True) -> Embedder:
+        """Set training mode, except for what is frozen."""
+        super().train(mode)
+        for module in self._frozen():
+            module.eval()
+        return self
+
+    def forward(self, items: Tensor) -> Features:
+        """Embed (n, C, H, W) images in [0, 1] or (n, d) rows."""
+        return self.head(self.features(items))
+
+    def features(self, items: Tensor) -> Tensor:
+        """Return the (n, D) pooled features of the trunk."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze_trunk):
+            pooled: Tensor = self.trunk(as_channels(items, self.trunk))
+        return pooled.flatten(1)
+
+    def head(self, pooled: Tensor) -> Features:
+        """Embed (n, D) features that the trunk has given before."""
+        return Features(pooled, self.layer(self.dropout(pooled)))
+
+    def feature_map(self, images: Tensor) -> Tensor:
+        """Return the (n, C', H', W') output of the last convolution, for attention maps.
+
+        Raises
+        ------
+        ValueError
+            If the trunk has none.
+        """
+        maps = getattr(self.trunk, "maps", None)
+        if maps is None:
+            raise ValueError(f"{type(self.trunk).__name__} has no convolutional feature map")
+        found: Tensor = maps(as_channels(images, self.trunk))
+        return found
+
+
+def as_channels(items: Tensor, trunk: nn.Module) -> Tensor:
+    """Bring images to the channels that a trunk takes: grey is repeated, colour is averaged."""
+    wanted = getattr(trunk, "in_channels", None)
+    if wanted is None or items.ndim != 4 or items.shape[1] == wanted:
+        return items
+    if items.shape[1] == 1:
+        return items.expand(-1, wanted, -1, -1)
+    if wanted == 1:
+        return items.mean(1, keepdim=True)
+    raise ValueError(f"{type(trunk).__name__} takes {wanted} channels, got images with {items.shape[1]}")

@@ -1,0 +1,23 @@
+"""No trunk: the features are the items themselves, laid flat. With an embedding layer, a linear metric."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+
+class Identity(nn.Module):
+    """Items laid flat.
+
+    Parameters
+    ----------
+    in_features : int
+        Numbers per item, which is D.
+    """
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.num_features = in_features
+
+    def forward(self, items: Tensor) -> Tensor:
+        """Return the (n, in_features) items."""
+        return items.flatten(1)

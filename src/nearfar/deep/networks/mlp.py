@@ -1,0 +1,35 @@
+"""Multi-layer perceptron: linear layers with ReLU between them, for rows and for small images laid flat."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+
+class MLP(nn.Module):
+    """Hidden layers of equal width.
+
+    Parameters
+    ----------
+    in_features : int
+        Numbers per item; images are laid flat.
+    width : int
+        Units of every hidden layer, and D.
+    depth : int
+        Hidden layers.
+    """
+
+    def __init__(self, in_features: int, width: int = 256, depth: int = 2) -> None:
+        super().__init__()
+        if depth < 1:
+            raise ValueError(f"mlp: depth must be at least 1, got {depth}")
+        sizes = [in_features] + [width] * depth
+        layers = [(nn.Linear(m, n), nn.ReLU()) for m, n in pairwise(sizes)]
+        self.num_features = width
+        self.layers = nn.Sequential(*(layer for pair in layers for layer in pair))
+
+    def forward(self, items: Tensor) -> Tensor:
+        """Return the (n, width) features."""
+        features: Tensor = self.layers(items.flatten(1))
+        return features

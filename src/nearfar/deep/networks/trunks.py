@@ -1,0 +1,229 @@
+"""Trunks by name, with weights from local files. Nothing is ever downloaded."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from importlib import import_module
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .weights import TrunkError, load_weights
+
+Shape = tuple[int, ...]
+KINDS = ("timm:NAME", "transformers:NAME_OR_FOLDER", "package.module:factory")
+
+
+def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) -> nn.Module:
+    """Build a trunk.
+
+    Parameters
+    ----------
+    text : str
+        ``conv4``, ``mlp``, ``identity``, ``bn_inception``, ``timm:NAME``, ``transformers:NAME_OR_FOLDER`` or
+        ``package.module:factory``, with options in brackets: ``conv4(width=32)``. A factory is called with the shape
+        of an item and the options, and returns a module from items to features.
+    shape : tuple of int
+        Of one item: (C, H, W) for images, (d,) for rows.
+    weights : str or Path, optional
+        A local `.safetensors` or `.pth` state dict.
+
+    Returns
+    -------
+    Module
+        Its `num_features` is the width of the features.
+
+    Raises
+    ------
+    TrunkError
+        For an unknown name (the nearest is suggested), a package that is not installed, or weights that do not fit.
+
+    Examples
+    --------
+    >>> make_trunk("conv4(width=32)", (1, 28, 28)).num_features
+    32
+    """
+    name, options = parse_trunk(text)
+    build = _builder(name)
+    try:
+        trunk = build(shape, **options)
+    except TypeError as error:
+        raise TrunkError(f"trunk {text!r}: {error}") from error
+    if weights is not None:
+        load_weights(getattr(trunk, "inner", trunk), weights)
+    return trunk if hasattr(trunk, "num_features") else Probed(trunk, shape)
+
+
+def parse_trunk(text: str) -> tuple[str, dict[str, Any]]:
+    """Split ``name(option=value, ...)``; values are literals.
+
+    >>> parse_trunk("conv4(width=32)")
+    ('conv4', {'width': 32})
+    """
+    found = re.fullmatch(r"\s*([^()\s]+)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
+    if found is None:
+        raise TrunkError(f"trunk {text!r}: expected a name such as conv4, or a name with options: conv4(width=32)")
+    try:
+        call = ast.parse(f"f({found[2] or ''})", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or not all(word.arg for word in call.keywords):
+            raise ValueError("not keywords")
+        return found[1], {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (SyntaxError, ValueError) as error:
+        raise TrunkError(f"trunk {text!r}: options are written name=value, with literal values") from error
+
+
+def _builder(name: str) -> Callable[..., nn.Module]:
+    hub, colon, rest = name.partition(":")
+    if hub in HUBS and colon:
+        return lambda shape, **options: HUBS[hub](rest, shape, **options)
+    if colon:
+        return _factory(hub, rest)
+    if name not in NAMED:
+        near = get_close_matches(name, NAMED, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join([*NAMED, *KINDS])}"
+        raise TrunkError(f"unknown trunk {name!r}; {hint}")
+    return NAMED[name]
+
+
+def _factory(module: str, attribute: str) -> Callable[..., nn.Module]:
+    try:
+        found: Callable[..., nn.Module] = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise TrunkError(f"trunk {module}:{attribute}: {error}") from error
+    return found
+
+
+def _conv4(shape: Shape, **options: Any) -> nn.Module:
+    from .conv4 import Conv4
+
+    return Conv4(_channels("conv4", shape), **options)
+
+
+def _mlp(shape: Shape, **options: Any) -> nn.Module:
+    from .mlp import MLP
+
+    return MLP(prod(shape), **options)
+
+
+def _identity(shape: Shape, **options: Any) -> nn.Module:
+    from .identity import Identity
+
+    return Identity(prod(shape), **options)
+
+
+def _bn_inception(shape: Shape, **options: Any) -> nn.Module:
+    from .bn_inception import BNInception
+
+    _channels("bn_inception", shape)
+    return BNInception(**options)
+
+
+def _timm(name: str, shape: Shape, **options: Any) -> nn.Module:
+    timm = _installed("timm")
+    channels = _channels("timm", shape)
+    if not timm.is_model(name):
+        near = get_close_matches(name, timm.list_models(), n=1)
+        raise TrunkError(f"timm has no model {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    model = timm.create_model(name, pretrained=False, num_classes=0, in_chans=channels, **options)
+    return Probed(TimmTrunk(model), shape)
+
+
+def _transformers(name: str, shape: Shape, **options: Any) -> nn.Module:
+    transformers = _installed("transformers")
+    channels = _channels("transformers", shape)
+    try:
+        if Path(name).is_dir():
+            model = transformers.AutoModel.from_pretrained(name, local_files_only=True, **options)
+        else:
+            model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(name, **options))
+    except (OSError, ValueError) as error:
+        raise TrunkError(f"transformers:{name}: {str(error).splitlines()[0]}") from error
+    channels = getattr(model.config, "num_channels", channels)
+    return Probed(TransformersTrunk(model), (channels, *shape[1:]))
+
+
+NAMED: dict[str, Callable[..., nn.Module]] = {
+    "conv4": _conv4,
+    "mlp": _mlp,
+    "identity": _identity,
+    "bn_inception": _bn_inception,
+}
+HUBS: dict[str, Callable[..., nn.Module]] = {"timm": _timm, "transformers": _transformers}
+
+
+class TimmTrunk(nn.Module):
+    """A model of timm without its classifier."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def maps(self, images: Tensor) -> Tensor:
+        return self.inner.forward_features(images)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.inner(images)
+
+
+class TransformersTrunk(nn.Module):
+    """A vision model of transformers: its last map averaged over space, or its last tokens averaged."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def maps(self, images: Tensor) -> Tensor:
+        return self.inner(images).last_hidden_state
+
+    def forward(self, images: Tensor) -> Tensor:
+        found = self.maps(images)
+        return found.mean((2, 3)) if found.ndim == 4 else found.mean(1)
+
+
+class Probed(nn.Module):
+    """A module of any origin whose width is found by one pass; (n, C, H, W) outputs are averaged over space."""
+
+    def __init__(self, module: nn.Module, shape: Shape) -> None:
+        super().__init__()
+        self.module = module
+        if len(shape) == 3:
+            self.in_channels = shape[0]
+        with torch.no_grad():
+            self.num_features = self.eval()(torch.zeros(2, *shape)).shape[1]
+        self.train()
+
+    @property
+    def inner(self) -> nn.Module:
+        """Whose state dict public weights fit."""
+        return getattr(self.module, "inner", self.module)
+
+    def maps(self, images: Tensor) -> Tensor:
+        found = getattr(self.module, "maps", self.module)(images)
+        if found.ndim != 4:
+            raise TrunkError(f"{type(self.inner).__name__} has no convolutional feature map")
+        return found
+
+    def forward(self, items: Tensor) -> Tensor:
+        found = self.module(items)
+        if not isinstance(found, Tensor) or found.ndim not in (2, 4):
+            raise TrunkError(f"{type(self.inner).__name__}: a trunk returns an (n, D) or (n, C, H, W) tensor")
+        return found.mean((2, 3)) if found.ndim == 4 else found
+
+
+def _channels(name: str, shape: Shape) -> int:
+    if len(shape) != 3:
+        raise TrunkError(f"{name} takes images, got rows of {shape[0]} numbers; use mlp or identity")
+    return shape[0]
+
+
+def _installed(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise TrunkError(f"trunk {package}:NAME: {error}; pip install {package}") from error

@@ -1,0 +1,66 @@
+"""Weights of trunks from local files: `.safetensors`, or `.pth` read without executing anything in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+HEADS = ("last_linear.", "fc.", "classifier.", "head.", "logits.")  # classifiers that a metric has no use for
+
+
+class TrunkError(ValueError):
+    """A trunk or its weights that cannot be had; the message is one line."""
+
+
+def load_weights(module: nn.Module, path: str | Path) -> None:
+    """Load a local state dict into a module.
+
+    Classifiers and "module." prefixes are dropped, the (1, C) statistics of old files are laid flat; everything else
+    must fit.
+
+    Raises
+    ------
+    TrunkError
+        If the file is missing, is no state dict, or does not fit.
+    """
+    state, own = _tidy(_read_state(Path(path))), module.state_dict()
+    foreign = sorted(key for key in state.keys() - own.keys() if not key.startswith(HEADS))
+    lacking = sorted(key for key in own.keys() - state.keys() if not key.endswith("num_batches_tracked"))
+    if foreign or lacking:
+        what = f"it lacks {lacking[0]!r}" if lacking else f"it has {foreign[0]!r}"
+        raise TrunkError(f"{path}: does not fit this trunk: {what} ({len(lacking)} missing, {len(foreign)} foreign)")
+    fitting = {key: _fit(path, key, value, own[key]) for key, value in state.items() if key in own}
+    module.load_state_dict(fitting, strict=False)
+
+
+def _fit(path: str | Path, key: str, value: Tensor, own: Tensor) -> Tensor:
+    shaped = value.flatten() if own.ndim == 1 else value
+    if shaped.shape != own.shape:
+        sizes = f"{tuple(value.shape)}, expected {tuple(own.shape)}"
+        raise TrunkError(f"{path}: does not fit this trunk: {key} is {sizes}")
+    return shaped
+
+
+def _tidy(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    if state and all(key.startswith("module.") for key in state):
+        return {key.removeprefix("module."): value for key, value in state.items()}
+    return state
+
+
+def _read_state(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise TrunkError(f"{path}: no such file of weights")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # both readers raise nearly anything on a foreign file
+        raise TrunkError(f"{path}: not readable as weights ({str(error).splitlines()[0]})") from error
+    found = found.get("state_dict", found) if isinstance(found, dict) else found
+    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+        raise TrunkError(f"{path}: holds no state dict (a mapping from names to tensors)")
+    return found
