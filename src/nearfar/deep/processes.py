@@ -42,7 +42,7 @@ class _Gather(torch.autograd.Function):
 
 def gather(x: Tensor) -> Tensor:
     """Concatenate x over processes in rank order; gradients flow back to the process that gave each row."""
-    return _Gather.apply(x) if world() > 1 else x  # type: ignore[no-any-return]
+    return _Gather.apply(x) if world() > 1 else x
 
 
 def check_equal_parts(n: int, device: torch.device) -> None:

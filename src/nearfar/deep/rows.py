@@ -2,8 +2,9 @@
 
 A batch is compared with a reference: itself, a memory, the class proxies, the class means. A row holds one anchor's
 dissimilarities to the whole reference and the masks of its similar and dissimilar ones. A row loss maps a block of
-rows to (numerator, denominator) per anchor; the engine sums both over blocks and divides once. So every reduction of
-the literature is exact under blocking, memory is O(block x m), and no pair or triplet index is ever built.
+rows to (numerator, denominator) per anchor, each (b,) or, for a sum of several means, (b, k); the engine sums both
+over blocks and divides once. So every reduction of the literature is exact under blocking, memory is O(block x m),
+and no pair or triplet index is ever built.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Rows(NamedTuple):
         Which of `DISTANCES` filled `d`.
     dim : int
         Dimension of the embeddings.
+    partner : Tensor or None
+        (b, m) int64: where a miner pairs each positive with one negative, the negative's column at every positive.
     """
 
     d: Tensor
@@ -43,6 +46,7 @@ class Rows(NamedTuple):
     neg: Tensor
     distance: str
     dim: int
+    partner: Tensor | None = None
 
 
 RowFunction = Callable[[Rows], tuple[Tensor, Tensor]]
@@ -134,7 +138,7 @@ class Comparison(NamedTuple):
 def spans(anchors: slice, m: int, block: int | None) -> list[tuple[int, int]]:
     """Cut the anchors into blocks of rows; None chooses the whole batch up to `FULL` comparisons."""
     n = anchors.stop - anchors.start
-    size = block or (n if n * m <= FULL else max(1, FULL // (2 * m)))
+    size = block or max(1, n if n * m <= FULL else FULL // (2 * m))
     return [(lo, min(lo + size, anchors.stop)) for lo in range(anchors.start, anchors.stop, size)]
 
 
@@ -145,7 +149,7 @@ def reduce(
     mine: Callable[[Rows], Rows] | None = None,
     block: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Sum a row loss over the anchors: returns (numerator, denominator), two scalars.
+    """Sum a row loss over the anchors: returns (numerator, denominator), two scalars or two (k,) vectors.
 
     With more than one block each block is computed again in the backward pass instead of being kept.
     """
@@ -154,7 +158,7 @@ def reduce(
     def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
         rows = c.block(x, ref, lo, hi)
         num, den = loss(mine(rows) if mine is not None else rows)
-        return num.sum(), den.sum().to(num.dtype)
+        return num.sum(0), den.sum(0).to(num.dtype)
 
     blocks = spans(c.anchors, len(c.ref), block)
     if not blocks:
@@ -162,4 +166,4 @@ def reduce(
     if len(blocks) == 1:
         return one(c.x, c.ref, *blocks[0])
     parts = [checkpoint(one, c.x, c.ref, lo, hi, use_reentrant=False) for lo, hi in blocks]
-    return torch.stack([num for num, _ in parts]).sum(), torch.stack([den for _, den in parts]).sum()
+    return torch.stack([num for num, _ in parts]).sum(0), torch.stack([den for _, den in parts]).sum(0)

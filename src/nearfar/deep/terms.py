@@ -13,56 +13,17 @@ set and ``pooled=`` to pass the trunk's features.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize as unit
 
 from . import processes
-from .relations import UNKNOWN, Labels, LabelSets, count, is_classes
+from .batch import AnyLabels, Batch, make_batch
+from .relations import UNKNOWN, Labels
 from .rows import DISTANCES, Comparison, Rows, reduce
-
-AnyLabels: TypeAlias = Labels | Sequence[int]
-
-
-class Batch(NamedTuple):
-    """The global batch as every term sees it: with several processes, the samples of all of them in rank order.
-
-    Attributes
-    ----------
-    x : (n, d) raw embeddings; losses that compare directions normalise them themselves
-    y : labels: (n,) classes (-1 unknown), an (n, m) relation matrix, or label sets
-    anchors : the rows of x that this process computes
-    pooled : (n, D) features of the trunk, if given
-    scores : (n, C) class scores, published by a proxy loss of the same objective
-    ref, ref_y : another set to compare with, if given; None is the batch itself
-    """
-
-    x: Tensor
-    y: Labels
-    anchors: slice
-    pooled: Tensor | None = None
-    scores: Tensor | None = None
-    ref: Tensor | None = None
-    ref_y: Labels | None = None
-
-    def classes(self, who: str) -> Tensor:
-        """Return the (n,) class labels, or raise if the supervision is of another kind."""
-        if not is_classes(self.y):
-            raise ValueError(f"{who}: labels must be one class per sample, got a relation or label sets")
-        assert isinstance(self.y, Tensor)
-        return self.y
-
-    def known(self, who: str) -> Batch:
-        """Return the batch without the samples of unknown class."""
-        y = self.classes(who)
-        keep = y != UNKNOWN
-        if bool(keep.all()):
-            return self
-        pick = lambda t: None if t is None else t[keep]  # noqa: E731
-        return self._replace(x=self.x[keep], y=y[keep], pooled=pick(self.pooled), scores=pick(self.scores))
 
 
 class Term(nn.Module):
@@ -141,7 +102,7 @@ class Sum(Term):
         self.parts_: dict[str, Tensor] = {}
 
     def parts(self) -> list[tuple[float, Term]]:
-        return list(zip(self.weights, self.terms, strict=True))  # type: ignore[arg-type]
+        return list(zip(self.weights, self.terms, strict=True))
 
     def names(self) -> list[str]:
         """Return one name per part: its class, numbered when it occurs again."""
@@ -190,6 +151,8 @@ class RowLoss(Term):
 
     Attributes
     ----------
+    reduction : str
+        "sum" leaves the sum over anchors undivided; anything else divides by the sum of the denominators.
     stats_ : dict of str to float
         Of the last call: "active" (share of anchors with a positive loss), "positive", "negative" (mean distances).
     """
@@ -204,10 +167,11 @@ class RowLoss(Term):
         if mine is not None and not callable(mine):
             raise TypeError(f"{name}: mine must be a miner such as BatchHard(), got {mine!r}")
         self.distance, self.normalize, self.mine, self.block = distance, normalize, mine, block
+        self.reduction = "mean"
         self._last: Comparison | None = None
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return (numerator, denominator) per anchor of the block."""
+        """Return (numerator, denominator) per anchor of the block, each (b,), or (b, k) for a sum of k means."""
         raise NotImplementedError
 
     def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
@@ -227,8 +191,10 @@ class RowLoss(Term):
         x, ref = comparison.x.detach(), comparison.ref.detach()
         self._last = comparison._replace(x=x, ref=x if comparison.is_self else ref)
         num, den = reduce(self.rows, comparison, mine=self.mine, block=self.block)
+        if self.reduction == "sum":
+            return num.sum()
         den = processes.total(den.detach())
-        return torch.where(den > 0, num / torch.where(den > 0, den, 1.0), num * 0)
+        return torch.where(den > 0, num / torch.where(den > 0, den, 1.0), num * 0).sum()
 
     @property
     def stats_(self) -> dict[str, float]:
@@ -249,7 +215,7 @@ def _row_statistics(loss: RowLoss, comparison: Comparison) -> dict[str, float]:
     def gather(rows: Rows) -> tuple[Tensor, Tensor]:
         num, den = loss.rows(loss.mine(rows) if loss.mine is not None else rows)
         found = {
-            "active": (num > 0).sum(),
+            "active": (num > 0).reshape(len(num), -1).any(1).sum(),
             "anchors": (rows.pos | rows.neg).any(1).sum(),
             "positive": rows.d.masked_fill(~rows.pos, 0).sum(),
             "positives": rows.pos.sum(),
@@ -299,7 +265,7 @@ class ProxyLoss(RowLoss):
             if lo < UNKNOWN or hi >= self.num_classes:
                 bad = lo if lo < UNKNOWN else hi
                 raise ValueError(f"{name}: labels must be in 0..{self.num_classes - 1}, got {bad}")
-        return self.proxies.to(batch.x.dtype), self.proxy_labels  # type: ignore[return-value]
+        return self.proxies.to(batch.x.dtype), self.proxy_labels
 
     def publish(self, batch: Batch) -> Batch:
         """Give the cosines to the class proxies, the class-level representation, to the other terms."""
@@ -318,69 +284,3 @@ class SetTerm(Term):
         if not len(batch.x):
             return batch.x.sum() * 0
         return self.value(batch) / processes.world()
-
-
-def make_batch(
-    embeddings: Tensor,
-    labels: AnyLabels,
-    ref: Tensor | None,
-    ref_labels: AnyLabels | None,
-    pooled: Tensor | None,
-) -> Batch:
-    """Validate one process's samples and gather those of all processes."""
-    x = _floats("embeddings", embeddings)
-    y = _labels("labels", labels, len(x), x.device)
-    pooled = None if pooled is None else _floats("pooled", pooled.flatten(1))
-    if pooled is not None and len(pooled) != len(x):
-        raise ValueError(f"pooled: expected one row per embedding, {len(x)}, got {len(pooled)}")
-    ref, ref_y = _reference(x, ref, ref_labels)
-    if is_relation(y) and y.shape[1] != (len(x) if ref is None else len(ref)):  # type: ignore[union-attr]
-        raise ValueError(f"labels: the relation matrix needs one column per reference, got {tuple(y.shape)}")  # type: ignore[union-attr]
-    n, part = len(x), slice(0, len(x))
-    if processes.world() > 1:
-        if not is_classes(y):
-            raise ValueError("labels: only one class per sample works with several processes")
-        processes.check_equal_parts(n, x.device)
-        part = slice(processes.rank() * n, (processes.rank() + 1) * n)
-        x, y = processes.gather(x), processes.gather(y)  # type: ignore[arg-type]
-        pooled = None if pooled is None else processes.gather(pooled)
-    return Batch(x, y, part, pooled, None, ref, ref_y)
-
-
-def is_relation(y: Labels) -> bool:
-    return isinstance(y, Tensor) and y.ndim == 2
-
-
-def _reference(x: Tensor, ref: Tensor | None, ref_labels: AnyLabels | None) -> tuple[Tensor | None, Labels | None]:
-    if ref is None:
-        return None, None
-    if ref_labels is None:
-        raise ValueError("ref_labels: needed with ref, one label per row")
-    ref = _floats("ref", ref).to(x.dtype)
-    if ref.shape[1] != x.shape[1]:
-        raise ValueError(f"ref: expected {x.shape[1]} columns like the embeddings, got {ref.shape[1]}")
-    return ref, _labels("ref_labels", ref_labels, len(ref), x.device)
-
-
-def _floats(name: str, x: Tensor) -> Tensor:
-    if x.ndim != 2 or not x.is_floating_point():
-        raise ValueError(f"{name}: expected a (n, d) float tensor, got {x.dtype} of shape {tuple(x.shape)}")
-    x = x if x.dtype == torch.float64 else x.float()
-    if x.device.type == "cpu" and not torch.compiler.is_compiling():
-        bad = int((~x.detach().isfinite().all(1)).sum())
-        if bad:
-            raise ValueError(f"{name}: {bad} of {len(x)} rows are not finite")
-    return x
-
-
-def _labels(name: str, labels: AnyLabels, n: int, device: torch.device) -> Labels:
-    if isinstance(labels, LabelSets):
-        y: Labels = LabelSets(labels.hot.to(device), labels.overlap)
-    else:
-        y = torch.as_tensor(labels, device=device)
-        if y.ndim not in (1, 2) or (y.ndim == 1 and y.is_floating_point()):
-            raise ValueError(f"{name}: expected (n,) integers or a relation matrix, got {y.dtype} {tuple(y.shape)}")
-        y = y.long() if y.ndim == 1 else y
-    if count(y) != n:
-        raise ValueError(f"{name}: expected one per embedding, {n}, got {count(y)}")
-    return y

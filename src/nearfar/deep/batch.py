@@ -1,0 +1,116 @@
+"""The batch that every term of an objective sees: validated, in float32 or float64, gathered over processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from . import processes
+from .relations import UNKNOWN, Labels, LabelSets, count, is_classes
+
+AnyLabels: TypeAlias = Labels | Sequence[int]
+
+
+class Batch(NamedTuple):
+    """The global batch as every term sees it: with several processes, the samples of all of them in rank order.
+
+    Attributes
+    ----------
+    x : (n, d) raw embeddings; losses that compare directions normalise them themselves
+    y : labels: (n,) classes (-1 unknown), an (n, m) relation matrix, or label sets
+    anchors : the rows of x that this process computes
+    pooled : (n, D) features of the trunk, if given
+    scores : (n, C) class scores, published by a proxy loss of the same objective
+    ref, ref_y : another set to compare with, if given; None is the batch itself
+    """
+
+    x: Tensor
+    y: Labels
+    anchors: slice
+    pooled: Tensor | None = None
+    scores: Tensor | None = None
+    ref: Tensor | None = None
+    ref_y: Labels | None = None
+
+    def classes(self, who: str) -> Tensor:
+        """Return the (n,) class labels, or raise if the supervision is of another kind."""
+        if not is_classes(self.y):
+            raise ValueError(f"{who}: labels must be one class per sample, got a relation or label sets")
+        assert isinstance(self.y, Tensor)
+        return self.y
+
+    def known(self, who: str) -> Batch:
+        """Return the batch without the samples of unknown class."""
+        y = self.classes(who)
+        keep = y != UNKNOWN
+        if bool(keep.all()):
+            return self
+        pooled = None if self.pooled is None else self.pooled[keep]
+        scores = None if self.scores is None else self.scores[keep]
+        return self._replace(x=self.x[keep], y=y[keep], pooled=pooled, scores=scores)
+
+
+def make_batch(
+    embeddings: Tensor,
+    labels: AnyLabels,
+    ref: Tensor | None,
+    ref_labels: AnyLabels | None,
+    pooled: Tensor | None,
+) -> Batch:
+    """Validate one process's samples and gather those of all processes."""
+    x = _floats("embeddings", embeddings)
+    y = _labels("labels", labels, len(x), x.device)
+    pooled = None if pooled is None else _floats("pooled", pooled.flatten(1))
+    if pooled is not None and len(pooled) != len(x):
+        raise ValueError(f"pooled: expected one row per embedding, {len(x)}, got {len(pooled)}")
+    ref, ref_y = _reference(x, ref, ref_labels)
+    columns = len(x) if ref is None else len(ref)
+    if isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] != columns:
+        raise ValueError(f"labels: the relation matrix needs one column per reference, {columns}, got {y.shape[1]}")
+    n, part = len(x), slice(0, len(x))
+    if processes.world() > 1:
+        if not is_classes(y):
+            raise ValueError("labels: only one class per sample works with several processes")
+        processes.check_equal_parts(n, x.device)
+        part = slice(processes.rank() * n, (processes.rank() + 1) * n)
+        x, y = processes.gather(x), processes.gather(y)
+        pooled = None if pooled is None else processes.gather(pooled)
+    return Batch(x, y, part, pooled, None, ref, ref_y)
+
+
+def _reference(x: Tensor, ref: Tensor | None, ref_labels: AnyLabels | None) -> tuple[Tensor | None, Labels | None]:
+    if ref is None:
+        return None, None
+    if ref_labels is None:
+        raise ValueError("ref_labels: needed with ref, one label per row")
+    ref = _floats("ref", ref).to(x.dtype)
+    if ref.shape[1] != x.shape[1]:
+        raise ValueError(f"ref: expected {x.shape[1]} columns like the embeddings, got {ref.shape[1]}")
+    return ref, _labels("ref_labels", ref_labels, len(ref), x.device)
+
+
+def _floats(name: str, x: Tensor) -> Tensor:
+    if x.ndim != 2 or not x.is_floating_point():
+        raise ValueError(f"{name}: expected a (n, d) float tensor, got {x.dtype} of shape {tuple(x.shape)}")
+    x = x if x.dtype == torch.float64 else x.float()
+    if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        bad = int((~x.detach().isfinite().all(1)).sum())
+        if bad:
+            raise ValueError(f"{name}: {bad} of {len(x)} rows are not finite")
+    return x
+
+
+def _labels(name: str, labels: AnyLabels, n: int, device: torch.device) -> Labels:
+    if isinstance(labels, LabelSets):
+        y: Labels = LabelSets(labels.hot.to(device), labels.overlap)
+    else:
+        y = torch.as_tensor(labels, device=device)
+        if y.ndim not in (1, 2) or (y.ndim == 1 and y.is_floating_point()):
+            raise ValueError(f"{name}: expected (n,) integers or a relation matrix, got {y.dtype} {tuple(y.shape)}")
+        y = y.long() if y.ndim == 1 else y
+    if count(y) != n:
+        raise ValueError(f"{name}: expected one per embedding, {n}, got {count(y)}")
+    return y

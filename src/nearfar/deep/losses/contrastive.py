@@ -1,0 +1,84 @@
+"""Contrastive loss (Hadsell, Chopra & LeCun, 2006).
+
+    hadsell:  1/2 sum_P rho^2 + 1/2 sum_N [m - rho]_+^2        rho the unsquared Euclidean distance
+    survey:   sum_P rho^2 + sum_N [m - rho^2]_+
+    xbm:      sum_P (1 - s) + sum_N s [s > m]                  s the cosine, summed per anchor
+
+Over all pairs of similar (P) and dissimilar (N) samples, divided by their number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..rows import Rows
+from ..terms import RowLoss
+
+# form: (margin of the source, distance it is stated on)
+FORMS = {"hadsell": (1.0, "euclidean"), "survey": (0.25, "sq_euclidean"), "xbm": (0.5, "cosine")}
+REDUCTIONS = ("mean", "balanced", "anchor", "sum")
+
+
+def contrastive(rows: Rows, margin: float, form: str) -> tuple[Tensor, Tensor]:
+    """Return the (b, m) attraction of each similar and repulsion of each dissimilar pair."""
+    if form == "hadsell":
+        return rows.d.square() / 2, (margin - rows.d).clamp_min(0).square() / 2
+    if form == "survey":
+        return rows.d, (margin - rows.d).clamp_min(0)
+    s = 1 - rows.d
+    return rows.d, s.masked_fill(s <= margin, 0)
+
+
+class ContrastiveLoss(RowLoss):
+    """Contrastive loss over all pairs of the batch.
+
+    Parameters
+    ----------
+    margin : float, optional
+        m; None takes the source's: 1 ("hadsell"), 0.25 ("survey"), 0.5 ("xbm").
+    form : str
+        "hadsell" (the paper's), "survey", "xbm"; they read unsquared distances, squared distances and cosines.
+    normalize : bool
+        Scale embeddings to unit length first; "xbm" always does.
+    mine : callable, optional
+        A miner that narrows the pairs.
+    reduction : str
+        Divide by the number of valid pairs ("mean"), average similar and dissimilar pairs separately and add
+        ("balanced"), divide by the number of anchors ("anchor"), or by nothing ("sum").
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    In the "hadsell" form two coincident dissimilar samples have no direction to part in: their gradient is zero.
+    """
+
+    def __init__(
+        self,
+        margin: float | None = None,
+        *,
+        form: str = "hadsell",
+        normalize: bool = False,
+        mine: Any = None,
+        reduction: str = "mean",
+        block: int | None = None,
+    ) -> None:
+        if form not in FORMS:
+            raise ValueError(f"ContrastiveLoss: form must be one of {', '.join(FORMS)}, got {form!r}")
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"ContrastiveLoss: reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+        default, distance = FORMS[form]
+        super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
+        self.margin, self.form, self.reduction = default if margin is None else margin, form, reduction
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        near, far = contrastive(rows, self.margin, self.form)
+        near, far = near.masked_fill(~rows.pos, 0).sum(1), far.masked_fill(~rows.neg, 0).sum(1)
+        n_near, n_far = rows.pos.sum(1), rows.neg.sum(1)
+        if self.reduction == "balanced":
+            return torch.stack([near, far], 1), torch.stack([n_near, n_far], 1)
+        pairs = n_near + n_far
+        return near + far, pairs > 0 if self.reduction == "anchor" else pairs

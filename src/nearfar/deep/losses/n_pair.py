@@ -1,0 +1,88 @@
+"""N-pair loss (Sohn, 2016).
+
+    npair:  1/|P| sum_{(i,p) in P} log(1 + sum_{n in N(i)} exp(s_in - s_ip))  +  reg / B sum_i ||z_i||^2
+    hinge:  1/|P| sum_{(i,p) in P} sum_{n in N(i)} [d_ip - d_in + m]_+        (the survey's form)
+
+P: pairs of similar samples, N(i): samples dissimilar to i, s: inner product, d: squared distance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, softplus
+
+from .. import processes
+from ..batch import Batch
+from ..rows import Rows, masked_logsumexp
+from ..terms import RowLoss
+
+FORMS = {"npair": "dot", "hinge": "sq_euclidean"}
+
+
+def n_pair(rows: Rows) -> tuple[Tensor, Tensor]:
+    """Return per anchor the sum over its positives of log(1 + sum_n exp(s_n - s_p)) and their number."""
+    s = -rows.d
+    negatives = masked_logsumexp(s, rows.neg)
+    keep = rows.pos & negatives.isfinite()[:, None]  # without negatives the term is log 1
+    gap = negatives.masked_fill(negatives.isinf(), 0)[:, None] - s
+    return softplus(gap).masked_fill(~keep, 0).sum(1), rows.pos.sum(1)
+
+
+def n_pair_hinge(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor the sum over its positives and negatives of [d_p - d_n + m]_+ and the number of positives."""
+    near = rows.d.masked_fill(~rows.neg, torch.inf).sort(1).values
+    totals = pad(near.masked_fill(near.isinf(), 0).cumsum(1), (1, 0))
+    reach = rows.d + margin
+    k = torch.searchsorted(near.detach(), reach.detach()).masked_fill(~rows.pos, 0)
+    return (k * reach - totals.gather(1, k)).masked_fill(~rows.pos, 0).sum(1), rows.pos.sum(1)
+
+
+class NPairLoss(RowLoss):
+    """Multi-class N-pair loss over all positive pairs of the batch.
+
+    Parameters
+    ----------
+    reg : float
+        Weight of the mean squared norm of the embeddings (0.002 in the published code).
+    form : str
+        "npair" (the paper's, on inner products) or "hinge" (the survey's, on squared distances).
+    margin : float
+        m of the "hinge" form.
+    normalize : bool
+        Scale embeddings to unit length first; the paper does not.
+    mine : callable, optional
+        A miner that narrows positives and negatives.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    Larger embeddings lower the loss once the order is right, hence the norm penalty. Anchors without a positive are
+    left out; an anchor without a negative contributes zero.
+    """
+
+    def __init__(
+        self,
+        reg: float = 0.002,
+        *,
+        form: str = "npair",
+        margin: float = 0.2,
+        normalize: bool = False,
+        mine: Any = None,
+        block: int | None = None,
+    ) -> None:
+        if form not in FORMS:
+            raise ValueError(f"NPairLoss: form must be one of {', '.join(FORMS)}, got {form!r}")
+        super().__init__(distance=FORMS[form], normalize=normalize, mine=mine, block=block)
+        self.reg, self.form, self.margin = reg, form, margin
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return n_pair(rows) if self.form == "npair" else n_pair_hinge(rows, self.margin)
+
+    def share(self, batch: Batch) -> Tensor:
+        norms = batch.x.square().sum(1)
+        mean = norms.mean() if len(norms) else norms.sum()
+        return super().share(batch) + self.reg * mean / processes.world()

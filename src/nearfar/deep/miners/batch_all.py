@@ -1,0 +1,23 @@
+"""Batch-all mining (Ding et al., 2015).
+
+all (a, p, n) with p in P(a), n in N(a)
+"""
+
+from __future__ import annotations
+
+from ..rows import Rows
+
+
+def batch_all(rows: Rows) -> Rows:
+    """Keep every comparison of the batch."""
+    return rows
+
+
+class BatchAll:
+    """Every triplet of the batch: what a loss takes when no miner is given, by its published name."""
+
+    def __call__(self, rows: Rows) -> Rows:
+        return batch_all(rows)
+
+    def __repr__(self) -> str:
+        return "BatchAll()"

@@ -1,0 +1,126 @@
+"""Objectives as text: ``"AMSoftmaxLoss(scale=20, margin=0.1) + 1.0*JRS()"``.
+
+Names of the catalogue, keyword literals, ``+`` and ``*``, nothing else. The text is parsed, never run as code.
+"""
+
+from __future__ import annotations
+
+import ast
+from difflib import get_close_matches
+from importlib import import_module
+from inspect import signature
+from typing import Any
+
+from ..catalog import BY_NAME, METHODS, missing
+from .terms import Term
+
+KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner")
+
+
+class ObjectiveError(ValueError):
+    """The text of an objective that cannot be understood; the message names the part."""
+
+
+def parse_objective(text: str, *, num_classes: int | None = None, embedding_dim: int | None = None) -> Term:
+    """Build an objective from its text.
+
+    Parameters
+    ----------
+    text : str
+        For example ``"TripletLoss(margin=0.1, mine=BatchHard()) + 0.02*EnergyConfusion()"``.
+    num_classes, embedding_dim : int, optional
+        Filled in where a method takes them and the text does not say them.
+
+    Raises
+    ------
+    ObjectiveError
+        For anything but catalogue names, keyword literals, ``+`` and ``*``.
+
+    Examples
+    --------
+    >>> parse_objective("TripletLoss(margin=0.1) + 0.5*TripletLoss(margin=0.3)").names()
+    ['TripletLoss', 'TripletLoss_2']
+    """
+    sizes = {"num_classes": num_classes, "embedding_dim": embedding_dim}
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise ObjectiveError(f"objective: {text!r} is not a sum of losses such as 'TripletLoss(margin=0.2)'") from error
+    term = _build(tree, {name: size for name, size in sizes.items() if size is not None})
+    if not isinstance(term, Term):
+        raise ObjectiveError(f"objective: {ast.unparse(tree)!r} is not a loss")
+    return term
+
+
+def _build(node: ast.expr, sizes: dict[str, int]) -> Any:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _term(node.left, sizes) + _term(node.right, sizes)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        left, right = node.left, node.right
+        if _is_number(left) == _is_number(right):
+            raise ObjectiveError(f"objective: {ast.unparse(node)!r} must multiply a number by a loss")
+        weight, term = (left, right) if _is_number(left) else (right, left)
+        return float(ast.literal_eval(weight)) * _term(term, sizes)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return _call(node, node.func.id, sizes)
+    if isinstance(node, ast.Name):
+        return _call(ast.Call(node, [], []), node.id, sizes)
+    raise ObjectiveError(f"objective: {ast.unparse(node)!r} is not allowed, only names, keywords, + and *")
+
+
+def _term(node: ast.expr, sizes: dict[str, int]) -> Term:
+    term = _build(node, sizes)
+    if not isinstance(term, Term):
+        raise ObjectiveError(f"objective: {ast.unparse(node)!r} is not a loss that can be added or weighted")
+    return term
+
+
+def _is_number(node: ast.expr) -> bool:
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:
+        return False
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _call(node: ast.Call, name: str, sizes: dict[str, int]) -> Any:
+    make = _find(name)
+    known = signature(make).parameters
+    if node.args:
+        raise ObjectiveError(f"objective: {name} takes keywords, such as {next(iter(known), 'margin')}=..., only")
+    settings: dict[str, Any] = {key: size for key, size in sizes.items() if key in known}
+    for keyword in node.keywords:
+        key = keyword.arg or "**"
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(known)}"
+            raise ObjectiveError(f"objective: {name} has no setting {key!r}{hint}")
+        settings[key] = _value(keyword.value, sizes)
+    try:
+        return make(**settings)
+    except TypeError as error:
+        raise ObjectiveError(f"objective: {name}: {error}") from error
+    except ValueError as error:
+        raise ObjectiveError(f"objective: {error}") from error
+
+
+def _value(node: ast.expr, sizes: dict[str, int]) -> Any:
+    """A literal, or another method: a miner, or the loss inside a memory."""
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return _build(node, sizes)
+
+
+def _find(name: str) -> Any:
+    method = BY_NAME.get(name)
+    if method is None:
+        names = [m.name for m in METHODS if m.done and m.kind in KINDS]
+        near = get_close_matches(name, names, n=1, cutoff=0.4)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ObjectiveError(f"objective: no method is called {name!r}{hint}")
+    if method.kind not in KINDS:
+        raise ObjectiveError(f"objective: {name} is a {method.kind}, not part of an objective")
+    if not method.done:
+        raise ObjectiveError(f"objective: {missing(name)}")
+    return getattr(import_module(method.module), name)

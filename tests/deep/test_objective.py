@@ -1,0 +1,114 @@
+"""Objectives: sums, weights, and their text form."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import nearfar
+from nearfar.deep.objective import ObjectiveError, parse_objective
+from nearfar.deep.relations import LabelSets
+
+
+def batch():
+    x = torch.randn(12, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return x, torch.arange(12) % 4
+
+
+def test_text_and_python_are_the_same_objective():
+    x, y = batch()
+    text = parse_objective("TripletLoss(margin=0.1, mine=BatchHard()) + 0.5*NPairLoss(reg=0.01) + ContrastiveLoss*2")
+    code = (
+        nearfar.TripletLoss(0.1, mine=nearfar.BatchHard())
+        + 0.5 * nearfar.NPairLoss(0.01)
+        + 2 * nearfar.ContrastiveLoss()
+    )
+    assert text.weights == code.weights == [1.0, 0.5, 2.0]
+    torch.testing.assert_close(text(x, y), code(x, y))
+    assert list(text.parts_) == ["TripletLoss", "NPairLoss", "ContrastiveLoss"]
+
+
+def test_weights_multiply_through_sums():
+    total = 2 * (nearfar.TripletLoss() + 3 * nearfar.TripletLoss(0.5))
+    assert total.weights == [2.0, 6.0]
+    assert total.names() == ["TripletLoss", "TripletLoss_2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("TripletLos()", "no method is called 'TripletLos'; did you mean TripletLoss"),
+        ("TripletLoss(margn=0.2)", "has no setting 'margn'; did you mean margin"),
+        ("TripletLoss(0.2)", "takes keywords"),
+        ("TripletLoss() - NPairLoss()", "is not allowed"),
+        ("TripletLoss() * NPairLoss()", "must multiply a number by a loss"),
+        ("2 * 3", "must multiply a number by a loss"),
+        ("__import__('os').system('true')", "is not allowed"),
+        ("TripletLoss(margin=__import__('os'))", "no method is called '__import__'"),
+        ("BatchHard()", "is not a loss"),
+        ("TripletLoss() + BatchHard()", "not a loss that can be added"),
+        ("GMML()", "is a learner, not part of an objective"),
+        ("TripletLoss(distance='far')", "distance must be one of"),
+        ("TripletLoss(", "is not a sum of losses"),
+        ("", "is not a sum of losses"),
+    ],
+)
+def test_bad_text_names_the_part(text, message):
+    with pytest.raises(ObjectiveError, match=message.replace("(", r"\(").replace("*", r"\*")):
+        parse_objective(text)
+
+
+def test_two_terms_cannot_be_multiplied():
+    with pytest.raises(TypeError, match="multiply a term by a number"):
+        nearfar.TripletLoss() * nearfar.NPairLoss()
+
+
+def test_a_relation_matrix_equals_the_labels_behind_it():
+    x, y = batch()
+    relation = (y[:, None] == y).long()
+    for loss in (nearfar.TripletLoss(), nearfar.ContrastiveLoss(), nearfar.NPairLoss()):
+        torch.testing.assert_close(loss(x, relation), loss(x, y))
+
+
+def test_label_sets_are_similar_when_they_meet():
+    x, y = batch()
+    loss = nearfar.ContrastiveLoss()
+    torch.testing.assert_close(loss(x, LabelSets.of([[int(k)] for k in y])), loss(x, y))
+    sets = LabelSets.of([[0, 1], [1, 2], [2], [0], []], num_classes=3)
+    strict = LabelSets(sets.hot, overlap=0.4)
+    assert float(loss(x[:5], sets)) != float(loss(x[:5], strict))
+
+
+def test_unknown_labels_are_neither_near_nor_far():
+    x, y = batch()
+    known = y.clone()
+    known[[2, 7]] = -1
+    keep = known >= 0
+    for loss in (nearfar.TripletLoss(), nearfar.ContrastiveLoss(), nearfar.NPairLoss(reg=0)):
+        torch.testing.assert_close(loss(x, known), loss(x[keep], y[keep]))
+
+
+def test_another_reference_set():
+    x, y = batch()
+    for loss in (nearfar.TripletLoss(), nearfar.ContrastiveLoss()):
+        value = loss(x[:6], y[:6], ref=x[6:], ref_labels=y[6:])
+        relation = (y[:6, None] == y[6:]).long()
+        torch.testing.assert_close(loss(x[:6], relation, ref=x[6:], ref_labels=y[6:]), value)
+    with pytest.raises(ValueError, match="ref_labels: needed with ref"):
+        nearfar.TripletLoss()(x, y, ref=x)
+    with pytest.raises(ValueError, match="ref: expected 5 columns"):
+        nearfar.TripletLoss()(x, y, ref=x[:, :3], ref_labels=y)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"block": 0}, "block must be at least 1, got 0"),
+        ({"distance": "l7"}, "distance must be one of"),
+        ({"reduction": "x"}, "reduction must be"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        nearfar.TripletLoss(**settings)
+    with pytest.raises(TypeError, match="mine must be a miner"):
+        nearfar.TripletLoss(mine=3)

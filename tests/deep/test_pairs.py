@@ -1,0 +1,85 @@
+"""Forms and reductions of the base losses, and the relations between them."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import nearfar
+from tests.references import contrastive, n_pair, triplet
+
+Y = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 4, 4])
+
+
+def sample(seed=0):
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(len(Y), 4, generator=g, dtype=torch.float64).requires_grad_()
+
+
+def same(loss, reference, **settings):
+    x = sample()
+    ours, theirs = loss(x, Y), reference(x, Y, **settings)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(torch.autograd.grad(ours, x), torch.autograd.grad(theirs, x))
+
+
+@pytest.mark.parametrize("reduction", ["active", "valid", "sum"])
+@pytest.mark.parametrize("soft", [False, True])
+def test_triplet(reduction, soft):
+    loss = nearfar.TripletLoss(0.3, soft=soft, reduction=reduction, normalize=False)
+    same(loss, triplet.reference, margin=0.3, soft=soft, reduction=reduction, normalize=False)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "balanced", "anchor", "sum"])
+@pytest.mark.parametrize(("form", "margin"), [("hadsell", 3.0), ("survey", 9.0), ("xbm", 0.1)])
+def test_contrastive(form, margin, reduction):
+    loss = nearfar.ContrastiveLoss(margin, form=form, reduction=reduction)
+    same(loss, contrastive.reference, margin=margin, form=form, reduction=reduction)
+
+
+@pytest.mark.parametrize("form", ["npair", "hinge"])
+def test_n_pair(form):
+    same(nearfar.NPairLoss(0.1, form=form, margin=2.0), n_pair.reference, reg=0.1, form=form, margin=2.0)
+
+
+def test_triplet_loss_is_zero_exactly_when_all_negatives_are_a_margin_farther():
+    x = torch.eye(4, dtype=torch.float64).repeat_interleave(2, 0)
+    y = torch.arange(4).repeat_interleave(2)
+    assert nearfar.TripletLoss(2.0)(x, y) == 0
+    assert nearfar.TripletLoss(2.01)(x, y) > 0
+
+
+def test_n_pair_on_one_pair_per_class_is_cross_entropy():
+    g = torch.Generator().manual_seed(0)
+    a, q = torch.randn(2, 6, 3, generator=g, dtype=torch.float64)
+    classes = torch.arange(6)
+    ours = nearfar.NPairLoss(reg=0)(a, classes, ref=q, ref_labels=classes)
+    torch.testing.assert_close(ours, torch.nn.functional.cross_entropy(a @ q.T, classes))
+
+
+def test_normalised_losses_have_no_radial_gradient():
+    x = sample()
+    (grad,) = torch.autograd.grad(nearfar.TripletLoss()(x, Y), x)
+    torch.testing.assert_close((grad * x).sum(1), torch.zeros(len(Y), dtype=torch.float64))
+
+
+def test_distances_are_invariant_under_rigid_motion():
+    x = sample()
+    q, _ = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64))
+    for loss in (nearfar.TripletLoss(normalize=False), nearfar.ContrastiveLoss()):
+        torch.testing.assert_close(loss(x @ q + 100.0, Y), loss(x, Y))
+
+
+def test_coincident_negatives_have_zero_gradient_in_the_hadsell_form():
+    x = torch.zeros(2, 3, requires_grad=True)
+    nearfar.ContrastiveLoss()(x, torch.tensor([0, 1])).backward()
+    assert (x.grad == 0).all()
+
+
+def test_large_batches_are_cut_into_blocks(monkeypatch):
+    from nearfar.deep import rows
+
+    x = sample()
+    whole = nearfar.TripletLoss()(x, Y)
+    monkeypatch.setattr(rows, "FULL", 20)
+    assert len(rows.spans(slice(0, 10), 10, None)) == 10
+    torch.testing.assert_close(nearfar.TripletLoss()(x, Y), whole)

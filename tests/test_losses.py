@@ -1,0 +1,208 @@
+"""Laws that every loss and regulariser obeys; a method joins by its file and its reference."""
+
+import warnings
+from importlib import import_module
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import nearfar
+from nearfar.catalog import METHODS
+from nearfar.deep.terms import ProxyLoss, RowLoss, SetTerm
+
+TERMS = [m for m in METHODS if m.done and m.kind in ("loss", "regularizer", "head")]
+WHOLE = {m.name for m in TERMS if m.takes == "triplets"}  # terms with a calling convention of their own
+TERMS = [m for m in TERMS if m.name not in WHOLE]
+CLASSES, DIM = 8, 5
+every_term = pytest.mark.parametrize("method", TERMS, ids=lambda m: m.name)
+
+
+def make(method, **settings):
+    torch.manual_seed(0)
+    return getattr(nearfar, method.name)(**{**method.small, **settings}).double()
+
+
+def batch(n=24, seed=1, labels=None, dtype=torch.float64):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, DIM, generator=g, dtype=torch.float64).to(dtype).requires_grad_()
+    y = torch.arange(n) % 6 if labels is None else torch.as_tensor(labels)
+    return x, y, torch.randn(n, 7, generator=g, dtype=torch.float64).to(dtype)
+
+
+def call(term, x, y, pooled):
+    return term(x, y, pooled=pooled)
+
+
+def value_and_grad(term, x, y, pooled):
+    value = call(term, x, y, pooled)
+    (grad,) = torch.autograd.grad(value, x)
+    return value.detach(), grad
+
+
+def proxies_of(term):
+    return getattr(term, "proxies", None)
+
+
+@every_term
+@pytest.mark.parametrize("labels", [None, [0, 0, 1, 1, 1, 2, 3, 4, 4, 5, 6, 7]], ids=["even", "uneven"])
+def test_equals_its_reference_in_value_and_gradient(method, labels):
+    term = make(method)
+    x, y, pooled = batch(12, labels=labels)
+    reference = import_module(f"tests.references.{method.path.stem}").reference
+    value, grad = value_and_grad(term, x, y, pooled)
+    expected = reference(x, y, pooled=pooled, proxies=proxies_of(term), scores=None)
+    (expected_grad,) = torch.autograd.grad(expected, x)
+    torch.testing.assert_close(value, expected.detach(), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(grad, expected_grad, rtol=1e-9, atol=1e-9)
+
+
+@every_term
+def test_gradient_equals_finite_differences(method):
+    term = make(method)
+    x, y, pooled = batch(10)
+
+    def value(z):
+        torch.manual_seed(0)
+        fresh = make(method)
+        fresh.load_state_dict(term.state_dict())
+        return call(fresh, z, y, pooled)
+
+    assert torch.autograd.gradcheck(value, (x,), eps=1e-6, atol=1e-5)
+
+
+@every_term
+@pytest.mark.parametrize("block", [1, 5, 24])
+def test_blocks_change_nothing(method, block):
+    if not issubclass(getattr(nearfar, method.name), RowLoss):
+        return
+    x, y, pooled = batch()
+    whole, cut = make(method), make(method)
+    cut.block = block
+    torch.testing.assert_close(value_and_grad(cut, x, y, pooled), value_and_grad(whole, x, y, pooled))
+
+
+@every_term
+def test_order_of_the_batch_changes_nothing(method):
+    x, y, pooled = batch()
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(3))
+    value, grad = value_and_grad(make(method), x, y, pooled)
+    moved, moved_grad = value_and_grad(make(method), x.detach()[order].requires_grad_(), y[order], pooled[order])
+    torch.testing.assert_close(moved, value)
+    torch.testing.assert_close(moved_grad, grad[order])
+
+
+@every_term
+def test_names_of_the_classes_change_nothing(method):
+    if method.small.get("num_classes"):
+        return  # the labels of proxy losses are indices
+    x, y, pooled = batch()
+    names = torch.tensor([40, 7, 1000003, 3, 99, 12])
+    torch.testing.assert_close(
+        value_and_grad(make(method), x, names[y], pooled), value_and_grad(make(method), x, y, pooled)
+    )
+
+
+EDGES = {
+    "empty": [],
+    "one sample": [0],
+    "one class": [3] * 6,
+    "all different": [0, 1, 2, 3, 4, 5],
+    "a singleton": [0, 0, 1, 1, 2],
+    "all unknown": [-1] * 5,
+    "some unknown": [0, 0, 1, 1, -1, -1],
+}
+
+
+@every_term
+@pytest.mark.parametrize("labels", EDGES.values(), ids=EDGES.keys())
+@pytest.mark.parametrize("kind", ["random", "duplicates", "all equal", "zeros", "huge"])
+def test_edges_are_finite_with_a_live_gradient(method, labels, kind):
+    x, y, pooled = batch(len(labels), labels=torch.tensor(labels, dtype=torch.long))
+    with torch.no_grad():
+        if kind == "duplicates" and len(x) > 1:
+            x[1], pooled[1] = x[0], pooled[0]
+        elif kind == "all equal":
+            x[:], pooled[:] = 0.5, 0.5
+        elif kind == "zeros":
+            x[:], pooled[:] = 0.0, 0.0
+        elif kind == "huge":
+            x.mul_(1e3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        value, grad = value_and_grad(make(method), x, y, pooled)
+    assert value.isfinite()
+    assert grad.isfinite().all()
+
+
+@every_term
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_low_precision_is_finite_and_close(method, dtype):
+    x, y, pooled = batch(dtype=dtype)
+    term = make(method).float()
+    before = {name: p.dtype for name, p in term.named_parameters()}
+    value, grad = value_and_grad(term, x, y, pooled)
+    exact, _ = value_and_grad(make(method), x.detach().double().requires_grad_(), y, pooled.double())
+    assert value.dtype == torch.float32
+    assert grad.dtype == dtype
+    assert grad.isfinite().all()
+    torch.testing.assert_close(value.double(), exact, rtol=1e-4, atol=1e-4)
+    assert {name: p.dtype for name, p in term.named_parameters()} == before
+
+
+@every_term
+def test_adds_with_every_regularizer(method):
+    x, y, pooled = batch()
+    other = nearfar.TripletLoss(0.3)
+    both = make(method) + 0.5 * other
+    value = call(both, x, y, pooled)
+    parts = list(both.parts_.values())
+    torch.testing.assert_close(value.detach(), parts[0] + 0.5 * parts[-1])
+    torch.testing.assert_close(parts[-1], other(x, y).detach())
+
+
+@every_term
+def test_bad_input_names_the_argument(method):
+    x, y, pooled = batch()
+    term = make(method)
+    with pytest.raises(ValueError, match=r"labels: expected one per embedding, 24, got 23"):
+        call(term, x, y[:-1], pooled)
+    broken = x.detach().clone()
+    broken[3, 0], broken[5, 1] = float("nan"), float("inf")
+    with pytest.raises(ValueError, match="embeddings: 2 of 24 rows are not finite"):
+        call(term, broken, y, pooled)
+    with pytest.raises(ValueError, match="embeddings: expected a"):
+        call(term, x[0], y, pooled)
+
+
+@every_term
+def test_state_survives_a_round_trip(method):
+    x, y, pooled = batch()
+    term = make(method)
+    call(term, x, y, pooled)
+    again = make(method)
+    again.load_state_dict(term.state_dict())
+    torch.testing.assert_close(call(again, x, y, pooled), call(term, x, y, pooled))
+
+
+@pytest.mark.slow
+@every_term
+def test_row_losses_compile_whole(method):
+    if not issubclass(getattr(nearfar, method.name), RowLoss) or issubclass(getattr(nearfar, method.name), SetTerm):
+        return
+    x, y, pooled = batch()
+    term = make(method)
+    compiled = torch.compile(make(method), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(value_and_grad(compiled, x, y, pooled), value_and_grad(term, x, y, pooled))
+
+
+@every_term
+def test_statistics_of_the_last_call(method):
+    term = make(method)
+    if not isinstance(term, RowLoss) or isinstance(term, ProxyLoss):
+        return
+    assert term.stats_ == {}
+    x, y, pooled = batch()
+    call(term, x, y, pooled)
+    assert 0 <= term.stats_["active"] <= 1
+    assert term.stats_["positive"] == term.stats_["positive"]
