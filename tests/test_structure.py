@@ -18,8 +18,9 @@ REFERENCES = Path(__file__).parent / "references"
 ALLOWED = {
     "catalog": set(),
     "core": {"core"},
-    "base": {"core", "fitted"},
-    "fitted": {"core"},
+    "base": {"core", "catalog", "fitted", "learner"},
+    "learner": {"core", "catalog", "fitted"},
+    "fitted": {"core", "catalog"},
     "evaluation": {"core", "evaluation"},
     "spectral": {"base", "core"},
     "probabilistic": {"base", "core"},
