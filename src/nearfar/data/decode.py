@@ -15,7 +15,7 @@ from .files import Files
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 GREY_MODES = ("1", "L", "LA", "I;16", "I;16B", "I;16L")
-MEMORY = 2**28
+MEMORY = 2**26
 """Sets whose decoded images take at most this many bytes are kept in memory."""
 
 Box = tuple[int, int, int, int]

@@ -1,0 +1,145 @@
+"""Batches for torch: a `Dataset` as tensors, in memory or decoded by worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import Dataset as TorchDataset
+
+from .dataset import DataError, Dataset
+from .decode import fit
+
+Batch = tuple[Tensor, Tensor, Tensor]
+"""Items, labels, indices."""
+
+
+class Items(TorchDataset):
+    """A `Dataset` as torch sees it.
+
+    Item i is a tuple of a (C, H, W) uint8 image or (d,) float32 row, its label and i itself. A set that is in
+    memory answers a whole batch at once.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The items.
+    image_size : int, optional
+        Side of the square that is cut from the middle of every image; None leaves images as they are.
+    resize : int, optional
+        Length to which the shorter side is brought before; `image_size` where not given.
+    """
+
+    def __init__(self, dataset: Dataset, image_size: int | None = None, resize: int | None = None) -> None:
+        if image_size is not None and resize is not None and resize < image_size:
+            raise DataError(f"resize must be at least image_size, got resize={resize}, image_size={image_size}")
+        self.dataset = dataset
+        self.image_size = image_size
+        self.resize = resize or image_size
+        self.labels = torch.from_numpy(dataset.labels)
+        self.array = None if dataset.array is None else self._in_memory(dataset.array)
+
+    def _in_memory(self, array: np.ndarray) -> Tensor:
+        if array.ndim == 2:
+            return torch.from_numpy(array)
+        if self.image_size is not None and {*array.shape[1:3], self.resize} != {self.image_size}:
+            array = np.stack([self._fit(image) for image in array])
+        return torch.from_numpy(np.ascontiguousarray(array)).permute(0, 3, 1, 2)  # (n, C, H, W)
+
+    def _fit(self, image: np.ndarray) -> np.ndarray:
+        return image if self.image_size is None else fit(image, self.resize or self.image_size, self.image_size)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor, int]:
+        if self.array is not None:
+            return self.array[i].contiguous(), self.labels[i], i
+        item = self.dataset.read(i)
+        if self.dataset.kind == "image":
+            item = np.moveaxis(self._fit(item), 2, 0)
+        return torch.from_numpy(np.ascontiguousarray(item)), self.labels[i], i
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch | list[tuple[Tensor, Tensor, int]]:
+        if self.array is None:
+            return [self[int(i)] for i in indices]
+        index = torch.as_tensor(indices, dtype=torch.int64)
+        return self.array[index].contiguous(), self.labels[index], index
+
+
+class Loader(DataLoader):
+    """A torch loader whose workers' data errors arrive as the one line that they are."""
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from super().__iter__()
+        except DataError as error:
+            # torch appends the worker's traceback; its last line is "module.Type: message"
+            last = str(error).strip().splitlines()[-1]
+            raise DataError(last.partition("Error: ")[2] or last) from error
+
+
+def make_loader(
+    dataset: Dataset,
+    *,
+    batch_sampler: Any = None,
+    batch_size: int = 128,
+    shuffle: bool = False,
+    image_size: int | None = None,
+    resize: int | None = None,
+    workers: int = 0,
+    pin_memory: bool = False,
+    seed: int = 0,
+) -> DataLoader:
+    """Make a loader of (items, labels, indices) batches.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The items.
+    batch_sampler : iterable of lists of int, optional
+        Chooses the batches; without it they are `batch_size` items in order, or shuffled, the last one shorter.
+    batch_size, shuffle
+        Used without a `batch_sampler`.
+    image_size, resize : int, optional
+        As in `Items`. For evaluation at 224 the field's habit is image_size=224, resize=256; for training with
+        a random crop to 224, image_size=256.
+    workers : int
+        Processes that decode; 0 decodes in this one. Sets in memory need none.
+    pin_memory : bool
+        Put batches into page-locked memory, for faster copies to a GPU.
+    seed : int
+        Seeds the shuffling and, through torch, every worker. The global torch generator is never drawn from.
+
+    Returns
+    -------
+    DataLoader
+        Yields items (b, C, H, W) uint8 or (b, d) float32, labels (b,) int64 and indices (b,) int64.
+    """
+    chosen: dict[str, Any] = {"batch_sampler": batch_sampler}
+    if batch_sampler is None:
+        chosen = {"batch_size": batch_size, "shuffle": shuffle}
+    return Loader(
+        Items(dataset, image_size, resize),
+        **chosen,
+        num_workers=workers,
+        pin_memory=pin_memory,
+        collate_fn=collate,
+        generator=torch.Generator().manual_seed(seed),
+        persistent_workers=workers > 0,
+    )
+
+
+def collate(items: Any) -> Batch:
+    """Stack items into a batch; what is one already passes through."""
+    if isinstance(items, tuple):
+        return items
+    shapes = {tuple(item[0].shape) for item in items}
+    if len(shapes) > 1:
+        raise DataError(f"items of one batch differ in shape ({', '.join(map(str, sorted(shapes)))}); give image_size")
+    batch = default_collate(items)
+    return batch[0], batch[1], batch[2]

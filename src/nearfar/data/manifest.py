@@ -1,0 +1,174 @@
+"""A CSV or Parquet table that names an image and its label in every row."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .dataset import DataError, DataNotFoundError, Source, some
+from .decode import Box, ImageReader, guess_channels, image_source
+from .files import FolderFiles
+from .folder import ROLES
+
+SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
+SIDES = ("x1", "y1", "x2", "y2")
+TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no", "none", "nan")
+
+Table = Mapping[str, Sequence[Any]]
+
+
+def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: bool = False) -> Source:
+    """Read the images that a table lists.
+
+    Parameters
+    ----------
+    path : str or Path
+        A .csv (comma, header line, UTF-8) or .parquet file. Columns: `path` (relative to the table, or absolute)
+        and `label`; optional `split` (train, validation, test, query, gallery), `query` and `gallery` (true or
+        false, for the test rows), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty = whole
+        image), `category`. The names is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well.
+    image_size, skip_bad
+        As in `read_folder`.
+
+    Raises
+    ------
+    DataError
+        Where a column is missing (the first rows are shown), a value is unfit, or an image file is missing.
+
+    Notes
+    -----
+    Where there are only train and validation rows, a task is tested on the validation rows.
+    """
+    path = Path(path)
+    table = _columns(path)
+    for column in ("path", "label"):
+        if column not in table:
+            raise DataError(f"{path}: has no column {column!r}; {_show(table)}")
+    paths = [str(value) for value in table["path"]]
+    if not paths:
+        raise DataError(f"{path}: has no rows")
+    labels = _labels(path, table["label"])
+    roles = _roles(path, table)
+    files = FolderFiles(str(path.parent))
+    if not skip_bad:
+        _check_files(path, files, paths)
+    reader = ImageReader(files, tuple(paths), guess_channels(files, paths), _boxes(path, table), image_size)
+    split = "" if roles is None else f"split by the columns of {path.name}"
+    return image_source(path.stem, reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+
+
+def _columns(path: Path) -> Table:
+    table = _parquet(path) if path.suffix == ".parquet" else _csv(path)
+    return {SYNONYMS.get(name, name): column for name, column in table.items()}
+
+
+def _parquet(path: Path) -> Table:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import read_table
+    except ImportError as error:
+        raise DataError(f"{path}: Parquet needs pyarrow; pip install 'nearfar[tables]'") from error
+    try:
+        return read_table(path).to_pydict()
+    except (ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+
+
+def _csv(path: Path) -> Table:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: not a readable CSV file ({error})") from error
+    if not rows:
+        raise DataError(f"{path}: is empty; expected a header line with path,label")
+    header = [name.strip() for name in rows[0]]
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(header):
+            raise DataError(f"{path}: row {number} has {len(row)} values for {len(header)} columns: {','.join(row)}")
+    return {name: [row[i].strip() for row in rows[1:]] for i, name in enumerate(header)}
+
+
+def _show(table: Table, most: int = 3) -> str:
+    rows = list(zip(*table.values(), strict=True))[:most]
+    shown = " | ".join(",".join(str(value) for value in row) for row in rows)
+    return f"it has {','.join(table)}; first rows: {shown or 'none'}"
+
+
+def _labels(path: Path, column: Sequence[Any]) -> list[Any]:
+    empty = [i for i, value in enumerate(column) if value is None or value == ""]
+    if empty:
+        raise DataError(f"{path}: {len(empty)} row(s) have no label, first row {empty[0] + 1} after the header")
+    return list(column)
+
+
+def _roles(path: Path, table: Table) -> list[str] | None:
+    """Every row's role: its split, and for test rows whether it is a query or in the gallery."""
+    flagged = "query" in table or "gallery" in table
+    if "split" not in table and not flagged:
+        return None
+    n = len(table["path"])
+    split = [str(value).lower() for value in table.get("split", ["test"] * n)]
+    unknown = sorted(set(split) - ROLES.keys())
+    if unknown:
+        raise DataError(f"{path}: unknown split {unknown[0]!r}; expected {', '.join(ROLES)}")
+    roles = [ROLES[value] for value in split]
+    if not flagged:
+        return roles
+    held = [i for i in range(n) if roles[i] in (("test",) if "test" in roles else ("test", "validation"))]
+    return _flagged(path, roles, held, _flags(path, table, "query"), _flags(path, table, "gallery"))
+
+
+def _flagged(path: Path, roles: list[str], held: list[int], query: list[bool], gallery: list[bool]) -> list[str]:
+    if all(query[i] and gallery[i] for i in held):
+        return roles  # everyone asks everyone else: leave-one-out
+    both = [i for i in held if query[i] and gallery[i]]
+    neither = [i for i in held if not (query[i] or gallery[i])]
+    if both or neither:
+        what, row = ("both query and gallery", both[0]) if both else ("neither query nor gallery", neither[0])
+        raise DataError(f"{path}: test row {row + 1} is {what}; mark either all test rows as both, or each as one")
+    for i in held:
+        roles[i] = "query" if query[i] else "gallery"
+    return roles
+
+
+def _flags(path: Path, table: Table, column: str) -> list[bool]:
+    """Read true and false; a missing column is the opposite of the other one."""
+    if column not in table:
+        other = "gallery" if column == "query" else "query"
+        return [not flag for flag in _flags(path, table, other)]
+    values = ["" if value is None else str(value).lower() for value in table[column]]
+    unknown = [value for value in values if value not in TRUE + FALSE]
+    if unknown:
+        raise DataError(f"{path}: column {column!r} holds {unknown[0]!r}; expected true or false")
+    return [value in TRUE for value in values]
+
+
+def _boxes(path: Path, table: Table) -> list[Box | None] | None:
+    given = [side for side in SIDES if side in table]
+    if not given:
+        return None
+    if len(given) < 4:
+        missing = ", ".join(side for side in SIDES if side not in given)
+        raise DataError(f"{path}: a crop box needs the columns {', '.join(SIDES)}; {missing} missing; {_show(table)}")
+    return [_box(path, i, [table[side][i] for side in SIDES]) for i in range(len(table["path"]))]
+
+
+def _box(path: Path, row: int, values: Sequence[Any]) -> Box | None:
+    if all(str(value).lower() in ("", "none", "nan") for value in values):
+        return None
+    try:
+        left, top, right, bottom = (round(float(value)) for value in values)
+    except (TypeError, ValueError):
+        raise DataError(f"{path}: row {row + 1} has the crop box {list(values)}; expected four numbers") from None
+    if left >= right or top >= bottom:
+        raise DataError(f"{path}: row {row + 1} has the crop box {list(values)}; expected x1 < x2 and y1 < y2")
+    return left, top, right, bottom
+
+
+def _check_files(path: Path, files: FolderFiles, paths: Sequence[str]) -> None:
+    missing = [name for name in paths if name not in files]
+    if missing:
+        raise DataNotFoundError(f"{path}: {len(missing)} of {len(paths)} images do not exist: {some(missing, 3)}")
