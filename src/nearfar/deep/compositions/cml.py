@@ -1,0 +1,49 @@
+"""Confusion-based metric learning, CML (Chen et al., 2022).
+
+L = L_base + lambda_1 L_energy + lambda_2 L_diversity
+"""
+
+from __future__ import annotations
+
+from ..losses.triplet import TripletLoss
+from ..regularizers.diversity_confusion import DiversityConfusion
+from ..regularizers.energy_confusion import EnergyConfusion
+from ..terms import Sum, Term
+
+
+class CMLLoss(Sum):
+    """Any loss with energy and diversity confusion.
+
+    Parameters
+    ----------
+    base : Term, optional
+        The loss to regularise; None is the triplet loss with the paper's margin 0.1.
+    energy : float or EnergyConfusion
+        lambda_1, or a term with settings of its own, which is added with the weight 0.02. 0 leaves it out (CML-d).
+    diversity : float or DiversityConfusion
+        lambda_2, likewise with the weight 0.04. 0 leaves it out (CML-e).
+
+    Notes
+    -----
+    Published weights, energy / diversity. CUB-200-2011: triplet 0.02 / 0.01, N-pair 0.3 / 0.02, binomial 0.13 / 0.03.
+    Cars-196: 0.02 / 0.04, 0.3 / 0.02, 0.13 / 0.03. Stanford Online Products and In-Shop: 0.002 / 0.01, 0.03 / 0.02,
+    0.013 / 0.01. They seem to be tuned with ``EnergyConfusion(mode="ecaml_code")``.
+    """
+
+    def __init__(
+        self,
+        base: Term | None = None,
+        *,
+        energy: float | EnergyConfusion = 0.02,
+        diversity: float | DiversityConfusion = 0.04,
+    ) -> None:
+        base = TripletLoss(margin=0.1) if base is None else base
+        if not isinstance(base, Term):
+            raise TypeError(f"CMLLoss: base must be a loss such as TripletLoss(), got {base!r}")
+        parts = base.parts()
+        for weight, default, term in ((energy, 0.02, EnergyConfusion), (diversity, 0.04, DiversityConfusion)):
+            if isinstance(weight, Term):
+                parts.append((default, weight))
+            elif weight:
+                parts.append((float(weight), term()))
+        super().__init__(parts)

@@ -1,0 +1,51 @@
+"""Joint representation diversification, JRD (Chu et al., 2020).
+
+L = L_AM-softmax + alpha L_JRS
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..kernels import LAYERS
+from ..losses.am_softmax import AMSoftmaxLoss
+from ..regularizers.jrs import JRS
+from ..terms import Sum
+
+
+class JRDLoss(Sum):
+    """AM-softmax with the joint representation similarity of its classes as regulariser.
+
+    Parameters
+    ----------
+    num_classes, embedding_dim : int
+        Shape of the proxies, which are the parameter ``terms.0.proxies``.
+    alpha : float
+        Weight of the regulariser: 1 on CUB-200-2011 and Cars-196, 0.4 on Stanford Online Products.
+    layers : sequence of str
+        As in ``JRS``; "pooled" needs ``pooled=`` in every call.
+    kernel : str
+        As in ``JRS``.
+    kernels, class_kernels, degree : int
+        As in ``JRS``.
+    scale, margin : float
+        As in ``AMSoftmaxLoss``.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        alpha: float = 1.0,
+        *,
+        layers: Sequence[str] = LAYERS,
+        kernel: str = "gaussian",
+        kernels: int = 3,
+        class_kernels: int = 1,
+        degree: int = 2,
+        scale: float = 20.0,
+        margin: float = 0.1,
+    ) -> None:
+        softmax = AMSoftmaxLoss(num_classes, embedding_dim, scale=scale, margin=margin)
+        jrs = JRS(layers, kernel=kernel, kernels=kernels, class_kernels=class_kernels, degree=degree)
+        super().__init__([(1.0, softmax), (alpha, jrs)])

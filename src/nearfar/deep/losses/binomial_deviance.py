@@ -1,0 +1,76 @@
+"""Binomial deviance (Yi, Lei & Li, 2014).
+
+    L = mean_P log(1 + e^{-alpha (s - beta)}) + mean_N log(1 + e^{alpha eta (s - beta)})
+
+s: cosine of a pair; P, N: pairs of similar and of dissimilar samples.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from ..rows import Rows
+from ..terms import RowLoss
+
+REDUCTIONS = ("balanced", "anchor", "sum")
+
+
+def binomial_deviance(rows: Rows, alpha: float, beta: float, eta: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor the summed deviance of its similar and of its dissimilar pairs."""
+    above = alpha * (1 - rows.d - beta)
+    near = softplus(-above).masked_fill(~rows.pos, 0).sum(1)
+    far = softplus(eta * above).masked_fill(~rows.neg, 0).sum(1)
+    return near, far
+
+
+class BinomialDevianceLoss(RowLoss):
+    """Binomial deviance of the cosines of all pairs of the batch.
+
+    Parameters
+    ----------
+    alpha : float
+        Steepness.
+    beta : float
+        Cosine that parts similar from dissimilar pairs; a pair there costs log 2.
+    eta : float
+        Cost of dissimilar pairs: they are this much steeper.
+    mine : callable, optional
+        A miner that narrows the pairs.
+    reduction : str
+        Average similar and dissimilar pairs separately and add ("balanced", as the published code of Chen & Deng),
+        do so per anchor and average the anchors ("anchor"), or add all pairs ("sum", as the papers' formula reads).
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    Defaults are those of confusion-based metric learning (Chen et al., 2022). A sample is not paired with itself,
+    where the formula's sum over i, j has a constant.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 2.0,
+        beta: float = 0.5,
+        eta: float = 25.0,
+        *,
+        mine: Any = None,
+        reduction: str = "balanced",
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        if reduction not in REDUCTIONS:
+            valid = ", ".join(REDUCTIONS)
+            raise ValueError(f"BinomialDevianceLoss: reduction must be one of {valid}, got {reduction!r}")
+        self.alpha, self.beta, self.eta, self.reduction = alpha, beta, eta, reduction
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        sums = torch.stack(binomial_deviance(rows, self.alpha, self.beta, self.eta), 1)  # (b, 2)
+        counts = torch.stack([rows.pos.sum(1), rows.neg.sum(1)], 1)
+        if self.reduction == "anchor":
+            return (sums / counts.clamp_min(1)).sum(1), counts.any(1)
+        return sums, counts

@@ -1,0 +1,58 @@
+"""Diversity confusion (Chen et al., 2022).
+
+    L = 1/B sum_i ||x_i||^2  =  tr cov(x) + ||mean(x)||^2
+
+The sum of the covariance's eigenvalues for zero-mean embeddings: minimised, it lets go of directions that only the
+seen classes need.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.nn.functional import normalize as unit
+
+from ..batch import Batch
+from ..terms import SetTerm
+
+
+def diversity_confusion(x: Tensor, center: bool) -> Tensor:
+    """Return the mean squared norm of the rows of x; center: of their deviations from the mean row."""
+    around = x - x.mean(0) if center else x
+    return around.square().sum(1).mean()
+
+
+class DiversityConfusion(SetTerm):
+    """Mean squared norm of the embeddings, to be minimised.
+
+    Parameters
+    ----------
+    center : bool
+        Take off the batch mean first, which gives the trace of the covariance; the paper assumes zero-mean embeddings
+        instead.
+    on : str
+        "raw" or "normalized" embeddings.
+
+    Raises
+    ------
+    ValueError
+        If `on` is neither.
+
+    Notes
+    -----
+    On normalised embeddings without centring the term is the constant 1, with zero gradient. On raw embeddings beside
+    a loss on unit vectors its gradient is radial: it acts on the norms, and through shared weights as a decay.
+    Labels are not used.
+    """
+
+    def __init__(self, *, center: bool = False, on: str = "raw") -> None:
+        super().__init__()
+        if on not in ("raw", "normalized"):
+            raise ValueError(f"DiversityConfusion: on must be one of raw, normalized, got {on!r}")
+        self.center, self.on = center, on
+
+    def value(self, batch: Batch) -> Tensor:
+        x = unit(batch.x) if self.on == "normalized" else batch.x
+        return diversity_confusion(x, self.center)
+
+    def extra_repr(self) -> str:
+        return f"center={self.center}, on={self.on!r}"

@@ -1,0 +1,132 @@
+"""Energy confusion (Chen & Deng, 2019; Chen et al., 2022).
+
+    L(I, J) = 1/(n_I n_J) sum_{i in I, j in J} ||x_i - x_j||^2
+            = ||mu_I - mu_J||^2 + v_I + v_J        v_I = 1/n_I sum_{i in I} ||x_i - mu_I||^2
+
+Minimised, it pulls classes together, against the loss it is added to. Over all pairs of C classes its mean needs no
+pair: 2/(C-1) sum_I ||mu_I - mu||^2 + 2/C sum_I v_I, with mu the mean of the class means.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize as unit
+
+from ..batch import Batch
+from ..terms import SetTerm
+
+
+def class_moments(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the (C, d) class means and the (C,) mean squared distances to them, in the order of the labels."""
+    classes, member, sizes = y.unique(return_inverse=True, return_counts=True)
+    means = x.new_zeros(len(classes), x.shape[1]).index_add(0, member, x) / sizes[:, None]
+    around = (x - means[member]).square().sum(1)
+    return means, x.new_zeros(len(classes)).index_add(0, member, around) / sizes
+
+
+def energy_confusion(means: Tensor, spreads: Tensor, pairs: Tensor | None = None) -> Tensor:
+    """Return the mean energy over pairs of classes: those of the (2, k) indices, or all where None.
+
+    Fewer than two classes have the energy 0.
+    """
+    C = len(means)
+    if C < 2:
+        return (means.sum() + spreads.sum()) * 0
+    if pairs is None:
+        between = (means - means.mean(0)).square().sum() / (C - 1)
+        return 2 * (between + spreads.mean())
+    I, J = pairs
+    return ((means[I] - means[J]).square().sum(1) + spreads[I] + spreads[J]).mean()
+
+
+class EnergyConfusion(SetTerm):
+    """Mean squared distance between samples of different classes, to be minimised.
+
+    Parameters
+    ----------
+    pairs : str or int
+        "one" pair of classes drawn from the batch (the papers'), that many different pairs, or "all" in closed form:
+        the expectation of "one", without its variance.
+    on : str
+        "raw" embeddings (the published code's) or "normalized".
+    mode : str
+        "paper": E. "ecaml_code": log E, which is what the published code descends, and what the published weights
+        seem to be tuned for.
+    layer : nn.Module, optional
+        The embedding layer. With it the term computes ``layer(pooled)`` itself from detached features, so that its
+        gradient reaches this layer only, as in the published code; it needs ``pooled=``. The term does not own the
+        layer: it is neither in its parameters nor in its state.
+    seed : int
+        Of the draw of class pairs. The generator's state is part of the ``state_dict``, and every process draws the
+        same.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not one of the above, or ``layer`` is given and a batch comes without pooled features.
+
+    Notes
+    -----
+    "ecaml_code" differs from the published code in what is averaged: there, ten sampled pairs for each but the last
+    twenty samples, halved and divided by the number of all negative pairs, which changes log E by a constant for given
+    pairs. A term sees embeddings, not layers, so without ``layer`` the gradient of log E goes on to the trunk.
+    Where E is 0 the value of "ecaml_code" is 0 with zero gradient. Samples of unknown class are left out.
+    """
+
+    def __init__(
+        self,
+        pairs: str | int = "all",
+        *,
+        on: str = "raw",
+        mode: str = "paper",
+        layer: nn.Module | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        number = isinstance(pairs, int) and not isinstance(pairs, bool) and pairs >= 1
+        if not number and pairs not in ("one", "all"):
+            raise ValueError(f'EnergyConfusion: pairs must be "one", "all" or a number from 1 on, got {pairs!r}')
+        for name, value, valid in (("on", on, ("raw", "normalized")), ("mode", mode, ("paper", "ecaml_code"))):
+            if value not in valid:
+                raise ValueError(f"EnergyConfusion: {name} must be one of {', '.join(valid)}, got {value!r}")
+        self.pairs, self.on, self.mode = pairs, on, mode
+        self._layer = (layer,)  # in a tuple: a module attribute would be registered
+        self._draws = torch.Generator().manual_seed(seed)
+
+    def value(self, batch: Batch) -> Tensor:
+        batch = batch.known("EnergyConfusion")
+        x = self._embeddings(batch)
+        x = unit(x) if self.on == "normalized" else x
+        means, spreads = class_moments(x, batch.classes("EnergyConfusion"))
+        energy = energy_confusion(means, spreads, self._draw(len(means), x.device))
+        if self.mode == "paper":
+            return energy
+        positive = energy > torch.finfo(energy.dtype).tiny
+        return torch.where(positive, torch.where(positive, energy, 1.0).log(), energy * 0)
+
+    def _embeddings(self, batch: Batch) -> Tensor:
+        (layer,) = self._layer
+        if layer is None:
+            return batch.x
+        if batch.pooled is None:
+            raise ValueError("EnergyConfusion: with layer, pass the trunk's features as pooled=")
+        x: Tensor = layer(batch.pooled.detach())
+        return x
+
+    def _draw(self, classes: int, device: torch.device) -> Tensor | None:
+        """Return (2, k) different pairs of class indices, each pair equally likely; None for all."""
+        if self.pairs == "all" or classes < 2:
+            return None
+        every = torch.triu_indices(classes, classes, 1)
+        count = 1 if self.pairs == "one" else int(self.pairs)
+        return every[:, torch.randperm(every.shape[1], generator=self._draws)[:count]].to(device)
+
+    def get_extra_state(self) -> Tensor:
+        return self._draws.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self._draws.set_state(state.cpu())
+
+    def extra_repr(self) -> str:
+        return f"pairs={self.pairs!r}, on={self.on!r}, mode={self.mode!r}"

@@ -1,0 +1,51 @@
+"""Intra-class part of the joint discrepancy (Chu et al., 2020).
+
+    L = -sum_{I != J} w_IJ (||C_I|| + ||C_J||)        ||C_I||^2 = 1/n_I^2 sum_{i, j in I} K_ij        w_IJ = n_I n_J / N
+
+K: the joint kernel of JRS; N: number of different-class pairs. What JMMD holds beyond JRS: squared,
+JMMD = JIntra + 2 JRS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from ..kernels import LAYERS, ClassSums, JointTerm
+from ..rows import safe_sqrt
+
+
+def jintra(sums: ClassSums, squared: bool) -> Tensor:
+    """Return minus the mean norm of the classes' joint mean embeddings, over both classes of each pair."""
+    own = sums.similarities().diagonal()
+    norms = own if squared else safe_sqrt(own)
+    return -(sums.weights() * (norms[:, None] + norms)).sum()
+
+
+class JIntra(JointTerm):
+    """Minus the mean norm of the classes' joint distributions: minimised, it draws each class together.
+
+    Parameters
+    ----------
+    layers, kernel, kernels, class_kernels, degree
+        As in ``JRS``.
+    squared : bool
+        Take squared norms; the paper does not.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[str] = LAYERS,
+        *,
+        kernel: str = "gaussian",
+        kernels: int = 3,
+        class_kernels: int = 1,
+        degree: int = 2,
+        squared: bool = False,
+    ) -> None:
+        super().__init__(layers, kernel=kernel, kernels=kernels, class_kernels=class_kernels, degree=degree)
+        self.squared = squared
+
+    def of(self, sums: ClassSums) -> Tensor:
+        return jintra(sums, self.squared)

@@ -1,0 +1,39 @@
+"""Joint maximum mean discrepancy in plain loops; the joint kernel is that of JRS."""
+
+import torch
+
+from .jrs import joint_kernel
+
+
+def reference(
+    x,
+    y,
+    *,
+    pooled=None,
+    scores=None,
+    proxies=None,
+    layers=("embedding",),
+    kernel="gaussian",
+    kernels=3,
+    class_kernels=1,
+    degree=2,
+    squared=False,
+    **_,
+):
+    k, labels = joint_kernel(x, y, pooled, scores, layers, kernel, kernels, class_kernels, degree)
+    n = len(labels)
+    members = {c: [i for i in range(n) if labels[i] == c] for c in labels}
+
+    def mean(I, J):
+        return sum(k[i][j] for i in members[I] for j in members[J]) / (len(members[I]) * len(members[J]))
+
+    pairs = sum(labels[i] != labels[j] for i in range(n) for j in range(n))
+    total = x.sum() * 0
+    for I in members:
+        for J in members:
+            if I == J:
+                continue
+            gap = mean(I, I) + mean(J, J) - 2 * mean(I, J)
+            value = gap if squared else torch.sqrt(gap)
+            total = total - len(members[I]) * len(members[J]) / pairs * value
+    return total
