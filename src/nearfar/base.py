@@ -1,0 +1,225 @@
+"""The scikit-learn shells: a method's file holds its formula, and what every method shares is here.
+
+How to add a learner
+--------------------
+One file at the place that `catalog.py` gives it: a docstring (name, paper, formula), one pure function named like the
+file, one final class::
+
+    class GMML(FromPairs, Mahalanobis):                # how supervision arrives, what is learned
+        def __init__(self, t=0.5, *, n_components=None, n_pairs="all", random_state=None):
+            self.t = t                                 # only store, as scikit-learn asks
+            ...
+
+        def _solve(self, X, pairs):                    # X: float64, centred; pairs: Pairs or LabelPairs
+            return gmml(X, pairs, self.t)              # L (k, d), or a core.optimize.Solution with x = L
+
+What `_solve` gets besides X:
+
+=============  ==========================================================================================
+FromLabels     ``labels``: codes 0..c-1, -1 unknown; at least two classes and one similar pair are there
+FromPairs      ``pairs``: `Pairs` (i, j, similar, weight), or `LabelPairs` where the class has ``n_pairs="all"``;
+               `scatter.pair_scatters` takes both, `constraints.written_out` makes the first of the second
+FromTriplets   ``labels, triplets``: one of them is None; triplets (m, 3) are (anchor, positive, negative)
+FromChunklets  ``chunklets``: codes, -1 in none
+FromSets       ``candidates``: (n, q) booleans, the classes that each row may have
+=============  ==========================================================================================
+
+The shells validate, check `n_components`, centre (``_center = False`` turns that off), sort rows so that their order
+does not matter when constraints come from labels, set the fitted attributes (`Solution.attributes` adds any others),
+cast to the input's float type, and put the estimator's name in front of every ValueError: functions in `core` and in
+method files just raise ``ValueError("reg must be ...")`` (`core.checks` has the usual ones). `self._start()` gives the
+last components under `warm_start`, `self._report()` what to hand to an optimiser as `report`.
+
+The laws that every learner must obey, and what a method's reference file holds, are in `tests/test_learners.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_array
+
+from .core import checks, constraints, thresholds
+from .core.constraints import LabelPairs, Pairs
+from .core.types import AnyArray
+from .fitted import named
+from .learner import KernelMetric, Mahalanobis, MetricLearner, Self
+
+__all__ = [
+    "FromChunklets",
+    "FromLabels",
+    "FromPairs",
+    "FromSets",
+    "FromTriplets",
+    "KernelMetric",
+    "Mahalanobis",
+    "MetricLearner",
+]
+
+
+class FromLabels(MetricLearner):
+    """`fit(X, y)`; a class with ``_y_required = False`` gets ``labels=None`` from `fit(X)`."""
+
+    def fit(self: Self, X: AnyArray, y: AnyArray | None = None) -> Self:
+        """Learn from labelled rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,)
+            Class labels of any kind; the number -1 means unknown.
+        """
+        with named(self):
+            if y is None and not self._y_required:
+                return self._learn(self._rows(X), None)
+            X, labels = self._labelled(X, y)
+            constraints.require_classes(labels, similar=self._y_required)
+            return self._learn(X, labels)
+
+
+class FromPairs(MetricLearner):
+    """`fit(X, y)` or `fit(X, pairs=..., pair_labels=..., pair_weights=...)`.
+
+    From labels, the setting `n_pairs` says which pairs: "all" (never written out, exact, for methods that need pair
+    scatters only), an integer (so many of each kind, drawn with `random_state`) or None (20 c^2 of each kind for c
+    classes). A method that cannot use weights says ``_weights = False``.
+    """
+
+    _weights = True
+    _both_kinds = True
+
+    def fit(
+        self: Self,
+        X: AnyArray,
+        y: AnyArray | None = None,
+        *,
+        pairs: AnyArray | None = None,
+        pair_labels: AnyArray | None = None,
+        pair_weights: AnyArray | None = None,
+    ) -> Self:
+        """Learn from labelled rows or from pairs of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,), optional
+            Class labels; -1 means unknown. Not read where `pairs` are given.
+        pairs : array-like of shape (m, 2), optional
+            Row numbers of X.
+        pair_labels : array-like of shape (m,), optional
+            +1 similar, -1 dissimilar. Default: all similar.
+        pair_weights : array-like of shape (m,), optional
+            At least 0. Default: all 1.
+        """
+        with named(self):
+            if pairs is None:
+                X, labels = self._labelled(X, y, "; pass labels, or pairs= and pair_labels=")
+                return self._learn(X, self._from_labels(labels))
+            X = self._rows(X)
+            if pair_weights is not None and not self._weights:
+                raise ValueError("pair_weights are not supported by this method")
+            told = checks.check_pairs(pairs, pair_labels, pair_weights, len(X))
+            if self._both_kinds:
+                constraints.require_both(int(told.similar.sum()), int((~told.similar).sum()))
+            self._learn(X, told)
+            return self._calibrate(X, told)
+
+    def _from_labels(self, labels: constraints.Ints) -> Pairs | LabelPairs:
+        """What the setting `n_pairs` makes of labels."""
+        constraints.require_classes(labels)
+        n_pairs: Any = getattr(self, "n_pairs", "all")
+        if n_pairs == "all":
+            return LabelPairs(labels, getattr(self, "weighting", "pairs"))
+        if n_pairs is not None:
+            checks.at_least(1, n_pairs=n_pairs)
+        return constraints.pairs_from_labels(labels, n_pairs, getattr(self, "random_state", None))
+
+    def _calibrate(self: Self, X: AnyArray, told: Pairs) -> Self:
+        """Pairs that were given set the threshold of `predict` too, to the best accuracy on them."""
+        if told.similar.any() and not told.similar.all():
+            Z = np.asarray(self.transform(X))
+            distance = np.linalg.norm(Z[told.i] - Z[told.j], axis=1)
+            self.threshold_ = thresholds.calibrate(distance, told.similar)
+        return self
+
+
+class FromTriplets(MetricLearner):
+    """`fit(X, y)` or `fit(X, triplets=...)`; `_solve` gets labels and triplets, one of them None."""
+
+    def fit(self: Self, X: AnyArray, y: AnyArray | None = None, *, triplets: AnyArray | None = None) -> Self:
+        """Learn from labelled rows or from triplets of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,), optional
+            Class labels; -1 means unknown. Not read where `triplets` are given.
+        triplets : array-like of shape (m, 3), optional
+            Row numbers (anchor, positive, negative): the first two are nearer to each other than the first and third.
+        """
+        with named(self):
+            if triplets is None:
+                X, labels = self._labelled(X, y, "; pass labels, or triplets=")
+                constraints.require_classes(labels)
+                return self._learn(X, labels, None)
+            X = self._rows(X)
+            return self._learn(X, None, checks.check_indices(triplets, 3, len(X), "triplets"))
+
+
+class FromChunklets(MetricLearner):
+    """`fit(X, y)` or `fit(X, chunklets=...)`; a class is one chunklet unless `n_chunklets` draws small ones."""
+
+    def fit(self: Self, X: AnyArray, y: AnyArray | None = None, *, chunklets: AnyArray | None = None) -> Self:
+        """Learn from labelled rows or from chunklets, small sets of rows known to be of one class each.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,), optional
+            Class labels; -1 means unknown. Not read where `chunklets` are given.
+        chunklets : array-like of shape (n,), optional
+            Number of each row's chunklet, -1 for rows in none.
+        """
+        with named(self):
+            if chunklets is None:
+                X, labels = self._labelled(X, y, "; pass labels, or chunklets=")
+                constraints.require_classes(labels)
+                return self._learn(X, self._from_labels(labels))
+            X = self._rows(X)
+            return self._learn(X, checks.check_chunklets(chunklets, len(X)))
+
+    def _from_labels(self, labels: constraints.Ints) -> constraints.Ints:
+        """One chunklet per class, or `n_chunklets` drawn ones of `chunklet_size` rows."""
+        n_chunklets = getattr(self, "n_chunklets", None)
+        if n_chunklets is None:
+            return labels
+        size = getattr(self, "chunklet_size", 2)
+        return constraints.chunklets_from_labels(labels, n_chunklets, size, getattr(self, "random_state", None))
+
+
+class FromSets(MetricLearner):
+    """`fit(X, y)` with labels, or with a 0/1 matrix of the classes that each row may have."""
+
+    def fit(self: Self, X: AnyArray, y: AnyArray) -> Self:
+        """Learn from rows of which only candidate classes are known.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n, q) or (n,)
+            1 where row i may be of class k; or labels, each then its row's only candidate, -1 standing for any class.
+        """
+        with named(self):
+            if y is None or np.ndim(y) < 2 or np.shape(y)[1] == 1:
+                X, labels = self._labelled(X, y)
+                constraints.require_classes(labels)
+                return self._learn(X, (labels[:, None] == np.arange(labels.max() + 1)) | (labels[:, None] < 0))
+            X, candidates = self._rows(X), check_array(y)
+            if (
+                candidates.shape[0] != len(X)
+                or not np.isin(candidates, (0, 1)).all()
+                or not candidates.any(axis=1).all()
+            ):
+                raise ValueError("y must be a 0/1 matrix with one row per row of X and a 1 in every row")
+            return self._learn(X, candidates.astype(bool))

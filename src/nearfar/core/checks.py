@@ -1,0 +1,128 @@
+"""What a user hands in, checked: one ValueError that names the argument, what came and what was expected."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .constraints import Pairs, encode
+from .types import AnyArray, Array, Bools, Ints
+
+
+def check_indices(indices: AnyArray, width: int, n: int, name: str) -> Ints:
+    """User's index tuples as an (m, width) integer array into n rows, none pointing at one row twice.
+
+    Raises
+    ------
+    ValueError
+        Names the argument, what came and what was expected.
+    """
+    indices = np.asarray(indices)
+    if indices.ndim != 2 or indices.shape[1] != width or len(indices) == 0:
+        raise ValueError(f"{name} must be an integer array of shape (m, {width}), m >= 1; got shape {indices.shape}")
+    if not np.issubdtype(indices.dtype, np.integer):
+        raise ValueError(f"{name} must hold integer row numbers; got dtype {indices.dtype}")
+    out = (indices < 0) | (indices >= n)
+    if out.any():
+        raise ValueError(f"{name} must point at rows 0..{n - 1}; got {indices[out][:5].tolist()}")
+    twice = (indices[:, :1] == indices[:, 1:]).any(axis=1)
+    if twice.any():
+        raise ValueError(f"{name} must join two different rows; {name}[{twice.argmax()}] joins a row with itself")
+    return indices.astype(np.intp)
+
+
+def check_pairs(pairs: AnyArray, pair_labels: AnyArray | None, pair_weights: AnyArray | None, n: int) -> Pairs:
+    """User's pairs, checked; repeated ones merged (their weights add), order kept, i < j.
+
+    Parameters
+    ----------
+    pairs : array-like of shape (m, 2)
+    pair_labels : array-like of shape (m,) or None
+        +1 similar, -1 dissimilar; None: all similar.
+    pair_weights : array-like of shape (m,) or None
+        At least 0.
+    n : int
+        Rows of X.
+
+    Raises
+    ------
+    ValueError
+        Bad indices or labels, or one pair with both labels (lists the first five).
+    """
+    ij = np.sort(check_indices(pairs, 2, n, "pairs"), axis=1)
+    similar = check_pair_labels(pair_labels, len(ij))
+    weight = None if pair_weights is None else check_weights(pair_weights, len(ij), "pair_weights")
+    _, first, which = np.unique(ij[:, 0] * n + ij[:, 1], return_index=True, return_inverse=True)
+    torn = similar != similar[first[which]]
+    if torn.any():
+        raise ValueError(f"pair_labels contradict: both +1 and -1 for pairs {np.unique(ij[torn], axis=0)[:5].tolist()}")
+    if len(first) == len(ij):
+        return Pairs(ij[:, 0], ij[:, 1], similar, weight)
+    keep = np.sort(first)
+    if weight is not None:
+        weight = np.bincount(which, weight)[which[keep]]
+    return Pairs(ij[keep, 0], ij[keep, 1], similar[keep], weight)
+
+
+def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:
+    """+1 and -1 as True and False."""
+    if pair_labels is None:
+        return np.ones(m, dtype=bool)
+    s = np.asarray(pair_labels)
+    if s.shape != (m,):
+        raise ValueError(f"pair_labels must have one entry per pair, shape ({m},); got shape {s.shape}")
+    if not np.isin(s, (-1, 1)).all():
+        raise ValueError(f"pair_labels must be +1 (similar) or -1 (dissimilar); got {np.unique(s)[:5].tolist()}")
+    return s == 1
+
+
+def check_weights(weights: AnyArray, m: int, name: str) -> Array:
+    """Finite weights of at least 0, one per constraint, not all 0."""
+    w = np.asarray(weights, dtype=np.float64)
+    if w.shape != (m,) or not np.isfinite(w).all() or (w < 0).any() or not w.any():
+        raise ValueError(
+            f"{name} must be {m} finite numbers >= 0, not all 0; got shape {w.shape}, {w.ravel()[:5].tolist()}"
+        )
+    return w
+
+
+def check_chunklets(chunklets: AnyArray, n: int) -> Ints:
+    """Chunklet numbers as codes 0, 1, ...; -1 stays: in no chunklet."""
+    c = np.asarray(chunklets)
+    if c.shape != (n,) or not np.issubdtype(c.dtype, np.number) or (c != np.floor(c)).any():
+        raise ValueError(
+            f"chunklets must be {n} integers (-1: in none), one per row of X; got shape {c.shape}, dtype {c.dtype}"
+        )
+    return encode(np.where(c < 0, -1, c))[1]
+
+
+def at_least(low: float, **values: float) -> None:
+    """Each keyword's value is a finite number of at least `low`.
+
+    >>> at_least(0, reg=-1.0)
+    Traceback (most recent call last):
+    ValueError: reg must be a finite number >= 0; got -1.0
+    """
+    for name, value in values.items():
+        if not np.isfinite(value) or value < low:
+            raise ValueError(f"{name} must be a finite number >= {low}; got {value!r}")
+
+
+def above(low: float, **values: float) -> None:
+    """Each keyword's value is a finite number above `low`."""
+    for name, value in values.items():
+        if not np.isfinite(value) or value <= low:
+            raise ValueError(f"{name} must be a finite number > {low}; got {value!r}")
+
+
+def between(low: float, high: float, **values: float) -> None:
+    """Each keyword's value lies in [low, high]."""
+    for name, value in values.items():
+        if not low <= value <= high:
+            raise ValueError(f"{name} must be in [{low}, {high}]; got {value!r}")
+
+
+def one_of(options: tuple[object, ...], **values: object) -> None:
+    """Each keyword's value is one of `options`."""
+    for name, value in values.items():
+        if not any(value is option or value == option for option in options):
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")

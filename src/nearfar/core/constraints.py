@@ -1,0 +1,246 @@
+"""What supervision says about rows, always as indices into X and never as copies of its rows.
+
+Labels are integer codes 0, 1, ... with -1 for unknown. Everything drawn from labels is seeded, and nothing loops over
+samples, pairs or triplets.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from .types import AnyArray, Array, Bools, Ints, Seed
+
+
+class Pairs(NamedTuple):
+    """Index pairs: row i[k] and row j[k] are similar or not, with a weight or None (all 1)."""
+
+    i: Ints
+    j: Ints
+    similar: Bools
+    weight: Array | None = None
+
+    def part(self, similar: bool) -> Pairs:
+        """Only the similar, or only the dissimilar pairs."""
+        keep = self.similar == similar
+        return Pairs(self.i[keep], self.j[keep], self.similar[keep], None if self.weight is None else self.weight[keep])
+
+    @property
+    def weights(self) -> Array:
+        return np.ones(len(self.i)) if self.weight is None else self.weight
+
+    @property
+    def sign(self) -> Array:
+        """+1.0 for similar, -1.0 for dissimilar pairs."""
+        return np.where(self.similar, 1.0, -1.0)
+
+
+class LabelPairs(NamedTuple):
+    """Every pair that the labels imply, never written out (see `scatter.pair_scatters`)."""
+
+    labels: Ints
+    weighting: str = "pairs"
+
+
+def generator(seed: Seed) -> np.random.Generator:
+    """A numpy Generator from an int, a Generator, a RandomState or None."""
+    if isinstance(seed, np.random.RandomState):
+        return np.random.default_rng(seed.randint(0, 2**31 - 1))
+    return np.random.default_rng(seed)
+
+
+def encode(y: AnyArray) -> tuple[AnyArray, Ints]:
+    """Class names, and their codes 0, 1, ... in the order of first appearance; -1, the number, stays -1: unknown.
+
+    Codes that do not depend on the names make every learner invariant to them.
+    """
+    known = y != -1 if np.issubdtype(y.dtype, np.number) else np.ones(len(y), dtype=bool)
+    names, first, inverse = np.unique(y[known], return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    codes = np.full(len(y), -1, dtype=np.intp)
+    codes[known] = np.argsort(order)[inverse.ravel()]
+    return names[order], codes
+
+
+def class_sizes(labels: Ints) -> Ints:
+    """Members of each class 0..c-1; unknown rows are in none."""
+    return np.bincount(labels[labels >= 0])
+
+
+def require_classes(labels: Ints, similar: bool = True) -> None:
+    """At least two classes, and (`similar`) one class with two members.
+
+    Raises
+    ------
+    ValueError
+    """
+    n = class_sizes(labels)
+    if len(n) < 2:
+        raise ValueError(f"y must hold at least 2 classes besides -1 (unknown); got {len(n)} class")
+    if similar and n.max() < 2:
+        raise ValueError("y holds only classes of one sample, so there is no similar pair")
+
+
+def require_both(similar: int, dissimilar: int) -> None:
+    """One similar and one dissimilar pair at least.
+
+    Raises
+    ------
+    ValueError
+        Says which set is empty.
+    """
+    for n, kind in ((similar, "similar"), (dissimilar, "dissimilar")):
+        if n == 0:
+            raise ValueError(f"the set of {kind} pairs is empty; at least one {kind} pair is needed")
+
+
+def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
+    """Distinct pairs drawn uniformly from all same-class pairs and from all different-class pairs.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+        Codes; -1 rows are in no pair.
+    n_pairs : int or None
+        Of each kind; None: 20 c^2 for c classes. Where fewer exist, all of them.
+    seed : int, Generator, RandomState or None
+
+    Returns
+    -------
+    Pairs
+        The similar ones first.
+    """
+    require_classes(labels)
+    rng = generator(seed)
+    rows = np.argsort(labels, kind="stable")[(labels < 0).sum() :]
+    sizes = class_sizes(labels)
+    n_pairs = 20 * len(sizes) ** 2 if n_pairs is None else n_pairs
+    i, j = unrank_same(sample(int((sizes * (sizes - 1) // 2).sum()), n_pairs, rng), sizes)
+    k, l = unrank_different(sample(int(count_different(sizes).sum()), n_pairs, rng), sizes)
+    similar = np.repeat([True, False], [len(i), len(k)])
+    return Pairs(rows[np.r_[i, k]], rows[np.r_[j, l]], similar)
+
+
+def written_out(pairs: Pairs | LabelPairs) -> Pairs:
+    """Pairs one by one; those that labels imply are all listed, n (n - 1) / 2 of them."""
+    if isinstance(pairs, Pairs):
+        return pairs
+    return pairs_from_labels(pairs.labels, len(pairs.labels) ** 2, 0)
+
+
+def sample(total: int, n: int, rng: np.random.Generator) -> Ints:
+    """min(n, total) distinct numbers below `total`, rising, without listing the others when few are asked for."""
+    if n >= total:
+        return np.arange(total)
+    if 5 * n > total:
+        return np.sort(rng.permutation(total)[:n])
+    drawn = np.unique(rng.integers(total, size=n))
+    while len(drawn) < n:
+        drawn = np.unique(np.r_[drawn, rng.integers(total, size=n - len(drawn))])
+    return drawn
+
+
+def count_different(sizes: Ints) -> Ints:
+    """Pairs of class c with all later classes, for each c."""
+    return sizes * (sizes.sum() - np.cumsum(sizes))
+
+
+def unrank_same(k: Ints, sizes: Ints) -> tuple[Ints, Ints]:
+    """The k-th same-class pair (positions in class-sorted order, i < j)."""
+    per_class = sizes * (sizes - 1) // 2
+    c = np.searchsorted(np.cumsum(per_class), k, side="right")
+    k = k - (np.cumsum(per_class) - per_class)[c]
+    # position k of the strict lower triangle: row j holds j entries
+    j = ((1 + np.sqrt(1 + 8.0 * k)) // 2).astype(np.intp)
+    j += (j + 1) * j // 2 <= k
+    j -= j * (j - 1) // 2 > k
+    start = (np.cumsum(sizes) - sizes)[c]
+    return start + k - j * (j - 1) // 2, start + j
+
+
+def unrank_different(k: Ints, sizes: Ints) -> tuple[Ints, Ints]:
+    """The k-th pair of different classes (positions in class-sorted order, i < j)."""
+    per_class = count_different(sizes)
+    c = np.searchsorted(np.cumsum(per_class), k, side="right")
+    k = k - (np.cumsum(per_class) - per_class)[c]
+    end = np.cumsum(sizes)[c]
+    later = sizes.sum() - end
+    return end - sizes[c] + k // later, end + k % later
+
+
+def triplets_from_labels(labels: Ints, n_triplets: int, seed: Seed) -> Ints:
+    """Triplets (anchor, same class, other class), each place drawn uniformly among its candidates.
+
+    Returns
+    -------
+    ndarray of shape (m, 3)
+        Distinct triplets, m <= n_triplets.
+    """
+    require_classes(labels)
+    rng = generator(seed)
+    rows = np.argsort(labels, kind="stable")[(labels < 0).sum() :]
+    sizes, n = class_sizes(labels), (labels >= 0).sum()
+    start = np.cumsum(sizes) - sizes
+    anchors = rng.choice(np.flatnonzero(np.repeat(sizes, sizes) > 1), size=n_triplets)
+    c = labels[rows[anchors]]
+    positive = start[c] + rng.integers(sizes[c] - 1)
+    positive += positive >= anchors
+    negative = rng.integers(n - sizes[c])
+    negative += np.where(negative >= start[c], sizes[c], 0)
+    return np.unique(rows[np.stack([anchors, positive, negative], axis=1)], axis=0)
+
+
+def chunklets_from_labels(labels: Ints, n_chunklets: int, size: int, seed: Seed) -> Ints:
+    """At most `n_chunklets` disjoint chunklets of `size` rows of one class, every class reachable.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Chunklet number, -1 for rows in none.
+    """
+    rng = generator(seed)
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")][(labels < 0).sum() :]
+    sizes = class_sizes(labels)
+    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    whole = place < np.repeat(sizes // size * size, sizes)
+    number = np.cumsum(whole & (place % size == 0)) - 1
+    keep = rng.permutation(number.max(initial=-1) + 1)[:n_chunklets]
+    renumber = np.full(number.max(initial=-1) + 1, -1)
+    renumber[keep] = np.arange(len(keep))
+    chunklets = np.full(len(labels), -1)
+    chunklets[order[whole]] = renumber[number[whole]]
+    return chunklets
+
+
+def close(pairs: Pairs, n: int) -> tuple[Ints, Bools]:
+    """Chunklets as the transitive closure of the must-links, and which chunklets a cannot-link keeps apart.
+
+    Returns
+    -------
+    chunklets : ndarray of shape (n,)
+        Row's chunklet; rows in no pair have -1.
+    apart : ndarray of shape (c, c)
+        Symmetric.
+
+    Raises
+    ------
+    ValueError
+        A cannot-link inside a chunklet.
+    """
+    must, cannot = pairs.part(True), pairs.part(False)
+    links = coo_array((np.ones(len(must.i)), (must.i, must.j)), shape=(n, n))
+    group = connected_components(links, directed=False)[1]
+    torn = group[cannot.i] == group[cannot.j]
+    if torn.any():
+        clash = np.stack([cannot.i[torn], cannot.j[torn]], axis=1)[:5].tolist()
+        raise ValueError(f"pair_labels contradict: dissimilar pairs {clash} are joined by a chain of similar pairs")
+    chunklets = np.full(n, -1)
+    used = np.unique(np.r_[pairs.i, pairs.j])
+    chunklets[used] = np.unique(group[used], return_inverse=True)[1]
+    apart = np.zeros((chunklets.max() + 1,) * 2, dtype=bool)
+    apart[chunklets[cannot.i], chunklets[cannot.j]] = True
+    return chunklets, apart | apart.T

@@ -1,0 +1,104 @@
+"""Eigenproblems of two matrices: generalised (with a policy for singular ones), and the exact trace ratio."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from scipy.linalg import eigh
+
+from . import psd
+from .optimize import Solution
+from .types import Array
+
+SHRINK = 1e-6
+
+
+def shrunk(B: Array, on_singular: str = "shrink", name: str = "the scatter matrix") -> Array:
+    """B itself where it is positive definite; else what `on_singular` says.
+
+    Parameters
+    ----------
+    on_singular : str
+        "shrink": add 1e-6 tr(B)/d to the diagonal, and warn. "raise": ValueError with the rank.
+    """
+    w = eigh(psd.symmetrize(B), eigvals_only=True)
+    if not psd.is_singular(w):
+        return B
+    d = len(w)
+    if on_singular == "raise":
+        raise ValueError(
+            f"{name} is singular (rank {psd.rank(w)} of {d}); shrink it, or drop or combine features first"
+        )
+    eps = SHRINK * (w.sum() / d if w.max() > 0 else 1.0)
+    warnings.warn(f"{name} is singular (rank {psd.rank(w)} of {d}); {eps:.3g} was added to its diagonal", stacklevel=2)
+    return B + eps * np.eye(d)
+
+
+def gevd(
+    A: Array, B: Array, p: int | None = None, on_singular: str = "shrink", name: str = "the scatter matrix"
+) -> tuple[Array, Array]:
+    """The p largest w of A u = w B u, falling, and their vectors with U' B U = I.
+
+    Parameters
+    ----------
+    A, B : ndarray of shape (d, d)
+        Symmetric; B positive definite, or see `on_singular`.
+    p : int or None
+        None: all (as many as the range of B has with "pinv").
+    on_singular : str
+        "shrink" (add a little to the diagonal and warn), "pinv" (work in the range of B) or "raise".
+    name : str
+        How messages call B.
+
+    Returns
+    -------
+    w : ndarray of shape (p,)
+    U : ndarray of shape (d, p)
+
+    Notes
+    -----
+    With p = d, U U' = B^-1 whatever A is: a method that learns from A must keep fewer.
+    """
+    if on_singular == "pinv":
+        b, V = psd.spectrum(B)
+        r = psd.rank(b)
+        whiten = V[:, :r] / np.sqrt(b[:r])
+        w, U = psd.spectrum(whiten.T @ A @ whiten)
+        return w[:p], psd.fix_signs(whiten @ U[:, :p])
+    B = psd.symmetrize(shrunk(B, on_singular, name))
+    d = len(B)
+    w, U = eigh(psd.symmetrize(A), B, subset_by_index=[d - min(p or d, d), d - 1])
+    return w[::-1], psd.fix_signs(U[:, ::-1])
+
+
+def trace_ratio(Sb: Array, Sw: Array, p: int, tol: float = 1e-12, max_iter: int = 100) -> Solution:
+    """max tr(U' Sb U) / tr(U' Sw U) over U' U = I, exactly (Newton on the ratio; Wang et al., 2007).
+
+    Parameters
+    ----------
+    Sb, Sw : ndarray of shape (d, d)
+        Positive semi-definite.
+    p : int
+        Columns of U.
+    tol : float
+        Stop when the sum of the p largest eigenvalues of Sb - ratio Sw is below ``tol * tr(Sb)``.
+
+    Returns
+    -------
+    Solution
+        `x` is U (d, p), `objective` the ratio: infinite when Sw has a null space of dimension p or more.
+    """
+    w, V = psd.spectrum(Sw)
+    null = V[:, psd.rank(w) :]
+    if p <= null.shape[1]:
+        _, Z = psd.spectrum(null.T @ Sb @ null)
+        return Solution(psd.fix_signs(null @ Z[:, :p]), objective=np.inf)
+    ratio, k = np.trace(Sb) / np.trace(Sw), 0
+    for k in range(1, max_iter + 1):
+        w, U = psd.spectrum(Sb - ratio * Sw)
+        if abs(w[:p].sum()) <= tol * np.trace(Sb):
+            return Solution(U[:, :p], objective=float(ratio), n_iter=k)
+        ratio = np.sum(U[:, :p] * (Sb @ U[:, :p])) / np.sum(U[:, :p] * (Sw @ U[:, :p]))
+    message = f"trace ratio: optimality {abs(w[:p].sum()):.3g} above tol after {k} steps"
+    return Solution(U[:, :p], objective=float(ratio), n_iter=k, converged=False, message=message)

@@ -1,0 +1,147 @@
+"""Kernels, and the empirical kernel map: a kernel method is the linear method on its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.spatial.distance import cdist, pdist
+
+from . import psd
+from .constraints import generator
+from .types import AnyArray, Array, Seed
+
+Kernel = str | Callable[[Array, Array], Array]
+
+
+def linear(X: Array, Y: Array) -> Array:
+    """x'y."""
+    return X @ Y.T
+
+
+def rbf(X: Array, Y: Array, gamma: float) -> Array:
+    """exp(-gamma |x - y|^2)."""
+    return np.exp(-gamma * cdist(X, Y, "sqeuclidean"))
+
+
+def laplacian(X: Array, Y: Array, gamma: float) -> Array:
+    """exp(-gamma |x - y|_1)."""
+    return np.exp(-gamma * cdist(X, Y, "cityblock"))
+
+
+def polynomial(X: Array, Y: Array, gamma: float, degree: float, coef0: float) -> Array:
+    """(gamma x'y + coef0)^degree."""
+    return (gamma * (X @ Y.T) + coef0) ** degree
+
+
+def cosine(X: Array, Y: Array) -> Array:
+    """x'y / (|x| |y|), 0 for a zero row."""
+    return unit_rows(X) @ unit_rows(Y).T
+
+
+def unit_rows(X: Array) -> Array:
+    """Rows of length 1; zero rows stay zero."""
+    norm = np.linalg.norm(X, axis=1, keepdims=True)
+    return X / np.where(norm == 0, 1.0, norm)
+
+
+def median_gamma(X: Array, kernel: Kernel, seed: Seed = 0, size: int = 500) -> float:
+    """1 / median distance between different rows (squared for "rbf", city-block for "laplacian"), 1/d for others."""
+    if kernel not in ("rbf", "laplacian"):
+        return 1.0 / X.shape[1]
+    rows = generator(seed).permutation(len(X))[:size] if len(X) > size else np.arange(len(X))
+    d = pdist(X[rows], "sqeuclidean" if kernel == "rbf" else "cityblock")
+    d = d[d > 0]
+    return 1.0 / float(np.median(d)) if len(d) else 1.0
+
+
+KERNELS = ("linear", "rbf", "polynomial", "laplacian", "cosine", "precomputed")
+
+
+def gram(X: Array, Y: Array, kernel: Kernel, gamma: float = 1.0, degree: float = 3.0, coef0: float = 1.0) -> Array:
+    """k(x, y) for every row of X with every row of Y, shape (n, m).
+
+    Parameters
+    ----------
+    kernel : str or callable
+        One of `KERNELS` ("poly" is short for "polynomial"), or a function (X, Y) -> (n, m).
+        "precomputed": X already holds the values.
+    """
+    if callable(kernel):
+        return np.asarray(kernel(X, Y), dtype=np.float64)
+    if kernel == "precomputed":
+        return X
+    if kernel in ("rbf", "laplacian"):
+        return (rbf if kernel == "rbf" else laplacian)(X, Y, gamma)
+    if kernel in ("polynomial", "poly"):
+        return polynomial(X, Y, gamma, degree, coef0)
+    if kernel in ("linear", "cosine"):
+        return linear(X, Y) if kernel == "linear" else cosine(X, Y)
+    raise ValueError(f"kernel must be a callable or one of {', '.join(KERNELS)}; got {kernel!r}")
+
+
+class KernelMap(NamedTuple):
+    """R(x) = k(x)' V w^(-1/2), whose inner products on the landmarks are the kernel's.
+
+    Attributes
+    ----------
+    landmarks : ndarray of shape (m,)
+        Rows of X that span the map; all of them unless Nystroem landmarks were asked for.
+    rows : ndarray of shape (n, r)
+        R of the training rows; with all landmarks, ``rows @ rows.T`` is the kernel matrix.
+    basis : ndarray of shape (m, r)
+        V w^(-1/2): ``gram(x, X[landmarks]) @ basis`` is R(x).
+    """
+
+    landmarks: AnyArray
+    rows: Array
+    basis: Array
+
+
+def kernel_map(
+    X: Array,
+    kernel: Kernel = "rbf",
+    *,
+    gamma: float = 1.0,
+    degree: float = 3.0,
+    coef0: float = 1.0,
+    landmarks: int | None = None,
+    seed: Seed = 0,
+    tol: float = 1e-10,
+) -> KernelMap:
+    """The empirical kernel map of X: K = R R', exactly, or through Nystroem landmarks.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Or the (n, n) kernel matrix with "precomputed".
+    landmarks : int or None
+        Rows drawn to span the map: O(n m^2) instead of O(n^3), exact for m = n.
+    tol : float
+        Eigenvalues below ``tol * largest`` are dropped.
+
+    Raises
+    ------
+    ValueError
+        The kernel matrix is not symmetric positive semi-definite.
+    """
+    n = len(X)
+    m = n if landmarks is None else min(landmarks, n)
+    chosen = np.arange(n) if m == n else np.sort(generator(seed).permutation(n)[:m])
+    if kernel == "precomputed":
+        if X.shape[0] != X.shape[1]:
+            raise ValueError(f"a precomputed kernel must be a square matrix; got shape {X.shape}")
+        K_nm = X[:, chosen]
+    else:
+        K_nm = gram(X, X[chosen], kernel, gamma, degree, coef0)
+    K = K_nm[chosen]
+    low = float(np.abs(K - K.T).max(initial=0.0))
+    if not np.isfinite(K_nm).all() or low > 1e-8 * max(float(np.abs(K).max()), 1e-300):
+        raise ValueError(f"the kernel matrix must be finite and symmetric; it differs from its transpose by {low:.3g}")
+    w, V = psd.spectrum(K)
+    if w[-1] < -1e-8 * max(w[0], 0.0) or w[0] <= 0:
+        raise ValueError(f"the kernel matrix must be positive semi-definite; its smallest eigenvalue is {w[-1]:.3g}")
+    keep = w > tol * w[0]
+    basis = V[:, keep] / np.sqrt(w[keep])
+    return KernelMap(chosen, K_nm @ basis, basis)

@@ -1,0 +1,242 @@
+"""Optimisers with one convergence protocol: each returns a Solution that says whether, where and why it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from .types import AnyArray, Array
+
+Report = Callable[[int, float, float], None]
+Objective = Callable[[Array], tuple[float, Array]]
+Projection = Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a solver found.
+
+    Attributes
+    ----------
+    x : ndarray
+        The answer: components L (k, d) where a learner gets it, anything else between solvers.
+    objective : float
+        Value at `x` of what was optimised, in the paper's sense (maximised objectives are not negated).
+    n_iter : int
+        At least 1.
+    converged : bool
+        Whether the stopping rule was met; if not, `message` says how far it got.
+    message : str
+    duality_gap : float or None
+        For convex problems: a bound on the distance to the optimum.
+    history : ndarray or None
+        Objective per iteration.
+    attributes : dict
+        Further fitted attributes, by name without the closing underscore.
+    """
+
+    x: AnyArray
+    objective: float | None = None
+    n_iter: int = 1
+    converged: bool = True
+    message: str = ""
+    duality_gap: float | None = None
+    history: Array | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def with_x(self, x: AnyArray, **changes: Any) -> Solution:
+        """The same solution seen as another `x` (components made from a metric, say)."""
+        return replace(self, x=x, **changes)
+
+
+def lbfgs(
+    fun: Objective,
+    x0: Array,
+    *,
+    max_iter: int = 100,
+    tol: float = 1e-5,
+    bounds: tuple[float | None, float | None] | None = None,
+    memory: int = 10,
+    report: Report | None = None,
+) -> Solution:
+    """Minimise a smooth function by L-BFGS-B.
+
+    Parameters
+    ----------
+    fun : callable
+        x (of the shape of `x0`) -> (value, gradient of the same shape).
+    tol : float
+        On the largest entry of the projected gradient.
+    bounds : (low, high) or None
+        The same for every entry.
+    report : callable or None
+        Called with (iteration, value, largest gradient entry).
+    """
+    history: list[float] = []
+    last = [np.inf, np.inf]
+
+    def flat(x: Array) -> tuple[float, Array]:
+        value, gradient = fun(x.reshape(x0.shape))
+        last[:] = float(value), float(np.abs(gradient).max(initial=0.0))
+        return float(value), gradient.ravel()
+
+    def each(x: Array) -> None:
+        history.append(last[0])
+        if report is not None:
+            report(len(history), last[0], last[1])
+
+    options = {"maxiter": max_iter, "maxfun": 20 * max_iter + 100, "gtol": tol, "ftol": 1e-15, "maxcor": memory}
+    limits = None if bounds is None else [bounds] * x0.size
+    found = minimize(flat, x0.ravel(), jac=True, method="L-BFGS-B", bounds=limits, callback=each, options=options)
+    gradient = np.abs(projected_step(found.x, found.jac, bounds)).max(initial=0.0)
+    converged = bool(found.success or gradient <= tol)
+    return Solution(
+        found.x.reshape(x0.shape),
+        objective=float(found.fun),
+        n_iter=max(1, int(found.nit)),
+        converged=converged,
+        message=""
+        if converged
+        else f"L-BFGS stopped after {found.nit} iterations with gradient {gradient:.3g}, tol {tol:.3g}",
+        history=np.array(history or [float(found.fun)]),
+    )
+
+
+def projected_step(x: Array, gradient: Array, bounds: tuple[float | None, float | None] | None) -> Array:
+    """x less its projection after one unit step: zero exactly at a stationary point within bounds."""
+    if bounds is None:
+        return gradient
+    low, high = (-np.inf if bounds[0] is None else bounds[0]), (np.inf if bounds[1] is None else bounds[1])
+    return x - np.clip(x - gradient, low, high)
+
+
+def fista(
+    fun: Objective,
+    project: Callable[[Array, float], Array],
+    x0: Array,
+    *,
+    gap: Callable[[Array, float, Array], float],
+    max_iter: int = 500,
+    tol: float = 1e-6,
+    step: float = 1.0,
+    report: Report | None = None,
+) -> Solution:
+    """Minimise a convex smooth function over a convex set: monotone accelerated projected gradient with restarts.
+
+    Parameters
+    ----------
+    fun : callable
+        x -> (value, gradient).
+    project : callable
+        (x, step) -> the projection of x (or the proximal map with that step).
+    gap : callable
+        (x, value, gradient) -> a certificate, a bound on value - minimum; compared with ``tol * max(1, |value|)``.
+    step : float
+        First step length; backtracking halves it, success lets it grow by 5 %.
+
+    Notes
+    -----
+    FISTA of Beck & Teboulle (2009) with the gradient restart of O'Donoghue & Candes (2015).
+    """
+    x = y = x0
+    value, gradient = fun(x)
+    certificate, t, history = gap(x, value, gradient), 1.0, [value]
+    for k in range(1, max_iter + 1):
+        if certificate <= tol * max(1.0, abs(value)):
+            return Solution(x, value, max(1, k - 1), duality_gap=float(certificate), history=np.array(history))
+        fy, gy = (value, gradient) if y is x else fun(y)
+        x_new, value_new, gradient_new, step = backtrack(fun, project, y, fy, gy, step)
+        if value_new > value and y is not x:
+            y, t = x, 1.0
+            continue
+        if np.vdot(gy, x_new - x) > 0:
+            t, y = 1.0, x_new
+        else:
+            t_next = (1 + np.sqrt(1 + 4 * t * t)) / 2
+            y, t = x_new + (t - 1) / t_next * (x_new - x), t_next
+        x, value, gradient, step = x_new, value_new, gradient_new, step * 1.05
+        certificate = gap(x, value, gradient)
+        history.append(value)
+        if report is not None:
+            report(k, value, certificate)
+    converged = bool(certificate <= tol * max(1.0, abs(value)))
+    message = (
+        ""
+        if converged
+        else f"projected gradient stopped after {max_iter} iterations with gap {certificate:.3g}, tol {tol:.3g}"
+    )
+    return Solution(x, value, max_iter, converged, message, float(certificate), np.array(history))
+
+
+def backtrack(
+    fun: Objective, project: Callable[[Array, float], Array], y: Array, fy: float, gy: Array, step: float
+) -> tuple[Array, float, Array, float]:
+    """A projected gradient step short enough that the quadratic model at y bounds the function."""
+    for _ in range(100):
+        x = project(y - step * gy, step)
+        value, gradient = fun(x)
+        D = x - y
+        if value <= fy + np.vdot(gy, D) + np.vdot(D, D) / (2 * step) + 1e-12 * abs(fy):
+            break
+        step /= 2
+    return x, value, gradient, step
+
+
+def spectral_projected_gradient(
+    fun: Objective,
+    project: Projection,
+    x0: Array,
+    *,
+    max_iter: int = 500,
+    tol: float = 1e-6,
+    memory: int = 10,
+    report: Report | None = None,
+) -> Solution:
+    """Minimise a smooth function over a convex set, convex or not (Birgin, Martinez & Raydan, 2000).
+
+    Parameters
+    ----------
+    fun : callable
+        x -> (value, gradient).
+    project : callable
+        Euclidean projection.
+    tol : float
+        On the largest entry of ``project(x - gradient) - x``.
+    memory : int
+        The line search compares with the worst of so many last values.
+    """
+    x = project(x0)
+    value, gradient = fun(x)
+    history, step = [value], 1.0
+    for k in range(1, max_iter + 1):
+        residual = float(np.abs(project(x - gradient) - x).max(initial=0.0))
+        if report is not None:
+            report(k, value, residual)
+        if residual <= tol:
+            return Solution(x, value, k, history=np.array(history))
+        D = project(x - step * gradient) - x
+        x_new, value_new, gradient_new = nonmonotone_search(
+            fun, x, D, float(np.vdot(gradient, D)), max(history[-memory:])
+        )
+        s, g = x_new - x, gradient_new - gradient
+        curvature = float(np.vdot(s, g))
+        step = float(np.clip(np.vdot(s, s) / curvature, 1e-10, 1e10)) if curvature > 0 else 1e10
+        x, value, gradient = x_new, value_new, gradient_new
+        history.append(value)
+    message = f"projected gradient stopped after {max_iter} iterations with residual {residual:.3g}, tol {tol:.3g}"
+    return Solution(x, value, max_iter, False, message, history=np.array(history))
+
+
+def nonmonotone_search(fun: Objective, x: Array, D: Array, slope: float, worst: float) -> tuple[Array, float, Array]:
+    """The longest of x + D, x + D/2, ... whose value is sufficiently below `worst`."""
+    a = 1.0
+    for _ in range(60):
+        value, gradient = fun(x + a * D)
+        if value <= worst + 1e-4 * a * slope:
+            break
+        a /= 2
+    return x + a * D, value, gradient

@@ -1,0 +1,165 @@
+"""Positive semi-definite matrices: projections, powers, geodesics, and the factor L of a metric M = L' L."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import cholesky, eigh, solve_triangular
+
+from .types import Array
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+def symmetrize(A: Array) -> Array:
+    """(A + A') / 2."""
+    return (A + A.T) / 2
+
+
+def fix_signs(V: Array) -> Array:
+    """Columns with their largest entry in absolute value made positive, so that no solver's sign shows."""
+    lead = np.abs(V).argmax(axis=0)
+    signs = np.sign(V[lead, np.arange(V.shape[1])])
+    return V * np.where(signs == 0, 1.0, signs)
+
+
+def spectrum(A: Array) -> tuple[Array, Array]:
+    """Eigenvalues of a symmetric matrix, falling (ties in order), and its eigenvectors with fixed signs.
+
+    Returns
+    -------
+    w : ndarray of shape (d,)
+    V : ndarray of shape (d, d)
+        Column k belongs to ``w[k]``.
+    """
+    w, V = eigh(symmetrize(A))
+    order = np.argsort(-w, kind="stable")
+    return w[order], fix_signs(V[:, order])
+
+
+def is_singular(w: Array) -> bool:
+    """Whether eigenvalues w belong to a matrix that is singular to working precision."""
+    return bool(w.min() <= len(w) * EPS * max(w.max(), 0.0))
+
+
+def rank(w: Array) -> int:
+    """How many of the eigenvalues w are above working precision."""
+    return int((w > len(w) * EPS * max(w.max(initial=0.0), 0.0)).sum())
+
+
+def power(A: Array, p: float, floor: float = 0.0) -> Array:
+    """A^p through eigenvalues; those below `floor` count as `floor`."""
+    w, V = spectrum(A)
+    return (V * np.maximum(w, floor) ** p) @ V.T
+
+
+def project(A: Array, shrink: float = 0.0) -> tuple[Array, Array]:
+    """Nearest PSD matrix (Frobenius), and a factor of it.
+
+    Parameters
+    ----------
+    A : ndarray of shape (d, d)
+    shrink : float
+        Taken off every eigenvalue first: the proximal map of ``shrink * trace``.
+
+    Returns
+    -------
+    M : ndarray of shape (d, d)
+    L : ndarray of shape (d, d)
+        ``M = L.T @ L``, rows by falling eigenvalue.
+    """
+    w, V = spectrum(A)
+    L = np.sqrt(np.maximum(w - shrink, 0.0))[:, None] * V.T
+    return L.T @ L, L
+
+
+def project_simplex(w: Array, z: float = 1.0) -> Array:
+    """Nearest point of ``{w >= 0, sum(w) = z}`` (Held et al., 1974)."""
+    u = np.sort(w)[::-1]
+    excess = (np.cumsum(u) - z) / np.arange(1, len(u) + 1)
+    return np.maximum(w - excess[np.flatnonzero(u > excess)[-1]], 0.0)
+
+
+def project_spectrahedron(A: Array, z: float = 1.0, at_most: bool = False) -> Array:
+    """Nearest matrix of ``{B PSD, tr B = z}``, or with `at_most` of ``{B PSD, tr B <= z}``."""
+    w, V = spectrum(A)
+    clipped = np.maximum(w, 0.0)
+    w = clipped if at_most and clipped.sum() <= z else project_simplex(w, z)
+    return (V * w) @ V.T
+
+
+def components(M: Array, n_components: int | None = None) -> Array:
+    """L with ``M = L' L``: rows by falling eigenvalue, the first `n_components` of them, signs fixed.
+
+    >>> components(np.diag([1.0, 4.0]), 1)
+    array([[0., 2.]])
+    """
+    w, V = spectrum(M)
+    return (np.sqrt(np.maximum(w, 0.0))[:, None] * V.T)[:n_components]
+
+
+def compress(L: Array, n_components: int | None = None) -> Array:
+    """The same metric as L' L from its right singular vectors: rows orthogonal, by falling length, signs fixed."""
+    _, s, Vt = np.linalg.svd(L, full_matrices=False)
+    return (s[:, None] * fix_signs(Vt.T).T)[:n_components]
+
+
+def sharp_spectrum(S: Array, D: Array) -> tuple[Array, Array, Array]:
+    """The decomposition behind every point of the geodesic from S^-1 to D.
+
+    Returns
+    -------
+    C : ndarray of shape (d, d)
+        Lower Cholesky factor of S.
+    w, Q : ndarray of shape (d,), (d, d)
+        ``C' D C = Q diag(w) Q'``.
+    """
+    C = cholesky(symmetrize(S), lower=True)
+    w, Q = spectrum(C.T @ symmetrize(D) @ C)
+    return C, np.maximum(w, 0.0), Q
+
+
+def sharp_from_spectrum(C: Array, w: Array, Q: Array, t: float) -> Array:
+    """L with ``L' L = S^-1 #_t D``, from `sharp_spectrum(S, D)`: a scaling and a triangular solve."""
+    return w[:, None] ** (t / 2) * solve_triangular(C, Q, lower=True, trans="T").T
+
+
+def sharp_factor(S: Array, D: Array, t: float = 0.5) -> Array:
+    """L with ``L' L = S^-1 #_t D``, the point at t on the affine-invariant geodesic from S^-1 to D.
+
+    Parameters
+    ----------
+    S : ndarray of shape (d, d)
+        Positive definite.
+    D : ndarray of shape (d, d)
+        Positive semi-definite.
+    t : float
+        0 gives S^-1, 1 gives D.
+
+    Notes
+    -----
+    With S = C C' and C' D C = Q W Q', L = W^(t/2) Q' C^-1: one Cholesky factor and one eigendecomposition.
+    """
+    return sharp_from_spectrum(*sharp_spectrum(S, D), t)
+
+
+def require_pd(A: Array, name: str, strict: bool = True) -> Array:
+    """A as a symmetric float64 matrix, or a ValueError that gives its smallest eigenvalue.
+
+    Parameters
+    ----------
+    name : str
+        How the message calls the matrix.
+    strict : bool
+        Positive definite is asked for; else positive semi-definite up to rounding.
+    """
+    A = np.asarray(A, dtype=np.float64)
+    if A.ndim != 2 or A.shape[0] != A.shape[1] or not np.isfinite(A).all():
+        raise ValueError(f"{name} must be a finite square matrix; got shape {A.shape}")
+    scale = max(float(np.abs(A).max(initial=0.0)), np.finfo(np.float64).tiny)
+    if np.abs(A - A.T).max(initial=0.0) > 1e-8 * scale:
+        raise ValueError(f"{name} must be symmetric; it differs from its transpose by {np.abs(A - A.T).max():.3g}")
+    low = float(eigh(symmetrize(A), eigvals_only=True, subset_by_index=[0, 0])[0])
+    if low <= 0 if strict else low < -1e-8 * scale:
+        kind = "definite" if strict else "semi-definite"
+        raise ValueError(f"{name} must be positive {kind}; its smallest eigenvalue is {low:.3g}")
+    return symmetrize(A)

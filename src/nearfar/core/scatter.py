@@ -1,0 +1,161 @@
+"""Scatter matrices: class sums and Laplacians instead of loops over pairs, no (pairs, d, d) array anywhere."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+
+from .constraints import LabelPairs, Pairs, class_sizes, require_both, require_classes
+from .types import Array, Bools, Ints
+
+BLOCK = 1 << 20  # numbers in one block of differences
+
+
+class PairScatters(NamedTuple):
+    """Weighted sums of (x_i - x_j)(x_i - x_j)' over similar and over dissimilar pairs, and their total weights."""
+
+    similar: Array
+    dissimilar: Array
+    n_similar: float
+    n_dissimilar: float
+
+    def mean(self) -> tuple[Array, Array]:
+        """Both scatters divided by their weights."""
+        return self.similar / self.n_similar, self.dissimilar / self.n_dissimilar
+
+
+def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
+    """Scatters of similar and dissimilar pairs, given one by one or implied by labels.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    pairs : Pairs or LabelPairs
+
+    Raises
+    ------
+    ValueError
+        One of the two sets is empty.
+    """
+    if isinstance(pairs, LabelPairs):
+        require_classes(pairs.labels)
+        return SCATTERS[pairs.weighting](X[pairs.labels >= 0], pairs.labels[pairs.labels >= 0])
+    require_both(int(pairs.similar.sum()), int((~pairs.similar).sum()))
+    similar, dissimilar = pairs.part(True), pairs.part(False)
+    return PairScatters(
+        weighted_outer(X, *similar[:2], similar.weight),
+        weighted_outer(X, *dissimilar[:2], dissimilar.weight),
+        float(similar.weights.sum()),
+        float(dissimilar.weights.sum()),
+    )
+
+
+def all_pairs(X: Array, labels: Ints) -> PairScatters:
+    """Every pair with weight 1, in O(n d^2): sum_c n_c S_c, and n S_t less that."""
+    n = class_sizes(labels)
+    C = X - class_means(X, labels)[labels]
+    T = X - X.mean(axis=0)
+    similar = (C * n[labels, None]).T @ C
+    n_similar = float((n * (n - 1.0)).sum() / 2)
+    return PairScatters(similar, len(X) * (T.T @ T) - similar, n_similar, len(X) * (len(X) - 1) / 2 - n_similar)
+
+
+def class_balanced_pairs(X: Array, labels: Ints) -> PairScatters:
+    """Every pair, weighted so that each class, and each two classes, sum to 1."""
+    n = class_sizes(labels).astype(float)
+    means = class_means(X, labels)
+    C = X - means[labels]
+    several = n > 1
+    similar = (C * (2 * several / np.maximum(n - 1, 1))[labels, None]).T @ C
+    others = len(n) - 1
+    m = means - means.mean(axis=0)
+    dissimilar = (C * (others / n)[labels, None]).T @ C + len(n) * m.T @ m
+    return PairScatters(similar, dissimilar, float(several.sum()), len(n) * others / 2)
+
+
+SCATTERS = {"pairs": all_pairs, "class": class_balanced_pairs}
+
+
+def weighted_outer(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> Array:
+    """sum_k w_k (x_i[k] - x_j[k])(x_i[k] - x_j[k])'.
+
+    Many pairs go through the Laplacian of their graph (O(m d + n d^2)), few through blocks of differences (O(m d^2)).
+    """
+    if len(i) > len(X):
+        Y = laplacian_times(X, i, j, weight)
+        S = X.T @ Y
+        return (S + S.T) / 2
+    S = np.zeros((X.shape[1],) * 2)
+    step = max(1, BLOCK // max(X.shape[1], 1))
+    for a in range(0, len(i), step):
+        Z = X[i[a : a + step]] - X[j[a : a + step]]
+        S += Z.T @ (Z if weight is None else Z * weight[a : a + step, None])
+    return S
+
+
+def laplacian_times(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> Array:
+    """(diag(W 1) - W) X for the graph with edges i-j of the given weights (both directions)."""
+    w = np.ones(len(i)) if weight is None else weight
+    n = len(X)
+    W = coo_array((np.r_[w, w], (np.r_[i, j], np.r_[j, i])), shape=(n, n)).tocsr()
+    return np.asarray(W.sum(axis=1)).reshape(-1, 1) * X - W @ X
+
+
+def class_means(X: Array, labels: Ints) -> Array:
+    """Mean of each class 0..c-1, shape (c, d); every row has a class."""
+    n = class_sizes(labels)
+    members = csr_array((np.ones(len(X)), (labels, np.arange(len(X)))), shape=(len(n), len(X)))
+    return np.asarray(members @ X) / n[:, None]
+
+
+def within(X: Array, labels: Ints) -> Array:
+    """sum over classes and members of (x - mu_c)(x - mu_c)'; rows with label -1 are left out."""
+    X, labels = X[labels >= 0], labels[labels >= 0]
+    C = X - class_means(X, labels)[labels]
+    return C.T @ C
+
+
+def between(X: Array, labels: Ints) -> Array:
+    """sum_c n_c (mu_c - mu)(mu_c - mu)'; rows with label -1 are left out."""
+    X, labels = X[labels >= 0], labels[labels >= 0]
+    M = class_means(X, labels) - X.mean(axis=0)
+    return (M * class_sizes(labels)[:, None]).T @ M
+
+
+def total(X: Array) -> Array:
+    """sum over rows of (x - mu)(x - mu)'."""
+    C = X - X.mean(axis=0)
+    return C.T @ C
+
+
+def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
+    """Mean over linked chunklets (l, m), both orders, of (mu_l - mu_m)(mu_l - mu_m)'.
+
+    Parameters
+    ----------
+    apart : ndarray of shape (c, c)
+        Symmetric; True where a negative link keeps two chunklets apart.
+    """
+    known = chunklets >= 0
+    means = class_means(X[known], chunklets[known])
+    l, m = np.nonzero(np.triu(apart, 1))
+    if len(l) == 0:
+        raise ValueError("no two chunklets are apart; at least one negative link is needed")
+    return weighted_outer(means, l, m) / len(l)
+
+
+def quartic(X: Array, W: Array) -> Array:
+    """sum_{i<j} (z' W z) z z' over all pairs, z = x_i - x_j, for symmetric W, in O(n d^2)."""
+    C = X - X.mean(axis=0)
+    G = C.T @ C
+    a = np.einsum("nd,nd->n", C @ W, C)
+    return len(C) * (C * a[:, None]).T @ C + np.sum(W * G) * G + 2 * G @ W @ G
+
+
+def data_span(X: Array) -> Array:
+    """Orthonormal rows that span the differences of the rows of X, shape (r, d): nothing is lost outside of it."""
+    C = X - X.mean(axis=0)
+    _, s, Vt = np.linalg.svd(C, full_matrices=False)
+    return Vt[s > max(C.shape) * np.finfo(float).eps * s.max(initial=0.0)]

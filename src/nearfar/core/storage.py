@@ -1,0 +1,92 @@
+"""Arrays and a little text in one file of the safetensors format, written and read without running any code.
+
+The format is eight bytes of length, a JSON header, then the raw little-endian numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .types import AnyArray
+
+NAMES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "|i1",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
+DTYPES = {np.dtype(code): name for name, code in NAMES.items()}
+MAX_HEADER = 100_000_000
+
+
+def write(path: str | os.PathLike[str], arrays: dict[str, AnyArray], metadata: dict[str, str]) -> None:
+    """Write arrays and text under names; the file appears whole or not at all.
+
+    Raises
+    ------
+    ValueError
+        An array of a kind that the format has not (text, objects, complex numbers).
+    """
+    header: dict[str, Any] = {"__metadata__": metadata}
+    blobs, end = [], 0
+    for name, array in arrays.items():
+        data = np.ascontiguousarray(array)
+        data = data.astype(data.dtype.newbyteorder("<"))
+        if data.dtype not in DTYPES:
+            raise ValueError(f"{name}: arrays of dtype {data.dtype} cannot be saved")
+        header[name] = {
+            "dtype": DTYPES[data.dtype],
+            "shape": list(np.shape(array)),
+            "data_offsets": [end, end + data.nbytes],
+        }
+        blobs.append(data.tobytes())
+        end += data.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    partial = Path(f"{os.fspath(path)}.partial")
+    with partial.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.writelines(blobs)
+    partial.replace(path)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, str]]:
+    """Arrays and text of a file that `write` (or any safetensors library) made.
+
+    Raises
+    ------
+    ValueError
+        Not such a file, or cut short.
+    """
+    raw = Path(path).read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    try:
+        if not 2 <= size <= min(MAX_HEADER, len(raw) - 8):
+            raise ValueError("its header is missing or cut short")
+        header = json.loads(raw[8 : 8 + size])
+        metadata = header.pop("__metadata__", {})
+        arrays = {name: unpack(raw, 8 + size, entry) for name, entry in header.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{os.fspath(path)} is not a readable safetensors file: {error}") from None
+    return arrays, metadata
+
+
+def unpack(raw: bytes, start: int, entry: dict[str, Any]) -> AnyArray:
+    """One array of the file."""
+    dtype = np.dtype(NAMES[entry["dtype"]])
+    shape = tuple(int(n) for n in entry["shape"])
+    a, b = (int(x) for x in entry["data_offsets"])
+    count = int(np.prod(shape, dtype=object)) if shape else 1
+    if min(shape, default=0) < 0 or b - a != count * dtype.itemsize or not 0 <= a <= b <= len(raw) - start:
+        raise ValueError(f"the offsets {a}, {b} do not fit shape {shape}")
+    return np.frombuffer(raw, dtype, count, start + a).reshape(shape).copy()

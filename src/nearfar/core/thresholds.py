@@ -1,0 +1,65 @@
+"""Where to cut distances into similar and dissimilar: one sort and running counts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .types import Array, Bools
+
+STRATEGIES = ("accuracy", "f_beta", "max_tpr", "max_tnr")
+
+
+def calibrate(
+    distance: Array, similar: Bools, strategy: str = "accuracy", min_rate: float | None = None, beta: float = 1.0
+) -> float:
+    """The threshold t for which "similar where distance <= t" is best.
+
+    Parameters
+    ----------
+    distance : ndarray of shape (m,)
+    similar : ndarray of shape (m,)
+        The truth.
+    strategy : str
+        "accuracy"; "f_beta" of the similar class; "max_tpr": the most similar pairs found while the true negative rate
+        is at least `min_rate`; "max_tnr": the other way round.
+    min_rate : float or None
+        In [0, 1]; needed by the last two.
+    beta : float
+        Weight of recall over precision in "f_beta".
+
+    Returns
+    -------
+    float
+        Halfway between two distances; below the smallest one where nothing should be accepted.
+
+    >>> calibrate(np.array([1.0, 2.0, 5.0]), np.array([True, True, False]))
+    3.5
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}; got {strategy!r}")
+    if similar.all() or not similar.any():
+        raise ValueError("calibration needs both similar and dissimilar pairs")
+    if strategy.startswith("max") and (min_rate is None or not 0 <= min_rate <= 1):
+        raise ValueError(f"min_rate must be in [0, 1] for strategy={strategy!r}; got {min_rate!r}")
+    order = np.argsort(distance, kind="stable")
+    d, truth = distance[order], similar[order]
+    # accepting the k nearest pairs, k = 0..m; only where the next distance differs
+    tp, fp = np.r_[0, np.cumsum(truth)], np.r_[0, np.cumsum(~truth)]
+    cuts = np.r_[True, d[1:] > d[:-1], True]
+    score = scores(tp, fp, strategy, min_rate or 0.0, beta)
+    k = int(np.argmax(np.where(cuts, score, -np.inf)))
+    if k == 0:
+        return float(np.nextafter(d[0], -np.inf))
+    return float(d[-1]) if k == len(d) else float((d[k - 1] + d[k]) / 2)
+
+
+def scores(tp: Array, fp: Array, strategy: str, min_rate: float, beta: float) -> Array:
+    """What the strategy maximises, for every number of accepted pairs."""
+    tpr, tnr = tp / tp[-1], 1 - fp / fp[-1]
+    if strategy == "accuracy":
+        return tp - fp
+    if strategy == "f_beta":
+        return (1 + beta**2) * tp / (beta**2 * tp[-1] + tp + fp)
+    found, kept = (tpr, tnr) if strategy == "max_tpr" else (tnr, tpr)
+    # the rate first, then among equals the other rate
+    return np.where(kept >= min_rate, found + 1e-9 * kept, -np.inf)

@@ -1,0 +1,257 @@
+"""What every fitted learner can do with its metric: distances, neighbours, decisions on pairs, a file of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from . import catalog
+from .core import checks, neighbors, storage, thresholds
+from .core.types import AnyArray, Array
+
+Self = TypeVar("Self", bound="Fitted")
+
+
+@contextmanager
+def named(estimator: object) -> Iterator[None]:
+    """Every ValueError raised inside starts with the estimator's name."""
+    name = type(estimator).__name__
+    try:
+        yield
+    except NotFittedError:
+        raise
+    except ValueError as error:
+        if str(error).startswith(name):
+            raise
+        raise ValueError(f"{name}: {error}") from error
+
+
+def has_threshold(estimator: Fitted) -> bool:
+    """Decisions on pairs exist once a threshold does."""
+    return hasattr(estimator, "threshold_")
+
+
+class Fitted(BaseEstimator):
+    """Verbs that need nothing but `transform`: the learned distance is Euclidean after it."""
+
+    def transform(self, X: AnyArray) -> AnyArray:
+        """Map rows so that Euclidean distances between them are the learned ones."""
+        raise NotImplementedError
+
+    def pair_distance(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
+        """Learned distance of each pair of points.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (m, 2, d), or of shape (m, 2) with `X`
+            Points, or row numbers of `X`.
+        X : array-like of shape (n, d), optional
+
+        Returns
+        -------
+        ndarray of shape (m,)
+        """
+        check_is_fitted(self)
+        with named(self):
+            if X is not None:
+                Z = np.asarray(self.transform(X))
+                ij = checks.check_indices(pairs, 2, len(Z), "pairs")
+                return np.linalg.norm(Z[ij[:, 0]] - Z[ij[:, 1]], axis=1)
+            points = np.asarray(pairs)
+            if points.ndim != 3 or points.shape[1] != 2:
+                raise ValueError(f"pairs must have shape (m, 2, d), or (m, 2) with X=; got shape {points.shape}")
+            a, b = np.asarray(self.transform(points[:, 0])), np.asarray(self.transform(points[:, 1]))
+            return np.linalg.norm(a - b, axis=1)
+
+    def pair_score(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
+        """Similarity of each pair of points, higher is nearer: minus `pair_distance`."""
+        return -self.pair_distance(pairs, X)
+
+    def get_metric(self) -> Callable[..., float]:
+        """The learned distance as a function of two points, as ``KNeighborsClassifier(metric=...)`` takes it."""
+        check_is_fitted(self)
+        return PointDistance(self)
+
+    def kneighbors(
+        self, X: AnyArray, queries: AnyArray | None = None, n_neighbors: int = 5, return_distance: bool = True
+    ) -> Any:
+        """The exact nearest rows of `X` under the learned distance.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Where to search.
+        queries : array-like of shape (q, d), optional
+            Default: each row of `X`, which then is not its own neighbour.
+        n_neighbors : int
+        return_distance : bool
+
+        Returns
+        -------
+        distances : ndarray of shape (q, n_neighbors)
+            Only with `return_distance`.
+        indices : ndarray of shape (q, n_neighbors)
+            Nearest first.
+        """
+        with named(self):
+            Z = np.asarray(self.transform(X))
+            Q = Z if queries is None else np.asarray(self.transform(queries))
+            distances, indices = neighbors.nearest(Q, Z, n_neighbors, exclude_self=queries is None)
+        return (distances, indices) if return_distance else indices
+
+    def calibrate_threshold(
+        self: Self,
+        pairs: AnyArray,
+        pair_labels: AnyArray,
+        *,
+        X: AnyArray | None = None,
+        strategy: str = "accuracy",
+        min_rate: float | None = None,
+        beta: float = 1.0,
+    ) -> Self:
+        """Set `threshold_`, the distance up to which `predict` says similar, to the best for these pairs.
+
+        Parameters
+        ----------
+        pairs, X
+            As for `pair_distance`.
+        pair_labels : array-like of shape (m,)
+            +1 similar, -1 dissimilar.
+        strategy : str
+            "accuracy", "f_beta", "max_tpr" or "max_tnr" (each of these two with the other rate at least `min_rate`).
+        min_rate : float, optional
+        beta : float
+        """
+        with named(self):
+            distance = self.pair_distance(pairs, X)
+            similar = checks.check_pair_labels(pair_labels, len(distance))
+            self.threshold_ = thresholds.calibrate(distance, similar, strategy, min_rate, beta)
+        return self
+
+    def set_threshold(self: Self, threshold: float) -> Self:
+        """Set `threshold_` by hand."""
+        check_is_fitted(self)
+        self.threshold_ = float(threshold)
+        return self
+
+    @available_if(has_threshold)
+    def predict(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
+        """+1 for pairs at most `threshold_` apart, -1 for others (there once a threshold is)."""
+        return np.where(self.pair_distance(pairs, X) <= self.threshold_, 1, -1)
+
+    @available_if(has_threshold)
+    def decision_function(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
+        """`pair_score` (there once a threshold is)."""
+        return self.pair_score(pairs, X)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write settings and fitted arrays to a safetensors file, from which `load` makes the same learner.
+
+        Raises
+        ------
+        ValueError
+            A setting that is code (a callable kernel, a random generator) cannot be saved.
+        """
+        check_is_fitted(self)
+        settings = self.get_params(deep=False)
+        fitted = {key: value for key, value in vars(self).items() if key.endswith("_") and not key.startswith("_")}
+        with named(self):
+            tensors, plain = split("set", settings)
+            fitted_tensors, fitted_plain = split("fit", fitted)
+            text = {"class": type(self).__name__, "settings": json.dumps(plain), "fitted": json.dumps(fitted_plain)}
+            storage.write(path, tensors | fitted_tensors, {"format": "nearfar-learner-1", **text})
+
+    @classmethod
+    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+        """Read a learner that `save` wrote; its class must be one of the catalogue, and no code of the file is run.
+
+        Called on a class, anything but that class (or one of its kind) is a ValueError.
+        """
+        tensors, text = storage.read(path)
+        method = catalog.BY_NAME.get(text.get("class", ""))
+        if text.get("format") != "nearfar-learner-1" or method is None or method.kind not in ("learner", "wrapper"):
+            raise ValueError(f"{os.fspath(path)} holds no learner of nearfar")
+        kind = getattr(import_module(method.module), method.name)
+        if not issubclass(kind, cls):
+            raise ValueError(f"{os.fspath(path)} holds a {kind.__name__}, not a {cls.__name__}")
+        learner = kind(**join("set", tensors, json.loads(text["settings"])))
+        for key, value in join("fit", tensors, json.loads(text["fitted"])).items():
+            if not key.endswith("_") or key.startswith("_"):
+                raise ValueError(f"{os.fspath(path)} holds {key!r}, which is no fitted attribute")
+            setattr(learner, key, value)
+        return learner
+
+
+class PointDistance:
+    """The learned distance of two points, by the learner's own `transform`."""
+
+    def __init__(self, learner: Fitted) -> None:
+        self.learner = learner
+
+    def __call__(self, u: AnyArray, v: AnyArray, squared: bool = False) -> float:
+        a, b = np.asarray(self.learner.transform(np.stack([u, v])))
+        d2 = float(np.sum((a - b) ** 2))
+        return d2 if squared else d2**0.5
+
+
+class LinearDistance:
+    """The Mahalanobis distance of two points, without input checks: brute-force searches call it often."""
+
+    def __init__(self, components: Array) -> None:
+        self.components = components
+
+    def __call__(self, u: AnyArray, v: AnyArray, squared: bool = False) -> float:
+        z = self.components @ (np.asarray(u, dtype=np.float64) - np.asarray(v, dtype=np.float64))
+        return float(z @ z) if squared else float(z @ z) ** 0.5
+
+
+def split(group: str, values: dict[str, Any]) -> tuple[dict[str, AnyArray], dict[str, Any]]:
+    """Named values as numeric arrays (under "group/name" or "group/name/k" for lists of them) and JSON values."""
+    tensors: dict[str, AnyArray] = {}
+    plain: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, np.ndarray) and value.dtype != object and value.dtype.kind != "U":
+            tensors[f"{group}/{name}"] = value
+        elif isinstance(value, list) and value and all(isinstance(item, np.ndarray) for item in value):
+            tensors |= {f"{group}/{name}/{k}": item for k, item in enumerate(value)}
+        else:
+            plain[name] = as_json(name, value)
+    return tensors, plain
+
+
+def as_json(name: str, value: Any) -> Any:
+    """A value that JSON can hold; text arrays as {"text": [...]}."""
+    if isinstance(value, np.ndarray):
+        return {"text": [str(item) for item in value]}
+    if isinstance(value, np.generic):
+        return value.item()
+    try:
+        json.dumps(value)
+    except TypeError:
+        raise ValueError(f"{name}={value!r} cannot be saved; only numbers, text and arrays can") from None
+    return value
+
+
+def join(group: str, tensors: dict[str, AnyArray], plain: dict[str, Any]) -> dict[str, Any]:
+    """What `split` took apart."""
+    values: dict[str, Any] = {
+        name: np.array(value["text"], dtype=object) if isinstance(value, dict) and set(value) == {"text"} else value
+        for name, value in plain.items()
+    }
+    for key, tensor in tensors.items():
+        place, name, *rest = key.split("/")
+        if place == group and rest:
+            values.setdefault(name, []).append(tensor)
+        elif place == group:
+            values[name] = tensor
+    return values

@@ -1,0 +1,208 @@
+"""What is learned: a Mahalanobis metric, or one in the feature space of a kernel, and the steps of every fit."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .core import constraints, kernels
+from .core.optimize import Report, Solution
+from .core.types import AnyArray, Array, Ints
+from .fitted import Fitted, LinearDistance, named
+
+Self = TypeVar("Self", bound="MetricLearner")
+
+
+class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
+    """A learner of a distance: validation before `_solve`, fitted attributes after it."""
+
+    _y_required = True
+    _solve: Callable[..., Array | Solution]
+
+    def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True) -> Any:
+        """X (and y) checked by scikit-learn, in float32 or float64."""
+        options: dict[str, Any] = {"dtype": [np.float64, np.float32], "reset": reset}
+        if reset:
+            options["ensure_min_samples"] = 2
+        return validate_data(self, X, **options) if y is None else validate_data(self, X, y, **options)
+
+    def _labelled(self, X: AnyArray, y: AnyArray | None, needs: str = "") -> tuple[AnyArray, Ints]:
+        """Rows in an order of their own and label codes: neither row order nor class names can matter after this."""
+        if y is None:
+            raise ValueError(f"requires y to be passed, but the target y is None{needs}")
+        X, y = self._rows(X, y)
+        check_classification_targets(y)
+        order = row_order(X)
+        return X[order], constraints.encode(np.asarray(y)[order])[1]
+
+    def _learn(self: Self, X: AnyArray, *supervision: Any) -> Self:
+        """Solve in float64 and keep what came out."""
+        self.__dict__.pop("threshold_", None)
+        R = self._enter(X)
+        check_n_components(getattr(self, "n_components", None), R.shape[1])
+        found = self._solve(R, *supervision)
+        solution = found if isinstance(found, Solution) else Solution(found)
+        if not np.isfinite(solution.x).all():
+            raise ValueError("the solution is not finite; scale the features or regularise more")
+        self._keep(solution.x, X.dtype)
+        self._record(solution)
+        return self
+
+    def _record(self, solution: Solution) -> None:
+        """Fitted attributes, and a warning where the stopping rule was not met."""
+        self.n_iter_, self.converged_, self.objective_ = solution.n_iter, solution.converged, solution.objective
+        if solution.duality_gap is not None:
+            self.duality_gap_ = solution.duality_gap
+        if solution.history is not None:
+            self.history_ = solution.history
+        for name, value in solution.attributes.items():
+            setattr(self, f"{name}_", value)
+        if not solution.converged:
+            warnings.warn(f"{type(self).__name__}: {solution.message}", ConvergenceWarning, stacklevel=4)
+
+    def _enter(self, X: AnyArray) -> Array:
+        """The rows that `_solve` works on."""
+        raise NotImplementedError
+
+    def _keep(self, components: Array, dtype: Any) -> None:
+        """Store what `transform` needs."""
+        self.components_ = np.ascontiguousarray(components, dtype=dtype)
+
+    def _start(self) -> Array | None:
+        """The last fit's components under `warm_start` where their number of columns still fits."""
+        last = getattr(self, "components_", None) if getattr(self, "warm_start", False) else None
+        return None if last is None or isinstance(last, list) else np.asarray(last, dtype=np.float64)
+
+    def _report(self) -> Report | None:
+        """A printer of progress under `verbose`."""
+        if not getattr(self, "verbose", False):
+            return None
+        name = type(self).__name__
+        return lambda k, value, rest: print(f"{name}: iteration {k}, objective {value:.6g}, residual {rest:.3g}")
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = self._y_required
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class Mahalanobis(MetricLearner):
+    """d(a, b) = |L (a - b)| with L = `components_` of shape (k, d)."""
+
+    _center = True
+
+    def _enter(self, X: AnyArray) -> Array:
+        R = np.array(X, dtype=np.float64, order="C")
+        if self._center:
+            R -= R.mean(axis=0)
+        return R
+
+    def transform(self, X: AnyArray) -> AnyArray:
+        """``X @ components_.T``: Euclidean distances between the rows of the result are the learned ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+        """
+        check_is_fitted(self)
+        with named(self):
+            return self._rows(X, reset=False) @ self.components_.T
+
+    def get_mahalanobis_matrix(self) -> AnyArray:
+        """M = components_' components_, shape (d, d), with squared distance (a - b)' M (a - b)."""
+        check_is_fitted(self)
+        return self.components_.T @ self.components_
+
+    def get_metric(self) -> Callable[..., float]:
+        """The learned distance as a function of two points, as ``KNeighborsClassifier(metric=...)`` takes it."""
+        check_is_fitted(self)
+        return LinearDistance(np.asarray(self.components_, dtype=np.float64))
+
+
+class KernelMetric(MetricLearner):
+    """The linear method on an empirical kernel map: d(a, b) = |T' (k(a) - k(b))| with T = `dual_coef_`.
+
+    `_solve` gets the map's rows R (n, r) as its X, with R R' = K. A subclass stores the settings `kernel` ("rbf",
+    "linear", "polynomial", "laplacian", "cosine", "precomputed" or a callable), `gamma` (None: 1 / median distance),
+    `degree`, `coef0`, `landmarks` (None: every row) and `random_state`.
+    """
+
+    kernel: kernels.Kernel
+    gamma: float | None
+    degree: float
+    coef0: float
+    landmarks: int | None
+
+    def _enter(self, X: AnyArray) -> Array:
+        X = np.asarray(X, dtype=np.float64)
+        self.gamma_ = kernels.median_gamma(X, self.kernel) if self.gamma is None else float(self.gamma)
+        seed = getattr(self, "random_state", None)
+        settings: dict[str, Any] = {"gamma": self.gamma_, "degree": self.degree, "coef0": self.coef0}
+        found = kernels.kernel_map(X, self.kernel, landmarks=self.landmarks, seed=seed, **settings)
+        self.landmarks_, self._basis = found.landmarks, found.basis
+        self.X_fit_ = np.zeros((0, X.shape[1])) if self.kernel == "precomputed" else X[found.landmarks]
+        return found.rows
+
+    def _keep(self, components: Array, dtype: Any) -> None:
+        super()._keep(components, dtype)
+        self.dual_coef_ = np.ascontiguousarray(self.__dict__.pop("_basis") @ components.T, dtype=dtype)
+
+    def transform(self, X: AnyArray) -> AnyArray:
+        """Map rows to ``k(X) @ dual_coef_``: Euclidean distances between the results are the learned ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (q, d), or (q, n) kernel values with the training rows for "precomputed"
+
+        Returns
+        -------
+        ndarray of shape (q, k)
+        """
+        check_is_fitted(self)
+        with named(self):
+            X = self._rows(X, reset=False)
+            precomputed = self.kernel == "precomputed"
+            K = (
+                X[:, self.landmarks_]
+                if precomputed
+                else kernels.gram(
+                    np.asarray(X, np.float64), self.X_fit_, self.kernel, self.gamma_, self.degree, self.coef0
+                )
+            )
+            return (K @ self.dual_coef_).astype(self.dual_coef_.dtype, copy=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+
+def row_order(X: AnyArray) -> Ints:
+    """An order of rows that depends on their values only (up to exact duplicates)."""
+    weights = np.cos(np.arange(1.0, X.shape[1] + 1))
+    return np.argsort(np.einsum("nd,d->n", X, weights), kind="stable")
+
+
+def check_n_components(n_components: int | None, d: int) -> None:
+    """None, or an integer in 1..d."""
+    if n_components is None:
+        return
+    if not isinstance(n_components, numbers.Integral) or not 1 <= n_components <= d:
+        raise ValueError(f"n_components must be an integer in 1..{d} (or None); got {n_components!r}")

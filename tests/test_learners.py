@@ -1,0 +1,328 @@
+"""The laws of learners: stated once, asked of every learner of the catalogue whose file exists.
+
+A reference file (`tests/references/<file>.py`, or `<folder>_<file>.py` where that name is taken) holds the paper's
+formula in plain loops, and may hold
+
+* `metric(X, y) -> M` (d, d): what the learner must find, made with `SETTINGS` (default: the catalogue's small ones);
+* `check(learner, X, y)`: for solvers that iterate, asserts on the fitted learner (optimality, objective by loops);
+* `EXCEPTIONS = {"law": "reason"}`: laws that the method does not obey, with the reason in words;
+* `EXPECTED_FAILURES = {"check_name": "reason"}`: for scikit-learn's checks;
+* `TOLERANCE`: relative, of the invariances (default 1e-6).
+
+One of the first two must be there.
+"""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import squareform
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+import nearfar
+from nearfar.base import FromChunklets, FromPairs, FromSets, FromTriplets, Mahalanobis, MetricLearner
+from nearfar.catalog import Method
+from tests.learners import LEARNERS, accuracy, all_pairs, data, distances, fit, make, reference, told, toy
+
+every_learner = pytest.mark.parametrize("method", LEARNERS, ids=lambda method: method.name)
+
+
+def law(name: str, method: Method) -> None:
+    """Leave out a law that the method's reference file excepts, with its reason."""
+    reason = told(method, "EXCEPTIONS", {}).get(name)
+    if reason is not None:
+        assert len(reason.split()) >= 3, f"{method.name}: the exception from {name} needs a reason in words"
+        pytest.skip(reason)
+
+
+def close(a: np.ndarray, b: np.ndarray, method: Method) -> None:
+    rtol = told(method, "TOLERANCE", 1e-6)
+    assert_allclose(a, b, rtol=rtol, atol=rtol * np.abs(b).max())
+
+
+@every_learner
+def test_scikit_learn_checks(method: Method) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = check_estimator(
+            make(method), expected_failed_checks=told(method, "EXPECTED_FAILURES", {}), on_fail=None
+        )
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
+    assert not failed
+    assert sum(r["status"] == "passed" for r in results) >= 30
+
+
+@every_learner
+def test_is_a_semi_definite_metric(method: Method) -> None:
+    X, y = data()
+    learner = fit(make(method), X, y)
+    assert isinstance(learner, MetricLearner)
+    pairs, _ = all_pairs(y)
+    d = learner.pair_distance(pairs, X)
+    assert_allclose(d, distances(learner, X), rtol=1e-6)
+    assert_allclose(learner.pair_distance(X[pairs][:5]), d[:5], rtol=1e-6)
+    assert_array_equal(learner.pair_score(pairs, X), -d)
+    metric = learner.get_metric()
+    assert_allclose([metric(X[0], X[1]), metric(X[2], X[2])], [d[0], 0], rtol=1e-6, atol=1e-12)
+    assert_allclose(metric(X[0], X[1], squared=True), d[0] ** 2, rtol=1e-6)
+    if isinstance(learner, Mahalanobis):
+        M = learner.get_mahalanobis_matrix()
+        assert_array_equal(M, M.T)
+        w = np.linalg.eigvalsh(M)
+        assert w[0] >= -1e-10 * w[-1]
+        assert w[-1] > 0
+        z = X[0] - X[1]
+        assert_allclose(d[0] ** 2, z @ M @ z, rtol=1e-6)
+
+
+@every_learner
+def test_row_order_does_not_matter(method: Method) -> None:
+    law("row order", method)
+    X, y = data()
+    order = np.random.default_rng(1).permutation(len(y))
+    d = distances(fit(make(method), X, y), X)
+    close(distances(fit(make(method), X[order], y[order]), X), d, method)
+
+
+@every_learner
+def test_label_names_do_not_matter(method: Method) -> None:
+    law("label names", method)
+    X, y = data()
+    d = distances(fit(make(method), X, y), X)
+    close(distances(fit(make(method), X, np.array(["pear", "fig", "apple"])[y]), X), d, method)
+    close(distances(fit(make(method), X, np.array([7, 0, 3])[y]), X), d, method)
+
+
+@every_learner
+def test_translation_does_not_matter(method: Method) -> None:
+    law("translation", method)
+    X, y = data()
+    shift = np.array([3.0, -5.0, 1.0, 10.0])
+    d = distances(fit(make(method), X, y), X)
+    close(distances(fit(make(method), X + shift, y), X + shift), d, method)
+
+
+@every_learner
+def test_rotation_does_not_matter(method: Method) -> None:
+    law("rotation", method)
+    X, y = data()
+    Q = np.linalg.qr(np.random.default_rng(2).normal(size=(4, 4)))[0]
+    pairs, labels = all_pairs(y)
+    told_pairs = {"pairs": pairs[::3], "pair_labels": labels[::3]} if isinstance(make(method), FromPairs) else {"y": y}
+    d = distances(fit(make(method), X, **told_pairs), X)
+    close(distances(fit(make(method), X @ Q, **told_pairs), X @ Q), d, method)
+
+
+@every_learner
+def test_same_seed_same_result(method: Method) -> None:
+    X, y = data()
+    assert_array_equal(fit(make(method), X, y).transform(X), fit(make(method), X, y).transform(X))
+
+
+@every_learner
+def test_float32_in_float32_out(method: Method) -> None:
+    law("float32", method)
+    X, y = data()
+    X32 = X.astype(np.float32)
+    learner = fit(make(method), X32, y)
+    assert learner.transform(X32).dtype == np.float32
+    # fitted on the very same numbers in float64
+    wide = fit(make(method), X32.astype(np.float64), y)
+    d = distances(wide, X)
+    assert_allclose(distances(learner, X32), d, rtol=1e-3, atol=1e-4 * d.max())
+
+
+@every_learner
+def test_pickles_clones_and_saves(method: Method, tmp_path: Any) -> None:
+    X, y = data()
+    learner = fit(make(method), X, y)
+    Z = learner.transform(X)
+    assert_array_equal(pickle.loads(pickle.dumps(learner)).transform(X), Z)
+    assert_array_equal(fit(clone(learner), X, y).transform(X), Z)
+    learner.save(tmp_path / "learner.safetensors")
+    again = MetricLearner.load(tmp_path / "learner.safetensors")
+    assert type(again) is type(learner)
+    assert again.get_params().keys() == learner.get_params().keys()
+    assert_array_equal(again.transform(X), Z)
+    assert again.n_iter_ == learner.n_iter_
+
+
+@every_learner
+def test_nearest_rows(method: Method) -> None:
+    X, y = data()
+    learner = fit(make(method), X, y)
+    D = squareform(distances(learner, X))
+    np.fill_diagonal(D, np.inf)
+    d, i = learner.kneighbors(X, n_neighbors=3)
+    assert_allclose(d, np.sort(D, axis=1)[:, :3], rtol=1e-6, atol=1e-9 * d.max())
+    assert_allclose(np.take_along_axis(D, i, axis=1), d, rtol=1e-6, atol=1e-9 * d.max())
+    assert_array_equal(learner.kneighbors(X, X[:4], n_neighbors=1, return_distance=False).shape, (4, 1))
+
+
+@every_learner
+def test_fitted_attributes(method: Method) -> None:
+    X, y = data()
+    learner = fit(make(method), X, y)
+    assert learner.n_features_in_ == 4
+    assert learner.n_iter_ >= 1
+    assert isinstance(learner.converged_, bool)
+    assert len(learner.get_feature_names_out()) == learner.transform(X).shape[1]
+    frame = learner.set_output(transform="pandas").transform(X)
+    assert list(frame.columns) == list(learner.get_feature_names_out())
+
+
+@every_learner
+def test_beats_euclidean_where_two_features_tell(method: Method) -> None:
+    law("toy", method)
+    X, y = toy()
+    learner = fit(make(method, **told(method, "TOY_SETTINGS", {})), X[:120], y[:120])
+    plain = accuracy(X[:120], y[:120], X[120:], y[120:])
+    learned = accuracy(learner.transform(X[:120]), y[:120], learner.transform(X[120:]), y[120:])
+    assert learned >= plain + 0.05, f"{learned:.3f} against {plain:.3f}"
+
+
+@every_learner
+def test_equals_its_reference(method: Method) -> None:
+    module = reference(method)
+    assert module is not None, f"tests/references/{method.at.rpartition('/')[2]}.py is missing"
+    X, y = data()
+    learner = fit(make(method, **told(method, "SETTINGS", {})), X, y)
+    assert hasattr(module, "metric") or hasattr(module, "check"), (
+        "a reference needs metric(X, y) or check(learner, X, y)"
+    )
+    if hasattr(module, "metric"):
+        M = np.asarray(module.metric(X, y))
+        assert_allclose(learner.get_mahalanobis_matrix(), M, rtol=1e-6, atol=1e-7 * np.abs(M).max())
+    if hasattr(module, "check"):
+        module.check(learner, X, y)
+
+
+@every_learner
+def test_unknown_labels_are_no_class(method: Method) -> None:
+    X, y = data()
+    y = np.where(np.arange(len(y)) % 3 == 0, -1, y)
+    assert np.isfinite(fit(make(method), X, y).transform(X)).all()
+    if make(method).__sklearn_tags__().target_tags.required:
+        with pytest.raises(ValueError, match=rf"^{method.name}: .*class"):
+            make(method).fit(X, np.full(len(y), -1))
+
+
+@every_learner
+def test_explicit_supervision(method: Method) -> None:
+    law("explicit supervision", method)
+    X, y = data(30)
+    learner = make(method)
+    rng = np.random.default_rng(3)
+    if isinstance(learner, FromPairs):
+        pairs, labels = all_pairs(y)
+        order = rng.permutation(len(labels))
+        learner = fit(learner, X, pairs=pairs, pair_labels=labels)
+        again = fit(make(method), X, pairs=pairs[order][:, ::-1], pair_labels=labels[order])
+        close(distances(again, X), distances(learner, X), method)
+        assert set(learner.predict(pairs, X)) <= {-1, 1}
+        if learner.get_params().get("n_pairs") == "all":
+            close(distances(fit(make(method), X, y), X), distances(learner, X), method)
+    elif isinstance(learner, FromTriplets):
+        a, p, n = (rng.permutation(np.flatnonzero(y == k))[:4] for k in (0, 0, 1))
+        triplets = np.stack([a, p[::-1], n], axis=1)
+        assert np.isfinite(fit(learner, X, triplets=triplets[a != p[::-1]]).transform(X)).all()
+    elif isinstance(learner, FromChunklets):
+        fit(learner, X, chunklets=y)
+        close(distances(fit(make(method), X, y), X), distances(learner, X), method)
+    elif isinstance(learner, FromSets):
+        fit(learner, X, np.eye(3, dtype=int)[y])
+
+
+@every_learner
+@pytest.mark.parametrize("case", ["duplicates", "constant column", "fewer rows than features", "identical classes"])
+def test_degenerate_data_give_a_result_or_one_clear_error(method: Method, case: str) -> None:
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(12, 3)), np.arange(12) % 2
+    if case == "duplicates":
+        X = np.repeat(X[:4], 3, axis=0)
+        y = np.repeat([0, 1, 0, 1], 3)
+    elif case == "constant column":
+        X[:, 1] = 2.0
+    elif case == "fewer rows than features":
+        X = rng.normal(size=(12, 20))
+    else:
+        X = np.repeat(X[:6], 2, axis=0)
+    reason = told(method, "EXCEPTIONS", {}).get(case)
+    if reason is not None:
+        with pytest.raises(ValueError, match=f"^{method.name}: "):
+            fit(make(method), X, y)
+        return
+    Z = np.asarray(fit(make(method), X, y).transform(X))
+    assert np.isfinite(Z).all()
+    assert np.isrealobj(Z)
+
+
+def bad_calls(method: Method) -> dict[str, tuple[dict[str, Any], str]]:
+    """What must be refused, and a word of the message."""
+    X, y = data(30)
+    hole = X.copy()
+    hole[3, 1] = np.nan
+    calls: dict[str, tuple[dict[str, Any], str]] = {
+        "nan": ({"X": hole, "y": y}, "NaN"),
+        "one dimension": ({"X": X[:, 0], "y": y}, "2D|dimension"),
+        "lengths": ({"X": X, "y": y[:-1]}, "inconsistent"),
+    }
+    if make(method).__sklearn_tags__().target_tags.required:
+        calls["one class"] = ({"X": X, "y": np.zeros(30, dtype=int)}, "class")
+        calls["no labels"] = ({"X": X}, "requires y")
+    if isinstance(make(method), FromPairs):
+        good = np.array([[0, 1], [2, 3]])
+        calls["pair out of range"] = ({"X": X, "pairs": [[0, 30]], "pair_labels": [1]}, "pairs .*30")
+        calls["pair with itself"] = ({"X": X, "pairs": [[4, 4]], "pair_labels": [1]}, "itself")
+        calls["pair label"] = ({"X": X, "pairs": good, "pair_labels": [0, 1]}, "pair_labels")
+        calls["pair lengths"] = ({"X": X, "pairs": good, "pair_labels": [1]}, "pair_labels")
+        calls["torn"] = ({"X": X, "pairs": [[0, 1], [1, 0]], "pair_labels": [1, -1]}, "contradict")
+        if make(method)._both_kinds:
+            calls["no dissimilar"] = ({"X": X, "pairs": good, "pair_labels": [1, 1]}, "dissimilar")
+            calls["no similar"] = ({"X": X, "pairs": good, "pair_labels": [-1, -1]}, "similar")
+    return calls
+
+
+@every_learner
+def test_bad_input_is_one_clear_error(method: Method) -> None:
+    for kwargs, word in bad_calls(method).values():
+        with pytest.raises(ValueError, match=rf"(?s)^{method.name}.*({word})"):
+            make(method).fit(**kwargs)
+
+
+@every_learner
+def test_n_components(method: Method) -> None:
+    if "n_components" not in make(method).get_params():
+        law("n_components", method)
+        pytest.fail("no n_components; say why under EXCEPTIONS")
+    X, y = data()
+    settings = {"n_components": 1}
+    assert fit(make(method, **settings), X, y).transform(X).shape == (60, 1)
+    for wrong in (0, 61, 1.5):
+        with pytest.raises(ValueError, match=f"^{method.name}: n_components"):
+            fit(make(method, n_components=wrong), X, y)
+
+
+@every_learner
+def test_works_inside_pipelines_and_searches(method: Method) -> None:
+    law("pipeline", method)
+    X, y = data()
+    model = make_pipeline(make(method), KNeighborsClassifier(3))
+    search = GridSearchCV(model, {"kneighborsclassifier__n_neighbors": [1, 3]}, cv=2, error_score="raise")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert search.fit(X, y).best_score_ > 0.4
+
+
+def test_every_learner_is_there() -> None:
+    assert {"GMML", "RCA"} <= {method.name for method in LEARNERS}
+    assert all(isinstance(getattr(nearfar, method.name), type) for method in LEARNERS)
