@@ -18,10 +18,11 @@ class CMLLoss(Sum):
     ----------
     base : Term, optional
         The loss to regularise; None is the triplet loss with the paper's margin 0.1.
-    energy : float or EnergyConfusion
-        lambda_1, or a term with settings of its own, which is added with the weight 0.02. 0 leaves it out (CML-d).
-    diversity : float or DiversityConfusion
-        lambda_2, likewise with the weight 0.04. 0 leaves it out (CML-e).
+    energy : float or Term
+        lambda_1, where 0 leaves the term out (CML-d); or a term with settings and weight of its own, such as
+        ``0.3 * EnergyConfusion("one")``.
+    diversity : float or Term
+        lambda_2, likewise (0: CML-e).
 
     Notes
     -----
@@ -34,16 +35,16 @@ class CMLLoss(Sum):
         self,
         base: Term | None = None,
         *,
-        energy: float | EnergyConfusion = 0.02,
-        diversity: float | DiversityConfusion = 0.04,
+        energy: float | Term = 0.02,
+        diversity: float | Term = 0.04,
     ) -> None:
         base = TripletLoss(margin=0.1) if base is None else base
         if not isinstance(base, Term):
             raise TypeError(f"CMLLoss: base must be a loss such as TripletLoss(), got {base!r}")
         parts = base.parts()
-        for weight, default, term in ((energy, 0.02, EnergyConfusion), (diversity, 0.04, DiversityConfusion)):
+        for weight, confusion in ((energy, EnergyConfusion), (diversity, DiversityConfusion)):
             if isinstance(weight, Term):
-                parts.append((default, weight))
+                parts.extend(weight.parts())
             elif weight:
-                parts.append((float(weight), term()))
+                parts.append((float(weight), confusion()))
         super().__init__(parts)
