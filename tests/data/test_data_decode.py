@@ -1,0 +1,154 @@
+"""Decoding, and what becomes of images that cannot be decoded."""
+
+import io
+
+import numpy as np
+import pytest
+from conftest import class_folders, png, torn, write, zipped
+
+from nearfar.data import DataError, DataNotFoundError, open_dataset, open_task
+from nearfar.data.decode import BadImageError, decode, fit, load
+from nearfar.data.files import locate, open_files
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def encoded(image, kind: str = "PNG", **settings) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **settings)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
+def test_every_mode_decodes_to_bytes(mode, channels):
+    image = Image.new(mode, (5, 4))
+    pixels = decode(encoded(image, "JPEG" if mode == "CMYK" else "PNG"), "x", channels=channels)
+    assert pixels.shape == (4, 5, channels)
+    assert pixels.dtype == np.uint8
+
+
+def test_transparent_pixels_are_white():
+    assert decode(encoded(Image.new("RGBA", (2, 2), (9, 9, 9, 0))), "x").min() == 255
+
+
+def test_sixteen_bits_become_eight():
+    image = Image.fromarray(np.full((3, 3), 256 * 77, np.uint16))
+    assert decode(encoded(image), "x", channels=1)[0, 0, 0] == 77
+
+
+def test_orientation_is_followed_and_then_the_box():
+    image = Image.fromarray(np.array([[10, 20, 30], [40, 50, 60]], np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by a quarter clockwise to see it upright
+    data = encoded(image, exif=exif)
+    upright = decode(data, "x", channels=1)[..., 0]
+    assert upright.tolist() == [[40, 10], [50, 20], [60, 30]]
+    assert decode(data, "x", channels=1, box=(1, 0, 9, 2))[..., 0].tolist() == [[10], [20]]
+
+
+def test_a_box_outside_is_an_error():
+    with pytest.raises(BadImageError, match=r"x.png: the crop box \(20, 0, 30, 5\) holds no pixel of the 12x10"):
+        decode(png(), "x.png", box=(20, 0, 30, 5))
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", torn()[:30], torn(), png().replace(b"IDAT", b"IDAX")])
+def test_corrupt_images_are_named(data):
+    with pytest.raises(BadImageError, match=r"^birds/a.png: cannot be decoded \(.+\)$"):
+        decode(data, "birds/a.png")
+
+
+def test_a_truncated_jpeg_is_named():
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 40, 3), np.uint8))
+    data = encoded(noise, "JPEG")
+    with pytest.raises(BadImageError, match="truncated"):
+        decode(data[: len(data) // 2], "a.jpg")
+
+
+@pytest.mark.parametrize("shape", [(10, 20, 3), (20, 10, 1), (7, 7, 3), (5, 31, 1)])
+def test_fit_is_square_and_keeps_values(shape):
+    square = fit(np.full(shape, 93, np.uint8), 9)
+    assert square.shape == (9, 9, shape[2])
+    assert set(square.ravel().tolist()) == {93}
+    assert fit(np.zeros(shape, np.uint8), 12, 8).shape == (8, 8, shape[2])
+
+
+def test_fit_cuts_the_middle():
+    image = np.repeat(np.arange(30, dtype=np.uint8), 10).reshape(30, 10, 1)
+    assert fit(image, 10)[:, 0, 0].tolist() == list(range(10, 20))
+
+
+def test_only_sets_of_one_small_shape_are_loaded():
+    def sized(i):
+        return np.zeros((2, 2 + (i == 3), 1), np.uint8)
+
+    assert load(sized, 3).shape == (3, 2, 2, 1)
+    assert load(sized, 5) is None
+    assert load(sized, 3, memory=11) is None
+
+
+def test_a_corrupt_image_stops_or_is_skipped(tmp_path):
+    root = write(tmp_path / "set", class_folders() | {"class1/bad.png": torn()})
+    with pytest.raises(DataError, match=r"class1/bad.png: cannot be decoded"):
+        open_task(str(root))
+    task = open_task(str(root), skip_bad=True, validation=0)
+    assert len(task.train) + len(task.test) == 12
+    assert "1 undecodable image(s) left out of set (class1/bad.png)" in task.protocol
+    assert open_dataset(str(root), skip_bad=True).bad == ("class1/bad.png",)
+
+
+def test_bad_images_keep_their_roles_apart(tmp_path):
+    content = {f"{role}/{role}{name}": data for role in ("train", "test") for name, data in class_folders(2).items()}
+    root = write(tmp_path / "set", content | {"train/trainclass0/bad.png": b"no"})
+    task = open_task(str(root), skip_bad=True)
+    assert [len(task.train), len(task.test)] == [6, 6]
+
+
+def test_images_of_many_sizes_are_read_when_asked_for(tmp_path):
+    sizes = {f"c{i % 2}/{i}.png": png(i, (10 + i, 12)) for i in range(4)}
+    root = write(tmp_path / "set", sizes | {"c0/zbad.png": b"no"})
+    lazy = open_dataset(str(root))
+    assert lazy.array is None
+    assert lazy.read(1).shape == (12, 12, 3)
+    with pytest.raises(DataError, match=r"zbad.png"):
+        lazy.read(lazy.names.index("c0/zbad.png"))
+    assert open_dataset(str(root), skip_bad=True, image_size=6).array.shape == (4, 6, 6, 3)
+
+
+def test_nothing_decodable_is_an_error_even_when_skipping(tmp_path):
+    root = write(tmp_path / "set", {"a/0.png": b"x", "b/1.png": b"y"})
+    with pytest.raises(DataError, match="none of its 2 images can be decoded"):
+        open_dataset(str(root), skip_bad=True)
+
+
+def test_grey_images_have_one_channel_and_mixed_ones_three(tmp_path):
+    grey = {f"c{i % 2}/{i}.png": png(i, mode="L") for i in range(6)}
+    assert open_dataset(str(write(tmp_path / "grey", grey))).array.shape[3] == 1
+    assert open_dataset(str(write(tmp_path / "mixed", grey | {"c1/x.png": png()}))).array.shape[3] == 3
+
+
+def test_files_errors(tmp_path):
+    with pytest.raises(DataNotFoundError, match="no such file or folder"):
+        open_files(tmp_path / "nowhere")
+    write(tmp_path, {"a.tgz": b"x", "a.bin": b"x", "broken.zip": b"PK\x05\x06" + b"\0" * 10})
+    with pytest.raises(DataError, match="unpack it first"):
+        open_files(tmp_path / "a.tgz")
+    for name in ("a.bin", "broken.zip"):
+        with pytest.raises(DataError, match="neither a folder nor a zip"):
+            open_files(tmp_path / name)
+    with pytest.raises(DataNotFoundError, match=r"has no list.txt"):
+        locate(open_files(tmp_path), "list.txt")
+
+
+def test_folder_and_zip_list_the_same_visible_files(tmp_path):
+    content = {"top/a/1.png": b"1", "top/b/2.png": b"2", "top/.hidden": b"", "__MACOSX/top/a/1.png": b""}
+    folder = open_files(write(tmp_path / "f", content))
+    archive = open_files(zipped(tmp_path / "f.zip", content))
+    for files in (folder, archive):
+        assert files.names() == ["top/a/1.png", "top/b/2.png"]
+        assert files.tops() == ["top"]
+        assert files.read("top/b/2.png") == b"2"
+        assert "top/a/1.png" in files
+        assert "top/a" not in files
+        with pytest.raises(DataNotFoundError):
+            files.read("top/c.png")

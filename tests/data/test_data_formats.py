@@ -1,0 +1,247 @@
+"""Folders, manifests, arrays and Omniglot archives, good and bad."""
+
+import numpy as np
+import pytest
+from conftest import class_folders, png, write, zipped
+
+from nearfar.data import DataError, DataNotFoundError, open_dataset, open_task
+
+
+def test_folder_of_classes(folder):
+    items = open_dataset(str(folder))
+    assert items.classes == ("class0", "class1", "class2", "class3")
+    assert items.class_counts.tolist() == [3, 3, 3, 3]
+    assert items.array.shape == (12, 10, 12, 3)
+    assert items.array[:, 0, 0, 0].tolist() == [10 * c + i for c in range(4) for i in range(3)]
+    assert items.names[4] == "class1/1.png"
+
+
+def test_folders_in_folders_name_classes_by_their_path(tmp_path):
+    root = write(tmp_path / "set", {f"{a}/{b}/{i}.png": png() for a in "xy" for b in "12" for i in range(2)})
+    assert open_dataset(str(root)).classes == ("x/1", "x/2", "y/1", "y/2")
+
+
+def test_zip_of_class_folders_drops_the_common_top(tmp_path):
+    path = zipped(tmp_path / "set.zip", {f"set/{name}": data for name, data in class_folders().items()})
+    assert open_dataset(str(path)).classes == ("class0", "class1", "class2", "class3")
+
+
+def test_train_and_test_folders_are_the_split(tmp_path):
+    parts = {"train": "ab", "val": "cd", "test": "ef"}
+    root = write(tmp_path / "s", {f"{p}/{c}/{i}.png": png() for p, cs in parts.items() for c in cs for i in range(2)})
+    task = open_task(str(root))
+    assert (task.train.classes, task.validation.classes, task.test.classes) == (("a", "b"), ("c", "d"), ("e", "f"))
+    assert "split by the folders test, train, val" in task.protocol
+
+
+def test_query_and_gallery_folders(tmp_path):
+    parts = {"train": "ab", "query": "ef", "gallery": "feg"}
+    root = write(tmp_path / "s", {f"{p}/{c}/{i}.png": png() for p, cs in parts.items() for c in cs for i in range(2)})
+    task = open_task(str(root))
+    assert task.test.classes == task.gallery.classes == ("e", "f", "g")
+    assert task.gallery.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert "query 4 images of 2 classes, gallery 6 images of 3 classes" in task.protocol
+
+
+def test_folder_errors(tmp_path):
+    with pytest.raises(DataNotFoundError, match="neither a file, a folder nor a known name; expected a folder"):
+        open_task(str(tmp_path / "nowhere"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="holds no image"):
+        open_task(str(tmp_path / "empty"))
+    with pytest.raises(DataError, match="lie in no class folder"):
+        open_task(str(write(tmp_path / "flat", {"a.png": png(), "b.png": png()})))
+    with pytest.raises(DataError, match="1 classes cannot be split"):
+        open_task(str(write(tmp_path / "one", {"s/a/1.png": png(), "s/a/2.png": png()})))
+    with pytest.raises(DataError, match=r"notes.txt: unknown kind of file; expected"):
+        open_task(str(write(tmp_path, {"notes.txt": "hello"}) / "notes.txt"))
+
+
+def manifest(tmp_path, text: str, name: str = "m.csv") -> str:
+    write(tmp_path, class_folders() | {name: text})
+    return str(tmp_path / name)
+
+
+ROWS = "".join(f"class{c}/{i}.png,{'abcd'[c]}\n" for c in range(4) for i in range(3))
+
+
+def test_manifest_of_paths_and_labels(tmp_path):
+    items = open_dataset(manifest(tmp_path, "\ufeffpath,label\n" + ROWS))
+    assert items.classes == ("a", "b", "c", "d")
+    assert items.array[:, 0, 0, 0].tolist() == [10 * c + i for c in range(4) for i in range(3)]
+    assert open_task(str(tmp_path / "m.csv")).gallery is None
+
+
+@pytest.mark.parametrize("names", ["query,gallery,x1,y1,x2,y2", "is_query,is_gallery,x_1,y_1,x_2,y_2"])
+def test_manifest_with_every_column(tmp_path, names):
+    text = f"label,path,split,category,{names}\n"
+    for c in range(4):
+        for i in range(3):
+            flags = "," if c < 2 else ("True,False" if i == 0 else "False,True")
+            text += f"{c},class{c}/{i}.png,{'train' if c < 2 else 'test'},bird,{flags},{'1,2,5,9' if i else ',,,'}\n"
+    task = open_task(manifest(tmp_path, text))
+    assert (len(task.train), len(task.test), len(task.gallery)) == (6, 2, 4)
+    assert task.test.classes == task.gallery.classes
+    assert task.gallery.read(0).shape == (7, 4, 3)
+    assert task.test.read(0).shape == (10, 12, 3)
+
+
+def test_manifest_where_all_are_query_and_gallery_leaves_one_out(tmp_path):
+    lines = [line + (",train,," if line[5] < "2" else ",validation,1,1") for line in ROWS.splitlines()]
+    text = "path,label,split,is_query,is_gallery\n" + "\n".join(lines)
+    task = open_task(manifest(tmp_path, text))
+    assert task.gallery is None
+    assert task.test.classes == ("c", "d")
+    assert "its validation items are the test" in task.protocol
+
+
+def test_parquet_manifest(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write(tmp_path, class_folders())
+    columns = {
+        "path": [f"class{c}/0.png" for c in range(4)],
+        "label": [5, 6, 7, 8],
+        "split": ["train", "train", "test", "test"],
+        "x1": [1.0, None, None, None],
+        "y1": [1.0, None, None, None],
+        "x2": [3.0, None, None, None],
+        "y2": [4.0, None, None, None],
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "m.parquet")
+    task = open_task(str(tmp_path / "m.parquet"))
+    assert (task.train.classes, task.test.classes) == (("5", "6"), ("7", "8"))
+    assert task.train.read(0).shape == (3, 2, 3)
+    assert len(task.notes) == 2
+    write(tmp_path, {"bad.parquet": b"PAR1 no"})
+    with pytest.raises(DataError, match="not a readable Parquet"):
+        open_task(str(tmp_path / "bad.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty; expected a header line with path,label"),
+        ("path,label\n", "has no rows"),
+        ("file,label\nx.png,1\ny.png,2\n", "has no column 'path'; it has file,label; first rows: x.png,1 | y.png,2"),
+        ("path,class\n" + ROWS, "has no column 'label'; it has path,class; first rows: class0/0.png,a |"),
+        ("path,label\nclass0/0.png,1\nclass0/1.png\n", "row 3 has 1 values for 2 columns: class0/1.png"),
+        ("path,label\nclass0/0.png,\n", "1 row(s) have no label, first row 1"),
+        ("path,label\nclass0/0.png,a\nno/1.png,b\n", "1 of 2 images do not exist: no/1.png"),
+        ("path,label,split\nclass0/0.png,1,other\n", "unknown split 'other'; expected train"),
+        ("path,label,split\nclass0/0.png,1,train\nclass0/1.png,2,train\n", "train and for test, got only train"),
+        ("path,label,query\nclass0/0.png,1,perhaps\n", "column 'query' holds 'perhaps'"),
+        ("path,label,query,gallery\nclass0/0.png,1,1,1\nclass0/1.png,1,1,0\n", "test row 1 is both query and gallery"),
+        ("path,label,query,gallery\nclass0/0.png,1,0,0\n", "test row 1 is neither query nor gallery"),
+        ("path,label,x1,y1\nclass0/0.png,1,0,0\n", "x2, y2 missing; it has path,label,x1,y1"),
+        ("path,label,x1,y1,x2,y2\nclass0/0.png,1,0,0,a,9\n", "row 1 has the crop box ['0', '0', 'a', '9']"),
+        ("path,label,x1,y1,x2,y2\nclass0/0.png,1,5,0,2,9\n", "expected x1 < x2"),
+    ],
+)
+def test_manifest_errors(tmp_path, text, message):
+    with pytest.raises(DataError) as caught:
+        open_task(manifest(tmp_path, text))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_images_of_a_manifest_can_be_skipped(tmp_path):
+    path = manifest(tmp_path, "path,label\n" + ROWS + "gone/1.png,a\n")
+    assert open_dataset(path, skip_bad=True).bad == ("gone/1.png",)
+
+
+def save(tmp_path, **arrays) -> str:
+    np.savez(tmp_path / "a.npz", **arrays)
+    return str(tmp_path / "a.npz")
+
+
+def test_npz_of_rows(tmp_path, rows):
+    labels = np.repeat(np.arange(6), 5)
+    task = open_task(save(tmp_path, X=rows.astype(float), y=labels), validation=0)
+    assert task.train.kind == "row"
+    assert len(task.train.classes) == len(task.test.classes) == 3
+    assert task.train.array.dtype == np.float32
+    both = np.concatenate([task.train.array, task.test.array])
+    assert np.array_equal(np.unique(both, axis=0), np.unique(rows, axis=0))
+
+
+def test_npz_of_embeddings_with_string_labels_and_split(tmp_path, rows):
+    labels = np.repeat(list("abcdef"), 5)
+    split = np.repeat(["train", "train", "val", "val", "test", "test"], 5)
+    task = open_task(save(tmp_path, embeddings=rows, labels=labels, split=split))
+    assert (task.train.classes, task.validation.classes, task.test.classes) == (("a", "b"), ("c", "d"), ("e", "f"))
+
+
+def test_npz_of_images(tmp_path):
+    images = np.zeros((4, 6, 6), np.uint8)
+    path = save(tmp_path, X=images, y=[0, 1, 2, 3])
+    assert open_dataset(path).array.shape == (4, 6, 6, 1)
+    assert open_dataset(path, image_size=3).array.shape == (4, 3, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"X": np.zeros((3, 2))}, "has no array y or labels; it has X"),
+        ({"y": np.zeros(3)}, "has no array X or x or embeddings; it has y"),
+        ({"X": np.zeros((3, 2)), "y": np.zeros(2)}, "y has shape (2,); expected (3,), one per row of X"),
+        ({"X": np.zeros((0, 2)), "y": np.zeros(0)}, "X is empty"),
+        ({"X": np.zeros(3), "y": np.zeros(3)}, "X has shape (3,) and type float64; expected (n, d) numbers"),
+        ({"X": np.zeros((3, 4, 4)), "y": np.zeros(3)}, "expected (n, d) numbers"),
+        ({"X": np.array([[1.0], [np.nan]]), "y": [0, 1]}, "X holds NaN or infinity, first in row 1"),
+        ({"X": np.array([["a"], ["b"]]), "y": [0, 1]}, "type <U1"),
+        ({"X": np.array([[None]]), "y": [0]}, "arrays of Python objects are not read"),
+        ({"X": np.zeros((2, 1)), "y": [0, 1], "split": ["train", "best"]}, "split has value 'best'"),
+        ({"X": np.zeros((2, 1)), "y": [0, 1], "split": ["train"]}, "split has shape (1,)"),
+    ],
+)
+def test_npz_errors(tmp_path, arrays, message):
+    with pytest.raises(DataError) as caught:
+        open_dataset(save(tmp_path, **arrays))
+    assert message in str(caught.value)
+
+
+def test_a_file_that_is_no_npz_is_an_error(tmp_path):
+    with pytest.raises(DataError, match=r"not a readable .npz"):
+        open_dataset(str(write(tmp_path, {"a.npz": b"nothing"}) / "a.npz"))
+
+
+def omniglot(path, alphabets: dict[str, int], images: int = 3):
+    """An archive of white 105 x 105 images with one black stroke."""
+    from io import BytesIO
+
+    from PIL import Image, ImageDraw
+
+    image = Image.new("1", (105, 105), 1)
+    ImageDraw.Draw(image).rectangle((45, 10, 58, 95), fill=0)
+    buffer = BytesIO()
+    image.save(buffer, "PNG")
+    top, content = path.stem, {}
+    for name, characters in alphabets.items():
+        for c in range(1, characters + 1):
+            for i in range(1, images + 1):
+                content[f"{top}/{name}/character{c:02d}/0{c:03d}_{i:02d}.png"] = buffer.getvalue()
+    return str(zipped(path, content))
+
+
+def test_omniglot_is_recognised_shrunk_and_inverted(tmp_path):
+    items = open_dataset(omniglot(tmp_path / "small.zip", {"Latin": 2, "Greek": 1}))
+    assert items.classes == ("Greek/character01", "Latin/character01", "Latin/character02")
+    assert items.array.shape == (9, 28, 28, 1)
+    assert items.array[0, 14, 13:15, 0].min() == 255
+    assert items.array[0, :, :10].max() == items.array[0, 0].max() == 0
+    assert open_dataset(str(tmp_path / "small.zip"), image_size=14).array.shape == (9, 14, 14, 1)
+
+
+def test_omniglot_train_and_test_archives(tmp_path):
+    train = omniglot(tmp_path / "small1.zip", {"Latin": 6, "Greek": 4})
+    test = omniglot(tmp_path / "small2.zip", {"Greek": 4, "Sanskrit": 3, "Japanese_(katakana)": 2})
+    task = open_task(train, test=test, test_classes=["Japanese_(katakana)", "Sanskrit"], validation=0.3)
+    assert (len(task.train.classes), len(task.validation.classes), len(task.test.classes)) == (7, 3, 5)
+    assert "test 15 images of 5 classes; tested on Omniglot small2, classes Japanese_(katakana), Sanskrit only" in (
+        task.protocol
+    )
+    assert "NOT zero-shot" not in task.protocol
+    assert "NOT zero-shot: 4 class name(s)" in open_task(train, test=test, validation=0).protocol
+    with pytest.raises(DataError, match="no class that is or begins with 'Klingon'"):
+        open_task(train, test=test, test_classes=["Klingon"])

@@ -1,0 +1,99 @@
+"""Batches for torch."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("PIL")
+
+from conftest import class_folders, png, torn, write
+
+from nearfar.data import DataError, Dataset, open_dataset
+from nearfar.data.loader import Items, make_loader
+
+
+def images(n: int = 10, side: int = 6, channels: int = 3) -> Dataset:
+    array = np.random.default_rng(0).integers(0, 255, (n, side, side, channels), dtype=np.uint8)
+    return Dataset.from_array("images", array, np.arange(n) % 3)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_batches_in_order_with_labels_and_indices(channels):
+    data = images(channels=channels)
+    batches = list(make_loader(data, batch_size=4))
+    assert [len(x) for x, _, _ in batches] == [4, 4, 2]
+    x, y, index = (torch.cat(part) for part in zip(*batches, strict=True))
+    assert x.dtype == torch.uint8
+    assert x.is_contiguous()
+    assert np.array_equal(x.permute(0, 2, 3, 1).numpy(), data.array)
+    assert y.tolist() == data.labels.tolist()
+    assert index.tolist() == list(range(10))
+
+
+def test_rows_are_float32(rows):
+    x, _, _ = next(iter(make_loader(Dataset.from_array("rows", rows, np.arange(30)), batch_size=7)))
+    assert x.dtype == torch.float32
+    assert np.array_equal(x.numpy(), rows[:7])
+
+
+def test_a_batch_sampler_chooses():
+    loader = make_loader(images(), batch_sampler=[[3, 1], [9, 3, 0]])
+    assert [index.tolist() for _, _, index in loader] == [[3, 1], [9, 3, 0]]
+    assert len(loader) == 2
+
+
+def test_memory_and_files_give_the_same_batches(folder):
+    data = open_dataset(str(folder))
+    lazy = Dataset(data.name, data.labels, data.classes, data.kind, data.read, data.names)
+    for size in (None, 5):
+        for (a, la, ia), (b, lb, ib) in zip(
+            make_loader(data, batch_size=5, image_size=size),
+            make_loader(lazy, batch_size=5, image_size=size),
+            strict=True,
+        ):
+            assert torch.equal(a, b)
+            assert la.tolist() == lb.tolist()
+            assert ia.tolist() == ib.tolist()
+    assert torch.equal(Items(data)[3][0], Items(lazy)[3][0])
+
+
+def test_images_of_many_sizes_become_squares(tmp_path):
+    root = write(tmp_path, {f"c{i % 2}/{i}.png": png(i, (10 + i, 12)) for i in range(4)})
+    data = open_dataset(str(root))
+    x, _, _ = next(iter(make_loader(data, image_size=8, resize=9)))
+    assert x.shape == (4, 3, 8, 8)
+    with pytest.raises(DataError, match=r"differ in shape .* give image_size"):
+        next(iter(make_loader(data)))
+    with pytest.raises(DataError, match="resize must be at least image_size"):
+        make_loader(data, image_size=8, resize=7)
+
+
+def test_resize_then_cut_also_in_memory():
+    x, _, _ = next(iter(make_loader(images(side=12), image_size=6, resize=12)))
+    assert torch.equal(x, torch.from_numpy(images(side=12).array[:, 3:9, 3:9]).permute(0, 3, 1, 2))
+
+
+def test_shuffling_is_seeded_and_leaves_the_global_generator_alone():
+    state = torch.get_rng_state()
+    orders = [
+        torch.cat([i for _, _, i in make_loader(images(), shuffle=True, batch_size=3, seed=seed)]).tolist()
+        for seed in (1, 1, 2)
+    ]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == list(range(10))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_workers_read_files_and_name_the_bad_one(tmp_path):
+    root = write(tmp_path, class_folders(2) | {"class1/zz.png": torn(), "class0/odd.png": png(0, (20, 20))})
+    data = open_dataset(str(root))
+    assert data.array is None
+    loader = make_loader(data, batch_size=2, image_size=8, workers=1)
+    with pytest.raises(DataError) as caught:
+        list(loader)
+    assert str(caught.value).startswith(str(root))
+    assert "class1/zz.png: cannot be decoded" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    good = data.subset(range(7))
+    x = torch.cat([x for x, _, _ in make_loader(good, batch_size=3, image_size=8, workers=1)])
+    assert torch.equal(x, next(iter(make_loader(good, image_size=8)))[0])

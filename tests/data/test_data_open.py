@@ -1,0 +1,112 @@
+"""Tasks: zero-shot splits, filters, notes and the protocol sentence."""
+
+import numpy as np
+import pytest
+from conftest import png, write
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearfar.data import DataError, Dataset, open_dataset, open_task
+from nearfar.data.open import match_classes, unseen_half
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 60), st.integers(0, 5))
+def test_half_of_the_classes_is_unseen(n, seed):
+    held = unseen_half(n, seed)
+    assert held.sum() == n // 2
+    assert np.array_equal(held, unseen_half(n, seed))
+
+
+@pytest.fixture
+def source(tmp_path, rows):
+    np.savez(tmp_path / "a.npz", X=rows, y=np.arange(30) % 10)
+    return str(tmp_path / "a.npz")
+
+
+def test_a_seeded_split_is_disjoint_complete_and_stated(source, rows):
+    task = open_task(source, seed=3, validation=0.4)
+    parts = [task.train, task.validation, task.test]
+    classes = [c for part in parts for c in part.classes]
+    assert sorted(classes) == sorted(map(str, range(10)))
+    everything = np.concatenate([part.array for part in parts])
+    assert np.array_equal(np.unique(everything, axis=0), np.unique(rows, axis=0))
+    assert task.protocol == (
+        "a: train 9 rows of 3 classes, validation 6 rows of 2 classes, test 15 rows of 5 classes; "
+        "test classes drawn with seed 3; validation classes drawn from the training classes with seed 3."
+    )
+    assert open_task(source, seed=3).test.classes == task.test.classes
+    assert len({open_task(source, seed=s).test.classes for s in range(4)}) > 1
+
+
+def test_labels_follow_their_classes_through_the_split(source, rows):
+    label_of = {row.tobytes(): str(i % 10) for i, row in enumerate(rows)}
+    task = open_task(source)
+    for part in (task.train, task.validation, task.test):
+        assert [part.classes[label] for label in part.labels] == [label_of[row.tobytes()] for row in part.array]
+
+
+def test_test_classes_are_held_out(source):
+    task = open_task(source, test_classes=["3", "7"], validation=0)
+    assert task.test.classes == ("3", "7")
+    assert len(task.train.classes) == 8
+    assert task.validation is None
+    assert "classes 3, 7 held out for the test" in task.protocol
+    with pytest.raises(DataError, match="10 classes cannot be split into 2 or more"):
+        open_task(source, test_classes=["3"])
+
+
+def test_names_match_exactly_then_as_folders_then_as_beginnings():
+    names = ["1", "10", "A/x", "A/y", "AB/x"]
+    items = Dataset.from_array("d", np.zeros((5, 1), np.float32), names)
+    assert match_classes(items, ["1"]) == ["1"]
+    assert match_classes(items, ["A"]) == ["A/x", "A/y"]
+    assert match_classes(items, ["AB", "A/"]) == ["AB/x", "A/x", "A/y"]
+    assert match_classes(items, ["A/x", "A"]) == ["A/x", "A/y"]
+    items = Dataset.from_array("d", np.zeros((2, 1), np.float32), ["001.Auk", "002.Jay"])
+    assert match_classes(items, ["001"]) == ["001.Auk"]
+
+
+def test_another_source_can_be_the_test(source, tmp_path, rows):
+    np.savez(tmp_path / "b.npz", X=rows[:6], y=list("uvwuvw"))
+    task = open_task(source, test=str(tmp_path / "b.npz"), validation=0)
+    assert (len(task.train), len(task.test)) == (30, 6)
+    assert "tested on b" in task.protocol
+
+
+def test_roles_of_the_test_source_are_followed(source, tmp_path, rows):
+    split = ["train"] * 10 + ["query"] * 4 + ["gallery"] * 16
+    np.savez(tmp_path / "b.npz", X=rows, y=[f"c{i % 5}" for i in range(30)], split=split)
+    task = open_task(source, test=str(tmp_path / "b.npz"))
+    assert (len(task.test), len(task.gallery)) == (4, 16)
+    assert task.test.classes == task.gallery.classes
+
+
+def test_lone_items_are_noted_not_fatal(tmp_path):
+    names = [
+        f"{role}/{role}{c}/{i}.png" for role in ("train", "test") for c in range(3) for i in range(1 if c == 1 else 3)
+    ]
+    task = open_task(str(write(tmp_path / "set", {name: png() for name in names})))
+    assert task.notes == (
+        "1 training class(es) with one image only (train1)",
+        "1 test class(es) with one image only (test1)",
+    )
+    assert all(note in task.protocol for note in task.notes)
+    assert open_dataset(str(tmp_path / "set")).notes == ("2 class(es) with one image only (test1, train1)",)
+
+
+def test_classes_in_both_parts_are_confessed(tmp_path):
+    names = [f"{role}/{c}/{i}.png" for role in ("train", "test") for c in "ab" for i in range(2)]
+    task = open_task(str(write(tmp_path / "set", {name: png() for name in names})))
+    assert "NOT zero-shot: 2 class name(s) occur in training and test (a, b)" in task.protocol
+
+
+def test_open_dataset_filters_classes(folder):
+    assert open_dataset(str(folder), classes=["class1", "class3"]).classes == ("class1", "class3")
+
+
+def test_unknown_sources_say_what_is_accepted():
+    for source in ("digts", "xyz:/tmp", "cub:"):
+        with pytest.raises(DataError, match=r"expected a folder or .zip .*digits, glyphs, cub:PATH") as caught:
+            open_task(source)
+        assert "\n" not in str(caught.value)
