@@ -1,0 +1,39 @@
+"""Scores of embeddings: exact, blocked, with their chance level; arrays or tensors, labels of any hashable kind."""
+
+from .clustering import ami, cluster, nmi, pairwise_f1
+from .generalization import diversity, h_divergence, joint_error
+from .intervals import Interval, interval, subset_recall
+from .protocol import (
+    clustering_scores,
+    evaluate,
+    map_at_r,
+    mrr,
+    precision_at_k,
+    r_precision,
+    recall_at_k,
+)
+from .retrieval import Retrieval, retrieve
+from .scores import Scores
+
+__all__ = [
+    "Interval",
+    "Retrieval",
+    "Scores",
+    "ami",
+    "cluster",
+    "clustering_scores",
+    "diversity",
+    "evaluate",
+    "h_divergence",
+    "interval",
+    "joint_error",
+    "map_at_r",
+    "mrr",
+    "nmi",
+    "pairwise_f1",
+    "precision_at_k",
+    "r_precision",
+    "recall_at_k",
+    "retrieve",
+    "subset_recall",
+]

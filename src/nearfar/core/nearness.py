@@ -1,0 +1,189 @@
+"""Nearness of queries to a gallery: exact for listed pairs, fast with a known error for whole blocks.
+
+    cosine:     nearness = x.y / (|x| |y|)
+    euclidean:  nearness = -|x - y|^2 / 2, in units of a power of two near the radius of the data
+
+A block is one matrix product of centred factors, with a known bound on its error. Cosines are rounded to a grid of
+2^-44 (far above float64 noise, far below what float32 rows can tell apart), so that noise makes no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .distances import check_distance, chunks, pair_cosines, pair_distances, starts, unit_rows
+
+GRID = 2.0**-44
+SAMPLE = 1024  # gallery rows that fix the centre
+WIDEST = 128  # the product is padded to a multiple of it, so that columns fall into equal groups
+Ints = NDArray[np.intp]
+Reals = NDArray[Any]
+
+
+class Space:
+    """Queries and gallery under one distance; nearness of listed pairs, larger is nearer.
+
+    Parameters
+    ----------
+    queries, gallery : ndarray of shape (n, d), (m, d)
+        Rows as `as_rows` gives them.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        How they are compared.
+    own : ndarray of int, shape (n,), optional
+        For every query the gallery row that it must not find.
+    """
+
+    def __init__(self, queries: Reals, gallery: Reals, distance: str, own: Ints | None = None) -> None:
+        self.queries, self.gallery, self.own = queries, gallery, own
+        self.cosine = check_distance(distance) == "cosine"
+        sample = gallery[:: -(-len(gallery) // SAMPLE)]
+        self.centre = np.median(unit_rows(sample) if self.cosine else sample.astype(np.float64), axis=0)
+        radius = 1.0 if self.cosine else max(self._radius(queries), self._radius(gallery))
+        self.unit = float(2.0 ** np.ceil(np.log2(radius)))
+
+    def _radius(self, rows: Reals) -> float:
+        return max(1e-100, *(float(np.linalg.norm(part - self.centre, axis=1).max()) for part in chunks(rows)))
+
+    def exact(self, i: Ints, j: Ints) -> NDArray[np.float64]:
+        """Nearness of the pairs ``queries[i], gallery[j]``: a value of the two rows alone."""
+        if self.cosine:
+            return on_grid(pair_cosines(self.queries, self.gallery, i, j))
+        return pair_distances(self.queries, self.gallery, i, j, "sqeuclidean") / (-2.0 * self.unit**2)
+
+    def left(self, rows: Ints) -> NDArray[np.float64]:
+        """Factors of queries, (b, d) or (b, d + 1)."""
+        x = self.queries[rows]
+        return unit_rows(x) if self.cosine else np.insert((x - self.centre) / self.unit, x.shape[1], 1.0, axis=1)
+
+    def right(self, y: Reals) -> NDArray[np.float64]:
+        """Factors of gallery rows, centred: that moves all values of one query alike and keeps digits."""
+        if self.cosine:
+            return unit_rows(y) - self.centre
+        y = (y - self.centre) / self.unit
+        return np.insert(y, y.shape[1], -0.5 * np.einsum("ij,ij->i", y, y), axis=1)
+
+    def error(self, left: NDArray[np.float64], longest: float, unit: float) -> NDArray[np.float64]:
+        """Bound (b,) on |value - exact| for products in a precision of the given unit roundoff.
+
+        ``longest`` is the length of the longest gallery factor. Dot products of d terms err by at most d roundoffs
+        of the sum of |factor| |factor|; the exact values have their own such error in float64.
+        """
+        length = np.linalg.norm(left[:, : len(self.centre)], axis=1)
+        if self.cosine:
+            product, exact = length * longest, np.ones(len(left))
+        else:
+            product, exact = (length + 0.5 * longest) * longest, 0.5 * (length + longest) ** 2
+        return (len(self.centre) + 10) * (unit * product + 2.0**-51 * exact) + self.cosine * GRID
+
+
+class Product:
+    """Nearness of blocks of queries to the whole gallery, up to a constant per query and a known error.
+
+    Parameters
+    ----------
+    space : Space
+        What is compared.
+    dtype : numpy.float32 or numpy.float64
+        float64 cosines are final: on the grid, and equal for equal gallery rows.
+    """
+
+    def __init__(self, space: Space, dtype: Any) -> None:
+        self.space, self.last = space, dtype is np.float64
+        self.final = self.last and space.cosine
+        m = len(space.gallery)
+        self.right = np.zeros((-(-m // WIDEST) * WIDEST, space.right(space.gallery[:1]).shape[1]), dtype=dtype)
+        for start, part in zip(starts(space.gallery), chunks(space.gallery), strict=True):
+            self.right[start : start + len(part)] = space.right(part)
+        d = len(space.centre)
+        self.longest = float(np.sqrt(np.einsum("ij,ij->i", self.right[:, :d], self.right[:, :d]).max()))
+        self.limit = len(self.right) if self.last else 64 + m // 64  # close pairs of a query settled one by one
+        self.postponed: list[Ints] = []
+        self._buffer = np.empty(0, dtype=dtype)
+        self.original = originals(space.gallery) if self.last else np.arange(0)
+
+    def postpone(self, rows: Ints) -> None:
+        """Leave these queries to the float64 product."""
+        self.postponed.append(rows)
+
+    def free(self) -> None:
+        """Give the memory back."""
+        self.right = self._buffer = np.empty((0, 0), dtype=self.right.dtype)
+
+    def block(self, rows: Ints) -> Block:
+        """Values of these queries; the table is overwritten by the next block."""
+        left = self.space.left(rows)
+        values = self._table(len(rows))
+        np.matmul(left.astype(self.right.dtype), self.right.T, out=values)
+        if self.final:
+            values += (left @ self.space.centre)[:, None]
+            on_grid(values, out=values)
+            copies = np.flatnonzero(self.original != np.arange(len(self.original)))
+            values[:, copies] = values[:, self.original[copies]]
+        values[:, len(self.space.gallery) :] = -np.inf
+        if self.space.own is not None:
+            values[np.arange(len(rows)), self.space.own[rows]] = -np.inf
+        return Block(self, rows, values, self._slack(left))
+
+    def _table(self, rows: int) -> Reals:
+        size = rows * len(self.right)
+        if self._buffer.size < size:
+            self._buffer = np.empty(size, dtype=self.right.dtype)
+        return self._buffer[:size].reshape(rows, len(self.right))
+
+    def _slack(self, left: NDArray[np.float64]) -> Reals:
+        if self.final:
+            return np.zeros(len(left))
+        unit = 2.0**-53 if self.last else 2.0**-24
+        slack = 2.0 * self.space.error(left, self.longest, unit)
+        return np.nextafter(slack.astype(self.right.dtype), np.inf, dtype=self.right.dtype)
+
+    def exact(self, rows: Ints, columns: Ints) -> NDArray[np.float64]:
+        """Exact nearness of listed pairs; in the last pass equal gallery rows are looked at once."""
+        if not self.last:
+            return self.space.exact(rows, columns)
+        m = len(self.original)
+        pairs, inverse = np.unique(rows * m + self.original[columns], return_inverse=True)
+        return self.space.exact(pairs // m, pairs % m)[inverse.ravel()]
+
+
+class Block(NamedTuple):
+    """Values (b, padded m) of the queries ``rows``; differences above ``slack`` (b,) are certain."""
+
+    product: Product
+    rows: Ints
+    values: Reals
+    slack: Reals
+
+    def exact(self, at: Ints, columns: Ints) -> NDArray[np.float64]:
+        """Final nearness of the listed cells; ``at`` counts rows of the block."""
+        product = self.product
+        return self.values[at, columns] if product.final else product.exact(self.rows[at], columns)
+
+
+def passes(space: Space, rows: Ints) -> Iterator[tuple[Product, Ints]]:
+    """The float32 product for all rows, then the float64 product for those that were postponed."""
+    for dtype in (np.float32, np.float64):
+        product = Product(space, dtype)
+        yield product, rows
+        rows = np.concatenate([np.empty(0, np.intp), *product.postponed])
+        product.free()
+        if rows.size == 0:
+            return
+
+
+def originals(gallery: Reals) -> Ints:
+    """For every row the first row that equals it."""
+    rows = np.ascontiguousarray(gallery) + gallery.dtype.type(0)  # -0 becomes 0
+    keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return first[inverse.ravel()]
+
+
+def on_grid(values: NDArray[np.float64], out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Values rounded to multiples of 2^-44."""
+    out = np.multiply(values, 1.0 / GRID, out=out)
+    return np.multiply(np.rint(out, out=out), GRID, out=out)

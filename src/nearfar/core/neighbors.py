@@ -1,0 +1,199 @@
+"""Exact nearest neighbours in blocks: a float32 product proposes, float64 values decide.
+
+    A block of queries times the gallery has a known error bound e in float32. What lies more than 2e apart is
+    ordered by it; the few neighbours that lie closer are ordered by exact float64 values of those pairs. A query
+    with too many such pairs (collapsed data, far outliers) is done again with a float64 product. So the order is
+    that of float64 at about the price of float32, and depends neither on the block nor on the algebra library.
+
+Candidates come from the maxima of groups of columns: the k-th largest maximum is a floor under the k-th largest value,
+so one pass and a small partition replace the partition of whole rows.
+
+Ties go to the smaller index. Distances tie when their float64 values are equal, cosines when they round to the same
+multiple of 2^-44; equal rows always tie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .distances import as_rows, pair_distances
+from .nearness import WIDEST, Block, Ints, Product, Reals, Space, passes
+
+MEMORY = 2**28  # bytes that one block takes at most: its product, its candidates, their order
+Alike = Callable[[Ints, Ints], NDArray[np.bool_]]
+
+
+def nearest(
+    queries: Any,
+    gallery: Any,
+    k: int,
+    *,
+    distance: str = "euclidean",
+    exclude_self: bool = False,
+    block: int | None = None,
+) -> tuple[NDArray[np.float64], Ints]:
+    """The k nearest gallery rows of every query, exactly, nearest first, ties by index.
+
+    Parameters
+    ----------
+    queries, gallery : array-like of shape (n, d), (m, d)
+        Rows; tensors are accepted.
+    k : int
+        Number of neighbours, at most m (m - 1 with ``exclude_self``).
+    distance : {"euclidean", "sqeuclidean", "cosine"}
+        What is compared and returned.
+    exclude_self : bool
+        Query i is gallery row i and does not find itself; other rows equal to it are found.
+    block : int, optional
+        Queries at a time; by default as many as fit into 256 MB. The result does not depend on it.
+
+    Returns
+    -------
+    distances : ndarray of float64, shape (n, k)
+    indices : ndarray of int, shape (n, k)
+        Gallery rows.
+
+    Raises
+    ------
+    ValueError
+        Unequal columns, k out of range, rows that are not finite.
+
+    Notes
+    -----
+    Memory: one float32 copy of the gallery (float64 where data are collapsed) and at most 256 MB.
+
+    Examples
+    --------
+    >>> nearest([[0.0], [1.0], [3.0]], [[0.0], [1.0], [3.0]], 1, exclude_self=True)[1].ravel().tolist()
+    [1, 0, 1]
+    """
+    x, y = as_rows(queries, "queries"), as_rows(gallery, "gallery")
+    own = _own_rows(x, y, exclude_self)
+    _check_k(k, len(y) - exclude_self)
+    space = Space(x, y, distance, own)
+    indices = np.empty((len(x), k), dtype=np.intp)
+    for product, rows in passes(space, np.arange(len(x))):
+        for part in parts(rows, np.full(len(rows), k), product, block):
+            ranked = rank_block(product, part, k)
+            indices[part[ranked.done]] = ranked.columns[ranked.done, :k]
+            product.postpone(part[~ranked.done])
+    pairs = np.broadcast_to(np.arange(len(x))[:, None], indices.shape)
+    return pair_distances(x, y, pairs, indices, distance), indices
+
+
+def _own_rows(x: Reals, y: Reals, exclude_self: bool) -> Ints | None:
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(f"gallery: expected {x.shape[1]} columns as in queries, got {y.shape[1]}")
+    if not exclude_self:
+        return None
+    if len(x) != len(y):
+        raise ValueError(f"exclude_self: needs queries and gallery of equal length, got {len(x)} and {len(y)}")
+    return np.arange(len(x))
+
+
+def _check_k(k: int, available: int) -> None:
+    if not 1 <= k <= available:
+        raise ValueError(f"k: expected 1 to {available} (the rows a query can find), got {k}")
+
+
+class Ranked(NamedTuple):
+    """Neighbours of a block, nearest first: ``columns`` (b, w), ``alike`` (b, w); rows not ``done`` are unsettled."""
+
+    block: Block
+    columns: Ints
+    alike: NDArray[np.bool_] | None
+    done: NDArray[np.bool_]
+
+
+def parts(rows: Ints, k: Ints, product: Product, block: int | None = None) -> Iterator[Ints]:
+    """Cut queries into blocks that fit into MEMORY; ``k`` (len(rows),) must not increase."""
+    start, width = 0, len(product.right)
+    while start < len(rows):
+        candidates = width if product.last else min(width, 2 * int(k[start]) + product.limit)
+        size = 3 * product.right.itemsize * width // 2 + 90 * candidates
+        stop = start + (block or max(1, min(2048, MEMORY // size)))
+        yield rows[start:stop]
+        start = stop
+
+
+def rank_block(product: Product, rows: Ints, k: int, alike: Alike | None = None) -> Ranked:
+    """The k nearest of each row, in order; the order among neighbours that are ``alike`` may be left open.
+
+    ``alike(rows, columns)`` gives a yes or no for cells of shape (b, w): only the order of a yes and a no matters.
+    """
+    block = product.block(rows)
+    values, columns, count, done = _candidates(block, k)
+    order = np.argsort(values, axis=1)[:, ::-1]
+    values, columns = np.take_along_axis(values, order, 1), np.take_along_axis(columns, order, 1)
+    kinds = None if alike is None else alike(rows, columns)
+    with np.errstate(invalid="ignore"):
+        close = values[:, :-1] - values[:, 1:] <= block.slack[:, None]
+    close &= np.arange(1, values.shape[1]) < count[:, None]
+    done &= _settle(block, columns, kinds, close, k)
+    return Ranked(block, columns, None if alike is None else alike(rows, columns), done)
+
+
+def _candidates(block: Block, k: int) -> tuple[Reals, Ints, Ints, NDArray[np.bool_]]:
+    """All cells that may be among the k nearest, (b, w) with -inf as filling, their number, rows with few enough."""
+    b, width = block.values.shape
+    groups = _groups(width, k)
+    grouped = block.values.reshape(b, -1, groups)
+    peaks = grouped[:, 0] if groups == width else grouped.max(axis=1)
+    floor = np.partition(peaks, groups - k, axis=1)[:, groups - k] - block.slack
+    row, group = true_cells(peaks >= floor[:, None])
+    most = 2 * k + block.product.limit
+    few = np.bincount(row, minlength=b) <= most
+    row, group = row[few[row]], group[few[row]]
+    cells = grouped[row, :, group]
+    at, member = true_cells(cells >= floor[row][:, None])
+    row, column, value = row[at], member * groups + group[at], cells[at, member]
+    count = np.bincount(row, minlength=b)
+    few &= count <= most
+    keep = few[row]
+    count = np.where(few, count, 0)
+    return *_dense(row[keep], value[keep], column[keep], count, k), count, few
+
+
+def _groups(width: int, k: int) -> int:
+    """Number of column groups, balancing the partition of their maxima against the cells looked at."""
+    size = 2.0 ** np.floor(np.log2(max(1.0, np.sqrt(width / k))))
+    return width // int(min(size, WIDEST))
+
+
+def _dense(row: Ints, value: Reals, column: Ints, count: Ints, k: int) -> tuple[Reals, Ints]:
+    shape = (len(count), max(int(count.max()), k))
+    place = np.arange(len(row)) - (np.cumsum(count) - count)[row]
+    values, columns = np.full(shape, -np.inf, dtype=value.dtype), np.zeros(shape, dtype=np.intp)
+    values[row, place], columns[row, place] = value, column
+    return values, columns
+
+
+def _settle(
+    block: Block, columns: Ints, kinds: NDArray[np.bool_] | None, close: NDArray[np.bool_], k: int
+) -> NDArray[np.bool_]:
+    """Order runs of close neighbours by final values and index, in place; False for rows with too many of them."""
+    b, width = columns.shape
+    run = np.zeros((b, width), dtype=np.intp)
+    np.cumsum(~close, axis=1, out=run[:, 1:])
+    unclear = close if kinds is None else close & (kinds[:, 1:] != kinds[:, :-1])
+    needed = run <= run[:, k - 1 : k]
+    run += width * np.arange(b)[:, None]
+    open_run = np.zeros(b * width, dtype=bool)
+    open_run[run[:, 1:][unclear]] = True
+    needed &= open_run[run]
+    settled = needed.sum(axis=1) <= block.product.limit
+    at, place = true_cells(needed & settled[:, None])
+    column = columns[at, place]
+    order = np.lexsort((column, -block.exact(at, column), run[at, place]))
+    columns[at, place] = column[order]
+    return settled
+
+
+def true_cells(mask: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Rows and columns of the true cells in row order; on sparse tables several times faster than nonzero."""
+    row, column = np.divmod(np.flatnonzero(mask), mask.shape[1])
+    return row, column

@@ -1,0 +1,55 @@
+"""What a random ranking scores on average, in closed form.
+
+N items, R of them relevant, H_n = 1 + 1/2 + ... + 1/n:
+Recall@K       1 - C(N - R, K) / C(N, K)
+precision@K    R min(K, N) / (N K)
+R-precision    R / N
+MAP@R          (H_R + (R - H_R) (R - 1) / (N - 1)) / N
+MRR            R (H_N - H_{R-1}) / (N - R + 1)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import digamma, gammaln
+
+Reals = NDArray[np.float64]
+
+
+def random_recall(relevant: NDArray[Any], items: int, k: int) -> Reals:
+    """Expected Recall@k of a random ranking for queries with ``relevant`` (n,) of ``items`` relevant items.
+
+    Examples
+    --------
+    >>> random_recall(np.array([1, 2]), 4, 2).round(4).tolist()
+    [0.5, 0.8333]
+    """
+    r, k = np.asarray(relevant, dtype=np.float64), min(k, items)
+    rest = np.maximum(items - r - k, 0.0)
+    none = gammaln(items - r + 1) - gammaln(rest + 1) - gammaln(items + 1) + gammaln(items - k + 1)
+    return np.where(items - r < k, 1.0, -np.expm1(np.minimum(none, 0.0)))
+
+
+def random_precision(relevant: NDArray[Any], items: int, k: int) -> Reals:
+    """Expected precision@k of a random ranking, (n,)."""
+    return np.asarray(relevant) / items * (min(k, items) / k)
+
+
+def random_map_at_r(relevant: NDArray[Any], items: int) -> Reals:
+    """Expected MAP@R of a random ranking, (n,); 0 where nothing is relevant."""
+    r = np.asarray(relevant, dtype=np.float64)
+    h = _harmonic(r)
+    return (h + (r - h) * np.maximum(r - 1, 0) / max(items - 1, 1)) / items
+
+
+def random_mrr(relevant: NDArray[Any], items: int) -> Reals:
+    """Expected reciprocal rank of the best relevant item in a random ranking, (n,)."""
+    r = np.asarray(relevant, dtype=np.float64)
+    return r * (_harmonic(np.float64(items)) - _harmonic(np.maximum(r - 1, 0))) / (items - r + 1)
+
+
+def _harmonic(n: Any) -> Any:
+    return digamma(n + 1.0) + np.euler_gamma

@@ -1,0 +1,228 @@
+"""k-means of embeddings and how well its clusters match the classes.
+
+    n_kc samples of class c in cluster k, sizes n_k and n_c, entropies H, mutual information I:
+    NMI        I / mean(H_classes, H_clusters), arithmetic or geometric mean
+    AMI        (I - E[I]) / (arithmetic mean - E[I]), E[I] over random partitions of the same sizes (Vinh et al., 2010)
+    pair F1    2 P R / (P + R), P = TP / sum_k C(n_k, 2), R = TP / sum_c C(n_c, 2), TP = sum_kc C(n_kc, 2)
+
+The arithmetic NMI is never above the geometric one.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from ..core.distances import as_rows, unit_rows
+from .labels import Ints, class_numbers
+
+NAMES = ("labels", "clusters")
+
+
+class Clusters(NamedTuple):
+    """Cluster numbers (n,), the sum of squared distances to the centres, and the engine that found them."""
+
+    numbers: Ints
+    inertia: float
+    engine: str
+
+
+def cluster(
+    embeddings: Any,
+    n_clusters: int,
+    *,
+    distance: str = "cosine",
+    restarts: int = 3,
+    iterations: int = 25,
+    seed: int = 0,
+    engine: str = "auto",
+) -> Clusters:
+    """k-means with k-means++ seeds, the best of several restarts.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Rows; of unit length before clustering if ``distance`` is "cosine".
+    n_clusters : int
+        Number of clusters, for scores the number of classes.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        Whether rows are normalised first.
+    restarts, iterations : int
+        Runs from other seeds, of which the smallest inertia is kept, and Lloyd steps per run.
+    seed : int
+        Same seed, same engine, same result.
+    engine : {"auto", "faiss", "scikit-learn"}
+        "auto" is faiss where it is installed. The two differ within the noise of restarts.
+
+    Returns
+    -------
+    Clusters
+
+    Raises
+    ------
+    ValueError
+        ``n_clusters`` not within 1..n, ``restarts`` below 1, or an unknown engine.
+    """
+    rows = as_rows(embeddings, "embeddings")
+    if not 1 <= n_clusters <= len(rows):
+        raise ValueError(f"n_clusters: expected 1 to {len(rows)} (the rows), got {n_clusters}")
+    if restarts < 1:
+        raise ValueError(f"restarts: expected at least 1, got {restarts}")
+    rows = np.ascontiguousarray(unit_rows(rows) if distance == "cosine" else rows, dtype=np.float32)
+    engine = _engine(engine)
+    run = _faiss if engine == "faiss" else _sklearn
+    seeds = np.random.default_rng(seed).integers(2**31 - 1, size=restarts)
+    found = [run(rows, n_clusters, iterations, int(one)) for one in seeds]
+    numbers, inertia = min(found, key=lambda result: result[1])
+    return Clusters(numbers, inertia, engine)
+
+
+def _engine(engine: str) -> str:
+    if engine == "auto":
+        return "faiss" if find_spec("faiss") else "scikit-learn"
+    if engine not in ("faiss", "scikit-learn"):
+        raise ValueError(f'engine: expected "auto", "faiss" or "scikit-learn", got {engine!r}')
+    return engine
+
+
+def _faiss(rows: NDArray[np.float32], k: int, iterations: int, seed: int) -> tuple[Ints, float]:
+    import faiss
+    from sklearn.cluster import kmeans_plusplus
+
+    trials = None if k <= 1000 else 1  # seeding with more trials costs more than all Lloyd steps there
+    centres, _ = kmeans_plusplus(rows, k, random_state=seed, n_local_trials=trials)
+    kmeans = faiss.Kmeans(
+        rows.shape[1], k, niter=iterations, seed=seed, min_points_per_centroid=1, max_points_per_centroid=len(rows)
+    )
+    kmeans.train(rows, init_centroids=np.ascontiguousarray(centres, dtype=np.float32))
+    squares, numbers = kmeans.index.search(rows, 1)
+    return numbers[:, 0].astype(np.intp), float(squares.sum(dtype=np.float64))
+
+
+def _sklearn(rows: NDArray[np.float32], k: int, iterations: int, seed: int) -> tuple[Ints, float]:
+    from warnings import catch_warnings, simplefilter
+
+    from sklearn.cluster import KMeans
+
+    with catch_warnings():
+        simplefilter("ignore")  # fewer distinct rows than clusters is a valid, if collapsed, embedding
+        kmeans = KMeans(k, n_init=1, max_iter=iterations, random_state=seed).fit(rows)
+    return kmeans.labels_.astype(np.intp), float(kmeans.inertia_)
+
+
+class Table(NamedTuple):
+    """The filled cells of a contingency table: counts of cells, and sizes of the classes and clusters."""
+
+    cells: Ints
+    row: Ints
+    column: Ints
+    classes: Ints
+    clusters: Ints
+
+
+def contingency(labels: Any, clusters: Any) -> Table:
+    """Count samples per (class, cluster); both arguments (n,), of any hashable kind."""
+    (a,), (b,) = class_numbers(labels, names=NAMES[:1]), class_numbers(clusters, names=NAMES[1:])
+    if len(a) != len(b) or len(a) == 0:
+        raise ValueError(f"clusters: expected {len(a)} numbers, one per label and at least one, got {len(b)}")
+    width = int(b.max()) + 1
+    keys, cells = np.unique(a * width + b, return_counts=True)
+    return Table(cells, keys // width, keys % width, np.bincount(a), np.bincount(b))
+
+
+def nmi(labels: Any, clusters: Any, average: str = "arithmetic") -> float:
+    """Normalised mutual information; name its mean with it, the literature uses both.
+
+    Parameters
+    ----------
+    labels, clusters : array-like of shape (n,)
+        Two partitions, of any hashable kind.
+    average : {"arithmetic", "geometric"}
+        Mean of the two entropies in the denominator.
+
+    Returns
+    -------
+    float
+        In [0, 1]; 1 for equal partitions (also where both have one part), 0 where only one of them has one part.
+
+    Examples
+    --------
+    >>> nmi(["a", "a", "b", "b"], [1, 1, 0, 0])
+    1.0
+    """
+    if average not in ("arithmetic", "geometric"):
+        raise ValueError(f'average: expected "arithmetic" or "geometric", got {average!r}')
+    table = contingency(labels, clusters)
+    h, g = _entropy(table.classes), _entropy(table.clusters)
+    mean = (h + g) / 2 if average == "arithmetic" else np.sqrt(h * g)
+    if len(table.classes) == len(table.clusters) == 1:
+        return 1.0
+    return float(np.clip(_information(table) / mean, 0.0, 1.0)) if mean > 0 else 0.0
+
+
+def ami(labels: Any, clusters: Any) -> float:
+    """Adjusted mutual information (arithmetic mean): 0 on average for random clusters, 1 for equal partitions.
+
+    Both arguments (n,), of any hashable kind. The expectation is summed once per pair of distinct sizes, so many
+    classes of few sizes cost little. Can be slightly negative. Source: Vinh et al., 2010.
+    """
+    table = contingency(labels, clusters)
+    n = int(table.cells.sum())
+    parts = len(table.classes), len(table.clusters)
+    if parts in ((1, 1), (n, n)):
+        return 1.0
+    if 1 in parts:
+        return 0.0
+    expected = _expected_information(table)
+    gap = (_entropy(table.classes) + _entropy(table.clusters)) / 2 - expected
+    smallest = np.finfo(np.float64).eps
+    return float((_information(table) - expected) / (min(gap, -smallest) if gap < 0 else max(gap, smallest)))
+
+
+def pairwise_f1(labels: Any, clusters: Any) -> float:
+    """F1 of the pairs that share a cluster against the pairs that share a class; 0 without a common pair.
+
+    Both arguments (n,), of any hashable kind; counts are exact 64-bit integers.
+    """
+    table = contingency(labels, clusters)
+    common, classes, clustered = (int((m * (m - 1) // 2).sum()) for m in (table.cells, table.classes, table.clusters))
+    return 2.0 * common / (classes + clustered) if common else 0.0
+
+
+def _entropy(sizes: Ints) -> float:
+    p = sizes / sizes.sum()
+    return float(-(p * np.log(p)).sum())
+
+
+def _information(table: Table) -> float:
+    n = table.cells.sum()
+    p = table.cells / n
+    return float((p * np.log(n * table.cells / (table.classes[table.row] * table.clusters[table.column]))).sum())
+
+
+def _expected_information(table: Table) -> float:
+    """E[I] under the hypergeometric model, over pairs of distinct sizes with their multiplicities."""
+    n = int(table.cells.sum())
+    a, times_a = np.unique(table.classes, return_counts=True)
+    b, times_b = np.unique(table.clusters, return_counts=True)
+    total = 0.0
+    for size, times in zip(a, times_a, strict=True):
+        total += float(times * (times_b @ _expected_cells(int(size), b, n)))
+    return total
+
+
+def _expected_cells(a: int, b: Ints, n: int) -> NDArray[np.float64]:
+    """Expected contribution of a cell to I, for a class of size a and clusters of the distinct sizes b, (len(b),)."""
+    low = np.maximum(1, a + b - n)
+    length = np.minimum(a, b) - low + 1
+    at = np.repeat(np.arange(len(b)), length)
+    x = np.arange(len(at)) - (np.cumsum(length) - length - low)[at]
+    c = b[at]
+    chance = gammaln(a + 1) + gammaln(n - a + 1) - gammaln(n + 1) - gammaln(x + 1) - gammaln(a - x + 1)
+    chance += gammaln(c + 1) + gammaln(n - c + 1) - gammaln(c - x + 1) - gammaln(n - a - c + x + 1)
+    terms: NDArray[np.float64] = x / n * np.log(n * x / (a * c)) * np.exp(chance)
+    return np.bincount(at, terms, minlength=len(b)).astype(np.float64, copy=False)

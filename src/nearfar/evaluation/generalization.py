@@ -1,0 +1,138 @@
+"""How far unseen classes lie from seen ones: H-divergence, joint error, diversity.
+
+    eps_unseen(h) <= eps_seen(h) + d_H + lambda                       (bound quoted by Chu et al., 2020)
+    d_H    = 1 - error of a seen/unseen discriminator
+    lambda = error on seen + error on unseen of one classifier of all classes
+    diversity = trace of the covariance of embeddings
+
+Discriminator and classifier are 1-nearest-neighbour rules: they learn from one half of the samples and are tested on
+the other, over several random halves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.distances import as_rows
+from ..core.neighbors import nearest
+from .intervals import Interval, interval
+from .labels import Ints, check_lengths, class_numbers
+
+
+def h_divergence(
+    seen: Any, unseen: Any, *, splits: int = 10, distance: str = "euclidean", scaled: bool = False, seed: int = 0
+) -> Interval:
+    """Divergence of two sets of embeddings, d_H = 1 - error of telling them apart by 1-NN.
+
+    Parameters
+    ----------
+    seen, unseen : array-like of shape (n, d), (m, d)
+        Embeddings of seen and unseen classes, two or more each. The larger set is subsampled to
+        the size of the smaller.
+    splits : int
+        Random halves; each gives one value.
+    distance : {"euclidean", "sqeuclidean", "cosine"}
+        Of the 1-NN rule.
+    scaled : bool
+        Return the usual 2 (1 - 2 error) instead, in [-2, 2].
+    seed : int
+        Of subsamples and halves.
+
+    Returns
+    -------
+    Interval
+        Mean and 95% half-width over the splits: about 1/2 for equal distributions, 1 for separable sets.
+
+    Notes
+    -----
+    Chu et al., 2020 (JRD). They do not state the halves' ratio; halves of each set are used here.
+    """
+    x, y = as_rows(seen, "seen"), as_rows(unseen, "unseen")
+    size = min(len(x), len(y))
+    if size < 2:
+        raise ValueError(f"seen, unseen: expected at least 2 rows each, got {len(x)} and {len(y)}")
+    side = np.repeat([0, 1], size)
+    rng = np.random.default_rng(seed)
+    errors = []
+    for _ in range(splits):
+        rows = np.concatenate([x[rng.choice(len(x), size, replace=False)], y[rng.choice(len(y), size, replace=False)]])
+        errors.append(np.mean(_mistakes(rows, side, halves(side, rng), distance)[0]))
+    error = np.array(errors)
+    return interval(2.0 * (1.0 - 2.0 * error) if scaled else 1.0 - error)
+
+
+def joint_error(
+    seen: Any,
+    seen_labels: Any,
+    unseen: Any,
+    unseen_labels: Any,
+    *,
+    splits: int = 10,
+    distance: str = "euclidean",
+    seed: int = 0,
+) -> Interval:
+    """Error of one 1-NN classifier of all classes, on seen plus on unseen samples (lambda of the bound).
+
+    Parameters
+    ----------
+    seen, unseen : array-like of shape (n, d), (m, d)
+        Embeddings.
+    seen_labels, unseen_labels : array-like of shape (n,), (m,)
+        Their classes, each with two or more samples; seen and unseen classes are different classes even if their
+        labels are equal.
+    splits, distance, seed
+        As in `h_divergence`; halves are drawn within classes.
+
+    Returns
+    -------
+    Interval
+        In [0, 2], 0 for perfectly separated classes.
+    """
+    x, y = as_rows(seen, "seen"), as_rows(unseen, "unseen")
+    (a,), (b,) = (
+        class_numbers(seen_labels, names=("seen_labels",)),
+        class_numbers(unseen_labels, names=("unseen_labels",)),
+    )
+    check_lengths(len(x), a, "seen_labels")
+    check_lengths(len(y), b, "unseen_labels")
+    classes = np.concatenate([a, b + a.max() + 1])
+    if np.bincount(classes).min() < 2:
+        raise ValueError("seen_labels, unseen_labels: expected at least 2 samples of every class")
+    rows, is_unseen = np.concatenate([x, y]), np.repeat([False, True], [len(x), len(y)])
+    rng = np.random.default_rng(seed)
+    sums = []
+    for _ in range(splits):
+        wrong, tested = _mistakes(rows, classes, halves(classes, rng), distance)
+        sums.append(wrong[~is_unseen[tested]].mean() + wrong[is_unseen[tested]].mean())
+    return interval(sums)
+
+
+def diversity(embeddings: Any) -> float:
+    """Trace of the covariance of embeddings (n, d): their mean squared distance to their mean. Zero for one row.
+
+    Compare it on seen and on unseen classes, on raw embeddings: unit vectors hide it (Xu et al., 2022).
+    """
+    x = as_rows(embeddings)
+    return float(np.var(x, axis=0, dtype=np.float64).sum())
+
+
+def halves(classes: Ints, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """A random half of every class, (n,): the odd sample of a class falls to either side."""
+    sizes = np.bincount(classes)
+    order = np.lexsort((rng.random(len(classes)), classes))
+    turn = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    half = np.empty(len(classes), dtype=bool)
+    half[order] = (turn + np.repeat(rng.integers(2, size=len(sizes)), sizes)) % 2 == 0
+    return half
+
+
+def _mistakes(
+    rows: NDArray[Any], classes: Ints, known: NDArray[np.bool_], distance: str
+) -> tuple[NDArray[np.bool_], Ints]:
+    """Whether 1-NN from the known half errs on each of the other half, and their row numbers."""
+    learnt, tested = np.flatnonzero(known), np.flatnonzero(~known)
+    _, index = nearest(rows[tested], rows[learnt], 1, distance=distance)
+    return classes[learnt[index[:, 0]]] != classes[tested], tested

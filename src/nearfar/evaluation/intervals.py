@@ -1,0 +1,116 @@
+"""A mean and its 95% interval, and Recall@K over ten disjoint parts of the test set.
+
+half-width = t_{0.975, n-1} s / sqrt(n)        (or 1.96 s / sqrt(n)), s the sample standard deviation
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.distances import as_rows
+from .labels import Ints, check_lengths, class_numbers
+from .protocol import recall_at_k
+
+
+class Interval(NamedTuple):
+    """Mean, half-width of its 95% interval, and the values (n,) behind them."""
+
+    mean: float
+    half: float
+    values: NDArray[np.float64]
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f} ± {self.half:.4f}"
+
+
+def interval(values: Any, kind: str = "t") -> Interval:
+    """95% interval of the mean of independent values (n,): Student's t, or "normal"; half-width NaN for one value.
+
+    Examples
+    --------
+    >>> print(interval([0.5, 0.6, 0.7]))
+    0.6000 ± 0.2484
+    """
+    from scipy.stats import t
+
+    x = np.asarray(values, dtype=np.float64)
+    if x.ndim != 1 or x.size == 0:
+        raise ValueError(f"values: expected a sequence of numbers, got shape {x.shape}")
+    if kind not in ("t", "normal"):
+        raise ValueError(f'kind: expected "t" or "normal", got {kind!r}')
+    if x.size == 1:
+        return Interval(float(x[0]), float("nan"), x)
+    width = float(t.ppf(0.975, x.size - 1)) if kind == "t" else 1.959963984540054
+    return Interval(float(x.mean()), width * float(x.std(ddof=1)) / float(np.sqrt(x.size)), x)
+
+
+def subset_recall(
+    embeddings: Any,
+    labels: Any,
+    *,
+    ks: tuple[int, ...] = (1,),
+    parts: int = 10,
+    distance: str = "cosine",
+    kind: str = "t",
+    seed: int = 0,
+) -> dict[int, Interval]:
+    """Recall@K of disjoint parts of the test set, each with every class, as a mean with a 95% interval.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Test embeddings.
+    labels : array-like of shape (n,)
+        Their classes, each with at least two samples per part (20 for ten parts).
+    ks : tuple of int
+        K of Recall@K.
+    parts : int
+        Number of disjoint parts. Within a class samples are permuted and dealt round robin from a random start.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        What "near" means.
+    kind : {"t", "normal"}
+        Of the interval.
+    seed : int
+        Of the deal.
+
+    Returns
+    -------
+    dict of int to Interval
+
+    Raises
+    ------
+    ValueError
+        A class too small to give every part two samples.
+
+    Notes
+    -----
+    Each part is searched alone, so these recalls are far below those of the whole set: never compare the two.
+    Protocol of the JRD paper (Chu et al., 2020).
+    """
+    x = as_rows(embeddings)
+    (classes,) = class_numbers(labels)
+    check_lengths(len(x), classes)
+    part = deal(classes, parts, np.random.default_rng(seed))
+    recalls = {
+        k: [recall_at_k(x[part == p], classes[part == p], k, distance=distance) for p in range(parts)] for k in ks
+    }
+    return {k: interval(values, kind) for k, values in recalls.items()}
+
+
+def deal(classes: Ints, parts: int, rng: np.random.Generator) -> Ints:
+    """Part 0..parts-1 of every sample (n,), each class spread evenly; ValueError for classes below 2 * parts."""
+    sizes = np.bincount(classes)
+    if parts < 2 or sizes.min() < 2 * parts:
+        small = int((sizes < 2 * parts).sum())
+        raise ValueError(
+            f"parts: expected 2 or more with 2 samples per class in each; for {parts} parts "
+            f"{small} of {len(sizes)} classes have fewer than {2 * parts} samples"
+        )
+    order = np.lexsort((rng.random(len(classes)), classes))
+    turn = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    part = np.empty(len(classes), dtype=np.intp)
+    part[order] = (turn + np.repeat(rng.integers(parts, size=len(sizes)), sizes)) % parts
+    return part

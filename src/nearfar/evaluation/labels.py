@@ -1,0 +1,74 @@
+"""Labels of any hashable kind as class numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.intp]
+
+
+def class_numbers(labels: Any, *others: Any, names: tuple[str, ...] = ("labels", "gallery_labels")) -> tuple[Ints, ...]:
+    """One numbering 0..C-1 of the classes of all given label sequences.
+
+    Parameters
+    ----------
+    labels, *others : sequence, array or tensor of shape (n,)
+        Integers of any size, strings, tuples, anything hashable; equal labels are one class.
+    names : tuple of str
+        Argument names for error messages.
+
+    Returns
+    -------
+    tuple of ndarray of int, one per argument
+
+    Raises
+    ------
+    ValueError
+        Labels that are not one per row, or NaN.
+
+    Examples
+    --------
+    >>> class_numbers(["cat", "owl", "cat"])[0].tolist()
+    [0, 1, 0]
+    """
+    parts = [_plain(part, name) for part, name in zip((labels, *others), names, strict=False)]
+    cuts = np.cumsum([len(part) for part in parts])[:-1]
+    if all(isinstance(part, np.ndarray) for part in parts) and len({part.dtype.kind for part in parts}) == 1:
+        numbers = np.unique(np.concatenate(parts), return_inverse=True)[1].ravel()
+    else:
+        numbers = _numbered([label for part in parts for label in _items(part)])
+    return tuple(np.split(numbers.astype(np.intp, copy=False), cuts))
+
+
+def _plain(labels: Any, name: str) -> Any:
+    """A numeric or text array, or a list of hashables."""
+    if hasattr(labels, "detach"):
+        labels = labels.detach().cpu().numpy()
+    if isinstance(labels, np.ndarray) or hasattr(labels, "dtype"):
+        labels = np.asarray(labels)
+        if labels.ndim != 1:
+            raise ValueError(f"{name}: expected one label per row, shape (n,), got shape {labels.shape}")
+    elif len({type(label) for label in labels}) == 1 and isinstance(labels[0], (int, str)):
+        labels = np.asarray(labels)
+    if getattr(labels, "dtype", None) is not None and labels.dtype.kind == "f" and np.isnan(labels).any():
+        raise ValueError(f"{name}: {int(np.isnan(labels).sum())} of {len(labels)} labels are NaN")
+    return labels if isinstance(labels, np.ndarray) and labels.dtype.kind in "biufSU" else list(labels)
+
+
+def _items(part: Any) -> list[Hashable]:
+    return part.tolist() if isinstance(part, np.ndarray) else part
+
+
+def _numbered(labels: list[Hashable]) -> Ints:
+    first: dict[Hashable, int] = {}
+    return np.fromiter((first.setdefault(label, len(first)) for label in labels), dtype=np.intp, count=len(labels))
+
+
+def check_lengths(rows: int, labels: Ints, name: str = "labels") -> None:
+    """One label per row, or a ValueError."""
+    if len(labels) != rows:
+        raise ValueError(f"{name}: expected {rows} labels, one per row, got {len(labels)}")

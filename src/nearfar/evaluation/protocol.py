@@ -1,0 +1,190 @@
+"""The zero-shot protocol: embeddings and their classes in, `Scores` out; and the scores one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.distances import as_rows
+from .chance import random_map_at_r, random_mrr, random_precision, random_recall
+from .clustering import ami, cluster, nmi, pairwise_f1
+from .labels import Ints, class_numbers
+from .retrieval import Retrieval, retrieve
+from .scores import Scores
+
+LONE = ("exclude", "miss")
+
+
+def evaluate(
+    embeddings: Any,
+    labels: Any,
+    *,
+    gallery: Any = None,
+    gallery_labels: Any = None,
+    ks: Sequence[int] = (1, 2, 4, 8),
+    clustering: bool = True,
+    distance: str = "cosine",
+    lone: str = "exclude",
+    restarts: int = 3,
+    engine: str = "auto",
+    seed: int = 0,
+) -> Scores:
+    """All retrieval and clustering scores of embeddings, exactly.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Queries; arrays or tensors, any scale.
+    labels : array-like of shape (n,)
+        Their classes: integers, strings, anything hashable.
+    gallery, gallery_labels : array-like of shape (m, d), (m,), optional
+        What the queries search (query-gallery protocol, nothing left out). Without it each query searches all other
+        embeddings (leave one out).
+    ks : sequence of int
+        The K of Recall@K and precision@K. K beyond the gallery sees the whole gallery.
+    clustering : bool
+        Also cluster the embeddings (with the gallery, if given) into as many clusters as classes, for NMI, AMI and
+        F1. With many thousand classes this takes longer than everything else.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        What "near" means; with cosine, rows are of unit length for the clustering too.
+    lone : {"exclude", "miss"}
+        Queries without any relevant item are left out of the means, or count as 0. They are counted in both cases.
+    restarts, engine, seed
+        Of the clustering, see `cluster`.
+
+    Returns
+    -------
+    Scores
+
+    Raises
+    ------
+    ValueError
+        Rows that are not finite (how many), labels that do not fit, bad settings.
+
+    Notes
+    -----
+    MAP@R follows Musgrave et al., 2020. Neighbour scores equal those of float64 rankings, ties by index. Memory
+    beyond the input: a float32 copy of the gallery and at most 256 MB.
+
+    Examples
+    --------
+    >>> rows = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
+    >>> scores = evaluate(rows, ["a", "a", "b", "b"], ks=(1,), engine="scikit-learn")
+    >>> scores.recall_at[1], scores.map_at_r, scores.nmi
+    (1.0, 1.0, 1.0)
+    """
+    found = retrieve(
+        embeddings, labels, gallery=gallery, gallery_labels=gallery_labels, ks=tuple(ks), distance=distance
+    )
+    clusters: dict[str, Any] = dict.fromkeys(("nmi", "nmi_geometric", "ami", "f1"))
+    if clustering:
+        rows, classes = _joined(embeddings, labels, gallery, gallery_labels)
+        clusters = clustering_scores(rows, classes, distance=distance, restarts=restarts, engine=engine, seed=seed)
+    return Scores(
+        **_neighbour_scores(found, lone),
+        **clusters,
+        n_queries=len(found.relevant),
+        n_gallery=found.n_gallery,
+        n_classes=1 + int(class_numbers(labels)[0].max()),
+        n_lone=int((found.relevant == 0).sum()),
+        distance=distance,
+        protocol="leave-one-out" if gallery is None else "query-gallery",
+        lone=lone,
+    )
+
+
+def clustering_scores(
+    embeddings: Any,
+    labels: Any,
+    *,
+    distance: str = "cosine",
+    restarts: int = 3,
+    engine: str = "auto",
+    seed: int = 0,
+) -> dict[str, Any]:
+    """NMI (both means), AMI and F1 of k-means with as many clusters as classes, and how it was done.
+
+    Parameters as in `cluster`; ``labels`` (n,) of any hashable kind.
+    """
+    (classes,) = class_numbers(labels)
+    found = cluster(embeddings, int(classes.max()) + 1, distance=distance, restarts=restarts, engine=engine, seed=seed)
+    return {
+        "nmi": nmi(classes, found.numbers),
+        "nmi_geometric": nmi(classes, found.numbers, "geometric"),
+        "ami": ami(classes, found.numbers),
+        "f1": pairwise_f1(classes, found.numbers),
+        "clusterer": f"k-means of {found.engine}, best of {restarts} restarts, seed {seed}",
+        "inertia": found.inertia,
+    }
+
+
+def _joined(embeddings: Any, labels: Any, gallery: Any, gallery_labels: Any) -> tuple[NDArray[Any], Ints]:
+    rows = as_rows(embeddings)
+    if gallery is None:
+        return rows, class_numbers(labels)[0]
+    return np.concatenate([rows, as_rows(gallery, "gallery")]), np.concatenate(class_numbers(labels, gallery_labels))
+
+
+def _neighbour_scores(found: Retrieval, lone: str) -> dict[str, Any]:
+    n = max(found.n_gallery, 1)
+    asked = np.maximum(found.relevant, 1)
+    return {
+        "recall_at": {k: mean_score(found, found.found(k), lone) for k in found.ks},
+        "precision_at": {k: mean_score(found, found.hits[:, i] / k, lone) for i, k in enumerate(found.ks)},
+        "map_at_r": mean_score(found, found.map_at_r, lone),
+        "r_precision": mean_score(found, found.r_precision, lone),
+        "mrr": mean_score(found, found.reciprocal_rank(), lone),
+        "chance": {
+            "recall_at": {k: mean_score(found, random_recall(asked, n, k), lone) for k in found.ks},
+            "precision_at": {k: mean_score(found, random_precision(asked, n, k), lone) for k in found.ks},
+            "map_at_r": mean_score(found, random_map_at_r(asked, n), lone),
+            "r_precision": mean_score(found, asked / n, lone),
+            "mrr": mean_score(found, random_mrr(asked, n), lone),
+        },
+    }
+
+
+def mean_score(found: Retrieval, values: NDArray[Any], lone: str = "exclude") -> float:
+    """Mean of scores per query (n,): over those that have a relevant item, or over all with 0 for the lone ones."""
+    if lone not in LONE:
+        raise ValueError(f'lone: expected "exclude" or "miss", got {lone!r}')
+    fair = found.relevant > 0
+    total = float(np.sum(values[fair], dtype=np.float64))
+    count = int(fair.sum()) if lone == "exclude" else len(fair)
+    return total / count if count else float("nan")
+
+
+def recall_at_k(embeddings: Any, labels: Any, k: int = 1, *, lone: str = "exclude", **protocol: Any) -> float:
+    """Share of queries with a relevant item among the k nearest; ``protocol``: gallery, gallery_labels, distance.
+
+    All arguments as in `evaluate`.
+    """
+    found = retrieve(embeddings, labels, ks=(k,), whole=False, up_to_r=False, **protocol)
+    return mean_score(found, found.found(k), lone)
+
+
+def precision_at_k(embeddings: Any, labels: Any, k: int = 1, *, lone: str = "exclude", **protocol: Any) -> float:
+    """Mean share of relevant items among the k nearest; ``protocol`` as in `recall_at_k`."""
+    found = retrieve(embeddings, labels, ks=(k,), whole=False, up_to_r=False, **protocol)
+    return mean_score(found, found.hits[:, 0] / k, lone)
+
+
+def map_at_r(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any) -> float:
+    """MAP@R of Musgrave et al., 2020; ``protocol`` as in `recall_at_k`."""
+    found = retrieve(embeddings, labels, ks=(1,), whole=False, **protocol)
+    return mean_score(found, found.map_at_r, lone)
+
+
+def r_precision(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any) -> float:
+    """Mean share of relevant items among the R nearest; ``protocol`` as in `recall_at_k`."""
+    found = retrieve(embeddings, labels, ks=(1,), whole=False, **protocol)
+    return mean_score(found, found.r_precision, lone)
+
+
+def mrr(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any) -> float:
+    """Mean reciprocal rank of the best relevant item over the whole ranking; ``protocol`` as in `recall_at_k`."""
+    found = retrieve(embeddings, labels, ks=(1,), up_to_r=False, **protocol)
+    return mean_score(found, found.reciprocal_rank(), lone)

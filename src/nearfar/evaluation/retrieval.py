@@ -1,0 +1,256 @@
+"""Retrieval scores of every query, exactly, in blocks.
+
+    rank of an item    1 + the number of items nearer to the query (ties: smaller index first)
+    Recall@K           1 if the best relevant item has rank <= K, else 0
+    precision@K        relevant items among the first K, over K
+    R-precision        relevant items among the first R, over R, with R relevant items in all
+    MAP@R              (1/R) sum_{i <= R} precision@i [item i is relevant]       (Musgrave et al., 2020)
+    reciprocal rank    1 / rank of the best relevant item, over the whole ranking
+
+Nothing of size queries x gallery is stored and nothing is sorted beyond rank max(K, R): where none of these is
+relevant, the best relevant item is ranked by counting the nearer items. K beyond the gallery sees the whole gallery.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.distances import as_rows
+from ..core.nearness import Block, Product, Space, passes
+from ..core.neighbors import Ranked, parts, rank_block, true_cells
+from .labels import Ints, check_lengths, class_numbers
+
+SLICE = 64  # rows looked at together while counting nearer items
+
+
+class Retrieval(NamedTuple):
+    """Scores per query, in the order of the queries; lone queries (no relevant item) have zeros.
+
+    Attributes
+    ----------
+    relevant : ndarray of int, shape (n,)
+        R: gallery items of the query's class, itself left out.
+    first_rank : ndarray of int, shape (n,)
+        Rank of the best relevant item, 1 is best; 0 where unknown (lone, or beyond K where only those were asked).
+    hits : ndarray of int, shape (n, len(ks))
+        Relevant items among the first K.
+    r_precision, map_at_r : ndarray of float64, shape (n,)
+        Per query.
+    n_gallery : int
+        Items that a query can find.
+    ks : tuple of int
+        The K of the columns of `hits`.
+    """
+
+    relevant: Ints
+    first_rank: Ints
+    hits: Ints
+    r_precision: NDArray[np.float64]
+    map_at_r: NDArray[np.float64]
+    n_gallery: int
+    ks: tuple[int, ...]
+
+    def found(self, k: int) -> NDArray[np.bool_]:
+        """Whether any of the first k is relevant, (n,)."""
+        return (self.first_rank > 0) & (self.first_rank <= k)
+
+    def reciprocal_rank(self) -> NDArray[np.float64]:
+        """1 / first_rank, 0 for lone queries, (n,)."""
+        return np.where(self.first_rank > 0, 1.0 / np.maximum(self.first_rank, 1), 0.0)
+
+
+def retrieve(
+    embeddings: Any,
+    labels: Any,
+    *,
+    gallery: Any = None,
+    gallery_labels: Any = None,
+    ks: tuple[int, ...] = (1, 2, 4, 8),
+    distance: str = "cosine",
+    whole: bool = True,
+    up_to_r: bool = True,
+) -> Retrieval:
+    """Scores per query of the ranking of the gallery, or of all other embeddings.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Queries; arrays or tensors.
+    labels : array-like of shape (n,)
+        Their classes, of any hashable kind.
+    gallery, gallery_labels : array-like of shape (m, d), (m,), optional
+        What is searched. Without it each query searches all other embeddings (leave one out).
+    ks : tuple of int
+        The K of `hits`, each at least 1.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        What "near" means.
+    whole : bool
+        Rank the best relevant item however far it is; else only up to max(ks).
+    up_to_r : bool
+        Also R-precision and MAP@R.
+
+    Returns
+    -------
+    Retrieval
+
+    Raises
+    ------
+    ValueError
+        Bad rows, labels, ks or distance; a gallery without labels.
+
+    Notes
+    -----
+    Memory beyond the input: a float32 copy of the gallery and at most 256 MB; the time of one matrix product plus a few
+    passes over its blocks.
+    """
+    x, y, query_class, gallery_class, own = _protocol(embeddings, labels, gallery, gallery_labels)
+    ks = _checked(ks)
+    task = _Task(query_class, gallery_class, own is not None, ks, whole, up_to_r)
+    if task.asked.size:
+        for product, rows in passes(Space(x, y, distance, own), task.asked):
+            for part in parts(rows, task.depth[rows], product):
+                product.postpone(task.score(product, part))
+    return task.result()
+
+
+def _protocol(x: Any, labels: Any, y: Any, y_labels: Any) -> tuple[Any, Any, Ints, Ints, Ints | None]:
+    x = as_rows(x, "embeddings")
+    if (y is None) != (y_labels is None):
+        raise ValueError("gallery: give gallery and gallery_labels together")
+    if y is None:
+        (query_class,) = class_numbers(labels)
+        check_lengths(len(x), query_class)
+        return x, x, query_class, query_class, np.arange(len(x))
+    y = as_rows(y, "gallery")
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(f"gallery: expected {x.shape[1]} columns as in embeddings, got {y.shape[1]}")
+    query_class, gallery_class = class_numbers(labels, y_labels)
+    check_lengths(len(x), query_class)
+    check_lengths(len(y), gallery_class, "gallery_labels")
+    return x, y, query_class, gallery_class, None
+
+
+def _checked(ks: tuple[int, ...]) -> tuple[int, ...]:
+    ks = tuple(ks)
+    if not ks or any(int(k) != k or k < 1 for k in ks):
+        raise ValueError(f"ks: expected integers of at least 1, got {ks}")
+    return tuple(int(k) for k in ks)
+
+
+class _Task:
+    """Which queries need which depth, and the scores so far."""
+
+    def __init__(
+        self,
+        query_class: Ints,
+        gallery_class: Ints,
+        leave_one_out: bool,
+        ks: tuple[int, ...],
+        whole: bool,
+        up_to_r: bool,
+    ) -> None:
+        self.query_class, self.gallery_class = query_class, gallery_class
+        self.ks, self.whole, self.leave_one_out = ks, whole, leave_one_out
+        self.available = len(gallery_class) - leave_one_out
+        self.members = np.argsort(gallery_class, kind="stable")
+        classes = 1 + max(query_class.max(), gallery_class.max())
+        self.sizes = np.bincount(gallery_class, minlength=classes)
+        self.begins = np.cumsum(self.sizes) - self.sizes
+        self.relevant = self.sizes[query_class] - leave_one_out
+        deepest = np.maximum(self.relevant, max(ks)) if up_to_r else np.full(len(query_class), max(ks))
+        self.depth = np.minimum(deepest, self.available)
+        asked = np.flatnonzero(self.relevant > 0)
+        self.asked = asked[np.argsort(-self.depth[asked], kind="stable")]
+        n = len(query_class)
+        self.first_rank, self.hits = np.zeros(n, np.intp), np.zeros((n, len(ks)), np.intp)
+        self.r_precision, self.map_at_r = np.zeros(n), np.zeros(n)
+
+    def alike(self, rows: Ints, columns: Ints) -> NDArray[np.bool_]:
+        return self.gallery_class[columns] == self.query_class[rows][:, None]
+
+    def score(self, product: Product, rows: Ints) -> Ints:
+        """Fill in the scores of these queries; returns those that need more precision."""
+        depth = int(self.depth[rows[0]])
+        ranked = rank_block(product, rows, depth, self.alike)
+        done = ranked.done
+        assert ranked.alike is not None
+        at, place = true_cells(ranked.alike[:, :depth] & done[:, None])
+        self._listed(rows, at, place + 1)
+        if self.whole:
+            absent = done & (np.bincount(at, minlength=len(rows)) == 0)
+            done = done & ~self._count(ranked, np.flatnonzero(absent))
+        return rows[~done]
+
+    def _listed(self, rows: Ints, at: Ints, rank: Ints) -> None:
+        """Scores from the (row, rank) of the relevant items found, in row order and nearest first."""
+        b, r = len(rows), self.relevant[rows]
+        found = np.bincount(at, minlength=b)
+        begin = np.cumsum(found) - found
+        nth = np.arange(len(at)) - begin[at] + 1
+        within = rank <= r[at]
+        self.r_precision[rows] = np.bincount(at, within, minlength=b) / r
+        self.map_at_r[rows] = np.bincount(at, within * nth / rank, minlength=b) / r
+        for column, k in enumerate(self.ks):
+            self.hits[rows, column] = np.bincount(at, rank <= k, minlength=b)
+        hit = np.flatnonzero(found)
+        self.first_rank[rows[hit]] = rank[begin[hit]]
+
+    def _count(self, ranked: Ranked, at: Ints) -> NDArray[np.bool_]:
+        """Rank the best relevant item of these rows of the block by counting; True for rows left undecided."""
+        block = ranked.block
+        undecided = np.zeros(len(block.rows), dtype=bool)
+        for start in range(0, len(at), SLICE):
+            part = at[start : start + SLICE]
+            rank = _rank_of_best(block, part, *self._relevant(block.rows[part]))
+            self.first_rank[block.rows[part]] = rank
+            undecided[part] = rank == 0
+        return undecided
+
+    def _relevant(self, rows: Ints) -> tuple[Ints, Ints]:
+        """(position in rows, gallery item) of all relevant items, in row order; the query itself left out."""
+        size, begin = self.sizes[self.query_class[rows]], self.begins[self.query_class[rows]]
+        at = np.repeat(np.arange(len(rows)), size)
+        item = self.members[np.arange(len(at)) - (np.cumsum(size) - size - begin)[at]]
+        keep = item != rows[at] if self.leave_one_out else np.ones(len(at), dtype=bool)
+        return at[keep], item[keep]
+
+    def result(self) -> Retrieval:
+        return Retrieval(
+            self.relevant, self.first_rank, self.hits, self.r_precision, self.map_at_r, self.available, self.ks
+        )
+
+
+def _rank_of_best(block: Block, part: Ints, at: Ints, item: Ints) -> Ints:
+    """Rank of the nearest of the items (``at``, ``item``) of each row in ``part``; 0 where too many are as near."""
+    values, slack = block.values[part], block.slack[part]
+    near = values[at, item]
+    top = np.maximum.reduceat(near, np.flatnonzero(np.diff(at, prepend=-1)))
+    rival = near >= (top - slack)[at]
+    best, best_value = _nearest_of(block, part, at[rival], item[rival])
+    centre = values[np.arange(len(part)), best]
+    above = values > (centre + slack)[:, None]
+    close = values >= (centre - slack)[:, None]
+    rank = 1 + _row_counts(above)
+    close ^= above
+    row, column = true_cells(close)
+    crowded = np.bincount(row, minlength=len(part)) > block.product.limit
+    row, column = row[~crowded[row]], column[~crowded[row]]
+    value = block.exact(part[row], column)
+    nearer = (value > best_value[row]) | ((value == best_value[row]) & (column < best[row]))
+    rank += np.bincount(row, nearer, minlength=len(part)).astype(np.intp)
+    return np.where(crowded, 0, rank)
+
+
+def _nearest_of(block: Block, part: Ints, at: Ints, item: Ints) -> tuple[Ints, NDArray[np.float64]]:
+    """Nearest of the listed items of each row and its exact nearness, ties by index."""
+    value = block.exact(part[at], item)
+    order = np.lexsort((item, -value, at))
+    first = order[np.flatnonzero(np.diff(at[order], prepend=-1))]
+    return item[first], value[first]
+
+
+def _row_counts(mask: NDArray[np.bool_]) -> Ints:
+    return mask.view(np.uint8).sum(axis=1, dtype=np.uint32).astype(np.intp)  # several times faster than count_nonzero

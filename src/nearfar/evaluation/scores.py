@@ -1,0 +1,111 @@
+"""The scores of one evaluation: values, counts and the rules they follow, as a table and as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+TIES = "equally near items in the order of their index"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores of embeddings against their classes, all in [0, 1] (AMI can be slightly negative); NaN where undefined.
+
+    Attributes
+    ----------
+    recall_at, precision_at : dict of int to float
+        By K. Recall@K is the share of queries with a relevant item among the first K.
+    map_at_r, r_precision, mrr : float
+        Means over queries.
+    nmi, nmi_geometric, ami, f1 : float or None
+        Of k-means clusters; nmi has the arithmetic mean of entropies. None without clustering.
+    n_queries, n_gallery, n_classes, n_lone : int
+        Queries given; items that a query can find; classes of the queries; queries without any relevant item.
+    chance : dict
+        What a random ranking scores on average under the same names.
+    distance, protocol, lone, ties : str
+        The distance; "leave-one-out" or "query-gallery"; whether lone queries are left out ("exclude") or count as
+        misses ("miss"); the rule for ties.
+    clusterer : str or None
+        Engine, restarts and seed of the clustering.
+    inertia : float or None
+        Sum of squared distances to the cluster centres.
+    """
+
+    recall_at: dict[int, float]
+    precision_at: dict[int, float]
+    map_at_r: float
+    r_precision: float
+    mrr: float
+    nmi: float | None
+    nmi_geometric: float | None
+    ami: float | None
+    f1: float | None
+    n_queries: int
+    n_gallery: int
+    n_classes: int
+    n_lone: int
+    chance: dict[str, Any] = field(default_factory=dict)
+    distance: str = "cosine"
+    protocol: str = "leave-one-out"
+    lone: str = "exclude"
+    ties: str = TIES
+    clusterer: str | None = None
+    inertia: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold; K become strings."""
+        return {name: _with_keys(value, str) for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Scores:
+        """The scores that `to_dict` described."""
+        return cls(**{name: _with_keys(value, _number) for name, value in data.items()})
+
+    def rows(self) -> list[tuple[str, float, float | None]]:
+        """(name, score, chance) of every score there is, in the order of the table."""
+        found: list[tuple[str, float | None, float | None]] = []
+        for name, values in (("Recall@", self.recall_at), ("Precision@", self.precision_at)):
+            chances = self.chance.get("recall_at" if name == "Recall@" else "precision_at", {})
+            found += [
+                (f"{name}{k}", value, chances.get(k)) for k, value in values.items() if k > 1 or name == "Recall@"
+            ]
+        found += [
+            ("MAP@R", self.map_at_r, self.chance.get("map_at_r")),
+            ("R-precision", self.r_precision, self.chance.get("r_precision")),
+            ("MRR", self.mrr, self.chance.get("mrr")),
+            ("NMI (arithmetic)", self.nmi, None),
+            ("NMI (geometric)", self.nmi_geometric, None),
+            ("AMI", self.ami, None),
+            ("Pairwise F1", self.f1, None),
+        ]
+        return [(name, score, chance) for name, score, chance in found if score is not None]
+
+    def protocol_line(self) -> str:
+        """One sentence: how many queries, items and classes, which distance, what became of lone queries."""
+        lone = "left out" if self.lone == "exclude" else "counted as misses"
+        return (
+            f"{self.n_queries:,} queries of {self.n_classes:,} classes, each searching {self.n_gallery:,} items "
+            f"({self.protocol}, {self.distance} distance); {self.n_lone:,} without a relevant item {lone}; "
+            f"ties: {self.ties}"
+        )
+
+    def __str__(self) -> str:
+        lines = [f"{'score':<18}{'value':>8}{'chance':>9}"]
+        for name, score, chance in self.rows():
+            lines.append(f"{name:<18}{score:>8.4f}" + ("" if chance is None else f"{chance:>9.4f}"))
+        lines += [self.protocol_line()]
+        if self.clusterer is not None:
+            lines += [f"clusters: {self.clusterer}"]
+        return "\n".join(lines)
+
+
+def _with_keys(value: Any, key: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key(name): _with_keys(inner, key) for name, inner in value.items()}
+
+
+def _number(name: str) -> int | str:
+    return int(name) if str(name).isdigit() else name
