@@ -25,10 +25,11 @@ def test_chooses_what_the_loops_choose(name, seed):
     mined = getattr(nearfar, name)()(rows)
     stem = next(m.path.stem for m in nearfar.catalog.METHODS if m.name == name)
     expected = import_module(f"tests.references.{stem}").reference(rows.d.tolist(), Y.tolist())
-    chosen = {(int(a), int(p)): int(mined.partner[a, p]) for a, p in mined.pos.nonzero()}
+    positive, negative, keep = mined.triplets
+    chosen = {(int(a), int(positive[a, k])): int(negative[a, k]) for a, k in keep.nonzero()}
     assert chosen == expected
-    for (a, _), n in chosen.items():
-        assert mined.neg[a, n]
+    assert {(int(a), int(p)) for a, p in mined.pos.nonzero()} == set(expected)
+    assert {(int(a), int(n)) for a, n in mined.neg.nonzero()} == {(a, n) for (a, _), n in expected.items()}
 
 
 def test_batch_all_is_every_comparison():
@@ -54,14 +55,35 @@ def test_equal_embeddings_give_log_two_or_the_margin():
     assert float(nearfar.TripletLoss(0.3, mine=nearfar.BatchHard())(x, y)) == pytest.approx(0.3)
 
 
+def gaps(rows, mined):
+    positive, negative, keep = mined.triplets
+    return (rows.d.gather(1, positive) - rows.d.gather(1, negative))[keep]
+
+
 def test_semi_hard_pairs_stay_below_the_margin():
     _, rows = compare()
     mined = nearfar.BatchSemiHard(fallback="skip")(rows)
-    gap = rows.d - rows.d.gather(1, mined.partner)
-    assert (gap[mined.pos] < 0).all()
+    assert (gaps(rows, mined) < 0).all()
     assert mined.pos.sum() < nearfar.BatchSemiHard()(rows).pos.sum()
     window = nearfar.BatchSemiHard(fallback="skip", window=0.5)(rows)
-    assert (rows.d.gather(1, window.partner) < rows.d + 0.5)[window.pos].all()
+    assert (gaps(rows, window) > -0.5).all()
+
+
+@pytest.mark.parametrize("few", [0, 12])
+def test_columns_and_sorting_give_the_same_numbers(few, monkeypatch):
+    from nearfar.deep import order
+
+    g = torch.Generator().manual_seed(0)
+    t, v = torch.randn(6, 4, generator=g).double(), torch.randn(6, 9, generator=g).double()
+    t[0, 1], v[1, 2], v[2, :] = -torch.inf, torch.inf, torch.inf
+    monkeypatch.setattr(order, "FEW", few)
+    value, active = order.hinges(t, v)
+    torch.testing.assert_close(value, (t[:, :, None] - v[:, None]).clamp_min(0).sum((1, 2)))
+    torch.testing.assert_close(active.long(), (v[:, None] < t[:, :, None]).sum(2))
+    columns, found = order.next_above(t, v)
+    above = torch.where(v[:, None] > t[:, :, None], v[:, None], torch.inf)
+    assert (found == (above.amin(2) < torch.inf)).all()
+    assert (columns == above.argmin(2))[found].all()
 
 
 @pytest.mark.parametrize("mine", [nearfar.BatchHard(), nearfar.BatchSemiHard(), nearfar.BatchSemiHard("hardest")])

@@ -69,9 +69,16 @@ def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tens
         relation = labels[rows]
         return relation > 0, relation == 0
     mine, theirs = labels[rows, None], ref_labels[None]  # (b, 1), (1, m)
-    known = (mine != UNKNOWN) & (theirs != UNKNOWN)
     same = mine == theirs
+    if _all_known(labels) and _all_known(ref_labels):
+        return same, ~same
+    known = (mine != UNKNOWN) & (theirs != UNKNOWN)
     return same & known, ~same & known
+
+
+def _all_known(labels: Tensor) -> bool:
+    """Whether no label is unknown, asked only where reading the answer does not wait for a device."""
+    return labels.device.type == "cpu" and not torch.compiler.is_compiling() and bool((labels.numpy() != UNKNOWN).all())
 
 
 def _of_sets(labels: LabelSets, ref_hot: Tensor, rows: slice) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ and no pair or triplet index is ever built.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,22 @@ from .relations import Labels, masks
 
 DISTANCES = ("sq_euclidean", "euclidean", "cosine", "dot")
 FULL = 1 << 24  # comparisons held at once before `block=None` starts to cut the batch
+
+
+class Triplets(NamedTuple):
+    """Mined triplets, at most k of each anchor.
+
+    Attributes
+    ----------
+    positive, negative : Tensor
+        (b, k) int64 columns of the block.
+    keep : Tensor
+        (b, k) bool: which of the k places hold a triplet.
+    """
+
+    positive: Tensor
+    negative: Tensor
+    keep: Tensor
 
 
 class Rows(NamedTuple):
@@ -37,8 +53,8 @@ class Rows(NamedTuple):
         Which of `DISTANCES` filled `d`.
     dim : int
         Dimension of the embeddings.
-    partner : Tensor or None
-        (b, m) int64: where a miner pairs each positive with one negative, the negative's column at every positive.
+    triplets : Triplets or None
+        Where a miner chooses one negative for each of some positives.
     """
 
     d: Tensor
@@ -46,7 +62,7 @@ class Rows(NamedTuple):
     neg: Tensor
     distance: str
     dim: int
-    partner: Tensor | None = None
+    triplets: Triplets | None = None
 
 
 RowFunction = Callable[[Rows], tuple[Tensor, Tensor]]
@@ -58,19 +74,40 @@ def safe_sqrt(x: Tensor) -> Tensor:
     return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)
 
 
+class _Euclidean(torch.autograd.Function):
+    """Distances with the gradient of the formula, 2 (x - r) or (x - r) / rho, and 0 where two points coincide."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, ref: Tensor, squared: bool) -> Tensor:
+        d = torch.addmm(ref.square().sum(1)[None], x, ref.T, alpha=-2)
+        d = d.add_(x.square().sum(1)[:, None]).clamp_min_(0)
+        ctx.squared = squared
+        if not squared:
+            d = d.sqrt_()
+        ctx.save_for_backward(x, ref, d)
+        return d
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, ref, d = ctx.saved_tensors
+        g = 2 * grads[0] if ctx.squared else torch.where(d > 0, grads[0] / d, 0.0)
+        to_x = g.sum(1)[:, None] * x - g @ ref if ctx.needs_input_grad[0] else None
+        to_ref = g.sum(0)[:, None] * ref - g.T @ x if ctx.needs_input_grad[1] else None
+        return to_x, to_ref, None
+
+
 def sq_euclidean(x: Tensor, ref: Tensor) -> Tensor:
     """Return the (b, m) squared Euclidean distances, from one matrix product."""
-    return (x.square().sum(1)[:, None] + ref.square().sum(1) - 2 * x @ ref.T).clamp_min(0)
+    return _Euclidean.apply(x, ref, True)
 
 
 def dissimilarity(x: Tensor, ref: Tensor, distance: str) -> Tensor:
     """Return the (b, m) dissimilarities of rows of x to rows of ref; `distance` is one of `DISTANCES`."""
     if distance == "dot":
-        return -(x @ ref.T)
+        return -x @ ref.T
     if distance == "cosine":
-        return 1 - unit(x) @ unit(ref).T
-    squared = sq_euclidean(x, ref)
-    return squared if distance == "sq_euclidean" else safe_sqrt(squared)
+        return torch.addmm(x.new_ones(1, 1), -unit(x), unit(ref).T)
+    return _Euclidean.apply(x, ref, distance == "sq_euclidean")
 
 
 def rho(rows: Rows) -> Tensor:
@@ -84,15 +121,13 @@ def rho(rows: Rows) -> Tensor:
 def masked_logsumexp(values: Tensor, keep: Tensor) -> Tensor:
     """Return log sum exp over the kept entries of each row; -inf, with zero gradient, where a row keeps none."""
     some = keep.any(1)
-    filled = values.masked_fill(~keep, -torch.inf).masked_fill(~some[:, None], 0.0)
-    return filled.logsumexp(1).masked_fill(~some, -torch.inf)
+    filled = torch.where(keep, values, -torch.inf)
+    return torch.where(some[:, None], filled, 0.0).logsumexp(1).masked_fill(~some, -torch.inf)
 
 
-def without_self(mask: Tensor, first: int) -> Tensor:
-    """Take anchor k of the block out of its own row; `first` is the reference index of the block's first anchor."""
-    anchors = torch.arange(len(mask), device=mask.device)
-    itself = anchors[:, None] + first == torch.arange(mask.shape[1], device=mask.device)
-    return mask & ~itself
+def count(mask: Tensor) -> Tensor:
+    """Return how many entries of each row are True."""
+    return mask.sum(1, dtype=torch.int32)  # several times faster on a CPU than the int64 default
 
 
 class Comparison(NamedTuple):
@@ -130,8 +165,8 @@ class Comparison(NamedTuple):
     def block(self, x: Tensor, ref: Tensor, lo: int, hi: int) -> Rows:
         """Return rows lo to hi (indices into the batch)."""
         pos, neg = masks(self.y, self.ref_y, slice(lo, hi))
-        if self.is_self:
-            pos = without_self(pos, lo)
+        if self.is_self:  # no anchor is its own positive
+            pos.diagonal(lo).fill_(False)
         return Rows(dissimilarity(x[lo:hi], ref, self.distance), pos, neg, self.distance, x.shape[1])
 
 

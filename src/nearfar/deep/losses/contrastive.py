@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..rows import Rows
+from ..order import negatives, positives
+from ..rows import Rows, count
 from ..terms import RowLoss
 
 # form: (margin of the source, distance it is stated on)
@@ -23,13 +24,16 @@ REDUCTIONS = ("mean", "balanced", "anchor", "sum")
 
 
 def contrastive(rows: Rows, margin: float, form: str) -> tuple[Tensor, Tensor]:
-    """Return the (b, m) attraction of each similar and repulsion of each dissimilar pair."""
+    """Return per anchor the attraction of its similar and the repulsion of its dissimilar samples."""
+    columns, keep = positives(rows)
+    near, far = rows.d.gather(1, columns), negatives(rows)  # (b, K), (b, m) with others at infinity
+    if form == "xbm":
+        push = torch.where(far < 1 - margin, 1 - far, 0.0)
+    else:
+        push = (margin - far).clamp_min(0)
     if form == "hadsell":
-        return rows.d.square() / 2, (margin - rows.d).clamp_min(0).square() / 2
-    if form == "survey":
-        return rows.d, (margin - rows.d).clamp_min(0)
-    s = 1 - rows.d
-    return rows.d, s.masked_fill(s <= margin, 0)
+        near, push = near.square() / 2, push.square() / 2
+    return torch.where(keep, near, 0.0).sum(1), push.sum(1)
 
 
 class ContrastiveLoss(RowLoss):
@@ -76,8 +80,7 @@ class ContrastiveLoss(RowLoss):
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         near, far = contrastive(rows, self.margin, self.form)
-        near, far = near.masked_fill(~rows.pos, 0).sum(1), far.masked_fill(~rows.neg, 0).sum(1)
-        n_near, n_far = rows.pos.sum(1), rows.neg.sum(1)
+        n_near, n_far = count(rows.pos), count(rows.neg)
         if self.reduction == "balanced":
             return torch.stack([near, far], 1), torch.stack([n_near, n_far], 1)
         pairs = n_near + n_far

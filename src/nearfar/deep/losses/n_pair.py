@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, softplus
+from torch.nn.functional import softplus
 
 from .. import processes
 from ..batch import Batch
-from ..rows import Rows, masked_logsumexp
+from ..order import hinges, negatives, positives
+from ..rows import Rows, count, masked_logsumexp
 from ..terms import RowLoss
 
 FORMS = {"npair": "dot", "hinge": "sq_euclidean"}
@@ -24,20 +25,18 @@ FORMS = {"npair": "dot", "hinge": "sq_euclidean"}
 
 def n_pair(rows: Rows) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of log(1 + sum_n exp(s_n - s_p)) and their number."""
-    s = -rows.d
-    negatives = masked_logsumexp(s, rows.neg)
-    keep = rows.pos & negatives.isfinite()[:, None]  # without negatives the term is log 1
-    gap = negatives.masked_fill(negatives.isinf(), 0)[:, None] - s
-    return softplus(gap).masked_fill(~keep, 0).sum(1), rows.pos.sum(1)
+    rival = masked_logsumexp(-rows.d, rows.neg)  # log sum_n exp(s_n)
+    columns, keep = positives(rows)
+    gap = torch.where(rival.isfinite(), rival, 0.0)[:, None] + rows.d.gather(1, columns)
+    keep = keep & rival.isfinite()[:, None]  # without negatives the term is log 1
+    return torch.where(keep, softplus(gap), 0.0).sum(1), count(rows.pos)
 
 
 def n_pair_hinge(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives and negatives of [d_p - d_n + m]_+ and the number of positives."""
-    near = rows.d.masked_fill(~rows.neg, torch.inf).sort(1).values
-    totals = pad(near.masked_fill(near.isinf(), 0).cumsum(1), (1, 0))
-    reach = rows.d + margin
-    k = torch.searchsorted(near.detach(), reach.detach()).masked_fill(~rows.pos, 0)
-    return (k * reach - totals.gather(1, k)).masked_fill(~rows.pos, 0).sum(1), rows.pos.sum(1)
+    columns, keep = positives(rows)
+    reach = torch.where(keep, rows.d.gather(1, columns) + margin, -torch.inf)
+    return hinges(reach, negatives(rows))[0], count(rows.pos)
 
 
 class NPairLoss(RowLoss):

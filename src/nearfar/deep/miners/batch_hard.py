@@ -6,23 +6,21 @@ p(a) = argmax_{p in P(a)} d_ap,    n(a) = argmin_{n in N(a)} d_an
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from ..rows import Rows
+from ..order import narrowed, positives
+from ..rows import Rows, Triplets
 
 
 def batch_hard(rows: Rows) -> Rows:
     """Keep of each row its farthest positive and its nearest negative; equal distances: one of them."""
-    far = rows.d.detach().masked_fill(~rows.pos, -torch.inf).argmax(1, keepdim=True)
-    near = rows.d.detach().masked_fill(~rows.neg, torch.inf).argmin(1, keepdim=True)
-    has_both = rows.pos.any(1, keepdim=True) & rows.neg.any(1, keepdim=True)
-    pos, neg = only(far, rows.pos) & has_both, only(near, rows.neg) & has_both
-    return rows._replace(pos=pos, neg=neg, partner=near.expand_as(rows.d))
-
-
-def only(column: Tensor, mask: Tensor) -> Tensor:
-    """Narrow a mask to one column of each row."""
-    return torch.zeros_like(mask).scatter(1, column, True) & mask
+    d = rows.d.detach()
+    columns, keep = positives(rows)
+    if not columns.shape[1]:
+        return narrowed(rows, Triplets(columns, columns, keep))
+    far = torch.where(keep, d.gather(1, columns), -torch.inf).argmax(1, keepdim=True)
+    near = torch.where(rows.neg, d, torch.inf).min(1, keepdim=True)
+    both = keep.any(1, keepdim=True) & (near.values < torch.inf)
+    return narrowed(rows, Triplets(columns.gather(1, far), near.indices, both))
 
 
 class BatchHard:

@@ -7,28 +7,29 @@ from __future__ import annotations
 
 import torch
 
-from ..rows import Rows
+from ..order import narrowed, next_above, positives
+from ..rows import Rows, Triplets
 
 FALLBACKS = ("farthest", "hardest", "skip")
 
 
 def batch_semi_hard(rows: Rows, fallback: str, window: float | None) -> Rows:
-    """Pair every positive with the nearest negative that is strictly farther; one sort and one search per row."""
+    """Pair every positive with the nearest negative that is strictly farther."""
     d = rows.d.detach()
-    near, order = d.masked_fill(~rows.neg, torch.inf).sort(1)
-    negatives = rows.neg.sum(1, keepdim=True)
-    k = torch.searchsorted(near, d.contiguous(), right=True)
-    found = k < negatives
-    last = (negatives - 1).clamp_min(0)
-    k = torch.where(found, k, 0 if fallback == "hardest" else last)
-    partner = order.gather(1, k)
-    pos = rows.pos & (negatives > 0)
-    if fallback == "skip":
-        pos = pos & found
+    columns, keep = positives(rows)
+    if not columns.shape[1]:
+        return narrowed(rows, Triplets(columns, columns, keep))
+    d_ap = d.gather(1, columns)
+    chosen, found = next_above(d_ap, torch.where(rows.neg, d, torch.inf))
+    if fallback == "hardest":
+        other = torch.where(rows.neg, d, torch.inf).min(1)
+    else:
+        other = torch.where(rows.neg, d, -torch.inf).max(1)
+    chosen = torch.where(found, chosen, other.indices[:, None])
+    keep = keep & (found if fallback == "skip" else other.values.isfinite()[:, None])
     if window is not None:
-        pos = pos & (d.gather(1, partner) < d + window)
-    chosen = torch.zeros_like(rows.neg, dtype=torch.int32).scatter_add(1, partner, pos.int()) > 0
-    return rows._replace(pos=pos, neg=chosen & rows.neg, partner=partner)
+        keep = keep & (d.gather(1, chosen) < d_ap + window)
+    return narrowed(rows, Triplets(columns, chosen, keep))
 
 
 class BatchSemiHard:

@@ -1,0 +1,124 @@
+"""Positives against negatives without triplets: hinges and searches in O(K m) or O(m log m) a row.
+
+A row has K positives and m references. Where K is small and known (on a CPU), one pass over the row for each positive
+beats sorting the row; otherwise the row is sorted once. Both give the same numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from .rows import Rows, Triplets, count
+
+FEW = 12  # positives of a row up to which one pass for each is faster than a sort
+
+
+def positives(rows: Rows) -> tuple[Tensor, Tensor]:
+    """Return the (b, k) columns of each row's positives and which of the k places hold one.
+
+    On a CPU k is the largest number of positives of a row. On a device, or in a compiled graph, knowing it would
+    wait for the device: there k is the width of the row.
+    """
+    b, m = rows.pos.shape
+    if rows.pos.device.type == "cpu" and not torch.compiler.is_compiling():
+        most = int(count(rows.pos).numpy().max(initial=0))
+        keep, columns = rows.pos.to(torch.uint8).topk(most, dim=1)
+        return columns, keep.bool()
+    return torch.arange(m, device=rows.d.device).expand(b, m), rows.pos
+
+
+def negatives(rows: Rows) -> Tensor:
+    """Return the (b, m) dissimilarities with everything but the negatives at infinity."""
+    return torch.where(rows.neg, rows.d, torch.inf)
+
+
+def narrowed(rows: Rows, triplets: Triplets) -> Rows:
+    """Keep of a block only mined triplets: as triplets, and as masks for losses that read pairs."""
+    pos, neg = _marks(rows.pos, triplets.positive, triplets), _marks(rows.neg, triplets.negative, triplets)
+    return rows._replace(pos=pos, neg=neg, triplets=triplets)
+
+
+def _marks(mask: Tensor, columns: Tensor, triplets: Triplets) -> Tensor:
+    marks = torch.zeros_like(mask, dtype=torch.uint8)
+    return marks.scatter_reduce_(1, columns, triplets.keep.to(torch.uint8), "amax").bool()
+
+
+class _Hinges(torch.autograd.Function):
+    """See `hinges`; the gradient needs only the counts."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        value, k, c = (_by_columns if t.shape[1] <= FEW else _by_sorting)(t, v)
+        ctx.save_for_backward(k, c)
+        ctx.mark_non_differentiable(k)
+        return value, k
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        k, c = ctx.saved_tensors
+        return grads[0][:, None] * k, -grads[0][:, None] * c
+
+
+def hinges(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum the hinges of every threshold of a row with every value of the row.
+
+    Parameters
+    ----------
+    t : (b, K) thresholds; -inf never activates
+    v : (b, m) values; +inf is never activated
+
+    Returns
+    -------
+    (b,) sums over thresholds and values of [t - v]_+, and (b, K) numbers of values below each threshold.
+    """
+    return _Hinges.apply(t, v)
+
+
+def _by_columns(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    value = v.new_zeros(len(v))
+    k = torch.zeros_like(t, dtype=torch.int32)
+    c = torch.zeros_like(v, dtype=torch.uint8)
+    hinge = torch.empty_like(v)
+    for column in range(t.shape[1]):
+        torch.sub(t[:, column : column + 1], v, out=hinge)
+        active = hinge > 0
+        value += hinge.clamp_min_(0).sum(1)
+        k[:, column] = count(active)
+        c += active
+    return value, k, c
+
+
+def _by_sorting(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    near = v.sort(1).values
+    totals = pad(near.masked_fill(near.isinf(), 0).double().cumsum(1), (1, 0))  # of the k smallest
+    k = torch.searchsorted(near, t)
+    hinge = (k * t.double() - totals.gather(1, k)).masked_fill(k == 0, 0)
+    c = t.shape[1] - torch.searchsorted(t.sort(1).values, v, right=True)
+    return hinge.sum(1).to(v.dtype), k, c
+
+
+def next_above(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Find for every threshold the smallest value of its row that is strictly above it.
+
+    Parameters
+    ----------
+    t : (b, K) thresholds
+    v : (b, m) values; +inf is never found
+
+    Returns
+    -------
+    (b, K) columns of v, arbitrary where nothing is above, and (b, K) whether something is.
+    """
+    if t.shape[1] <= FEW:
+        above = [torch.where(v > column[:, None], v, torch.inf).min(1) for column in t.T]
+        if not above:
+            return t.long(), t.bool()
+        least, columns = (torch.stack(part, 1) for part in zip(*above, strict=True))
+        return columns, least < torch.inf
+    near, order = v.sort(1)
+    k = torch.searchsorted(near, t, right=True).clamp_max(max(v.shape[1] - 1, 0))
+    return order.gather(1, k), (near.gather(1, k) > t) & near.gather(1, k).isfinite()
