@@ -1,0 +1,32 @@
+"""Training: a config in, a folder with weights, curves and scores out.
+
+from nearfar.train import TrainConfig, evaluate_run, train
+run = train(TrainConfig.of(data="digits", epochs=5), "runs/digits")
+scores = evaluate_run(run.folder)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+HOMES = {
+    "TrainConfig": "config",
+    "TrainError": "config",
+    "train": "engine",
+    "Run": "run_folder",
+    "open_run": "run_folder",
+    "evaluate_run": "finish",
+    "load_embedder": "finish",
+    "embed_run": "finish",
+    "embed": "features",
+    "recipe": "recipes",
+    "recipe_names": "recipes",
+}
+__all__ = sorted(HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)

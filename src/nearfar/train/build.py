@@ -1,0 +1,210 @@
+"""From a config to everything that a run works with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, GradientState
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from ..data import Dataset, Task, open_task
+from ..data.augment import Augment
+from ..data.loader import make_loader
+from ..deep import processes
+from ..deep.networks.embedder import Embedder, Features
+from ..deep.networks.trunks import make_trunk
+from ..deep.objective import parse_objective
+from ..deep.samplers.base import BatchSampler
+from ..deep.samplers.resolve import make_sampler
+from ..deep.terms import Sum, Term
+from .config import TrainConfig, TrainError
+from .features import cached_features, sizes_of
+from .optim import make_optimizer, param_groups
+
+
+class Step(nn.Module):
+    """Embedder and objective as one module, so that one wrapper averages the gradients of both over processes."""
+
+    def __init__(self, embedder: Embedder, objective: Sum, *, from_features: bool = False) -> None:
+        super().__init__()
+        self.embedder, self.objective = embedder, objective
+        self.from_features = from_features
+
+    def forward(self, items: Tensor, labels: Tensor | None = None) -> Tensor | Features:
+        """Return the value of the objective; without labels, the features."""
+        features: Features = self.embedder.head(items) if self.from_features else self.embedder(items)
+        if labels is None:
+            return features
+        return self.objective(features.embedding, labels, pooled=features.pooled)
+
+
+@dataclass
+class Parts:
+    """What a run works with.
+
+    Attributes
+    ----------
+    config : resolved
+    task : the data
+    train, unseen, seen : what is learnt from; the validation classes; as many training items, both for evaluation
+    step : embedder and objective
+    augment, generator : the random changes, and what they draw from
+    model, optimizer : the step and its optimiser as `accelerator` has prepared them; None before `prepare`
+    """
+
+    config: TrainConfig
+    accelerator: Accelerator
+    task: Task
+    train: Dataset
+    unseen: Dataset | None
+    seen: Dataset
+    step: Step
+    sampler: BatchSampler
+    loader: DataLoader
+    augment: Augment
+    generator: torch.Generator
+    model: nn.Module | None = None
+    optimizer: Optimizer | None = None
+
+    @property
+    def steps(self) -> int:
+        return self.config.steps or self.config.epochs * len(self.sampler)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a reader of the weights needs to build the network again."""
+        return {"shape": item_shape(self.task.train, self.config), "num_classes": len(self.task.train.classes)}
+
+    def prepare(self) -> None:
+        """Move to the device and wrap for several processes. Loads of weights come before this."""
+        groups = param_groups(self.step.embedder, self.step.objective, self.config)
+        if not groups:
+            raise TrainError("nothing to train: the trunk is frozen and neither embedding nor objective has parameters")
+        self.model, self.optimizer = self.accelerator.prepare(self.step, make_optimizer(groups, self.config))
+
+    def batches(self, epoch: int, done: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Give the rest of an epoch of which `done` batches are done: items on the device, changed at random."""
+        self.sampler.load_state_dict(self.sampler.state_dict() | {"epoch": epoch, "batch": done})
+        device, first = self.accelerator.device, epoch * len(self.sampler) + done
+        for step, (items, labels, _) in enumerate(self.loader, first):
+            items, labels = (x.to(device, non_blocking=True) for x in (items, labels))
+            if items.dtype == torch.uint8:
+                items = items.to(torch.float32) / 255
+            if self.augment.parts:
+                # Seeded anew for every batch and process: a resumed run draws what an unbroken one does.
+                seed = np.random.SeedSequence((self.config.seed, step, processes.rank())).generate_state(1)[0]
+                self.generator.manual_seed(int(seed))
+                items = self.augment(items)
+            yield items, labels
+
+
+def build(config: TrainConfig) -> Parts:
+    """Open the data, and make the network, the objective and the batches.
+
+    Raises
+    ------
+    TrainError, or the ValueError of the part that is wrong
+        With one line that says what.
+    """
+    accelerator = make_accelerator(config)
+    torch.manual_seed(config.seed)
+    task = open_data(config)
+    config = resolve(config, task)
+    step = make_step(config, item_shape(task.train, config), len(task.train.classes))
+    if accelerator.num_processes > 1 and accelerator.device.type == "cuda" and not config.freeze_bn:
+        step = nn.SyncBatchNorm.convert_sync_batchnorm(step)
+    train, unseen, seen = _sets(task, step.embedder, config, accelerator)
+    sampler = make_sampler(config.sampler, train.labels, config.batch_size, config.seed)
+    config = config if config.steps is None else config.replace(epochs=ceil(config.steps / len(sampler)))
+    sizes: dict[str, Any] = {"image_size": config.resize or config.image_size} if train.kind == "image" else {}
+    on_gpu, generator = accelerator.device.type == "cuda", torch.Generator()
+    loader = make_loader(
+        train, batch_sampler=sampler, workers=config.workers, pin_memory=on_gpu, seed=config.seed, **sizes
+    )
+    augment = Augment.parse(config.augment, generator).train()
+    return Parts(config, accelerator, task, train, unseen, seen, step, sampler, loader, augment, generator)
+
+
+def make_accelerator(config: TrainConfig) -> Accelerator:
+    """Return a fresh accelerator: one process may train several times, with other settings."""
+    AcceleratorState._reset_state(reset_partial_state=processes.world() == 1)
+    GradientState._reset_state()
+    return Accelerator(mixed_precision=config.precision, cpu=config.device == "cpu")
+
+
+def open_data(config: TrainConfig) -> Task:
+    """Open the task of a config."""
+    return open_task(
+        config.data,
+        test=config.test,
+        test_classes=config.test_classes,
+        validation=config.validation,
+        seed=config.seed,
+        image_size=config.resize or config.image_size,
+        skip_bad=config.skip_bad,
+    )
+
+
+def resolve(config: TrainConfig, task: Task) -> TrainConfig:
+    """Fill in what depends on the data."""
+    if config.trunk != "auto":
+        return config
+    return config.replace(trunk="mlp" if task.train.kind == "row" else "conv4")
+
+
+def item_shape(dataset: Dataset, config: TrainConfig) -> tuple[int, ...]:
+    """Return the shape of what the network gets: (C, H, W) or (d,)."""
+    item = dataset.read(0)
+    if item.ndim == 1:
+        return item.shape
+    height, width, channels = item.shape
+    size = config.image_size
+    return (channels, height, width) if size is None else (channels, size, size)
+
+
+def make_step(config: TrainConfig, shape: tuple[int, ...], num_classes: int) -> Step:
+    """Build the embedder and the objective."""
+    trunk = make_trunk(config.trunk, shape, weights=config.trunk_weights)
+    embedder = Embedder(
+        trunk,
+        config.embedding_dim,
+        dropout=config.dropout,
+        freeze_bn=config.freeze_bn,
+        freeze_trunk=config.freeze_trunk,
+    )
+    term = parse_objective(config.objective, num_classes=num_classes, embedding_dim=config.embedding_dim)
+    return Step(embedder, as_sum(term), from_features=config.freeze_trunk)
+
+
+def as_sum(term: Term) -> Sum:
+    """Make an objective of one term a sum too, so that its parts are always kept."""
+    return term if isinstance(term, Sum) else Sum(term.parts())
+
+
+def seen_sample(train: Dataset, size: int, seed: int) -> Dataset:
+    """Draw training classes until they hold about `size` items: what the unseen classes are compared with."""
+    order = np.random.default_rng(seed).permutation(len(train.classes))
+    enough = int(np.searchsorted(train.class_counts[order].cumsum(), size)) + 1
+    return train.subset(np.isin(train.labels, order[: max(2, enough)]))
+
+
+def _sets(
+    task: Task, embedder: Embedder, config: TrainConfig, accelerator: Accelerator
+) -> tuple[Dataset, Dataset | None, Dataset]:
+    train, unseen = task.train, task.validation
+    if config.freeze_trunk:
+        embedder.to(accelerator.device)
+        sizes = sizes_of(config)
+        with accelerator.main_process_first():
+            train = cached_features(embedder, train, **sizes)
+            unseen = None if unseen is None else cached_features(embedder, unseen, **sizes)
+    size = min(len(train), 1000) if unseen is None else len(unseen)
+    return train, unseen, replace(seen_sample(train, size, config.seed), name=f"{train.name}, seen classes")

@@ -1,0 +1,167 @@
+"""Checkpoints: nested states as safetensors, and files that are either whole or not there.
+
+A checkpoint is two files. ``state-STEP.RANK.safetensors`` (optimiser, sampler, random numbers) is written first; then
+``last.safetensors`` (weights), whose metadata name the step, is renamed into place, and that rename is the moment at
+which the checkpoint counts. Older states are removed after it. A kill between any two of these leaves the old
+checkpoint or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from .config import TrainError
+
+MARK = "nearfar checkpoint 1"
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name and rename it.
+
+    Raises
+    ------
+    TrainError
+        If it cannot be written, as on a full disk; what was there before is untouched.
+    """
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise TrainError(
+            f"{path}: cannot be written ({error.strerror or error}); the previous file is intact"
+        ) from error
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """Write named tensors with JSON values about them."""
+    metadata = {"nearfar": MARK, **{key: json.dumps(value) for key, value in about.items()}}
+    replace_file(path, save(_apart(tensors), metadata=metadata))
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Bring tensors to the CPU, contiguous and without shared memory, as the format wants them."""
+    seen: set[int] = set()
+    found = {}
+    for key, tensor in tensors.items():
+        tensor = tensor.detach().to("cpu").contiguous()
+        if tensor.numel() and tensor.untyped_storage().data_ptr() in seen:
+            tensor = tensor.clone()
+        seen.add(tensor.untyped_storage().data_ptr())
+        found[key] = tensor
+    return found
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """Read the values that were saved about the tensors of a file.
+
+    Raises
+    ------
+    TrainError
+        If it is missing, damaged, or none of ours.
+    """
+    with _opened(path) as file:
+        return _about(path, file)
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the tensors of a file, and the values about them."""
+    with _opened(path) as file:
+        about = _about(path, file)
+        return {key: file.get_tensor(key) for key in file.keys()}, about  # noqa: SIM118
+
+
+def _opened(path: Path) -> Any:
+    if not path.is_file():
+        raise TrainError(f"{path}: no such checkpoint")
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise TrainError(f"{path}: not a checkpoint of nearfar, or damaged ({error})") from error
+
+
+def _about(path: Path, file: Any) -> dict[str, Any]:
+    metadata = dict(file.metadata() or {})
+    if metadata.pop("nearfar", None) != MARK:
+        raise TrainError(f"{path}: not a checkpoint of nearfar (it was written by something else)")
+    return {key: json.loads(value) for key, value in metadata.items()}
+
+
+def save_tree(path: Path, tree: Any) -> None:
+    """Write nested dicts, lists and tuples of tensors and plain values."""
+    tensors: dict[str, Tensor] = {}
+    packed = _pack(tree, tensors)
+    save_tensors(path, tensors, {"tree": packed})
+
+
+def load_tree(path: Path) -> Any:
+    """Read what `save_tree` wrote."""
+    tensors, about = load_tensors(path)
+    return _unpack(about["tree"], tensors)
+
+
+def _pack(node: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(node, Tensor):
+        tensors[name := str(len(tensors))] = node
+        return {"tensor": name}
+    if isinstance(node, Mapping):
+        return {"dict": [[key, _pack(value, tensors)] for key, value in node.items()]}
+    if isinstance(node, (list, tuple)):
+        return {type(node).__name__: [_pack(value, tensors) for value in node]}
+    return {"value": node}
+
+
+def _unpack(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    ((kind, content),) = node.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: _unpack(value, tensors) for key, value in content}
+    if kind in ("list", "tuple"):
+        values = [_unpack(value, tensors) for value in content]
+        return values if kind == "list" else tuple(values)
+    return content
+
+
+def random_state() -> dict[str, Any]:
+    """Return the states of the random numbers of torch, its accelerator, numpy and Python."""
+    import random
+
+    import numpy as np
+
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002
+    state = {
+        "torch": torch.get_rng_state(),
+        "numpy": [name, torch.from_numpy(np.asarray(keys).astype("int64")), *rest],
+        "python": random.getstate(),
+    }
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """Set what `random_state` returned."""
+    import random
+
+    import numpy as np
+
+    torch.set_rng_state(state["torch"])
+    name, keys, *rest = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype("uint32"), *rest))  # noqa: NPY002
+    random.setstate(state["python"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])

@@ -1,0 +1,216 @@
+"""Everything that decides a training run, in one strict record that is read from and written to JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+AtLeastOne = Annotated[int, Meta(ge=1)]
+Positive = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+Selection = Literal["recall_at_1", "map_at_r"]
+
+FREE = ("workers", "tensorboard")
+"""Fields that do not change the result, and may differ when a run is resumed."""
+
+
+class TrainError(ValueError):
+    """A run that cannot start, go on or be read; the message is one line."""
+
+
+class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of one run. Build it with `TrainConfig.of`, which checks every value.
+
+    Attributes
+    ----------
+    data, test, test_classes, validation, skip_bad
+        What `nearfar.data.open_task` takes.
+    image_size : int, optional
+        Side in pixels of the square images that the network sees in evaluation (centre crop).
+    resize : int, optional
+        Side to which images are brought before; training images keep it, for a random crop. `image_size` where not
+        given.
+    augment : str
+        Random changes of training images, such as "affine(degrees=15), erasing"; empty for none.
+    objective : str
+        For example "TripletLoss(margin=0.2) + 0.3*EnergyConfusion()".
+    trunk : str
+        As in `make_trunk`; "auto" takes conv4 for images and mlp for rows.
+    trunk_weights : str, optional
+        Local state dict to start from.
+    embedding_dim : int
+        d.
+    dropout : float
+        Before the embedding layer.
+    freeze_bn, freeze_trunk : bool
+        What is not trained. The features of a frozen trunk are computed once and kept on disk.
+    sampler : str
+        "random", "m_per_class:M" or "class_ratio:R".
+    batch_size : int
+        Items of a batch, over all processes together.
+    epochs : int
+        Passes of the sampler.
+    steps : int, optional
+        Train this many batches instead.
+    seed : int
+        Of weights, batches, augmentation and the split of the data.
+    optimizer : {"adam", "adamw", "sgd", "rmsprop"}
+        eps and momentum are the optimiser's own where not given (momentum of sgd: 0.9).
+    lr, lr_embedding, lr_proxies : float
+        Learning rates of the trunk, the embedding layer and the objective's own parameters; the latter two are that
+        of the trunk where not given.
+    weight_decay : float
+        On all of them.
+    warmup : float
+        Epochs during which the rates rise linearly from near 0.
+    schedule : {"constant", "cosine", "step"}
+        "cosine" falls to 0 at the end; "step" multiplies by `lr_gamma` every `lr_step` epochs.
+    clip : float, optional
+        Largest norm of the gradient.
+    precision : {"no", "bf16", "fp16"}
+        Of the network; objectives are always computed in float32.
+    device : {"auto", "cpu"}
+        "auto" takes an accelerator where there is one.
+    workers : int
+        Processes that read data.
+    eval_every : int
+        Epochs between evaluations.
+    select : {"recall_at_1", "map_at_r"}
+        What chooses the best checkpoint, on the validation classes.
+    ks : tuple of int
+        The K of Recall@K.
+    checkpoint_every : int
+        Batches between checkpoints inside an epoch; 0 writes one at the end of every epoch only.
+    log_every : int
+        Batches between lines of the log.
+    tensorboard : bool
+        Also write TensorBoard events into the run folder.
+    """
+
+    data: str
+    test: str | None = None
+    test_classes: tuple[str, ...] = ()
+    validation: Share = 0.15
+    image_size: AtLeastOne | None = None
+    resize: AtLeastOne | None = None
+    skip_bad: bool = False
+    augment: str = ""
+    objective: str = "TripletLoss()"
+    trunk: str = "auto"
+    trunk_weights: str | None = None
+    embedding_dim: AtLeastOne = 64
+    dropout: Share = 0.0
+    freeze_bn: bool = False
+    freeze_trunk: bool = False
+    sampler: str = "m_per_class:4"
+    batch_size: AtLeastOne = 128
+    epochs: AtLeastOne = 20
+    steps: AtLeastOne | None = None
+    seed: Annotated[int, Meta(ge=0)] = 0
+    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
+    lr: NotNegative = 1e-3
+    lr_embedding: NotNegative | None = None
+    lr_proxies: NotNegative | None = None
+    weight_decay: NotNegative = 0.0
+    momentum: Share | None = None
+    eps: Positive | None = None
+    warmup: NotNegative = 0.0
+    schedule: Literal["constant", "cosine", "step"] = "constant"
+    lr_step: AtLeastOne = 20
+    lr_gamma: Positive = 0.1
+    clip: Positive | None = None
+    precision: Literal["no", "bf16", "fp16"] = "no"
+    device: Literal["auto", "cpu"] = "auto"
+    workers: Annotated[int, Meta(ge=0)] = 0
+    eval_every: AtLeastOne = 1
+    select: Selection = "recall_at_1"
+    ks: tuple[AtLeastOne, ...] = (1, 2, 4, 8)
+    checkpoint_every: Annotated[int, Meta(ge=0)] = 0
+    log_every: AtLeastOne = 10
+    tensorboard: bool = False
+
+    @classmethod
+    def of(cls, **fields: Any) -> TrainConfig:
+        """Build a config from keywords, and check them.
+
+        Raises
+        ------
+        TrainError
+            For an unknown field (the nearest is suggested) or a wrong value.
+
+        Examples
+        --------
+        >>> TrainConfig.of(data="digits", epochs=3).epochs
+        3
+        """
+        for name in fields.keys() - set(cls.__struct_fields__):
+            near = get_close_matches(name, cls.__struct_fields__, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise TrainError(f"config: no field is called {name!r}{hint}")
+        try:
+            config = msgspec.convert(msgspec.to_builtins(fields), cls)
+        except msgspec.ValidationError as error:
+            raise TrainError(f"config: {_readable(error, fields)}") from error
+        config._check()
+        return config
+
+    def _check(self) -> None:
+        if 1 not in self.ks:
+            raise TrainError(f"config: ks must hold 1, got {list(self.ks)}")
+        if self.freeze_trunk and self.augment:
+            raise TrainError("config: a frozen trunk sees every image once, so augment must be empty with it")
+        if self.resize is not None and self.resize < (self.image_size or self.resize + 1):
+            raise TrainError(f"config: resize needs an image_size of at most {self.resize}, got {self.image_size}")
+
+    def replace(self, **changes: Any) -> TrainConfig:
+        """Return the config with some fields changed, checked again."""
+        return TrainConfig.of(**{**self.to_dict(), **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> TrainConfig:
+        """Read the config of a file.
+
+        Raises
+        ------
+        TrainError
+            If it is missing, is no JSON object, or does not fit.
+        """
+        try:
+            fields = json.loads(Path(path).read_text())
+        except (OSError, ValueError) as error:
+            raise TrainError(f"{path}: not readable as a config ({error})") from error
+        if not isinstance(fields, dict):
+            raise TrainError(f"{path}: expected a JSON object with the fields of a config")
+        return cls.of(**fields)
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that name the settings that change the result."""
+        fields = {key: value for key, value in self.to_dict().items() if key not in FREE}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+
+    def differences(self, other: TrainConfig) -> list[str]:
+        """List the fields that change the result and differ, as "name: own / other's"."""
+        own, others = self.to_dict(), other.to_dict()
+        return [f"{key}: {own[key]!r} / {others[key]!r}" for key in own if key not in FREE and own[key] != others[key]]
+
+
+def _readable(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:
+    """Name the field first: "epochs: Expected `int` >= 1, got 0"."""
+    text, _, where = str(error).partition(" - at `$.")
+    name = where.rstrip("`").split("[")[0]
+    return f"{name}: {text}, got {fields[name]!r}" if name in fields else text

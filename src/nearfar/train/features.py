@@ -1,0 +1,166 @@
+"""Embedding whole sets, and the features of frozen trunks, kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..data.augment import to_float
+from ..data.dataset import Dataset
+from ..data.loader import make_loader
+from ..deep.networks.embedder import Embedder
+from .checkpoint import replace_file
+from .config import TrainConfig
+
+Floats = NDArray[np.float32]
+
+
+def sizes_of(config: TrainConfig) -> dict[str, Any]:
+    """Return how a config reads items for evaluation, as keywords of `embed`."""
+    return {"image_size": config.image_size, "resize": config.resize, "workers": config.workers}
+
+
+def encode(
+    forward: Callable[[Tensor], Tensor],
+    dataset: Dataset,
+    *,
+    device: torch.device | str = "cpu",
+    image_size: int | None = None,
+    resize: int | None = None,
+    batch_size: int = 256,
+    workers: int = 0,
+) -> Floats:
+    """Run a function over all items of a set, in order, without gradients.
+
+    Parameters
+    ----------
+    forward : callable
+        (b, C, H, W) floats in [0, 1], or (b, d) rows, to (b, k).
+    dataset : Dataset
+        The items.
+    device : device or str
+        Where `forward` computes.
+    image_size, resize : int, optional
+        As in `nearfar.data.loader.make_loader`.
+    batch_size, workers : int
+        Items at a time; processes that decode.
+
+    Returns
+    -------
+    ndarray of float32, shape (n, k)
+    """
+    sizes: dict[str, Any] = {"image_size": image_size, "resize": resize} if dataset.kind == "image" else {}
+    loader = make_loader(dataset, batch_size=batch_size, workers=workers, **sizes)
+    with torch.inference_mode():
+        parts = [forward(to_float(items.to(device))).float().cpu() for items, _, _ in loader]
+    return torch.cat(parts).numpy() if parts else np.empty((0, 0), np.float32)
+
+
+def embed(
+    embedder: Embedder,
+    dataset: Dataset,
+    *,
+    layer: str = "embedding",
+    image_size: int | None = None,
+    resize: int | None = None,
+    batch_size: int = 256,
+    workers: int = 0,
+) -> Floats:
+    """Embed all items of a set, in order, on the device of the embedder and in evaluation mode.
+
+    Parameters
+    ----------
+    embedder : Embedder
+        The network; for a run, ``load_embedder(run)``.
+    dataset : Dataset
+        The items.
+    layer : {"embedding", "pooled"}
+        Which of its outputs.
+    image_size, resize, batch_size, workers
+        As in `encode`.
+
+    Returns
+    -------
+    ndarray of float32, shape (n, d)
+        Raw embeddings, not normalised.
+    """
+    device, training = next((p.device for p in embedder.parameters()), torch.device("cpu")), embedder.training
+    forward = (lambda items: embedder(items).embedding) if layer == "embedding" else embedder.features
+    embedder.eval()
+    try:
+        return encode(
+            forward,
+            dataset,
+            device=device,
+            image_size=image_size,
+            resize=resize,
+            batch_size=batch_size,
+            workers=workers,
+        )
+    finally:
+        embedder.train(training)
+
+
+def cached_features(
+    embedder: Embedder,
+    dataset: Dataset,
+    *,
+    image_size: int | None = None,
+    resize: int | None = None,
+    workers: int = 0,
+) -> Dataset:
+    """Replace the items of a set by the features that a frozen trunk gives them.
+
+    They are computed once for equal items, trunk and image size, and kept below `cache_folder`.
+    """
+    key = "-".join((_of_items(dataset), _of_weights(embedder.trunk), f"{image_size}-{resize}"))
+    path = cache_folder() / "features" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
+    if path.is_file():
+        rows = np.load(path, allow_pickle=False)
+    else:
+        rows = embed(embedder, dataset, layer="pooled", image_size=image_size, resize=resize, workers=workers)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        buffer = io.BytesIO()
+        np.save(buffer, rows, allow_pickle=False)
+        replace_file(path, buffer.getvalue())
+    return as_rows(dataset, rows)
+
+
+def as_rows(dataset: Dataset, rows: Floats) -> Dataset:
+    """Return the set with its items replaced by rows, and everything else as it was."""
+    from dataclasses import replace
+
+    from ..data.dataset import ArrayReader
+
+    return replace(dataset, kind="row", read=ArrayReader(rows), array=rows)
+
+
+def cache_folder() -> Path:
+    """Return where features are kept: the environment variable NEARFAR_CACHE, else ~/.cache/nearfar."""
+    return Path(os.environ.get("NEARFAR_CACHE") or Path.home() / ".cache" / "nearfar")
+
+
+def _of_items(dataset: Dataset) -> str:
+    """Name the content: the numbers of a set in memory, the names of the items of one in files."""
+    digest = hashlib.sha256("\n".join((dataset.name, *dataset.names)).encode())
+    if dataset.array is not None:
+        digest.update(str(dataset.array.shape).encode())
+        digest.update(np.ascontiguousarray(dataset.array).data)
+    return digest.hexdigest()
+
+
+def _of_weights(module: nn.Module) -> str:
+    digest = hashlib.sha256(type(module).__qualname__.encode())
+    for name, value in module.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,162 @@
+"""What is done with a finished run: its network loaded, sets embedded, and the test classes scored, once."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..data import Dataset
+from ..data.decode import fit
+from .build import make_accelerator, make_step, open_data
+from .checkpoint import load_tensors, read_about, replace_file
+from .config import TrainConfig, TrainError
+from .features import Floats, embed, sizes_of
+from .run_folder import Run, RunFolder, open_run, write_json
+
+if TYPE_CHECKING:
+    from ..deep.networks.embedder import Embedder
+    from ..evaluation.scores import Scores
+
+PIXELS = 64 * 64 * 3  # larger images are brought to 32x32 before their pixels are compared
+
+
+class Result(NamedTuple):
+    """Scores on the test classes.
+
+    Attributes
+    ----------
+    scores : of the best checkpoint's embeddings
+    raw : of the pixels (or rows) themselves
+    protocol : dataset, classes, items, how they were split, what chose the checkpoint
+    """
+
+    scores: Scores
+    raw: Scores
+    protocol: str
+
+
+def load_embedder(run: Run | str | Path, which: str = "best") -> Embedder:
+    """Load the embedder of a run, in evaluation mode, on the device of its config.
+
+    Parameters
+    ----------
+    run : Run, str or Path
+        The run or its folder.
+    which : {"best", "last"}
+        Which checkpoint.
+
+    Raises
+    ------
+    TrainError
+        If there is no such run or checkpoint, or it is damaged.
+    """
+    folder, config = _folder(run)
+    tensors, about = load_tensors(folder.best if which == "best" else folder.last)
+    bare = config if config.trunk_weights is None else config.replace(trunk_weights=None)
+    step = make_step(bare, tuple(about["shape"]), about["num_classes"])
+    own = {key.removeprefix("embedder."): value for key, value in tensors.items() if key.startswith("embedder.")}
+    try:
+        step.embedder.load_state_dict(own)
+    except RuntimeError as error:
+        raise TrainError(f"{folder.path}: weights and config.json do not belong together") from error
+    return step.embedder.to(make_accelerator(config).device).eval()
+
+
+def embed_run(run: Run | str | Path, dataset: Dataset, *, layer: str = "embedding", which: str = "best") -> Floats:
+    """Embed all items of a set with the network of a run; returns (n, d) float32, not normalised.
+
+    Parameters
+    ----------
+    run : Run, str or Path
+        The run or its folder.
+    dataset : Dataset
+        The items.
+    layer : {"embedding", "pooled"}
+        Which of its outputs.
+    which : {"best", "last"}
+        Which checkpoint.
+    """
+    _, config = _folder(run)
+    return embed(load_embedder(run, which), dataset, layer=layer, **sizes_of(config))
+
+
+def evaluate_run(run: Run | str | Path, *, which: str = "best", clustering: bool = True) -> Result:
+    """Score a run on its test classes, and write `scores.json` and `test.npz` into its folder.
+
+    `test.npz` holds embeddings (n, d), labels (n,), classes, names, and the same of the gallery where there is one.
+
+    Parameters
+    ----------
+    run : Run, str or Path
+        The run or its folder.
+    which : {"best", "last"}
+        Which checkpoint.
+    clustering : bool
+        Also cluster, for NMI and F1.
+    """
+    folder, config = _folder(run)
+    task, embedder = open_data(config), load_embedder(run, which)
+    about = read_about(folder.best if which == "best" else folder.last)
+    parts = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
+    embedded = {name: embed(embedder, part, **sizes_of(config)) for name, part in parts.items()}
+    raw = {name: raw_items(part) for name, part in parts.items()}
+    protocol = f"{task.protocol} {_chosen(config, about, which)}"
+    result = Result(_score(embedded, parts, config, clustering), _score(raw, parts, config, False), protocol)
+    _write_arrays(folder.path / "test.npz", embedded, parts)
+    content = {
+        "protocol": protocol,
+        "scores": result.scores.to_dict(),
+        "raw": result.raw.to_dict(),
+        "checkpoint": {"which": which, "epoch": about["epoch"], "step": about["step"], "validation": about["best"]},
+        "config": config.digest,
+    }
+    write_json(folder.path / "scores.json", content)
+    return result
+
+
+def _score(rows: dict[str, Floats], parts: dict[str, Dataset], config: TrainConfig, clustering: bool) -> Scores:
+    from ..evaluation import evaluate
+
+    how: dict[str, Any] = {"ks": config.ks, "clustering": clustering, "seed": config.seed}
+    if "gallery_" in parts:
+        how |= {"gallery": rows["gallery_"], "gallery_labels": parts["gallery_"].labels}
+    return evaluate(rows[""], parts[""].labels, **how)
+
+
+def _write_arrays(path: Path, embedded: dict[str, Floats], parts: dict[str, Dataset]) -> None:
+    arrays: dict[str, Any] = {}
+    for name, part in parts.items():
+        arrays |= {f"{name}embeddings": embedded[name], f"{name}labels": part.labels}
+        arrays |= {f"{name}classes": np.array(part.classes), f"{name}names": np.array(part.names)}
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    replace_file(path, buffer.getvalue())
+
+
+def raw_items(dataset: Dataset) -> Floats:
+    """Return the items themselves as rows: pixels (of images brought to 32x32 where they are large), or rows."""
+    if dataset.array is not None and dataset.array[0].size <= PIXELS:
+        rows = dataset.array.reshape(len(dataset), -1)
+    elif dataset.kind == "row":
+        rows = np.stack([dataset.read(i) for i in range(len(dataset))])
+    else:
+        rows = np.stack([fit(dataset.read(i), 32).ravel() for i in range(len(dataset))])
+    return rows.astype(np.float32)
+
+
+def _chosen(config: TrainConfig, about: dict[str, Any], which: str) -> str:
+    if which == "last":
+        return f"The last checkpoint, of epoch {about['epoch']}, is scored."
+    if about["best"] is None:
+        return f"There are no validation classes: the checkpoint is that of the last evaluated epoch, {about['epoch']}."
+    name = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}[config.select]
+    chosen = f"chosen by {name} on the validation classes ({about['best']:.4f})"
+    return f"The checkpoint of epoch {about['epoch']} was {chosen}."
+
+
+def _folder(run: Run | str | Path) -> tuple[RunFolder, TrainConfig]:
+    folder = open_run(run.folder if isinstance(run, Run) else run)
+    return folder, TrainConfig.from_json(folder.config)

@@ -1,0 +1,75 @@
+"""Scores of seen and unseen classes while training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import broadcast_object_list
+from torch import Tensor
+
+from ..data import Dataset
+from ..deep import processes
+from .build import Parts
+from .features import Floats, encode
+
+
+def watch(parts: Parts) -> dict[str, float]:
+    """Return Recall@K and MAP@R of the validation classes ("unseen_") and of as many training items ("seen_").
+
+    All processes embed their share; the first computes the scores, and all return them.
+    """
+    assert parts.model is not None
+    parts.model.eval()
+    row: dict[str, float] = {}
+    for name, dataset in (("unseen", parts.unseen), ("seen", parts.seen)):
+        if dataset is not None:
+            rows = embed_shared(parts, dataset)
+            if parts.accelerator.is_main_process:
+                row |= {f"{name}_{key}": value for key, value in neighbour_scores(rows, dataset, parts).items()}
+    parts.model.train()
+    return shared(row)
+
+
+def neighbour_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, float]:
+    """Return Recall@K and MAP@R of embeddings, each item's neighbours being all others."""
+    from ..evaluation import evaluate
+
+    scores = evaluate(rows, dataset.labels, ks=parts.config.ks, clustering=False)
+    recalls = {f"recall_at_{k}": float(scores.recall_at[k]) for k in parts.config.ks}
+    return {**recalls, "map_at_r": float(scores.map_at_r)}
+
+
+def embed_shared(parts: Parts, dataset: Dataset) -> Floats:
+    """Embed a set with the model as it is, each process its share of the items; all return all."""
+    world, n, config = processes.world(), len(dataset), parts.config
+    share = -(-n // world)
+    mine = np.arange(processes.rank() * share, (processes.rank() + 1) * share) % n  # of equal length everywhere
+    model: Any = parts.model
+
+    def forward(items: Tensor) -> Tensor:
+        embedding: Tensor = model(items).embedding
+        return embedding
+
+    rows = encode(
+        forward,
+        dataset if world == 1 else dataset.subset(mine),
+        device=parts.accelerator.device,
+        image_size=config.image_size,
+        resize=config.resize,
+        batch_size=max(256, config.batch_size),
+        workers=config.workers,
+    )
+    if world == 1:
+        return rows
+    gathered: Tensor = parts.accelerator.gather(torch.from_numpy(rows).to(parts.accelerator.device))
+    return gathered.cpu().numpy()[:n]
+
+
+def shared(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the first process's values on all."""
+    if processes.world() == 1:
+        return row
+    found: dict[str, Any] = broadcast_object_list([row])[0]
+    return found

@@ -1,0 +1,74 @@
+"""Optimisers, parameter groups and learning rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import cos, pi
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from ..deep.networks.embedder import Embedder
+from .config import TrainConfig
+
+
+def param_groups(embedder: Embedder, objective: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
+    """Return the groups "trunk", "embedding" and "proxies" (what the objective owns), each with its rate.
+
+    `initial_lr` of a group is what `set_rates` multiplies.
+    """
+    found = [
+        ("trunk", embedder.trunk, config.lr),
+        ("embedding", embedder.layer, config.lr if config.lr_embedding is None else config.lr_embedding),
+        ("proxies", objective, config.lr if config.lr_proxies is None else config.lr_proxies),
+    ]
+    groups = [
+        {"name": name, "params": [p for p in module.parameters() if p.requires_grad], "lr": lr, "initial_lr": lr}
+        for name, module, lr in found
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def make_optimizer(groups: list[dict[str, Any]], config: TrainConfig) -> Optimizer:
+    """Return the optimiser that the config names."""
+    shared: dict[str, Any] = {"weight_decay": config.weight_decay}
+    if config.eps is not None and config.optimizer != "sgd":
+        shared["eps"] = config.eps
+    if config.optimizer in ("adam", "adamw"):
+        kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+        return kind(groups, fused=True, **shared)
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(groups, momentum=0.9 if config.momentum is None else config.momentum, **shared)
+    return torch.optim.RMSprop(groups, momentum=config.momentum or 0.0, **shared)
+
+
+def rate_factor(config: TrainConfig, steps_per_epoch: int, steps: int) -> Callable[[int], float]:
+    """Return the function from a step (0 is the first) to what every learning rate is multiplied by.
+
+    Examples
+    --------
+    >>> factor = rate_factor(TrainConfig.of(data="digits", warmup=1, schedule="step", lr_step=2), 4, 16)
+    >>> [round(factor(step), 3) for step in (0, 3, 4, 7, 8)]
+    [0.25, 1.0, 1.0, 1.0, 0.1]
+    """
+    warmup = round(config.warmup * steps_per_epoch)
+
+    def factor(step: int) -> float:
+        rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
+        if config.schedule == "cosine":
+            done = max(0, step - warmup) / max(1, steps - warmup)
+            return rise * (1 + cos(pi * min(1.0, done))) / 2
+        if config.schedule == "step":
+            return rise * float(config.lr_gamma ** (step // steps_per_epoch // config.lr_step))
+        return rise
+
+    return factor
+
+
+def set_rates(optimizer: Optimizer, factor: float) -> dict[str, float]:
+    """Set the learning rate of every group; returns them by name."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"] * factor
+    return {group["name"]: group["lr"] for group in optimizer.param_groups}

@@ -1,0 +1,192 @@
+"""The folder of a run: what is in it, and how each file is written so that none is ever half there.
+
+config.json       every setting, resolved            command.txt      how it was started
+environment.json  versions, device, threads          log.jsonl        one line per `log_every` batches
+metrics.csv       one line per epoch                 best.safetensors  last.safetensors  weights
+state-STEP.RANK.safetensors   what --resume needs    scores.json  test.npz   written by `evaluate_run`
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .checkpoint import load_tree, read_about, replace_file, save_tensors, save_tree
+from .config import TrainConfig, TrainError
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished or interrupted run.
+
+    Attributes
+    ----------
+    folder : Path
+        Where its files are.
+    config : TrainConfig
+        Its settings, resolved.
+    epoch, step : int
+        How far it was trained: epochs finished, batches done.
+    best_epoch : int
+        The epoch of `best.safetensors`, counted from 1.
+    best : float or None
+        What the validation classes scored there; None without validation classes.
+    """
+
+    folder: Path
+    config: TrainConfig
+    epoch: int
+    step: int
+    best_epoch: int
+    best: float | None
+
+
+class RunFolder:
+    """Reads and writes the files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config, self.log = self.path / "config.json", self.path / "log.jsonl"
+        self.metrics = self.path / "metrics.csv"
+        self.last, self.best = self.path / "last.safetensors", self.path / "best.safetensors"
+
+    def create(self) -> None:
+        """Make the folder.
+
+        Raises
+        ------
+        TrainError
+            If something is there already.
+        """
+        if self.config.exists():
+            raise TrainError(f"{self.path}: holds a run already; resume it, or choose another folder")
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise TrainError(f"{self.path}: exists already and is not empty; choose another folder")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TrainError(f"{self.path}: cannot be made ({error.strerror})") from error
+
+    def discard(self) -> None:
+        """Remove the folder again if nothing was written into it."""
+        if self.path.is_dir() and not any(self.path.iterdir()):
+            self.path.rmdir()
+
+    def describe(self, config: TrainConfig, device: str) -> None:
+        """Write the settings, the command and the environment; the config last, so that with it all are there."""
+        replace_file(self.path / "command.txt", (shlex.join(sys.argv) + "\n").encode())
+        replace_file(self.path / "environment.json", _json(environment(device)))
+        replace_file(self.config, config.to_json().encode())
+
+    def state_path(self, step: int, rank: int) -> Path:
+        return self.path / f"state-{step}.{rank}.safetensors"
+
+    def save_state(self, step: int, rank: int, state: Any) -> None:
+        save_tree(self.state_path(step, rank), state)
+
+    def commit(self, tensors: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+        """Make the states of `about["step"]` the checkpoint that counts, and drop older ones."""
+        save_tensors(self.last, tensors, about)
+        for path in self.path.glob("state-*.safetensors*"):
+            if not path.name.startswith(f"state-{about['step']}."):
+                path.unlink(missing_ok=True)
+
+    def load_state(self, rank: int) -> dict[str, Any]:
+        """Read the state that belongs to `last.safetensors`."""
+        path = self.state_path(read_about(self.last)["step"], rank)
+        state: dict[str, Any] = load_tree(path)
+        return state
+
+    def append_log(self, record: Mapping[str, Any]) -> None:
+        try:
+            with self.log.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise TrainError(f"{self.log}: cannot be written ({error.strerror})") from error
+
+    def read_log(self, until: int | None = None) -> list[dict[str, Any]]:
+        """Read the log up to a step; a line that a kill cut off is left out."""
+        records = []
+        for line in self.log.read_text().splitlines() if self.log.exists() else []:
+            try:
+                records.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return [record for record in records if until is None or record["step"] <= until]
+
+    def cut_log(self, until: int) -> None:
+        """Drop what was logged after the checkpoint of step `until`."""
+        lines = [json.dumps(record) for record in self.read_log(until)]
+        replace_file(self.log, "".join(line + "\n" for line in lines).encode())
+
+    def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write the table of epochs; cells that an epoch lacks stay empty."""
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        text = io.StringIO()
+        table = csv.DictWriter(text, names, lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        replace_file(self.metrics, text.getvalue().encode())
+
+    def read_metrics(self) -> list[dict[str, float | None]]:
+        """Read the table of epochs; empty cells are None."""
+        if not self.metrics.exists():
+            return []
+        with self.metrics.open(newline="") as file:
+            return [{key: float(v) if v else None for key, v in row.items()} for row in csv.DictReader(file)]
+
+
+def open_run(path: str | Path) -> RunFolder:
+    """Open the folder of an existing run.
+
+    Raises
+    ------
+    TrainError
+        If it is none.
+    """
+    folder = RunFolder(path)
+    if not folder.config.is_file():
+        what = "holds no run (no config.json)" if folder.path.is_dir() else "no such run"
+        raise TrainError(f"{folder.path}: {what}")
+    return folder
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Return the versions and the machine that a run is made with."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    import torch
+
+    versions = {}
+    for package in ("nearfar", "torch", "numpy", "accelerate", "safetensors", "scikit-learn", "pillow", "faiss-cpu"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "python": platform.python_version(),
+        "versions": versions,
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor(),
+    }
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file, whole or not at all."""
+    replace_file(path, _json(content))
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()

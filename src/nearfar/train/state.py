@@ -1,0 +1,120 @@
+"""The state of a run at a step, taken and put back so that a resumed run goes on as if it had not been broken off."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .build import Parts
+from .checkpoint import random_state, set_random_state
+from .config import TrainError
+
+
+@dataclass
+class Position:
+    """Where a run is.
+
+    Attributes
+    ----------
+    step, epoch, batch : batches done; the epoch that is under way, from 0; batches done of it
+    best, best_epoch : the best validation score so far, and its epoch from 1 (0: none yet)
+    sums, seen : sums over this epoch's batches of the loss and of every part, and how many they are
+    rows : the table of epochs so far
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    best: float | None = None
+    best_epoch: int = 0
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+
+def split_weights(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors of embedder and objective, and what else their state holds."""
+    assert parts.model is not None
+    state = parts.accelerator.get_state_dict(parts.model)
+    tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
+    return tensors, {key: value for key, value in state.items() if key not in tensors}
+
+
+def snapshot(parts: Parts, position: Position, extra: dict[str, Any]) -> dict[str, Any]:
+    """Return everything but the weights. Processes with whole optimiser states leave those to the first."""
+    accelerator = parts.accelerator
+    assert parts.optimizer is not None
+    owns = accelerator.is_main_process or _is_sharded(parts)
+    return {
+        "config": parts.config.digest,
+        "processes": accelerator.num_processes,
+        "position": asdict(position),
+        "extra": extra,
+        "optimizer": parts.optimizer.state_dict() if owns else None,
+        "scaler": accelerator.scaler.state_dict() if accelerator.scaler is not None else None,
+        "sampler": parts.sampler.state_dict(position.batch),
+        "generators": {name: _generator_state(g) for name, g in _generators(parts.step.objective)},
+        "random": random_state(),
+    }
+
+
+def restore_weights(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any]) -> Position:
+    """Put weights back, before `Parts.prepare`."""
+    if state["processes"] != parts.accelerator.num_processes:
+        raise TrainError(
+            f"resume: the run was made by {state['processes']} process(es), this is {parts.accelerator.num_processes}"
+        )
+    position = Position(**state["position"])
+    if position.batch:
+        start_epoch(parts, position.epoch)
+    parts.step.load_state_dict({**tensors, **state["extra"]})
+    for name, generator in _generators(parts.step.objective):
+        _set_generator(generator, state["generators"][name])
+    return position
+
+
+def restore_rest(parts: Parts, state: dict[str, Any], whole: dict[str, Any]) -> None:
+    """Put optimiser, loss scale and random numbers back, after `Parts.prepare`; `whole` is the first process's."""
+    assert parts.optimizer is not None
+    parts.optimizer.load_state_dict(state["optimizer"] or whole["optimizer"])
+    if state["scaler"] is not None and parts.accelerator.scaler is not None:
+        parts.accelerator.scaler.load_state_dict(state["scaler"])
+    parts.sampler.load_state_dict(state["sampler"])
+    set_random_state(state["random"])
+
+
+def start_epoch(parts: Parts, epoch: int) -> None:
+    """Tell every part of the objective that has a schedule which epoch begins."""
+    for module in parts.step.objective.modules():
+        if hasattr(module, "on_epoch"):
+            module.on_epoch(epoch)
+
+
+def _is_sharded(parts: Parts) -> bool:
+    from accelerate.utils import DistributedType
+
+    return parts.accelerator.distributed_type == DistributedType.FSDP
+
+
+def _generators(objective: nn.Module) -> list[tuple[str, torch.Generator | np.random.Generator]]:
+    """Find the random generators that parts of the objective own."""
+    return [
+        (f"{name}.{key}", value)
+        for name, module in objective.named_modules()
+        for key, value in vars(module).items()
+        if isinstance(value, (torch.Generator, np.random.Generator))
+    ]
+
+
+def _generator_state(generator: torch.Generator | np.random.Generator) -> Any:
+    return generator.get_state() if isinstance(generator, torch.Generator) else generator.bit_generator.state
+
+
+def _set_generator(generator: torch.Generator | np.random.Generator, state: Any) -> None:
+    if isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    else:
+        generator.bit_generator.state = state

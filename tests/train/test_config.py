@@ -1,0 +1,51 @@
+"""The record of settings."""
+
+import pytest
+from nearfar.train import TrainConfig, TrainError
+
+
+def test_json_round_trip(tmp_path, small) -> None:
+    config = small(test_classes=["3"], lr_proxies=0.5, clip=1.0)
+    path = tmp_path / "config.json"
+    path.write_text(config.to_json())
+    assert TrainConfig.from_json(path) == config
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"epoch": 3}, "no field is called 'epoch'; did you mean epochs"),
+        ({"epochs": 0}, "epochs: .*>= 1.*got 0"),
+        ({"epochs": "many"}, "epochs: .*got 'many'"),
+        ({"optimizer": "adem"}, "optimizer: .*'adem'"),
+        ({"validation": 1.0}, "validation: .*got 1.0"),
+        ({"ks": [2, 4]}, "ks must hold 1"),
+        ({"freeze_trunk": True, "augment": "mirror"}, "augment must be empty"),
+        ({"image_size": 224, "resize": 200}, "resize needs an image_size of at most 200, got 224"),
+        ({"resize": 200}, "resize needs an image_size"),
+    ],
+)
+def test_wrong_settings_are_one_line(fields, message) -> None:
+    with pytest.raises(TrainError, match=message) as caught:
+        TrainConfig.of(data="digits", **fields)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_data() -> None:
+    with pytest.raises(TrainError, match="missing required field `data`"):
+        TrainConfig.of(epochs=3)
+
+
+def test_digest_names_what_changes_the_result(small) -> None:
+    assert small().digest == small(workers=2).digest
+    assert small().digest != small(lr=0.1).digest
+    assert small().differences(small(lr=0.1, seed=2, workers=1)) == ["seed: 0 / 2", "lr: 0.001 / 0.1"]
+
+
+def test_unreadable_files(tmp_path) -> None:
+    path = tmp_path / "config.json"
+    with pytest.raises(TrainError, match="not readable as a config"):
+        TrainConfig.from_json(path)
+    path.write_text("[1]")
+    with pytest.raises(TrainError, match="expected a JSON object"):
+        TrainConfig.from_json(path)
