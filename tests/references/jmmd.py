@@ -4,6 +4,8 @@ import torch
 
 from .jrs import joint_kernel
 
+DETACHED = "the bandwidth tau follows the batch but is a constant of the gradient, as in the paper's code"
+
 
 def reference(
     x,

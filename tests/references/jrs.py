@@ -2,6 +2,8 @@
 
 import torch
 
+DETACHED = "the bandwidth tau follows the batch but is a constant of the gradient, as in the paper's code"
+
 
 def distance(a, b, kernel):
     return (a - b).abs().sum() if kernel == "laplace" else (a - b).square().sum()
