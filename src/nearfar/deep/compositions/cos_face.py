@@ -1,0 +1,45 @@
+"""CosFace, large margin cosine loss (Wang et al., 2018).
+
+    L = mean_i -log( e^{s(cos_iy - m)} / (e^{s(cos_iy - m)} + sum_{c != y_i} e^{s cos_ic}) )
+
+The other name of AM-softmax, with the scale and margin of its own paper.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..losses.am_softmax import am_softmax
+from ..rows import Rows
+from ..terms import ProxyLoss
+
+
+class CosFaceLoss(ProxyLoss):
+    """``AMSoftmaxLoss`` with the settings of face recognition.
+
+    Parameters
+    ----------
+    num_classes, embedding_dim : int
+        Shape of the proxies.
+    scale : float
+        s.
+    margin : float
+        m, taken off the own class's cosine.
+    block : int, optional
+        Anchors at a time.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        scale: float = 64.0,
+        margin: float = 0.35,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(num_classes, embedding_dim, distance="dot", normalize=True, block=block)
+        self.scale, self.margin = scale, margin
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return am_softmax(rows, self.scale, self.margin)

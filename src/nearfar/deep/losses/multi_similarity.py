@@ -1,0 +1,76 @@
+"""Multi-similarity loss (Wang et al., 2019).
+
+    L = mean_i 1/alpha log(1 + sum_{p in P(i)} e^{-alpha (s_ip - b)})
+             + 1/beta log(1 + sum_{n in N(i)} e^{beta (s_in - b)})
+
+P(i), N(i): samples similar and dissimilar to i; s: cosine; b: base. With mining, p counts where
+s_ip - epsilon < max_n s_in, and n where s_in + epsilon > min_p s_ip.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from ..rows import Rows, masked_logsumexp
+from ..terms import RowLoss
+
+
+def multi_similarity(rows: Rows, alpha: float, beta: float, base: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor its soft hardest positive and negative beyond the base, and 1 where it has any pair."""
+    above = 1 - rows.d - base
+    near = softplus(masked_logsumexp(-alpha * above, rows.pos), threshold=40) / alpha
+    far = softplus(masked_logsumexp(beta * above, rows.neg), threshold=40) / beta
+    return near + far, (rows.pos | rows.neg).any(1)
+
+
+def informative(rows: Rows, epsilon: float) -> Rows:
+    """Keep the pairs that the hardest pair of the other kind, moved by epsilon, reaches."""
+    nearest = rows.d.masked_fill(~rows.neg, torch.inf).amin(1, keepdim=True)
+    farthest = rows.d.masked_fill(~rows.pos, -torch.inf).amax(1, keepdim=True)
+    pos, neg = rows.d + epsilon > nearest, rows.d - epsilon < farthest
+    return rows._replace(pos=rows.pos & pos, neg=rows.neg & neg)
+
+
+class MultiSimilarityLoss(RowLoss):
+    """Multi-similarity loss, averaged over the anchors.
+
+    Parameters
+    ----------
+    alpha, beta : float
+        Sharpness over positives and over negatives.
+    base : float
+        Cosine that parts similar from dissimilar pairs.
+    epsilon : float, optional
+        Margin of the paper's pair mining, there 0.1; None takes all pairs.
+    mine : callable, optional
+        A miner, applied before.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    An anchor without positives keeps its negative part, and the other way round; with `epsilon` it has neither, for
+    want of something to compare with, but still counts in the mean.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 2.0,
+        beta: float = 50.0,
+        base: float = 0.5,
+        *,
+        epsilon: float | None = None,
+        mine: Any = None,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        self.alpha, self.beta, self.base, self.epsilon = alpha, beta, base, epsilon
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        chosen = rows if self.epsilon is None or not rows.d.shape[1] else informative(rows, self.epsilon)
+        value, _ = multi_similarity(chosen, self.alpha, self.beta, self.base)
+        return value, (rows.pos | rows.neg).any(1)

@@ -1,0 +1,51 @@
+"""Supervised contrastive loss (Khosla et al., 2020).
+
+    L = mean_i -1/|P(i)| sum_{p in P(i)} log( e^{s_ip / T} / sum_{k != i} e^{s_ik / T} )
+
+P(i): samples similar to i; k: all samples of known relation to i; s: cosine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ..rows import Rows, masked_logsumexp
+from ..terms import RowLoss
+
+
+def sup_con(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor minus the mean log-probability of its positives, and 1 where it has any."""
+    logits = (1 - rows.d) / temperature
+    count = rows.pos.sum(1)
+    some = count > 0
+    total = masked_logsumexp(logits, rows.pos | rows.neg).masked_fill(~some, 0)
+    positives = logits.masked_fill(~rows.pos, 0).sum(1) / count.clamp_min(1)
+    return (total - positives).masked_fill(~some, 0), some
+
+
+class SupConLoss(RowLoss):
+    """Supervised contrastive loss, averaged over the anchors that have a positive.
+
+    Parameters
+    ----------
+    temperature : float
+        T.
+    mine : callable, optional
+        A miner that narrows positives and negatives.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    The form with the mean outside the logarithm, which the paper recommends. The other positives stay in the
+    denominator, so the loss of an anchor is at least the logarithm of the number of its positives.
+    """
+
+    def __init__(self, temperature: float = 0.1, *, mine: Any = None, block: int | None = None) -> None:
+        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        self.temperature = temperature
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return sup_con(rows, self.temperature)
