@@ -1,0 +1,167 @@
+"""Pair losses beyond the founding documents: their relations, options and agreement with a known library."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from nearfar import CircleLoss, MultiSimilarityLoss, NPairLoss, NTXentLoss, SupConLoss
+from nearfar.deep.miners.batch_hard import BatchHard
+from nearfar.deep.relations import LabelSets
+from tests.references import circle, multi_similarity, nt_xent, sup_con
+
+PAIR_LOSSES = (SupConLoss, NTXentLoss, MultiSimilarityLoss, CircleLoss)
+SETTINGS = [
+    (SupConLoss, sup_con, {"temperature": 0.5}),
+    (NTXentLoss, nt_xent, {"temperature": 0.5}),
+    (MultiSimilarityLoss, multi_similarity, {"alpha": 3.0, "beta": 10.0, "base": 0.2}),
+    (MultiSimilarityLoss, multi_similarity, {"epsilon": 0.1}),
+    (MultiSimilarityLoss, multi_similarity, {"epsilon": -0.2}),
+    (CircleLoss, circle, {"margin": 0.25, "scale": 16.0}),
+]
+
+
+def samples(labels=(0, 0, 1, 1, 1, 2, 3, 3, -1), seed=0, dim=4):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(len(labels), dim, generator=g, dtype=torch.float64, requires_grad=True)
+    return x, torch.tensor(labels)
+
+
+def unit(x):
+    return torch.nn.functional.normalize(x)
+
+
+def grad(value, x):
+    return torch.autograd.grad(value, x, retain_graph=True)[0]
+
+
+def same(loss, other, x, **tolerance):
+    torch.testing.assert_close(loss, other, **tolerance)
+    torch.testing.assert_close(grad(loss, x), grad(other, x), **tolerance)
+
+
+@pytest.mark.parametrize(("loss", "loops", "settings"), SETTINGS)
+def test_settings_reach_the_formula(loss, loops, settings):
+    x, y = samples()
+    expected = loops.reference(x, y, **settings)
+    for block in (None, 4):
+        same(loss(**settings, block=block)(x, y), expected, x, rtol=1e-9, atol=1e-12)
+    assert loss()(x, y).item() != pytest.approx(expected.item())
+
+
+@pytest.mark.parametrize("loss", PAIR_LOSSES)
+def test_directions_only(loss):
+    x, y = samples()
+    value = loss()(x, y)
+    torch.testing.assert_close(loss()(x * torch.arange(1.0, 10.0, dtype=torch.float64)[:, None], y), value)
+    radial = (grad(value, x) * x.detach()).sum(1)
+    torch.testing.assert_close(radial, torch.zeros_like(radial), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("loss", PAIR_LOSSES)
+def test_relation_matrix_and_label_sets_say_the_same_as_classes(loss):
+    x, y = samples()
+    known = (y[:, None] >= 0) & (y >= 0)
+    relation = torch.where(known, (y[:, None] == y).long(), -1)
+    sets = LabelSets.of([[int(c)] if c >= 0 else [] for c in y], num_classes=4)
+    value = loss()(x, y)
+    torch.testing.assert_close(loss()(x, relation), value)
+    torch.testing.assert_close(loss()(x, sets), value)
+
+
+@pytest.mark.parametrize("loss", PAIR_LOSSES)
+def test_reference_set_with_all_but_the_anchors_themselves(loss):
+    x, y = samples()
+    r, ry = samples(seed=1, labels=(0, 1, 2, 2, 3))
+    value = loss()(x, y, ref=r, ref_labels=ry)
+    everything = torch.cat([x, r])
+    relation = torch.full((len(everything), len(everything)), -1)
+    relation[: len(x), len(x) :] = torch.where(y[:, None] >= 0, (y[:, None] == ry).long(), -1)
+    torch.testing.assert_close(loss()(everything, relation), value)
+
+
+@pytest.mark.parametrize("loss", PAIR_LOSSES)
+def test_miners_narrow_the_pairs(loss):
+    x, y = samples()
+    mined = loss(mine=BatchHard())(x, y)
+    assert mined.isfinite()
+    assert mined.item() != pytest.approx(loss()(x, y).item())
+    assert grad(mined, x).isfinite().all()
+
+
+def test_pairs_of_two_make_cross_entropy():
+    x, y = samples(labels=(0, 0, 1, 1, 2, 2, 3, 3))
+    s = unit(x) @ unit(x).T / 0.3
+    s = s.masked_fill(torch.eye(8, dtype=torch.bool), -torch.inf)
+    partner = torch.arange(8).view(4, 2).flip(1).reshape(-1)
+    expected = torch.nn.functional.cross_entropy(s, partner)
+    same(NTXentLoss(0.3)(x, y), expected, x)
+    same(SupConLoss(0.3)(x, y), expected, x)  # one positive each: the two agree
+
+
+def test_nt_xent_is_the_n_pair_loss_on_scaled_directions():
+    x, y = samples()
+    torch.testing.assert_close(NTXentLoss(0.25)(x, y), NPairLoss(reg=0.0)(2 * unit(x), y))
+
+
+def test_other_positives_raise_the_supervised_loss_only():
+    same_class = torch.ones(4, 3, dtype=torch.float64)
+    assert SupConLoss()(same_class, [0, 0, 0, 0]).item() == pytest.approx(math.log(3))
+    assert NTXentLoss()(same_class, [0, 0, 0, 0]) == 0
+
+
+def test_nothing_saturates_at_low_temperatures():
+    angle = torch.tensor([0.0, 1.5, 0.1])  # the positive far, the negative near
+    x = torch.stack([angle.cos(), angle.sin()], 1).requires_grad_()
+    for temperature in (0.02, 0.01, 0.001):
+        value = NTXentLoss(temperature)(x, [0, 0, 1])
+        exact = nt_xent.reference(x.double(), torch.tensor([0, 0, 1]), temperature=0.02).item()
+        assert temperature < 0.02 or value.item() == pytest.approx(exact, rel=1e-5)
+        assert value.item() > 0.5 / temperature
+        assert grad(value, x).abs().max() > 0
+
+
+def test_multi_similarity_tends_to_the_hardest_pairs():
+    x, y = samples(labels=(0, 0, 1, 1))
+    s = (unit(x) @ unit(x).T).detach()
+    hard = [
+        max(0.0, 0.5 - s[i, i ^ 1].item())
+        + max(0.0, s[i, [k for k in range(4) if k // 2 != i // 2]].max().item() - 0.5)
+        for i in range(4)
+    ]
+    value = MultiSimilarityLoss(alpha=1e4, beta=1e4)(x, y)
+    assert value.item() == pytest.approx(sum(hard) / 4, abs=1e-3)
+
+
+def test_circle_targets_and_weights():
+    perfect = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    value = CircleLoss(margin=0.25, scale=256.0)(perfect, [0, 0, 1, 1]).item()
+    expected = math.log1p(2 * math.exp(256 * (0.25 * -0.25 - 0.25 * 0.25)))
+    assert value == pytest.approx(expected)
+    wrong = CircleLoss()(perfect, [0, 1, 0, 1]).item()
+    assert wrong > 80
+
+
+def test_without_pairs_the_losses_are_zero():
+    x, _ = samples(labels=(0,) * 5)
+    for loss in (NTXentLoss(), SupConLoss()):
+        assert loss(x, torch.arange(5)) == 0
+    assert CircleLoss()(x, torch.arange(5)) == 0
+    assert CircleLoss()(x, torch.zeros(5, dtype=torch.long)) == 0
+    assert MultiSimilarityLoss(epsilon=0.1)(x, torch.arange(5)) == 0
+
+
+@pytest.mark.parametrize("n", [24, 60])
+def test_agrees_with_pytorch_metric_learning(n):
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    g = torch.Generator().manual_seed(n)
+    x = torch.randn(n, 8, generator=g, dtype=torch.float64, requires_grad=True)
+    y = torch.arange(n) % (n // 4)
+    for ours, theirs in [
+        (SupConLoss(0.1), losses.SupConLoss(temperature=0.1)),
+        (NTXentLoss(0.2), losses.NTXentLoss(temperature=0.2)),
+        (MultiSimilarityLoss(2, 50, 0.5), losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5)),
+        (CircleLoss(0.4, 80), losses.CircleLoss(m=0.4, gamma=80)),
+    ]:
+        same(ours(x, y), theirs(x, y), x, rtol=1e-9, atol=1e-9)

@@ -1,0 +1,287 @@
+"""Losses against class proxies: relations, sources of the proxies, agreement with a known library."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from nearfar import (
+    JRS,
+    AMSoftmaxLoss,
+    ArcFaceLoss,
+    CosFaceLoss,
+    ProxyAnchorLoss,
+    ProxyNCALoss,
+    ProxyNCAPlusPlusLoss,
+    SoftTripleLoss,
+)
+from nearfar.deep.losses.arc_face import add_angle
+from tests.references import arc_face, proxy_anchor, proxy_nca, proxy_nca_plus_plus, soft_triple
+
+C, D = 6, 4
+PROXY_LOSSES = (
+    AMSoftmaxLoss,
+    ArcFaceLoss,
+    CosFaceLoss,
+    ProxyAnchorLoss,
+    ProxyNCALoss,
+    ProxyNCAPlusPlusLoss,
+    SoftTripleLoss,
+)
+SETTINGS = [
+    (ArcFaceLoss, arc_face, {"scale": 8.0, "margin": 0.3}),
+    (ArcFaceLoss, arc_face, {"scale": 4.0, "margin": 2.5}),  # many angles beyond pi - m
+    (ProxyAnchorLoss, proxy_anchor, {"scale": 8.0, "margin": 0.3}),
+    (ProxyNCALoss, proxy_nca, {"temperature": 0.7}),
+    (ProxyNCAPlusPlusLoss, proxy_nca_plus_plus, {"temperature": 0.7}),
+    (SoftTripleLoss, soft_triple, {"centers": 3, "scale": 5.0, "margin": 0.1, "gamma": 0.5, "tau": 2.0}),
+    (SoftTripleLoss, soft_triple, {"centers": 1, "gamma": 1.0}),
+]
+
+
+def samples(labels=(0, 0, 1, 2, 2, 5, 5, -1), seed=0):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(len(labels), D, generator=g, dtype=torch.float64, requires_grad=True)
+    return x, torch.tensor(labels)
+
+
+def make(loss, **settings):
+    torch.manual_seed(0)
+    return loss(C, D, **settings).double()
+
+
+def unit(x):
+    return torch.nn.functional.normalize(x)
+
+
+def same(loss, other, inputs, **tolerance):
+    torch.testing.assert_close(loss, other, **tolerance)
+    grads = [torch.autograd.grad(value, inputs, retain_graph=True) for value in (loss, other)]
+    torch.testing.assert_close(*grads, **tolerance)
+
+
+@pytest.mark.parametrize(("loss", "loops", "settings"), SETTINGS)
+def test_settings_reach_the_formula_in_embeddings_and_proxies(loss, loops, settings):
+    x, y = samples()
+    for block in (None, 3):
+        term = make(loss, **settings, block=block)
+        expected = loops.reference(x, y, proxies=term.proxies, **settings)
+        same(term(x, y), expected, [x, term.proxies], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", PROXY_LOSSES)
+def test_directions_only(loss):
+    x, y = samples()
+    term = make(loss)
+    value = term(x, y)
+    (grad,) = torch.autograd.grad(value, x)
+    radial = (grad * x).sum(1).detach()
+    torch.testing.assert_close(radial, torch.zeros_like(radial), atol=1e-11, rtol=0)
+    with torch.no_grad():
+        term.proxies.mul_(7)
+    torch.testing.assert_close(term(3 * x, y), value)
+
+
+@pytest.mark.parametrize("loss", PROXY_LOSSES)
+def test_renamed_classes_with_renamed_proxies(loss):
+    x, y = samples()
+    term, other = make(loss), make(loss)
+    order = torch.randperm(C, generator=torch.Generator().manual_seed(1))
+    rows = term.proxies.detach().unflatten(0, (C, -1))
+    renamed = torch.empty_like(rows)
+    renamed[order] = rows
+    other.proxies.data = renamed.flatten(0, 1)
+    torch.testing.assert_close(other(x, torch.where(y >= 0, order[y], -1)), term(x, y))
+
+
+@pytest.mark.parametrize("loss", PROXY_LOSSES)
+def test_labels_out_of_range_and_references_are_refused(loss):
+    x, _ = samples()
+    term = make(loss)
+    with pytest.raises(ValueError, match=r"labels must be in 0..5, got 6"):
+        term(x, torch.tensor([0, 1, 2, 3, 4, 5, 6, 0]))
+    with pytest.raises(ValueError, match="ref does not apply"):
+        term(x, torch.zeros(8, dtype=torch.long), ref=x, ref_labels=torch.zeros(8, dtype=torch.long))
+    with pytest.raises(ValueError, match="num_classes must be at least 1, got 0"):
+        loss(0, D)
+
+
+@pytest.mark.parametrize("loss", PROXY_LOSSES)
+def test_one_class_is_finite_and_proxies_keep_their_dtype(loss):
+    term = loss(1, D)
+    x = torch.randn(3, D, dtype=torch.bfloat16, requires_grad=True)
+    value = term(x, [0, 0, 0])
+    value.backward()
+    assert value.isfinite()
+    assert x.grad.isfinite().all()
+    assert term.proxies.dtype == torch.float32
+
+
+@pytest.mark.parametrize("loss", PROXY_LOSSES)
+def test_scores_for_other_terms_are_one_per_class(loss):
+    x, y = samples()
+    value = (make(loss) + JRS(("embedding", "class")))(x, y)
+    assert value.isfinite()
+    assert make(loss).publish(batch_of(x, y)).scores.shape == (len(x), C)
+
+
+def batch_of(x, y):
+    from nearfar.deep.batch import make_batch
+
+    return make_batch(x, y, None, None, None)
+
+
+def test_one_name_two_softmaxes():
+    x, y = samples()
+    cos_face, am = make(CosFaceLoss, scale=20.0, margin=0.1), make(AMSoftmaxLoss)
+    am.proxies = cos_face.proxies
+    torch.testing.assert_close(cos_face(x, y), am(x, y))
+    assert (make(CosFaceLoss).scale, make(CosFaceLoss).margin) == (64.0, 0.35)
+
+
+def test_one_centre_is_am_softmax():
+    x, y = samples()
+    triple, am = make(SoftTripleLoss, centers=1, scale=9.0, margin=0.2), make(AMSoftmaxLoss, scale=9.0, margin=0.2)
+    am.proxies = triple.proxies
+    same(triple(x, y), am(x, y), [x, triple.proxies])
+
+
+def test_softness_of_the_centres():
+    s = torch.tensor([[0.1, 0.5, -0.3]], dtype=torch.float64)
+    from nearfar.deep.losses.soft_triple import class_similarity, spread
+
+    assert class_similarity(s, 3, 1e9).item() == pytest.approx(0.1)
+    assert class_similarity(s, 3, 1e-4).item() == pytest.approx(0.5)
+    assert class_similarity(s, 3, 0.1).item() <= 0.5
+    merged = torch.ones(4, 3, dtype=torch.float64).requires_grad_()
+    assert spread(merged, 2).item() == pytest.approx(math.sqrt(1e-5) / 2)
+    opposite = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)
+    assert spread(opposite, 2).item() == pytest.approx(2 / 2, rel=1e-5)
+
+
+def test_regulariser_draws_centres_together():
+    x, y = samples()
+    term = make(SoftTripleLoss, centers=2, tau=1e3)
+    (grad,) = torch.autograd.grad(term(x, y), term.proxies)
+    before, after = unit(term.proxies.detach()), unit(term.proxies.detach() - 1e-4 * grad)
+    gap = [(w[0::2] - w[1::2]).norm() for w in (before, after)]
+    assert gap[1] < gap[0]
+
+
+def test_nca_plus_plus_is_softplus_of_nca_per_sample():
+    x, y = samples(labels=(0,))
+    plain, plus = make(ProxyNCALoss, temperature=0.5), make(ProxyNCAPlusPlusLoss, temperature=0.5)
+    plus.proxies = plain.proxies
+    torch.testing.assert_close(plus(x, y), torch.nn.functional.softplus(plain(x, y)))
+
+
+def test_nca_plus_plus_is_cross_entropy_of_cosines():
+    x, y = samples(labels=(0, 3, 3, 1))
+    term = make(ProxyNCAPlusPlusLoss, temperature=0.25)
+    logits = 2 * unit(x) @ unit(term.proxies).T / 0.25
+    same(term(x, y), torch.nn.functional.cross_entropy(logits, y), [x, term.proxies])
+    flat = make(ProxyNCAPlusPlusLoss, temperature=1e9)
+    assert flat(x, y).item() == pytest.approx(math.log(C))
+
+
+def test_two_classes_make_nca_a_difference_of_distances():
+    x, _ = samples(labels=(0, 0, 0))
+    term = ProxyNCALoss(2, D, temperature=1.0).double()
+    y = torch.tensor([0, 1, 1])
+    d = (unit(x)[:, None] - unit(term.proxies)).square().sum(2)
+    expected = (d[[0, 1, 2], y] - d[[0, 1, 2], 1 - y]).mean()
+    torch.testing.assert_close(term(x, y), expected)
+    assert ProxyNCALoss(1, D)(x, [0, 0, 0]) == 0
+
+
+def test_running_class_means_follow_each_training_call():
+    x, y = samples()
+    term = make(ProxyNCALoss, proxies="class_mean")
+    start = term.proxies.detach().clone()
+    learned = make(ProxyNCALoss)
+    torch.testing.assert_close(term(x, y), learned(x, y))  # the first call reads the start
+    means = torch.stack([unit(x.detach())[y == c].mean(0) if (y == c).any() else start[c] for c in range(C)])
+    torch.testing.assert_close(term.proxies.detach(), means)
+    again, _ = samples(seed=5)
+    value = term(again, y)
+    value.backward()
+    assert again.grad.abs().sum() > 0
+    both = torch.cat([unit(x.detach()), unit(again.detach())])[torch.cat([y, y]) == 5].mean(0)
+    torch.testing.assert_close(term.proxies.detach()[5], both)
+    assert not term.proxies.requires_grad
+    frozen = term.proxies.detach().clone()
+    term.eval()(x, y)
+    torch.testing.assert_close(term.proxies.detach(), frozen)
+    other = make(ProxyNCALoss, proxies="class_mean")
+    other.load_state_dict(term.state_dict())
+    term.train()
+    torch.testing.assert_close([other(x, y), other(again, y)], [term(x, y), term(again, y)])
+
+
+def test_value_and_gradient_of_a_call_use_the_same_means():
+    x, y = samples()
+    term = make(ProxyNCALoss, proxies="class_mean")
+    fixed = make(ProxyNCALoss)
+    fixed.proxies.data = term.proxies.detach().clone()
+    same(term(x, y), fixed(x, y), [x])
+
+
+def test_refit_takes_class_means_or_centres():
+    g = torch.Generator().manual_seed(0)
+    corners = unit(torch.randn(C, D, generator=g, dtype=torch.float64))
+    y = torch.arange(60) % C
+    x = corners[y] + 0.01 * torch.randn(60, D, generator=g, dtype=torch.float64)
+    wrong = y.clone()
+    wrong[:6] = (wrong[:6] + 1) % C  # one in ten is mislabelled: k-means does not see it
+    means, centres = (make(ProxyNCAPlusPlusLoss, proxies=kind) for kind in ("class_mean", "kmeans"))
+    for term in (means, centres):
+        term.refit(x, wrong)
+    expected = torch.stack([unit(x)[wrong == c].mean(0) for c in range(C)])
+    torch.testing.assert_close(means.proxies.detach(), expected)
+    expected = torch.stack([unit(x)[y == c].mean(0) for c in range(C)])
+    torch.testing.assert_close(centres.proxies.detach(), expected)
+    with pytest.raises(ValueError, match="learned proxies are not refitted"):
+        make(ProxyNCALoss).refit(x, y)
+    with pytest.raises(ValueError, match="proxies must be one of learned, class_mean, kmeans"):
+        make(ProxyNCALoss, proxies="mean")
+
+
+def test_angle_is_added_and_falls_over_the_whole_range():
+    theta = torch.linspace(0, math.pi, 50, dtype=torch.float64)
+    for margin in (0.0, 0.5, 2.0):
+        value = add_angle(theta.cos(), margin)
+        inside = theta <= math.pi - margin
+        torch.testing.assert_close(value[inside], (theta[inside] + margin).cos(), atol=1e-7, rtol=0)
+        assert (value.diff() < 0).all()
+    ends = torch.tensor([1.0, -1.0, 1.0 + 1e-7], dtype=torch.float64, requires_grad=True)
+    (grad,) = torch.autograd.grad(add_angle(ends, 0.5).sum(), ends)
+    assert grad.isfinite().all()
+    with pytest.raises(ValueError, match="margin is in radians"):
+        ArcFaceLoss(C, D, margin=28.6)
+
+
+def test_anchor_counts_present_classes_and_all_proxies():
+    term = make(ProxyAnchorLoss)
+    x, y = samples(labels=(0, 0, 0))
+    s = unit(x) @ unit(term.proxies).T
+    near = torch.log1p(torch.exp(-32 * (s[:, 0] - 0.1)).sum())
+    far = torch.log1p(torch.exp(32 * (s[:, 1:] + 0.1)).sum(0)).sum() / C
+    torch.testing.assert_close(term(x, y), near + far)
+
+
+def test_agrees_with_pytorch_metric_learning():
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    x, _ = samples(labels=(0,) * 20)
+    y = torch.arange(20) % 5
+    pairs = [
+        (make(ArcFaceLoss), losses.ArcFaceLoss(C, D, margin=math.degrees(0.5), scale=64), "W"),
+        (make(CosFaceLoss), losses.CosFaceLoss(C, D, margin=0.35, scale=64), "W"),
+        (make(ProxyAnchorLoss), losses.ProxyAnchorLoss(C, D, margin=0.1, alpha=32), "proxies"),
+        (make(ProxyNCAPlusPlusLoss), losses.ProxyNCALoss(C, D, softmax_scale=9), "proxies"),
+        (make(SoftTripleLoss, tau=0.0), losses.SoftTripleLoss(C, D, la=20, gamma=0.1, margin=0.01), "fc"),
+    ]
+    for ours, theirs, name in pairs:
+        proxies = ours.proxies.detach()
+        getattr(theirs, name).data = proxies if name == "proxies" else proxies.T.contiguous()
+        same(ours(x, y), theirs(x, y), [x], rtol=1e-8, atol=1e-8)
