@@ -28,7 +28,7 @@ def class_numbers(labels: Any, *others: Any, names: tuple[str, ...] = ("labels",
     Raises
     ------
     ValueError
-        Labels that are not one per row, or NaN.
+        Labels that are not one per row, not hashable, or NaN.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def _plain(labels: Any, name: str) -> Any:
         labels = np.asarray(labels)
         if labels.ndim != 1:
             raise ValueError(f"{name}: expected one label per row, shape (n,), got shape {labels.shape}")
-    elif len({type(label) for label in labels}) == 1 and isinstance(labels[0], (int, str)):
+    elif len({type(label) for label in labels}) == 1 and isinstance(labels[0], (int, float, str)):
         labels = np.asarray(labels)
     if getattr(labels, "dtype", None) is not None and labels.dtype.kind == "f" and np.isnan(labels).any():
         raise ValueError(f"{name}: {int(np.isnan(labels).sum())} of {len(labels)} labels are NaN")
@@ -64,6 +64,9 @@ def _items(part: Any) -> list[Hashable]:
 
 
 def _numbered(labels: list[Hashable]) -> Ints:
+    bad = next((label for label in labels if not isinstance(label, Hashable)), None)
+    if bad is not None:
+        raise ValueError(f"labels: expected hashable labels, got {type(bad).__name__}")
     first: dict[Hashable, int] = {}
     return np.fromiter((first.setdefault(label, len(first)) for label in labels), dtype=np.intp, count=len(labels))
 
