@@ -1,0 +1,267 @@
+"""Retrieval scores: equal to plain loops, invariant, exact on ties, clear on bad input."""
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearfar.core import neighbors
+from nearfar.evaluation import (
+    Scores,
+    evaluate,
+    map_at_r,
+    mrr,
+    precision_at_k,
+    r_precision,
+    recall_at_k,
+    retrieve,
+)
+from nearfar.evaluation.chance import random_map_at_r, random_mrr, random_precision, random_recall
+from tests.references import evaluation as plain
+
+KS = (1, 2, 4, 8)
+DISTANCES = ("cosine", "euclidean")
+
+
+def samples(n=60, classes=8, d=5, seed=0, integers=False):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(classes, size=n)
+    if integers:
+        return rng.integers(-1, 2, (n, d)).astype(float), y
+    return rng.standard_normal((classes, d))[y] + rng.standard_normal((n, d)), y
+
+
+def check(scores, reference):
+    recall, precision, r_precision, map_at_r, mrr, lone = reference
+    assert scores.n_lone == lone
+    np.testing.assert_allclose(list(scores.recall_at.values()), list(recall.values()), rtol=1e-12)
+    np.testing.assert_allclose(list(scores.precision_at.values()), list(precision.values()), rtol=1e-12)
+    np.testing.assert_allclose(
+        [scores.r_precision, scores.map_at_r, scores.mrr], [r_precision, map_at_r, mrr], rtol=1e-12
+    )
+
+
+def score(x, y, distance="cosine", **more):
+    return evaluate(x, y, distance=distance, clustering=False, **more)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(1, 40),
+    st.integers(1, 12),
+    st.integers(1, 4),
+    st.integers(0, 10**6),
+    st.booleans(),
+    st.sampled_from(DISTANCES),
+    st.sampled_from(["exclude", "miss"]),
+)
+def test_leave_one_out_equals_the_plain_loops(n, classes, d, seed, integers, distance, lone):
+    x, y = samples(n, classes, d, seed, integers)
+    reference = plain.evaluate(x.tolist(), y.tolist(), KS, distance, lone=lone)
+    check(score(x, y, distance, lone=lone), reference)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 40), st.integers(0, 10**6), st.booleans(), st.sampled_from(DISTANCES))
+def test_query_gallery_equals_the_plain_loops(n, m, seed, integers, distance):
+    (x, y), (gallery, classes) = samples(n, 7, 3, seed, integers), samples(m, 6, 3, seed + 1, integers)
+    found = score(x, y, distance, gallery=gallery, gallery_labels=classes)
+    reference = plain.evaluate(x.tolist(), y.tolist(), KS, distance, gallery.tolist(), classes.tolist())
+    check(found, reference)
+    assert found.n_gallery == m
+    assert found.protocol == "query-gallery"
+
+
+def test_uneven_classes_share_blocks(monkeypatch):
+    sizes = [60, 25, 9, 5, 3, 3, 2, 2, 1, 1]
+    y = np.random.default_rng(1).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    x = np.random.default_rng(2).standard_normal((len(y), 3))
+    reference = plain.evaluate(x.tolist(), y.tolist(), KS, "cosine")
+    check(score(x, y), reference)
+    monkeypatch.setattr(neighbors, "MEMORY", 30_000)
+    check(score(x, y), reference)
+    assert reference[-1] == 2
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_far_hits_are_ranked_exactly(distance):
+    rng = np.random.default_rng(0)
+    x = (
+        np.repeat(rng.standard_normal((100, 4)), 3, axis=0)
+        + np.repeat([[0.0], [1e-9], [0.0]], 4, 1)[np.arange(300) % 3]
+    )
+    y = rng.permutation(np.repeat(np.arange(150), 2))
+    reference = plain.evaluate(x.tolist(), y.tolist(), (1,), distance)
+    found = score(x, y, distance, ks=(1,))
+    assert found.mrr < 0.1, "most hits are far"
+    check(found, reference)
+
+
+def test_singles_equal_the_whole():
+    x, y = samples()
+    scores = score(x, y, ks=(1, 3))
+    assert recall_at_k(x, y) == scores.recall_at[1]
+    assert recall_at_k(x, y, 3) == scores.recall_at[3]
+    assert precision_at_k(x, y, 3) == scores.precision_at[3]
+    assert (map_at_r(x, y), r_precision(x, y), mrr(x, y)) == (scores.map_at_r, scores.r_precision, scores.mrr)
+    assert (
+        recall_at_k(x[:9], y[:9], gallery=x[9:], gallery_labels=y[9:], distance="euclidean")
+        == score(x[:9], y[:9], "euclidean", gallery=x[9:], gallery_labels=y[9:]).recall_at[1]
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 50), st.integers(1, 9), st.integers(0, 10**6))
+def test_order_of_the_scores(n, classes, seed):
+    x, y = samples(n, classes, 3, seed)
+    scores = score(x, y)
+    if math.isnan(scores.mrr):
+        assert scores.n_lone == n
+        return
+    assert scores.map_at_r <= scores.r_precision + 1e-12
+    assert list(scores.recall_at.values()) == sorted(scores.recall_at.values())
+    assert scores.recall_at[1] == scores.precision_at[1] <= scores.mrr + 1e-12
+    assert scores.mrr <= 1
+
+
+def test_scale_names_and_row_order_do_not_matter():
+    x, y = samples()
+    scores = score(x, y)
+    assert score(4.0 * x, y) == scores
+    assert score(x, [f"class {one}" for one in y]).recall_at == scores.recall_at
+    order = np.random.default_rng(0).permutation(len(x))
+    np.testing.assert_allclose(score(x[order], y[order]).map_at_r, scores.map_at_r)
+
+
+def test_labels_of_any_kind():
+    x, y = samples()
+    expected = score(x, y).map_at_r
+    big = (y + 2**62).astype(np.int64)
+    for labels in (big, y.astype(str), list(y), [(int(one), "a") for one in y], y.astype(object), y.astype(np.uint8)):
+        assert score(x, labels).map_at_r == expected
+    assert score(x, [10**30 + int(one) for one in y]).map_at_r == expected
+    mixed = [1 if one else "1" for one in y % 2]
+    assert score(x, mixed).map_at_r == score(x, y % 2).map_at_r
+    same = score(x[:9], list(map(str, y[:9])), gallery=x, gallery_labels=y.astype(str))
+    assert same.map_at_r == score(x[:9], y[:9], gallery=x, gallery_labels=y).map_at_r
+
+
+def test_tensors():
+    torch = pytest.importorskip("torch")
+    x, y = samples()
+    tensor = torch.tensor(x, requires_grad=True)
+    assert score(tensor, torch.tensor(y)) == score(x, y)
+
+
+def test_perfect_and_collapsed_embeddings():
+    y = np.repeat(np.arange(12), 6)
+    perfect = score(np.eye(12)[y], y)
+    assert perfect.map_at_r == perfect.r_precision == perfect.mrr == perfect.recall_at[1] == 1
+    constant = np.ones((72, 3), np.float32)
+    check(score(constant, y), plain.evaluate(constant.tolist(), y.tolist(), KS, "cosine"))
+    check(score(constant, y, "euclidean"), plain.evaluate(constant.tolist(), y.tolist(), KS, "euclidean"))
+
+
+def test_large_collapsed_set_goes_by_index():
+    y = np.tile(np.arange(50), 8)
+    for distance in DISTANCES:
+        found = retrieve(np.ones((400, 2)), y, ks=(1,), distance=distance)
+        expected = np.where(np.arange(400) < 50, 50 + np.arange(400), 1 + y)  # the first of its class, or the second
+        np.testing.assert_array_equal(found.first_rank, expected)
+
+
+def test_one_class_one_row_and_lone_classes():
+    x = np.random.default_rng(0).standard_normal((6, 2))
+    one = score(x, np.zeros(6))
+    assert (one.map_at_r, one.recall_at[1], one.n_classes) == (1, 1, 1)
+    single = score(x[:1], ["a"])
+    assert math.isnan(single.recall_at[1])
+    assert (single.n_lone, single.n_gallery, single.n_queries) == (1, 0, 1)
+    assert score(x, np.arange(6), lone="miss").map_at_r == 0
+    assert math.isnan(score(x, np.arange(6)).map_at_r)
+    half = np.array([0, 0, 1, 1, 2, 3])
+    excluded, missed = score(x, half), score(x, half, lone="miss")
+    np.testing.assert_allclose(missed.map_at_r, excluded.map_at_r * 4 / 6)
+    assert excluded.n_lone == missed.n_lone == 2
+
+
+def test_k_beyond_the_gallery_sees_all_of_it():
+    x, y = samples(5, 2)
+    found = score(x, y, ks=(4, 100))
+    assert found.recall_at[100] == found.recall_at[4]
+    np.testing.assert_allclose(found.precision_at[100], found.precision_at[4] * 4 / 100)
+
+
+@pytest.mark.parametrize("items", [1, 2, 5])
+def test_chance_is_the_mean_over_all_rankings(items):
+    for relevant in range(1, items + 1):
+        recall, precision, r_precision, map_at_r, mrr = plain.expected_by_enumeration(items, relevant, (1, 2, 9))
+        r = np.array([relevant])
+        for k in (1, 2, 9):
+            np.testing.assert_allclose(random_recall(r, items, k), recall[k], atol=1e-12)
+            np.testing.assert_allclose(random_precision(r, items, k), precision[k])
+        np.testing.assert_allclose(random_map_at_r(r, items), map_at_r)
+        np.testing.assert_allclose(random_mrr(r, items), mrr)
+        np.testing.assert_allclose(relevant / items, r_precision)
+
+
+def test_random_embeddings_score_at_chance():
+    rng, y = np.random.default_rng(0), np.repeat(np.arange(40), 10)
+    runs = [score(rng.standard_normal((400, 64)), y) for _ in range(12)]
+    chance = runs[0].chance
+    assert np.mean([run.map_at_r for run in runs]) == pytest.approx(chance["map_at_r"], rel=0.1)
+    assert np.mean([run.recall_at[8] for run in runs]) == pytest.approx(chance["recall_at"][8], rel=0.1)
+    assert np.mean([run.mrr for run in runs]) == pytest.approx(chance["mrr"], rel=0.1)
+
+
+def test_scores_travel_as_plain_data():
+    x, y = samples()
+    scores = evaluate(x, y, engine="scikit-learn")
+    assert Scores.from_dict(json.loads(json.dumps(scores.to_dict()))) == scores
+    table = str(scores)
+    for part in (
+        "Recall@1",
+        "MAP@R",
+        "NMI (arithmetic)",
+        "NMI (geometric)",
+        "chance",
+        "60 queries of 8 classes",
+        "ties",
+    ):
+        assert part in table
+    assert "NMI" not in str(score(x, y))
+    with pytest.raises(AttributeError):
+        scores.mrr = 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": [0, 1]}, "labels: expected 3 labels, one per row, got 2"),
+        ({"labels": [[0], [1], [1]]}, "labels: expected hashable labels, got list"),
+        ({"labels": np.zeros((3, 1))}, r"labels: expected one label per row, shape \(n,\), got shape \(3, 1\)"),
+        ({"labels": [0.0, math.nan, 1.0]}, "labels: 1 of 3 labels are NaN"),
+        ({"embeddings": [[1.0], [math.nan], [2.0]]}, "embeddings: 1 of 3 rows hold NaN"),
+        ({"gallery": [[1.0]]}, "give gallery and gallery_labels together"),
+        ({"gallery": [[1.0, 2.0]], "gallery_labels": [0]}, "gallery: expected 1 columns"),
+        ({"gallery": [[1.0]], "gallery_labels": [0, 1]}, "gallery_labels: expected 1 labels"),
+        ({"ks": (0, 1)}, "ks: expected integers of at least 1"),
+        ({"ks": ()}, "ks: expected"),
+        ({"lone": "drop"}, 'lone: expected "exclude" or "miss"'),
+        ({"distance": "dot"}, "distance: expected one of"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    arguments = {"embeddings": [[1.0], [2.0], [3.0]], "labels": [0, 0, 1], "clustering": False} | change
+    with pytest.raises(ValueError, match=message):
+        evaluate(**arguments)
+
+
+def test_torch_is_not_imported():
+    code = "import sys, nearfar.evaluation; print('torch' in sys.modules, 'faiss' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split() == ["False"] * 2

@@ -1,0 +1,227 @@
+"""Clustering scores equal scikit-learn's and plain loops; k-means is seeded; generalization keeps its bounds."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
+from sklearn.metrics.cluster import pair_confusion_matrix
+
+from nearfar.evaluation import (
+    ami,
+    cluster,
+    diversity,
+    evaluate,
+    h_divergence,
+    interval,
+    joint_error,
+    nmi,
+    pairwise_f1,
+    recall_at_k,
+    subset_recall,
+)
+from nearfar.evaluation.generalization import halves
+from nearfar.evaluation.intervals import deal
+from tests.references import evaluation as plain
+
+partitions = st.integers(1, 30).flatmap(
+    lambda n: st.tuples(*[st.lists(st.integers(0, 6), min_size=n, max_size=n) for _ in range(2)])
+)
+
+
+def blobs(classes=6, each=20, d=4, spread=0.2, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(classes), each)
+    return 3 * rng.standard_normal((classes, d))[y] + spread * rng.standard_normal((len(y), d)), y
+
+
+@settings(max_examples=150, deadline=None)
+@given(partitions)
+def test_information_scores_equal_scikit_learn(pair):
+    a, b = pair
+    for average in ("arithmetic", "geometric"):
+        expected = normalized_mutual_info_score(a, b, average_method=average)
+        assert nmi(a, b, average) == pytest.approx(expected, abs=1e-9)
+    if 1 < len(set(a)) < len(a) or 1 < len(set(b)) < len(b):
+        assert ami(a, b) == pytest.approx(adjusted_mutual_info_score(a, b), abs=1e-9)
+    assert nmi(a, b) <= nmi(a, b, "geometric") + 1e-12
+
+
+@settings(max_examples=100, deadline=None)
+@given(partitions)
+def test_pair_f1_equals_the_pairs(pair):
+    a, b = pair
+    assert pairwise_f1(a, b) == pytest.approx(plain.pairwise_f1(a, b))
+    (_, fp), (fn, tp) = pair_confusion_matrix(a, b)
+    assert pairwise_f1(a, b) == pytest.approx(2 * tp / (2 * tp + fp + fn) if tp else 0.0)
+    assert pairwise_f1(a, b) == pairwise_f1(b, a)
+
+
+def test_partitions_of_known_score():
+    a = ["x", "x", "y", "y", "z"]
+    renamed = [3, 3, 1, 1, 2]
+    for one in (nmi, ami, pairwise_f1):
+        assert one(a, renamed) == pytest.approx(1.0)
+    assert nmi([0, 0, 1, 1], [0, 0, 0, 0]) == 0
+    assert ami([0, 0, 1, 1], [0, 0, 0, 0]) == 0
+    base = 2 / 6  # share of pairs in one class; one cluster has recall 1 and this precision
+    assert pairwise_f1([0, 0, 1, 1], [0, 0, 0, 0]) == pytest.approx(2 * base / (1 + base))
+    assert nmi([0], [0]) == ami([0], [0]) == 1
+    assert pairwise_f1([0], [0]) == 0
+    assert pairwise_f1([0] * 200_000, [0] * 200_000) == 1  # 2e10 pairs need 64 bits
+
+
+def test_ami_with_many_classes_of_few_sizes():
+    rng = np.random.default_rng(0)
+    a, b = np.repeat(np.arange(300), 5), rng.integers(300, size=1500)
+    assert ami(a, b) == pytest.approx(adjusted_mutual_info_score(a, b), abs=1e-9)
+    assert abs(ami(a, b)) < 0.02 < nmi(a, b)
+
+
+def engines():
+    try:
+        import faiss  # noqa: F401
+    except ImportError:
+        return ["scikit-learn"]
+    return ["scikit-learn", "faiss"]
+
+
+@pytest.mark.parametrize("engine", engines())
+def test_clusters_are_found_and_seeded(engine):
+    x, y = blobs()
+    found = cluster(x, 6, distance="euclidean", engine=engine)
+    assert found.engine == engine
+    assert nmi(y, found.numbers) == pytest.approx(1)
+    centres = np.array([x[found.numbers == k].mean(0) for k in range(6)])
+    np.testing.assert_allclose(found.inertia, ((x - centres[found.numbers]) ** 2).sum(), rtol=1e-4)
+    again = cluster(x, 6, distance="euclidean", engine=engine)
+    np.testing.assert_array_equal(again.numbers, found.numbers)
+
+
+@pytest.mark.parametrize("engine", engines())
+def test_more_restarts_are_not_worse(engine):
+    x, _ = blobs(12, 10, 3, 1.0)
+    inertia = [cluster(x, 12, restarts=n, engine=engine).inertia for n in (1, 4, 8)]
+    assert inertia[0] >= inertia[1] >= inertia[2]
+
+
+@pytest.mark.parametrize("engine", engines())
+def test_collapsed_rows_and_as_many_clusters_as_rows(engine):
+    scores = evaluate(np.ones((12, 3)), np.arange(12) % 4, engine=engine)
+    assert 0 <= scores.nmi <= 1
+    assert np.isfinite([scores.ami, scores.f1, scores.inertia]).all()
+    x, _ = blobs(3, 3)
+    assert len(set(cluster(x, 9, engine=engine).numbers)) == 9
+
+
+def test_evaluate_clusters_queries_with_their_gallery():
+    x, y = blobs()
+    scores = evaluate(x[::2], y[::2], gallery=x[1::2], gallery_labels=y[1::2], distance="euclidean")
+    assert scores.nmi == scores.nmi_geometric == scores.ami == scores.f1 == pytest.approx(1)
+    assert scores.clusterer.startswith("k-means")
+
+
+def test_interval_is_students():
+    found = interval(range(10))
+    assert found.mean == 4.5
+    assert found.half == pytest.approx(2.2621571628 * np.std(range(10), ddof=1) / math.sqrt(10))
+    assert interval(range(10), "normal").half < found.half
+    assert math.isnan(interval([0.5]).half)
+    with pytest.raises(ValueError, match="kind"):
+        interval([1, 2], "bootstrap")
+    with pytest.raises(ValueError, match="values"):
+        interval([])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(20, 45), min_size=1, max_size=5), st.integers(2, 10), st.integers(0, 99))
+def test_deal_spreads_every_class_evenly(sizes, parts, seed):
+    y = np.repeat(np.arange(len(sizes)), sizes)
+    part = deal(y, parts, np.random.default_rng(seed))
+    for one in range(len(sizes)):
+        counts = np.bincount(part[y == one], minlength=parts)
+        assert counts.max() - counts.min() <= 1
+
+
+def test_subset_recall_is_the_mean_of_the_parts():
+    x, y = blobs(5, 40, spread=3.0)
+    found = subset_recall(x, y.astype(str), ks=(1, 4))
+    part = deal(y, 10, np.random.default_rng(0))
+    values = [recall_at_k(x[part == p], y[part == p], 4) for p in range(10)]
+    np.testing.assert_allclose(found[4].values, values)
+    assert found[4].mean == pytest.approx(np.mean(values))
+    assert found[1].mean <= found[4].mean
+    with pytest.raises(ValueError, match="2 of 2 classes have fewer than 20 samples"):
+        subset_recall(x[:38], np.repeat([0, 1], 19))
+
+
+def test_h_divergence_bounds():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 3))
+    same = h_divergence(x[:150], x[150:])
+    assert same.mean == pytest.approx(0.5, abs=0.08)
+    assert h_divergence(x, x[:200] + 100).mean == 1
+    assert h_divergence(x, x + 100, scaled=True).mean == 2
+    assert len(same.values) == 10
+    assert h_divergence(x[:150], x[150:]).mean == same.mean
+    with pytest.raises(ValueError, match="at least 2 rows"):
+        h_divergence(x[:1], x)
+
+
+def test_joint_error_bounds():
+    x, y = blobs()
+    other = blobs(4, 10, seed=9)
+    assert joint_error(x, y, other[0] + 50, other[1]).mean == 0
+    rng = np.random.default_rng(0)
+    noise = joint_error(
+        rng.standard_normal((200, 3)), np.arange(200) % 10, rng.standard_normal((200, 3)), np.arange(200) % 10
+    )
+    assert 1.5 < noise.mean <= 2
+    with pytest.raises(ValueError, match="at least 2 samples of every class"):
+        joint_error(x, np.arange(len(x)), x, y)
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "cosine"])
+def test_joint_error_equals_the_plain_rule(distance):
+    rng = np.random.default_rng(3)
+    x, y = rng.standard_normal((41, 3)), np.arange(41) % 6
+    classes = np.concatenate([y[:20], 6 + y[20:]])
+    found = joint_error(x[:20], y[:20], x[20:], y[20:], splits=2, distance=distance)
+    for seed_rng in [np.random.default_rng(0)]:
+        for value in found.values:
+            known = halves(classes, seed_rng)
+            wrong = plain.one_nn_errors(
+                x[known].tolist(), classes[known], x[~known].tolist(), classes[~known], distance
+            )
+            seen = np.flatnonzero(~known) < 20
+            assert value == pytest.approx(np.mean(np.array(wrong)[seen]) + np.mean(np.array(wrong)[~seen]))
+
+
+def test_diversity_is_the_trace_of_the_covariance():
+    x = np.random.default_rng(0).standard_normal((17, 4)) + 5
+    assert diversity(x) == pytest.approx(plain.diversity(x.tolist()))
+    assert diversity(x) == pytest.approx(np.trace(np.cov(x.T, bias=True)))
+    assert diversity(x[:1]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (((4, 2), 5, {}), "n_clusters: expected 1 to 4"),
+        (((4, 2), 2, {"engine": "cuml"}), "engine: expected"),
+        (((4, 2), 2, {"restarts": 0}), "restarts: expected at least 1"),
+    ],
+)
+def test_bad_cluster_settings_are_named(arguments, message):
+    shape, k, settings_ = arguments
+    with pytest.raises(ValueError, match=message):
+        cluster(np.ones(shape), k, **settings_)
+
+
+def test_bad_partitions_are_named():
+    with pytest.raises(ValueError, match="clusters: expected 2 numbers"):
+        nmi([0, 1], [0])
+    with pytest.raises(ValueError, match="average"):
+        nmi([0, 1], [0, 1], "max")
