@@ -59,7 +59,7 @@ def data(n: int = 60, d: int = 4, classes: int = 3, seed: int = 0) -> tuple[np.n
     return (centres[y] + rng.normal(size=(n, d))) @ mix, y
 
 
-def toy(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def toy(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Two features tell three classes apart; six louder ones are noise."""
     rng = np.random.default_rng(seed)
     y = np.arange(n) % 3

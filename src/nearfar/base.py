@@ -20,7 +20,7 @@ FromLabels     ``labels``: codes 0..c-1, -1 unknown; at least two classes and on
 FromPairs      ``pairs``: `Pairs` (i, j, similar, weight), or `LabelPairs` where the class has ``n_pairs="all"``;
                `scatter.pair_scatters` takes both, `constraints.written_out` makes the first of the second
 FromTriplets   ``labels, triplets``: one of them is None; triplets (m, 3) are (anchor, positive, negative)
-FromChunklets  ``chunklets``: codes, -1 in none
+FromChunklets  ``chunklets``: codes, -1 in none; with ``_links = True`` also which are apart
 FromSets       ``candidates``: (n, q) booleans, the classes that each row may have
 =============  ==========================================================================================
 
@@ -168,34 +168,68 @@ class FromTriplets(MetricLearner):
 
 
 class FromChunklets(MetricLearner):
-    """`fit(X, y)` or `fit(X, chunklets=...)`; a class is one chunklet unless `n_chunklets` draws small ones."""
+    """`fit(X, y)`, `fit(X, chunklets=...)` or `fit(X, pairs=...)`.
 
-    def fit(self: Self, X: AnyArray, y: AnyArray | None = None, *, chunklets: AnyArray | None = None) -> Self:
-        """Learn from labelled rows or from chunklets, small sets of rows known to be of one class each.
+    A class is one chunklet unless the setting `n_chunklets` draws small ones; pairs make chunklets by the transitive
+    closure of the similar ones. A class that says ``_links = True`` gets a second argument: which chunklets are known
+    to be of different classes, (c, c) booleans.
+    """
+
+    _links = False
+
+    def fit(
+        self: Self,
+        X: AnyArray,
+        y: AnyArray | None = None,
+        *,
+        chunklets: AnyArray | None = None,
+        negative_links: AnyArray | None = None,
+        pairs: AnyArray | None = None,
+        pair_labels: AnyArray | None = None,
+    ) -> Self:
+        """Learn from labelled rows, or from chunklets: small sets of rows known to be of one class each.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,), optional
-            Class labels; -1 means unknown. Not read where `chunklets` are given.
+            Class labels; -1 means unknown. Not read where chunklets or pairs are given.
         chunklets : array-like of shape (n,), optional
             Number of each row's chunklet, -1 for rows in none.
+        negative_links : array-like of shape (m, 2), optional
+            Numbers of two chunklets of different classes. Default: any two differ.
+        pairs : array-like of shape (m, 2), optional
+            Row numbers of X, instead of chunklets.
+        pair_labels : array-like of shape (m,), optional
+            +1 similar, -1 dissimilar. Default: all similar.
         """
         with named(self):
-            if chunklets is None:
-                X, labels = self._labelled(X, y, "; pass labels, or chunklets=")
+            if chunklets is None and pairs is None:
+                X, labels = self._labelled(X, y, "; pass labels, chunklets= or pairs=")
                 constraints.require_classes(labels)
-                return self._learn(X, self._from_labels(labels))
+                return self._learn(X, *self._linked(*self._from_labels(labels)))
             X = self._rows(X)
-            return self._learn(X, checks.check_chunklets(chunklets, len(X)))
+            if chunklets is None:
+                closed = constraints.close(checks.check_pairs(pairs, pair_labels, None, len(X)), len(X))
+                return self._learn(X, *self._linked(*closed))
+            told = checks.check_chunklets(chunklets, negative_links, len(X))
+            return self._learn(X, *self._linked(*told))
 
-    def _from_labels(self, labels: constraints.Ints) -> constraints.Ints:
-        """One chunklet per class, or `n_chunklets` drawn ones of `chunklet_size` rows."""
-        n_chunklets = getattr(self, "n_chunklets", None)
-        if n_chunklets is None:
-            return labels
-        size = getattr(self, "chunklet_size", 2)
-        return constraints.chunklets_from_labels(labels, n_chunklets, size, getattr(self, "random_state", None))
+    def _linked(self, chunklets: constraints.Ints, apart: constraints.Bools) -> tuple[Any, ...]:
+        return (chunklets, apart) if self._links else (chunklets,)
+
+    def _from_labels(self, labels: constraints.Ints) -> tuple[constraints.Ints, constraints.Bools]:
+        """One chunklet per class, or `n_chunklets` drawn ones of `chunklet_size` rows; and which differ."""
+        n_chunklets, chunklets = getattr(self, "n_chunklets", None), labels
+        if n_chunklets is not None:
+            size = getattr(self, "chunklet_size", 2)
+            checks.at_least(1, n_chunklets=n_chunklets)
+            checks.at_least(2, chunklet_size=size)
+            seed = getattr(self, "random_state", None)
+            chunklets = constraints.chunklets_from_labels(labels, n_chunklets, size, seed)
+        known = chunklets >= 0
+        kind = labels[known][np.unique(chunklets[known], return_index=True)[1]]
+        return chunklets, kind[:, None] != kind
 
 
 class FromSets(MetricLearner):

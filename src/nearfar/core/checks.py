@@ -8,7 +8,7 @@ from .constraints import Pairs, encode
 from .types import AnyArray, Array, Bools, Ints
 
 
-def check_indices(indices: AnyArray, width: int, n: int, name: str) -> Ints:
+def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> Ints:
     """User's index tuples as an (m, width) integer array into n rows, none pointing at one row twice.
 
     Raises
@@ -30,7 +30,7 @@ def check_indices(indices: AnyArray, width: int, n: int, name: str) -> Ints:
     return indices.astype(np.intp)
 
 
-def check_pairs(pairs: AnyArray, pair_labels: AnyArray | None, pair_weights: AnyArray | None, n: int) -> Pairs:
+def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weights: AnyArray | None, n: int) -> Pairs:
     """User's pairs, checked; repeated ones merged (their weights add), order kept, i < j.
 
     Parameters
@@ -85,14 +85,34 @@ def check_weights(weights: AnyArray, m: int, name: str) -> Array:
     return w
 
 
-def check_chunklets(chunklets: AnyArray, n: int) -> Ints:
-    """Chunklet numbers as codes 0, 1, ...; -1 stays: in no chunklet."""
+def check_chunklets(chunklets: AnyArray, negative_links: AnyArray | None, n: int) -> tuple[Ints, Bools]:
+    """Chunklet numbers as codes 0, 1, ... (-1 stays: in no chunklet), and which chunklets differ.
+
+    Parameters
+    ----------
+    chunklets : array-like of shape (n,)
+    negative_links : array-like of shape (m, 2) or None
+        Numbers of two chunklets that differ; None: any two do.
+    n : int
+        Rows of X.
+    """
     c = np.asarray(chunklets)
     if c.shape != (n,) or not np.issubdtype(c.dtype, np.number) or (c != np.floor(c)).any():
-        raise ValueError(
-            f"chunklets must be {n} integers (-1: in none), one per row of X; got shape {c.shape}, dtype {c.dtype}"
-        )
-    return encode(np.where(c < 0, -1, c))[1]
+        got = f"shape {c.shape}, dtype {c.dtype}"
+        raise ValueError(f"chunklets must be {n} integers (-1: in none), one per row of X; got {got}")
+    names, codes = encode(np.where(c < 0, -1, c))
+    if len(names) == 0:
+        raise ValueError("chunklets must name at least one chunklet; every entry is negative")
+    if negative_links is None:
+        return codes, ~np.eye(len(names), dtype=bool)
+    links = np.asarray(negative_links)
+    if links.ndim != 2 or links.shape[1] != 2 or not np.isin(links, names).all() or (links[:, 0] == links[:, 1]).any():
+        raise ValueError(f"negative_links must be rows of two different chunklet numbers; got {links[:5].tolist()}")
+    order = np.argsort(names)
+    i, j = order[np.searchsorted(names, links, sorter=order)].T
+    apart = np.zeros((len(names),) * 2, dtype=bool)
+    apart[i, j] = apart[j, i] = True
+    return codes, apart
 
 
 def at_least(low: float, **values: float) -> None:

@@ -13,6 +13,7 @@ from .types import AnyArray, Array
 
 Report = Callable[[int, float, float], None]
 Objective = Callable[[Array], tuple[float, Array]]
+Bounds = tuple[float | Array | None, float | Array | None]
 Projection = Callable[[Array], Array]
 
 
@@ -59,7 +60,7 @@ def lbfgs(
     *,
     max_iter: int = 100,
     tol: float = 1e-5,
-    bounds: tuple[float | None, float | None] | None = None,
+    bounds: Bounds | None = None,
     memory: int = 10,
     report: Report | None = None,
 ) -> Solution:
@@ -70,9 +71,9 @@ def lbfgs(
     fun : callable
         x (of the shape of `x0`) -> (value, gradient of the same shape).
     tol : float
-        On the largest entry of the projected gradient.
+        On the largest entry of the projected gradient (relative to the value where that is above 1).
     bounds : (low, high) or None
-        The same for every entry.
+        Numbers or arrays of the shape of `x0`; None for no bound on that side.
     report : callable or None
         Called with (iteration, value, largest gradient entry).
     """
@@ -90,28 +91,35 @@ def lbfgs(
             report(len(history), last[0], last[1])
 
     options = {"maxiter": max_iter, "maxfun": 20 * max_iter + 100, "gtol": tol, "ftol": 1e-15, "maxcor": memory}
-    limits = None if bounds is None else [bounds] * x0.size
+    limits = None if bounds is None else np.stack([side.ravel() for side in sides(x0, bounds)], axis=1)
     found = minimize(flat, x0.ravel(), jac=True, method="L-BFGS-B", bounds=limits, callback=each, options=options)
-    gradient = np.abs(projected_step(found.x, found.jac, bounds)).max(initial=0.0)
-    converged = bool(found.success or gradient <= tol)
+    step = projected_step(found.x.reshape(x0.shape), found.jac.reshape(x0.shape), bounds)
+    gradient = float(np.abs(step).max(initial=0.0))
+    converged = bool(found.success or gradient <= tol * max(1.0, abs(float(found.fun))))
     return Solution(
         found.x.reshape(x0.shape),
         objective=float(found.fun),
         n_iter=max(1, int(found.nit)),
         converged=converged,
-        message=""
-        if converged
-        else f"L-BFGS stopped after {found.nit} iterations with gradient {gradient:.3g}, tol {tol:.3g}",
+        message="" if converged else stopped("L-BFGS", found.nit, "gradient", gradient, tol),
         history=np.array(history or [float(found.fun)]),
     )
 
 
-def projected_step(x: Array, gradient: Array, bounds: tuple[float | None, float | None] | None) -> Array:
-    """x less its projection after one unit step: zero exactly at a stationary point within bounds."""
-    if bounds is None:
-        return gradient
+def stopped(what: str, n_iter: int, measure: str, value: float, tol: float) -> str:
+    """The message of a solver that ran out of iterations."""
+    return f"{what} stopped after {n_iter} iterations with {measure} {value:.3g}, tol {tol:.3g}"
+
+
+def sides(x: Array, bounds: Bounds) -> tuple[Array, Array]:
+    """Lower and upper bounds of every entry of x."""
     low, high = (-np.inf if bounds[0] is None else bounds[0]), (np.inf if bounds[1] is None else bounds[1])
-    return x - np.clip(x - gradient, low, high)
+    return np.broadcast_to(low, x.shape), np.broadcast_to(high, x.shape)
+
+
+def projected_step(x: Array, gradient: Array, bounds: Bounds | None) -> Array:
+    """x less its projection after one unit step: zero exactly at a stationary point within bounds."""
+    return gradient if bounds is None else x - np.clip(x - gradient, *sides(x, bounds))
 
 
 def fista(
@@ -164,11 +172,7 @@ def fista(
         if report is not None:
             report(k, value, certificate)
     converged = bool(certificate <= tol * max(1.0, abs(value)))
-    message = (
-        ""
-        if converged
-        else f"projected gradient stopped after {max_iter} iterations with gap {certificate:.3g}, tol {tol:.3g}"
-    )
+    message = "" if converged else stopped("projected gradient", max_iter, "gap", certificate, tol)
     return Solution(x, value, max_iter, converged, message, float(certificate), np.array(history))
 
 
@@ -227,7 +231,7 @@ def spectral_projected_gradient(
         step = float(np.clip(np.vdot(s, s) / curvature, 1e-10, 1e10)) if curvature > 0 else 1e10
         x, value, gradient = x_new, value_new, gradient_new
         history.append(value)
-    message = f"projected gradient stopped after {max_iter} iterations with residual {residual:.3g}, tol {tol:.3g}"
+    message = stopped("projected gradient", max_iter, "residual", residual, tol)
     return Solution(x, value, max_iter, False, message, history=np.array(history))
 
 
@@ -240,3 +244,36 @@ def nonmonotone_search(fun: Objective, x: Array, D: Array, slope: float, worst: 
             break
         a /= 2
     return x + a * D, value, gradient
+
+
+def farthest(
+    weight: Array,
+    squared: Callable[[Array], Array],
+    adjoint: Callable[[Array], Array],
+    project: Callable[[Array], Array],
+    lowest: Callable[[Array], float],
+    x: Array,
+    **limits: Any,
+) -> Solution:
+    """max sum_p weight_p sqrt(squared_p(x)) over a set on which a linear <G, x> is at least lowest(G).
+
+    The set's linear minimum gives the Frank-Wolfe gap, a bound on what is missing to the maximum.
+    """
+    d2 = squared(x)
+    eps = 1e-12 * float(d2.mean()) or 1.0
+    unit = float(weight @ np.sqrt(d2 + eps))
+
+    def fun(x: Array) -> tuple[float, Array]:
+        distance = np.sqrt(np.maximum(squared(x), 0.0) + eps)
+        return -float(weight @ distance) / unit, -adjoint(weight / (2 * distance)) / unit
+
+    def gap(x: Array, value: float, G: Array) -> float:
+        return max(float(np.vdot(G, x)) - lowest(G), 0.0)
+
+    return scaled(fista(fun, lambda x, _: project(x), x, gap=gap, **limits), -unit)
+
+
+def scaled(found: Solution, unit: float) -> Solution:
+    """Objective and gap in other units."""
+    value, gap = unit * (found.objective or 0.0), abs(unit) * (found.duality_gap or 0.0)
+    return found.with_x(found.x, objective=value, duality_gap=gap, history=None)

@@ -1,0 +1,51 @@
+"""Discriminative components of two scatters, for the linear and the kernel learner alike."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import eig, psd
+from .optimize import Solution
+from .types import Array
+
+SOLVERS = ("gevd", "hoi")
+
+
+def discriminative_components(
+    C_b: Array, C_w: Array, p: int | None = None, solver: str = "gevd", on_singular: str = "shrink", tol: float = 1e-9
+) -> Solution:
+    """A with A' C_w A = I and A' C_b A diagonal, falling: large |A' C_b A| / |A' C_w A|.
+
+    Parameters
+    ----------
+    C_b, C_w : ndarray of shape (d, d)
+        Between and within.
+    p : int or None
+        Columns of A. None: the rank of C_b, below d.
+    solver : str
+        "gevd": C_b a = mu C_w a, the optimum. "hoi": whiten C_b in its range first, then diagonalise C_w there
+        (Hoi et al., 2006), a subspace of the range of C_b.
+    tol : float
+        Eigenvalues of C_b below ``tol * largest`` count as 0.
+
+    Returns
+    -------
+    Solution
+        `x` is A' (p, d), `objective` log |A' C_b A|, ``attributes["eigenvalues"]`` its diagonal.
+    """
+    b, V = psd.spectrum(C_b)
+    rank, d = int((b > tol * max(b[0], 0.0)).sum()), len(b)
+    if rank == 0:
+        raise ValueError("all chunklet means coincide, nothing lies between them")
+    most = min(rank, max(d - 1, 1))
+    if p is not None and p > most:
+        raise ValueError(f"n_components must be at most {most} (the rank of the between scatter, below d); got {p}")
+    p = most if p is None else p
+    if solver == "gevd":
+        mu, A = eig.gevd(C_b, C_w, p, on_singular, "the within-chunklet covariance")
+    else:
+        Z = V[:, :rank] / np.sqrt(b[:rank])
+        inner = eig.shrunk(Z.T @ C_w @ Z, on_singular, "the within-chunklet covariance")
+        w, U = psd.spectrum(inner)
+        mu, A = 1 / w[::-1][:p], psd.fix_signs(Z @ U[:, ::-1][:, :p] / np.sqrt(w[::-1][:p]))
+    return Solution(A.T, objective=float(np.log(mu).sum()), attributes={"eigenvalues": mu})

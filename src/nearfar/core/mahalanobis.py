@@ -1,0 +1,83 @@
+"""Mahalanobis distances between points, sets and points and sets of points (Mahalanobis, 1936; McLachlan, 1999)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+
+from . import psd
+from .types import AnyArray, Array
+
+
+def covariance(X: AnyArray, assume_centered: bool = False) -> Array:
+    """Unbiased covariance, shape (d, d): X_c' X_c / (n - 1), or X' X / n of rows that are centred already."""
+    X = np.asarray(X, dtype=np.float64)
+    if assume_centered:
+        return X.T @ X / len(X)
+    if len(X) < 2:
+        raise ValueError(f"a covariance needs at least 2 points; got {len(X)}")
+    C = X - X.mean(axis=0)
+    return C.T @ C / (len(X) - 1)
+
+
+def pooled_covariance(sets: Sequence[AnyArray]) -> Array:
+    """sum_l (n_l - 1) Sigma_l / (n - c): one covariance for c sets of points with their own means."""
+    n = sum(len(points) for points in sets)
+    if n <= len(sets):
+        raise ValueError(f"{len(sets)} sets of {n} points leave no freedom for a covariance; one set needs 2 points")
+    several = [points for points in sets if len(points) > 1]
+    return np.sum([(len(p) - 1) * covariance(p) for p in several], axis=0) / (n - len(sets))
+
+
+def shrink(C: Array, shrinkage: float) -> Array:
+    """(1 - shrinkage) C + shrinkage tr(C) / d I."""
+    return (1 - shrinkage) * C + shrinkage * np.trace(C) / len(C) * np.eye(len(C))
+
+
+def whitener(C: Array, n_components: int | None = None) -> tuple[Array, int]:
+    """L with L' L = C^-1 (its pseudo-inverse where C is singular, with a warning), and the rank of C.
+
+    Returns
+    -------
+    L : ndarray of shape (d, d) or (n_components, d)
+        The symmetric root; with `n_components`, rows for the directions of largest variance.
+    rank : int
+    """
+    w, V = psd.spectrum(C)
+    r = psd.rank(w)
+    if r < len(w):
+        message = f"the covariance has rank {r} of {len(w)}; distances along its null directions are 0 (or shrink it)"
+        warnings.warn(message, stacklevel=2)
+    root = np.zeros(len(w))
+    root[:r] = w[:r] ** -0.5
+    L = root[:, None] * V.T
+    return (V @ L if n_components is None else L[:n_components]), r
+
+
+def point_to_point(x: AnyArray, y: AnyArray, C: Array) -> Array:
+    """sqrt((x - y)' C^-1 (x - y)) for two points or two arrays of rows."""
+    return np.linalg.norm((np.asarray(x, dtype=np.float64) - y) @ whitener(C)[0].T, axis=-1)
+
+
+def point_to_set(x: AnyArray, points: AnyArray, shrinkage: float = 0.0) -> Array:
+    """Distance from x, shape (d,) or (n, d), to the mean of a set (m, d), under that set's own covariance.
+
+    Many points cost one decomposition.
+    """
+    points = np.asarray(points, dtype=np.float64)
+    return point_to_point(x, points.mean(axis=0), shrink(covariance(points), shrinkage))
+
+
+def set_to_set(A: AnyArray, B: AnyArray, shrinkage: float = 0.0) -> float:
+    """Distance between the means of two sets of rows, under their pooled covariance.
+
+    n_A n_B / (n_A + n_B) times its square is Hotelling's T^2.
+
+    >>> round(set_to_set([[0.0], [2.0]], [[5.0], [7.0]]), 6)
+    3.535534
+    """
+    A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
+    C = shrink(pooled_covariance([A, B]), shrinkage)
+    return float(point_to_point(A.mean(axis=0), B.mean(axis=0), C))

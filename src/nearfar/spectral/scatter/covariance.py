@@ -1,0 +1,123 @@
+"""Mahalanobis distance under the data's covariance (Mahalanobis, 1936).
+
+M = Sigma^-1,  Sigma = 1/(n-1) sum_i (x_i - mu)(x_i - mu)'
+or pooled within classes: Sigma = 1/(n-c) sum_c sum_{i in c} (x_i - mu_c)(x_i - mu_c)'
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.covariance import MinCovDet, ledoit_wolf, oas
+
+from ...base import FromLabels, Mahalanobis
+from ...core import checks, mahalanobis, scatter
+from ...core.optimize import Solution
+from ...core.types import AnyArray, Array, Ints
+
+
+def covariance(
+    X: Array,
+    labels: Ints | None = None,
+    n_components: int | None = None,
+    *,
+    shrinkage: float | str | None = "lw",
+    assume_centered: bool = False,
+    seed: Any = None,
+) -> Solution:
+    """L (k, d) as `x`, with L' L = Sigma^-1; see `CovarianceMetric`."""
+    lost = 0 if assume_centered else 1
+    if labels is not None:
+        X, labels = X[labels >= 0], labels[labels >= 0]
+        X, lost = X - scatter.class_means(X, labels)[labels], labels.max() + 1
+    elif not assume_centered:
+        X = X - X.mean(axis=0)
+    if shrinkage is None:
+        constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
+        if len(constant):
+            raise ValueError(f"column {constant[0]} is constant, its variance 0; drop it or use shrinkage")
+    Sigma = estimated(X, shrinkage, seed) * (len(X) / max(len(X) - lost, 1))
+    L, rank = mahalanobis.whitener(Sigma, n_components)
+    return Solution(L, attributes={"covariance": Sigma, "rank": rank})
+
+
+def estimated(X: Array, shrinkage: float | str | None, seed: Any) -> Array:
+    """Covariance of centred rows, divided by n."""
+    if shrinkage == "lw":
+        return ledoit_wolf(X, assume_centered=True)[0]
+    if shrinkage == "oas":
+        return oas(X, assume_centered=True)[0]
+    if shrinkage == "mcd":
+        return MinCovDet(assume_centered=True, random_state=seed).fit(X).covariance_
+    if isinstance(shrinkage, str):
+        raise ValueError(f"shrinkage must be None, 'lw', 'oas', 'mcd' or a number in [0, 1]; got {shrinkage!r}")
+    if shrinkage is not None:
+        checks.between(0, 1, shrinkage=shrinkage)
+    return mahalanobis.shrink(X.T @ X / len(X), shrinkage or 0.0)
+
+
+class CovarianceMetric(FromLabels, Mahalanobis):
+    """The classical Mahalanobis distance: the inverse of the (shrunk) covariance.
+
+    Distances between sets of points are in `nearfar.core.mahalanobis`.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Keep so many directions, those of largest variance.
+    shrinkage : None, "lw", "oas", "mcd" or float
+        Ledoit-Wolf, oracle approximating, the robust minimum covariance determinant, a share in [0, 1] of the scaled
+        identity, or nothing (then a singular covariance gives distance 0 along its null directions, with a warning).
+    pooled : bool
+        Use labels: deviations from class means. Without it labels are not read.
+    assume_centered : bool
+        The mean is known to be 0; not with `pooled`.
+    random_state : int, RandomState or None
+        For "mcd".
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+        Symmetric for k = d.
+    covariance_ : ndarray of shape (d, d)
+    rank_ : int
+        Of the covariance.
+    """
+
+    _y_required = False
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        shrinkage: float | str | None = "lw",
+        pooled: bool = False,
+        assume_centered: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.shrinkage = shrinkage
+        self.pooled = pooled
+        self.assume_centered = assume_centered
+        self.random_state = random_state
+
+    @property
+    def _center(self) -> bool:  # type: ignore[override]
+        return not self.assume_centered
+
+    def fit(self, X: AnyArray, y: AnyArray | None = None) -> CovarianceMetric:
+        """Learn from rows, and with `pooled` from their labels (-1 means unknown).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,), optional
+        """
+        return super().fit(X, y if self.pooled else None)
+
+    def _solve(self, X: Array, labels: Ints | None) -> Solution:
+        if self.pooled and labels is None:
+            raise ValueError("pooled=True requires y to be passed, but the target y is None")
+        settings = {"shrinkage": self.shrinkage, "assume_centered": self.assume_centered, "seed": self.random_state}
+        return covariance(X, labels, self.n_components, **settings)

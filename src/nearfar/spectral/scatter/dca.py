@@ -1,0 +1,86 @@
+"""Discriminative component analysis (Hoi, Liu, Lyu & Ma, 2006).
+
+    max_A |A' C_b A| / |A' C_w A|
+    C_w = 1/N sum_l sum_{i in chunklet l} (x_i - m_l)(x_i - m_l)'
+    C_b = 1/n_b sum_l sum_{k in D_l} (m_l - m_k)(m_l - m_k)'
+
+D_l: chunklets that a negative link keeps apart from chunklet l; n_b = sum_l |D_l|.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base import FromChunklets, Mahalanobis
+from ...core import checks, scatter
+from ...core.discriminant import SOLVERS, discriminative_components
+from ...core.optimize import Solution
+from ...core.types import Array, Bools, Ints
+
+
+def dca(X: Array, chunklets: Ints, apart: Bools, n_components: int | None = None, **settings: Any) -> Solution:
+    """L = A' (k, d) as `x`; see `core.discriminant.discriminative_components` for the settings."""
+    C_w = scatter.within(X, chunklets) / (chunklets >= 0).sum()
+    C_b = scatter.chunklets_apart(X, chunklets, apart)
+    return discriminative_components(C_b, C_w, n_components, **settings)
+
+
+class DCA(FromChunklets, Mahalanobis):
+    """Directions that keep chunklets of different classes apart while each chunklet stays together.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Default and most: the rank of the between scatter (less than the number of chunklets), below d.
+    solver : "gevd" or "hoi"
+        The optimum by a generalised eigenproblem, or the paper's two eigendecompositions, which stay in the range of
+        the between scatter.
+    on_singular : "shrink" or "raise"
+        What to do with a singular within-chunklet covariance.
+    tol : float
+        Eigenvalues of the between scatter below `tol` times the largest count as 0.
+    n_chunklets : int, optional
+        Draw so many chunklets from labels. Default: one per class.
+    chunklet_size : int
+        Rows of each drawn chunklet.
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    eigenvalues_ : ndarray of shape (k,)
+        Diagonal of A' C_b A, falling.
+
+    Notes
+    -----
+    Hoi, Liu, Lyu & Ma, "Learning distance metrics with contextual constraints for image retrieval", CVPR 2006. Their
+    procedure is ``solver="hoi"``; "gevd" reaches the larger ratio of determinants.
+    """
+
+    _links = True
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        solver: str = "gevd",
+        on_singular: str = "shrink",
+        tol: float = 1e-9,
+        n_chunklets: int | None = None,
+        chunklet_size: int = 2,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.solver = solver
+        self.on_singular = on_singular
+        self.tol = tol
+        self.n_chunklets = n_chunklets
+        self.chunklet_size = chunklet_size
+        self.random_state = random_state
+
+    def _solve(self, X: Array, chunklets: Ints, apart: Bools) -> Solution:
+        checks.one_of(SOLVERS, solver=self.solver)
+        checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
+        checks.at_least(0, tol=self.tol)
+        settings = {"solver": self.solver, "on_singular": self.on_singular, "tol": self.tol}
+        return dca(X, chunklets, apart, self.n_components, **settings)

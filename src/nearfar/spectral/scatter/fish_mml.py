@@ -1,0 +1,147 @@
+"""Fisher-HSIC multi-view metric learning (Zhang, Liu, Liu, Hu, Liu & Zhu, 2018).
+
+    max_P  sum_v tr(P_v' (S_b^v + lam1 S_t^v) P_v) + lam2 sum_{v<w} HSIC(X_v P_v, X_w P_w)   s.t.  P_v' P_v = I
+
+With linear kernels HSIC(v, w) = |P_v' C_vw P_w|_F^2, C_vw = X_v' H X_w / (n - 1): no n x n kernel is formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.linalg import block_diag
+
+from ...base import FromLabels, Mahalanobis
+from ...core import checks, psd, scatter
+from ...core.optimize import Solution, stopped
+from ...core.types import AnyArray, Array, Ints
+from ...fitted import named
+
+
+def fish_mml(
+    views: Sequence[Array],
+    labels: Ints,
+    p: int,
+    lam1: float = 0.1,
+    lam2: float = 0.1,
+    *,
+    hsic_scale: bool = True,
+    max_iter: int = 50,
+    tol: float = 1e-6,
+) -> Solution:
+    """Block-diagonal L (p V, sum d_v) as `x`; ``attributes["view_components"]`` lists P_v' (p, d_v)."""
+    n, views = len(labels), [X - X.mean(axis=0) for X in views]
+    own = [scatter.between(X, labels) / (labels >= 0).sum() + lam1 * X.T @ X / n for X in views]
+    C = [[X.T @ Y / (n - 1 if hsic_scale else 1) for Y in views] for X in views]
+    P = [psd.spectrum(A)[1][:, :p] for A in own]
+    history = [value(P, own, C, lam2)]
+    converged = False
+    while not converged and len(history) <= max_iter:
+        for v, A in enumerate(own):
+            links = [C[v][w] @ P[w] for w in range(len(P)) if w != v]
+            P[v] = psd.spectrum(A + lam2 * sum(K @ K.T for K in links))[1][:, :p]
+        history.append(value(P, own, C, lam2))
+        converged = history[-1] - history[-2] <= tol * abs(history[-1])
+    k = len(history) - 1
+    message = "" if converged else stopped("block coordinate ascent", k, "last gain", history[-1] - history[-2], tol)
+    components = [Pv.T.copy() for Pv in P]
+    attributes = {"view_components": components}
+    L = block_diag(*components)
+    return Solution(L, history[-1], k, bool(converged), message, history=np.array(history), attributes=attributes)
+
+
+def value(P: list[Array], own: list[Array], C: list[list[Array]], lam2: float) -> float:
+    """The objective."""
+    fisher = sum(np.sum(Pv * (A @ Pv)) for Pv, A in zip(P, own, strict=True))
+    hsic = sum(np.sum((P[v].T @ C[v][w] @ P[w]) ** 2) for v in range(len(P)) for w in range(v))
+    return float(fisher + lam2 * hsic)
+
+
+class FISHMML(FromLabels, Mahalanobis):
+    """One orthogonal projection per view: classes apart within each view, views dependent on each other.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Directions per view. Default: one less than the classes, at most the narrowest view's features.
+    lam1 : float
+        Weight of the total covariance.
+    lam2 : float
+        Weight of the dependence between views.
+    view_sizes : sequence of int, optional
+        Columns of each view where X is one matrix (so that pipelines work). Default: one view.
+    hsic_scale : bool
+        Divide the dependence by (n - 1)^2, which makes `lam2` independent of n.
+    max_iter : int
+    tol : float
+        On the relative gain of one sweep over the views.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+        Block-diagonal over the concatenated views: squared distances of the views add up.
+    view_components_ : list of ndarray of shape (n_components, d_v)
+        Orthonormal rows.
+
+    Notes
+    -----
+    Zhang, Liu, Liu, Hu, Liu & Zhu, "FISH-MML: Fisher-HSIC multi-view metric learning", IJCAI 2018. The weights'
+    defaults are ours; the paper searches them on a grid.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        lam1: float = 0.1,
+        lam2: float = 0.1,
+        view_sizes: Sequence[int] | None = None,
+        hsic_scale: bool = True,
+        max_iter: int = 50,
+        tol: float = 1e-6,
+    ) -> None:
+        self.n_components = n_components
+        self.lam1 = lam1
+        self.lam2 = lam2
+        self.view_sizes = view_sizes
+        self.hsic_scale = hsic_scale
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def fit(self, X: Any, y: AnyArray | None = None) -> FISHMML:
+        """Learn from views, a list of arrays (n, d_v), or from their columns side by side, and labels (n,)."""
+        with named(self):
+            X, sizes = side_by_side(X)
+        self.view_sizes_ = np.asarray(self.view_sizes if sizes is None else sizes) if sizes or self.view_sizes else None
+        return super().fit(X, y)
+
+    def transform(self, X: Any) -> AnyArray:
+        """Every view's projection side by side, shape (n, k); X as in `fit`."""
+        with named(self):
+            return super().transform(side_by_side(X)[0])
+
+    def _solve(self, X: Array, labels: Ints) -> Solution:
+        checks.at_least(0, lam1=self.lam1, lam2=self.lam2)
+        if self.view_sizes_ is None:
+            self.view_sizes_ = np.array([X.shape[1]])
+        if self.view_sizes_.sum() != X.shape[1] or (self.view_sizes_ < 1).any():
+            raise ValueError(f"view_sizes must add up to the {X.shape[1]} columns; got {self.view_sizes_.tolist()}")
+        narrowest = int(self.view_sizes_.min())
+        if self.n_components is not None and self.n_components > narrowest:
+            raise ValueError(f"n_components must be at most {narrowest}, the narrowest view's; got {self.n_components}")
+        p = self.n_components or min(int(labels.max()), narrowest)
+        views = np.split(X, np.cumsum(self.view_sizes_)[:-1], axis=1)
+        settings: dict[str, Any] = {"hsic_scale": self.hsic_scale, "max_iter": self.max_iter, "tol": self.tol}
+        return fish_mml(views, labels, p, self.lam1, self.lam2, **settings)
+
+
+def side_by_side(X: Any) -> tuple[Any, list[int] | None]:
+    """Views as one matrix and their widths; a matrix as it is."""
+    if not isinstance(X, (list, tuple)) or not X or any(np.ndim(view) != 2 for view in X):
+        return X, None
+    views = [np.asarray(view) for view in X]
+    if len({len(view) for view in views}) > 1:
+        raise ValueError(f"views must have the same rows; got {[len(view) for view in views]} rows")
+    return np.hstack(views), [view.shape[1] for view in views]

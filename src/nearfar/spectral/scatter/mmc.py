@@ -1,0 +1,137 @@
+"""Mahalanobis metric for clustering (Xing, Jordan, Russell & Ng, 2002).
+
+    max_M sum_D |x_i - x_j|_M   s.t.  sum_S |x_i - x_j|_M^2 <= alpha,  M PSD
+    diagonal M = diag(w):  min_w sum_S |x_i - x_j|_M^2 - c log sum_D |x_i - x_j|_M,  w >= 0
+
+With Sig_S = C C' and B = C' M C the feasible set is {B PSD, tr B <= alpha}: a projection is one eigendecomposition. The
+diagonal problem is, by homogeneity, the same one on the simplex.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+
+from ...base import FromPairs, Mahalanobis
+from ...core import checks, eig, psd, scatter
+from ...core.constraints import LabelPairs, Pairs, written_out
+from ...core.optimize import Solution, farthest, scaled
+from ...core.types import Array
+
+
+def mmc(S: Array, Z: Array, weight: Array, alpha: float = 1.0, start: Array | None = None, **limits: Any) -> Solution:
+    """M (d, d) as `x`, from the similar scatter S and differences Z (m, d) of dissimilar pairs with their weights."""
+    C, I = cholesky(S, lower=True), np.eye(len(S))
+    Y = solve_triangular(C, Z.T, lower=True).T
+    found = farthest(
+        weight,
+        lambda B: np.einsum("pd,pd->p", Y @ B, Y),
+        lambda a: (Y * a[:, None]).T @ Y,
+        psd.project_spectrahedron,
+        lambda G: float(np.linalg.eigvalsh(G)[0]),
+        psd.project_spectrahedron(I / len(I) if start is None else C.T @ start @ C / alpha),
+        **limits,
+    )
+    half = solve_triangular(C, I, lower=True)
+    return scaled(found.with_x(alpha * psd.symmetrize(half.T @ found.x @ half)), np.sqrt(alpha))
+
+
+def mmc_diagonal(
+    S: Array, Z: Array, weight: Array, c: float = 1.0, start: Array | None = None, **limits: Any
+) -> Solution:
+    """Diagonal M as `x`: w = c/2 v / s, with v on the simplex and s the diagonal of S."""
+    s = np.diag(S)
+    Q = Z * Z / s
+    v = np.ones(len(s)) / len(s) if start is None else np.diag(start) * s * 2 / c
+    found = farthest(
+        weight, lambda v: Q @ v, lambda a: a @ Q, psd.project_simplex, np.min, psd.project_simplex(v), **limits
+    )
+    f, gap = found.objective or 1.0, found.duality_gap or 0.0
+    objective = c / 2 - c * np.log(np.sqrt(c / 2) * f)
+    return found.with_x(np.diag(c / 2 * found.x / s), objective=objective, duality_gap=c * np.log1p(gap / f))
+
+
+class MMC(FromPairs, Mahalanobis):
+    """Dissimilar rows as far apart as similar rows' total squared distance of `alpha` allows, to a certified optimum.
+
+    Parameters
+    ----------
+    diagonal : bool
+        Learn one weight per feature.
+    alpha : float
+        Bound of the full problem; it only scales M.
+    c : float
+        Weight of the logarithm in the diagonal problem; it only scales M.
+    shrinkage : float
+        Added to the similar scatter in units of its mean eigenvalue, without which it may be singular and the problem
+        unbounded.
+    n_components : int, optional
+        Keep so many directions of largest eigenvalue.
+    n_pairs : int, "all" or None
+        Pairs made of labels: so many of each kind, all, or 20 c^2 of each kind for c classes.
+    max_iter : int
+    tol : float
+        On the duality gap, relative to the objective.
+    warm_start : bool
+        Start from the last fit.
+    verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    duality_gap_ : float
+        No metric has an objective better than this by more.
+
+    Notes
+    -----
+    Xing, Jordan, Russell & Ng, "Distance metric learning with application to clustering with side-information", 2002,
+    solved by monotone accelerated projected gradient instead of cyclic projections. The optimum may have rank 1.
+    """
+
+    def __init__(
+        self,
+        diagonal: bool = False,
+        *,
+        alpha: float = 1.0,
+        c: float = 1.0,
+        shrinkage: float = 1e-8,
+        n_components: int | None = None,
+        n_pairs: int | str | None = None,
+        max_iter: int = 500,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.diagonal = diagonal
+        self.alpha = alpha
+        self.c = c
+        self.shrinkage = shrinkage
+        self.n_components = n_components
+        self.n_pairs = n_pairs
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+        checks.above(0, alpha=self.alpha, c=self.c, tol=self.tol)
+        checks.at_least(0, shrinkage=self.shrinkage)
+        pairs = written_out(pairs)
+        S = scatter.pair_scatters(X, pairs).similar
+        S = S + self.shrinkage * np.trace(S) / len(S) * np.eye(len(S))
+        S = eig.shrunk(np.diag(np.diag(S)) if self.diagonal else S, name="the similar scatter")
+        apart = pairs.part(False)
+        limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
+        task = (S, X[apart.i] - X[apart.j], apart.weights)
+        L = self._start()
+        start = None if L is None else L.T @ L
+        if self.diagonal:
+            found = mmc_diagonal(*task, self.c, start, **limits)
+        else:
+            found = mmc(*task, self.alpha, start, **limits)
+        return found.with_x(psd.components(found.x, self.n_components))
