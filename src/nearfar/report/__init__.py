@@ -1,0 +1,22 @@
+"""One self-contained HTML page with pictures from scores, embeddings or a run folder.
+
+Importing this package loads neither Matplotlib, Pillow nor Jinja.
+"""
+
+from .compare import Comparison, compare, write_comparison
+from .content import Curve, Items, ReportContent
+from .page import build_report
+from .run import ReportError, read_run, report_run
+
+__all__ = [
+    "Comparison",
+    "Curve",
+    "Items",
+    "ReportContent",
+    "ReportError",
+    "build_report",
+    "compare",
+    "read_run",
+    "report_run",
+    "write_comparison",
+]

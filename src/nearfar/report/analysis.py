@@ -1,0 +1,90 @@
+"""Everything that a report measures itself, computed once whatever the size of its pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .content import ReportContent
+from .pairs import PairDistances, measure_pairs
+from .retrieval import Confusion, Retrieval, class_recall, confusions, drawn, retrieve, worst
+from .spectrum import Spectrum, spectrum
+from .tsne import LIMIT, TILES, map_items, map_positions
+
+WORST, RANDOM, CONFUSED = 12, 6, 8  # rows of the page
+COLORED = 8  # classes with a colour on the map
+
+
+@dataclass(frozen=True, eq=False)
+class Failures:
+    """The neighbours, the rows of the worst and of some random queries, and the most confused classes."""
+
+    found: Retrieval
+    worst: NDArray[np.int64]
+    random: NDArray[np.int64]
+    confused: list[Confusion]
+
+
+@dataclass(frozen=True, eq=False)
+class FlatMap:
+    """Items on the map, where they lie in the unit square, and the classes that get a colour."""
+
+    index: NDArray[np.int64]
+    positions: NDArray[np.float64]
+    colored: list[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """The measured parts; None where the content does not allow one."""
+
+    failures: Failures | None = None
+    pairs: PairDistances | None = None
+    spectrum: Spectrum | None = None
+    map: FlatMap | None = None
+
+
+def analyse(content: ReportContent) -> Analysis:
+    """Measure what the embeddings of a content allow."""
+    queries = content.queries
+    if queries is None or len(queries) < 2:
+        return Analysis()
+    failures = _failures(content)
+    return Analysis(
+        failures,
+        measure_pairs(queries, content.gallery, content.distance, seed=content.seed),
+        spectrum(queries.embeddings),
+        _map(content, failures),
+    )
+
+
+def _failures(content: ReportContent) -> Failures | None:
+    assert content.queries is not None
+    found = retrieve(content.queries, content.gallery, content.distance)
+    if found is None:
+        return None
+    bad = worst(found, WORST)
+    return Failures(found, bad, drawn(found, RANDOM, content.seed, bad), confusions(found, CONFUSED))
+
+
+def _map(content: ReportContent, failures: Failures | None) -> FlatMap | None:
+    assert content.queries is not None
+    limit = TILES if content.queries.shows_images() else LIMIT
+    index = map_items(content.queries.labels, limit, content.seed)
+    positions = map_positions(content.queries, index, content.distance, content.seed)
+    if positions is None:
+        return None
+    return FlatMap(index, positions, _colored(content.queries.labels[index], failures))
+
+
+def _colored(labels: NDArray[np.int64], failures: Failures | None) -> list[int]:
+    """All classes where there are few, else the hardest ones."""
+    present = np.unique(labels)
+    if len(present) <= COLORED or failures is None:
+        return [int(c) for c in present[:COLORED]]
+    classes, recall, counts = class_recall(failures.found)
+    shown = np.isin(classes, present)
+    order = np.lexsort((-counts[shown], recall[shown]))[:COLORED]
+    return [int(c) for c in classes[shown][order]]

@@ -1,0 +1,53 @@
+"""Attention maps: where the last convolutional layer responds.
+
+A = mean over channels of F (C, H, W);  (A - min A) / (max A - min A), bilinear to the size of the image
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def attention_map(features: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float64]:
+    """Where a convolutional layer responds.
+
+    Parameters
+    ----------
+    features : ndarray, shape (C, H, W) or (H, W)
+        The last convolutional map of one image, or its mean over channels.
+    size : (int, int)
+        Height and width of the image.
+
+    Returns
+    -------
+    ndarray, shape (height, width)
+        In [0, 1]; zeros where the map is constant or not finite.
+    """
+    values = np.asarray(features, dtype=np.float64)
+    values = values.mean(axis=0) if values.ndim == 3 else values
+    if values.ndim != 2:
+        raise ValueError(f"features must be (C, H, W) or (H, W), got shape {np.shape(features)}")
+    low, high = values.min(), values.max()
+    if not np.isfinite(high - low) or high - low <= 1e-12 * max(abs(low), abs(high)):
+        return np.zeros(size)
+    return _bilinear((values - low) / (high - low), size)
+
+
+def _bilinear(values: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float64]:
+    from PIL import Image
+
+    picture = Image.fromarray(values.astype(np.float32), mode="F")
+    resized = picture.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    return np.clip(np.asarray(resized, dtype=np.float64), 0, 1)
+
+
+def overlay(image: NDArray[np.uint8], attention: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Colour an image (H, W, C) by its attention (H, W): dark is little, yellow is much."""
+    from matplotlib import colormaps
+
+    grey = np.asarray(image, dtype=np.float64).mean(axis=2, keepdims=True) / 255
+    colors = colormaps["inferno"](attention)[..., :3]
+    return np.round(255 * (0.45 * grey + 0.55 * colors)).astype(np.uint8)

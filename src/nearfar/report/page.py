@@ -1,0 +1,160 @@
+"""Put the sections together into one HTML file that needs nothing but itself."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import sections
+from .analysis import Analysis, analyse
+from .content import ReportContent
+from .pictures import Thumbnails
+from .plots import Plotter
+from .retrieval import class_recall
+from .sections import Pens, Section
+from .standings import Standing, standings
+
+LARGEST = 4_800_000  # bytes of the file
+SIDES = (128, 96, 64, 40)  # pixels of the pictures; the first that keeps the file small enough is taken
+HEADLINES = ("recall_at_1", "map_at_r", "nmi")
+
+
+def build_report(content: ReportContent, path: str | Path) -> Path:
+    """Write a report as one self-contained HTML file.
+
+    Parameters
+    ----------
+    content : ReportContent
+        What to show; sections without content are left out.
+    path : str or Path
+        The file to write; it appears only when it is complete.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> content = ReportContent("Tiny", "three scores, no data", {"map_at_r": 0.5})
+    >>> build_report(content, Path(tempfile.mkdtemp()) / "report.html").name
+    'report.html'
+    """
+    analysis = analyse(content)
+    for side in SIDES:
+        page = render(content, analysis, side).encode()
+        if len(page) <= LARGEST:
+            break
+    return write(Path(path), page)
+
+
+def render(content: ReportContent, analysis: Analysis, side: int) -> str:
+    """The page with pictures of at most `side` pixels."""
+    queries = Thumbnails(content.queries, side) if content.queries else None
+    gallery = Thumbnails(content.gallery, side) if content.gallery else queries
+    pens = Pens(queries, gallery, Plotter())
+    shown = all_sections(content, analysis, pens)
+    return template("page").render(
+        content=content,
+        sections=shown,
+        tiles=[s for key in HEADLINES for s in standings(content) if s.key == key],
+        headline=headline(content),
+        findings=findings(analysis),
+    )
+
+
+def all_sections(content: ReportContent, analysis: Analysis, pens: Pens) -> list[Section]:
+    """The sections that have something to show, in the order of the page."""
+    made = [
+        sections.scores(content),
+        sections.neighbours(analysis.failures, pens),
+        sections.confused(analysis.failures, pens),
+        sections.flat_map(content, analysis.map, pens),
+        sections.distances(content, analysis, pens),
+        sections.directions(analysis, pens),
+        sections.training(content, pens),
+        sections.attention(content, analysis, pens),
+        sections.setup(content),
+    ]
+    return [section for section in made if section is not None]
+
+
+def headline(content: ReportContent) -> str:
+    """One sentence that says how good the model is."""
+    first = next((s for s in standings(content) if s.key == "recall_at_1"), None)
+    if first is None:
+        return ""
+    return f"{_of_hundred(first.value)} of 100 queries find their own class first{_compared(first, content)}."
+
+
+def _compared(score: Standing, content: ReportContent) -> str:
+    others = ((content.baseline_name, score.baseline), ("chance", score.chance))
+    said = [f"{name} {_of_hundred(value)}" for name, value in others if value is not None]
+    return f"; {', '.join(said)}" if said else ""
+
+
+def _of_hundred(share: float) -> str:
+    return f"{100 * share:.0f}" if share in (0, 1) or 0.01 <= share <= 0.99 else f"{100 * share:.1f}"
+
+
+def findings(analysis: Analysis) -> list[tuple[str, str]]:
+    """Where to look next: (anchor, sentence)."""
+    said: list[tuple[str, str]] = []
+    if analysis.failures:
+        said.extend(_failings(analysis))
+    if analysis.pairs:
+        threshold, rate = analysis.pairs.equal_error()
+        said.append(
+            ("distances", f"One threshold, {threshold:.3g}, judges pairs with {rate:.1%} errors of either kind.")
+        )
+    if analysis.spectrum:
+        used, d = analysis.spectrum.effective_dimension, len(analysis.spectrum.eigenvalues)
+        said.append(("spectrum", f"The embedding spreads over {used:.1f} of its {d} dimensions."))
+    return said
+
+
+def _failings(analysis: Analysis) -> list[tuple[str, str]]:
+    failures = analysis.failures
+    assert failures is not None
+    classes, recall, _ = class_recall(failures.found)
+    names = failures.found.queries.classes
+    hardest = int(np.argmin(recall))
+    said = []
+    if failures.confused:
+        worst = failures.confused[0]
+        pair = f"{names[worst.first]} and {names[worst.second]}"
+        said.append(("confused", f"Most confused: {pair}, {worst.rate:.0%} of their nearest neighbours cross."))
+    if len(classes) > 1:
+        said.append(("confused", f"Hardest class: {names[classes[hardest]]}, Recall@1 {recall[hardest]:.2f}."))
+    return said
+
+
+def template(name: str) -> Any:
+    """One of the package's templates; everything that it is given is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(Path(__file__).parent / "templates")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template(f"{name}.html.j2")
+
+
+def write(path: Path, page: bytes) -> Path:
+    """Write under a temporary name beside the file, then rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(page)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return path

@@ -1,0 +1,180 @@
+"""Items as small pictures inside the page: images as PNG or WebP, rows as bar glyphs, the map as one canvas."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .content import Items
+from .tsne import spread_out
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+PIXEL_ART = 48  # images up to this side are shown with sharp pixels
+FILLED = 0.64  # share of the map that its images take
+GREY = "#8b93a1"  # the frame of a class without a colour
+BARS = 48  # bars of a row's glyph
+GLYPH_COLOR = "#7b8494"  # readable on light and dark paper
+
+
+class Picture(NamedTuple):
+    """A picture inside the page: its data URI ("" where there is none), its alternative text, sharp pixels or not."""
+
+    uri: str
+    alt: str
+    sharp: bool = False
+
+
+class Thumbnails:
+    """Pictures of the items of one set, each made once.
+
+    Parameters
+    ----------
+    items : Items
+        What to show; without `read` every picture is only its text.
+    side : int
+        Longest side in pixels of an image.
+    """
+
+    def __init__(self, items: Items, side: int = 112) -> None:
+        self.items = items
+        self.side = side
+        self._made: dict[int, Picture] = {}
+        self._range: tuple[float, float] | None = None
+
+    def __call__(self, i: int) -> Picture:
+        """Picture of item i."""
+        if i not in self._made:
+            self._made[i] = self._make(i)
+        return self._made[i]
+
+    def read(self, i: int) -> NDArray[Any] | None:
+        """Read item i; None where there is nothing to read or it cannot be read any more."""
+        if self.items.read is None:
+            return None
+        try:
+            return np.asarray(self.items.read(i))
+        except (OSError, ValueError):
+            return None
+
+    def _make(self, i: int) -> Picture:
+        alt = f"{self.items.name(i)}, class {self.items.class_name(i)}"
+        item = self.read(i)
+        if item is None:
+            return Picture("", alt)
+        if item.ndim == 1:
+            return Picture(row_glyph(item, *self._limits()), alt)
+        return image_picture(item, alt, self.side)
+
+    def _limits(self) -> tuple[float, float]:
+        """Range of values of the rows, from evenly many of them."""
+        if self._range is None:
+            sampled = np.unique(np.linspace(0, len(self.items) - 1, 64).astype(int))
+            rows = [row for i in sampled if (row := self.read(int(i))) is not None]
+            values = np.concatenate([np.zeros(1), *rows])
+            finite = values[np.isfinite(values)]
+            self._range = float(finite.min()), float(finite.max())
+        return self._range
+
+
+def image_picture(image: NDArray[np.uint8], alt: str, side: int) -> Picture:
+    """Encode an image (H, W, C) with its longest side at most `side` pixels."""
+    picture = as_image(image)
+    sharp = max(picture.size) <= PIXEL_ART
+    picture.thumbnail((side, side))
+    return Picture(data_uri(picture), alt, sharp)
+
+
+def as_image(image: NDArray[Any]) -> Image:
+    """Make a Pillow image of (H, W), (H, W, 1) or (H, W, 3) values in 0..255."""
+    from PIL import Image
+
+    values = np.clip(np.asarray(image), 0, 255).astype(np.uint8)
+    return Image.fromarray(values[..., 0] if values.ndim == 3 and values.shape[2] == 1 else values)
+
+
+def data_uri(picture: Image) -> str:
+    """Encode as PNG and as WebP, and keep the shorter."""
+    from PIL import features
+
+    options: list[tuple[str, dict[str, Any]]] = [("png", {"optimize": True})]
+    if features.check("webp"):
+        options.append(("webp", {"quality": 80, "method": 4}))
+    encoded = [(_encode(picture, kind, settings), kind) for kind, settings in options]
+    best, kind = min(encoded, key=lambda pair: len(pair[0]))
+    return f"data:image/{kind};base64,{base64.b64encode(best).decode()}"
+
+
+def _encode(picture: Image, kind: str, settings: dict[str, Any]) -> bytes:
+    buffer = BytesIO()
+    picture.save(buffer, kind, **settings)
+    return buffer.getvalue()
+
+
+def row_glyph(row: NDArray[Any], low: float, high: float) -> str:
+    """Draw a row (d,) as bars from zero on the common range [low, high]; neighbouring values share a bar."""
+    finite = np.nan_to_num(np.asarray(row, dtype=np.float64), posinf=high, neginf=low)
+    values = np.array([part.mean() for part in np.array_split(finite, min(BARS, len(finite)))])
+    scale = 60 / (high - low) if high > low else 0.0
+    zero = 62 - (0 - low) * scale
+    width = 60 / max(len(values), 1)
+    top = np.minimum(zero, zero - values * scale)
+    bars = "".join(
+        f'<rect x="{2 + i * width:.2f}" y="{y:.2f}" width="{0.8 * width:.2f}" height="{max(abs(v) * scale, 0.6):.2f}"/>'
+        for i, (y, v) in enumerate(zip(top, values, strict=True))
+    )
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 64 64" fill="{GLYPH_COLOR}">{bars}</svg>'
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+
+
+class Canvas(NamedTuple):
+    """A map of images as one picture, and the square (left, top, side) of every item in pixels."""
+
+    picture: Picture
+    width: int
+    height: int
+    squares: list[tuple[int, int, int]]
+
+
+def map_canvas(
+    thumbnails: Thumbnails,
+    index: NDArray[np.int64],
+    positions: NDArray[np.float64],
+    frames: Sequence[str | None],
+    *,
+    width: int = 2000,
+    height: int = 1400,
+) -> Canvas:
+    """Put the images of items near their positions in the unit square, none above another, each in its frame."""
+    from PIL import Image
+
+    pitch = int(min(np.sqrt(FILLED * width * height / len(index)), 160))
+    columns, rows = width // pitch, height // pitch
+    corners = spread_out(positions, columns, rows) * pitch
+    side = pitch - max(2, pitch // 12)
+    canvas = Image.new("RGBA", (columns * pitch, rows * pitch), (0, 0, 0, 0))
+    for i, (left, top), frame in zip(index, corners, frames, strict=True):
+        canvas.paste(_tile(thumbnails, int(i), side, frame), (int(left), int(top)))
+    squares = [(int(left), int(top), side) for left, top in corners]
+    width, height = canvas.size
+    alt = f"Map of {len(index):,} items, each drawn as its image; similar embeddings lie close together."
+    return Canvas(Picture(data_uri(canvas), alt), width, height, squares)
+
+
+def _tile(thumbnails: Thumbnails, i: int, side: int, frame: str | None) -> Image:
+    """An item's image in a frame of this colour, or in a thin grey one."""
+    from PIL import Image
+
+    border = max(2, side // 9) if frame else 1
+    tile = Image.new("RGB", (side, side), frame or GREY)
+    item = thumbnails.read(i)
+    if item is not None:
+        inside = (side - 2 * border, side - 2 * border)
+        tile.paste(as_image(item).convert("RGB").resize(inside, Image.Resampling.LANCZOS), (border, border))
+    return tile

@@ -1,0 +1,279 @@
+"""Charts as inline SVG whose colours are the page's, so that one drawing serves light and dark paper."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .content import Curve
+from .pairs import PairDistances
+from .spectrum import Spectrum
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Drawn colour -> the page's variable. The drawn values are never seen.
+THEME = {
+    "#010101": "--ink",
+    "#020202": "--muted",
+    "#030303": "--line",
+    "#040404": "--accent",
+    "#050505": "--second",
+    "#060606": "--card",
+}
+INK, MUTED, LINE, ACCENT, SECOND, CARD = THEME
+SIZE = (5.2, 3.1)  # inches
+POINTS = 240  # most points of a line
+STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.edgecolor": LINE,
+    "axes.facecolor": "none",
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": LINE,
+    "grid.linewidth": 0.7,
+    "xtick.color": LINE,
+    "ytick.color": LINE,
+    "xtick.major.size": 0,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "ytick.major.size": 0,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+}
+
+
+class Html(str):
+    """Text that is HTML already; templates take it as it is."""
+
+    def __html__(self) -> str:
+        return str(self)
+
+
+class Chart:
+    """A chart while it is drawn (`axes`), and its SVG afterwards (`svg`)."""
+
+    def __init__(self, axes: Axes) -> None:
+        self.axes = axes
+        self.svg = Html()
+
+
+class Plotter:
+    """Draws charts for one page; their element ids never clash."""
+
+    def __init__(self) -> None:
+        self._number = count(1)
+
+    @contextmanager
+    def chart(self, alt: str, size: tuple[float, float] = SIZE) -> Iterator[Chart]:
+        """Open a chart with an alternative text; leaving the block turns it into SVG."""
+        from io import StringIO
+
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+
+        prefix = f"chart{next(self._number)}"
+        with rc_context({**STYLE, "svg.hashsalt": prefix}):
+            figure = Figure(figsize=size, layout="constrained")
+            chart = Chart(figure.add_subplot())
+            yield chart
+            text = StringIO()
+            figure.savefig(text, format="svg", transparent=True)
+        chart.svg = page_svg(text.getvalue(), prefix, alt)
+
+    def lines(
+        self, curves: Sequence[Curve], *, alt: str, unit: str, best: float | None = None, share: bool = False
+    ) -> Html:
+        """Lines over epochs: the first in the accent colour, the second orange and dashed, each named at its end."""
+        with self.chart(alt) as chart:
+            for at, curve in enumerate(curves):
+                _line(chart.axes, curve, LINES[at % 4], DASHES[at % 4], named=len(curves) > 1, above=at % 2 == 0)
+            if best is not None:
+                _mark(chart.axes, best, "chosen")
+            if share:
+                _share_axis(chart.axes, curves)
+            chart.axes.set(xlabel="epoch", ylabel=unit)
+            _whole_numbers(chart.axes)
+            chart.axes.margins(x=0.02)
+        return chart.svg
+
+    def histograms(self, pairs: PairDistances, *, alt: str, unit: str, threshold: float) -> Html:
+        """Densities of similar (filled) and dissimilar (outlined) distances and the threshold of equal errors."""
+        with self.chart(alt) as chart:
+            both = (pairs.similar, pairs.dissimilar)
+            edges = np.linspace(min(d[0] for d in both), max(d[-1] for d in both) + 1e-12, 71)
+            for distances, color, style, name in zip(both, (ACCENT, SECOND), ("-", "--"), NAMES, strict=True):
+                heights = np.histogram(distances, edges)[0] / len(distances)
+                chart.axes.stairs(heights, edges, color=color, fill=True, alpha=0.16)
+                chart.axes.stairs(heights, edges, color=color, linewidth=1.6, linestyle=style, label=name)
+            _mark(chart.axes, threshold, f"equal errors at {threshold:.3g}")
+            chart.axes.set(xlabel=unit, ylabel="share of pairs per bin")
+            chart.axes.yaxis.set_major_formatter(_percent)
+            _legend(chart.axes)
+        return chart.svg
+
+    def spectrum(self, spectrum: Spectrum, *, alt: str) -> Html:
+        """Share of the variance along each direction (bars) and accumulated (line)."""
+        with self.chart(alt) as chart:
+            shares = spectrum.shares
+            number = np.arange(1, len(shares) + 1)
+            edges = np.arange(len(shares) + 1) + 0.5
+            chart.axes.stairs(shares, edges, fill=True, color=ACCENT, alpha=0.75, label="each direction")
+            total = Curve("accumulated", number.astype(float), np.cumsum(shares))
+            _line(chart.axes, total, SECOND, "-", named=False)
+            _legend(chart.axes)
+            _whole_numbers(chart.axes)
+            chart.axes.set(xlabel="direction, largest first", ylabel="share of the variance", ylim=(0, 1.04))
+            chart.axes.yaxis.set_major_formatter(_percent)
+        return chart.svg
+
+    def class_recall(self, recall: NDArray[np.float64], mean: float, *, alt: str) -> Html:
+        """Recall@1 of every class, hardest first."""
+        with self.chart(alt) as chart:
+            edges = np.arange(len(recall) + 1) + 0.5
+            chart.axes.stairs(np.sort(recall), edges, fill=True, color=ACCENT, alpha=0.75)
+            chart.axes.axhline(mean, color=INK, linewidth=1, linestyle=":")
+            chart.axes.annotate(
+                f"all queries {mean:.3f}", (edges[0], mean), (3, 3), textcoords="offset points", color=INK
+            )
+            _whole_numbers(chart.axes)
+            chart.axes.set(xlabel="class, hardest first", ylabel="Recall@1", ylim=(0, 1.08), xlim=(edges[0], edges[-1]))
+        return chart.svg
+
+    def points(self, groups: Mapping[str, NDArray[np.float64]], *, alt: str) -> Html:
+        """A map of points (m, 2) per group, each group with its own colour and mark."""
+        with self.chart(alt, (9.6, 6.4)) as chart:
+            for (name, points), color, mark in zip(groups.items(), [*PALETTE, MUTED], [*MARKS, "."], strict=False):
+                chart.axes.scatter(
+                    points[:, 0], points[:, 1], s=16, c=color, marker=mark, label=name, linewidths=0, alpha=0.85
+                )
+            chart.axes.set(xticks=[], yticks=[])
+            chart.axes.spines[:].set_visible(False)
+        return chart.svg
+
+    def intervals(
+        self,
+        names: Sequence[str],
+        values: Sequence[NDArray[np.float64]],
+        halves: NDArray[np.float64],
+        *,
+        alt: str,
+        unit: str,
+    ) -> Html:
+        """One line per name: the values of the seeds as rings, their mean as a dot, the interval as a bar."""
+        from textwrap import fill
+
+        with self.chart(alt, (9.6, 0.8 + 0.36 * len(names))) as chart:
+            rows = np.arange(len(names))[::-1]
+            means = np.array([v.mean() for v in values])
+            chart.axes.errorbar(
+                means, rows, xerr=np.nan_to_num(halves), fmt="o", color=ACCENT, markersize=5, linewidth=2
+            )
+            for row, seeds in zip(rows, values, strict=True):
+                chart.axes.plot(seeds, np.full(len(seeds), row), "o", mfc="none", mec=MUTED, markersize=4, mew=0.9)
+            chart.axes.set_yticks(rows, [fill(name, 56) for name in names], color=INK)
+            chart.axes.set(xlabel=unit)
+            chart.axes.grid(axis="x")
+        return chart.svg
+
+
+LINES = (ACCENT, SECOND, MUTED, INK)
+DASHES = ("-", "--", ":", "-.")
+NAMES = ("same class", "different classes")
+# Okabe and Ito's colour-blind-safe colours, in an order that keeps neighbours apart.
+PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#8c6bb1")
+MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+
+def _percent(value: float, _: Any = None) -> str:
+    return f"{100 * value:.3g}%"
+
+
+def _line(axes: Axes, curve: Curve, color: str, style: str, *, named: bool, above: bool = True) -> None:
+    epochs, values = thin(curve)
+    axes.plot(
+        epochs,
+        values,
+        color=color,
+        linestyle=style,
+        label=curve.name,
+        marker="o" if len(epochs) < 3 else "",
+        markersize=4,
+    )
+    finite = np.flatnonzero(np.isfinite(values))
+    if named and len(finite):
+        end = (epochs[finite[-1]], values[finite[-1]])
+        shift, side = ((0, 5), "bottom") if above else ((0, -6), "top")
+        axes.annotate(
+            curve.name, end, shift, textcoords="offset points", color=color, ha="right", va=side, weight="bold"
+        )
+
+
+def _legend(axes: Axes) -> None:
+    """Name what is drawn above the axes."""
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
+
+
+def _whole_numbers(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+
+
+def _mark(axes: Axes, at: float, text: str) -> None:
+    axes.axvline(at, color=INK, linewidth=1, linestyle=":")
+    axes.annotate(
+        text, (at, 1), (3, -2), xycoords=("data", "axes fraction"), textcoords="offset points", color=INK, va="top"
+    )
+
+
+def _share_axis(axes: Axes, curves: Sequence[Curve]) -> None:
+    """Show the range that occurs, with room for the names, inside [0, 1]."""
+    values = np.concatenate([c.values[np.isfinite(c.values)] for c in curves] or [np.zeros(0)])
+    if len(values):
+        room = max(0.12 * np.ptp(values), 0.02)
+        axes.set_ylim(max(0, values.min() - room), min(1.03, values.max() + room))
+
+
+def thin(curve: Curve, most: int = POINTS) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Average a long curve over runs of neighbouring points, so that at most `most` points are left."""
+    n = len(curve.values)
+    if n <= most:
+        return curve.epochs, curve.values
+    starts = np.linspace(0, n, most, endpoint=False).astype(int)
+    sizes = np.diff([*starts, n])
+    return np.add.reduceat(curve.epochs, starts) / sizes, np.add.reduceat(curve.values, starts) / sizes
+
+
+def page_svg(svg: str, prefix: str, alt: str) -> Html:
+    """Make a Matplotlib SVG part of a page: page colours and fonts, own ids, nothing but the drawing."""
+    from html import escape
+
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.S)
+    box = re.search(r'viewBox="([^"]+)"', body)
+    body = body[body.index(">") + 1 :]
+    body = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', body)
+    body = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", body)
+    body = re.sub(r'(?:xlink:)?href="#([^"]+)"', rf'href="#{prefix}-\1"', body)
+    body = body.replace("'DejaVu Sans'", "var(--sans)")
+    for drawn, variable in THEME.items():
+        body = body.replace(drawn, f"var({variable})")
+    title = escape(alt)
+    view = box.group(1) if box else "0 0 100 100"
+    return Html(f'<svg class="chart" role="img" aria-label="{title}" viewBox="{view}"><title>{title}</title>{body}')

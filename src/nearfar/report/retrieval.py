@@ -1,0 +1,158 @@
+"""Which queries fail, and which classes are taken for which, from one exact neighbour search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.neighbors import nearest
+from .content import Items
+
+DEPTH = 100  # neighbours looked at when the first right one is sought
+
+
+@dataclass(frozen=True, eq=False)
+class Retrieval:
+    """The neighbours of every query that has a partner of its class to find.
+
+    Parameters
+    ----------
+    queries, gallery : Items
+        The same object where every query searches the other queries.
+    kept : ndarray of int, shape (q,)
+        The queries that have at least one right answer.
+    index, distances : ndarray, shape (q, k)
+        Their neighbours in the gallery, nearest first.
+    right : ndarray of bool, shape (q, k)
+        Whether each neighbour has the class of the query.
+    """
+
+    queries: Items
+    gallery: Items
+    kept: NDArray[np.int64]
+    index: NDArray[np.int64]
+    distances: NDArray[np.float64]
+    right: NDArray[np.bool_]
+
+    @property
+    def depth(self) -> int:
+        """Number of neighbours k that were looked at."""
+        return self.right.shape[1]
+
+    def first_right(self) -> NDArray[np.int64]:
+        """Rank of the first right neighbour of each kept query from 1; k + 1 where none is among the k."""
+        return np.where(self.right.any(axis=1), self.right.argmax(axis=1), self.depth) + 1
+
+    def query_labels(self) -> NDArray[np.int64]:
+        """Class of each kept query."""
+        return self.queries.labels[self.kept]
+
+
+def retrieve(queries: Items, gallery: Items | None, distance: str, depth: int = DEPTH) -> Retrieval | None:
+    """Search the nearest items of every query.
+
+    Returns
+    -------
+    Retrieval or None
+        None where no query has a right answer, such as when every class has one item.
+    """
+    alone = gallery is None
+    pool = gallery or queries
+    partners = np.bincount(pool.labels, minlength=len(queries.classes))[queries.labels] - alone
+    kept = np.flatnonzero(partners > 0)
+    k = min(depth, len(pool) - alone)
+    if not len(kept) or k < 1:
+        return None
+    distances, index = nearest(queries.embeddings, pool.embeddings, k, distance=distance, exclude_self=alone)
+    index, distances = index[kept], distances[kept]
+    right = pool.labels[index] == queries.labels[kept][:, None]
+    return Retrieval(queries, pool, kept, index, distances, right)
+
+
+def worst(found: Retrieval, count: int, per_class: int = 2) -> NDArray[np.int64]:
+    """Rows of the worst wrong queries, worst first.
+
+    Worst is the query whose first right neighbour comes latest; of equals, the one whose wrong nearest
+    neighbour is nearest. At most `per_class` queries of a class are taken, so that one bad class does not
+    hide the others.
+    """
+    order = np.lexsort((found.distances[:, 0], -found.first_right()))
+    order = order[~found.right[order, 0]]
+    labels = found.query_labels()[order]
+    by_class = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[by_class], labels[by_class])
+    place = np.empty(len(order), dtype=np.int64)
+    place[by_class] = np.arange(len(order)) - starts
+    return order[place < per_class][:count]
+
+
+def drawn(found: Retrieval, count: int, seed: int, but: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows of some queries drawn at random, other than those of `but`."""
+    rest = np.setdiff1d(np.arange(len(found.kept)), but)
+    chosen = np.random.default_rng(seed).permutation(rest)[:count]
+    return np.sort(chosen)
+
+
+def class_recall(found: Retrieval) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Recall@1 of every class with queries.
+
+    Returns
+    -------
+    classes, recall, counts : ndarray, shape (c,)
+        Class indices, the share of their queries with a right nearest neighbour, and the number of queries.
+    """
+    labels = found.query_labels()
+    counts = np.bincount(labels)
+    hits = np.bincount(labels, weights=found.right[:, 0])
+    present = np.flatnonzero(counts)
+    return present, hits[present] / counts[present], counts[present]
+
+
+@dataclass(frozen=True, eq=False)
+class Confusion:
+    """Two classes whose items are each other's nearest neighbours.
+
+    `rows` are the rows of `Retrieval` whose nearest neighbour crosses between the classes; `forth` of them are
+    queries of `first`, `back` of `second`, out of `total` queries of both classes.
+    """
+
+    first: int
+    second: int
+    rows: NDArray[np.int64]
+    forth: int
+    back: int
+    total: int
+
+    @property
+    def rate(self) -> float:
+        """Share of the two classes' queries whose nearest neighbour is of the other class."""
+        return len(self.rows) / self.total
+
+
+def confusions(found: Retrieval, count: int) -> list[Confusion]:
+    """The most confused pairs of classes, by the share of crossing nearest neighbours (at least two crossings)."""
+    labels = found.query_labels()
+    others = found.gallery.labels[found.index[:, 0]]
+    wrong = np.flatnonzero(labels != others)
+    low, high = np.minimum(labels, others)[wrong], np.maximum(labels, others)[wrong]
+    pairs, inverse, crossings = np.unique(np.stack([low, high], 1), axis=0, return_inverse=True, return_counts=True)
+    sizes = np.bincount(labels, minlength=len(found.queries.classes))
+    rates = crossings / sizes[pairs].sum(axis=1)
+    order = np.lexsort((pairs[:, 1], pairs[:, 0], -crossings, -rates))
+    order = order[crossings[order] > 1][:count]
+    members = [wrong[inverse.reshape(-1) == p] for p in order]
+    return [_confusion(found, pairs[p], rows, labels, sizes) for p, rows in zip(order, members, strict=True)]
+
+
+def _confusion(
+    found: Retrieval,
+    pair: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+) -> Confusion:
+    forth = int((labels[rows] == pair[0]).sum())
+    nearest_first = rows[np.argsort(found.distances[rows, 0], kind="stable")]
+    return Confusion(int(pair[0]), int(pair[1]), nearest_first, forth, len(rows) - forth, int(sizes[pair].sum()))

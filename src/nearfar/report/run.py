@@ -1,0 +1,215 @@
+"""A report of a run folder: its files read, its test items opened again for their pictures."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data import DataError, Dataset, open_task
+from .content import Curve, Items, Reader, ReportContent
+from .page import build_report
+
+SPLITS = ("seen", "unseen")
+LOSS = "whole objective"
+
+
+class ReportError(ValueError):
+    """A folder that no report can be made of; the message is one line."""
+
+
+def report_run(
+    run: str | Path,
+    path: str | Path | None = None,
+    *,
+    test: Dataset | None = None,
+    gallery: Dataset | None = None,
+    title: str = "",
+    attention: Reader | None = None,
+) -> Path:
+    """Write the report of a run.
+
+    Parameters
+    ----------
+    run : str or Path
+        A run folder that has been evaluated: with scores.json and test.npz.
+    path : str or Path, optional
+        The file to write; `report.html` in the run folder where not given.
+    test, gallery : Dataset, optional
+        The test items; opened as config.json says where not given. Where they cannot be opened, the report
+        shows names in place of pictures and says so.
+    title : str
+        The heading; the objective and the data where not given.
+    attention : callable, optional
+        Test item i -> last convolutional map (C, H, W).
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ReportError
+        If the folder is no run, or was not evaluated.
+    """
+    folder = Path(run)
+    content = read_run(folder, test=test, gallery=gallery, title=title, attention=attention)
+    return build_report(content, path or folder / "report.html")
+
+
+def read_run(
+    folder: Path,
+    *,
+    test: Dataset | None = None,
+    gallery: Dataset | None = None,
+    title: str = "",
+    attention: Reader | None = None,
+) -> ReportContent:
+    """Read everything that a report shows from a run folder; parameters as in `report_run`."""
+    config, evaluated = _json(folder / "config.json"), _evaluated(folder)
+    notes: tuple[str, ...] = ()
+    if test is None:
+        test, gallery, notes = _open_test(config)
+    arrays = _arrays(folder / "test.npz")
+    queries, missing = _items(arrays, "", test)
+    searched, _ = _items(arrays, "gallery_", gallery) if "gallery_embeddings" in arrays else (None, "")
+    rows = _table(folder / "metrics.csv")
+    return ReportContent(
+        title=title or f"{config.get('objective', folder.name)} on {config.get('data', 'its data')}",
+        protocol=evaluated.get("protocol", ""),
+        scores=evaluated["scores"],
+        baseline=evaluated.get("raw"),
+        baseline_name="raw rows" if test is not None and test.kind == "row" else "raw pixels",
+        queries=queries,
+        gallery=searched,
+        distance=evaluated["scores"].get("distance", "cosine"),
+        losses=_losses(_log(folder / "log.jsonl"), rows),
+        recalls=_recalls(rows),
+        best_epoch=evaluated.get("checkpoint", {}).get("epoch"),
+        attention=attention,
+        settings=config,
+        environment=_json(folder / "environment.json", needed=False),
+        command=_text(folder / "command.txt"),
+        notes=[*notes, *([missing] if missing else [])],
+        seed=int(config.get("seed", 0)),
+    )
+
+
+def _evaluated(folder: Path) -> dict[str, Any]:
+    if not (folder / "scores.json").is_file() or not (folder / "test.npz").is_file():
+        raise ReportError(
+            f"{folder}: was not evaluated yet (no scores.json and test.npz); run `nearfar evaluate {folder}`"
+        )
+    return _json(folder / "scores.json")
+
+
+def _open_test(config: Mapping[str, Any]) -> tuple[Dataset | None, Dataset | None, tuple[str, ...]]:
+    """Open the test part of the data; without it the report has no pictures, but is still a report."""
+    names = ("test", "test_classes", "validation", "seed", "skip_bad")
+    try:
+        task = open_task(config["data"], **{name: config[name] for name in names if name in config})
+    except (DataError, OSError, KeyError) as error:
+        return None, None, (f"The test items could not be opened again, so that they have no pictures: {error}",)
+    return task.test, task.gallery, task.notes
+
+
+def _items(arrays: Mapping[str, NDArray[Any]], prefix: str, dataset: Dataset | None) -> tuple[Items, str]:
+    """The embedded items, with pictures where the opened set is the one that was embedded."""
+    labels = arrays[f"{prefix}labels"].astype(np.int64)
+    names = [str(name) for name in arrays.get(f"{prefix}names", ())]
+    same = dataset is not None and len(dataset) == len(labels) and (not names or list(dataset.names) == names)
+    classes = arrays.get(f"{prefix}classes", np.arange(labels.max(initial=0) + 1))
+    items = Items(
+        arrays[f"{prefix}embeddings"],
+        labels,
+        [str(name) for name in classes],
+        names,
+        dataset.read if dataset is not None and same else None,
+    )
+    changed = dataset is not None and not same
+    return items, "The data changed since the evaluation, so that items have no pictures." if changed else ""
+
+
+def _losses(log: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, float]]) -> list[Curve]:
+    """Curves of the whole objective, its parts and the shares of active anchors, over (fractional) epochs."""
+    if not log:
+        return []
+    steps = np.array([record["step"] for record in log], dtype=float)
+    ends = np.array([[0.0, 0.0], *([row["step"], row["epoch"]] for row in rows if "step" in row)])
+    epochs = np.interp(steps, ends[:, 0], ends[:, 1])
+    if len(ends) == 1:
+        epochs = np.array([record.get("epoch", record["step"]) for record in log], dtype=float)
+    parts = list(dict.fromkeys(name for record in log for name in record.get("parts", {})))
+    active = list(dict.fromkeys(name for record in log for name in record.get("active", {})))
+    columns = [(LOSS, [record.get("loss") for record in log])] if len(parts) > 1 else []
+    columns += [(name, [record.get("parts", {}).get(name) for record in log]) for name in parts]
+    columns += [(f"active share, {name}", [record.get("active", {}).get(name) for record in log]) for name in active]
+    curves = [_curve(name, epochs, values) for name, values in columns]
+    return [curve for curve in curves if len(curve.values)]
+
+
+def _recalls(rows: Sequence[Mapping[str, float]]) -> dict[int, list[Curve]]:
+    """Curves of Recall@K on seen and unseen classes, from columns such as `unseen_recall_at_1`."""
+    columns = {name for row in rows for name in row}
+    ks = sorted({int(name.rpartition("_")[2]) for name in columns if "_recall_at_" in name})
+    return {k: [curve for split in SPLITS if len((curve := _recall(rows, split, k)).values)] for k in ks}
+
+
+def _recall(rows: Sequence[Mapping[str, float]], split: str, k: int) -> Curve:
+    epochs = np.array([row["epoch"] for row in rows], dtype=float)
+    return _curve(split, epochs, [row.get(f"{split}_recall_at_{k}") for row in rows])
+
+
+def _curve(name: str, epochs: NDArray[np.float64], values: Sequence[float | None]) -> Curve:
+    measured = np.array([np.nan if value is None else value for value in values], dtype=float)
+    finite = np.isfinite(measured)
+    return Curve(name, epochs[finite], measured[finite])
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except (OSError, ValueError) as error:
+        raise ReportError(f"{path}: cannot be read ({error})") from error
+
+
+def _json(path: Path, needed: bool = True) -> dict[str, Any]:
+    if not needed and not path.is_file():
+        return {}
+    try:
+        read: dict[str, Any] = json.loads(path.read_text())
+        return read
+    except OSError as error:
+        raise ReportError(f"{path.parent}: is no run folder ({path.name}: {error.strerror})") from error
+    except json.JSONDecodeError as error:
+        raise ReportError(f"{path}: is not JSON ({error})") from error
+
+
+def _text(path: Path) -> str:
+    return path.read_text().strip() if path.is_file() else ""
+
+
+def _log(path: Path) -> list[dict[str, Any]]:
+    """The lines of the log; one that a kill cut off is left out."""
+    records = []
+    for line in _text(path).splitlines():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return records
+
+
+def _table(path: Path) -> list[dict[str, float]]:
+    """The rows of the table of epochs, without their empty cells."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]

@@ -1,0 +1,275 @@
+"""What each section of the page says and shows; a section without content is None and left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .analysis import Analysis, Failures, FlatMap
+from .attention import attention_map, overlay
+from .content import Curve, ReportContent
+from .pictures import GREY, Picture, Thumbnails, image_picture, map_canvas
+from .plots import PALETTE, Html, Plotter
+from .retrieval import Confusion, class_recall
+from .standings import facts, standings
+
+NEIGHBOURS = 8  # shown per query
+CROSSINGS = 4  # shown per confused pair
+DISTANCES = {
+    "cosine": "cosine distance, 0 (same direction) to 2 (opposite)",
+    "euclidean": "Euclidean distance, from 0",
+    "sqeuclidean": "squared Euclidean distance, from 0",
+}
+
+
+@dataclass(frozen=True)
+class Pens:
+    """What draws one version of the page: pictures of queries and gallery, and charts."""
+
+    queries: Thumbnails | None
+    gallery: Thumbnails | None
+    plotter: Plotter
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of the page: its anchor, which names its template too, its heading and its values."""
+
+    id: str
+    title: str
+    values: Mapping[str, Any]
+
+
+def scores(content: ReportContent) -> Section:
+    """All scores beside baseline and chance."""
+    rows = standings(content)
+    values = {
+        "rows": rows,
+        "has_baseline": any(r.baseline is not None for r in rows),
+        "has_chance": any(r.chance is not None for r in rows),
+        "has_interval": any(r.interval is not None for r in rows),
+        "facts": facts(content),
+    }
+    return Section("scores", "Scores", values)
+
+
+def neighbours(failures: Failures | None, pens: Pens) -> Section | None:
+    """Queries and what they found, worst first, then some drawn at random."""
+    if failures is None:
+        return None
+    found, first = failures.found, failures.found.first_right()
+    shown = min(NEIGHBOURS, found.depth)
+    values = {
+        "n": len(found.kept),
+        "left_out": len(found.queries) - len(found.kept),
+        "wrong": int((first > 1).sum()),
+        "lost": int((first > shown).sum()),
+        "shown": shown,
+        "worst": [_query(failures, int(row), pens) for row in failures.worst],
+        "random": [_query(failures, int(row), pens) for row in failures.random],
+    }
+    return Section("neighbours", "Queries and their nearest neighbours", values)
+
+
+def _query(failures: Failures, row: int, pens: Pens) -> dict[str, Any]:
+    found = failures.found
+    i, rank = int(found.kept[row]), int(found.first_right()[row])
+    late = f"first right one at rank {rank}" if rank <= found.depth else f"no right one among {found.depth}"
+    return {
+        "picture": _picture(pens.queries, i),
+        "class": found.queries.class_name(i),
+        "remark": "right at once" if rank == 1 else late,
+        "found": [_neighbour(failures, row, place, pens) for place in range(min(NEIGHBOURS, found.depth))],
+    }
+
+
+def _neighbour(failures: Failures, row: int, place: int, pens: Pens) -> dict[str, Any]:
+    found = failures.found
+    j = int(found.index[row, place])
+    return {
+        "picture": _picture(pens.gallery, j),
+        "right": bool(found.right[row, place]),
+        "class": found.gallery.class_name(j),
+        "distance": f"{found.distances[row, place]:.3g}",
+    }
+
+
+def confused(failures: Failures | None, pens: Pens) -> Section | None:
+    """Pairs of classes that are taken for each other, and the recall of every class."""
+    if failures is None:
+        return None
+    classes, recall, counts = class_recall(failures.found)
+    hardest = np.lexsort((-counts, recall))[:5]
+    names = failures.found.queries.classes
+    mean = float(failures.found.right[:, 0].mean())
+    alt = f"Recall@1 of {len(classes):,} classes in ascending order, {recall.min():.3f} to {recall.max():.3f}"
+    values = {
+        "pairs": [_confused(failures, pair, pens) for pair in failures.confused],
+        "chart": pens.plotter.class_recall(recall, mean, alt=alt) if len(classes) > 1 else "",
+        "n_classes": len(classes),
+        "n": int(counts.sum()),
+        "hardest": [(str(names[classes[c]]), float(recall[c]), int(counts[c])) for c in hardest],
+        "perfect": int((recall == 1).sum()),
+    }
+    return Section("confused", "Confused classes", values)
+
+
+def _confused(failures: Failures, pair: Confusion, pens: Pens) -> dict[str, Any]:
+    found, names = failures.found, failures.found.queries.classes
+    rows = [int(row) for row in pair.rows[:CROSSINGS]]
+    return {
+        "first": str(names[pair.first]),
+        "second": str(names[pair.second]),
+        "rate": pair.rate,
+        "forth": pair.forth,
+        "back": pair.back,
+        "total": pair.total,
+        "crossings": [
+            (_picture(pens.queries, int(found.kept[row])), _picture(pens.gallery, int(found.index[row, 0])))
+            for row in rows
+        ],
+    }
+
+
+def flat_map(content: ReportContent, shown: FlatMap | None, pens: Pens) -> Section | None:
+    """The embedding laid out flat, drawn with the images themselves where there are images."""
+    if shown is None or content.queries is None:
+        return None
+    items = content.queries
+    colors = dict(zip(shown.colored, PALETTE, strict=False))
+    labels = items.labels[shown.index]
+    n_classes = len(np.unique(labels))
+    values = {
+        "n": len(shown.index),
+        "all": len(items),
+        "n_classes": n_classes,
+        "legend": [(str(items.classes[c]), color) for c, color in colors.items()],
+        "hardest": n_classes > len(colors),
+        "grey": GREY,
+        "seed": content.seed,
+        **_drawn_map(content, shown, colors, pens),
+    }
+    return Section("map", "Map of the embedding", values)
+
+
+def _drawn_map(content: ReportContent, shown: FlatMap, colors: dict[int, str], pens: Pens) -> dict[str, Any]:
+    items = content.queries
+    assert items is not None
+    labels = items.labels[shown.index]
+    if pens.queries is None or not items.shows_images():
+        groups = {str(c): shown.positions[labels == c] for c in colors}
+        groups["other"] = shown.positions[~np.isin(labels, list(colors))]
+        return {"points": pens.plotter.points(groups, alt=f"Map of {len(labels):,} items as points")}
+    frames = [colors.get(int(c)) for c in labels]
+    canvas = map_canvas(pens.queries, shown.index, shown.positions, frames)
+    return {"canvas": canvas, "titles": [items.class_name(int(i)) for i in shown.index]}
+
+
+def distances(content: ReportContent, analysis: Analysis, pens: Pens) -> Section | None:
+    """Histograms of similar and dissimilar distances and how well one threshold parts them."""
+    pairs = analysis.pairs
+    if pairs is None:
+        return None
+    threshold, rate = pairs.equal_error()
+    alt = f"Histograms of the distances within and across classes; at {threshold:.3g} both errors are {rate:.1%}"
+    unit = DISTANCES.get(content.distance, content.distance)
+    values = {
+        "chart": pens.plotter.histograms(pairs, alt=alt, unit=unit, threshold=threshold),
+        "threshold": threshold,
+        "rate": rate,
+        "ordered": pairs.order_probability(),
+        "overlap": pairs.overlap(),
+        "similar": len(pairs.similar),
+        "dissimilar": len(pairs.dissimilar),
+        "complete": pairs.complete,
+        "seed": content.seed,
+    }
+    return Section("distances", "Distances within and across classes", values)
+
+
+def directions(analysis: Analysis, pens: Pens) -> Section | None:
+    """How many directions the embedding uses."""
+    found = analysis.spectrum
+    if found is None:
+        return None
+    d = len(found.eigenvalues)
+    alt = f"Share of the variance along each of {d} directions; effective dimension {found.effective_dimension:.1f}"
+    values = {
+        "chart": pens.plotter.spectrum(found, alt=alt),
+        "d": d,
+        "effective": found.effective_dimension,
+        "most": found.directions_for(0.9),
+        "trace": found.trace,
+    }
+    return Section("spectrum", "Directions in use", values)
+
+
+def training(content: ReportContent, pens: Pens) -> Section | None:
+    """Every part of the objective, and Recall@K on seen and unseen classes, over training."""
+    if not content.losses and not content.recalls:
+        return None
+    recalls = [(k, _recall_chart(k, curves, content, pens)) for k, curves in sorted(content.recalls.items())]
+    losses = [(curve.name, *_ends(curve), _loss_chart(curve, content, pens)) for curve in content.losses]
+    return Section("training", "Training", {"recalls": recalls, "losses": losses, "best": content.best_epoch})
+
+
+def _recall_chart(k: int, curves: Any, content: ReportContent, pens: Pens) -> Html:
+    ends = "; ".join(f"{c.name} classes end at {c.values[-1]:.3f}" for c in curves if len(c.values))
+    alt = f"Recall@{k} over training: {ends}"
+    return pens.plotter.lines(curves, alt=alt, unit=f"Recall@{k}", best=content.best_epoch, share=True)
+
+
+def _loss_chart(curve: Curve, content: ReportContent, pens: Pens) -> Html:
+    start, end = _ends(curve)
+    alt = f"{curve.name} over training, from {start:.4g} to {end:.4g}"
+    return pens.plotter.lines([curve], alt=alt, unit="value", best=content.best_epoch)
+
+
+def _ends(curve: Curve) -> tuple[float, float]:
+    return (float(curve.values[0]), float(curve.values[-1])) if len(curve.values) else (np.nan, np.nan)
+
+
+def attention(content: ReportContent, analysis: Analysis, pens: Pens) -> Section | None:
+    """Where the last convolutional layer responds, for some of the queries shown before."""
+    if content.attention is None or content.queries is None or pens.queries is None or analysis.failures is None:
+        return None
+    failures = analysis.failures
+    rows = [*failures.worst[:4], *failures.random[:4]]
+    shown = [_attended(content, int(failures.found.kept[row]), pens.queries) for row in rows]
+    pictures = [both for both in shown if both is not None]
+    return Section("attention", "Attention", {"pictures": pictures}) if pictures else None
+
+
+def _attended(content: ReportContent, i: int, thumbnails: Thumbnails) -> tuple[Picture, Picture] | None:
+    image = thumbnails.read(i)
+    if image is None or image.ndim != 3 or content.attention is None:
+        return None
+    colored = overlay(image, attention_map(content.attention(i), image.shape[:2]))
+    plain = thumbnails(i)
+    return plain, image_picture(colored, f"Attention on {plain.alt}", thumbnails.side)
+
+
+def _picture(thumbnails: Thumbnails | None, i: int) -> Picture:
+    return thumbnails(i) if thumbnails else Picture("", f"item {i}")
+
+
+def setup(content: ReportContent) -> Section | None:
+    """What was run, and where."""
+    values = {
+        "command": content.command,
+        "settings": _flat(content.settings),
+        "environment": _flat(content.environment),
+        "notes": list(content.notes),
+    }
+    return Section("setup", "Settings and environment", values) if any(values.values()) else None
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for key, value in nested.items():
+        name = f"{prefix}{key}"
+        rows.extend(_flat(value, f"{name}.") if isinstance(value, Mapping) else [(name, str(value))])
+    return rows

@@ -1,0 +1,43 @@
+"""How many directions an embedding uses: the eigenvalues of its covariance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Eigenvalues (d,) of the covariance, largest first."""
+
+    eigenvalues: NDArray[np.float64]
+
+    @property
+    def trace(self) -> float:
+        """Total variance, the diversity measure of the confusion objectives."""
+        return float(self.eigenvalues.sum())
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Each direction's share of the variance; zeros where there is none."""
+        return self.eigenvalues / self.trace if self.trace > 0 else np.zeros_like(self.eigenvalues)
+
+    @property
+    def effective_dimension(self) -> float:
+        """The participation ratio (sum of eigenvalues)^2 / sum of squares: d for equal ones, 1 for a single one."""
+        squares = float((self.shares**2).sum())
+        return 1 / squares if squares > 0 else 0.0
+
+    def directions_for(self, share: float) -> int:
+        """Fewest directions that hold this share of the variance; 0 where there is none."""
+        return int(np.searchsorted(np.cumsum(self.shares), share - 1e-12) + 1) if self.trace > 0 else 0
+
+
+def spectrum(embeddings: NDArray[np.float64]) -> Spectrum:
+    """Decompose the covariance (divided by n) of embeddings (n, d)."""
+    x = np.asarray(embeddings, dtype=np.float64)
+    centered = x - x.mean(axis=0)
+    covariance = centered.T @ centered / len(x)
+    return Spectrum(np.clip(np.linalg.eigvalsh(covariance)[::-1], 0, None))

@@ -1,0 +1,128 @@
+"""Scores beside their baseline, their chance level and their interval, in the words of a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from numbers import Real
+from typing import Any
+
+from .content import HasScores, ReportContent
+
+# Score -> (name, meaning). "{k}" is filled in for the scores at several k.
+MEANINGS = {
+    "recall_at": ("Recall@{k}", "queries with a right item among the {k} nearest"),
+    "precision_at": ("Precision@{k}", "right items among the {k} nearest"),
+    "map_at_r": ("MAP@R", "mean average precision over the R nearest, R = right items there are"),
+    "r_precision": ("R-precision", "right items among the R nearest"),
+    "mrr": ("MRR", "mean of 1 / rank of the first right item"),
+    "nmi": ("NMI, arithmetic", "k-means against classes: mutual information / arithmetic mean of entropies"),
+    "nmi_geometric": ("NMI, geometric", "the same over the geometric mean of entropies"),
+    "ami": ("AMI", "mutual information adjusted for chance"),
+    "f1": ("Pairwise F1", "pairs that k-means joins against pairs of one class"),
+}
+FIRST = {"recall_at_1": "queries whose nearest neighbour is right", "precision_at_1": "right nearest neighbours"}
+FACTS = {
+    "n_queries": "queries",
+    "n_gallery": "items that each searches",
+    "n_classes": "classes of queries",
+    "n_lone": "queries without any right item",
+    "lone": "such queries",
+    "clusterer": "clusters",
+}
+RULES = {"exclude": "left out of the means", "miss": "counted as misses"}
+EXTRAS = ("chance", "interval", "intervals")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One score and what it is to be compared with; None where unknown."""
+
+    key: str
+    name: str
+    meaning: str
+    value: float
+    baseline: float | None
+    chance: float | None
+    interval: tuple[float, float] | None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the score lies in [0, 1], so that it can be drawn on a common scale."""
+        return 0 <= self.value <= 1
+
+
+def flat_scores(scores: HasScores | Mapping[str, Any] | None) -> dict[str, float]:
+    """Numbers by name; those at several k are named like `recall_at_1`.
+
+    Examples
+    --------
+    >>> flat_scores({"map_at_r": 0.5, "recall_at": {1: 0.8, "2": 0.9}})
+    {'map_at_r': 0.5, 'recall_at_1': 0.8, 'recall_at_2': 0.9}
+    """
+    flat: dict[str, float] = {}
+    for key, value in as_mapping(scores).items():
+        if isinstance(value, Mapping) and key not in EXTRAS:
+            flat.update({f"{key}_{k}": float(v) for k, v in value.items() if _is_number(v)})
+        elif _is_number(value):
+            flat[key] = float(value)
+    return flat
+
+
+def as_mapping(scores: HasScores | Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The scores as a mapping, whatever they came as."""
+    if scores is None:
+        return {}
+    return scores if isinstance(scores, Mapping) else scores.to_dict()
+
+
+def standings(content: ReportContent) -> list[Standing]:
+    """List the known scores in the order of `MEANINGS`, with those at several k by ascending k."""
+    scores, baseline = flat_scores(content.scores), flat_scores(content.baseline)
+    chance = flat_scores(content.chance or as_mapping(content.scores).get("chance"))
+    intervals = content.intervals or as_mapping(content.scores).get("intervals") or {}
+    named = [(key, *described) for key in scores if (described := describe(key))]
+    named.sort(key=lambda entry: _order(entry[0]))
+    return [
+        Standing(key, name, meaning, scores[key], baseline.get(key), chance.get(key), intervals.get(key))
+        for key, name, meaning in named
+        if isfinite(scores[key]) and key != "precision_at_1"  # the same as Recall@1
+    ]
+
+
+def describe(key: str) -> tuple[str, str] | None:
+    """Name and meaning of a score, or None where it is not one of ours."""
+    stem, k = split_key(key)
+    if stem not in MEANINGS or (k is None) == stem.endswith("_at"):
+        return None
+    name, meaning = MEANINGS[stem]
+    return name.format(k=k), FIRST.get(key, meaning).format(k=k)
+
+
+def split_key(key: str) -> tuple[str, int | None]:
+    """Split `recall_at_2` into its score and its k."""
+    stem, _, k = key.rpartition("_")
+    return (stem, int(k)) if k.isdigit() else (key, None)
+
+
+def facts(content: ReportContent) -> dict[str, str]:
+    """What else came with the scores, such as counts and rules, as text."""
+    given = as_mapping(content.scores).items()
+    said = {FACTS.get(key, key.replace("_", " ")): _said(value) for key, value in given if describe(key) is None}
+    return {key: value for key, value in said.items() if value}
+
+
+def _order(key: str) -> tuple[int, int]:
+    stem, k = split_key(key)
+    return list(MEANINGS).index(stem), k or 0
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, str):
+        return RULES.get(value, value)
+    return f"{value:,.6g}" if _is_number(value) and isfinite(value) else ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

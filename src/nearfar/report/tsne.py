@@ -1,0 +1,95 @@
+"""A flat map of the embedding: which items to show, and where. For the eye only, never a measure."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.distances import unit_rows
+from .content import Items
+
+LIMIT = 1500  # points on the map
+TILES = 800  # images on the map
+LEAST = 5  # fewer items make no map
+
+
+def map_items(labels: NDArray[np.int64], limit: int = LIMIT, seed: int = 0) -> NDArray[np.int64]:
+    """Choose the items of a map: all, else evenly many of every class, else whole classes drawn at random.
+
+    Parameters
+    ----------
+    labels : ndarray of int, shape (n,)
+        The class of every item.
+    limit : int
+        Most items.
+    seed : int
+        Draws classes and items.
+
+    Returns
+    -------
+    ndarray of int
+        Chosen items, ascending.
+    """
+    n = len(labels)
+    if n <= limit:
+        return np.arange(n)
+    rng = np.random.default_rng(seed)
+    _, labels, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    most = max(5, limit // len(counts))
+    shuffled = rng.permutation(n)
+    turn = rng.permutation(len(counts))[labels[shuffled]]
+    order = np.argsort(turn, kind="stable")
+    starts = np.searchsorted(turn[order], turn[order])
+    kept = shuffled[order][np.arange(n) - starts < most]
+    return np.sort(kept[:limit])
+
+
+def map_positions(items: Items, index: NDArray[np.int64], distance: str, seed: int = 0) -> NDArray[np.float64] | None:
+    """Lay items out by t-SNE (van der Maaten and Hinton, 2008).
+
+    Returns
+    -------
+    ndarray, shape (len(index), 2), or None
+        In the unit square; None for fewer than five items or where all lie on one point.
+    """
+    from sklearn.manifold import TSNE
+
+    x = np.asarray(items.embeddings[index], dtype=np.float64)
+    if len(x) < LEAST or not np.isfinite(x).all() or np.ptp(x, axis=0).max() == 0:
+        return None
+    x = _principal(unit_rows(x) if distance == "cosine" else x, most=50)
+    start = "pca" if x.shape[1] > 1 else "random"
+    flat = TSNE(perplexity=min(30.0, (len(x) - 1) / 3), init=start, random_state=seed).fit_transform(x)
+    extent = np.ptp(flat, axis=0)
+    return (flat - flat.min(axis=0)) / np.where(extent > 0, extent, 1)
+
+
+def spread_out(positions: NDArray[np.float64], columns: int, rows: int) -> NDArray[np.int64]:
+    """Move points of the unit square to cells of a grid, one each, with the least sum of squared moves.
+
+    Parameters
+    ----------
+    positions : ndarray, shape (n, 2)
+        Points (x, y) in the unit square.
+    columns, rows : int
+        Size of the grid, at least n cells.
+
+    Returns
+    -------
+    ndarray of int, shape (n, 2)
+        Column and row of every point.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    cells = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), axis=-1).reshape(-1, 2)
+    wanted = positions * [columns - 1, rows - 1]
+    squares = (wanted**2).sum(axis=1)[:, None] - 2 * wanted @ cells.T + (cells**2).sum(axis=1)
+    return cells[linear_sum_assignment(squares)[1]]
+
+
+def _principal(x: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+    if x.shape[1] <= most:
+        return x
+    centered = x - x.mean(axis=0)
+    _, vectors = np.linalg.eigh(centered.T @ centered)
+    return centered @ vectors[:, : -most - 1 : -1]
