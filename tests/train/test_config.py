@@ -1,6 +1,7 @@
 """The record of settings."""
 
 import pytest
+
 from nearfar.train import TrainConfig, TrainError
 
 

@@ -1,12 +1,15 @@
 """Groups and rates."""
 
+from itertools import pairwise
+
 import pytest
 import torch
+from torch import nn
+
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.trunks import make_trunk
 from nearfar.train import TrainConfig
 from nearfar.train.optim import make_optimizer, param_groups, rate_factor, set_rates
-from torch import nn
 
 
 def config_of(**fields) -> TrainConfig:
@@ -48,7 +51,7 @@ def test_cosine_falls_to_nothing_after_a_linear_rise() -> None:
     assert values[10] == 1.0
     assert values[60] == pytest.approx(0.5)
     assert values[110] == pytest.approx(0.0)
-    assert all(a >= b for a, b in zip(values[10:], values[11:], strict=False))
+    assert all(a >= b for a, b in pairwise(values[10:]))
 
 
 def test_steps_fall_by_gamma() -> None:

@@ -154,8 +154,8 @@ class Trainer:
             self._add_up(self._step(items, labels))
             position.step, position.batch = position.step + 1, position.batch + 1
             self._tell()
-            if position.step >= self.parts.steps:
-                break
+            if position.step >= self.parts.steps or position.batch == len(self.parts.sampler):
+                break  # the epoch is over, and its end writes the checkpoint
             self._stop_if_asked(False)
             if self.parts.config.checkpoint_every and position.step % self.parts.config.checkpoint_every == 0:
                 self._checkpoint()

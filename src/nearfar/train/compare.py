@@ -1,0 +1,118 @@
+"""Several objectives, several seeds, one table: which one is better, and by more than chance?"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .config import TrainConfig
+from .run_folder import write_json
+
+
+class Trial(NamedTuple):
+    """One objective with one seed, and the folder of its run."""
+
+    objective: str
+    config: TrainConfig
+    folder: Path
+
+
+def trials(base: TrainConfig, objectives: Sequence[str], seeds: Sequence[int], out: Path) -> list[Trial]:
+    """Lay out the runs of a comparison: every objective with every seed, a folder each."""
+    found = []
+    for objective in objectives:
+        for seed in seeds:
+            config = base.replace(objective=objective, seed=seed)
+            found.append(Trial(objective, config, out / f"{slug(objective)}-{config.digest[:8]}-seed{seed}"))
+    return found
+
+
+def slug(objective: str) -> str:
+    """Return a folder name that a reader recognises."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", objective).strip("-")[:60]
+
+
+def compare(
+    base: TrainConfig,
+    objectives: Sequence[str],
+    seeds: Sequence[int],
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    told: Callable[[Trial, int, int], None] | None = None,
+) -> dict[str, list[dict[str, Any]]]:
+    """Train and score every objective with every seed.
+
+    Parameters
+    ----------
+    base : TrainConfig
+        The settings that all runs share.
+    objectives : sequence of str
+        Objectives as text.
+    seeds : sequence of int
+        Seeds of weights, batches, augmentation and validation classes.
+    out : str or Path
+        A folder for the runs. A run that is finished there is not repeated, one that was cut off goes on.
+    jobs : int
+        Runs at a time, each in a process of its own with one thread.
+    told : callable, optional
+        Called with the trial, how many are done, and how many there are.
+
+    Returns
+    -------
+    dict
+        The test scores of every seed by objective, as in `scores.json`; "raw" holds those of the items themselves.
+        `comparison.json` in the folder holds the same.
+    """
+    todo = trials(base, objectives, seeds, Path(out))
+    scores: dict[int, dict[str, Any]] = {}
+    for index, content in _each(todo, jobs):
+        scores[index] = content
+        if told is not None:
+            told(todo[index], len(scores), len(todo))
+    table: dict[str, list[dict[str, Any]]] = {objective: [] for objective in objectives}
+    for index, trial in enumerate(todo):
+        table[trial.objective].append(scores[index]["scores"])
+    content = {"raw": [scores[0]["raw"]], **table}
+    about = {"protocol": scores[0]["protocol"], "config": base.to_dict(), "seeds": list(seeds), "scores": content}
+    write_json(Path(out) / "comparison.json", about)
+    return content
+
+
+def _each(todo: Sequence[Trial], jobs: int) -> Any:
+    if jobs == 1:
+        yield from ((index, run_trial(trial)) for index, trial in enumerate(todo))
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+        futures: dict[Future[dict[str, Any]], int] = {pool.submit(run_trial, t): i for i, t in enumerate(todo)}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def run_trial(trial: Trial) -> dict[str, Any]:
+    """Train and score one trial, or read its scores where it is finished."""
+    from .engine import train
+    from .finish import evaluate_run
+
+    done = trial.folder / "scores.json"
+    if not done.exists():
+        resume = (trial.folder / "config.json").exists()
+        run = train(trial.config, trial.folder, resume=resume, progress=False)
+        evaluate_run(run)
+    content: dict[str, Any] = json.loads(done.read_text())
+    return content

@@ -1,0 +1,119 @@
+"""Two processes train the weights that one does."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from nearfar.train import TrainConfig, TrainError, open_run, train
+from nearfar.train.build import Step
+from nearfar.train.checkpoint import load_tensors, read_about
+
+OBJECTIVES = {
+    "row": "TripletLoss()",
+    "proxy": "AMSoftmaxLoss()",
+    "set": "TripletLoss() + 0.5*EnergyConfusion() + 0.1*DiversityConfusion()",
+    "layers": "AMSoftmaxLoss() + JRS()",
+    "drawn": "NPairLoss() + 0.5*EnergyConfusion(pairs='one')",
+    "facilities": "FacilityLocationLoss()",
+}
+
+
+def settings(objective: str) -> TrainConfig:
+    return TrainConfig.of(
+        data="digits",
+        objective=objective,
+        trunk="mlp(width=16, depth=1)",
+        embedding_dim=8,
+        sampler="m_per_class:8",
+        batch_size=24,
+        steps=3,
+        optimizer="sgd",
+        lr=0.5,
+        device="cpu",
+        ks=(1,),
+    )
+
+
+def work(rank: int, world: int, port: int, folder: str) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    torch.set_num_threads(1)
+    for name, objective in OBJECTIVES.items():
+        train(settings(objective), Path(folder) / name, progress=False)
+    long = settings(OBJECTIVES["drawn"]).replace(steps=9, checkpoint_every=2, dropout=0.2)
+    train(long, Path(folder) / "whole", progress=False)
+    broken_off(long, Path(folder) / "again")
+    train(None, Path(folder) / "again", resume=True, progress=False)
+    torch.distributed.destroy_process_group()
+
+
+class Stopped(Exception):
+    pass
+
+
+def broken_off(config: TrainConfig, folder: Path) -> None:
+    """Train until every process fails in its fifth batch."""
+    plain, calls = Step.forward, []
+
+    def forward(self, items, labels=None):
+        calls.append(1)
+        if len(calls) == 5:
+            raise Stopped
+        return plain(self, items, labels)
+
+    Step.forward = forward
+    try:
+        train(config, folder, progress=False)
+    except Stopped:
+        pass
+    finally:
+        Step.forward = plain
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> tuple[Path, Path]:
+    """Runs of every objective by one process and by two."""
+    one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
+    for name, objective in OBJECTIVES.items():
+        train(settings(objective), one / name, progress=False)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mp.spawn(work, (2, port, str(two)), nprocs=2)
+    return one, two
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_two_processes_equal_one(folders, name) -> None:
+    one, two = (load_tensors(folder / name / "last.safetensors")[0] for folder in folders)
+    start = load_tensors(folders[0] / "row" / "last.safetensors")[0]
+    assert one.keys() == two.keys()
+    for key, value in one.items():
+        difference = (value - two[key]).double().norm()
+        assert difference <= 1e-5 * value.double().norm(), key
+    assert name == "row" or any(not torch.equal(one[key], start[key]) for key in start.keys() & one.keys())
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_their_values_are_those_of_the_whole_batch(folders, name) -> None:
+    one, two = (open_run(folder / name).read_metrics()[0] for folder in folders)
+    for key in one.keys() - {"images_per_second"}:
+        assert two[key] == pytest.approx(one[key], rel=1e-4, abs=1e-6), key
+
+
+def test_two_processes_resume_bit_for_bit(folders) -> None:
+    whole, again = (folders[1] / name / "last.safetensors" for name in ("whole", "again"))
+    assert read_about(whole)["step"] == read_about(again)["step"] == 9
+    one, two = load_tensors(whole)[0], load_tensors(again)[0]
+    assert all(torch.equal(value, two[key]) for key, value in one.items())
+
+
+def test_a_run_of_two_does_not_go_on_as_one(folders) -> None:
+    with pytest.raises(TrainError, match=r"made by 2 process\(es\), this is 1"):
+        train(None, folders[1] / "again", resume=True, progress=False)

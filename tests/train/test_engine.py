@@ -1,0 +1,351 @@
+"""Runs: what they write, and that being broken off changes nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from nearfar.deep.terms import SetTerm
+from nearfar.train import TrainError, evaluate_run, load_embedder, open_run, train
+from nearfar.train import build as building
+from nearfar.train.checkpoint import load_tensors, read_about
+
+RICH = "0.5*TripletLoss() + AMSoftmaxLoss() + 0.1*EnergyConfusion(pairs='one')"
+
+
+def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
+    return load_tensors(folder / f"{name}.safetensors")[0]
+
+
+def assert_same(one: Path, other: Path) -> None:
+    for name in ("last", "best"):
+        a, b = weights(one, name), weights(other, name)
+        assert a.keys() == b.keys()
+        for key in a:
+            assert torch.equal(a[key], b[key]), key
+    step = read_about(one / "last.safetensors")["step"]
+    assert (one / f"state-{step}.0.safetensors").exists()
+    drop = {"images_per_second"}
+    rows = [
+        [{k: v for k, v in row.items() if k not in drop} for row in open_run(f).read_metrics()] for f in (one, other)
+    ]
+    assert rows[0] == rows[1]
+    logs = [[{k: v for k, v in r.items() if k not in drop} for r in open_run(f).read_log()] for f in (one, other)]
+    assert logs[0] == logs[1]
+
+
+def test_a_run_writes_its_folder(tmp_path, small) -> None:
+    run = train(small(objective=RICH, log_every=4), tmp_path / "run", progress=False)
+    names = {path.name for path in run.folder.iterdir()}
+    assert names == {
+        "command.txt",
+        "config.json",
+        "environment.json",
+        "log.jsonl",
+        "metrics.csv",
+        "best.safetensors",
+        "last.safetensors",
+        f"state-{run.step}.0.safetensors",
+    }
+    folder = open_run(run.folder)
+    log, rows = folder.read_log(), folder.read_metrics()
+    assert set(log[0]["parts"]) == {"TripletLoss", "AMSoftmaxLoss", "EnergyConfusion"}
+    assert set(log[0]["lr"]) == {"trunk", "embedding", "proxies"}
+    assert 0 <= log[0]["active"]["TripletLoss"] <= 1
+    assert [row["epoch"] for row in rows] == [1, 2]
+    for which in ("seen", "unseen"):
+        assert {f"{which}_recall_at_1", f"{which}_recall_at_2", f"{which}_map_at_r"} <= rows[0].keys()
+    parts = {"TripletLoss": 0.5, "AMSoftmaxLoss": 1.0, "EnergyConfusion": 0.1}
+    assert rows[0]["loss"] == pytest.approx(sum(w * rows[0][f"part_{name}"] for name, w in parts.items()), rel=1e-5)
+    assert run.best == max(row["unseen_recall_at_1"] for row in rows)
+    assert json.loads((run.folder / "environment.json").read_text())["device"] == "cpu"
+    assert "objective.terms.1.proxies" in weights(run.folder)
+
+
+def test_the_test_split_is_scored_at_the_end(tmp_path, small) -> None:
+    run = train(small(validation=0.4, epochs=1), tmp_path / "run", progress=False)
+    result = evaluate_run(run, clustering=False)
+    saved = json.loads((run.folder / "scores.json").read_text())
+    assert saved["scores"] == result.scores.to_dict()
+    assert saved["config"] == run.config.digest
+    assert "chosen by Recall@1 on the validation classes" in saved["protocol"]
+    with np.load(run.folder / "test.npz", allow_pickle=False) as arrays:
+        assert arrays["embeddings"].shape == (len(arrays["labels"]), 8)
+        assert arrays["classes"].tolist() == ["5", "6", "7", "8", "9"]
+        assert len(arrays["names"]) == len(arrays["labels"])
+    assert result.raw.recall_at[1] == pytest.approx(0.99, abs=0.003)  # of the pixels
+
+
+def test_same_seed_same_run_and_another_seed_another(tmp_path, small) -> None:
+    one, two, other = (
+        train(small(seed=s, epochs=1), tmp_path / str(k), progress=False) for k, s in enumerate((0, 0, 1))
+    )
+    assert_same(one.folder, two.folder)
+    assert not torch.equal(weights(one.folder)["embedder.layer.weight"], weights(other.folder)["embedder.layer.weight"])
+
+
+def test_training_is_better_than_nothing(tmp_path, small) -> None:
+    objective, trunk = "AMSoftmaxLoss()", "mlp(width=64)"
+    run = train(
+        small(epochs=4, objective=objective, trunk=trunk, test="digits", lr=3e-3), tmp_path / "run", progress=False
+    )
+    rows = open_run(run.folder).read_metrics()
+    assert rows[-1]["seen_map_at_r"] > 0.99
+    assert rows[-1]["loss"] < rows[0]["loss"] / 2
+
+
+def broken_off(monkeypatch, folder: Path, step: int, config) -> None:
+    """Train until Ctrl-C comes after `step` batches."""
+    plain = building.Step.forward
+    count = 0
+
+    def forward(self, items, labels=None):
+        nonlocal count
+        count += labels is not None
+        if count == step and labels is not None:
+            os.kill(os.getpid(), signal.SIGINT)
+        return plain(self, items, labels)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(building.Step, "forward", forward)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, folder, progress=False)
+
+
+@pytest.mark.parametrize("step", [5, 23, 30])
+def test_ctrl_c_writes_a_checkpoint_and_resuming_changes_nothing(tmp_path, monkeypatch, small, step) -> None:
+    config = small(objective=RICH, dropout=0.2, schedule="cosine", warmup=0.5)
+    whole = train(config, tmp_path / "whole", progress=False)
+    before = signal.getsignal(signal.SIGINT)
+    broken_off(monkeypatch, tmp_path / "broken", step, config)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert read_about(tmp_path / "broken" / "last.safetensors")["step"] == step
+    torch.rand(3)
+    run = train(None, tmp_path / "broken", resume=True, progress=False)
+    assert run.best_epoch == whole.best_epoch
+    assert_same(whole.folder, run.folder)
+
+
+KILLED = """
+import os, signal, sys
+from nearfar.train import TrainConfig, train
+from nearfar.train.build import Step
+
+def deadly(plain, left):
+    def call(*args):
+        nonlocal left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(*args)
+    return call
+
+if sys.argv[3] == "batch":
+    Step.forward = deadly(Step.forward, int(sys.argv[4]))
+else:
+    os.replace = deadly(os.replace, int(sys.argv[4]))
+train(TrainConfig.from_json(sys.argv[1]), sys.argv[2], progress=False)
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "count", "left"),
+    [
+        ("batch", 13, 7),  # in the middle of an epoch
+        ("rename", 6, None),  # before the first checkpoint counts
+        ("rename", 8, 7),  # the state of the second is there, its weights are not
+        ("rename", 13, 21),  # the best weights of the first epoch are there, its checkpoint is not
+        ("rename", 14, 23),  # its checkpoint is there, its line of the table is not
+    ],
+)
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path, small, what, count, left) -> None:
+    network = {"trunk": "conv4(width=4)", "image_size": 16, "augment": "affine, erasing", "dropout": 0.1}
+    config = small(**network, objective=RICH, checkpoint_every=7)
+    whole = train(config, tmp_path / "whole", progress=False)
+    path, folder = tmp_path / "config.json", tmp_path / "killed"
+    path.write_text(config.to_json())
+    command = [sys.executable, "-c", KILLED, str(path), str(folder), what, str(count)]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+    assert subprocess.run(command, env=environment, timeout=120, check=False).returncode == -signal.SIGKILL
+    last = folder / "last.safetensors"
+    assert (read_about(last)["step"] if last.exists() else None) == left
+    run = train(config, folder, resume=True, progress=False)
+    assert_same(whole.folder, run.folder)
+
+
+def test_resuming_with_other_settings_lists_them(tmp_path, small) -> None:
+    run = train(small(epochs=1), tmp_path / "run", progress=False)
+    with pytest.raises(TrainError, match=r"other settings .*: seed: 0 / 3; lr: 0.001 / 0.5$"):
+        train(small(epochs=1, seed=3, lr=0.5), run.folder, resume=True, progress=False)
+    again = train(small(epochs=1), run.folder, resume=True, progress=False)  # a finished run stays finished
+    assert again == run
+
+
+def test_folders_that_are_taken_or_missing(tmp_path, small) -> None:
+    with pytest.raises(TrainError, match="no such run"):
+        train(small(), tmp_path / "none", resume=True, progress=False)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(TrainError, match="not empty"):
+        train(small(), tmp_path / "other", progress=False)
+    with pytest.raises(TrainError, match="holds no run"):
+        open_run(tmp_path / "other")
+    run = train(small(steps=2), tmp_path / "run", progress=False)
+    with pytest.raises(TrainError, match="holds a run already"):
+        train(small(), run.folder, progress=False)
+
+
+def test_nothing_is_left_of_a_run_that_cannot_start(tmp_path, small) -> None:
+    for wrong in ({"data": "nowhere"}, {"objective": "TripletLos()"}, {"trunk": "conv"}, {"batch_size": 400}):
+        with pytest.raises(ValueError, match=r"\A[^\n]+\Z"):
+            train(small(**wrong), tmp_path / "run", progress=False)
+        assert not (tmp_path / "run").exists()
+
+
+def test_steps_end_a_run_inside_an_epoch(tmp_path, small) -> None:
+    run = train(small(steps=30), tmp_path / "run", progress=False)
+    assert (run.step, run.epoch, run.config.epochs) == (30, 2, 2)
+    assert [row["step"] for row in open_run(run.folder).read_metrics()] == [23, 30]
+
+
+def test_evaluations_can_be_rarer_but_never_miss_the_end(tmp_path, small) -> None:
+    run = train(small(epochs=3, eval_every=2), tmp_path / "run", progress=False)
+    rows = open_run(run.folder).read_metrics()
+    assert [row["unseen_map_at_r"] is None for row in rows] == [True, False, False]
+    assert run.best_epoch in (2, 3)
+
+
+def test_without_validation_classes_the_last_epoch_is_best(tmp_path, small) -> None:
+    run = train(small(validation=0.0, epochs=2), tmp_path / "run", progress=False)
+    assert (run.best, run.best_epoch) == (None, 2)
+    assert "no validation classes" in evaluate_run(run, clustering=False).protocol
+
+
+class Spoiled(SetTerm):
+    """A term that turns into NaN at the third call."""
+
+    def __init__(self, at: int, gradient: bool = False) -> None:
+        super().__init__()
+        self.calls, self.at, self.gradient = 0, at, gradient
+
+    def value(self, batch):
+        self.calls += 1
+        finite = batch.x.square().sum()
+        if self.calls < self.at:
+            return finite
+        return (batch.x * 0).abs().sqrt().sum() if self.gradient else finite * float("nan")
+
+
+@pytest.mark.parametrize(
+    ("gradient", "message"),
+    [
+        (False, "step 26, epoch 2: the loss is not finite: Spoiled is nan; the checkpoint of step 23 is kept"),
+        (True, r"step 26, epoch 2: the gradient of TripletLoss \+ Spoiled is not finite; the checkpoint of step 23"),
+    ],
+)
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch, small, gradient, message) -> None:
+    plain = building.parse_objective
+    spoiled = lambda text, **sizes: plain(text, **sizes) + Spoiled(26, gradient)  # noqa: E731
+    monkeypatch.setattr(building, "parse_objective", spoiled)
+    with pytest.raises(TrainError, match=message):
+        train(small(), tmp_path / "run", progress=False)
+    assert all(torch.isfinite(value).all() for value in weights(tmp_path / "run").values())
+
+
+def test_a_full_disk_is_one_line_and_keeps_the_old_checkpoint(tmp_path, monkeypatch, small) -> None:
+    plain = os.fsync
+    written = 0
+
+    def fsync(number: int) -> None:
+        nonlocal written
+        written += 1
+        if written > 9:
+            raise OSError(28, "No space left on device")
+        plain(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(TrainError, match=r"\A[^\n]*No space left on device\); the previous file is intact\Z"):
+        train(small(epochs=5), tmp_path / "run", progress=False)
+    monkeypatch.undo()
+    assert not list((tmp_path / "run").glob("*.partial"))
+    done = read_about(tmp_path / "run" / "last.safetensors")["step"]
+    assert 0 < done < 5 * 23
+    assert train(None, tmp_path / "run", resume=True, progress=False).step == 5 * 23
+
+
+def test_checkpoints_that_are_not_ours(tmp_path, small) -> None:
+    run = train(small(steps=2), tmp_path / "run", progress=False)
+    last = run.folder / "last.safetensors"
+    save_file({"weight": torch.zeros(1)}, last)
+    with pytest.raises(TrainError, match="not a checkpoint of nearfar"):
+        train(None, run.folder, resume=True, progress=False)
+    last.write_bytes(b"\x80\x04 pickled")
+    with pytest.raises(TrainError, match="not a checkpoint of nearfar, or damaged"):
+        train(None, run.folder, resume=True, progress=False)
+    (run.folder / "best.safetensors").unlink()
+    with pytest.raises(TrainError, match="no such checkpoint"):
+        load_embedder(run)
+
+
+def test_one_part_objective_is_logged_by_name(tmp_path, small) -> None:
+    run = train(small(steps=1), tmp_path / "run", progress=False)
+    assert list(open_run(run.folder).read_log()[0]["parts"]) == ["TripletLoss"]
+
+
+def test_frozen_trunk_features_are_computed_once(tmp_path, monkeypatch, small) -> None:
+    from nearfar.train import features
+
+    calls = []
+    plain = features.embed
+    monkeypatch.setattr(features, "embed", lambda *args, **how: calls.append(1) or plain(*args, **how))
+    config = small(freeze_trunk=True, trunk="conv4(width=8)", image_size=16, epochs=1)
+    one = train(config, tmp_path / "one", progress=False)
+    assert len(calls) == 2  # training and validation classes
+    two = train(config, tmp_path / "two", progress=False)
+    assert len(calls) == 2
+    assert_same(one.folder, two.folder)
+    train(config.replace(seed=1), tmp_path / "three", progress=False)  # other weights, other features
+    assert len(calls) == 4
+    embedder = load_embedder(one)
+    assert embedder.trunk.num_features == 8
+    assert evaluate_run(one, clustering=False).scores.n_classes == 5
+
+
+def test_frozen_features_are_those_of_the_network(tmp_path, small) -> None:
+    from nearfar.data import open_task
+    from nearfar.train.build import build
+    from nearfar.train.features import embed
+
+    parts = build(small(freeze_trunk=True, trunk="conv4(width=8)", image_size=16))
+    task = open_task("digits", image_size=16)
+    expected = embed(parts.step.embedder, task.train, layer="pooled", image_size=16)
+    np.testing.assert_allclose(parts.train.array, expected, rtol=1e-6)
+
+
+def test_progress_goes_to_stderr(tmp_path, small, capfd) -> None:
+    train(small(epochs=1), tmp_path / "run")
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "TripletLoss" in err
+    assert "images/s" in err
+    assert "unseen" in err
+
+
+def test_tensorboard_events(tmp_path, small) -> None:
+    pytest.importorskip("tensorboard")
+    run = train(small(steps=3, tensorboard=True), tmp_path / "run", progress=False)
+    assert list((run.folder / "tensorboard").glob("events.*"))
+
+
+@pytest.mark.parametrize("precision", ["bf16"])
+def test_half_precision_runs(tmp_path, small, precision) -> None:
+    run = train(small(precision=precision, epochs=1), tmp_path / "run", progress=False)
+    assert run.best is not None
+    assert all(value.dtype != torch.bfloat16 for value in weights(run.folder).values())
