@@ -11,16 +11,12 @@ precision, R-precision, MAP@R and MRR over the whole ranking, of raw rows, norma
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from time import process_time
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[name] = "1"
-
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from nearfar.evaluation import Retrieval, retrieve
 
@@ -106,4 +102,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with threadpool_limits(1):
+        main()

@@ -77,14 +77,14 @@ def check_distance(distance: str) -> str:
     return distance
 
 
-def row_norms(x: NDArray[Any]) -> NDArray[np.float64]:
-    """Euclidean norms of the rows, (n,), summed in float64 without a float64 copy of ``x``."""
-    return np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.float64, casting="safe"))
+def row_squares(x: NDArray[Any]) -> NDArray[np.float64]:
+    """Squared Euclidean norms of the rows in float64, (n,); equal rows give equal values."""
+    return np.concatenate([_dots(part, part) for part in (one.astype(np.float64, copy=False) for one in chunks(x))])
 
 
 def unit_rows(x: NDArray[Any]) -> NDArray[np.float64]:
     """Rows of length one in float64, (n, d); zero rows stay zero."""
-    norms = row_norms(x)
+    norms = np.sqrt(row_squares(x))
     return x / np.where(norms > 0, norms, 1.0)[:, None]
 
 
@@ -119,9 +119,20 @@ def pair_distances(
     return np.sqrt(squares) if distance == "euclidean" else squares
 
 
-def pair_cosines(x: NDArray[Any], y: NDArray[Any], i: NDArray[np.intp], j: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Cosines of the listed pairs ``x[i], y[j]`` in float64; 0 where a row is zero."""
-    return _by_pairs(x, y, i, j, _cosines)
+def pair_cosines(
+    x: NDArray[Any],
+    y: NDArray[Any],
+    i: NDArray[np.intp],
+    j: NDArray[np.intp],
+    squares: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
+) -> NDArray[np.float64]:
+    """Cosines of the listed pairs ``x[i], y[j]`` in float64; 0 where a row is zero.
+
+    ``squares`` saves time over many calls: `row_squares` of x and of y.
+    """
+    xx, yy = squares or (row_squares(x), row_squares(y))
+    length = np.sqrt(xx[i] * yy[j])  # of equal rows exactly |x|^2
+    return _by_pairs(x, y, i, j, _dots) / np.where(length > 0, length, 1.0)
 
 
 def _by_pairs(x: Any, y: Any, i: Any, j: Any, value: Any) -> NDArray[np.float64]:
@@ -139,9 +150,8 @@ def _squares(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float
     return np.einsum("ij,ij->i", difference, difference)
 
 
-def _cosines(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    length = np.sqrt(np.einsum("ij,ij->i", a, a) * np.einsum("ij,ij->i", b, b))  # equal rows: exactly |a|^2
-    return np.einsum("ij,ij->i", a, b) / np.where(length > 0, length, 1.0)
+def _dots(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.einsum("ij,ij->i", a, b)
 
 
 def squared_distances(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:

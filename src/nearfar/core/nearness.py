@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .distances import check_distance, chunks, pair_cosines, pair_distances, starts, unit_rows
+from .distances import check_distance, chunks, pair_cosines, pair_distances, row_squares, starts, unit_rows
 
 GRID = 2.0**-44
 SAMPLE = 1024  # gallery rows that fix the centre
@@ -42,6 +42,7 @@ class Space:
         self.cosine = check_distance(distance) == "cosine"
         sample = gallery[:: -(-len(gallery) // SAMPLE)]
         self.centre = np.median(unit_rows(sample) if self.cosine else sample.astype(np.float64), axis=0)
+        self.squares = (row_squares(queries), row_squares(gallery)) if self.cosine else None
         radius = 1.0 if self.cosine else max(self._radius(queries), self._radius(gallery))
         self.unit = float(2.0 ** np.ceil(np.log2(radius)))
 
@@ -51,7 +52,7 @@ class Space:
     def exact(self, i: Ints, j: Ints) -> NDArray[np.float64]:
         """Nearness of the pairs ``queries[i], gallery[j]``: a value of the two rows alone."""
         if self.cosine:
-            return on_grid(pair_cosines(self.queries, self.gallery, i, j))
+            return on_grid(pair_cosines(self.queries, self.gallery, i, j, self.squares))
         return pair_distances(self.queries, self.gallery, i, j, "sqeuclidean") / (-2.0 * self.unit**2)
 
     def left(self, rows: Ints) -> NDArray[np.float64]:
