@@ -4,6 +4,8 @@ import torch
 
 from .nt_xent import cosine, others
 
+DETACHED = "the weights of the pairs follow the cosines but are constants of the gradient, as in the paper's code"
+
 
 def reference(x, y, *, pooled=None, scores=None, proxies=None, margin=0.4, scale=80.0, **_):
     losses = []

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ..rows import Rows
+from ..order import negatives, positives
+from ..rows import Rows, count
 from ..terms import RowLoss
 
 REDUCTIONS = ("balanced", "anchor", "sum")
@@ -21,10 +22,10 @@ REDUCTIONS = ("balanced", "anchor", "sum")
 
 def binomial_deviance(rows: Rows, alpha: float, beta: float, eta: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the summed deviance of its similar and of its dissimilar pairs."""
-    above = alpha * (1 - rows.d - beta)
-    near = softplus(-above).masked_fill(~rows.pos, 0).sum(1)
-    far = softplus(eta * above).masked_fill(~rows.neg, 0).sum(1)
-    return near, far
+    columns, keep = positives(rows)
+    near = softplus(alpha * (rows.d.gather(1, columns) - (1 - beta)), threshold=40)
+    far = softplus(alpha * eta * ((1 - beta) - negatives(rows)), threshold=40)  # 0 for all but the negatives
+    return torch.where(keep, near, 0.0).sum(1), far.sum(1)
 
 
 class BinomialDevianceLoss(RowLoss):
@@ -70,7 +71,7 @@ class BinomialDevianceLoss(RowLoss):
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         sums = torch.stack(binomial_deviance(rows, self.alpha, self.beta, self.eta), 1)  # (b, 2)
-        counts = torch.stack([rows.pos.sum(1), rows.neg.sum(1)], 1)
+        counts = torch.stack([count(rows.pos), count(rows.neg)], 1)
         if self.reduction == "anchor":
             return (sums / counts.clamp_min(1)).sum(1), counts.any(1)
         return sums, counts

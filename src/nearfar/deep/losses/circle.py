@@ -10,21 +10,23 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ..order import positives
 from ..rows import Rows, masked_logsumexp
 from ..terms import RowLoss
 
 
 def circle(rows: Rows, margin: float, scale: float) -> tuple[Tensor, Tensor]:
     """Return the loss per anchor, and 1 where it has positives and negatives."""
-    s = 1 - rows.d
-    short, over = (1 + margin - s).detach().clamp_min(0), (s + margin).detach().clamp_min(0)
-    logits = scale * torch.where(rows.pos, -short * (s - 1 + margin), over * (s - margin))
-    total = masked_logsumexp(logits, rows.pos) + masked_logsumexp(logits, rows.neg)
-    return softplus(total, threshold=40), rows.pos.any(1) & rows.neg.any(1)
+    columns, keep = positives(rows)
+    near, far = rows.d.gather(1, columns), rows.d  # 1 - s
+    short = (near.detach() + margin).clamp_min(0)
+    over = (1 + margin - far.detach()).clamp_min(0)
+    pull = masked_logsumexp(scale * short * (near - margin), keep)
+    push = masked_logsumexp(scale * over * (1 - margin - far), rows.neg)
+    return softplus(pull + push, threshold=40), keep.any(1) & push.isfinite()
 
 
 class CircleLoss(RowLoss):

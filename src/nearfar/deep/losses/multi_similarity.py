@@ -15,15 +15,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ..order import positives
 from ..rows import Rows, masked_logsumexp
 from ..terms import RowLoss
 
 
 def multi_similarity(rows: Rows, alpha: float, beta: float, base: float) -> tuple[Tensor, Tensor]:
     """Return per anchor its soft hardest positive and negative beyond the base, and 1 where it has any pair."""
-    above = 1 - rows.d - base
-    near = softplus(masked_logsumexp(-alpha * above, rows.pos), threshold=40) / alpha
-    far = softplus(masked_logsumexp(beta * above, rows.neg), threshold=40) / beta
+    columns, keep = positives(rows)
+    near = masked_logsumexp(alpha * rows.d.gather(1, columns), keep) - alpha * (1 - base)
+    far = masked_logsumexp(-beta * rows.d, rows.neg) + beta * (1 - base)
+    near, far = softplus(near, threshold=40) / alpha, softplus(far, threshold=40) / beta
     return near + far, (rows.pos | rows.neg).any(1)
 
 

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ..rows import Rows, masked_logsumexp
+from ..order import positives
+from ..rows import Rows, count, masked_logsumexp
 from ..terms import RowLoss
 
 
 def nt_xent(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of -log(e^{s_p} / (e^{s_p} + sum_n e^{s_n})) and their number."""
-    logits = (1 - rows.d) / temperature
-    negatives = masked_logsumexp(logits, rows.neg)[:, None]
-    keep = rows.pos & negatives.isfinite()  # without negatives the term is log 1
-    gap = negatives.masked_fill(negatives.isinf(), 0) - logits
-    return softplus(gap, threshold=40).masked_fill(~keep, 0).sum(1), rows.pos.sum(1)
+    rival = masked_logsumexp(rows.d / -temperature, rows.neg)[:, None]  # of (s_n - 1) / T
+    columns, keep = positives(rows)
+    gap = rival + rows.d.gather(1, columns) / temperature  # -inf, a term of log 1, without negatives
+    return torch.where(keep, softplus(gap, threshold=40), 0.0).sum(1), count(keep)
 
 
 class NTXentLoss(RowLoss):

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from ..rows import Rows, masked_logsumexp
+from ..order import positives
+from ..rows import Rows, count, masked_logsumexp
 from ..terms import RowLoss
 
 
 def sup_con(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor minus the mean log-probability of its positives, and 1 where it has any."""
-    logits = (1 - rows.d) / temperature
-    count = rows.pos.sum(1)
-    some = count > 0
-    total = masked_logsumexp(logits, rows.pos | rows.neg).masked_fill(~some, 0)
-    positives = logits.masked_fill(~rows.pos, 0).sum(1) / count.clamp_min(1)
-    return (total - positives).masked_fill(~some, 0), some
+    columns, keep = positives(rows)
+    number = count(keep)
+    mean = torch.where(keep, rows.d.gather(1, columns), 0.0).sum(1) / number.clamp_min(1)  # of 1 - s
+    total = masked_logsumexp(rows.d / -temperature, rows.pos | rows.neg)
+    return torch.where(number > 0, total + mean / temperature, 0.0), number > 0
 
 
 class SupConLoss(RowLoss):
