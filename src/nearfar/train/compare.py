@@ -22,6 +22,21 @@ class Trial(NamedTuple):
     folder: Path
 
 
+class Compared(NamedTuple):
+    """What a comparison found.
+
+    Attributes
+    ----------
+    protocol : dataset, classes, items and their split, of the first seed
+    scores : the test scores of every seed by objective, as in `scores.json`
+    raw : scores of the items themselves
+    """
+
+    protocol: str
+    scores: dict[str, list[dict[str, Any]]]
+    raw: dict[str, Any]
+
+
 def trials(base: TrainConfig, objectives: Sequence[str], seeds: Sequence[int], out: Path) -> list[Trial]:
     """Lay out the runs of a comparison: every objective with every seed, a folder each."""
     found = []
@@ -45,8 +60,8 @@ def compare(
     *,
     jobs: int = 1,
     told: Callable[[Trial, int, int], None] | None = None,
-) -> dict[str, list[dict[str, Any]]]:
-    """Train and score every objective with every seed.
+) -> Compared:
+    """Train and score every objective with every seed; `comparison.json` in the folder holds what is returned.
 
     Parameters
     ----------
@@ -63,11 +78,6 @@ def compare(
     told : callable, optional
         Called with the trial, how many are done, and how many there are.
 
-    Returns
-    -------
-    dict
-        The test scores of every seed by objective, as in `scores.json`; "raw" holds those of the items themselves.
-        `comparison.json` in the folder holds the same.
     """
     todo = trials(base, objectives, seeds, Path(out))
     scores: dict[int, dict[str, Any]] = {}
@@ -78,10 +88,14 @@ def compare(
     table: dict[str, list[dict[str, Any]]] = {objective: [] for objective in objectives}
     for index, trial in enumerate(todo):
         table[trial.objective].append(scores[index]["scores"])
-    content = {"raw": [scores[0]["raw"]], **table}
-    about = {"protocol": scores[0]["protocol"], "config": base.to_dict(), "seeds": list(seeds), "scores": content}
-    write_json(Path(out) / "comparison.json", about)
-    return content
+    found = Compared(_split(scores[0]["protocol"]), table, scores[0]["raw"])
+    write_json(Path(out) / "comparison.json", {"config": base.to_dict(), "seeds": list(seeds), **found._asdict()})
+    return found
+
+
+def _split(protocol: str) -> str:
+    """The protocol without its last sentence, on the checkpoint of one run."""
+    return protocol.partition(" The checkpoint of")[0]
 
 
 def _each(todo: Sequence[Trial], jobs: int) -> Any:

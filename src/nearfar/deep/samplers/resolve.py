@@ -1,16 +1,19 @@
-"""Samplers as text, for the command line and recipes: "random", "m_per_class:2", "class_ratio:0.25"."""
+"""Samplers as text, for the command line and recipes: "auto", "random", "m_per_class:2", "class_ratio:0.25"."""
 
 from __future__ import annotations
 
 import re
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from .base import BatchSampler, RandomBatchSampler
+from .base import BatchSampler
 from .class_ratio import ClassRatioSampler
 from .m_per_class import MPerClassSampler
+from .random import RandomBatchSampler
 
-KNOWN = '"random", "m_per_class:M" such as m_per_class:2, "class_ratio:R" such as class_ratio:0.25'
+FEW = 4  # samples of a class in a batch of the "auto" sampler, where the data has the classes for it
+KNOWN = '"auto", "random", "m_per_class:M" such as m_per_class:2, "class_ratio:R" such as class_ratio:0.25'
 
 
 def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -> BatchSampler:
@@ -19,7 +22,8 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
     Parameters
     ----------
     text : str
-        "random", "m_per_class:M" or "class_ratio:R".
+        "auto", "random", "m_per_class:M" or "class_ratio:R". "auto" is m_per_class with the smallest M from 4 on for
+        which the batch needs no more classes than there are.
     labels : (n,) array-like
         Class of each sample.
     batch_size : int
@@ -38,6 +42,8 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
     RandomBatchSampler(samples=4, batch_size=2, seed=0, drop_last=False)
     """
     name, _, number = text.strip().partition(":")
+    if name == "auto" and not number:
+        return MPerClassSampler(labels, fitting_m(labels, batch_size), batch_size, seed=seed, rounds=None)
     if name == "random" and not number:
         return RandomBatchSampler(labels, batch_size, seed=seed)
     if name == "m_per_class" and number.isdecimal():
@@ -45,3 +51,10 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
     if name == "class_ratio" and re.fullmatch(r"\d*\.?\d+", number):
         return ClassRatioSampler(labels, batch_size, float(number), seed=seed, rounds=None)
     raise ValueError(f"sampler: expected {KNOWN}, got {text!r}")
+
+
+def fitting_m(labels: ArrayLike, batch_size: int) -> int:
+    """Return the smallest divisor of the batch size, from 4 on, that leaves no more classes a batch than there are."""
+    classes = len(np.unique(np.asarray(labels)))
+    divisors = [m for m in range(min(FEW, batch_size), batch_size + 1) if batch_size % m == 0]
+    return next((m for m in divisors if batch_size // m <= classes), batch_size)

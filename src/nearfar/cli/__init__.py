@@ -1,0 +1,311 @@
+"""The command line: ``nearfar train | evaluate | embed | report | compare | list``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+from cyclopts import App, CycloptsError, Parameter
+
+from .. import __version__
+
+app = App(
+    name="nearfar",
+    version=__version__,
+    help="Metric learning: labelled images, rows or embeddings in; a metric that generalises to unseen classes out.",
+    help_format="plaintext",
+)
+
+TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", negative=())]
+Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative=())]
+Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", negative=())]
+
+
+def main() -> None:
+    """Run the command line: bad input is one line and exit code 2, Ctrl-C exits with 130."""
+    try:
+        app(exit_on_error=False, print_error=False)
+    except KeyboardInterrupt:
+        _stop("stopped; `nearfar train --resume --out RUN` goes on where a run was cut off", 130)
+    except CycloptsError as error:
+        _stop(" ".join(str(error).split()), 2)
+    except BrokenPipeError:
+        sys.exit(0)
+    except (ValueError, OSError, ImportError) as error:
+        if os.environ.get("NEARFAR_DEBUG"):
+            raise
+        _stop(" ".join(str(error).split()) or type(error).__name__, 2)
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    print(f"nearfar: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+@app.command
+def train(
+    data: str | None = None,
+    *,
+    out: Path,
+    objective: str | None = None,
+    recipe: str | None = None,
+    test: str | None = None,
+    test_classes: TestClasses = (),
+    trunk: str | None = None,
+    embedding_dim: int | None = None,
+    sampler: str | None = None,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+    lr: float | None = None,
+    augment: str | None = None,
+    image_size: int | None = None,
+    seed: int | None = None,
+    settings: Settings = (),
+    skip_bad: bool = False,
+    resume: bool = False,
+    devices: int = 1,
+    quiet: bool = False,
+) -> None:
+    """Train an embedder, and score it on classes that it has never seen.
+
+    Example: nearfar train glyphs --objective "TripletLoss(margin=0.2) + 0.02*EnergyConfusion()" --out runs/glyphs
+
+    Parameters
+    ----------
+    data
+        A folder with one folder per class, a .csv or .parquet manifest, an .npz, an Omniglot .zip, "digits", "glyphs",
+        or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
+    out
+        The folder of the run: config, log, weights, scores.
+    objective
+        Losses and regularisers by their names, added and weighted.
+    recipe
+        Start from the settings of a paper; `nearfar list --recipes` names them.
+    test
+        Test on this source instead of on half of the classes of DATA.
+    test_classes
+        Test on these classes only: names, or the beginning of names. Repeat for several.
+    trunk
+        conv4, mlp, identity, bn_inception, timm:NAME, transformers:NAME or package.module:factory.
+    embedding_dim
+        Dimensions of the embedding.
+    sampler
+        random, m_per_class:M or class_ratio:R.
+    batch_size
+        Items of a batch, over all devices together.
+    epochs
+        Passes over the sampler.
+    lr
+        Learning rate.
+    augment
+        Random changes of training images, such as "affine(degrees=15), erasing".
+    image_size
+        Side of the square images that the network sees.
+    seed
+        Of weights, batches, augmentation and split.
+    settings
+        Any other setting as field=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several.
+    skip_bad
+        Leave out images that cannot be decoded, and count them.
+    resume
+        Go on with the run in OUT, bit for bit as if it had not been cut off.
+    devices
+        Processes that train together, one per accelerator.
+    quiet
+        No progress line.
+    """
+    if devices > 1 and "LOCAL_RANK" not in os.environ:
+        _launch(devices)
+    chosen = {
+        "data": data,
+        "objective": objective,
+        "test": test,
+        "test_classes": test_classes or None,
+        "trunk": trunk,
+        "embedding_dim": embedding_dim,
+        "sampler": sampler,
+        "batch_size": batch_size,
+        "epochs": epochs,
+        "lr": lr,
+        "augment": augment,
+        "image_size": image_size,
+        "seed": seed,
+        "skip_bad": skip_bad or None,
+    }
+    from ..train import train as run_training
+
+    config = None if resume and data is None else _config(chosen, settings, recipe)
+    run = run_training(config, out, resume=resume, progress=not quiet and _is_first())
+    if _is_first():
+        evaluate(run.folder, quiet=quiet)
+
+
+def _is_first() -> bool:
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def _launch(devices: int) -> NoReturn:
+    """Start this command again under torchrun, one process per device."""
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={devices}", "--standalone"]
+    os.execv(sys.executable, [*command, "-m", "nearfar", *sys.argv[1:]])
+
+
+def _config(chosen: dict[str, Any], settings: tuple[str, ...], recipe: str | None) -> Any:
+    from ..train import TrainConfig
+
+    fields: dict[str, Any] = {}
+    if recipe:
+        from ..train import recipe as read_recipe
+
+        fields |= read_recipe(recipe)
+    fields |= {name: value for name, value in chosen.items() if value is not None}
+    fields |= dict(_setting(text) for text in settings)
+    if "data" not in fields:
+        raise ValueError("DATA: say what to train on, for example `nearfar train glyphs --out runs/glyphs`")
+    return TrainConfig.of(**fields)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Split field=value; the value is JSON where it can be (0.1, true, [1, 2]), else text."""
+    import json
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--set: expected field=value, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+@app.command
+def evaluate(source: Path, data: str | None = None, *, classes: TestClasses = (), quiet: bool = False) -> None:
+    """Score a run, a saved learner, or an .npz of embeddings.
+
+    Example: nearfar evaluate runs/glyphs
+
+    Parameters
+    ----------
+    source
+        The folder of a run (scored on its test classes), a learner saved as .safetensors, or an .npz with embeddings
+        and labels.
+    data
+        What to score a learner on, or a run on instead of its test classes.
+    classes
+        Score on these classes only: names, or the beginning of names. Repeat for several.
+    quiet
+        Print nothing but errors.
+    """
+    from .scoring import score
+
+    lines = score(source, data, classes)
+    if not quiet:
+        print(lines)
+
+
+@app.command
+def embed(run: Path, data: str, *, out: Annotated[Path, Parameter(name=["--out", "-o"])]) -> None:
+    """Embed data with the network of a run, or with a saved learner.
+
+    Example: nearfar embed runs/glyphs photos/ -o photos.npz
+
+    Parameters
+    ----------
+    run
+        The folder of a run, or a learner saved as .safetensors.
+    data
+        As for train.
+    out
+        An .npz: embeddings (n, d), labels (n,), classes and names.
+    """
+    from .scoring import embed_to
+
+    print(embed_to(run, data, out))
+
+
+@app.command
+def report(
+    source: Path, data: str | None = None, *, out: Annotated[Path | None, Parameter(["--out", "-o"])] = None
+) -> None:
+    """Write one HTML page with scores, curves, neighbours, confusions and maps.
+
+    Example: nearfar report runs/glyphs
+
+    Parameters
+    ----------
+    source
+        The folder of a run, a learner saved as .safetensors, or an .npz with embeddings and labels.
+    data
+        What to show a learner on.
+    out
+        The page; report.html in the folder of the run, or beside the file, where not given.
+    """
+    from .scoring import report_to
+
+    print(report_to(source, data, out))
+
+
+@app.command
+def compare(
+    data: str,
+    *,
+    objectives: Objectives,
+    out: Path,
+    seeds: int = 3,
+    jobs: int = 1,
+    recipe: str | None = None,
+    test: str | None = None,
+    test_classes: TestClasses = (),
+    epochs: int | None = None,
+    settings: Settings = (),
+) -> None:
+    """Train several objectives with several seeds, and print one table with intervals.
+
+    Example: nearfar compare glyphs --objective "TripletLoss()" --objective "NPairLoss()" --seeds 3 --out runs/compare
+
+    Parameters
+    ----------
+    data
+        As for train.
+    objectives
+        An objective; repeat for each one.
+    out
+        A folder for the runs. Finished runs in it are not repeated, runs that were cut off go on.
+    seeds
+        Seeds 0, 1, ... of weights, batches, augmentation and validation classes.
+    jobs
+        Runs at a time, each with one thread.
+    recipe, test, test_classes, epochs
+        As for train.
+    settings
+        Any other setting as field=value. Repeat for several.
+    """
+    from .scoring import compare_to
+
+    chosen = {"data": data, "test": test, "test_classes": test_classes or None, "epochs": epochs}
+    print(compare_to(_config(chosen, settings, recipe), objectives, range(seeds), out, jobs))
+
+
+@app.command(name="list")
+def list_methods(*, recipes: bool = False, planned: bool = False) -> None:
+    """List every method of the field: what is done, and what is planned.
+
+    Example: nearfar list
+
+    Parameters
+    ----------
+    recipes
+        List the settings of the papers instead.
+    planned
+        Only what is not done yet.
+    """
+    if recipes:
+        from ..train import recipe_names
+
+        print("\n".join(recipe_names()))
+        return
+    from .listing import listing
+
+    print(listing(planned_only=planned))

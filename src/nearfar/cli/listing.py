@@ -1,0 +1,22 @@
+"""The catalogue as a table for the terminal."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from ..catalog import METHODS, Method
+
+
+def listing(*, planned_only: bool = False) -> str:
+    """Return one line per method, by family: a dot where it is done, its name, paper and what it learns from."""
+    chosen = [method for method in METHODS if not (planned_only and method.done)]
+    lines = []
+    for home, group in groupby(chosen, key=lambda method: method.home):
+        lines += [home, *(_line(method) for method in group), ""]
+    done = sum(method.done for method in METHODS)
+    return "\n".join([*lines, f"{done} of {len(METHODS)} done (●), {len(METHODS) - done} planned (○)"])
+
+
+def _line(method: Method) -> str:
+    mark = "●" if method.done else "○"
+    return f"  {mark} {method.name:<33}{method.paper:<25}{method.kind:<13}{method.takes:<10}{method.ids}"

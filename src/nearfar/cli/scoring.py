@@ -1,0 +1,170 @@
+"""What the commands do with a run, a saved learner or an .npz of embeddings: score it, embed with it, show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..data import Dataset, open_dataset, open_task
+from ..evaluation import Scores
+from ..evaluation import evaluate as evaluate_embeddings
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Embedded items and their scores.
+
+    Attributes
+    ----------
+    title, protocol : heading, and one sentence on data and split
+    embeddings : (n, d)
+    dataset : the items
+    scores, raw : of the embeddings, and of the items themselves where they can be compared
+    """
+
+    title: str
+    protocol: str
+    embeddings: np.ndarray[Any, Any]
+    dataset: Dataset
+    scores: Scores
+    raw: Scores | None
+
+
+def is_run(source: Path) -> bool:
+    return source.is_dir()
+
+
+def score(source: Path, data: str | None, classes: Sequence[str]) -> str:
+    """Score a source and return the table to print; a run scored on its test classes also writes `scores.json`."""
+    if is_run(source) and data is None and not classes:
+        from ..train import evaluate_run
+
+        result = evaluate_run(source)
+        return _table(result.protocol, result.scores, result.raw)
+    scored = scored_on(source, data, classes)
+    return _table(scored.protocol, scored.scores, scored.raw)
+
+
+def _table(protocol: str, scores: Scores, raw: Scores | None) -> str:
+    lines = [protocol, "", str(scores)]
+    if raw is not None:
+        lines += ["", f"the items themselves: Recall@1 {raw.recall_at[1]:.4f}, MAP@R {raw.map_at_r:.4f}"]
+    return "\n".join(lines)
+
+
+def scored_on(source: Path, data: str | None, classes: Sequence[str]) -> Scored:
+    """Embed and score data with a run or a learner, or score an .npz of embeddings.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing to score, or the source is none of the three.
+    """
+    if source.suffix == ".npz":
+        dataset = open_dataset(str(source), classes=classes)
+        rows = _rows(dataset, source)
+        return Scored(source.stem, f"{dataset.name}.", rows, dataset, evaluate_embeddings(rows, dataset.labels), None)
+    dataset = _open(source, data, classes)
+    embedded = _embedded(source, dataset)
+    distance = "cosine" if is_run(source) else "euclidean"
+    scores = evaluate_embeddings(embedded, dataset.labels, distance=distance)
+    raw = (
+        None
+        if dataset.array is None
+        else evaluate_embeddings(
+            dataset.array.reshape(len(dataset), -1), dataset.labels, distance=distance, clustering=False
+        )
+    )
+    return Scored(
+        f"{source.stem} on {dataset.name}", f"{dataset.name}, {_size(dataset)}.", embedded, dataset, scores, raw
+    )
+
+
+def _size(dataset: Dataset) -> str:
+    return f"{len(dataset)} items of {len(dataset.classes)} classes"
+
+
+def _rows(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
+    if dataset.kind != "row" or dataset.array is None:
+        raise ValueError(f"{source}: expected embeddings or rows, got {dataset.kind}s")
+    return dataset.array
+
+
+def _open(source: Path, data: str | None, classes: Sequence[str]) -> Dataset:
+    if data is not None:
+        return open_dataset(data, classes=classes)
+    if not is_run(source):
+        raise ValueError(f"DATA: say what to score {source.name} on, for example an .npz of rows and labels")
+    from ..train import TrainConfig
+
+    config = TrainConfig.from_json(source / "config.json")
+    test = open_task(config.data, test=config.test, test_classes=config.test_classes, seed=config.seed).test
+    return test.only(classes) if classes else test
+
+
+def _embedded(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
+    if is_run(source):
+        from ..train import embed_run
+
+        return embed_run(source, dataset)
+    from ..fitted import Fitted
+
+    learner: Any = Fitted.load(source)
+    return np.asarray(learner.transform(_rows(dataset, source)))
+
+
+def embed_to(source: Path, data: str, out: Path) -> str:
+    """Embed data and write an .npz; returns one line on what was written."""
+    dataset = open_dataset(data)
+    embeddings = _embedded(source, dataset)
+    partial = out.with_name(out.name + ".partial")
+    with partial.open("wb") as file:
+        names = np.asarray(dataset.names, dtype=np.str_)
+        classes = np.asarray(dataset.classes, dtype=np.str_)
+        np.savez_compressed(file, embeddings=embeddings, labels=dataset.labels, classes=classes, names=names)
+    partial.replace(out)
+    return (
+        f"{out}: {embeddings.shape[0]} embeddings of {embeddings.shape[1]} dimensions, {len(dataset.classes)} classes"
+    )
+
+
+def report_to(source: Path, data: str | None, out: Path | None) -> str:
+    """Write the report of a run, a learner or an .npz; returns its path."""
+    from ..report import Items, ReportContent, build_report, report_run
+
+    if is_run(source) and data is None:
+        return str(report_run(source, out))
+    scored = scored_on(source, data, ())
+    items = Items(
+        scored.embeddings, scored.dataset.labels, scored.dataset.classes, scored.dataset.names, scored.dataset.read
+    )
+    content = ReportContent(
+        scored.title, scored.protocol, scored.scores, scored.raw, queries=items, distance=scored.scores.distance
+    )
+    return str(build_report(content, out or source.with_suffix(".html")))
+
+
+def compare_to(config: Any, objectives: Sequence[str], seeds: Sequence[int], out: Path, jobs: int) -> str:
+    """Run a comparison with a progress bar, write its page, and return its table."""
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from ..report.compare import compare as tabulate
+    from ..report.compare import write_comparison
+    from ..train.compare import compare
+
+    if not objectives:
+        raise ValueError("--objective: give at least one, for example --objective 'TripletLoss()'")
+    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task("training", total=len(objectives) * len(seeds))
+        compared = compare(
+            config, objectives, seeds, out, jobs=jobs, told=lambda trial, done, total: bar.update(task, completed=done)
+        )
+    note = f"{compared.protocol} {len(seeds)} seeds; mean ± half of the 95% t-interval."
+    table = tabulate(compared.scores, baseline=compared.raw, baseline_name="the items themselves", note=note)
+    page = write_comparison(table, out / "comparison.html")
+    return f"{table.markdown()}\n\n{note}\n{page}"
