@@ -26,7 +26,7 @@ Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", negative=(
 def main() -> None:
     """Run the command line: bad input is one line and exit code 2, Ctrl-C exits with 130."""
     try:
-        app(exit_on_error=False, print_error=False)
+        app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
         _stop("stopped; `nearfar train --resume --out RUN` goes on where a run was cut off", 130)
     except CycloptsError as error:

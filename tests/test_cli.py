@@ -1,0 +1,145 @@
+"""The command line as a person meets it: what it prints, what it leaves behind, how it ends."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import nearfar
+from nearfar import cli
+
+SMALL = ["--set", "image_size=28", "--sampler", "random", "--batch-size", "32", "--set", "steps=3", "--quiet"]
+
+
+def run(capsys, monkeypatch, *words):
+    """Run a command in this process; returns (exit code, standard output, standard error)."""
+    monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, words)])
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """A run of three steps on the digits."""
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    command = [sys.executable, "-m", "nearfar", "train", "digits", "--out", str(folder), *SMALL]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+def test_help_loads_nothing_heavy():
+    code = "import sys; from nearfar.cli import app; app('--help'.split(), exit_on_error=False)"
+    heavy = "print(sorted({'numpy', 'torch', 'sklearn', 'matplotlib', 'accelerate'} & set(sys.modules)))"
+    script = f"import atexit, sys; atexit.register(lambda: {heavy}); {code}"
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout
+    assert shown.strip().endswith("[]")
+    for command in ("train", "evaluate", "embed", "report", "compare", "list"):
+        assert command in shown
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "embed", "report", "compare", "list"])
+def test_every_command_has_help_with_an_example(command, capsys, monkeypatch):
+    code, out, _ = run(capsys, monkeypatch, command, "--help")
+    assert code == 0
+    assert "Example: nearfar" in out
+
+
+def test_list_shows_done_and_planned(capsys, monkeypatch):
+    code, out, _ = run(capsys, monkeypatch, "list")
+    assert code == 0
+    for method in nearfar.catalog.METHODS:
+        assert f"{'●' if method.done else '○'} {method.name}" in out
+
+
+def test_a_run_is_trained_scored_and_shown(digits, capsys, monkeypatch, tmp_path):
+    scores = json.loads((digits / "scores.json").read_text())
+    assert 0 < scores["scores"]["recall_at"]["1"] <= 1
+    code, out, _ = run(capsys, monkeypatch, "evaluate", digits)
+    assert code == 0
+    assert "Recall@1" in out
+    assert "the items themselves" in out
+    code, out, _ = run(capsys, monkeypatch, "embed", digits, "digits", "-o", tmp_path / "digits.npz")
+    assert code == 0
+    arrays = np.load(tmp_path / "digits.npz", allow_pickle=False)
+    assert len(arrays["embeddings"]) == len(arrays["labels"]) == 1797
+    code, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "digits.npz")
+    assert code == 0
+    assert "MAP@R" in out
+
+
+def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(6), 10)
+    X = rng.normal(size=(6, 4))[y] * 3 + rng.normal(size=(60, 4))
+    nearfar.RCA().fit(X, y).save(tmp_path / "rca.safetensors")
+    np.savez(tmp_path / "rows.npz", X=X, y=y)
+    code, out, err = run(capsys, monkeypatch, "evaluate", tmp_path / "rca.safetensors", tmp_path / "rows.npz")
+    assert (code, err) == (0, "")
+    assert "the items themselves" in out
+    code, _, err = run(capsys, monkeypatch, "evaluate", tmp_path / "rca.safetensors")
+    assert code == 2
+    assert err.startswith("nearfar: DATA: say what to score")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "nowhere", "--out", "RUN"], "nowhere"),
+        (["train", "digits", "--out", "RUN", "--objective", "TripletLos()"], "did you mean TripletLoss"),
+        (["train", "digits", "--out", "RUN", "--set", "shedule=cosine"], "did you mean schedule"),
+        (["train", "digits", "--out", "RUN", "--set", "schedule"], "expected field=value"),
+        (["train", "digits", "--out", "RUN", "--trunk", "conv5"], "conv4"),
+        (["train", "digits", "--out", "RUN", "--sampler", "m_per_class:2", "--batch-size", "64"], "classes"),
+        (["train", "--out", "RUN"], "DATA: say what to train on"),
+        (["train", "digits", "--out", "RUN", "--resume"], "no such run"),
+        (["train", "digits", "--out", "RUN", "--recipe", "nonsense"], "nonsense"),
+        (["train", "digits", "--out", "RUN", "--wrong"], "--wrong"),
+        (["evaluate", "RUN"], "RUN"),
+        (["report", "RUN"], "RUN"),
+        (["embed", "RUN", "digits", "-o", "RUN.npz"], "RUN"),
+        (["compare", "digits", "--out", "RUN"], "--objective"),
+    ],
+    ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_line_and_leaves_nothing(words, message, capsys, monkeypatch, tmp_path):
+    words = [str(tmp_path / word) if word.startswith("RUN") else word for word in words]
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert code == 2
+    assert err.startswith("nearfar: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_exits_with_130(capsys, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", stopped)
+    code, _, err = run(capsys, monkeypatch, "train")
+    assert code == 130
+    assert "--resume" in err
+
+
+@pytest.mark.slow
+def test_compare_prints_one_table_and_does_not_repeat(capsys, monkeypatch, tmp_path):
+    words = ["compare", "digits", "--objective", "TripletLoss()", "--objective", "AMSoftmaxLoss()", "--seeds", "2"]
+    words += ["--out", tmp_path / "compared", "--set", "steps=2", "--set", "image_size=28", "--set", "sampler=random"]
+    code, out, _ = run(capsys, monkeypatch, *words)
+    assert code == 0
+    assert "| TripletLoss() |" in out
+    assert (tmp_path / "compared/comparison.html").exists()
+    runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "compared").glob("*/best.safetensors")}
+    assert len(runs) == 4
+    again, out_again, _ = run(capsys, monkeypatch, *words)
+    assert (again, out_again) == (0, out)
+    assert runs == {path: path.stat().st_mtime_ns for path in runs}
