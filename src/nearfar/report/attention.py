@@ -31,7 +31,7 @@ def attention_map(features: NDArray[Any], size: tuple[int, int]) -> NDArray[np.f
     if values.ndim != 2:
         raise ValueError(f"features must be (C, H, W) or (H, W), got shape {np.shape(features)}")
     low, high = values.min(), values.max()
-    if not np.isfinite(high - low) or high - low <= 1e-12 * max(abs(low), abs(high)):
+    if not np.isfinite(values).all() or high - low <= 1e-12 * max(abs(low), abs(high)):
         return np.zeros(size)
     return _bilinear((values - low) / (high - low), size)
 

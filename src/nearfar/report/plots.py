@@ -28,18 +28,18 @@ THEME = {
     "#060606": "--card",
 }
 INK, MUTED, LINE, ACCENT, SECOND, CARD = THEME
-SIZE = (5.2, 3.1)  # inches
+SIZE = (4.9, 3.0)  # inches
 POINTS = 240  # most points of a line
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
     "font.family": "DejaVu Sans",
-    "font.size": 9.5,
+    "font.size": 10,
     "text.color": INK,
     "axes.edgecolor": LINE,
     "axes.facecolor": "none",
     "axes.labelcolor": MUTED,
-    "axes.labelsize": 9.5,
+    "axes.labelsize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -104,7 +104,7 @@ class Plotter:
             for at, curve in enumerate(curves):
                 _line(chart.axes, curve, LINES[at % 4], DASHES[at % 4], named=len(curves) > 1, above=at % 2 == 0)
             if best is not None:
-                _mark(chart.axes, best, "chosen")
+                _mark(chart.axes, best, "chosen", low=share)
             if share:
                 _share_axis(chart.axes, curves)
             chart.axes.set(xlabel="epoch", ylabel=unit)
@@ -235,11 +235,12 @@ def _whole_numbers(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
 
 
-def _mark(axes: Axes, at: float, text: str) -> None:
+def _mark(axes: Axes, at: float, text: str, *, low: bool = False) -> None:
+    """Draw a dotted line at a place, with its text at the top or at the bottom."""
     axes.axvline(at, color=INK, linewidth=1, linestyle=":")
-    axes.annotate(
-        text, (at, 1), (3, -2), xycoords=("data", "axes fraction"), textcoords="offset points", color=INK, va="top"
-    )
+    end, shift, side = (0, 3, "bottom") if low else (1, -2, "top")
+    frame = ("data", "axes fraction")
+    axes.annotate(text, (at, end), (3, shift), xycoords=frame, textcoords="offset points", color=INK, va=side)
 
 
 def _share_axis(axes: Axes, curves: Sequence[Curve]) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,9 +176,13 @@ def _curve(name: str, epochs: NDArray[np.float64], values: Sequence[float | None
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
-            return dict(file)
-    except (OSError, ValueError) as error:
+            arrays = dict(file)
+    except (OSError, ValueError, BadZipFile) as error:
         raise ReportError(f"{path}: cannot be read ({error})") from error
+    missing = {"embeddings", "labels"} - set(arrays)
+    if missing:
+        raise ReportError(f"{path}: expected embeddings and labels, got only {', '.join(arrays) or 'nothing'}")
+    return arrays
 
 
 def _json(path: Path, needed: bool = True) -> dict[str, Any]:

@@ -1,0 +1,70 @@
+"""The page in a browser: nothing requested, nothing broken, nothing wider than the window."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import SECTIONS
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+QUIET = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--enable-logging=stderr", "--virtual-time-budget=4000", "--dump-dom"),
+)
+FROM_PAGE = "[internally: file://]"  # how the browser's net log marks requests that a local page makes
+PROBE = """<script>addEventListener("load", () => {
+  const broken = [...document.images].filter(image => !image.naturalWidth).length;
+  const wide = document.documentElement.scrollWidth - innerWidth;
+  const hidden = [...document.querySelectorAll("main section")].filter(s => s.clientHeight < 40).length;
+  document.documentElement.dataset.probe = `${document.images.length} ${broken} ${Math.max(0, wide)} ${hidden}`;
+});</script>"""
+
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome is installed"),
+    pytest.mark.slow,
+]
+
+
+def load(page: Path, folder: Path, width: int = 1280) -> tuple[str, list[str], str]:
+    """The page's elements, its console lines and the log of the network after loading it."""
+    log = folder / "net.json"
+    flags = [f"--window-size={width},900", f"--user-data-dir={folder / 'profile'}", f"--log-net-log={log}"]
+    resolve = "--host-resolver-rules=MAP * ~NOTFOUND"
+    command = [str(BROWSER), *QUIET, *flags, resolve, page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return done.stdout, console, log.read_text()
+
+
+def test_requests_and_errors_of_a_page_would_be_seen(tmp_path: Path) -> None:
+    page = tmp_path / "bad.html"
+    page.write_text('<img src="http://example.invalid/x.png"><script>missing()</script>')
+    _, console, log = load(page, tmp_path)
+    assert any("missing" in line for line in console)
+    assert FROM_PAGE in log
+
+
+def test_report_loads_without_errors_or_requests(full_report: Path, tmp_path: Path) -> None:
+    elements, console, log = load(full_report, tmp_path)
+    assert not console
+    assert FROM_PAGE not in log
+    sections = re.findall(r'<section id="(\w+)"', elements)
+    assert sections == SECTIONS
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_pictures_decode_and_nothing_overflows(full_report: Path, tmp_path: Path, width: int) -> None:
+    page = tmp_path / "probed.html"
+    page.write_text(full_report.read_text().replace("</body>", PROBE + "</body>"))
+    elements, _, _ = load(page, tmp_path, width)
+    probe = re.search(r'data-probe="(\d+) (\d+) (\d+) (\d+)"', elements)
+    assert probe is not None
+    images, broken, too_wide, hidden = map(int, probe.groups())
+    assert images > 20
+    assert (broken, too_wide, hidden) == (0, 0, 0)

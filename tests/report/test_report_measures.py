@@ -1,0 +1,230 @@
+"""What a report measures equals its plain-loop definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nearfar.report.attention import attention_map
+from nearfar.report.content import Items
+from nearfar.report.pairs import PairDistances, measure_pairs
+from nearfar.report.retrieval import class_recall, confusions, drawn, retrieve, worst
+from nearfar.report.spectrum import spectrum
+from nearfar.report.tsne import map_items, map_positions, spread_out
+
+
+def some_items(n: int = 40, classes: int = 5, seed: int = 0, dim: int = 3) -> Items:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    return Items(rng.normal(size=(n, dim)) + 0.8 * labels[:, None], labels, [f"class {c}" for c in range(classes)])
+
+
+def euclidean(items: Items, others: Items | None = None) -> np.ndarray:
+    others = others or items
+    return np.array([[np.linalg.norm(a - b) for b in others.embeddings] for a in items.embeddings])
+
+
+def test_first_right_neighbour_equals_a_full_sort() -> None:
+    items = some_items()
+    found = retrieve(items, None, "euclidean", depth=10)
+    assert found is not None
+    table = euclidean(items)
+    for row, i in enumerate(found.kept):
+        order = [j for j in np.argsort(table[i], kind="stable") if j != i]
+        rank = next(r for r, j in enumerate(order, 1) if items.labels[j] == items.labels[i])
+        assert found.first_right()[row] == min(rank, 11)
+        assert found.index[row].tolist() == order[:10]
+
+
+def test_queries_without_partner_are_left_out() -> None:
+    items = Items(np.arange(5.0)[:, None], np.array([0, 0, 1, 2, 2]), ["a", "b", "c"])
+    found = retrieve(items, None, "euclidean")
+    assert found is not None
+    assert found.kept.tolist() == [0, 1, 3, 4]
+
+
+def test_no_retrieval_where_every_class_has_one_item() -> None:
+    assert retrieve(Items(np.arange(3.0)[:, None], np.arange(3), ["a", "b", "c"]), None, "euclidean") is None
+
+
+def test_a_gallery_is_searched_without_leaving_anything_out() -> None:
+    queries = Items(np.array([[0.0], [5.0]]), np.array([0, 1]), ["a", "b"])
+    gallery = Items(np.array([[5.1], [0.0], [0.2]]), np.array([0, 0, 1]), ["a", "b"])
+    found = retrieve(queries, gallery, "euclidean")
+    assert found is not None
+    assert found.index.tolist() == [[1, 2, 0], [0, 2, 1]]
+    assert found.first_right().tolist() == [1, 2]
+
+
+def test_worst_queries_come_by_rank_then_by_nearness_of_the_mistake_and_two_per_class() -> None:
+    found = retrieve(some_items(60, 4), None, "euclidean", depth=12)
+    assert found is not None
+    first, labels = found.first_right(), found.query_labels()
+    expected: list[int] = []
+    for row in sorted(range(len(first)), key=lambda r: (-first[r], found.distances[r, 0])):
+        if first[row] > 1 and sum(labels[r] == labels[row] for r in expected) < 2:
+            expected.append(row)
+    assert worst(found, 5).tolist() == expected[:5]
+    assert len(worst(found, 100)) == len(expected)
+
+
+def test_random_queries_are_seeded_and_never_among_the_worst() -> None:
+    found = retrieve(some_items(), None, "euclidean")
+    assert found is not None
+    bad = worst(found, 10)
+    rows = drawn(found, 8, 3, bad)
+    assert rows.tolist() == drawn(found, 8, 3, bad).tolist()
+    assert not set(rows) & set(bad)
+    assert len(set(rows)) == 8
+
+
+def test_confusions_count_crossing_nearest_neighbours() -> None:
+    items = some_items(80, 4)
+    found = retrieve(items, None, "euclidean")
+    assert found is not None
+    nearest = items.labels[found.index[:, 0]]
+    pairs = confusions(found, 100)
+    rates = [pair.rate for pair in pairs]
+    assert pairs
+    assert rates == sorted(rates, reverse=True)
+    for pair in pairs:
+        forth = sum((items.labels[found.kept] == pair.first) & (nearest == pair.second))
+        back = sum((items.labels[found.kept] == pair.second) & (nearest == pair.first))
+        assert (pair.forth, pair.back) == (forth, back)
+        assert forth + back > 1
+        assert pair.total == np.isin(items.labels[found.kept], [pair.first, pair.second]).sum()
+
+
+def test_class_recall_averages_to_recall() -> None:
+    found = retrieve(some_items(), None, "euclidean")
+    assert found is not None
+    classes, recall, counts = class_recall(found)
+    assert (recall * counts).sum() == pytest.approx(found.right[:, 0].sum())
+    hard = classes[0]
+    assert recall[0] == pytest.approx(found.right[found.query_labels() == hard, 0].mean())
+
+
+def test_all_pairs_are_measured_where_there_are_few() -> None:
+    items = some_items(20, 3)
+    pairs = measure_pairs(items, None, "euclidean")
+    table, n = euclidean(items), len(items)
+    similar = [table[i, j] for i in range(n) for j in range(i) if items.labels[i] == items.labels[j]]
+    dissimilar = [table[i, j] for i in range(n) for j in range(i) if items.labels[i] != items.labels[j]]
+    assert pairs is not None
+    assert pairs.complete
+    np.testing.assert_allclose(pairs.similar, sorted(similar))
+    np.testing.assert_allclose(pairs.dissimilar, sorted(dissimilar))
+
+
+@pytest.mark.parametrize("with_gallery", [False, True])
+def test_sampled_pairs_are_true_pairs_with_the_right_frequencies(with_gallery: bool) -> None:
+    queries = some_items(12, 3, seed=1, dim=2)
+    gallery = some_items(9, 3, seed=2, dim=2) if with_gallery else None
+    pool = gallery or queries
+    pairs = measure_pairs(queries, gallery, "euclidean", sample=50, seed=4)
+    exact = {"similar": [], "dissimilar": []}
+    for i, row in enumerate(euclidean(queries, pool)):
+        for j, value in enumerate(row):
+            if with_gallery or i != j:
+                exact["similar" if queries.labels[i] == pool.labels[j] else "dissimilar"].append(value)
+    assert pairs is not None
+    for kind, sampled in (("similar", pairs.similar), ("dissimilar", pairs.dissimilar)):
+        known = np.array(exact[kind])
+        assert np.abs(sampled[:, None] - known).min(axis=1).max() < 1e-9
+    if not with_gallery:
+        assert pairs.similar.min() > 0
+    assert not pairs.complete
+
+
+def test_sampled_pairs_are_uniform() -> None:
+    items = Items(np.array([[0.0], [1.0], [3.0], [10.0], [14.0]]), np.array([0, 0, 0, 1, 1]), ["a", "b"])
+    from nearfar.report import pairs as module
+
+    (i, j), (k, m) = module._drawn_pairs(items, None, 40_000, 0)
+    assert (i != j).all()
+    assert (items.labels[i] == items.labels[j]).all()
+    assert (items.labels[k] != items.labels[m]).all()
+    for left, right, kinds in ((i, j, 8), (k, m, 12)):
+        _, counts = np.unique(5 * left + right, return_counts=True)
+        assert len(counts) == kinds
+        np.testing.assert_allclose(counts / 40_000, 1 / kinds, rtol=0.1)
+
+
+def test_pairs_of_one_class_alone_are_no_histogram() -> None:
+    assert measure_pairs(Items(np.arange(4.0)[:, None], np.zeros(4, int), ["a"]), None, "euclidean") is None
+
+
+def test_equal_error_and_order_of_known_distances() -> None:
+    pairs = PairDistances(np.array([0.0, 1.0, 2.0, 5.0]), np.array([1.5, 3.0, 4.0, 6.0]), True)
+    threshold, rate = pairs.equal_error()
+    assert (threshold, rate) == (2.0, 0.25)
+    wins = np.mean([(s < d) + 0.5 * (s == d) for s in pairs.similar for d in pairs.dissimilar])
+    assert pairs.order_probability() == pytest.approx(wins)
+    apart = PairDistances(np.array([0.0, 1.0]), np.array([2.0, 3.0]), True)
+    assert apart.equal_error()[1] == 0
+    assert apart.overlap() == 0
+    assert PairDistances(np.ones(3), np.ones(4), True).overlap() == pytest.approx(1)
+
+
+def test_effective_dimension_counts_equal_directions() -> None:
+    cross = np.concatenate([np.eye(4), -np.eye(4)])
+    assert spectrum(cross).effective_dimension == pytest.approx(4)
+    assert spectrum(cross).directions_for(0.9) == 4
+    assert spectrum(np.outer(np.arange(5.0), [1, 2, 3])).effective_dimension == pytest.approx(1)
+    assert spectrum(np.ones((5, 3))).effective_dimension == 0
+    x = np.random.default_rng(0).normal(size=(30, 4))
+    assert spectrum(x).trace == pytest.approx(x.var(axis=0).sum())
+
+
+def test_attention_is_the_scaled_mean_over_channels() -> None:
+    features = np.random.default_rng(0).normal(size=(5, 3, 4))
+    mean = features.mean(axis=0)
+    expected = (mean - mean.min()) / (mean.max() - mean.min())
+    np.testing.assert_allclose(attention_map(features, (3, 4)), expected, atol=1e-6)
+    grown = attention_map(features, (30, 40))
+    assert grown.shape == (30, 40)
+    assert 0 <= grown.min() <= grown.max() <= 1
+
+
+@pytest.mark.parametrize("value", [0.0, 3.7, -2.0, np.nan, np.inf])
+def test_attention_of_a_constant_map_is_zero(value: float) -> None:
+    assert not attention_map(np.full((2, 3, 3), value), (6, 6)).any()
+
+
+def test_attention_refuses_other_shapes() -> None:
+    with pytest.raises(ValueError, match=r"\(C, H, W\)"):
+        attention_map(np.zeros(3), (4, 4))
+
+
+def test_map_takes_evenly_many_of_every_class() -> None:
+    labels = np.repeat([0, 1, 2], [500, 300, 4])
+    index = map_items(labels, 90, seed=1)
+    assert np.bincount(labels[index]).tolist() == [30, 30, 4]
+    assert index.tolist() == sorted(set(index.tolist()))
+    assert map_items(labels, 1000).tolist() == list(range(804))
+
+
+def test_map_takes_whole_classes_where_there_are_many() -> None:
+    labels = np.repeat(np.arange(200), 6)
+    chosen = labels[map_items(labels, 50)]
+    assert len(chosen) == 50
+    assert np.unique(chosen, return_counts=True)[1].tolist() == [5] * 10
+
+
+def test_cells_are_free_and_near() -> None:
+    rng = np.random.default_rng(0)
+    cells = spread_out(rng.random((30, 2)) * 0.2, 8, 6)
+    assert len({tuple(cell) for cell in cells}) == 30
+    corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1.0]])
+    assert spread_out(corners, 8, 6).tolist() == [[0, 0], [7, 0], [0, 5], [7, 5]]
+
+
+def test_positions_fill_the_unit_square_or_are_none() -> None:
+    items = some_items(30, 3)
+    positions = map_positions(items, np.arange(30), "cosine")
+    assert positions is not None
+    assert positions.min() == 0
+    assert positions.max() == 1
+    same = Items(np.ones((30, 3)), items.labels, items.classes)
+    assert map_positions(same, np.arange(30), "euclidean") is None
+    assert map_positions(items, np.arange(3), "euclidean") is None

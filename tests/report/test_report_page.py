@@ -1,0 +1,194 @@
+"""The page: complete, self-contained, escaped, small, and made of whatever content there is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearfar.report import Items, ReportContent, build_report
+from nearfar.report.page import LARGEST
+from nearfar.report.standings import describe, flat_scores, standings
+
+from .conftest import NASTY, SECTIONS, digits, full_content, read_page
+
+
+def build(content: ReportContent, folder: Path) -> Path:
+    return build_report(content, folder / "report.html")
+
+
+def rows_content(n: int = 12, classes: int = 2, **changes: object) -> ReportContent:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(n, 6))
+    labels = np.arange(n) % classes
+    items = Items(rows, labels, [f"c{c}" for c in range(classes)], (), rows.__getitem__)
+    return replace(ReportContent("Rows", "some rows", {"map_at_r": 0.5}, queries=items), **changes)
+
+
+def test_all_sections_are_there_and_linked(full_report: Path) -> None:
+    page = read_page(full_report)
+    assert page.sections == SECTIONS
+    targets = {(attrs.get("href") or "")[1:] for attrs in page.all("a")}
+    assert targets == set(SECTIONS)
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+
+
+def test_nothing_is_loaded_from_elsewhere(full_report: Path) -> None:
+    text = full_report.read_text()
+    assert "http" not in text
+    assert "@import" not in text
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", text))
+    for tag, attrs in read_page(full_report).tags:
+        assert tag not in {"script", "iframe", "object", "embed", "base"}
+        assert not [name for name in attrs if name.startswith("on")]
+        for name in ("src", "href", "xlink:href"):
+            assert (attrs.get(name) or "#").startswith(("#", "data:"))
+        if tag == "link":
+            assert attrs["href"] == "data:,"
+
+
+def test_every_picture_has_an_alternative_text(full_report: Path) -> None:
+    page = read_page(full_report)
+    assert page.all("img")
+    assert all(attrs.get("alt") for attrs in page.all("img"))
+    pictures = [attrs for attrs in page.all("svg") if attrs.get("aria-hidden") != "true"]
+    assert len(pictures) > 6
+    assert all(attrs.get("role") == "img" and attrs.get("aria-label") for attrs in pictures)
+
+
+def test_text_of_users_is_escaped_and_complete(full_report: Path) -> None:
+    page = read_page(full_report)
+    assert not page.all("script")
+    assert all("onerror" not in attrs for _, attrs in page.tags)
+    for name in NASTY:
+        assert name.rpartition("/")[2] in page.text
+    assert "x<y" in page.text
+
+
+def test_colour_is_never_the_only_sign(full_report: Path) -> None:
+    text = full_report.read_text()
+    for kind in ("right", "wrong"):
+        framed = re.findall(rf'<li class="{kind}".*?</li>', text, flags=re.S)
+        assert framed
+        assert all('class="mark"' in item for item in framed)
+
+
+def test_scores_stand_beside_baseline_chance_and_interval(full_report: Path) -> None:
+    content = full_content()
+    rows = {row.key: row for row in standings(content)}
+    assert rows["recall_at_1"].baseline == 0.9
+    assert rows["recall_at_1"].interval == (0.6, 0.8)
+    assert 0 < (rows["recall_at_1"].chance or 0) < 0.5
+    assert rows["nmi"].chance is None
+    page = read_page(full_report)
+    for name in ("Recall@1", "Recall@8", "MAP@R", "NMI, arithmetic", "NMI, geometric", "0.600–0.800"):
+        assert name in page.text
+    assert f"{rows['map_at_r'].value:.4f}" in page.text
+
+
+def test_known_scores_are_described_and_others_are_not() -> None:
+    assert describe("recall_at_4") == ("Recall@4", "queries with a right item among the 4 nearest")
+    assert describe("recall_at") is None
+    assert describe("map_at_r") is not None
+    assert describe("n_queries") is None
+    assert flat_scores({"nmi": None, "chance": {"mrr": 1.0}, "f1": 0.5, "lone": "miss"}) == {"f1": 0.5}
+
+
+def test_only_scores_make_a_report(tmp_path: Path) -> None:
+    page = read_page(build(ReportContent("Bare", "none", {"recall_at": {"1": 0.25}}), tmp_path))
+    assert page.sections == ["scores"]
+    assert "25 of 100 queries" in page.text
+
+
+def test_no_score_at_all_makes_a_report(tmp_path: Path) -> None:
+    assert "No score is known" in read_page(build(ReportContent("Bare", "none", {}), tmp_path)).text
+
+
+def test_rows_are_drawn_as_bars(tmp_path: Path) -> None:
+    page = read_page(build(rows_content(), tmp_path))
+    assert page.sections == ["scores", "neighbours", "confused", "map", "distances", "spectrum"]
+    sources = [attrs["src"] or "" for attrs in page.all("img")]
+    assert sources
+    assert all(source.startswith("data:image/svg+xml") for source in sources)
+
+
+def test_items_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    def gone(i: int) -> np.ndarray:
+        if i == 0:
+            return np.zeros((4, 4, 1), np.uint8)
+        raise FileNotFoundError(i)
+
+    items = replace(digits(20), read=gone)
+    page = read_page(build(ReportContent("Gone", "", {}, queries=items), tmp_path))
+    assert "map" in page.sections
+    assert re.search(r"digit \d+, class", page.text)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_few_items(n: int, tmp_path: Path) -> None:
+    assert "scores" in read_page(build(rows_content(n), tmp_path)).sections
+
+
+def test_one_class(tmp_path: Path) -> None:
+    page = read_page(build(rows_content(8, 1), tmp_path))
+    assert page.sections == ["scores", "neighbours", "confused", "map", "spectrum"]
+
+
+def test_lone_classes_only(tmp_path: Path) -> None:
+    page = read_page(build(rows_content(6, 6), tmp_path))
+    assert page.sections == ["scores", "map", "spectrum"]
+
+
+def test_collapsed_embeddings(tmp_path: Path) -> None:
+    items = Items(np.ones((12, 3)), np.arange(12) % 3, ["a", "b", "c"])
+    page = read_page(build(ReportContent("Collapsed", "", {}, queries=items, distance="euclidean"), tmp_path))
+    assert page.sections == ["scores", "neighbours", "confused", "distances", "spectrum"]
+
+
+def test_a_gallery_supplies_the_neighbours(tmp_path: Path) -> None:
+    gallery = replace(digits(60), names=[f"shelf {i}" for i in range(60)])
+    page = read_page(build(ReportContent("Shop", "", {}, queries=digits(20), gallery=gallery), tmp_path))
+    assert "separate gallery" in page.text
+    assert any("shelf" in (attrs["alt"] or "") for attrs in page.all("img"))
+
+
+def test_large_photographs_fit_into_the_limit(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(120) % 30
+    items = Items(
+        rng.normal(size=(120, 4)),
+        labels,
+        [f"bird {c}" for c in range(30)],
+        (),
+        lambda i: np.random.default_rng(i).integers(0, 256, (300, 400, 3), np.uint8),
+    )
+    path = build(ReportContent("Noise", "", {}, queries=items), tmp_path)
+    assert path.stat().st_size <= LARGEST < 5_000_000
+
+
+def test_the_same_content_gives_the_same_page(tmp_path: Path) -> None:
+    first, second = (build_report(rows_content(), tmp_path / name) for name in ("a.html", "b.html"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_nothing_is_left_behind_by_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("nearfar.report.page.os.replace", full)
+    with pytest.raises(OSError, match="disk full"):
+        build(ReportContent("Bare", "none", {}), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_items_refuse_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match="one label each"):
+        Items(np.zeros((3, 2)), np.zeros(2, int), ["a"])
+    with pytest.raises(ValueError, match="index the 1 classes, got 0 to 1"):
+        Items(np.zeros((2, 2)), np.arange(2), ["a"])
+    with pytest.raises(ValueError, match="one per item"):
+        Items(np.zeros((2, 2)), np.zeros(2, int), ["a"], ["x"])

@@ -1,0 +1,123 @@
+"""A run folder becomes a report, whatever happened to its data and its log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearfar.data import open_task
+from nearfar.evaluation import evaluate
+from nearfar.report import ReportError, read_run, report_run
+
+from .conftest import read_page
+
+METRICS = """epoch,step,loss,part_TripletLoss,unseen_recall_at_1,unseen_recall_at_2,seen_recall_at_1,seen_recall_at_2
+1,10,0.5,0.4,0.6,0.7,0.7,0.8
+2,20,0.4,0.3,,,,
+3,30,0.3,0.2,0.7,0.8,0.9,0.95
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Fake a finished run on digits: its embeddings are the pixels."""
+    test = open_task("digits").test.subset(np.arange(80))
+    assert test.array is not None
+    rows = test.array.reshape(len(test), -1).astype(np.float32)
+    scores = evaluate(rows, test.labels, clustering=False).to_dict()
+    config = {"data": "digits", "objective": "TripletLoss() + JRS()", "seed": 3, "validation": 0.15}
+    checkpoint = {"which": "best", "epoch": 3}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "command.txt").write_text("nearfar train digits\n")
+    (tmp_path / "environment.json").write_text(json.dumps({"python": "3.11", "versions": {"numpy": "2"}}))
+    (tmp_path / "metrics.csv").write_text(METRICS)
+    evaluated = {"protocol": "digits.", "scores": scores, "raw": scores, "checkpoint": checkpoint}
+    (tmp_path / "scores.json").write_text(json.dumps(evaluated))
+    records = [
+        {"step": s, "epoch": 1, "parts": {"TripletLoss": 1 / s, "JRS": s}, "active": {"TripletLoss": 0.5}}
+        for s in (1, 10, 20, 30)
+    ]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, records)) + '\n{"step": 40, "par')
+    np.savez(
+        tmp_path / "test.npz",
+        embeddings=rows,
+        labels=test.labels,
+        classes=np.array(test.classes),
+        names=np.array(test.names),
+    )
+    return tmp_path
+
+
+def test_a_run_folder_becomes_a_page(run: Path) -> None:
+    test = open_task("digits").test.subset(np.arange(80))
+    path = report_run(run, test=test)
+    page = read_page(path)
+    assert path == run / "report.html"
+    assert {"scores", "neighbours", "map", "training", "setup"} <= set(page.sections)
+    assert "TripletLoss() + JRS() on digits" in page.text
+    assert any((attrs["src"] or "").startswith("data:image/") for attrs in page.all("img"))
+
+
+def test_curves_come_from_log_and_metrics(run: Path) -> None:
+    content = read_run(run, test=open_task("digits").test.subset(np.arange(80)))
+    curves = {curve.name: curve for curve in content.losses}
+    assert list(curves) == ["TripletLoss", "JRS", "active share, TripletLoss"]
+    np.testing.assert_allclose(curves["JRS"].epochs, [0.1, 1, 2, 3])
+    np.testing.assert_allclose(curves["JRS"].values, [1, 10, 20, 30])
+    assert sorted(content.recalls) == [1, 2]
+    seen, unseen = content.recalls[1]
+    assert (seen.name, unseen.name) == ("seen", "unseen")
+    assert unseen.epochs.tolist() == [1, 3]
+    assert unseen.values.tolist() == [0.6, 0.7]
+    assert content.best_epoch == 3
+    assert content.seed == 3
+
+
+def test_changed_data_gives_a_report_without_pictures(run: Path) -> None:
+    page = read_page(report_run(run, run / "other.html", test=open_task("digits").test))
+    assert not page.all("img")
+    assert "The data changed" in page.text
+
+
+def test_lost_data_gives_a_report_without_pictures(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text()) | {"data": str(run / "nowhere")}
+    (run / "config.json").write_text(json.dumps(config))
+    page = read_page(report_run(run))
+    assert not page.all("img")
+    assert "could not be opened again" in page.text
+
+
+def test_a_run_without_log_and_metrics_is_enough(run: Path) -> None:
+    for name in ("log.jsonl", "metrics.csv", "environment.json", "command.txt"):
+        (run / name).unlink()
+    content = read_run(run, test=open_task("digits").test.subset(np.arange(80)))
+    assert not content.losses
+    assert not content.recalls
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("config.json", "is no run folder"), ("scores.json", "was not evaluated"), ("test.npz", "was not evaluated")],
+)
+def test_missing_files_are_one_clear_line(run: Path, missing: str, said: str) -> None:
+    (run / missing).unlink()
+    with pytest.raises(ReportError, match=said) as raised:
+        report_run(run)
+    assert "\n" not in str(raised.value)
+    assert not (run / "report.html").exists()
+
+
+def test_arrays_without_embeddings_are_refused(run: Path) -> None:
+    np.savez(run / "test.npz", labels=np.zeros(3, int))
+    with pytest.raises(ReportError, match="expected embeddings and labels, got only labels"):
+        report_run(run)
+
+
+@pytest.mark.parametrize("name", ["config.json", "scores.json", "test.npz"])
+def test_damaged_files_are_named(run: Path, name: str) -> None:
+    (run / name).write_bytes((run / name).read_bytes()[:20])
+    with pytest.raises(ReportError, match=name):
+        report_run(run)
