@@ -1,0 +1,125 @@
+"""Optimisers that stop by a rule of their own, in two float types, or by steps on batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from .optimize import Objective, Report, Solution, lbfgs, stopped
+from .types import Array
+
+Stop = Callable[[float, float], bool]
+
+
+class SettledError(Exception):
+    """The stopping rule is met."""
+
+
+def settle(
+    fun: Objective, x0: Array, stop: Stop, *, max_iter: int = 100, tol: float = 0.0, report: Report | None = None
+) -> Solution:
+    """Minimise by L-BFGS until `stop(last value, value)` holds after an iteration.
+
+    Parameters
+    ----------
+    fun : callable
+        x -> (value, gradient).
+    stop : callable
+        Asked after each iteration; it may look at what `fun` computed last, which belongs to the iterate.
+    tol : float
+        Stops too where no entry of the gradient is larger.
+    """
+    values = [np.inf]
+    last: list[Any] = [x0, np.inf]
+
+    def kept(x: Array) -> tuple[float, Array]:
+        value, gradient = fun(x)
+        last[:] = x.copy(), float(value)
+        return value, gradient
+
+    def each(k: int, value: float, gradient: float) -> None:
+        values.append(value)
+        if report is not None:
+            report(k, value, gradient)
+        if stop(values[-2], value):
+            raise SettledError
+
+    try:
+        return lbfgs(kept, x0, max_iter=max_iter, tol=tol, report=each)
+    except SettledError:
+        return Solution(last[0], last[1], max(1, len(values) - 1), history=np.array(values[1:]))
+
+
+def hardly_changes(tol: float) -> Stop:
+    """A rule: the value falls by at most ``tol * max(1, |value|)``."""
+    return lambda before, now: bool(before - now <= tol * max(1.0, abs(now)))
+
+
+class Adam:
+    """Steps of Kingma & Ba (2015) whose state goes on from call to call.
+
+    Parameters
+    ----------
+    step : float
+        Length of a step per entry, at first.
+    """
+
+    def __init__(self, step: float) -> None:
+        self.step, self.k = step, 0
+        self.mean: Array | float = 0.0
+        self.square: Array | float = 0.0
+
+    def __call__(self, x: Array, gradient: Array, share: float = 1.0) -> Array:
+        """x after one step of `share` of the length."""
+        self.k += 1
+        self.mean = 0.9 * self.mean + 0.1 * gradient
+        self.square = 0.999 * self.square + 0.001 * gradient**2
+        mean, square = self.mean / (1 - 0.9**self.k), self.square / (1 - 0.999**self.k)
+        return x - self.step * share * mean / (np.sqrt(square) + 1e-12)
+
+
+def descend(
+    gradient: Callable[[Array, Any], tuple[float, Array]],
+    batches: Callable[[], Iterable[Any]],
+    x0: Array,
+    *,
+    step: float,
+    max_iter: int,
+    tol: float,
+    report: Report | None = None,
+) -> Solution:
+    """Adam over batches, with steps that shrink from epoch to epoch (a cosine, down to a hundredth).
+
+    Parameters
+    ----------
+    gradient : callable
+        (x, batch) -> (value, gradient) of the batch; values of an epoch's batches are summed.
+    batches : callable
+        Gives the batches of one epoch.
+    max_iter : int
+        Epochs.
+    tol : float
+        Stop where the mean of three epochs is less than ``tol * max(1, |value|)`` below that of the three before.
+    """
+    adam, x, values = Adam(step), x0, []
+    for k in range(max_iter):
+        share = 0.01 + 0.99 * (1 + np.cos(np.pi * k / max_iter)) / 2
+        total = 0.0
+        for batch in batches():
+            value, g = gradient(x, batch)
+            x, total = adam(x, g, share), total + value
+        values.append(total)
+        if report is not None:
+            report(k + 1, total, adam.step * share)
+        if k >= 5 and np.mean(values[-6:-3]) - np.mean(values[-3:]) <= tol * max(1.0, abs(total)):
+            return Solution(x, total, k + 1, history=np.array(values))
+    settled = k >= 5 and share < 0.05
+    message = "" if settled else stopped("Adam", max_iter, "step length", adam.step * share, tol)
+    return Solution(x, total, max_iter, settled, message, history=np.array(values))
+
+
+def step_length(x0: Array) -> float:
+    """A twentieth of the root mean square of the nonzero entries."""
+    return 0.05 * float(np.sqrt(np.mean(x0[x0 != 0] ** 2))) if x0.any() else 0.05

@@ -1,0 +1,82 @@
+"""Where a search for components L (k, d) starts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import checks, eig, psd, scatter
+from .constraints import generator
+from .types import AnyArray, Array, Ints, Seed
+
+STARTS = ("auto", "pca", "lda", "identity", "random")
+
+
+def principal(X: Array, k: int) -> Array:
+    """Directions of largest variance, orthonormal rows."""
+    return psd.spectrum(scatter.total(X))[1].T[:k]
+
+
+def discriminant(X: Array, labels: Ints, k: int) -> Array:
+    """Directions that separate classes best, within which the within-class covariance is the identity."""
+    n = int((labels >= 0).sum())
+    return eig.gevd(scatter.between(X, labels), scatter.within(X, labels) / n, k)[1].T
+
+
+def start(
+    X: Array, labels: Ints | None, init: str | AnyArray, n_components: int | None = None, seed: Seed = 0
+) -> Array:
+    """The first components.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    labels : ndarray of shape (n,) or None
+        Codes, -1 unknown; "lda" needs them.
+    init : str or array-like of shape (k, d)
+        "identity": the first k axes; "pca": principal directions; "lda": discriminant directions, scaled to unit
+        within-class covariance; "random": independent normal entries; "auto": "lda" where k is at most the number of
+        classes less one, else "pca" where k is below d and n, else "identity".
+    n_components : int or None
+        k; None: d.
+
+    Returns
+    -------
+    ndarray of shape (k, d)
+
+    Raises
+    ------
+    ValueError
+        An array of the wrong shape, or not finite.
+    """
+    n, d = X.shape
+    k = d if n_components is None else n_components
+    if not isinstance(init, str):
+        return given(init, k, d)
+    checks.one_of(STARTS, init=init)
+    classes = 0 if labels is None else int(labels.max()) + 1
+    if init == "auto":
+        init = "lda" if k <= min(d, classes - 1) else "pca" if k < min(d, n) else "identity"
+    if init == "lda":
+        if labels is None or k > d:
+            raise ValueError('init="lda" needs labels')
+        return discriminant(X, labels, k)
+    if init == "pca":
+        return principal(X, k)
+    return np.eye(k, d) if init == "identity" else generator(seed).normal(size=(k, d)) / np.sqrt(d)
+
+
+def given(init: AnyArray, k: int, d: int) -> Array:
+    """The user's components, checked."""
+    L = np.asarray(init, dtype=np.float64)
+    if L.shape != (k, d) or not np.isfinite(L).all():
+        raise ValueError(f"init must be a finite array of shape {(k, d)}; got shape {L.shape}")
+    return L
+
+
+def median_scaled(X: Array, L: Array, size: int = 500) -> Array:
+    """L scaled so that the median squared distance between (up to `size`) different rows is 1."""
+    Z = X[:: -(-len(X) // size)] @ L.T
+    square = np.einsum("nk,nk->n", Z, Z)
+    d = (square[:, None] + square - 2 * Z @ Z.T)[np.triu_indices(len(Z), 1)]
+    d = d[d > 1e-12 * square.max(initial=0.0)]
+    return L / np.sqrt(np.median(d)) if len(d) else L

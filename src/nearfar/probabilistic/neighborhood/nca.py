@@ -1,0 +1,152 @@
+"""Neighbourhood components analysis (Goldberger, Roweis, Hinton & Salakhutdinov, 2005).
+
+    max_L  sum_i p_i - reg |L|^2   or   sum_i log p_i - reg |L|^2
+    p_i = sum_{j of i's class} p_ij,  p_ij = exp(-|L (x_i - x_j)|^2) / sum_{k != i} exp(-|L (x_i - x_k)|^2)
+
+The ridge is Yang & Laaksonen's (2007) regularised form.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base import FromLabels, Mahalanobis, named
+from ...core import ascent, checks, constraints, neighborhood, softmax, starts
+from ...core.neighborhood import Ridge
+from ...core.optimize import Solution
+from ...core.types import AnyArray, Array, Ints
+
+
+def nca(
+    X: Array,
+    labels: Ints,
+    L0: Array,
+    objective: str = "accuracy",
+    reg: float = 0.0,
+    *,
+    batch_size: int | None = None,
+    seed: Any = None,
+    **search: Any,
+) -> Solution:
+    """L (k, d) from the start L0; `search` is max_iter, tol, dtype and report. See `NCA`."""
+    rows, ridge = softmax.sorted_rows(X, labels), Ridge(reg)
+    if batch_size is None or batch_size >= len(rows.X):
+        return neighborhood.maximise_dense(rows, objective, L0, ridge=ridge, **search)
+    return neighborhood.maximise_in_batches(
+        rows, objective, L0, batch_size=batch_size, ridge=ridge, seed=seed, **search
+    )
+
+
+class NCA(FromLabels, Mahalanobis):
+    """Each row picks a neighbour at random, near ones more often: as many as can be should pick their own class.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Rows of L; default: as many as features.
+    objective : "accuracy" or "log"
+        The expected number of right picks (paper), or the log-probability that all are right, hard on outliers.
+    reg : float
+        Weight of the squared Frobenius norm of L beside a sum over rows (not their mean).
+    init : str or array-like of shape (k, d)
+        "auto", "lda", "pca", "identity", "random" (see `core.starts.start`), or the components themselves.
+    init_scale : None or "median"
+        "median": scale the start so that the median squared distance is 1. The softmax has unit bandwidth: where
+        rows lie far apart each has one neighbour, and gradients vanish.
+    batch_size : int, optional
+        Steps on so many anchors among all rows (Adam, `max_iter` epochs) instead of L-BFGS on all anchors.
+    dtype : "float64" or "float32"
+        "float32" searches in half the time and memory, and ends with at most five iterations in float64.
+    max_iter : int
+    tol : float
+        Stop where an iteration adds less to the objective per row.
+    warm_start : bool
+        Start from the last fit's components.
+    verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    objective_ : float
+        The sum over rows less the ridge.
+
+    Notes
+    -----
+    Goldberger et al., NIPS 17, 2005; Yang & Laaksonen, SCIA 2007. O(n^2 k) per evaluation in blocks of 2 MB. Rows
+    alone in their class are neighbours but never anchors; rows of unknown class are neither.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 0], [0.1, 3], [1, 0], [1.1, 3]])
+    >>> L = NCA().fit(X, [0, 0, 1, 1]).components_
+    >>> bool(np.abs(L[:, 0]).max() > 2 * np.abs(L[:, 1]).max())
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        objective: str = "accuracy",
+        reg: float = 0.0,
+        init: str | AnyArray = "auto",
+        init_scale: str | None = None,
+        batch_size: int | None = None,
+        dtype: str = "float64",
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.objective = objective
+        self.reg = reg
+        self.init = init
+        self.init_scale = init_scale
+        self.batch_size = batch_size
+        self.dtype = dtype
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def partial_fit(self, X: AnyArray, y: AnyArray) -> NCA:
+        """One step of Adam on the objective of these rows alone; the first call makes the start from them."""
+        with named(self):
+            new = not hasattr(self, "components_")
+            X, y = self._rows(X, y, reset=new)
+            labels = constraints.encode(np.asarray(y))[1]
+            constraints.require_classes(labels)
+            R = self._enter(X)
+            L = self._first(R, labels) if new else np.asarray(self.components_, dtype=np.float64)
+            if not hasattr(self, "_adam"):
+                self._adam = ascent.Adam(ascent.step_length(L))
+            rows = softmax.sorted_rows(R, labels)
+            sums, n = neighborhood.dense_sums(rows, self.objective, rows.weight), float(rows.weight.sum())
+            value, gradient = neighborhood.negative(L, rows.X, sums, Ridge(self.reg), n)
+            self._keep(self._adam(L, gradient), X.dtype)
+            self._record(Solution(L, -n * value, self._adam.k))
+        return self
+
+    def _first(self, X: Array, labels: Ints) -> Array:
+        """Components before the first step."""
+        checks.one_of((None, "median"), init_scale=self.init_scale)
+        checks.one_of(("accuracy", "log"), objective=self.objective)
+        checks.at_least(0, reg=self.reg, tol=self.tol)
+        L = starts.start(X, labels, self.init, self.n_components, self.random_state)
+        return L if self.init_scale is None else starts.median_scaled(X, L)
+
+    def _solve(self, X: Array, labels: Ints) -> Solution:
+        checks.one_of(("float64", "float32"), dtype=self.dtype)
+        checks.at_least(1, max_iter=self.max_iter, batch_size=self.batch_size or 1)
+        first, last = self._first(X, labels), self._start()
+        settings = {name: getattr(self, name) for name in ("batch_size", "max_iter", "tol", "dtype")}
+        L0 = last if last is not None and last.shape == first.shape else first
+        seed, report = self.random_state, self._report()
+        return nca(X, labels, L0, self.objective, self.reg, seed=seed, report=report, **settings)

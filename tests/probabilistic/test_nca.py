@@ -1,0 +1,280 @@
+"""Neighbourhood components: invariants of the softmax kernel and of the methods on it."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.neighbors import NeighborhoodComponentsAnalysis
+
+from nearfar import NCA
+from nearfar.core import neighborhood, softmax
+from nearfar.core.neighborhood import Ridge
+from tests.learners import data, fit, toy
+from tests.references import nca as loops
+
+
+def problem(n=40, d=4, k=3, seed=0, scale=0.3):
+    """Rows, labels with one class of a single row, and a random map."""
+    X, y = data(n, d, seed=seed)
+    y = np.append(y[:-1], 3)
+    return X - X.mean(axis=0), y, scale * np.random.default_rng(seed).normal(size=(k, d))
+
+
+def value_and_gradient(X, y, L, kind="accuracy", height=None, dtype="float64"):
+    rows = softmax.sorted_rows(X, y).astype(dtype)
+    blocks = None if height is None else softmax.cut(rows.sizes, height)
+    F, U = softmax.neighbor_sums(rows.X @ L.T.astype(dtype), rows.sizes, kind, rows.weight, blocks=blocks)
+    return F, 2 * U.T @ rows.X
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "log"])
+def test_sums_equal_loops(kind):
+    X, y, L = problem()
+    F, G = value_and_gradient(X, y, L, kind)
+    assert_allclose(F, loops.objective(L, X, y, kind), rtol=1e-12)
+    assert_allclose(G, loops.gradient(L, X, y, kind), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "log", "normaliser"])
+def test_gradient_equals_differences(kind):
+    X, y, L = problem(20)
+    G = value_and_gradient(X, y, L, kind)[1]
+    step = 1e-6 * np.random.default_rng(1).normal(size=L.shape)
+    up, down = (value_and_gradient(X, y, L + s * step, kind)[0] for s in (1, -1))
+    assert_allclose((up - down) / 2, np.vdot(G, step), rtol=1e-6)
+
+
+def test_normaliser_equals_loops():
+    X, y, L = problem(20)
+    D = [[float(np.sum((L @ (a - b)) ** 2)) for b in X] for a in X]
+    expected = -sum(np.log(sum(np.exp(-D[i][j]) for j in range(20) if j != i)) for i in range(20) if y[i] != 3)
+    assert_allclose(value_and_gradient(X, y, L, "normaliser")[0], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "log", "normaliser"])
+@pytest.mark.parametrize("height", [1, 3, 7, 25])
+def test_blocks_do_not_matter(kind, height):
+    X, y, L = problem()
+    y = np.where(y == 2, np.arange(40) // 4 + 4, y)
+    y = np.unique(y, return_inverse=True)[1]
+    F, G = value_and_gradient(X, y, L, kind)
+    F_cut, G_cut = value_and_gradient(X, y, L, kind, height)
+    assert_allclose(F_cut, F, rtol=1e-12)
+    assert_allclose(G_cut, G, rtol=1e-10, atol=1e-12)
+
+
+def test_blocks_cover_every_row_once():
+    sizes = np.array([1, 2, 30, 1, 1, 5, 9])
+    blocks = list(softmax.cut(sizes, 8))
+    assert_array_equal(np.concatenate([np.arange(b.start, b.stop) for b in blocks]), np.arange(49))
+    assert all(b.stop - b.start <= 8 for b in blocks)
+    assert any(b.same is not None for b in blocks)
+    assert any(b.same is None for b in blocks)
+
+
+def test_log_does_not_underflow_on_far_rows():
+    X, y, L = problem()
+    F, G = value_and_gradient(1e4 * X, y, L, "log")
+    expected = 0.0
+    for i in range(40):
+        d = 1e8 * np.sum((L @ (X - X[i]).T) ** 2, axis=0)
+        others = [j for j in range(40) if j != i]
+        mates = [j for j in others if y[j] == y[i]]
+        if mates:
+            expected += np.logaddexp.reduce(-d[mates]) - np.logaddexp.reduce(-d[others])
+    assert F < -1e6
+    assert_allclose(F, expected, rtol=1e-9)
+    assert np.isfinite(G).all()
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "log"])
+def test_float32_is_close(kind):
+    X, y, L = problem()
+    F, G = value_and_gradient(X, y, L, kind)
+    F32, G32 = value_and_gradient(X, y, L, kind, dtype="float32")
+    assert_allclose(F32, F, rtol=1e-5)
+    assert_allclose(G32, G, rtol=1e-3, atol=1e-4 * np.abs(G).max())
+
+
+def test_bounds_and_invariances():
+    X, y, L = problem()
+    F = value_and_gradient(X, y, L)[0]
+    assert 0 <= F <= 40
+    assert value_and_gradient(X, y, L, "log")[0] <= 0
+    R = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    assert_allclose(value_and_gradient(X, y, R @ L)[0], F, rtol=1e-12)
+    assert_allclose(value_and_gradient(X + 5, y, L)[0], F, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "log"])
+def test_duplicates_and_huge_scales_stay_finite(kind):
+    X, y, L = problem()
+    X = np.repeat(X[:20], 2, axis=0)
+    for scale in (0.0, 1.0, 1e6):
+        for dtype in ("float32", "float64"):
+            F, G = value_and_gradient(X, y, scale * L, kind, dtype=dtype)
+            assert np.isfinite(F)
+            assert np.isfinite(G).all()
+
+
+def test_moments_give_the_gradient_by_the_metric():
+    X, y, L = problem(20)
+    rows = softmax.sorted_rows(X, y)
+    U = softmax.neighbor_sums(rows.X @ L.T, rows.sizes, "accuracy", rows.weight, moments=rows.X)[1]
+    assert_allclose(2 * L @ (rows.X.T @ U), value_and_gradient(X, y, L)[1], rtol=1e-9, atol=1e-12)
+
+
+def test_scikit_learns_solution_has_scikit_learns_value():
+    X, y = data()
+    peer = NeighborhoodComponentsAnalysis(max_iter=20, random_state=0).fit(X, y)
+    peer_value = peer._loss_grad_lbfgs(peer.components_.ravel(), X, y[:, None] == y, 1.0)[0]
+    assert_allclose(value_and_gradient(X, y, peer.components_)[0], peer_value, rtol=1e-10)
+    assert fit(NCA(), X, y).objective_ >= peer_value - 1e-3
+
+
+def test_no_ridge_is_the_same_to_the_last_bit():
+    X, y, L = problem()
+    rows = softmax.sorted_rows(X, y)
+    sums = neighborhood.dense_sums(rows, "accuracy", rows.weight)
+    plain, none = (neighborhood.negative(L, rows.X, sums, ridge, 40) for ridge in (Ridge(), Ridge(0.0)))
+    assert plain[0] == none[0]
+    assert_array_equal(plain[1], none[1])
+    some = neighborhood.negative(L, rows.X, sums, Ridge(2.0), 40)
+    assert_allclose(some[0], -loops.objective(L, rows.X, y[rows.order], reg=2.0) / 40, rtol=1e-12)
+    assert_allclose(some[1], -loops.gradient(L, rows.X, y[rows.order], reg=2.0) / 40, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("objective", ["accuracy", "log"])
+def test_norm_falls_with_the_ridge(objective):
+    X, y = data(30, 2)
+    norms = []
+    for reg in (0.01, 0.1, 1.0, 5.0):
+        tries = [
+            fit(NCA(objective=objective, reg=reg, init="random", max_iter=300, random_state=seed), X, y)
+            for seed in range(4)
+        ]
+        norms.append(np.linalg.norm(max(tries, key=lambda found: found.objective_).components_))
+    assert (np.diff(norms) <= 1e-3 * norms[0]).all()
+
+
+def test_an_overwhelming_ridge_is_told():
+    X, y = data()
+    with pytest.warns(UserWarning, match="components vanish"):
+        assert np.linalg.norm(NCA(reg=1e6, max_iter=200).fit(X, y).components_) < 1e-8
+
+
+def test_history_rises_to_the_objective():
+    X, y = data()
+    learner = fit(NCA(objective="log", reg=0.1), X, y)
+    assert (np.diff(learner.history_) >= -1e-9).all()
+    assert_allclose(learner.history_[-1], learner.objective_)
+
+
+def test_float32_search_ends_as_well():
+    X, y = toy()
+    wide, narrow = (fit(NCA(dtype=dtype), X, y).objective_ for dtype in ("float64", "float32"))
+    assert narrow >= wide - 0.01 * len(y)
+
+
+def test_median_start_rescues_far_rows():
+    X, y = toy()
+    far = 1e3 * X
+    assert fit(NCA(init_scale="median"), far, y).objective_ > fit(NCA(), far, y).objective_ + 10
+
+
+@pytest.mark.parametrize("init", ["pca", "lda", "identity", "random", "auto"])
+def test_every_start_works(init):
+    X, y = data()
+    learner = fit(NCA(2, init=init, max_iter=10, random_state=0), X, y)
+    assert learner.components_.shape == (2, 4)
+    again = fit(NCA(2, init=learner.components_, max_iter=10), X, y)
+    assert again.objective_ >= learner.objective_ - 1e-9
+
+
+def test_warm_start_goes_on():
+    X, y = data()
+    learner = fit(NCA(max_iter=3, warm_start=True), X, y)
+    first = learner.objective_
+    assert fit(learner, X, y).objective_ >= first
+
+
+def test_anchors_in_batches_sum_to_all():
+    X, y, L = problem()
+    rows = softmax.sorted_rows(X, y)
+    blocks = list(softmax.cut(rows.sizes, 4))
+    F, G = value_and_gradient(X, y, L)
+    parts = [
+        softmax.neighbor_sums(rows.X @ L.T, rows.sizes, "accuracy", rows.weight, blocks=batch)
+        for batch in neighborhood.batches(blocks, 10, np.random.default_rng(0))
+    ]
+    assert len(parts) >= 3
+    assert_allclose(sum(part[0] for part in parts), F, rtol=1e-12)
+    assert_allclose(2 * sum(part[1] for part in parts).T @ rows.X, G, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("objective", ["accuracy", "log"])
+def test_batches_agree_with_all_rows(objective):
+    X, y = toy()
+    X = X / X.std(axis=0)
+    whole = fit(NCA(objective=objective, reg=1.0), X, y)
+    parts = fit(NCA(objective=objective, reg=1.0, batch_size=60, max_iter=150, random_state=0), X, y)
+    assert parts.objective_ >= whole.objective_ - 0.02 * abs(whole.objective_)
+    assert_array_equal(
+        fit(NCA(batch_size=len(y), max_iter=5), X, y).components_, fit(NCA(max_iter=5), X, y).components_
+    )
+
+
+def test_partial_fit_goes_down_the_same_slope():
+    X, y = toy()
+    learner = NCA(2, init="pca")
+    for _ in range(60):
+        learner.partial_fit(X, y)
+    first = fit(NCA(2, init="pca", max_iter=1), X, y).objective_
+    assert learner.objective_ > first
+    assert learner.n_iter_ == 60
+    rng = np.random.default_rng(0)
+    stream = NCA(2, init="pca")
+    for _ in range(80):
+        rows = rng.permutation(len(y))[:80]
+        stream.partial_fit(X[rows], y[rows])
+    assert value_and_gradient(X, y, stream.components_)[0] > first
+    with pytest.raises(ValueError, match=r"NCA.* 3 features"):
+        stream.partial_fit(X[:, :3], y)
+
+
+def test_memory_stays_in_blocks():
+    X, y = data(4000, 16, 10)
+    tracemalloc.start()
+    fit(NCA(max_iter=1), X, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * 8 * 256 * 4000
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"objective": "logarithm"}, "objective"),
+        ({"reg": -1.0}, "reg"),
+        ({"reg": np.inf}, "reg"),
+        ({"init": "middle"}, "init"),
+        ({"init": np.eye(3)}, "init"),
+        ({"init_scale": "mean"}, "init_scale"),
+        ({"dtype": "float16"}, "dtype"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"batch_size": -5}, "batch_size"),
+        ({"n_components": 9}, "n_components"),
+    ],
+)
+def test_bad_settings(settings, word):
+    X, y = data()
+    with pytest.raises(ValueError, match=f"^NCA: {word}"):
+        NCA(**settings).fit(X, y)
+
+
+def test_every_row_alone_or_one_class_is_refused():
+    X, _ = data(20)
+    for y in (np.arange(20), np.zeros(20)):
+        with pytest.raises(ValueError, match=r"^NCA: .*class"):
+            fit(NCA(), X, y)
