@@ -140,6 +140,9 @@ def rank_block(product: Product, rows: Ints, k: int, alike: Alike | None = None)
 def _candidates(block: Block, k: int) -> tuple[Reals, Ints, Ints, NDArray[np.bool_]]:
     """All cells that may be among the k nearest, (b, w) with -inf as filling, their number, rows with few enough."""
     b, width = block.values.shape
+    if 8 * k > width:  # nearly all of them: sorting whole rows is the cheapest
+        m = len(block.product.space.gallery)
+        return block.values[:, :m], np.tile(np.arange(m), (b, 1)), np.full(b, m), np.ones(b, dtype=bool)
     groups = _groups(width, k)
     grouped = block.values.reshape(b, -1, groups)
     peaks = grouped[:, 0] if groups == width else grouped.max(axis=1)
