@@ -17,6 +17,8 @@ from nearfar import (
     SoftTripleLoss,
 )
 from nearfar.deep.losses.arc_face import add_angle
+from nearfar.deep.losses.soft_triple import soft_triple as soft_triple_similarity
+from nearfar.deep.losses.soft_triple import spread
 from tests.references import arc_face, proxy_anchor, proxy_nca, proxy_nca_plus_plus, soft_triple
 
 C, D = 6, 4
@@ -88,9 +90,9 @@ def test_renamed_classes_with_renamed_proxies(loss):
     x, y = samples()
     term, other = make(loss), make(loss)
     order = torch.randperm(C, generator=torch.Generator().manual_seed(1))
-    rows = term.proxies.detach().unflatten(0, (C, -1))
+    rows = term.proxies.detach().unflatten(0, (-1, C))
     renamed = torch.empty_like(rows)
-    renamed[order] = rows
+    renamed[:, order] = rows
     other.proxies.data = renamed.flatten(0, 1)
     torch.testing.assert_close(other(x, torch.where(y >= 0, order[y], -1)), term(x, y))
 
@@ -148,16 +150,24 @@ def test_one_centre_is_am_softmax():
 
 
 def test_softness_of_the_centres():
-    s = torch.tensor([[0.1, 0.5, -0.3]], dtype=torch.float64)
-    from nearfar.deep.losses.soft_triple import class_similarity, spread
+    x = torch.ones(1, 1, dtype=torch.float64)
+    w = torch.tensor([0.1, 0.5, -0.3], dtype=torch.float64).view(3, 1, 1)  # one class with these products
+    assert soft_triple_similarity(x, w, 1e9).item() == pytest.approx(0.1)
+    assert soft_triple_similarity(x, w, 1e-4).item() == pytest.approx(0.5)
+    assert soft_triple_similarity(x, w, 0.1).item() <= 0.5
+    merged = unit(torch.ones(2, 2, 3, dtype=torch.float64))
+    assert spread(merged).item() == pytest.approx(math.sqrt(1e-5) / 2)
+    opposite = torch.tensor([[[1.0, 0.0]], [[-1.0, 0.0]]], dtype=torch.float64)
+    assert spread(opposite).item() == pytest.approx(2 / 2, rel=1e-5)
 
-    assert class_similarity(s, 3, 1e9).item() == pytest.approx(0.1)
-    assert class_similarity(s, 3, 1e-4).item() == pytest.approx(0.5)
-    assert class_similarity(s, 3, 0.1).item() <= 0.5
-    merged = torch.ones(4, 3, dtype=torch.float64).requires_grad_()
-    assert spread(merged, 2).item() == pytest.approx(math.sqrt(1e-5) / 2)
-    opposite = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)
-    assert spread(opposite, 2).item() == pytest.approx(2 / 2, rel=1e-5)
+
+def test_similarity_of_many_classes_is_worked_out_in_chunks():
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 2, generator=g, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(2, 100_000, 2, generator=g, dtype=torch.float64, requires_grad=True)
+    s = torch.einsum("nd,kcd->nkc", x, w)
+    expected = ((s / 0.3).softmax(1) * s).sum(1)
+    same(soft_triple_similarity(x, w, 0.3).square().sum(), expected.square().sum(), [x, w])
 
 
 def test_regulariser_draws_centres_together():
@@ -165,7 +175,7 @@ def test_regulariser_draws_centres_together():
     term = make(SoftTripleLoss, centers=2, tau=1e3)
     (grad,) = torch.autograd.grad(term(x, y), term.proxies)
     before, after = unit(term.proxies.detach()), unit(term.proxies.detach() - 1e-4 * grad)
-    gap = [(w[0::2] - w[1::2]).norm() for w in (before, after)]
+    gap = [(w[:C] - w[C:]).norm() for w in (before, after)]
     assert gap[1] < gap[0]
 
 
@@ -282,6 +292,6 @@ def test_agrees_with_pytorch_metric_learning():
         (make(SoftTripleLoss, tau=0.0), losses.SoftTripleLoss(C, D, la=20, gamma=0.1, margin=0.01), "fc"),
     ]
     for ours, theirs, name in pairs:
-        proxies = ours.proxies.detach()
+        proxies = ours.proxies.detach().unflatten(0, (-1, C)).transpose(0, 1).flatten(0, 1)  # class by class
         getattr(theirs, name).data = proxies if name == "proxies" else proxies.T.contiguous()
         same(ours(x, y), theirs(x, y), [x], rtol=1e-8, atol=1e-8)

@@ -1,4 +1,4 @@
-"""SoftTriple in plain loops; proxies holds the centres class by class."""
+"""SoftTriple in plain loops; proxies holds the first centre of every class, then the second."""
 
 import torch
 
@@ -15,7 +15,7 @@ def reference(
     x, y, *, pooled=None, scores=None, proxies=None, centers=10, scale=20.0, margin=0.01, gamma=0.1, tau=0.2, **_
 ):
     K, C = centers, len(proxies) // centers
-    w = [[proxies[c * K + k] for k in range(K)] for c in range(C)]
+    w = [[proxies[k * C + c] for k in range(K)] for c in range(C)]
     losses = []
     for i in range(len(x)):
         if y[i] < 0:

@@ -1,4 +1,4 @@
-"""Class proxies that are computed instead of learned: running class means, or k-means centres of the whole set."""
+"""Class proxies: the cross-entropy that their losses share, and proxies that are computed instead of learned."""
 
 from __future__ import annotations
 
@@ -6,13 +6,27 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy as softmax_loss
 from torch.nn.functional import normalize as unit
 
 from .batch import Batch
 from .relations import UNKNOWN
+from .rows import Rows
 from .terms import ProxyLoss
 
 SOURCES = ("learned", "class_mean", "kmeans")
+
+
+def own_class(rows: Rows) -> tuple[Tensor, Tensor]:
+    """Return the (b, 1) column of each anchor's own proxy and (b,) whether it has one."""
+    most = rows.pos.to(torch.uint8).max(1, keepdim=True)
+    return most.indices, most.values.squeeze(1) > 0
+
+
+def cross_entropy(logits: Tensor, own: Tensor, known: Tensor, margin: float | Tensor = 0.0) -> Tensor:
+    """Return per anchor minus the log-softmax at its own column, the margin taken off there; 0 where not known."""
+    logits = logits.scatter(1, own, logits.gather(1, own) - margin)
+    return torch.where(known, softmax_loss(logits, own.squeeze(1), reduction="none"), 0.0)
 
 
 def class_means(x: Tensor, y: Tensor, fallback: Tensor) -> Tensor:

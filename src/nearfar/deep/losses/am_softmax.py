@@ -7,19 +7,17 @@ cos_ic: cosine between embedding i and the proxy of class c; y_i: the class of s
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
+from ..proxies import cross_entropy, own_class
 from ..rows import Rows
 from ..terms import ProxyLoss
 
 
 def am_softmax(rows: Rows, scale: float, margin: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the cross-entropy of s(cos - m [own class]), and 1 where the class is known."""
-    logits = -scale * torch.where(rows.pos, rows.d + margin, rows.d)
-    known = rows.pos.any(1)
-    own = logits.masked_fill(~rows.pos, 0).sum(1)
-    return (logits.logsumexp(1) - own).masked_fill(~known, 0), known
+    own, known = own_class(rows)
+    return cross_entropy(-scale * rows.d, own, known, scale * margin), known
 
 
 class AMSoftmaxLoss(ProxyLoss):

@@ -13,6 +13,7 @@ from math import cos, sin
 import torch
 from torch import Tensor
 
+from ..proxies import cross_entropy, own_class
 from ..rows import Rows, safe_sqrt
 from ..terms import ProxyLoss
 
@@ -25,10 +26,9 @@ def add_angle(c: Tensor, margin: float) -> Tensor:
 
 def arc_face(rows: Rows, scale: float, margin: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the cross-entropy of its scaled cosines, and 1 where the class is known."""
-    known = rows.pos.any(1)
-    own = add_angle(-rows.d.masked_fill(~rows.pos, 0).sum(1), margin)
-    logits = scale * torch.where(rows.pos, own[:, None], -rows.d)
-    return (logits.logsumexp(1) - scale * own).masked_fill(~known, 0), known
+    own, known = own_class(rows)
+    cosine = -rows.d.gather(1, own)
+    return cross_entropy(-scale * rows.d, own, known, scale * (cosine - add_angle(cosine, margin))), known
 
 
 class ArcFaceLoss(ProxyLoss):

@@ -15,16 +15,17 @@ from torch.nn.functional import softplus
 
 from .. import processes
 from ..batch import Batch
+from ..order import positives
 from ..rows import Comparison, Rows, masked_logsumexp
 from ..terms import ProxyLoss
 
 
 def proxy_anchor(rows: Rows, margin: float, scale: float) -> tuple[Tensor, Tensor]:
     """Return per proxy its attraction and repulsion, (b, 2), and 1 where it takes part in their means."""
-    s = -rows.d
-    near = softplus(masked_logsumexp(-scale * (s - margin), rows.pos), threshold=40)
-    far = softplus(masked_logsumexp(scale * (s + margin), rows.neg), threshold=40)
-    present = rows.pos.any(1)
+    columns, keep = positives(rows)
+    near = softplus(masked_logsumexp(scale * rows.d.gather(1, columns), keep) + scale * margin, threshold=40)
+    far = softplus(masked_logsumexp(-scale * rows.d, rows.neg) + scale * margin, threshold=40)
+    present = keep.any(1)
     return torch.stack([near, far], 1), torch.stack([present, torch.ones_like(present)], 1)
 
 

@@ -7,19 +7,20 @@ z_i: unit embedding of sample i; p_c: unit proxy of class c; y: the sample's cla
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from ..proxies import SourcedProxyLoss
+from ..proxies import SourcedProxyLoss, own_class
 from ..rows import Rows, masked_logsumexp
 
 
 def proxy_nca(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return the loss per anchor, and 1 where it has an own and another class."""
-    logits = -2 * rows.d / temperature  # -||z - p||^2 up to a constant, which cancels
-    valid = rows.pos.any(1) & rows.neg.any(1)
-    own = logits.masked_fill(~rows.pos, 0).sum(1)
-    others = masked_logsumexp(logits, rows.neg).masked_fill(~valid, 0)
-    return (others - own).masked_fill(~valid, 0), valid
+    own, known = own_class(rows)
+    logits = -2 / temperature * rows.d  # -||z - p||^2 up to a constant, which cancels
+    others = masked_logsumexp(logits, rows.neg)
+    valid = known & others.isfinite()
+    return torch.where(valid, others - logits.gather(1, own).squeeze(1), 0.0), valid
 
 
 class ProxyNCALoss(SourcedProxyLoss):

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..proxies import SourcedProxyLoss
+from ..proxies import SourcedProxyLoss, cross_entropy, own_class
 from ..rows import Rows
 
 
 def proxy_nca_plus_plus(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the cross-entropy of its distances to the proxies, and 1 where the class is known."""
-    logits = -2 * rows.d / temperature  # -||z - p||^2 up to a constant, which cancels
-    known = rows.pos.any(1)
-    own = logits.masked_fill(~rows.pos, 0).sum(1)
-    return (logits.logsumexp(1) - own).masked_fill(~known, 0), known
+    own, known = own_class(rows)
+    logits = -2 / temperature * rows.d  # -||z - p||^2 up to a constant, which cancels
+    return cross_entropy(logits, own, known), known
 
 
 class ProxyNCAPlusPlusLoss(SourcedProxyLoss):

@@ -9,40 +9,61 @@ w_ck: k-th of the K unit centres of class c; x_i: unit embedding.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize as unit
+from torch.utils.checkpoint import checkpoint
 
 from .. import processes
 from ..batch import Batch
-from ..rows import Rows
+from ..proxies import cross_entropy
+from ..relations import UNKNOWN
+from ..rows import spans
 from ..terms import ProxyLoss
 
-
-def class_similarity(s: Tensor, centers: int, gamma: float) -> Tensor:
-    """Return the (b, C) similarities S from the (b, C * K) inner products with all centres."""
-    s = s.unflatten(1, (-1, centers))
-    return s.squeeze(2) if centers == 1 else ((s / gamma).softmax(2) * s).sum(2)
+CHUNK = 1 << 18  # inner products worked on at a time: they stay in the processor's cache
 
 
-def soft_triple(rows: Rows, centers: int, scale: float, margin: float, gamma: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor the cross-entropy of s(S - m [own class]), and 1 where the class is known."""
-    S = class_similarity(-rows.d, centers, gamma)
-    own_class = rows.pos[:, ::centers]
-    logits = scale * torch.where(own_class, S - margin, S)
-    known = own_class.any(1)
-    own = logits.masked_fill(~own_class, 0).sum(1)
-    return (logits.logsumexp(1) - own).masked_fill(~known, 0), known
+class _Similarity(torch.autograd.Function):
+    """See `soft_triple`; a few classes at a time, forth and back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, gamma: float) -> Tensor:
+        size = max(1, CHUNK // max(1, len(w) * len(x)))
+        products = [x @ part.mT for part in w.split(size, 1)]  # (K, b, c) each
+        S = torch.cat([(torch.softmax(s / gamma, 0) * s).sum(0) for s in products], 1)
+        ctx.gamma, ctx.size = gamma, size
+        ctx.save_for_backward(x, w, S, *products)
+        return S
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, w, S, *products = ctx.saved_tensors
+        to_x, to_w = torch.zeros_like(x), []
+        cut = [tensor.split(ctx.size, 1) for tensor in (w, S, grads[0])]
+        for s, part, best, g in zip(products, *cut, strict=True):
+            slope = ((s - best) / ctx.gamma).add_(1).mul_(torch.softmax(s / ctx.gamma, 0)).mul_(g)  # dL/ds
+            to_w.append(slope.mT @ x)
+            to_x += (slope @ part).sum(0)
+        return to_x, torch.cat(to_w, 1), None
 
 
-def spread(w: Tensor, centers: int) -> Tensor:
-    """Return 1/(C K (K-1)) times the summed distances between the centres of each class; w: (C * K, d)."""
-    if centers == 1:
+def soft_triple(x: Tensor, w: Tensor, gamma: float) -> Tensor:
+    """Return the (n, C) similarities S of unit embeddings x (n, d) to the classes with unit centres w (K, C, d)."""
+    return _Similarity.apply(x, w, gamma) if len(w) > 1 else x @ w[0].T
+
+
+def spread(w: Tensor) -> Tensor:
+    """Return 1/(C K (K-1)) times the summed distances between the unit centres w (K, C, d) of each class."""
+    K, C, _ = w.shape
+    if K == 1:
         return w.sum() * 0
-    w = unit(w).unflatten(0, (-1, centers))  # (C, K, d)
-    above = torch.ones(centers, centers, dtype=torch.bool, device=w.device).triu(1)
-    gap = (2 - 2 * w @ w.mT).clamp_min(0) + 1e-5
-    return gap.sqrt().masked_fill(~above, 0).sum() / (len(w) * centers * (centers - 1))
+    gram = torch.einsum("jcd,kcd->cjk", w, w)
+    above = torch.ones(K, K, dtype=torch.bool, device=w.device).triu(1)
+    gap = ((2 - 2 * gram).clamp_min(0) + 1e-5).sqrt()
+    return gap.masked_fill(~above, 0).sum() / (C * K * (K - 1))
 
 
 class SoftTripleLoss(ProxyLoss):
@@ -51,7 +72,8 @@ class SoftTripleLoss(ProxyLoss):
     Parameters
     ----------
     num_classes, embedding_dim : int
-        Number of classes and dimension; `proxies` has the shape (num_classes * centers, embedding_dim), class by class.
+        C and the dimension. `proxies` has the shape (centers * C, embedding_dim): the first centre of every class,
+        then the second of every class, and so on.
     centers : int
         K centres per class; the paper starts with 10 and lets the regulariser merge them.
     scale : float
@@ -85,18 +107,26 @@ class SoftTripleLoss(ProxyLoss):
     ) -> None:
         if centers < 1:
             raise ValueError(f"SoftTripleLoss: centers must be at least 1, got {centers}")
-        super().__init__(num_classes * centers, embedding_dim, distance="dot", normalize=True, block=block)
-        self.num_classes, self.centers = num_classes, centers
-        self.scale, self.margin, self.gamma, self.tau = scale, margin, gamma, tau
-        labels = torch.arange(num_classes).repeat_interleave(centers)
-        self.register_buffer("proxy_labels", labels, persistent=False)
-
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return soft_triple(rows, self.centers, self.scale, self.margin, self.gamma)
+        super().__init__(num_classes, embedding_dim, distance="dot", normalize=True, block=block)
+        self.centers, self.scale, self.margin, self.gamma, self.tau = centers, scale, margin, gamma, tau
+        more = [torch.nn.init.kaiming_uniform_(torch.empty_like(self.proxies), a=5**0.5) for _ in range(centers)]
+        self.proxies = torch.nn.Parameter(torch.cat(more))
 
     def publish(self, batch: Batch) -> Batch:
-        s = unit(batch.x) @ unit(self.proxies.to(batch.x.dtype)).T
-        return batch._replace(scores=class_similarity(s, self.centers, self.gamma))
+        return batch._replace(scores=soft_triple(unit(batch.x), self._centres(batch), self.gamma))
 
     def share(self, batch: Batch) -> Tensor:
-        return super().share(batch) + self.tau * spread(self.proxies, self.centers) / processes.world()
+        self.reference(batch)  # checks the labels
+        x, w, y = unit(batch.x), self._centres(batch), batch.classes("SoftTripleLoss")
+        parts = [(w, x[lo:hi], y[lo:hi]) for lo, hi in spans(batch.anchors, self.num_classes, self.block)]
+        whole = len(parts) == 1
+        sums = [self._sum(*part) if whole else checkpoint(self._sum, *part, use_reentrant=False) for part in parts]
+        known = (y != UNKNOWN).sum().clamp_min(1)  # of the whole batch, on every process
+        return sum(sums, x.sum() * 0) / known + self.tau * spread(w) / processes.world()
+
+    def _sum(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        S = self.scale * soft_triple(x, w, self.gamma)
+        return cross_entropy(S, y.clamp_min(0)[:, None], y != UNKNOWN, self.scale * self.margin).sum()
+
+    def _centres(self, batch: Batch) -> Tensor:
+        return unit(self.proxies.to(batch.x.dtype)).unflatten(0, (self.centers, self.num_classes))
