@@ -40,8 +40,12 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             raise ValueError(f"requires y to be passed, but the target y is None{needs}")
         X, y = self._rows(X, y)
         check_classification_targets(y)
-        order = row_order(X)
+        order = self._order(X)
         return X[order], constraints.encode(np.asarray(y)[order])[1]
+
+    def _order(self, X: AnyArray) -> Ints:
+        """An order of rows that does not depend on how they came."""
+        return row_order(X)
 
     def _learn(self: Self, X: AnyArray, *supervision: Any) -> Self:
         """Solve in float64 and keep what came out."""
@@ -159,6 +163,10 @@ class KernelMetric(MetricLearner):
         self.landmarks_, self._basis = found.landmarks, found.basis
         self.X_fit_ = np.zeros((0, X.shape[1])) if self.kernel == "precomputed" else X[found.landmarks]
         return found.rows
+
+    def _order(self, X: AnyArray) -> Ints:
+        # the columns of a kernel matrix belong to its rows: neither may move alone
+        return np.arange(len(X)) if self.kernel == "precomputed" else row_order(X)
 
     def _keep(self, components: Array, dtype: Any) -> None:
         super()._keep(components, dtype)

@@ -14,13 +14,16 @@ from .types import Array
 SHRINK = 1e-6
 
 
-def shrunk(B: Array, on_singular: str = "shrink", name: str = "the scatter matrix") -> Array:
+def shrunk(B: Array, on_singular: str = "shrink", name: str = "the scatter matrix", amount: float = SHRINK) -> Array:
     """B itself where it is positive definite; else what `on_singular` says.
 
     Parameters
     ----------
     on_singular : str
-        "shrink": add 1e-6 tr(B)/d to the diagonal, and warn. "raise": ValueError with the rank.
+        "shrink": add `amount` tr(B)/d to the diagonal, and warn. "raise": ValueError with the rank.
+    name : str
+        How messages call B.
+    amount : float
     """
     w = eigh(psd.symmetrize(B), eigvals_only=True)
     if not psd.is_singular(w):
@@ -30,7 +33,7 @@ def shrunk(B: Array, on_singular: str = "shrink", name: str = "the scatter matri
         raise ValueError(
             f"{name} is singular (rank {psd.rank(w)} of {d}); shrink it, or drop or combine features first"
         )
-    eps = SHRINK * (w.sum() / d if w.max() > 0 else 1.0)
+    eps = amount * (w.sum() / d if w.max() > 0 else 1.0)
     warnings.warn(f"{name} is singular (rank {psd.rank(w)} of {d}); {eps:.3g} was added to its diagonal", stacklevel=2)
     return B + eps * np.eye(d)
 

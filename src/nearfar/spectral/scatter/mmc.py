@@ -65,8 +65,8 @@ class MMC(FromPairs, Mahalanobis):
     c : float
         Weight of the logarithm in the diagonal problem; it only scales M.
     shrinkage : float
-        Added to the similar scatter in units of its mean eigenvalue, without which it may be singular and the problem
-        unbounded.
+        Added, with a warning, to the diagonal of a singular similar scatter in units of its mean eigenvalue: without
+        it the problem is unbounded, and 0 raises. A scatter that is not singular is left as it is.
     n_components : int, optional
         Keep so many directions of largest eigenvalue.
     n_pairs : int, "all" or None
@@ -123,8 +123,9 @@ class MMC(FromPairs, Mahalanobis):
         checks.at_least(0, shrinkage=self.shrinkage)
         pairs = written_out(pairs)
         S = scatter.pair_scatters(X, pairs).similar
-        S = S + self.shrinkage * np.trace(S) / len(S) * np.eye(len(S))
-        S = eig.shrunk(np.diag(np.diag(S)) if self.diagonal else S, name="the similar scatter")
+        S = np.diag(np.diag(S)) if self.diagonal else S
+        policy = "shrink" if self.shrinkage else "raise"
+        S = eig.shrunk(S, policy, "the similar scatter", self.shrinkage)
         apart = pairs.part(False)
         limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         task = (S, X[apart.i] - X[apart.j], apart.weights)

@@ -1,0 +1,54 @@
+"""Distances between points and sets of points."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.spatial.distance import mahalanobis as scipy_mahalanobis
+
+from nearfar.core import mahalanobis
+
+rng = np.random.default_rng(0)
+A, B = rng.normal(size=(20, 3)), rng.normal(size=(15, 3)) + [3, 0, 1]
+
+
+def test_points_equal_scipy():
+    C = mahalanobis.covariance(A)
+    assert_allclose(C, np.cov(A.T))
+    assert_allclose(mahalanobis.point_to_point(A[0], A[1], C), scipy_mahalanobis(A[0], A[1], np.linalg.inv(C)))
+
+
+def test_squared_distances_to_the_mean_add_up_to_the_rank():
+    d = mahalanobis.point_to_set(A, A)
+    assert_allclose(np.sum(d**2), 19 * 3)
+
+
+def test_sets_give_hotellings_statistic():
+    pooled = mahalanobis.pooled_covariance([A, B])
+    expected = (19 * np.cov(A.T) + 14 * np.cov(B.T)) / 33
+    assert_allclose(pooled, expected)
+    z = A.mean(0) - B.mean(0)
+    T2 = 20 * 15 / 35 * z @ np.linalg.solve(expected, z)
+    assert_allclose(20 * 15 / 35 * mahalanobis.set_to_set(A, B) ** 2, T2)
+
+
+def test_distances_do_not_depend_on_an_affine_map():
+    G = rng.normal(size=(3, 3))
+    assert_allclose(mahalanobis.set_to_set(A @ G + 1, B @ G + 1), mahalanobis.set_to_set(A, B))
+    assert_allclose(mahalanobis.point_to_set(B @ G, A @ G), mahalanobis.point_to_set(B, A))
+
+
+def test_a_flat_covariance_warns_and_keeps_the_rest():
+    flat = np.c_[A, A[:, 0]]
+    with pytest.warns(UserWarning, match="rank 3 of 4"):
+        L, rank = mahalanobis.whitener(mahalanobis.covariance(flat))
+    assert rank == 3
+    with pytest.warns(UserWarning, match="rank"):
+        assert_allclose(mahalanobis.point_to_set(flat, flat), mahalanobis.point_to_set(A, A), rtol=1e-6)
+    assert np.isfinite(L).all()
+
+
+def test_too_few_points():
+    with pytest.raises(ValueError, match="at least 2 points"):
+        mahalanobis.covariance(A[:1])
+    with pytest.raises(ValueError, match="no freedom"):
+        mahalanobis.pooled_covariance([A[:1], B[:1]])

@@ -1,0 +1,52 @@
+"""The hinge problem over semi-definite matrices against its definition and a generic solver."""
+
+import numpy as np
+from numpy.testing import assert_allclose
+
+from nearfar.core.margin import hinge_primal, hinge_psd_dual
+from tests.core import conic
+
+rng = np.random.default_rng(0)
+Z = rng.normal(size=(40, 4)) * [2.0, 1.0, 0.5, 1.0]
+s = np.where(np.arange(40) % 2 == 0, 1.0, -1.0)
+b = np.where(s > 0, 1.0, 6.0)
+c = rng.random(40) / 40
+A0 = np.diag([1.0, 0.0, 2.0, -1.0])
+
+
+def loops(M, gamma):
+    total = gamma * sum((M[i, j] - A0[i, j]) ** 2 for i in range(4) for j in range(4))
+    for p in range(40):
+        total += c[p] * max(0.0, s[p] * (Z[p] @ M @ Z[p] - b[p]))
+    return total
+
+
+def test_optimum_has_no_gap_and_matches_the_generic_solver():
+    for gamma in (1.0, 0.1):
+        found = hinge_psd_dual(Z, s, b, c, A0, gamma, tol=1e-8)
+        assert found.converged
+        assert_allclose(found.objective, loops(found.x, gamma), rtol=1e-10)
+        assert_allclose(hinge_primal(found.x, Z, s, b, c, A0, gamma), found.objective)
+        assert np.linalg.eigvalsh(found.x)[0] > -1e-10
+        oracle = conic.hinge(Z, s, b, c, A0, gamma)
+        assert abs(loops(oracle, gamma) - found.objective) < 1e-5
+        assert_allclose(found.x, oracle, atol=1e-3)
+        for _ in range(50):
+            N = found.x + 0.1 * rng.normal(size=(4, 4))
+            N = N @ N.T
+            assert loops(N, gamma) >= found.objective - found.duality_gap - 1e-12
+
+
+def test_multipliers_are_within_bounds_and_give_back_the_metric():
+    found = hinge_psd_dual(Z, s, b, c, A0, 0.5, tol=1e-8)
+    a = found.attributes["dual"]
+    assert (a >= 0).all()
+    assert (a <= c).all()
+    w, V = np.linalg.eigh(A0 - (Z * (a * s)[:, None]).T @ Z)
+    assert_allclose((V * np.maximum(w, 0)) @ V.T, found.x, atol=1e-10)
+
+
+def test_running_out_of_iterations_is_told():
+    found = hinge_psd_dual(Z, s, b, c, A0, 0.01, max_iter=1, tol=1e-12)
+    assert not found.converged
+    assert "duality gap" in found.message

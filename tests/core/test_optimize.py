@@ -1,0 +1,85 @@
+"""Every optimiser reaches a known optimum and says when it did not."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from nearfar.core import optimize, psd
+
+rng = np.random.default_rng(0)
+A = rng.normal(size=(30, 6))
+B = rng.normal(size=30)
+Q, R = A.T @ A, A.T @ B
+
+
+def quadratic(x):
+    return float(0.5 * x @ Q @ x - R @ x), Q @ x - R
+
+
+def test_lbfgs():
+    seen = []
+    found = optimize.lbfgs(quadratic, np.zeros(6), max_iter=200, tol=1e-9, report=lambda *now: seen.append(now))
+    assert found.converged
+    assert_allclose(found.x, np.linalg.solve(Q, R), atol=1e-7)
+    assert len(seen) == found.n_iter == len(found.history)
+    assert found.message == ""
+
+
+def test_lbfgs_keeps_shapes_and_bounds():
+    def fun(X):
+        value, gradient = quadratic(X.ravel())
+        return value, gradient.reshape(2, 3)
+
+    found = optimize.lbfgs(fun, np.zeros((2, 3)), tol=1e-9, max_iter=200, bounds=(0.0, np.full((2, 3), 0.1)))
+    assert found.x.shape == (2, 3)
+    assert found.x.min() >= 0
+    assert found.x.max() <= 0.1
+    step = found.x - np.clip(found.x - fun(found.x)[1], 0, 0.1)
+    assert np.abs(step).max() < 1e-6
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "spg"])
+def test_stopping_short_is_told(solver):
+    if solver == "lbfgs":
+        found = optimize.lbfgs(quadratic, np.zeros(6), max_iter=2, tol=1e-12)
+    else:
+        found = optimize.spectral_projected_gradient(quadratic, lambda x: x, np.zeros(6), max_iter=2, tol=1e-12)
+    assert not found.converged
+    assert found.n_iter == 2
+    assert "2 iterations" in found.message
+    assert "tol 1e-12" in found.message
+
+
+def simplex_gap(x, value, g):
+    return float(g @ x - g.min())
+
+
+def test_fista_with_certificate_on_the_simplex():
+    found = optimize.fista(
+        quadratic, lambda x, _: psd.project_simplex(x), np.full(6, 1 / 6), gap=simplex_gap, tol=1e-9, max_iter=5000
+    )
+    assert found.converged
+    assert found.duality_gap <= 1e-9 * max(1, abs(found.objective))
+    assert (np.diff(found.history) <= 1e-12).all()
+    for _ in range(100):
+        x = rng.dirichlet(np.ones(6))
+        assert quadratic(x)[0] >= found.objective - found.duality_gap
+
+
+def test_projected_gradient_agrees():
+    found = optimize.spectral_projected_gradient(quadratic, psd.project_simplex, np.full(6, 1 / 6), tol=1e-8)
+    other = optimize.fista(
+        quadratic, lambda x, _: psd.project_simplex(x), np.full(6, 1 / 6), gap=simplex_gap, tol=1e-10, max_iter=5000
+    )
+    assert found.converged
+    assert_allclose(found.objective, other.objective, atol=1e-7)
+
+
+def test_fista_stops_at_once_at_the_optimum_and_when_cut_short_says_so():
+    start = np.eye(6)[0]
+    stay = optimize.fista(lambda x: (0.0, np.zeros(6)), lambda x, _: x, start, gap=simplex_gap)
+    assert stay.converged
+    assert stay.n_iter == 1
+    cut = optimize.fista(quadratic, lambda x, _: psd.project_simplex(x), start, gap=simplex_gap, max_iter=1, tol=1e-14)
+    assert not cut.converged
+    assert "gap" in cut.message

@@ -1,0 +1,130 @@
+"""Projections, powers, geodesics and factors of positive semi-definite matrices."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.linalg import inv, sqrtm
+
+from nearfar.core import psd
+
+
+def symmetric(d: int = 5, seed: int = 0) -> np.ndarray:
+    A = np.random.default_rng(seed).normal(size=(d, d))
+    return A + A.T
+
+
+def definite(d: int = 5, seed: int = 0) -> np.ndarray:
+    A = np.random.default_rng(seed).normal(size=(d, d))
+    return A @ A.T + 0.1 * np.eye(d)
+
+
+def test_spectrum_falls_and_rebuilds():
+    A = symmetric()
+    w, V = psd.spectrum(A)
+    assert (np.diff(w) <= 0).all()
+    assert_allclose((V * w) @ V.T, A, atol=1e-12)
+    assert (V[np.abs(V).argmax(axis=0), range(5)] > 0).all()
+
+
+def test_projection_is_nearest_and_its_factor_fits():
+    A = symmetric()
+    M, L = psd.project(A)
+    assert_allclose(L.T @ L, M, atol=1e-12)
+    assert np.linalg.eigvalsh(M)[0] > -1e-12
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        B = rng.normal(size=(5, 5))
+        N = M + 0.1 * (B @ B.T - M)
+        assert np.linalg.norm(A - M) <= np.linalg.norm(A - N)
+    # A - M is in the polar cone and orthogonal to M
+    assert np.linalg.eigvalsh(A - M)[-1] < 1e-12
+    assert abs(np.sum((A - M) * M)) < 1e-10
+
+
+def test_projection_with_shrinkage_is_the_proximal_map_of_the_trace():
+    A = symmetric()
+    assert_allclose(psd.project(A, 0.7)[0], psd.project(A - 0.7 * np.eye(5))[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("z", [1.0, 7.5])
+def test_simplex_projection_satisfies_its_optimality_conditions(z):
+    w = np.random.default_rng(0).normal(size=20)
+    p = psd.project_simplex(w, z)
+    assert p.min() >= 0
+    assert_allclose(p.sum(), z)
+    shift = (w - p)[p > 0]
+    assert_allclose(shift, shift[0])
+    assert (w[p == 0] <= shift[0] + 1e-12).all()
+
+
+def test_spectrahedron_projection():
+    A = symmetric()
+    B = psd.project_spectrahedron(A, 2.0)
+    assert_allclose(np.trace(B), 2.0)
+    assert np.linalg.eigvalsh(B)[0] > -1e-12
+    assert_allclose(psd.project_spectrahedron(B, 2.0), B, atol=1e-12)
+    inside = 0.1 * definite()
+    assert_allclose(psd.project_spectrahedron(inside, np.trace(inside) + 1, at_most=True), inside, atol=1e-12)
+    assert_allclose(np.trace(psd.project_spectrahedron(definite(), 1.0, at_most=True)), 1.0)
+
+
+@pytest.mark.parametrize("t", [0.0, 0.3, 0.5, 1.0])
+def test_sharp_factor_is_the_geodesic_from_the_inverse(t):
+    S, D = definite(seed=1), definite(seed=2)
+    L = psd.sharp_factor(S, D, t)
+    R = np.real(sqrtm(inv(S)))
+    w, V = np.linalg.eigh(inv(R) @ D @ inv(R))
+    assert_allclose(L.T @ L, R @ ((V * w**t) @ V.T) @ R, rtol=1e-9, atol=1e-10)
+
+
+def test_sharp_factor_takes_a_singular_second_matrix():
+    S, d = definite(), np.ones(5)
+    L = psd.sharp_factor(S, np.outer(d, d), 0.5)
+    A = L.T @ L
+    assert_allclose(A @ S @ A, np.outer(d, d), atol=1e-6)
+
+
+@pytest.mark.parametrize("p", [2.0, -0.5])
+def test_power(p):
+    A = definite()
+    expected = A @ A if p == 2.0 else inv(np.real(sqrtm(A)))
+    assert_allclose(psd.power(A, p), expected, rtol=1e-9, atol=1e-10)
+
+
+def test_components_and_compress_give_the_same_metric():
+    M = definite()
+    L = psd.components(M)
+    assert_allclose(L.T @ L, M, atol=1e-12)
+    Q = np.linalg.qr(symmetric(seed=3))[0]
+    assert_allclose(psd.compress(Q @ L), L, atol=1e-8)
+    assert psd.components(M, 2).shape == (2, 5)
+    assert_allclose(psd.components(M, 2), L[:2])
+
+
+def test_rank_and_singularity():
+    w = np.array([3.0, 1.0, 1e-17])
+    assert psd.rank(w) == 2
+    assert psd.is_singular(w)
+    assert not psd.is_singular(w[:2])
+    assert psd.is_singular(np.zeros(3))
+    assert psd.rank(np.zeros(3)) == 0
+
+
+@pytest.mark.parametrize(
+    ("A", "word"),
+    [
+        (np.ones((2, 3)), "square"),
+        (np.array([[1.0, 2.0], [0.0, 1.0]]), "symmetric"),
+        (np.diag([1.0, -2.0]), "smallest eigenvalue is -2"),
+        (np.array([[np.nan, 0.0], [0.0, 1.0]]), "finite"),
+    ],
+)
+def test_what_is_not_definite_is_refused(A, word):
+    with pytest.raises(ValueError, match=f"prior .*{word}"):
+        psd.require_pd(A, "prior")
+
+
+def test_semi_definite_suffices_when_asked():
+    assert_allclose(psd.require_pd(np.diag([1.0, 0.0]), "K", strict=False), np.diag([1.0, 0.0]))
+    with pytest.raises(ValueError, match="definite"):
+        psd.require_pd(np.diag([1.0, 0.0]), "K")

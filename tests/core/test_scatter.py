@@ -1,0 +1,117 @@
+"""Scatters equal their sums over pairs."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from nearfar.core import scatter
+from nearfar.core.constraints import LabelPairs, Pairs, written_out
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(25, 4)) + 3
+LABELS = np.array([0] * 9 + [1] * 8 + [2] * 7 + [-1])
+
+
+def loop(i, j, w):
+    S = np.zeros((4, 4))
+    for a, b, v in zip(i, j, w, strict=True):
+        S += v * np.outer(X[a] - X[b], X[a] - X[b])
+    return S
+
+
+def some_pairs(m, weighted=True):
+    i, j = rng.integers(25, size=(2, m))
+    j = np.where(i == j, (j + 1) % 25, j)
+    return Pairs(i, j, rng.random(m) < 0.5, rng.random(m) if weighted else None)
+
+
+@pytest.mark.parametrize("m", [5, 200])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_weighted_outer(m, weighted):
+    pairs = some_pairs(m, weighted)
+    expected = loop(pairs.i, pairs.j, pairs.weights)
+    assert_allclose(scatter.weighted_outer(X, pairs.i, pairs.j, pairs.weight), expected, atol=1e-11)
+
+
+def test_weighted_outer_in_blocks(monkeypatch):
+    pairs = some_pairs(24)
+    monkeypatch.setattr(scatter, "BLOCK", 20)
+    assert_allclose(scatter.weighted_outer(X, *pairs[:2], pairs.weight), loop(*pairs[:2], pairs.weight), atol=1e-11)
+
+
+def test_pair_scatters_and_their_means():
+    pairs = some_pairs(40)
+    found = scatter.pair_scatters(X, pairs)
+    s, w = pairs.similar, pairs.weights
+    assert_allclose(found.similar, loop(pairs.i[s], pairs.j[s], w[s]), atol=1e-11)
+    assert_allclose(found.dissimilar, loop(pairs.i[~s], pairs.j[~s], w[~s]), atol=1e-11)
+    assert_allclose((found.n_similar, found.n_dissimilar), (w[s].sum(), w[~s].sum()))
+    assert_allclose(found.mean()[0], found.similar / w[s].sum())
+
+
+def test_all_pairs_of_labels_by_class_sums():
+    listed = written_out(LabelPairs(LABELS))
+    assert len(listed.i) == 24 * 23 // 2
+    found, expected = scatter.pair_scatters(X, LabelPairs(LABELS)), scatter.pair_scatters(X, listed)
+    for a, b in zip(found, expected, strict=True):
+        assert_allclose(a, b, rtol=1e-10)
+
+
+def test_balanced_pairs_let_every_class_weigh_the_same():
+    found = scatter.pair_scatters(X, LabelPairs(LABELS, "class"))
+    n = np.bincount(LABELS[:-1])
+    p = written_out(LabelPairs(LABELS))
+    a, b = LABELS[p.i], LABELS[p.j]
+    w = np.where(p.similar, 2 / (n[a] * (n[a] - 1)), 1 / (n[a] * n[b]))
+    expected = scatter.pair_scatters(X, p._replace(weight=w))
+    for x, y in zip(found, expected, strict=True):
+        assert_allclose(x, y, rtol=1e-10)
+    assert_allclose((found.n_similar, found.n_dissimilar), (3, 3))
+
+
+def test_balanced_pairs_with_a_singleton_class():
+    labels = np.array([0] * 12 + [1] * 12 + [2])
+    found = scatter.pair_scatters(X, LabelPairs(labels, "class"))
+    assert found.n_similar == 2
+    assert np.isfinite(found.dissimilar).all()
+
+
+def test_within_between_total():
+    known, y = X[:-1], LABELS[:-1]
+    means = np.array([known[y == c].mean(axis=0) for c in range(3)])
+    assert_allclose(scatter.class_means(known, y), means)
+    W = sum(np.outer(x - means[c], x - means[c]) for x, c in zip(known, y, strict=True))
+    assert_allclose(scatter.within(X, LABELS), W, atol=1e-11)
+    assert_allclose(scatter.within(X, LABELS) + scatter.between(X, LABELS), scatter.total(known), atol=1e-10)
+
+
+def test_chunklets_apart():
+    apart = np.zeros((3, 3), dtype=bool)
+    apart[0, 2] = apart[2, 0] = True
+    means = scatter.class_means(X[:-1], LABELS[:-1])
+    assert_allclose(scatter.chunklets_apart(X, LABELS, apart), np.outer(means[0] - means[2], means[0] - means[2]))
+    with pytest.raises(ValueError, match="negative link"):
+        scatter.chunklets_apart(X, LABELS, np.zeros((3, 3), dtype=bool))
+
+
+def test_quartic_moments():
+    W = rng.normal(size=(4, 4))
+    W = W + W.T
+    i, j = np.triu_indices(25, 1)
+    Z = X[i] - X[j]
+    assert_allclose(scatter.quartic(X, W), (Z * np.einsum("pd,de,pe->p", Z, W, Z)[:, None]).T @ Z, rtol=1e-10)
+
+
+def test_data_span_keeps_all_differences():
+    wide = rng.normal(size=(6, 20))
+    V = scatter.data_span(wide)
+    assert V.shape == (5, 20)
+    Z = wide[:3] - wide[3:]
+    assert_allclose(Z @ V.T @ V, Z, atol=1e-12)
+
+
+@pytest.mark.parametrize(("similar", "word"), [(True, "dissimilar"), (False, "similar")])
+def test_an_empty_set_is_named(similar, word):
+    pairs = some_pairs(6)._replace(similar=np.full(6, similar))
+    with pytest.raises(ValueError, match=f"set of {word} pairs is empty"):
+        scatter.pair_scatters(X, pairs)

@@ -1,0 +1,79 @@
+"""Files of arrays: read back as written, readable by others, harmless when broken."""
+
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from nearfar.core import storage
+
+ARRAYS = {
+    "a": np.arange(6.0).reshape(2, 3),
+    "b": np.array([1, -2], dtype=np.int64),
+    "c": np.array(3.5, dtype=np.float32),
+    "d": np.zeros((0, 4)),
+    "e": np.array([True, False]),
+    "f": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+}
+
+
+def test_round_trip(tmp_path):
+    path = tmp_path / "x.safetensors"
+    storage.write(path, ARRAYS, {"name": "ä"})
+    arrays, text = storage.read(path)
+    assert text == {"name": "ä"}
+    assert arrays.keys() == ARRAYS.keys()
+    for name, value in ARRAYS.items():
+        assert_array_equal(arrays[name], value)
+        assert arrays[name].dtype == value.dtype
+        assert arrays[name].shape == value.shape
+    assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
+
+
+def test_the_format_is_that_of_safetensors(tmp_path):
+    library = pytest.importorskip("safetensors.numpy")
+    path = tmp_path / "x.safetensors"
+    storage.write(path, ARRAYS, {})
+    for name, value in library.load_file(path).items():
+        assert_array_equal(value, ARRAYS[name])
+    library.save_file({"z": np.arange(3)}, path, metadata={"k": "v"})
+    arrays, text = storage.read(path)
+    assert_array_equal(arrays["z"], np.arange(3))
+    assert text == {"k": "v"}
+
+
+def test_objects_are_refused(tmp_path):
+    for bad in (np.array(["a"]), np.array([None]), np.array([1j])):
+        with pytest.raises(ValueError, match=r"thing: arrays of dtype .* cannot be saved"):
+            storage.write(tmp_path / "x", {"thing": bad}, {})
+    assert not list(tmp_path.iterdir())
+
+
+def header(entry):
+    text = json.dumps({"a": entry}).encode()
+    return len(text).to_bytes(8, "little") + text + b"\0" * 16
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"short",
+        (10**12).to_bytes(8, "little") + b"{}",
+        (4).to_bytes(8, "little") + b"nope",
+        (2).to_bytes(8, "little") + b"[]",
+        header({"dtype": "F64", "shape": [2], "data_offsets": [0, 8]}),
+        header({"dtype": "F64", "shape": [9], "data_offsets": [0, 72]}),
+        header({"dtype": "F64", "shape": [-1], "data_offsets": [8, 0]}),
+        header({"dtype": "O", "shape": [1], "data_offsets": [0, 8]}),
+        header({"dtype": "F64", "shape": [1], "data_offsets": [-8, 0]}),
+        header({"shape": [1]}),
+        header(3),
+    ],
+)
+def test_broken_files_are_one_clear_error(tmp_path, raw):
+    path = tmp_path / "broken"
+    path.write_bytes(raw)
+    with pytest.raises(ValueError, match="broken is not a readable safetensors file"):
+        storage.read(path)

@@ -1,0 +1,54 @@
+"""Thresholds against trying every one."""
+
+import numpy as np
+import pytest
+
+from nearfar.core import thresholds
+
+rng = np.random.default_rng(0)
+
+
+def rates(distance, similar, t):
+    said = distance <= t
+    tp, fp = (said & similar).sum(), (said & ~similar).sum()
+    fn, tn = (~said & similar).sum(), (~said & ~similar).sum()
+    return tp, fp, fn, tn
+
+
+def value(distance, similar, t, strategy, min_rate, beta):
+    tp, fp, fn, tn = rates(distance, similar, t)
+    if strategy == "accuracy":
+        return (tp + tn) / len(distance)
+    if strategy == "f_beta":
+        return (1 + beta**2) * tp / ((1 + beta**2) * tp + beta**2 * fn + fp)
+    tpr, tnr = tp / (tp + fn), tn / (tn + fp)
+    found, kept = (tpr, tnr) if strategy == "max_tpr" else (tnr, tpr)
+    return found if kept >= min_rate else -1
+
+
+@pytest.mark.parametrize("strategy", thresholds.STRATEGIES)
+@pytest.mark.parametrize("ties", [False, True])
+def test_no_other_threshold_is_better(strategy, ties):
+    for _ in range(20):
+        similar = rng.random(30) < 0.4
+        similar[:2] = True, False
+        distance = rng.normal(size=30) + ~similar + 5
+        distance = np.round(distance) if ties else distance
+        t = thresholds.calibrate(distance, similar, strategy, 0.7, beta=2.0)
+        best = max(value(distance, similar, u, strategy, 0.7, 2.0) for u in [*distance, distance.min() - 1])
+        assert value(distance, similar, t, strategy, 0.7, 2.0) == pytest.approx(best)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (([1.0, 2.0], [True, True]), "both"),
+        (([1.0, 2.0], [True, False], "best"), "strategy must be one of"),
+        (([1.0, 2.0], [True, False], "max_tpr"), "min_rate"),
+        (([1.0, 2.0], [True, False], "max_tnr", 1.5), "min_rate"),
+    ],
+)
+def test_bad_calls(arguments, word):
+    distance, similar, *rest = arguments
+    with pytest.raises(ValueError, match=word):
+        thresholds.calibrate(np.array(distance), np.array(similar), *rest)

@@ -1,0 +1,548 @@
+"""What each scatter method and GMML promise beyond the laws of all learners."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.linalg import inv, sqrtm
+
+import nearfar
+from nearfar.core import eig, scatter
+from nearfar.core.constraints import LabelPairs
+from tests.core import conic
+from tests.learners import all_pairs, data, distances
+from tests.references import dca as dca_loops
+from tests.references import mmc as mmc_loops
+from tests.references import side_information as side_loops
+
+X, Y = data()
+S, D = scatter.pair_scatters(X, LabelPairs(Y)).mean()
+rng = np.random.default_rng(0)
+G = rng.normal(size=(4, 4)) + 2 * np.eye(4)
+
+
+def metric(learner, X=X, y=Y, **told):
+    return (learner.fit(X, **told) if told else learner.fit(X, y)).get_mahalanobis_matrix()
+
+
+def few_pairs(m=60, seed=1):
+    pairs, labels = all_pairs(Y)
+    keep = np.random.default_rng(seed).permutation(len(labels))[:m]
+    return {"pairs": pairs[keep], "pair_labels": labels[keep]}
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        nearfar.CovarianceMetric(shrinkage=None),
+        nearfar.MMC(n_pairs="all", tol=1e-9, max_iter=3000),
+        nearfar.FisherMetric(),
+        nearfar.RCA(),
+        nearfar.DCA(),
+        nearfar.GMML(reg=0.0, t=0.0),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_affine_maps_leave_the_distances_alone(learner):
+    d = distances(learner.fit(X, Y), X)
+    rtol = 1e-3 if isinstance(learner, nearfar.MMC) else 1e-6
+    assert_allclose(distances(learner.fit(X @ G, Y), X @ G), d, rtol=rtol, atol=rtol * d.max())
+
+
+# --- Covariance
+
+
+def test_covariance_squared_distances_add_up():
+    learner = nearfar.CovarianceMetric(shrinkage=None).fit(X)
+    Z = learner.transform(X) - learner.transform(X.mean(axis=0, keepdims=True))
+    assert_allclose(np.sum(Z**2), (len(X) - 1) * learner.rank_)
+
+
+def test_covariance_pooled_within_classes():
+    expected = sum((sum(c == Y) - 1) * np.cov(X[c == Y].T) for c in range(3)) / (len(X) - 3)
+    assert_allclose(metric(nearfar.CovarianceMetric(shrinkage=None, pooled=True)), inv(expected), rtol=1e-8)
+
+
+@pytest.mark.parametrize("shrinkage", ["lw", "oas", "mcd", 0.3])
+def test_covariance_shrinkage(shrinkage):
+    from sklearn import covariance
+
+    C = X - X.mean(axis=0)
+    expected = {
+        "lw": lambda: covariance.LedoitWolf().fit(X).covariance_,
+        "oas": lambda: covariance.OAS().fit(X).covariance_,
+        "mcd": lambda: covariance.MinCovDet(assume_centered=True, random_state=0).fit(C).covariance_,
+        0.3: lambda: 0.7 * C.T @ C / 60 + 0.3 * np.trace(C.T @ C / 60) / 4 * np.eye(4),
+    }[shrinkage]()
+    found = nearfar.CovarianceMetric(shrinkage=shrinkage, random_state=0).fit(X).covariance_
+    assert_allclose(found, expected * 60 / 59, rtol=1e-8)
+
+
+def test_covariance_names_the_constant_column():
+    flat = X.copy()
+    flat[:, 2] = 5
+    with pytest.raises(ValueError, match=r"^CovarianceMetric: column 2 is constant"):
+        nearfar.CovarianceMetric(shrinkage=None).fit(flat)
+
+
+def test_covariance_of_dependent_columns_warns_and_tells_the_rank():
+    with pytest.warns(UserWarning, match="rank 4 of 5"):
+        learner = nearfar.CovarianceMetric(shrinkage=None).fit(np.c_[X, X[:, 0] + X[:, 1]])
+    assert learner.rank_ == 4
+
+
+@pytest.mark.parametrize("wrong", ["median", -0.1, 2.0])
+def test_covariance_refuses_other_shrinkage(wrong):
+    with pytest.raises(ValueError, match=r"^CovarianceMetric: shrinkage"):
+        nearfar.CovarianceMetric(shrinkage=wrong).fit(X)
+
+
+def test_covariance_pooled_needs_labels():
+    with pytest.raises(ValueError, match="requires y"):
+        nearfar.CovarianceMetric(pooled=True).fit(X)
+
+
+# --- MMC
+
+
+def test_mmc_reaches_the_optimum_of_a_generic_solver():
+    told = few_pairs()
+    learner = nearfar.MMC(tol=1e-8, max_iter=3000).fit(X, **told)
+    s = told["pair_labels"] == 1
+    Z = X[told["pairs"][:, 0]] - X[told["pairs"][:, 1]]
+    best, M = conic.farthest(Z[s].T @ Z[s], Z[~s])
+    assert learner.converged_
+    assert_allclose(learner.objective_, best, rtol=1e-5)
+    assert learner.duality_gap_ <= 1e-7 * best
+    assert_allclose(learner.get_mahalanobis_matrix(), M, atol=1e-2 * np.abs(M).max())
+
+
+def test_mmc_scales_with_alpha_and_holds_its_constraint():
+    one, four = nearfar.MMC(n_pairs="all").fit(X, Y), nearfar.MMC(alpha=4.0, n_pairs="all").fit(X, Y)
+    M = one.get_mahalanobis_matrix()
+    assert_allclose(four.get_mahalanobis_matrix(), 4 * M)
+    assert_allclose(four.objective_, 2 * one.objective_)
+    assert_allclose(mmc_loops.parts(M, X, Y)[0], 1, rtol=1e-10)
+
+
+def test_diagonal_mmc_is_optimal():
+    learner = nearfar.MMC(diagonal=True, n_pairs="all", c=2.0, tol=1e-9, max_iter=5000).fit(X, Y)
+    M = learner.get_mahalanobis_matrix()
+    assert_allclose(M, np.diag(np.diag(M)))
+    near, far = mmc_loops.parts(M, X, Y)
+    assert_allclose(near, 1.0, rtol=1e-6)  # c / 2
+    assert_allclose(near - 2 * np.log(far), learner.objective_, rtol=1e-6)
+    assert learner.converged_
+    for _ in range(50):
+        w = np.diag(M) * rng.uniform(0.5, 2, 4) + 0.1 * M.max() * rng.random(4) * (rng.random() < 0.5)
+        near, far = mmc_loops.parts(np.diag(w), X, Y)
+        assert near - 2 * np.log(far) >= learner.objective_ - learner.duality_gap_ - 1e-6
+
+
+def test_diagonal_mmc_equals_the_full_one_on_one_feature():
+    x = X[:, :1]
+    full, diagonal = nearfar.MMC(n_pairs="all").fit(x, Y), nearfar.MMC(diagonal=True, c=2.0, n_pairs="all").fit(x, Y)
+    assert_allclose(full.get_mahalanobis_matrix(), diagonal.get_mahalanobis_matrix(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_mmc_on_a_singular_scatter(diagonal):
+    flat = np.c_[X, np.where(Y == 0, 1.0, 2.0)]
+    with pytest.raises(ValueError, match=r"^MMC: the similar scatter is singular \(rank 4 of 5\)"):
+        nearfar.MMC(diagonal, shrinkage=0.0).fit(flat, Y)
+    with pytest.warns(UserWarning, match="was added to its diagonal"):
+        assert np.isfinite(nearfar.MMC(diagonal).fit(flat, Y).components_).all()
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_mmc_with_repeated_values_stays_finite(diagonal):
+    rough = np.round(X)
+    learner = nearfar.MMC(diagonal=diagonal).fit(rough, Y)
+    assert np.isfinite(learner.components_).all()
+
+
+def test_mmc_warns_when_cut_short_and_continues_from_there():
+    from sklearn.exceptions import ConvergenceWarning
+
+    learner = nearfar.MMC(max_iter=2, tol=1e-10, n_pairs="all", warm_start=True)
+    with pytest.warns(ConvergenceWarning, match=r"^MMC: .*gap"):
+        learner.fit(X, Y)
+    first = learner.objective_
+    assert not learner.converged_
+    learner.set_params(max_iter=3000, tol=1e-6).fit(X, Y)
+    assert learner.converged_
+    assert learner.objective_ >= first
+
+
+def test_mmc_reports_progress(capsys):
+    nearfar.MMC(verbose=True).fit(X, Y)
+    assert "MMC: iteration 1, objective" in capsys.readouterr().out
+
+
+# --- Side information, Fisher
+
+
+def test_side_information_is_below_every_metric_of_trace_one():
+    learner = nearfar.SideInformationMetric().fit(X, Y)
+    A = side_loops.difference(X, Y)
+    M = learner.get_mahalanobis_matrix()
+    assert_allclose(np.trace(M), 1)
+    assert_allclose(np.sum(A * M), learner.objective_)
+    assert_allclose(learner.objective_, np.linalg.eigvalsh(A)[0])
+    for _ in range(100):
+        B = rng.normal(size=(4, 4))
+        N = B @ B.T / np.trace(B @ B.T)
+        assert np.sum(A * N) >= learner.objective_
+
+
+def test_side_information_equals_the_generic_solver():
+    A = side_loops.difference(X, Y)
+    k = 10
+    rows = [
+        (conic.svec(np.eye(4))[None], np.ones(1), "zero", 1),
+        (-np.eye(k), np.zeros(k), "psd", 4),
+    ]
+    M = conic.smat(conic.solve(np.zeros((k, k)), conic.svec(A), rows))
+    assert_allclose(np.sum(A * M), nearfar.SideInformationMetric().fit(X, Y).objective_, rtol=1e-6)
+
+
+def test_side_information_has_one_direction_and_warns_when_nothing_separates():
+    with pytest.raises(ValueError, match=r"^SideInformationMetric: n_components must be 1"):
+        nearfar.SideInformationMetric(n_components=2).fit(X, Y)
+    twice = np.repeat(X, 2, axis=0)
+    # every similar pair is far, every dissimilar pair coincides
+    with pytest.warns(UserWarning, match="no direction"):
+        nearfar.SideInformationMetric().fit(twice, pairs=[[0, 2], [0, 1]], pair_labels=[1, -1])
+
+
+def test_first_fisher_approach_equals_side_information():
+    a = metric(nearfar.FisherMetric("trace"))
+    assert_allclose(a, metric(nearfar.SideInformationMetric()), atol=1e-12)
+
+
+def test_first_fisher_approach_with_more_directions():
+    learner = nearfar.FisherMetric("trace", n_components=3, scale="unit").fit(X, Y)
+    L = learner.components_
+    assert_allclose(L @ L.T, np.eye(3), atol=1e-12)
+    assert_allclose((S - D) @ L.T, L.T * learner.eigenvalues_, atol=1e-10)
+    assert (np.diff(learner.eigenvalues_) >= 0).all()
+    assert_allclose(np.trace(metric(nearfar.FisherMetric("trace", n_components=3))), 1)
+
+
+def test_second_fisher_approach():
+    learner = nearfar.FisherMetric(n_components=2).fit(X, Y)
+    L = learner.components_
+    assert_allclose(L @ S @ L.T, np.eye(2), atol=1e-10)
+    assert_allclose(np.trace(L @ (S - D) @ L.T), learner.objective_)
+    assert_allclose(learner.objective_, np.sum(1 - learner.eigenvalues_))
+
+
+def test_second_fisher_approach_finds_the_discriminant_directions_of_balanced_classes():
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    y = np.arange(60) % 3
+    Z = X + 2 * np.eye(4)[y]
+    L = nearfar.FisherMetric(n_components=2).fit(Z, y).components_
+    scalings = LinearDiscriminantAnalysis(solver="eigen").fit(Z, y).scalings_[:, :2]
+    overlap = np.linalg.svd(np.linalg.qr(L.T)[0].T @ np.linalg.qr(scalings)[0])[1]
+    assert_allclose(overlap, 1, atol=1e-8)
+
+
+def test_fisher_refuses_all_directions_and_singular_scatters():
+    with pytest.raises(ValueError, match=r"^FisherMetric: n_components must be below 4"):
+        nearfar.FisherMetric(n_components=4).fit(X, Y)
+    flat = np.c_[X, X[:, 0]]
+    with pytest.raises(ValueError, match=r"^FisherMetric: .*rank 4 of 5"):
+        nearfar.FisherMetric(on_singular="raise").fit(flat, Y)
+    with pytest.warns(UserWarning, match="rank 4 of 5"):
+        nearfar.FisherMetric().fit(flat, Y)
+    L = nearfar.FisherMetric(n_components=2, on_singular="pinv").fit(flat, Y).components_
+    d = distances(nearfar.FisherMetric(n_components=2).fit(X, Y), X)
+    assert_allclose(np.linalg.norm((flat[0] - flat[1]) @ L.T), d[0], rtol=1e-6)
+
+
+# --- RCA
+
+
+def test_rca_whitens_its_chunklets():
+    chunklets = np.where(np.arange(60) < 40, Y, -1)
+    learner = nearfar.RCA().fit(X, chunklets=chunklets)
+    kept = chunklets >= 0
+    C = scatter.within(X[kept], chunklets[kept]) / kept.sum()
+    L = learner.components_
+    assert_allclose(L @ C @ L.T, np.eye(4), atol=1e-12)
+    assert_allclose(L, L.T, atol=1e-12)
+    moved = X.copy()
+    moved[~kept] += 100
+    assert_allclose(metric(nearfar.RCA(), moved, chunklets=chunklets), learner.get_mahalanobis_matrix(), rtol=1e-9)
+
+
+def test_rca_ignores_single_rows():
+    chunklets = np.where(np.arange(60) < 40, Y, 100 + np.arange(60))
+    alone = np.where(np.arange(60) < 40, Y, -1)
+    assert_allclose(metric(nearfar.RCA(), chunklets=chunklets), metric(nearfar.RCA(), chunklets=alone), rtol=1e-9)
+    with pytest.raises(ValueError, match=r"^RCA: every chunklet has a single row"):
+        nearfar.RCA().fit(X, chunklets=np.arange(60))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_rca_with_fewer_components_beats_other_feasible_maps(k):
+    learner = nearfar.RCA(k, objective="probabilistic", kappa=2.0).fit(X, Y)
+    C, T = scatter.within(X, Y) / 60, scatter.total(X) / 60
+    L = learner.components_
+    assert_allclose(L @ C @ L.T, 2.0 / k * np.eye(k), atol=1e-10)
+
+    def value(A):
+        A = A * np.sqrt(2.0 / np.trace(A @ C @ A.T))
+        return np.linalg.slogdet(A @ T @ A.T)[1]
+
+    best = value(L)
+    for _ in range(300):
+        assert value(rng.normal(size=(k, 4))) <= best + 1e-10
+        assert value(L + 0.1 * rng.normal(size=(k, 4)) * np.abs(L).max()) <= best + 1e-10
+
+
+def test_probabilistic_rca_holds_kappa_and_is_whitening_by_default():
+    C = scatter.within(X, Y) / 60
+    M = metric(nearfar.RCA(objective="probabilistic", kappa=2.0))
+    assert_allclose(np.sum(M * C), 2.0)
+    assert_allclose(metric(nearfar.RCA(objective="probabilistic")), metric(nearfar.RCA()), rtol=1e-9)
+    unbiased = metric(nearfar.RCA(ddof="chunklets"))
+    assert_allclose(unbiased, inv(C * 60 / 57), rtol=1e-8)
+
+
+def test_rca_on_singular_data():
+    flat = np.c_[X, X[:, 0]]
+    with pytest.raises(ValueError, match=r"^RCA: the within-chunklet covariance is singular \(rank 4 of 5\)"):
+        nearfar.RCA(on_singular="raise").fit(flat, Y)
+    with pytest.warns(UserWarning, match="was added to its diagonal"):
+        nearfar.RCA().fit(flat, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nearfar.RCA(shrinkage=0.1).fit(flat, Y)
+
+
+def test_chunklets_may_come_from_pairs_or_be_drawn():
+    pairs = [[0, 1], [1, 2], [5, 6], [8, 9], [9, 10], [20, 30], [31, 32]]
+    chunklets = np.full(60, -1)
+    for k, members in enumerate([(0, 1, 2), (5, 6), (8, 9, 10), (20, 30), (31, 32)]):
+        chunklets[list(members)] = k
+    assert_allclose(metric(nearfar.RCA(), pairs=pairs), metric(nearfar.RCA(), chunklets=chunklets), rtol=1e-9)
+    drawn = [nearfar.RCA(n_chunklets=15, chunklet_size=3, random_state=s).fit(X, Y).components_ for s in (0, 0, 1)]
+    assert_allclose(drawn[0], drawn[1])
+    assert np.abs(drawn[0] - drawn[2]).max() > 1e-6
+
+
+# --- DCA
+
+
+@pytest.mark.parametrize("solver", ["gevd", "hoi"])
+def test_dca_diagonalises_both_scatters(solver):
+    learner = nearfar.DCA(solver=solver).fit(X, Y)
+    C_b, C_w = dca_loops.scatters(X, Y)
+    A = learner.components_.T
+    assert A.shape == (4, 2)
+    assert_allclose(A.T @ C_w @ A, np.eye(2), atol=1e-10)
+    assert_allclose(A.T @ C_b @ A, np.diag(learner.eigenvalues_), atol=1e-9)
+    assert learner.eigenvalues_[0] >= learner.eigenvalues_[1]
+
+
+def test_dca_default_reaches_the_larger_ratio_of_determinants():
+    assert nearfar.DCA().fit(X, Y).objective_ >= nearfar.DCA(solver="hoi").fit(X, Y).objective_ - 1e-12
+
+
+def test_dca_uses_negative_links_only():
+    chunklets = np.where(np.arange(60) % 2 == 0, Y + 5, Y)
+    links = [[0, 6], [5, 1], [2, 0]]
+    learner = nearfar.DCA().fit(X, chunklets=chunklets, negative_links=links)
+    C_b, C_w = dca_loops.scatters(X, chunklets, {tuple(link) for link in links})
+    A = learner.components_.T
+    assert_allclose(A.T @ C_w @ A, np.eye(A.shape[1]), atol=1e-10)
+    assert_allclose(A.T @ C_b @ A, np.diag(learner.eigenvalues_), atol=1e-9)
+
+
+def test_dca_from_pairs_takes_dissimilar_pairs_as_links():
+    pairs, labels = [[0, 1], [2, 3], [4, 5], [0, 2], [3, 4]], [1, 1, 1, -1, -1]
+    chunklets = np.repeat([0, 1, 2, -1], [2, 2, 2, 54])
+    by_pairs = nearfar.DCA(n_components=1, on_singular="shrink")
+    by_chunks = nearfar.DCA(n_components=1, on_singular="shrink")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        a = metric(by_pairs, pairs=pairs, pair_labels=labels)
+        b = metric(by_chunks, chunklets=chunklets, negative_links=[[0, 1], [1, 2]])
+    assert_allclose(a, b, rtol=1e-6)
+
+
+def test_dca_needs_a_link_and_fewer_components_than_chunklets():
+    with pytest.raises(ValueError, match=r"^DCA: .*negative link"):
+        nearfar.DCA().fit(X, pairs=[[0, 1], [2, 3]])
+    with pytest.raises(ValueError, match=r"^DCA: n_components must be at most 2"):
+        nearfar.DCA(3).fit(X, Y)
+
+
+# --- High-dimensional DCA
+
+
+def test_high_dimensional_dca_is_an_orthogonal_projection_at_the_exact_ratio():
+    learner = nearfar.HighDimensionalDCA(2).fit(X, Y)
+    L = learner.components_
+    scatters = scatter.pair_scatters(X, LabelPairs(Y))
+    assert_allclose(L @ L.T, np.eye(2), atol=1e-12)
+    S_b, S_w, ratio = scatters.dissimilar, scatters.similar, learner.objective_
+    assert abs(np.linalg.eigvalsh(S_b - ratio * S_w)[-2:].sum()) < 1e-9 * np.trace(S_b)
+    V = np.linalg.qr(eig.gevd(S_b, S_w, 2)[1])[0]
+    assert ratio >= np.trace(V.T @ S_b @ V) / np.trace(V.T @ S_w @ V) - 1e-12
+    bound = np.linalg.eigvalsh(S_b)[-2:].sum() / np.linalg.eigvalsh(S_w)[:2].sum()
+    assert np.trace(S_b) / np.trace(S_w) <= ratio <= bound
+
+
+def test_high_dimensional_dca_in_the_span_equals_the_whole_space():
+    wide = rng.normal(size=(30, 50))
+    y = np.arange(30) % 3
+    pairs, labels = all_pairs(y)
+    keep = rng.permutation(len(labels))[:200]
+    told = {"pairs": pairs[keep], "pair_labels": labels[keep]}
+    d = distances(nearfar.HighDimensionalDCA(12).fit(wide, **told), wide)
+    narrow = wide @ np.linalg.qr((wide - wide.mean(axis=0)).T)[0][:, :29]
+    assert_allclose(distances(nearfar.HighDimensionalDCA(12).fit(narrow, **told), narrow), d, rtol=1e-6)
+
+
+def test_high_dimensional_dca_refuses_the_full_rank():
+    with pytest.raises(ValueError, match=r"^HighDimensionalDCA: n_components must be below the rank 4"):
+        nearfar.HighDimensionalDCA(4).fit(X, Y)
+
+
+def test_high_dimensional_dca_chooses_components_from_pairs():
+    L = nearfar.HighDimensionalDCA().fit(X, **few_pairs()).components_
+    assert 1 <= len(L) < 4
+
+
+# --- FISH-MML
+
+
+def views(n=60):
+    other = np.c_[X[:, :2] @ rng.normal(size=(2, 3)), rng.normal(size=(n, 2))]
+    return [X, other, rng.normal(size=(n, 3))]
+
+
+def test_fish_mml_rises_and_is_orthonormal_per_view():
+    learner = nearfar.FISHMML(2, lam2=0.5).fit(views(), Y)
+    assert (np.diff(learner.history_) >= -1e-10 * abs(learner.objective_)).all()
+    for L in learner.view_components_:
+        assert_allclose(L @ L.T, np.eye(2), atol=1e-12)
+
+
+def test_fish_mml_objective_equals_kernels():
+    from tests.references import fish_mml
+
+    V = views()
+    learner = nearfar.FISHMML(2, lam1=0.3, lam2=0.5).fit(V, Y)
+    P = [L.T for L in learner.view_components_]
+    assert_allclose(learner.objective_, fish_mml.objective(P, V, Y, 0.3, 0.5))
+
+
+def test_fish_mml_without_dependence_treats_views_apart_in_any_order():
+    V = views()
+    learner = nearfar.FISHMML(2, lam2=0.0).fit(V, Y)
+    for view, L in zip(V, learner.view_components_, strict=True):
+        assert_allclose(L, nearfar.FISHMML(2).fit(view, Y).components_, atol=1e-10)
+    turned = nearfar.FISHMML(2, lam2=0.0).fit(V[::-1], Y)
+    assert_allclose(distances(turned, V[::-1]), distances(learner, V), rtol=1e-9)
+
+
+def test_fish_mml_adds_up_views_and_takes_one_matrix_too(tmp_path):
+    V = views()
+    learner = nearfar.FISHMML(2).fit(V, Y)
+    parts = [view @ L.T for view, L in zip(V, learner.view_components_, strict=True)]
+    assert_allclose(learner.transform(V), np.hstack(parts), atol=1e-12)
+    again = nearfar.FISHMML(2, view_sizes=(4, 5, 3)).fit(np.hstack(V), Y)
+    assert_allclose(again.transform(np.hstack(V)), learner.transform(V), atol=1e-12)
+    again.save(tmp_path / "x")
+    assert_allclose(nearfar.FISHMML.load(tmp_path / "x").transform(V), learner.transform(V))
+
+
+def test_fish_mml_bad_views():
+    V = views()
+    with pytest.raises(ValueError, match=r"^FISHMML: views must have the same rows"):
+        nearfar.FISHMML().fit([V[0], V[1][:-1]], Y)
+    with pytest.raises(ValueError, match=r"^FISHMML: n_components must be at most 3"):
+        nearfar.FISHMML(4).fit(V, Y)
+    with pytest.raises(ValueError, match=r"^FISHMML: view_sizes"):
+        nearfar.FISHMML(view_sizes=(1, 1)).fit(X, Y)
+
+
+# --- GMML
+
+
+def test_gmml_solves_the_riccati_equation():
+    A = metric(nearfar.GMML(reg=0.0))
+    assert_allclose(A @ S @ A, D, atol=1e-8 * np.linalg.norm(D))
+    assert_allclose(np.sum(A * S), np.sum(inv(A) * D))
+    half = np.real(sqrtm(S))
+    assert_allclose(np.sum(A * S) * 2, 2 * np.trace(np.real(sqrtm(half @ D @ half))))
+
+
+def test_gmml_with_a_prior():
+    P = G @ G.T
+    lam = 0.2 * np.trace(S) / 4
+    A = metric(nearfar.GMML(reg=0.2, prior=P))
+    assert_allclose(A @ (S + lam * inv(P)) @ A, D + lam * P, rtol=1e-8, atol=1e-8)
+    assert_allclose(metric(nearfar.GMML(reg=1e12, prior=P)), P, rtol=1e-6)
+
+
+def test_gmml_geodesic():
+    ends = metric(nearfar.GMML(0.0, reg=0.0)), metric(nearfar.GMML(1.0, reg=0.0))
+    assert_allclose(ends[0], inv(S), rtol=1e-8)
+    assert_allclose(ends[1], D, rtol=1e-8)
+
+    def apart(A, B):
+        return np.linalg.norm(np.log(np.linalg.eigvals(np.linalg.solve(A, B)).real))
+
+    for t in (0.2, 0.5, 0.9):
+        A = metric(nearfar.GMML(t, reg=0.0))
+        assert_allclose(apart(ends[0], A), t * apart(*ends), rtol=1e-8)
+    A = metric(nearfar.GMML(1.5, reg=0.0, extrapolate=True))
+    assert_allclose(apart(ends[0], A), 1.5 * apart(*ends), rtol=1e-6)
+
+
+def test_gmml_of_exchanged_pairs_is_the_inverse():
+    pairs, labels = all_pairs(Y)
+    a = metric(nearfar.GMML(reg=0.0), pairs=pairs, pair_labels=labels)
+    b = metric(nearfar.GMML(reg=0.0), pairs=pairs, pair_labels=-labels)
+    assert_allclose(a @ b, np.eye(4), atol=1e-8)
+
+
+def test_gmml_weights_repeat_pairs():
+    told = few_pairs()
+    w = np.random.default_rng(0).integers(1, 4, 60)
+    a = metric(nearfar.GMML(), **told, pair_weights=w)
+    Z = X[told["pairs"][:, 0]] - X[told["pairs"][:, 1]]
+    s = told["pair_labels"] == 1
+    Z, s = np.repeat(Z, w, axis=0), np.repeat(s, w)
+    S, D = Z[s].T @ Z[s] / s.sum(), Z[~s].T @ Z[~s] / (~s).sum()
+    lam = 0.1 * np.trace(S) / 4
+    assert_allclose(a @ (S + lam * np.eye(4)) @ a, D + lam * np.eye(4), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"t": 1.5}, r"t must be in \[0, 1\]"),
+        ({"reg": -1.0}, "reg must be"),
+        ({"prior": -np.eye(4)}, "smallest eigenvalue is -1"),
+        ({"prior": np.eye(3)}, "prior must have shape"),
+        ({"n_pairs": 0}, "n_pairs must be"),
+    ],
+)
+def test_gmml_refuses(settings, word):
+    with pytest.raises(ValueError, match=f"^GMML: .*{word}"):
+        nearfar.GMML(**settings).fit(X, Y)
+
+
+def test_gmml_regularises_singular_scatters():
+    flat = np.c_[X, X[:, 0]]
+    with pytest.raises(ValueError, match=r"^GMML: .*rank 4 of 5"):
+        nearfar.GMML(reg=0.0).fit(flat, Y)
+    assert np.isfinite(metric(nearfar.GMML(reg="auto"), flat)).all()
+    assert_allclose(metric(nearfar.GMML(reg="auto")), metric(nearfar.GMML(reg=0.0)))
