@@ -76,7 +76,7 @@ def full_content() -> ReportContent:
         losses=[Curve("TripletLoss", epochs, 1 / epochs), Curve(NASTY[1], epochs, epochs)],
         recalls={1: [Curve("seen", epochs, epochs / 7), Curve("unseen", epochs, epochs / 9)]},
         best_epoch=4.0,
-        attention=lambda i: np.random.default_rng(i).normal(size=(3, 2, 2)),
+        attention=lambda image: image[::2, ::2].transpose(2, 0, 1),
         settings={"objective": NASTY[0], "nested": {"lr": 0.1}},
         environment={"python": "3"},
         command="nearfar train 'x<y'",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nearfar.report.attention import attention_map
+from nearfar.report.attention import attention_map, centre_square
 from nearfar.report.content import Items
 from nearfar.report.pairs import PairDistances, measure_pairs
 from nearfar.report.retrieval import class_recall, confusions, drawn, retrieve, worst
@@ -189,6 +189,12 @@ def test_attention_is_the_scaled_mean_over_channels() -> None:
 @pytest.mark.parametrize("value", [0.0, 3.7, -2.0, np.nan, np.inf])
 def test_attention_of_a_constant_map_is_zero(value: float) -> None:
     assert not attention_map(np.full((2, 3, 3), value), (6, 6)).any()
+
+
+def test_networks_see_the_centre_square() -> None:
+    image = np.arange(4 * 7).reshape(4, 7, 1)
+    assert centre_square(image)[..., 0].tolist() == image[:, 1:5, 0].tolist()
+    assert centre_square(image[:, :2]).shape == (2, 2, 1)
 
 
 def test_attention_refuses_other_shapes() -> None:

@@ -44,6 +44,14 @@ def _bilinear(values: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.
     return np.clip(np.asarray(resized, dtype=np.float64), 0, 1)
 
 
+def centre_square(image: NDArray[Any]) -> NDArray[Any]:
+    """The largest square (S, S, C) in the middle of an image (H, W, C), which is what a network is shown."""
+    height, width = image.shape[:2]
+    side = min(height, width)
+    top, left = (height - side) // 2, (width - side) // 2
+    return image[top : top + side, left : left + side]
+
+
 def overlay(image: NDArray[np.uint8], attention: NDArray[np.float64]) -> NDArray[np.uint8]:
     """Colour an image (H, W, C) by its attention (H, W): dark is little, yellow is much."""
     from matplotlib import colormaps

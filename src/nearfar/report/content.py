@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Reader = Callable[[int], NDArray[Any]]
+Attention = Callable[[NDArray[np.uint8]], NDArray[Any]]
 
 
 class HasScores(Protocol):
@@ -112,7 +113,7 @@ class ReportContent:
     best_epoch : float, optional
         The epoch of the checkpoint that was scored.
     attention : callable, optional
-        Query i -> last convolutional map (C, H, W), or a map (H, W) already averaged.
+        Square image (S, S, C) uint8 -> last convolutional map (C', H, W), or a map (H, W) already averaged.
     settings, environment : mapping
         What was run, and where.
     command : str
@@ -137,7 +138,7 @@ class ReportContent:
     losses: Sequence[Curve] = ()
     recalls: Mapping[int, Sequence[Curve]] = field(default_factory=dict)
     best_epoch: float | None = None
-    attention: Reader | None = None
+    attention: Attention | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import DataError, Dataset, open_task
-from .content import Curve, Items, Reader, ReportContent
+from .content import Attention, Curve, Items, ReportContent
 from .page import build_report
 
 SPLITS = ("seen", "unseen")
@@ -31,7 +31,7 @@ def report_run(
     test: Dataset | None = None,
     gallery: Dataset | None = None,
     title: str = "",
-    attention: Reader | None = None,
+    attention: Attention | None = None,
 ) -> Path:
     """Write the report of a run.
 
@@ -47,7 +47,7 @@ def report_run(
     title : str
         The heading; the objective and the data where not given.
     attention : callable, optional
-        Test item i -> last convolutional map (C, H, W).
+        Square image (S, S, C) uint8 -> last convolutional map (C', H, W).
 
     Returns
     -------
@@ -70,7 +70,7 @@ def read_run(
     test: Dataset | None = None,
     gallery: Dataset | None = None,
     title: str = "",
-    attention: Reader | None = None,
+    attention: Attention | None = None,
 ) -> ReportContent:
     """Read everything that a report shows from a run folder; parameters as in `report_run`."""
     config, evaluated = _json(folder / "config.json"), _evaluated(folder)

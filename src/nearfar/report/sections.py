@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .analysis import Analysis, Failures, FlatMap
-from .attention import attention_map, overlay
+from .attention import attention_map, centre_square, overlay
 from .content import Curve, ReportContent
 from .pictures import GREY, Picture, Thumbnails, image_picture, map_canvas
 from .plots import PALETTE, Html, Plotter
@@ -247,9 +247,10 @@ def _attended(content: ReportContent, i: int, thumbnails: Thumbnails) -> tuple[P
     image = thumbnails.read(i)
     if image is None or image.ndim != 3 or content.attention is None:
         return None
-    colored = overlay(image, attention_map(content.attention(i), image.shape[:2]))
-    plain = thumbnails(i)
-    return plain, image_picture(colored, f"Attention on {plain.alt}", thumbnails.side)
+    seen, alt = centre_square(image), thumbnails(i).alt
+    colored = overlay(seen, attention_map(content.attention(seen), seen.shape[:2]))
+    plain = image_picture(seen, alt, thumbnails.side)
+    return plain, image_picture(colored, f"Attention on {alt}", thumbnails.side)
 
 
 def _picture(thumbnails: Thumbnails | None, i: int) -> Picture:
