@@ -11,15 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearfar.deep import processes
-from nearfar.deep.samplers.base import BatchSampler, RandomBatchSampler, by_class, deal, occurrences
+from nearfar.deep.samplers.base import BatchSampler, by_class, deal, occurrences
 from nearfar.deep.samplers.class_ratio import ClassRatioSampler
 from nearfar.deep.samplers.m_per_class import MPerClassSampler
+from nearfar.deep.samplers.pairs import PairSampler
+from nearfar.deep.samplers.random import RandomBatchSampler
 from nearfar.deep.samplers.resolve import make_sampler
+from nearfar.deep.samplers.triplets import TripletSampler
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(11) * 7, np.arange(1, 12)))  # 66 samples
 MAKERS: dict[str, Callable[[int], BatchSampler]] = {
     "random": lambda seed: RandomBatchSampler(LABELS, 8, seed=seed),
     "m_per_class": lambda seed: MPerClassSampler(LABELS, 2, 8, seed=seed, rounds=2),
+    "pairs": lambda seed: PairSampler(LABELS, 8, seed=seed),
+    "triplets": lambda seed: TripletSampler(LABELS, 12, seed=seed),
     "class_ratio": lambda seed: ClassRatioSampler(LABELS, 8, 0.5, seed=seed, rounds=2),
 }
 
@@ -33,7 +38,7 @@ def test_batches_are_lists_of_int_and_as_many_as_len(make: Callable[[int], Batch
     sampler = make(0)
     batches = list(sampler)
     assert len(batches) == len(sampler)
-    assert all(isinstance(batch, list) and len(batch) == 8 for batch in batches)
+    assert all(isinstance(batch, list) and len(batch) == sampler.batch_size for batch in batches)
     assert all(type(index) is int and 0 <= index < len(LABELS) for batch in batches for index in batch)
 
 
@@ -71,9 +76,9 @@ def test_ranks_share_the_global_batches(
 def test_batch_size_must_divide_among_processes(
     make: Callable[[int], BatchSampler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "world", lambda: 3)
+    monkeypatch.setattr(processes, "world", lambda: 5)
     monkeypatch.setattr(processes, "rank", lambda: 0)
-    with pytest.raises(ValueError, match="batch_size: must divide among 3 processes, got 8"):
+    with pytest.raises(ValueError, match=r"batch_size: must divide among 5 processes, got (8|12)"):
         list(make(0))
 
 
@@ -189,6 +194,60 @@ def test_class_ratio_batch(counts: list[int], size: int, ratio: float, seed: int
     assert max(visited.values()) <= 2
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    counts=st.lists(st.integers(1, 6), min_size=2, max_size=8),
+    half=st.integers(1, 6),
+    similar=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+    seed=st.integers(0, 9),
+)
+def test_pairs(counts: list[int], half: int, similar: float, seed: int) -> None:
+    y = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+    half = min(half, len(y))
+    found = np.array(list(PairSampler(y, 2 * half, similar=similar, seed=seed))).reshape(-1, half, 2)
+    anchors, partners = found[..., 0], found[..., 1]
+    assert set(anchors.ravel()) == set(range(len(y)))
+    assert (anchors != partners).all()
+    alone = np.array(counts)[y[anchors]] == 1
+    expected = (np.arange(half) < round(similar * half)) & ~alone
+    assert ((y[anchors] == y[partners]) == expected).all()
+
+
+def test_partners_are_uniform() -> None:
+    y = np.array([0, 0, 0, 0, 1, 1, 2, 2, 2])
+    seen: Counter[tuple[int, int]] = Counter()
+    sampler = TripletSampler(y, 27)
+    for _ in range(400):
+        for a, p, n in np.reshape(next(iter(sampler)), (-1, 3)):
+            seen.update([("p", a, p), ("n", a, n)])
+        sampler.set_epoch(sampler.epoch + 1)
+    for a in range(9):
+        for kind, others in (("p", (y == y[a]) & (np.arange(9) != a)), ("n", y != y[a])):
+            drawn = np.array([seen[kind, a, b] for b in range(9)])
+            share = 400 / others.sum()
+            assert (drawn[~others] == 0).all()
+            assert (abs(drawn[others] - share) <= 5 * np.sqrt(share)).all()
+
+
+def test_triplets_visit_every_anchor_once() -> None:
+    y = np.array([3, 3, 3, 1, 1, 8, -1, 3])
+    batches = np.array(list(TripletSampler(y, 9))).reshape(-1, 3)
+    assert sorted(batches[:, 0]) == [0, 1, 2, 3, 4, 7]  # neither the lone nor the unknown one
+    assert (y[batches[:, 0]] == y[batches[:, 1]]).all()
+    assert (batches[:, 0] != batches[:, 1]).all()
+    assert (y[batches[:, 0]] != y[batches[:, 2]]).all()
+    assert -1 not in y[batches]
+
+
+def test_given_triplets_come_once_an_epoch_and_are_part_of_the_state() -> None:
+    mined = [[0, 1, 5], [2, 3, 4], [5, 4, 0], [1, 0, 3]]
+    sampler = TripletSampler(LABELS, 6, triplets=mined)
+    rows = [tuple(row) for batch in sampler for row in np.reshape(batch, (-1, 3))]
+    assert sorted(rows) == sorted(map(tuple, mined))
+    with pytest.raises(ValueError, match="sampler state"):
+        TripletSampler(LABELS, 6, triplets=mined[::-1]).load_state_dict(sampler.state_dict())
+
+
 def test_unknown_labels_are_never_drawn() -> None:
     y = np.repeat([-1, 3, 5, 8], 6)
     for sampler in (MPerClassSampler(y, 2, 6), ClassRatioSampler(y, 6, 0.5)):
@@ -214,6 +273,14 @@ def test_labels_may_be_strings() -> None:
         (lambda: ClassRatioSampler(LABELS, 8, 1.5), r"ratio: must be in \(0, 1\], got 1.5"),
         (lambda: RandomBatchSampler(LABELS, 67), r"batch_size: 67 is more than the 66 samples"),
         (lambda: RandomBatchSampler(LABELS, 0), r"batch_size: must be at least 1, got 0"),
+        (lambda: PairSampler(LABELS, 7), r"batch_size: must be even and at most 2 x 66 samples, got 7"),
+        (lambda: PairSampler(LABELS, 8, similar=2), r"similar: must be in \[0, 1\], got 2"),
+        (lambda: PairSampler([1, 1, 1], 2), r"labels: dissimilar pairs need two classes, got 1"),
+        (lambda: TripletSampler(LABELS, 8), r"batch_size: must be a multiple of 3, at most 3 x 65 triplets, got 8"),
+        (lambda: TripletSampler([1, 1, 1], 3), r"labels: no triplet, 1 classes with 3 samples"),
+        (lambda: TripletSampler([1, 2, 3], 3), r"labels: no triplet, 3 classes with 3 samples"),
+        (lambda: TripletSampler(LABELS, 3, triplets=[[0, 1]]), r"triplets: expected \(t, 3\) indices, got shape"),
+        (lambda: TripletSampler(LABELS, 3, triplets=[[0, 1, 66]]), r"triplets: indices must be in 0..65, got 0..66"),
         (lambda: MPerClassSampler(np.zeros((3, 2)), 1, 1), r"labels: expected one class per sample"),
         (lambda: make_sampler("m_per_class", LABELS, 8), r"sampler: expected .* got 'm_per_class'"),
         (lambda: make_sampler("class_ratio:x", LABELS, 8), r"sampler: expected .* got 'class_ratio:x'"),

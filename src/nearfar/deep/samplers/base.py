@@ -1,4 +1,4 @@
-"""What every batch sampler shares: seeded epochs, ranks, exact resumption; and the plain shuffle.
+"""What every batch sampler shares: seeded epochs, ranks, exact resumption.
 
 A sampler states ``plan(rng) -> (batches, batch_size)`` sample indices of one epoch and ``batches_per_epoch()``. A plan
 depends on the seed and the epoch alone, so any process can draw it: rank r of w takes the rows
@@ -56,6 +56,22 @@ def by_class(labels: ArrayLike | Sequence[Any]) -> Classes:
     _, of_class, counts = np.unique(labels[known], return_inverse=True, return_counts=True)
     order = known[np.argsort(of_class, kind="stable")]
     return Classes(order, np.cumsum(counts) - counts, counts)
+
+
+def same_class(classes: Classes, places: Ints, rng: np.random.Generator) -> Ints:
+    """Return for each place in `classes.order` another random sample of its class, or itself where it is alone."""
+    c = np.searchsorted(classes.starts, places, side="right") - 1
+    starts, counts = classes.starts[c], classes.counts[c]
+    step = 1 + rng.integers(0, np.maximum(counts - 1, 1))  # 1..n_c-1, around the end
+    return classes.order[starts + (places - starts + step) % counts]
+
+
+def other_class(classes: Classes, places: Ints, rng: np.random.Generator) -> Ints:
+    """Return for each place in `classes.order` a random sample of the other classes."""
+    c = np.searchsorted(classes.starts, places, side="right") - 1
+    starts, counts = classes.starts[c], classes.counts[c]
+    outside = rng.integers(0, len(classes.order) - counts)
+    return classes.order[np.where(outside < starts, outside, outside + counts)]  # past the own class
 
 
 def occurrences(sequence: Ints) -> Ints:
@@ -243,40 +259,3 @@ class ClassBatchSampler(BatchSampler):
     def settings(self) -> dict[str, Any]:
         own = {"classes": len(self.classes.counts), "rounds": self.rounds, "drop_last": self.drop_last}
         return {**super().settings(), **own}
-
-
-class RandomBatchSampler(BatchSampler):
-    """Plain seeded shuffle: an epoch visits every sample once.
-
-    Parameters
-    ----------
-    labels : (n,) array-like
-        Only its length counts, so that all samplers are made the same way.
-    batch_size : int
-        Samples of a global batch.
-    seed : int
-        Seed of all epochs.
-    drop_last : bool
-        Drop the last, incomplete batch. By default it is completed with samples of the epoch's first batch, so that
-        every sample is visited and no batch is smaller than the others.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer samples than `batch_size`.
-    """
-
-    def __init__(self, labels: ArrayLike, batch_size: int, *, seed: int = 0, drop_last: bool = False) -> None:
-        super().__init__(len(np.asarray(labels)), batch_size, seed)
-        self.drop_last = drop_last
-        if self.samples < batch_size:
-            raise ValueError(f"batch_size: {batch_size} is more than the {self.samples} samples")
-
-    def plan(self, rng: np.random.Generator) -> Ints:
-        return deal(self.samples, self.batch_size, rng, self.drop_last)
-
-    def batches_per_epoch(self) -> int:
-        return hands_of(self.samples, self.batch_size, self.drop_last)
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "drop_last": self.drop_last}

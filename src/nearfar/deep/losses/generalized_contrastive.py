@@ -1,0 +1,116 @@
+"""Generalised contrastive loss (Leyva-Vallina, Strisciuglio & Petkov, 2021).
+
+    squared:  1/2 g rho^2 + 1/2 (1 - g) [m - rho]_+^2          (the published code)
+    survey:   g rho^2 + (1 - g) [m - rho^2]_+                  psi = 1 - g in the survey
+
+Mean over all pairs; g in [0, 1] says how similar two samples are (1: the same), given, from classes, or from features.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize as unit
+from torch.utils.checkpoint import checkpoint
+
+from .. import processes
+from ..batch import Batch
+from ..relations import is_classes
+from ..rows import Rows, dissimilarity, spans
+from ..terms import RowLoss
+
+# form: distance it is stated on
+FORMS = {"squared": "euclidean", "survey": "sq_euclidean"}
+SOURCES = ("labels", "pooled")
+
+
+def generalized_contrastive(d: Tensor, similarity: Tensor, margin: float, form: str) -> Tensor:
+    """Return the (b, m) terms of the pairs; `similarity` is g: 1 means similar."""
+    push = (margin - d).clamp_min(0)
+    if form == "squared":
+        return (similarity * d.square() + (1 - similarity) * push.square()) / 2
+    return similarity * d + (1 - similarity) * push
+
+
+class GeneralizedContrastiveLoss(RowLoss):
+    """Contrastive loss for graded similarity.
+
+    Parameters
+    ----------
+    margin : float
+        m, in the unit of the form's distance.
+    form : str
+        "squared" (unsquared distances, the published code) or "survey" (squared distances).
+    similarity : str
+        Where g comes from. "labels": 1 for one class and 0 for two, or the entries of a relation matrix, any number
+        in [0, 1] there, negative for unknown. "pooled": (1 + cosine) / 2 of the pooled features, without gradient.
+    normalize : bool
+        Scale embeddings to unit length first.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    The survey's psi is a dissimilarity, psi = 1 - g. With g of 0 and 1 this is the contrastive loss of the same form.
+    The embeddings' own cosines as g would chase themselves: pass the features of a fixed network as pooled.
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.5,
+        *,
+        form: str = "squared",
+        similarity: str = "labels",
+        normalize: bool = False,
+        block: int | None = None,
+    ) -> None:
+        for name, value, known in (("form", form, tuple(FORMS)), ("similarity", similarity, SOURCES)):
+            if value not in known:
+                raise ValueError(f"GeneralizedContrastiveLoss: {name} must be one of {', '.join(known)}, got {value!r}")
+        super().__init__(distance=FORMS[form], normalize=normalize, block=block)
+        self.margin, self.form, self.similarity = margin, form, similarity
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return the loss with g of 0 and 1, from the masks."""
+        known = rows.pos | rows.neg
+        terms = generalized_contrastive(rows.d, rows.pos.to(rows.d.dtype), self.margin, self.form)
+        return torch.where(known, terms, 0.0).sum(1), known.sum(1)
+
+    def share(self, batch: Batch) -> Tensor:
+        graded = self.similarity == "pooled" or not is_classes(batch.y)
+        return self._graded(batch) if graded else super().share(batch)
+
+    def _graded(self, batch: Batch) -> Tensor:
+        comparison = self.comparison(batch)
+        c = comparison.prepared()
+
+        def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
+            d = dissimilarity(x[lo:hi], ref, self.distance)
+            g, known = self._graded_similarity(batch, lo, hi, c.is_self)
+            terms = generalized_contrastive(d, g.to(d.dtype), self.margin, self.form)
+            return torch.where(known, terms, 0.0).sum(), known.sum().to(d.dtype)
+
+        blocks = spans(c.anchors, len(c.ref), self.block)
+        parts = [checkpoint(one, c.x, c.ref, lo, hi, use_reentrant=False) for lo, hi in blocks]
+        num = sum((num for num, _ in parts), batch.x.sum() * 0)
+        return num / processes.total(sum((den for _, den in parts), batch.x.new_zeros(()))).clamp_min(1)
+
+    def _graded_similarity(self, batch: Batch, lo: int, hi: int, is_self: bool) -> tuple[Tensor, Tensor]:
+        """Return g of a block of anchors and where it is known, both (b, m)."""
+        if self.similarity == "labels":
+            assert isinstance(batch.y, Tensor)
+            g = batch.y[lo:hi]
+            known = g >= 0
+        else:
+            features = self._features(batch)
+            g = (1 + features[lo:hi] @ features.T) / 2
+            known = torch.ones_like(g, dtype=torch.bool)
+        if is_self:
+            known.diagonal(lo).fill_(False)
+        return g, known
+
+    def _features(self, batch: Batch) -> Tensor:
+        if batch.pooled is None or batch.ref is not None:
+            given = "ref" if batch.ref is not None else "none"
+            raise ValueError(f'GeneralizedContrastiveLoss: similarity="pooled" needs pooled= and no ref=, got {given}')
+        return unit(batch.pooled.detach())

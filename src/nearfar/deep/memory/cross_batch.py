@@ -1,0 +1,150 @@
+"""Cross-batch memory (Wang, Zhang, Huang & Scott, 2020).
+
+    L = L(batch, batch) + w L(batch, memory),   memory: the last M embeddings of earlier batches, without gradient
+
+Around a proxy loss the remembered embeddings are further anchors of the proxies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import processes
+from ..batch import AnyLabels, Batch
+from ..relations import UNKNOWN
+from ..terms import ProxyLoss, RowLoss, Term
+
+
+def cross_batch(memory: Tensor, new: Tensor, position: Tensor) -> Tensor:
+    """Return a copy of the ring `memory` (M, ...) with the last M rows of `new` written from `position` on."""
+    size, n = len(memory), len(new)
+    skipped = max(0, n - size)
+    places = (position + torch.arange(skipped, n, device=memory.device)) % size
+    return memory.index_copy(0, places, new[skipped:].to(memory.dtype))
+
+
+class CrossBatchMemory(Term):
+    """A loss that also compares with the embeddings of earlier batches.
+
+    Parameters
+    ----------
+    loss : RowLoss
+        Any pair, triplet or proxy loss.
+    size : int
+        M, embeddings that are remembered; 0 remembers none.
+    weight : float
+        w.
+    start : int
+        Steps before the memory counts (paper: 1000); it fills from the first step on.
+    embedding_dim : int, optional
+        d. None waits for the first batch.
+
+    Attributes
+    ----------
+    features, classes, ids, position, steps
+        Buffers: the (M, d) ring, its labels and samples (-1: empty or unknown), the place of the next, steps so far.
+
+    Notes
+    -----
+    A batch meets earlier batches only; the published code remembers it first. With ``ids=`` an earlier embedding of the
+    same sample is neither similar nor dissimilar to it. All processes remember the global batch, in training mode only.
+
+    Examples
+    --------
+    >>> from nearfar import ContrastiveLoss
+    >>> memory = CrossBatchMemory(ContrastiveLoss(), size=6)
+    >>> for label in (0, 1):
+    ...     _ = memory(torch.eye(4), torch.full((4,), label))
+    >>> memory.classes.tolist(), int(memory.position)
+    ([1, 1, 0, 0, 1, 1], 2)
+    """
+
+    features: Tensor
+    classes: Tensor
+    ids: Tensor
+    position: Tensor
+    steps: Tensor
+
+    def __init__(
+        self, loss: Any, size: int = 8192, *, weight: float = 1.0, start: int = 0, embedding_dim: int | None = None
+    ) -> None:
+        super().__init__()
+        if not isinstance(loss, RowLoss):
+            raise TypeError(f"CrossBatchMemory: loss must be a pair, triplet or proxy loss, got {loss!r}")
+        if min(size, start) < 0:
+            raise ValueError(f"CrossBatchMemory: size and start must be at least 0, got {size} and {start}")
+        self.loss, self.size, self.weight, self.start = loss, size, weight, start
+        self.register_buffer("features", torch.zeros(size, embedding_dim or 0))
+        self.register_buffer("classes", torch.full((size,), UNKNOWN))
+        self.register_buffer("ids", torch.full((size,), UNKNOWN))
+        self.register_buffer("position", torch.tensor(0))
+        self.register_buffer("steps", torch.tensor(0))
+        self._batch_ids: Tensor | None = None
+
+    def forward(self, embeddings: Tensor, labels: AnyLabels, *, ids: Any = None, **more: Any) -> Tensor:
+        """Return the value and remember the batch; `ids`, (n,) integers, say which sample each embedding is."""
+        if ids is not None:
+            ids = processes.gather(torch.as_tensor(ids, device=embeddings.device))
+        self._batch_ids = ids
+        value = super().forward(embeddings, labels, **more)
+        self._batch_ids = None
+        return value
+
+    def publish(self, batch: Batch) -> Batch:
+        return self.loss.publish(batch)
+
+    def share(self, batch: Batch) -> Tensor:
+        if batch.ref is not None:
+            raise ValueError("CrossBatchMemory: ref does not apply, the memory is the reference")
+        value = self.loss.share(batch)
+        if not self.size:
+            return value
+        self._fit(batch)
+        late = (self.steps >= self.start).to(value.dtype)  # a tensor: nothing waits for the device
+        remembered = RowLoss.share(self.loss, self._against(batch))
+        if self.training:
+            self._remember(batch)
+        return value + self.weight * late * remembered
+
+    def _fit(self, batch: Batch) -> None:
+        dim = batch.x.shape[1]
+        if not self.features.shape[1]:
+            self.features = batch.x.new_zeros(self.size, dim)
+        if self.features.shape[1] != dim:
+            raise ValueError(f"CrossBatchMemory: the memory holds {self.features.shape[1]} dimensions, got {dim}")
+
+    def _against(self, batch: Batch) -> Batch:
+        """Return the batch compared with the memory; for a proxy loss, the memory as anchors."""
+        features, y = self.features.to(batch.x.dtype), batch.classes("CrossBatchMemory")
+        if isinstance(self.loss, ProxyLoss):
+            cut = [self.size * part // processes.world() for part in (processes.rank(), processes.rank() + 1)]
+            return Batch(features, self.classes, slice(*cut))
+        if self._batch_ids is None:
+            return batch._replace(ref=features, ref_y=self.classes)
+        itself = (self._batch_ids[:, None] == self.ids) & (self.ids != UNKNOWN)
+        unknown = (y[:, None] == UNKNOWN) | (self.classes == UNKNOWN) | itself
+        relation = torch.where(unknown, UNKNOWN, (y[:, None] == self.classes).long())  # (n, M)
+        return batch._replace(y=relation, ref=features, ref_y=self.classes)
+
+    @torch.no_grad()
+    def _remember(self, batch: Batch) -> None:
+        # copies: the loss just computed still needs the old memory for its gradient
+        y = batch.classes("CrossBatchMemory")
+        ids = torch.full_like(y, UNKNOWN) if self._batch_ids is None else self._batch_ids
+        for name, new in (("features", batch.x), ("classes", y), ("ids", ids)):
+            setattr(self, name, cross_batch(getattr(self, name), new, self.position))
+        self.position = (self.position + len(y)) % self.size
+        self.steps = self.steps + 1
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        saved = state_dict.get(prefix + "features")
+        if saved is not None and not self.features.shape[1]:
+            self.features = self.features.new_zeros(self.size, saved.shape[1], dtype=saved.dtype)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    @property
+    def stats_(self) -> dict[str, float]:
+        return self.loss.stats_

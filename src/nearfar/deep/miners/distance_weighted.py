@@ -1,0 +1,62 @@
+"""Distance weighted sampling (Wu, Manmatha, Smola & Krähenbühl, 2017).
+
+P(n | a) proportional to 1 / q(max(rho_an, cutoff)) for rho_an < limit,
+q(r) = r^(d - 2) (1 - r^2 / 4)^((d - 3) / 2),  the density of distances of random unit vectors in R^d
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..draws import draw
+from ..order import narrowed, positives
+from ..rows import Rows, Triplets, rho
+
+
+def distance_weighted(rows: Rows, cutoff: float, limit: float) -> Rows:
+    """Pair every positive with a negative drawn with the inverse density of its distance."""
+    positive, keep = positives(rows)
+    negative, some = draw(inverse_density(rows, cutoff, limit), positive.shape[1])
+    return narrowed(rows, Triplets(positive, negative, keep & some))
+
+
+def inverse_density(rows: Rows, cutoff: float, limit: float) -> Tensor:
+    """Return (b, m) weights, the largest of each row 1; a row without a negative below the limit weighs all equally."""
+    r = rho(rows._replace(d=rows.d.detach()))
+    near = rows.neg & (r < limit)
+    r = r.double().clamp(cutoff, 2 - 1e-6)
+    log_w = (2 - rows.dim) * r.log() - (rows.dim - 3) / 2 * (1 - r.square() / 4).log()
+    log_w = torch.where(near, log_w, -torch.inf)
+    some = near.any(1, keepdim=True)
+    top = torch.where(some, log_w, 0.0).amax(1, keepdim=True) if r.shape[1] else log_w  # per row: none underflows
+    return torch.where(some, (log_w - top).exp(), rows.neg.double())
+
+
+class DistanceWeighted:
+    """For every positive pair a negative, drawn so that all distances come about equally often.
+
+    Parameters
+    ----------
+    cutoff : float
+        Smaller distances count as this one: too near negatives have noisy gradients.
+    limit : float
+        Negatives at this distance or farther are not drawn, unless an anchor has no others.
+
+    Notes
+    -----
+    Made for unit vectors (distances between 0 and 2, unsquared whatever the distance of the loss). The cutoff of the
+    published code takes the place of the paper's min(lambda, 1 / q). Weights carry no gradient. Draws come from
+    PyTorch's global generator: with several processes each draws for its own anchors.
+    """
+
+    def __init__(self, cutoff: float = 0.5, limit: float = 1.4) -> None:
+        if not 0 < cutoff < limit:
+            raise ValueError(f"DistanceWeighted: needs 0 < cutoff < limit, got {cutoff} and {limit}")
+        self.cutoff, self.limit = cutoff, limit
+
+    def __call__(self, rows: Rows) -> Rows:
+        return distance_weighted(rows, self.cutoff, self.limit)
+
+    def __repr__(self) -> str:
+        return f"DistanceWeighted(cutoff={self.cutoff}, limit={self.limit})"

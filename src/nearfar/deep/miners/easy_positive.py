@@ -1,0 +1,66 @@
+"""Easy positive mining (Xuan, Stylianou & Pless, 2020).
+
+p(a) = argmin_{p in P(a)} d_ap
+n(a) : every negative,  argmin_{n in N(a)} d_an (hard),  or  argmin_{n in N(a), d_an > d_ap} d_an (semi-hard)
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..order import narrowed, next_above, positives
+from ..rows import Rows, Triplets
+
+NEGATIVES = ("hard", "semi_hard", "all")
+
+
+def easy_positive(rows: Rows, negative: str, duplicate: float | None) -> Rows:
+    """Keep of each row its nearest positive and the chosen negatives."""
+    d = rows.d.detach()
+    columns, keep = positives(rows)
+    if not columns.shape[1]:
+        return narrowed(rows, Triplets(columns, columns, keep))
+    d_ap = torch.where(keep, d.gather(1, columns), torch.inf)
+    if duplicate is not None:
+        d_ap = torch.where(d_ap > duplicate, d_ap, torch.inf)
+    near, place = d_ap.min(1, keepdim=True)
+    positive, some = columns.gather(1, place), near.isfinite()
+    if negative == "all":
+        one = torch.zeros_like(rows.pos).scatter(1, positive, some)
+        return rows._replace(pos=one & rows.pos, neg=rows.neg & some)
+    rivals = torch.where(rows.neg, d, torch.inf)
+    if negative == "hard":
+        hard = rivals.min(1, keepdim=True)
+        return narrowed(rows, Triplets(positive, hard.indices, some & hard.values.isfinite()))
+    chosen, found = next_above(near, rivals)
+    return narrowed(rows, Triplets(positive, chosen, some & found))
+
+
+class EasyPositive:
+    """The easiest positive of every anchor, against hard, semi-hard or all negatives.
+
+    Parameters
+    ----------
+    negative : str
+        "hard": the nearest negative; "semi_hard": the nearest one that is farther than the positive, anchors without
+        one are dropped; "all": every negative.
+    duplicate : float, optional
+        Pass over positives not farther than this, in the unit of the loss's distance: copies of one image. The
+        published code does so at a cosine of 0.9999, a squared distance of 0.0002. None passes over none.
+
+    Notes
+    -----
+    With the N-pair or NT-Xent loss this is the paper's easy positive loss, with the triplet loss and ``negative="all"``
+    its hinge form. The published code also drops anchors whose similarities are not both positive; this does not.
+    """
+
+    def __init__(self, negative: str = "hard", duplicate: float | None = None) -> None:
+        if negative not in NEGATIVES:
+            raise ValueError(f"EasyPositive: negative must be one of {', '.join(NEGATIVES)}, got {negative!r}")
+        self.negative, self.duplicate = negative, duplicate
+
+    def __call__(self, rows: Rows) -> Rows:
+        return easy_positive(rows, self.negative, self.duplicate)
+
+    def __repr__(self) -> str:
+        return f"EasyPositive(negative={self.negative!r}, duplicate={self.duplicate})"

@@ -1,0 +1,46 @@
+"""Random triplets from classes (Ghojogh et al., 2022).
+
+n ~ uniform on N(a) for every positive pair (a, p);   or k pairs (p, n), each uniform on P(a) x N(a)
+"""
+
+from __future__ import annotations
+
+from ..draws import draw
+from ..order import narrowed, positives
+from ..rows import Rows, Triplets
+
+
+def random_negative(rows: Rows, k: int | None) -> Rows:
+    """Pair every positive, or k random ones, with a random negative."""
+    if k is None:
+        positive, keep = positives(rows)
+    else:
+        positive, keep = draw(rows.pos.float(), k)
+    negative, some = draw(rows.neg.float(), positive.shape[1])
+    return narrowed(rows, Triplets(positive, negative, keep & some))
+
+
+class RandomNegative:
+    """A random negative for every positive pair, or k random triplets for every anchor.
+
+    Parameters
+    ----------
+    k : int, optional
+        Triplets per anchor, positive and negative drawn with replacement. None: one triplet for every positive pair.
+
+    Notes
+    -----
+    The mean loss is on average that of all triplets of the anchor. Draws come from PyTorch's global generator: with
+    several processes each draws for its own anchors.
+    """
+
+    def __init__(self, k: int | None = None) -> None:
+        if k is not None and k < 1:
+            raise ValueError(f"RandomNegative: k must be at least 1, got {k}")
+        self.k = k
+
+    def __call__(self, rows: Rows) -> Rows:
+        return random_negative(rows, self.k)
+
+    def __repr__(self) -> str:
+        return f"RandomNegative(k={self.k})"

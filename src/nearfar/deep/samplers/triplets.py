@@ -1,0 +1,92 @@
+"""Triplets for Siamese networks (Hoffer & Ailon, 2015).
+
+(a, p, n):  every sample once as anchor a,  p uniform in its class,  n uniform outside;  or triplets that are given
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .base import BatchSampler, Classes, Ints, by_class, deal, hands_of, other_class, same_class
+
+
+def triplets(classes: Classes, places: Ints, rng: np.random.Generator) -> Ints:
+    """Return (k, 3) anchors, positives and negatives."""
+    anchors = classes.order[places]
+    return np.stack([anchors, same_class(classes, places, rng), other_class(classes, places, rng)], 1)
+
+
+class TripletSampler(BatchSampler):
+    """Batches of triplets, drawn from the classes or mined before.
+
+    Parameters
+    ----------
+    labels : (n,) array-like
+        Class of each sample: integers (-1 unknown, never drawn) or strings. Samples alone in their class are never
+        anchors.
+    batch_size : int
+        Samples of a global batch, a multiple of 3: batch_size / 3 triplets.
+    triplets : (t, 3) array-like of int, optional
+        Anchor, positive and negative, as ``mine_offline`` returns them: an epoch then visits each of these once.
+    seed : int
+        Seed of all epochs.
+    drop_last : bool
+        Drop the last, incomplete batch. By default it is completed with triplets of the epoch's first batch.
+
+    Raises
+    ------
+    ValueError
+        If batch_size is no multiple of 3 or asks for more triplets than there are, or no triplet is possible.
+
+    Notes
+    -----
+    A batch lists a_1, p_1, n_1, a_2, p_2, n_2, ...: ``x.view(-1, 3, d)`` are the triplets.
+    """
+
+    def __init__(
+        self,
+        labels: ArrayLike,
+        batch_size: int,
+        *,
+        triplets: ArrayLike | None = None,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        super().__init__(len(np.asarray(labels)), batch_size, seed)
+        self.classes, self.drop_last = by_class(labels), drop_last
+        self.given = None if triplets is None else _given(triplets, self.samples)
+        anchors = np.repeat(self.classes.counts > 1, self.classes.counts)
+        self.places = np.flatnonzero(anchors) if len(self.classes.counts) > 1 else np.zeros(0, dtype=np.int64)
+        self.count = len(self.places) if self.given is None else len(self.given)
+        if not self.count:
+            raise ValueError(f"labels: no triplet, {len(self.classes.counts)} classes with {len(anchors)} samples")
+        if batch_size % 3 or batch_size > 3 * self.count:
+            raise ValueError(
+                f"batch_size: must be a multiple of 3, at most 3 x {self.count} triplets, got {batch_size}"
+            )
+
+    def plan(self, rng: np.random.Generator) -> Ints:
+        order = deal(self.count, self.batch_size // 3, rng, self.drop_last).ravel()
+        if self.given is not None:
+            return self.given[order].reshape(-1, self.batch_size)
+        return triplets(self.classes, self.places[order], rng).reshape(-1, self.batch_size)
+
+    def batches_per_epoch(self) -> int:
+        return hands_of(self.count, self.batch_size // 3, self.drop_last)
+
+    def settings(self) -> dict[str, Any]:
+        given = 0 if self.given is None else crc32(self.given.tobytes())
+        return {**super().settings(), "triplets": self.count, "given": given, "drop_last": self.drop_last}
+
+
+def _given(triplets: ArrayLike, samples: int) -> Ints:
+    found = np.ascontiguousarray(triplets, dtype=np.int64)
+    if found.ndim != 2 or found.shape[1] != 3:
+        raise ValueError(f"triplets: expected (t, 3) indices, got shape {found.shape}")
+    if len(found) and (found.min() < 0 or found.max() >= samples):
+        raise ValueError(f"triplets: indices must be in 0..{samples - 1}, got {found.min()}..{found.max()}")
+    return found

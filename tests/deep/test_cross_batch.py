@@ -1,0 +1,146 @@
+"""The cross-batch memory: a true ring, exact values, exact resumption."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import nearfar
+from nearfar import AMSoftmaxLoss, ContrastiveLoss, CrossBatchMemory, NPairLoss, TripletLoss
+from nearfar.deep.memory.cross_batch import cross_batch
+from tests.references import cross_batch as plain
+
+LOSSES = ["TripletLoss", "ContrastiveLoss", "MarginLoss", "NTXentLoss", "BinomialDevianceLoss", "SoftmaxTripletLoss"]
+
+
+def batches(count, n=6, d=4, seed=0, classes=4):
+    g = torch.Generator().manual_seed(seed)
+    return [
+        (torch.randn(n, d, generator=g, dtype=torch.float64), torch.randint(-1, classes, (n,), generator=g))
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("sizes", [[4] * 5, [3, 5, 1, 7, 2], [10, 3], [0, 2, 12]])
+def test_the_ring_holds_the_last_rows_in_order(sizes):
+    memory, position, pushed = torch.full((7,), -1.0), torch.tensor(0), []
+    for size in sizes:
+        new = torch.arange(len(pushed), len(pushed) + size, dtype=torch.float32)
+        memory = cross_batch(memory, new, position)
+        position, pushed = (position + size) % 7, [*pushed, *new.tolist()]
+        ordered = torch.roll(memory, -int(position))
+        assert ordered[7 - min(7, len(pushed)) :].tolist() == pushed[-7:]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("settings", [{}, {"weight": 0.3, "start": 2}], ids=str)
+def test_values_and_gradients_equal_a_list_of_the_last_embeddings(name, settings):
+    steps = [(x.requires_grad_(), y) for x, y in batches(6)]
+    loss = getattr(nearfar, name)().double()
+    memory = CrossBatchMemory(loss, size=15, **settings).double()
+    expected = plain.reference(loss, steps, 15, **settings)
+    for (x, y), value in zip(steps, expected, strict=True):
+        found = memory(x, y)
+        torch.testing.assert_close(found, value)
+        torch.testing.assert_close(torch.autograd.grad(found, x), torch.autograd.grad(value, x))
+
+
+def test_a_batch_remembered_as_itself_is_the_loss_of_the_batch():
+    x, y = batches(1)[0]
+    for loss in (TripletLoss(), ContrastiveLoss(), NPairLoss(reg=0)):
+        memory = CrossBatchMemory(loss, size=6).double()
+        memory(x, y, ids=torch.arange(6))
+        torch.testing.assert_close(memory(x, y, ids=torch.arange(6)), 2 * loss(x, y))
+    without_ids = CrossBatchMemory(ContrastiveLoss(), size=6).double()
+    without_ids(x, y)
+    assert not torch.allclose(without_ids(x, y), 2 * ContrastiveLoss()(x, y))
+
+
+def test_sizes_at_the_ends():
+    steps = batches(4)
+    none = CrossBatchMemory(ContrastiveLoss(), size=0)
+    assert [none(x, y) for x, y in steps] == [ContrastiveLoss()(x, y) for x, y in steps]
+    small = CrossBatchMemory(ContrastiveLoss(), size=4).double()
+    for x, y in steps:
+        small(x, y)
+        order = torch.arange(2, 6) if int(small.position) == 0 else torch.roll(torch.arange(2, 6), int(small.position))
+        assert torch.equal(small.features.sort(0).values, x[order].sort(0).values)
+
+
+def test_a_proxy_loss_meets_the_memory_as_further_anchors():
+    steps = [(x, y.clamp_min(0)) for x, y in batches(3)]
+    loss = AMSoftmaxLoss(num_classes=4, embedding_dim=4).double()
+    memory = CrossBatchMemory(loss, size=12).double()
+    for x, y in steps[:2]:
+        memory(x, y)
+    x, y = steps[2]
+    found = memory(x, y)
+    earlier = torch.cat([x for x, _ in steps[:2]]), torch.cat([y for _, y in steps[:2]])
+    expected = loss(x, y) + loss(*earlier)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, loss.proxies), torch.autograd.grad(expected, loss.proxies))
+
+
+def test_evaluation_remembers_nothing():
+    memory = CrossBatchMemory(ContrastiveLoss(), size=12).double()
+    (x, y), (x2, y2) = batches(2)
+    memory(x, y)
+    before = {name: value.clone() for name, value in memory.state_dict().items()}
+    memory.eval()
+    memory(x2, y2)
+    assert all(torch.equal(value, before[name]) for name, value in memory.state_dict().items())
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_resumed_memory_goes_on_bit_for_bit(after):
+    steps = batches(6)
+
+    def values(memory, some):
+        return [memory(x, y, ids=torch.arange(6)).item() for x, y in some]
+
+    whole = values(CrossBatchMemory(TripletLoss(), size=14).double(), steps)
+    first = CrossBatchMemory(TripletLoss(), size=14).double()
+    assert values(first, steps[:after]) == whole[:after]
+    state = {name: value.clone() for name, value in first.state_dict().items()}
+    second = CrossBatchMemory(TripletLoss(), size=14).double()
+    second.load_state_dict(state)
+    assert values(second, steps[after:]) == whole[after:]
+
+
+def test_adds_with_other_terms_and_backward_after_the_push():
+    objective = CrossBatchMemory(TripletLoss(), size=8) + 0.5 * ContrastiveLoss()
+    net = torch.nn.Linear(4, 3)
+    for x, y in batches(3):
+        objective(net(x.float()), y).backward()
+    assert net.weight.grad.isfinite().all()
+    assert set(objective.parts_) == {"CrossBatchMemory", "ContrastiveLoss"}
+
+
+def test_a_frozen_network_sees_a_larger_batch():
+    """Anchors of the last batch against everything: the sums over the batch and over the memory add up."""
+    steps = batches(3)
+    make = lambda: ContrastiveLoss(reduction="sum")  # noqa: E731
+    memory = CrossBatchMemory(make(), size=18).double()
+    values = [memory(x, y).item() for x, y in steps]
+    everything = make()(torch.cat([x for x, _ in steps]), torch.cat([y for _, y in steps])).item()
+    before = make()(torch.cat([x for x, _ in steps[:2]]), torch.cat([y for _, y in steps[:2]])).item()
+    x, y = steps[2]
+    cross = values[2] - make()(x, y).item()
+    assert everything == pytest.approx(before + make()(x, y).item() + 2 * cross)
+
+
+def test_bad_input_is_named():
+    with pytest.raises(TypeError, match="loss must be a pair, triplet or proxy loss, got EnergyConfusion"):
+        CrossBatchMemory(nearfar.EnergyConfusion())
+    with pytest.raises(ValueError, match="size and start must be at least 0, got -1 and 0"):
+        CrossBatchMemory(TripletLoss(), size=-1)
+    memory = CrossBatchMemory(TripletLoss(), size=8, embedding_dim=5)
+    x, y = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
+    with pytest.raises(ValueError, match="the memory holds 5 dimensions, got 3"):
+        memory(x, y)
+    memory = CrossBatchMemory(TripletLoss(), size=8)
+    with pytest.raises(ValueError, match="labels must be one class per sample"):
+        memory(x, (y[:, None] == y).long())
+    with pytest.raises(ValueError, match="ref does not apply"):
+        memory(x, y, ref=x, ref_labels=y)

@@ -1,0 +1,192 @@
+"""Margin, generalised contrastive, softmax triplet and centre-triplet losses: settings, relations, bad input."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from nearfar import (
+    CenterTripletLoss,
+    ContrastiveLoss,
+    DistanceWeighted,
+    GeneralizedContrastiveLoss,
+    MarginLoss,
+    SoftmaxTripletLoss,
+)
+from nearfar.deep.rows import Comparison
+from tests.references import center_triplet, generalized_contrastive, margin, softmax_triplet
+
+Y = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, -1])
+
+
+def data(seed=0, n=9, d=4):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, d, generator=g, dtype=torch.float64, requires_grad=True)
+    return x, torch.randn(n, 6, generator=g, dtype=torch.float64)
+
+
+def assert_same(found, expected, x):
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    grads = [torch.autograd.grad(value, x)[0] for value in (found, expected)]
+    torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{"margin": 0.4}, {"boundary": 0.75, "nu": 0.125}], ids=str)
+def test_margin_settings(settings):
+    x, _ = data()
+    assert_same(MarginLoss(**settings).double()(x, Y), margin.reference(x, Y, **settings), x)
+
+
+def test_boundary_is_learned_towards_balance():
+    x, _ = data()
+    loss = MarginLoss(boundary=0.2, nu=0.5).double()
+    value = loss(x, Y)
+    value.backward()
+    step = 1e-6
+    with torch.no_grad():
+        grad, base = loss.boundary.grad.clone(), value.item()
+        loss.boundary += step
+        assert (loss(x, Y).item() - base) / step == pytest.approx(grad.item(), abs=1e-4)
+    assert not MarginLoss(learn_boundary=False).boundary.requires_grad
+    assert [name for name, _ in MarginLoss().named_parameters()] == ["boundary"]
+
+
+def test_mined_margin_counts_the_two_pairs_of_a_triplet():
+    x, _ = data()
+    torch.manual_seed(0)
+    found = MarginLoss(mine=DistanceWeighted()).double()(x, Y)
+    torch.manual_seed(0)
+    z = torch.nn.functional.normalize(x)
+    d = torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")
+    c = Comparison(z, Y, z, Y, slice(0, len(Y)), True, "euclidean", False).prepared()
+    positive, negative, keep = DistanceWeighted()(c.block(c.x, c.ref, 0, len(Y))).triplets
+    beta = float(torch.tensor(1.2))
+    pull = (0.2 + d.gather(1, positive) - beta).clamp_min(0)[keep]
+    push = (0.2 - d.gather(1, negative) + beta).clamp_min(0)[keep]
+    expected = (pull.sum() + push.sum()) / ((pull > 0).sum() + (push > 0).sum())
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("form", ["squared", "survey"])
+@pytest.mark.parametrize("block", [None, 1, 4])
+def test_graded_similarity(form, block):
+    x, pooled = data()
+    how = {"form": form, "margin": 1.5}
+    loss = GeneralizedContrastiveLoss(**how, block=block)
+    assert_same(loss(x, Y), generalized_contrastive.reference(x, Y, **how), x)
+    graded = torch.rand(len(Y), len(Y), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    graded[0, 3] = graded[5, 1] = -1
+    assert_same(loss(x, graded), generalized_contrastive.reference(x, graded, **how), x)
+    features = GeneralizedContrastiveLoss(**how, similarity="pooled", block=block)
+    assert_same(
+        features(x, Y, pooled=pooled),
+        generalized_contrastive.reference(x, Y, pooled=pooled, similarity="pooled", **how),
+        x,
+    )
+
+
+def test_binary_similarity_is_the_contrastive_loss():
+    x, _ = data()
+    for form, other in (("squared", "hadsell"), ("survey", "survey")):
+        torch.testing.assert_close(
+            GeneralizedContrastiveLoss(1.5, form=form)(x, Y), ContrastiveLoss(1.5, form=other)(x, Y)
+        )
+
+
+def test_the_graded_loss_is_affine_in_the_similarity_and_its_minimum_is_where_stated():
+    x, _ = data(n=4)
+    loss = GeneralizedContrastiveLoss(2.0)
+    at = [loss(x, torch.full((4, 4), g, dtype=torch.float64)).item() for g in (0.0, 0.5, 1.0)]
+    assert at[1] == pytest.approx((at[0] + at[2]) / 2)
+    rho = torch.linspace(0.01, 0.49, 49, dtype=torch.float64)
+    pairs = [torch.stack([torch.zeros(1), r[None]]).double() for r in rho]
+    values = [GeneralizedContrastiveLoss(0.5)(p, torch.full((2, 2), 0.6)).item() for p in pairs]
+    assert rho[values.index(min(values))].item() == pytest.approx((1 - 0.6) * 0.5, abs=0.01)
+
+
+def test_features_give_no_gradient_and_are_needed():
+    x, pooled = data()
+    pooled.requires_grad_()
+    GeneralizedContrastiveLoss(similarity="pooled")(x, Y, pooled=pooled).backward()
+    assert pooled.grad is None
+    with pytest.raises(ValueError, match='similarity="pooled" needs pooled='):
+        GeneralizedContrastiveLoss(similarity="pooled")(x, Y)
+    with pytest.raises(ValueError, match="form must be one of squared, survey, got 'cubic'"):
+        GeneralizedContrastiveLoss(form="cubic")
+
+
+@pytest.mark.parametrize("distance", ["cosine", "dot", "sq_euclidean"])
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
+def test_softmax_triplet_settings(distance, temperature):
+    x, _ = data()
+    how = {"distance": distance, "temperature": temperature if distance == "cosine" else 3.0}
+    assert_same(SoftmaxTripletLoss(**how)(x, Y), softmax_triplet.reference(x, Y, **how), x)
+
+
+@pytest.mark.parametrize("distance", ["cosine", "dot"])
+def test_stopped_keys_carry_no_gradient(distance):
+    x, _ = data()
+    how = {"distance": distance, "temperature": 2.0, "stop_grad_keys": True}
+    assert_same(SoftmaxTripletLoss(**how)(x, Y), softmax_triplet.reference(x, Y, **how), x)
+
+
+def test_softmax_triplet_of_one_pair_is_zero_and_moves_the_right_way():
+    x, _ = data(n=2)
+    assert SoftmaxTripletLoss()(x, torch.tensor([1, 1])).item() == 0
+    x, _ = data()
+    x = torch.nn.functional.normalize(x.detach()).requires_grad_()
+    loss = SoftmaxTripletLoss(1.0, distance="dot", stop_grad_keys=True)
+    (grad,) = torch.autograd.grad(loss(x, Y), x)
+    moved = (x - 1e-3 * grad).detach()
+    p = [torch.softmax((z @ x.T).masked_fill(torch.eye(len(Y), dtype=bool), -torch.inf)[:8, :8], 1) for z in (x, moved)]
+    same = (Y[:8, None] == Y[:8]) & ~torch.eye(8, dtype=bool)
+    some = same.any(1)
+    assert (p[1] * same).sum(1)[some].sum() > (p[0] * same).sum(1)[some].sum()
+
+
+def test_softmax_triplet_survives_saturation():
+    x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 1e-4], [-1.0, 0.0]], requires_grad=True)
+    value = SoftmaxTripletLoss(1e-2)(x, torch.tensor([0, 1, 2, 3]))
+    value.backward()
+    assert value.isfinite()
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"negatives": "centers"},
+        {"detach_centers": True, "margin": 1.0},
+        {"min_per_class": 1, "reduction": "mean"},
+    ],
+    ids=str,
+)
+def test_center_triplet_settings(settings):
+    x, _ = data(n=12)
+    y = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, -1])  # no class of two: its members are equally far
+    assert_same(CenterTripletLoss(**settings)(x, y), center_triplet.reference(x, y, **settings), x)
+
+
+def test_center_triplet_relations():
+    x, _ = data()
+    shift = torch.full((4,), 7.0, dtype=torch.float64)
+    torch.testing.assert_close(CenterTripletLoss()(x + shift, Y), CenterTripletLoss()(x, Y))
+    two = torch.tensor([[0.0, 0], [2.0, 0], [9.0, 0]])
+    value = CenterTripletLoss(100.0)(two, torch.tensor([0, 0, 1]))
+    assert value.item() == pytest.approx(4 / 4 - 64 + 100)  # d(z1, z2) / 4, one hinge
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: CenterTripletLoss(negatives="means"), "negatives must be one of points, centers, got 'means'"),
+        (lambda: CenterTripletLoss(distance="l1"), "distance must be one of"),
+        (lambda: SoftmaxTripletLoss(0.0), "temperature must be positive, got 0.0"),
+        (lambda: SoftmaxTripletLoss(distance="euclidean", stop_grad_keys=True), "stop_grad_keys needs"),
+    ],
+)
+def test_bad_settings_are_named(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()

@@ -1,0 +1,305 @@
+"""Easy, extreme, random and distance weighted miners: choices equal the loops, draws have the stated chances."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from importlib import import_module
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import nearfar
+from nearfar import DistanceWeighted, EasyPositive, ExtremeDistance, RandomNegative
+from nearfar.deep.draws import draw
+from nearfar.deep.offline import mine_offline
+from nearfar.deep.rows import Comparison
+
+Y = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 4, 4, -1])
+MINERS = [
+    EasyPositive("hard"),
+    EasyPositive("semi_hard"),
+    EasyPositive("all"),
+    ExtremeDistance("easiest", "easiest"),
+    ExtremeDistance("assorted", "assorted"),
+    RandomNegative(),
+    RandomNegative(3),
+    DistanceWeighted(),
+]
+every_miner = pytest.mark.parametrize("mine", MINERS, ids=repr)
+
+
+def compare(y=Y, seed=0, dim=4, normalize=True):
+    x = torch.randn(len(y), dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    c = Comparison(x, y, x, y, slice(0, len(y)), True, "sq_euclidean", normalize).prepared()
+    return x, c.block(c.x, c.ref, 0, len(y))
+
+
+def chosen(mined):
+    positive, negative, keep = mined.triplets
+    return {(int(a), int(positive[a, k])): int(negative[a, k]) for a, k in keep.nonzero()}
+
+
+def reference(stem):
+    return import_module(f"tests.references.{stem}").reference
+
+
+# Easy positives and extremes
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_easy_positive_equals_the_loops(seed):
+    _, rows = compare(seed=seed)
+    assert chosen(EasyPositive()(rows)) == reference("easy_positive")(rows.d.tolist(), Y.tolist())
+
+
+@pytest.mark.parametrize("positive", ["easiest", "hardest"])
+@pytest.mark.parametrize("negative", ["easiest", "hardest"])
+@pytest.mark.parametrize("seed", range(3))
+def test_extremes_equal_the_loops(positive, negative, seed):
+    _, rows = compare(seed=seed)
+    found = chosen(ExtremeDistance(positive, negative)(rows))
+    assert found == reference("extreme_distance")(rows.d.tolist(), Y.tolist(), positive, negative)
+
+
+def test_hardest_and_hardest_is_batch_hard_and_the_largest_loss():
+    x, rows = compare()
+    assert chosen(ExtremeDistance()(rows)) == chosen(nearfar.BatchHard()(rows))
+    losses = {
+        (p, n): nearfar.TripletLoss(mine=ExtremeDistance(p, n), reduction="valid")(x, Y)
+        for p in ("easiest", "hardest")
+        for n in ("easiest", "hardest")
+    }
+    assert max(losses.values()) == losses["hardest", "hardest"]
+
+
+def test_assorted_draws_every_combination():
+    torch.manual_seed(0)
+    _, rows = compare()
+    mine = ExtremeDistance("assorted", "assorted")
+    seen = {item for _ in range(60) for item in chosen(mine(rows)).items()}
+    for p in ("easiest", "hardest"):
+        for n in ("easiest", "hardest"):
+            assert set(reference("extreme_distance")(rows.d.tolist(), Y.tolist(), p, n).items()) <= seen
+
+
+def test_semi_hard_negatives_are_the_nearest_beyond_the_easy_positive():
+    _, rows = compare()
+    mined = EasyPositive("semi_hard")(rows)
+    easy = dict(chosen(EasyPositive()(rows)).keys())
+    beyond = 0
+    for a, p in easy.items():
+        farther = [k for k in range(len(Y)) if rows.neg[a, k] and rows.d[a, k] > rows.d[a, p]]
+        if farther:
+            assert chosen(mined)[a, p] == min(farther, key=lambda k: rows.d[a, k])
+            beyond += 1
+    assert len(chosen(mined)) == beyond > 0
+
+
+def test_all_negatives_stay_in_the_hinge_form():
+    x, rows = compare()
+    mined = EasyPositive("all")(rows)
+    anchors = rows.pos.any(1)
+    assert torch.equal(mined.neg[anchors], rows.neg[anchors])
+    assert not mined.neg[~anchors].any()
+    total, active = 0.0, 0
+    for a in anchors.nonzero()[:, 0]:
+        d_ap = rows.d[a][rows.pos[a]].min()
+        hinge = (d_ap - rows.d[a][rows.neg[a]] + 0.5).clamp_min(0)
+        total, active = total + hinge.sum(), active + int((hinge > 0).sum())
+    assert nearfar.TripletLoss(0.5, mine=EasyPositive("all"))(x, Y).item() == pytest.approx(float(total) / active)
+
+
+def test_two_samples_per_class_have_one_easy_positive():
+    y = torch.arange(8) // 2
+    x, _ = compare(y)
+    loss, easy = (
+        nearfar.NPairLoss(reg=0, normalize=True),
+        nearfar.NPairLoss(reg=0, normalize=True, mine=EasyPositive("all")),
+    )
+    torch.testing.assert_close(easy(x, y), loss(x, y))
+    one_rival = nearfar.NPairLoss(reg=0, normalize=True, mine=EasyPositive("hard"))(x, y)
+    assert one_rival < loss(x, y)
+
+
+def test_duplicates_are_passed_over_only_when_asked():
+    x, _ = compare()
+    x[1] = x[0]
+    c = Comparison(x, Y, x, Y, slice(0, len(Y)), True, "sq_euclidean", False)
+    rows = c.block(x, x, 0, len(Y))
+    assert (0, 1) in chosen(EasyPositive()(rows))
+    assert (0, 2) in chosen(EasyPositive(duplicate=1e-9)(rows))
+
+
+# Draws
+
+
+def frequencies(mine, rows, draws):
+    counts = Counter()
+    for _ in range(draws):
+        counts.update(chosen(mine(rows)).items())
+    return counts
+
+
+@pytest.mark.parametrize("dim", [3, 16])
+@pytest.mark.parametrize(("mine", "stem"), [(RandomNegative(), "random_negative"), (DistanceWeighted(), "")])
+def test_draws_have_the_stated_chances(mine, stem, dim):
+    torch.manual_seed(0)
+    _, rows = compare(dim=dim)
+    if stem:
+        expected = reference(stem)(rows.d.tolist(), Y.tolist())
+    else:
+        expected = reference("distance_weighted")(rows.d.tolist(), Y.tolist(), dim)
+    draws = 400
+    counts = frequencies(mine, rows, draws)
+    assert {pair for pair, _ in counts} == set(expected)
+    for pair, chances in expected.items():
+        assert all(n in chances for (seen, n) in counts if seen == pair)
+        for n, p in chances.items():
+            assert abs(counts[pair, n] - draws * p) < 5 * math.sqrt(draws * p * (1 - p)) + 1e-9
+
+
+def test_k_random_triplets_per_anchor_average_to_all_triplets():
+    torch.manual_seed(0)
+    _, rows = compare()
+    mined = RandomNegative(500)(rows)
+    positive, negative, keep = mined.triplets
+    some = rows.pos.any(1) & rows.neg.any(1)
+    assert torch.equal(keep.any(1), some)
+    assert keep[some].all()
+    gap = (rows.d.gather(1, positive) - rows.d.gather(1, negative) + 0.2).clamp_min(0)[some].mean(1)
+    for mean, a in zip(gap, some.nonzero()[:, 0], strict=True):
+        every = (rows.d[a][rows.pos[a]][:, None] - rows.d[a][rows.neg[a]] + 0.2).clamp_min(0)
+        assert abs(mean - every.mean()) < 5 * every.std() / math.sqrt(500) + 1e-9
+
+
+def test_a_row_without_near_negatives_draws_uniformly():
+    y = torch.tensor([0, 0, 1, 1])
+    x = torch.tensor([[1.0, 0], [1.0, 0.01], [-1.0, 0], [-1.0, 0.01]], dtype=torch.float64)
+    c = Comparison(x, y, x, y, slice(0, 4), True, "sq_euclidean", True).prepared()
+    rows = c.block(c.x, c.ref, 0, 4)
+    torch.manual_seed(0)
+    counts = frequencies(DistanceWeighted(), rows, 200)
+    assert all(counts[(0, 1), n] > 60 for n in (2, 3))
+
+
+def test_high_dimensions_do_not_underflow():
+    _, rows = compare(dim=512)
+    assert set(chosen(DistanceWeighted(limit=1.7)(rows))) == set(chosen(RandomNegative()(rows)))
+
+
+def test_draw_never_takes_a_weight_of_zero():
+    torch.manual_seed(0)
+    weights = torch.tensor([[0.0, 1.0, 0.0, 3.0], [0.0, 0.0, 0.0, 0.0]])
+    columns, some = draw(weights, 1000)
+    assert set(columns[0].tolist()) == {1, 3}
+    assert abs((columns[0] == 3).float().mean() - 0.75) < 0.06
+    assert some[0].all()
+    assert not some[1].any()
+
+
+# All of them in losses
+
+
+@every_miner
+@pytest.mark.parametrize("labels", [[], [0], [0, 0, 0], [0, 1, 2], [0, 0, -1]], ids=str)
+def test_a_miner_that_finds_nothing_never_raises(mine, labels):
+    x = torch.randn(len(labels), 3, requires_grad=True)
+    value = nearfar.TripletLoss(mine=mine)(x, torch.tensor(labels, dtype=torch.long))
+    value.backward()
+    assert value == 0
+    assert (x.grad == 0).all()
+
+
+@every_miner
+@pytest.mark.parametrize("loss", ["TripletLoss", "MarginLoss", "ContrastiveLoss", "NPairLoss", "NTXentLoss"])
+def test_mined_losses_are_finite_with_a_gradient(mine, loss):
+    torch.manual_seed(0)
+    x, _ = compare()
+    x[1], x[6] = x[0], x[5]
+    x.requires_grad_()
+    value = getattr(nearfar, loss)(mine=mine)(x, Y)
+    value.backward()
+    assert value.isfinite()
+    assert x.grad.isfinite().all()
+    assert x.grad.any() or value == 0  # easy triplets may all be satisfied
+
+
+@pytest.mark.parametrize("mine", MINERS[:4], ids=repr)
+@pytest.mark.parametrize("block", [1, 5])
+def test_choices_do_not_depend_on_the_block(mine, block):
+    x, _ = compare()
+    results = []
+    for size in (None, block):
+        z = x.clone().requires_grad_()
+        value = nearfar.TripletLoss(0.5, mine=mine, block=size)(z, Y)
+        value.backward()
+        results.append((value, z.grad))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("mine", [RandomNegative(2), ExtremeDistance("assorted"), DistanceWeighted()], ids=repr)
+def test_blocks_repeat_their_draws_in_the_backward_pass(mine):
+    x, _ = compare()
+
+    def value(z):
+        torch.manual_seed(3)
+        return nearfar.TripletLoss(0.5, mine=mine, block=3, reduction="sum")(z, Y)
+
+    assert torch.autograd.gradcheck(value, (x.requires_grad_(),), eps=1e-7, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "mine", [m for m in MINERS if m.__class__ is not EasyPositive or m.negative != "all"], ids=repr
+)
+def test_offline_mining_in_one_block_is_online(mine):
+    x, rows = compare()
+    torch.manual_seed(5)
+    online = mine(rows).triplets
+    torch.manual_seed(5)
+    found = mine_offline(mine, x, Y)
+    expected = [[a, int(online.positive[a, k]), int(online.negative[a, k])] for a, k in online.keep.nonzero().tolist()]
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("block", [1, 4, 100])
+def test_offline_mining_does_not_depend_on_the_block(block):
+    x, _ = compare()
+    mine = ExtremeDistance("easiest", "hardest")
+    assert torch.equal(mine_offline(mine, x, Y, block=block), mine_offline(mine, x, Y))
+
+
+def test_offline_mining_of_nothing_and_of_masks():
+    assert mine_offline(ExtremeDistance(), torch.zeros(0, 3), torch.zeros(0, dtype=torch.long)).shape == (0, 3)
+    with pytest.raises(ValueError, match=r"mine_offline: BatchAll.* chooses no triplets"):
+        mine_offline(nearfar.BatchAll(), torch.randn(4, 3), [0, 0, 1, 1])
+    with pytest.raises(ValueError, match="block must be at least 1, got 0"):
+        mine_offline(ExtremeDistance(), torch.randn(4, 3), [0, 0, 1, 1], block=0)
+
+
+@pytest.mark.slow
+@every_miner
+def test_mining_compiles_whole(mine):
+    x, _ = compare()
+    loss = torch.compile(nearfar.TripletLoss(0.5, mine=mine), fullgraph=True, backend="aot_eager")
+    value = loss(x.requires_grad_(), Y)
+    value.backward()
+    assert x.grad.isfinite().all()
+    if mine in MINERS[:4]:
+        torch.testing.assert_close(value, nearfar.TripletLoss(0.5, mine=mine)(x, Y))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: EasyPositive("easy"), "EasyPositive: negative must be one of hard, semi_hard, all, got 'easy'"),
+        (lambda: ExtremeDistance("nearest"), "ExtremeDistance: positive must be one of .* got 'nearest'"),
+        (lambda: ExtremeDistance("easiest", "far"), "ExtremeDistance: negative must be one of .* got 'far'"),
+        (lambda: RandomNegative(0), "RandomNegative: k must be at least 1, got 0"),
+        (lambda: DistanceWeighted(1.5, 1.4), "DistanceWeighted: needs 0 < cutoff < limit, got 1.5 and 1.4"),
+    ],
+)
+def test_bad_settings_are_named(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()
