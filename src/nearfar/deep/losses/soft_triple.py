@@ -9,6 +9,7 @@ w_ck: k-th of the K unit centres of class c; x_i: unit embedding.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,47 +24,44 @@ from ..relations import UNKNOWN
 from ..rows import spans
 from ..terms import ProxyLoss
 
-CHUNK = 1 << 18  # inner products worked on at a time: they stay in the processor's cache
+CHUNK = 1 << 18  # inner products worked on at a time
 
 
 class _Similarity(torch.autograd.Function):
-    """See `soft_triple`; a few classes at a time, forth and back."""
+    """See `similarity`; keeps the inner products and nothing else of their size."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, gamma: float) -> Tensor:
-        size = max(1, CHUNK // max(1, len(w) * len(x)))
-        products = [x @ part.mT for part in w.split(size, 1)]  # (K, b, c) each
-        S = torch.cat([(torch.softmax(s / gamma, 0) * s).sum(0) for s in products], 1)
-        ctx.gamma, ctx.size = gamma, size
-        ctx.save_for_backward(x, w, S, *products)
+        s = x @ w.mT  # (K, n, C)
+        S = torch.softmax(s / gamma, 0).mul_(s).sum(0)
+        ctx.gamma = gamma
+        ctx.save_for_backward(x, w, s, S)
         return S
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, S, *products = ctx.saved_tensors
-        to_x, to_w = torch.zeros_like(x), []
-        cut = [tensor.split(ctx.size, 1) for tensor in (w, S, grads[0])]
-        for s, part, best, g in zip(products, *cut, strict=True):
-            slope = ((s - best) / ctx.gamma).add_(1).mul_(torch.softmax(s / ctx.gamma, 0)).mul_(g)  # dL/ds
-            to_w.append(slope.mT @ x)
-            to_x += (slope @ part).sum(0)
-        return to_x, torch.cat(to_w, 1), None
+        x, w, s, S = ctx.saved_tensors
+        slope = ((s - S) / ctx.gamma).add_(1).mul_(torch.softmax(s / ctx.gamma, 0)).mul_(grads[0])  # dL/ds
+        return (slope @ w).sum(0), slope.mT @ x, None
 
 
-def soft_triple(x: Tensor, w: Tensor, gamma: float) -> Tensor:
+def similarity(x: Tensor, w: Tensor, gamma: float) -> Tensor:
     """Return the (n, C) similarities S of unit embeddings x (n, d) to the classes with unit centres w (K, C, d)."""
     return _Similarity.apply(x, w, gamma) if len(w) > 1 else x @ w[0].T
 
 
 def spread(w: Tensor) -> Tensor:
-    """Return 1/(C K (K-1)) times the summed distances between the unit centres w (K, C, d) of each class."""
-    K, C, _ = w.shape
-    if K == 1:
-        return w.sum() * 0
-    gram = torch.einsum("jcd,kcd->cjk", w, w)
-    above = torch.ones(K, K, dtype=torch.bool, device=w.device).triu(1)
-    gap = ((2 - 2 * gram).clamp_min(0) + 1e-5).sqrt()
-    return gap.masked_fill(~above, 0).sum() / (C * K * (K - 1))
+    """Return the distances between the unit centres w (K, C, d) of each class, summed over its pairs and classes."""
+    v = w.transpose(0, 1)  # (C, K, d)
+    above = torch.ones(len(w), len(w), dtype=torch.bool, device=w.device).triu(1)
+    gap = ((2 - 2 * v @ v.mT).clamp_min(0) + 1e-5).sqrt()
+    return gap.masked_fill(~above, 0).sum()
+
+
+def soft_triple(x: Tensor, y: Tensor, w: Sequence[Tensor], scale: float, margin: float, gamma: float) -> Tensor:
+    """Return the loss per anchor, 0 where the class is unknown; w: the unit centres of some classes after others."""
+    S = scale * torch.cat([similarity(x, part, gamma) for part in w], 1)
+    return cross_entropy(S, y.clamp_min(0)[:, None], y != UNKNOWN, scale * margin)
 
 
 class SoftTripleLoss(ProxyLoss):
@@ -113,20 +111,27 @@ class SoftTripleLoss(ProxyLoss):
         self.proxies = torch.nn.Parameter(torch.cat(more))
 
     def publish(self, batch: Batch) -> Batch:
-        return batch._replace(scores=soft_triple(unit(batch.x), self._centres(batch), self.gamma))
+        x = unit(batch.x)
+        return batch._replace(scores=torch.cat([similarity(x, w, self.gamma) for w in self._centres(batch)], 1))
 
     def share(self, batch: Batch) -> Tensor:
         self.reference(batch)  # checks the labels
-        x, w, y = unit(batch.x), self._centres(batch), batch.classes("SoftTripleLoss")
-        parts = [(w, x[lo:hi], y[lo:hi]) for lo, hi in spans(batch.anchors, self.num_classes, self.block)]
+        x, y, w = unit(batch.x), batch.classes("SoftTripleLoss"), self._centres(batch)
+        parts = [(x[lo:hi], y[lo:hi], w) for lo, hi in spans(batch.anchors, self.num_classes, self.block)]
         whole = len(parts) == 1
         sums = [self._sum(*part) if whole else checkpoint(self._sum, *part, use_reentrant=False) for part in parts]
         known = (y != UNKNOWN).sum().clamp_min(1)  # of the whole batch, on every process
-        return sum(sums, x.sum() * 0) / known + self.tau * spread(w) / processes.world()
+        return sum(sums, x.sum() * 0) / known + self.tau * self._spread(w) / processes.world()
 
-    def _sum(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        S = self.scale * soft_triple(x, w, self.gamma)
-        return cross_entropy(S, y.clamp_min(0)[:, None], y != UNKNOWN, self.scale * self.margin).sum()
+    def _sum(self, x: Tensor, y: Tensor, w: list[Tensor]) -> Tensor:
+        return soft_triple(x, y, w, self.scale, self.margin, self.gamma).sum()
 
-    def _centres(self, batch: Batch) -> Tensor:
-        return unit(self.proxies.to(batch.x.dtype)).unflatten(0, (self.centers, self.num_classes))
+    def _spread(self, w: list[Tensor]) -> Tensor:
+        pairs = self.num_classes * self.centers * (self.centers - 1)
+        return torch.stack([spread(part) for part in w]).sum() / max(pairs, 1)
+
+    def _centres(self, batch: Batch) -> list[Tensor]:
+        """Return the unit centres, (K, c, d) for a few classes after others: their products stay in the cache."""
+        w = self.proxies.to(batch.x.dtype).unflatten(0, (self.centers, self.num_classes))
+        size = max(1, CHUNK // (self.centers * max(1, len(batch.x))))
+        return [unit(part, dim=2) for part in w.split(size, 1)]
