@@ -75,7 +75,7 @@ class FromLabels(MetricLearner):
                 return self._learn(self._rows(X), None)
             X, labels = self._labelled(X, y)
             constraints.require_classes(labels, similar=self._y_required)
-            return self._learn(X, labels)
+            return self._learn(X, labels, own=True)
 
 
 class FromPairs(MetricLearner):
@@ -115,7 +115,7 @@ class FromPairs(MetricLearner):
         with named(self):
             if pairs is None:
                 X, labels = self._labelled(X, y, "; pass labels, or pairs= and pair_labels=")
-                return self._learn(X, self._from_labels(labels))
+                return self._learn(X, self._from_labels(labels), own=True)
             X = self._rows(X)
             if pair_weights is not None and not self._weights:
                 raise ValueError("pair_weights are not supported by this method")
@@ -162,7 +162,7 @@ class FromTriplets(MetricLearner):
             if triplets is None:
                 X, labels = self._labelled(X, y, "; pass labels, or triplets=")
                 constraints.require_classes(labels)
-                return self._learn(X, labels, None)
+                return self._learn(X, labels, None, own=True)
             X = self._rows(X)
             return self._learn(X, None, checks.check_indices(triplets, 3, len(X), "triplets"))
 
@@ -207,7 +207,7 @@ class FromChunklets(MetricLearner):
             if chunklets is None and pairs is None:
                 X, labels = self._labelled(X, y, "; pass labels, chunklets= or pairs=")
                 constraints.require_classes(labels)
-                return self._learn(X, *self._linked(*self._from_labels(labels)))
+                return self._learn(X, *self._linked(*self._from_labels(labels)), own=True)
             X = self._rows(X)
             if chunklets is None:
                 closed = constraints.close(checks.check_pairs(pairs, pair_labels, None, len(X)), len(X))

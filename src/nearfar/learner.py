@@ -47,10 +47,10 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """An order of rows that does not depend on how they came."""
         return row_order(X)
 
-    def _learn(self: Self, X: AnyArray, *supervision: Any) -> Self:
-        """Solve in float64 and keep what came out."""
+    def _learn(self: Self, X: AnyArray, *supervision: Any, own: bool = False) -> Self:
+        """Solve in float64 and keep what came out; with `own`, X may be overwritten."""
         self.__dict__.pop("threshold_", None)
-        R = self._enter(X)
+        R = self._enter(X, own)
         check_n_components(getattr(self, "n_components", None), R.shape[1])
         found = self._solve(R, *supervision)
         solution = found if isinstance(found, Solution) else Solution(found)
@@ -72,8 +72,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         if not solution.converged:
             warnings.warn(f"{type(self).__name__}: {solution.message}", ConvergenceWarning, stacklevel=4)
 
-    def _enter(self, X: AnyArray) -> Array:
-        """The rows that `_solve` works on."""
+    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+        """The rows that `_solve` works on; with `own`, X may be overwritten."""
         raise NotImplementedError
 
     def _keep(self, components: Array, dtype: Any) -> None:
@@ -108,8 +108,8 @@ class Mahalanobis(MetricLearner):
 
     _center = True
 
-    def _enter(self, X: AnyArray) -> Array:
-        R = np.array(X, dtype=np.float64, order="C")
+    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+        R = np.ascontiguousarray(X, dtype=np.float64) if own else np.array(X, dtype=np.float64, order="C")
         if self._center:
             R -= R.mean(axis=0)
         return R
@@ -154,7 +154,7 @@ class KernelMetric(MetricLearner):
     coef0: float
     landmarks: int | None
 
-    def _enter(self, X: AnyArray) -> Array:
+    def _enter(self, X: AnyArray, own: bool = False) -> Array:
         X = np.asarray(X, dtype=np.float64)
         self.gamma_ = kernels.median_gamma(X, self.kernel) if self.gamma is None else float(self.gamma)
         seed = getattr(self, "random_state", None)

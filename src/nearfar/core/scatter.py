@@ -41,7 +41,7 @@ def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
     """
     if isinstance(pairs, LabelPairs):
         require_classes(pairs.labels)
-        return SCATTERS[pairs.weighting](X[pairs.labels >= 0], pairs.labels[pairs.labels >= 0])
+        return SCATTERS[pairs.weighting](*known(X, pairs.labels))
     require_both(int(pairs.similar.sum()), int((~pairs.similar).sum()))
     similar, dissimilar = pairs.part(True), pairs.part(False)
     return PairScatters(
@@ -55,23 +55,20 @@ def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
 def all_pairs(X: Array, labels: Ints) -> PairScatters:
     """Every pair with weight 1, in O(n d^2): sum_c n_c S_c, and n S_t less that."""
     n = class_sizes(labels)
-    C = X - class_means(X, labels)[labels]
-    T = X - X.mean(axis=0)
-    similar = (C * n[labels, None]).T @ C
+    similar = deviations(X, labels, class_means(X, labels), n.astype(float))
     n_similar = float((n * (n - 1.0)).sum() / 2)
-    return PairScatters(similar, len(X) * (T.T @ T) - similar, n_similar, len(X) * (len(X) - 1) / 2 - n_similar)
+    return PairScatters(similar, len(X) * total(X) - similar, n_similar, len(X) * (len(X) - 1) / 2 - n_similar)
 
 
 def class_balanced_pairs(X: Array, labels: Ints) -> PairScatters:
     """Every pair, weighted so that each class, and each two classes, sum to 1."""
     n = class_sizes(labels).astype(float)
     means = class_means(X, labels)
-    C = X - means[labels]
     several = n > 1
-    similar = (C * (2 * several / np.maximum(n - 1, 1))[labels, None]).T @ C
+    similar = deviations(X, labels, means, 2 * several / np.maximum(n - 1, 1))
     others = len(n) - 1
     m = means - means.mean(axis=0)
-    dissimilar = (C * (others / n)[labels, None]).T @ C + len(n) * m.T @ m
+    dissimilar = deviations(X, labels, means, others / n) + len(n) * m.T @ m
     return PairScatters(similar, dissimilar, float(several.sum()), len(n) * others / 2)
 
 
@@ -110,24 +107,39 @@ def class_means(X: Array, labels: Ints) -> Array:
     return np.asarray(members @ X) / n[:, None]
 
 
+def known(X: Array, labels: Ints) -> tuple[Array, Ints]:
+    """Rows with a class, and their labels; no copy where all have one."""
+    keep = labels >= 0
+    return (X, labels) if keep.all() else (X[keep], labels[keep])
+
+
+def deviations(X: Array, labels: Ints, means: Array, weight: Array | None = None) -> Array:
+    """sum_i weight[c_i] (x_i - mean[c_i])(x_i - mean[c_i])', in blocks of rows."""
+    S = np.zeros((X.shape[1],) * 2)
+    step = max(1, BLOCK // max(X.shape[1], 1))
+    for a in range(0, len(X), step):
+        c = labels[a : a + step]
+        C = X[a : a + step] - means[c]
+        S += C.T @ (C if weight is None else C * weight[c, None])
+    return (S + S.T) / 2
+
+
 def within(X: Array, labels: Ints) -> Array:
     """sum over classes and members of (x - mu_c)(x - mu_c)'; rows with label -1 are left out."""
-    X, labels = X[labels >= 0], labels[labels >= 0]
-    C = X - class_means(X, labels)[labels]
-    return C.T @ C
+    X, labels = known(X, labels)
+    return deviations(X, labels, class_means(X, labels))
 
 
 def between(X: Array, labels: Ints) -> Array:
     """sum_c n_c (mu_c - mu)(mu_c - mu)'; rows with label -1 are left out."""
-    X, labels = X[labels >= 0], labels[labels >= 0]
+    X, labels = known(X, labels)
     M = class_means(X, labels) - X.mean(axis=0)
     return (M * class_sizes(labels)[:, None]).T @ M
 
 
 def total(X: Array) -> Array:
     """sum over rows of (x - mu)(x - mu)'."""
-    C = X - X.mean(axis=0)
-    return C.T @ C
+    return deviations(X, np.zeros(len(X), dtype=np.intp), X.mean(axis=0, keepdims=True))
 
 
 def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
@@ -138,8 +150,7 @@ def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
     apart : ndarray of shape (c, c)
         Symmetric; True where a negative link keeps two chunklets apart.
     """
-    known = chunklets >= 0
-    means = class_means(X[known], chunklets[known])
+    means = class_means(*known(X, chunklets))
     l, m = np.nonzero(np.triu(apart, 1))
     if len(l) == 0:
         raise ValueError("no two chunklets are apart; at least one negative link is needed")

@@ -29,10 +29,8 @@ def covariance(
     """L (k, d) as `x`, with L' L = Sigma^-1; see `CovarianceMetric`."""
     lost = 0 if assume_centered else 1
     if labels is not None:
-        X, labels = X[labels >= 0], labels[labels >= 0]
+        X, labels = scatter.known(X, labels)
         X, lost = X - scatter.class_means(X, labels)[labels], labels.max() + 1
-    elif not assume_centered:
-        X = X - X.mean(axis=0)
     if shrinkage is None:
         constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
         if len(constant):

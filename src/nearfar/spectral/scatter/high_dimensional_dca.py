@@ -24,8 +24,8 @@ def high_dimensional_dca(
 ) -> Solution:
     """L = U' (p, d) as `x`; `objective` is the trace ratio."""
     linked = np.flatnonzero(pairs.labels >= 0) if isinstance(pairs, LabelPairs) else np.unique(np.r_[pairs.i, pairs.j])
-    V = scatter.data_span(X[linked]) if X.shape[1] >= len(linked) else np.eye(X.shape[1])
-    S_w, S_b = (s for s in scatter.pair_scatters(X @ V.T, pairs)[:2])
+    V = scatter.data_span(X[linked]) if X.shape[1] >= len(linked) else None
+    S_w, S_b = scatter.pair_scatters(X if V is None else X @ V.T, pairs)[:2]
     w, R = psd.spectrum(S_w + S_b)
     R = R[:, : max(psd.rank(w), 1)]
     S_w, S_b, r = R.T @ S_w @ R, R.T @ S_b @ R, R.shape[1]
@@ -35,7 +35,8 @@ def high_dimensional_dca(
         n_components = min(int(pairs.labels.max()), r - 1)
     p = explaining(S_b, S_w, 0.95, tol) if n_components is None else max(n_components, 1)
     found = eig.trace_ratio(S_b, S_w, p, tol)
-    return found.with_x(psd.fix_signs(V.T @ R @ found.x).T)
+    U = R @ found.x if V is None else V.T @ (R @ found.x)
+    return found.with_x(psd.fix_signs(U).T)
 
 
 def explaining(S_b: Array, S_w: Array, share: float, tol: float) -> int:

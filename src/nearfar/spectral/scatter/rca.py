@@ -31,12 +31,12 @@ def rca(
 ) -> Solution:
     """L (k, d) as `x`, with L C L' = I (scaled by kappa / k for the probabilistic form); see `RCA`."""
     sizes = np.bincount(chunklets[chunklets >= 0])
-    kept = (chunklets >= 0) & (sizes[chunklets] > 1)
-    if not kept.any():
+    chunks = np.where(sizes > 1, np.cumsum(sizes > 1) - 1, -1)[chunklets] if len(sizes) else chunklets
+    chunks = np.where(chunklets >= 0, chunks, -1)
+    if chunks.max() < 0:
         raise ValueError("every chunklet has a single row; chunklets of two or more are needed")
-    chunks = np.unique(chunklets[kept], return_inverse=True)[1]
-    n = int(kept.sum()) - (chunks.max() + 1 if ddof == "chunklets" else 0)
-    C = scatter.within(X[kept], chunks) / n
+    n = int((chunks >= 0).sum()) - (chunks.max() + 1 if ddof == "chunklets" else 0)
+    C = scatter.within(X, chunks) / n
     C = (1 - shrinkage) * C + shrinkage * np.trace(C) / len(C) * np.eye(len(C))
     C = eig.shrunk(C, on_singular, "the within-chunklet covariance")
     if n_components is None or n_components == len(C):
