@@ -179,7 +179,7 @@ def test_channels() -> None:
 
 
 def test_frozen_batch_norm_does_not_move() -> None:
-    embedder = Embedder(make_trunk("conv4(width=4)", (1, 16, 16)), 2, freeze_bn=True).train()
+    embedder = Embedder(make_trunk("conv4(width=4)", (1, 16, 16)), 2, freeze_bn=True)
     before = state_of(embedder)
     loss = embedder(torch.rand(4, 1, 16, 16)).embedding.square().sum()
     loss.backward()
@@ -189,7 +189,9 @@ def test_frozen_batch_norm_does_not_move() -> None:
 
 
 def test_frozen_trunk_trains_the_layer_only() -> None:
-    embedder = Embedder(make_trunk("conv4(width=4)", (1, 16, 16)), 2, freeze_trunk=True).train()
+    embedder = Embedder(make_trunk("conv4(width=4)", (1, 16, 16)), 2, freeze_trunk=True)
+    assert not embedder.trunk.training
+    embedder.eval().train()
     assert not embedder.trunk.training
     assert {name for name, p in embedder.named_parameters() if p.requires_grad} == {"layer.weight", "layer.bias"}
     assert not embedder(torch.rand(2, 1, 16, 16)).pooled.requires_grad

@@ -21,13 +21,15 @@ OBJECTIVES = {
     "layers": "AMSoftmaxLoss() + JRS()",
     "drawn": "NPairLoss() + 0.5*EnergyConfusion(pairs='one')",
     "facilities": "FacilityLocationLoss()",
+    "images": "TripletLoss()",
 }
+IMAGES = {"trunk": "conv4(width=4)", "image_size": 16, "freeze_bn": True, "optimizer": "adam", "lr": 1e-2, "eps": 1e-2}
 
 
-def settings(objective: str) -> TrainConfig:
-    return TrainConfig.of(
+def settings(name: str) -> TrainConfig:
+    config = TrainConfig.of(
         data="digits",
-        objective=objective,
+        objective=OBJECTIVES[name],
         trunk="mlp(width=16, depth=1)",
         embedding_dim=8,
         sampler="m_per_class:8",
@@ -38,15 +40,16 @@ def settings(objective: str) -> TrainConfig:
         device="cpu",
         ks=(1,),
     )
+    return config.replace(**IMAGES) if name == "images" else config
 
 
 def work(rank: int, world: int, port: int, folder: str) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
     torch.set_num_threads(1)
-    for name, objective in OBJECTIVES.items():
-        train(settings(objective), Path(folder) / name, progress=False)
-    long = settings(OBJECTIVES["drawn"]).replace(steps=9, checkpoint_every=2, dropout=0.2)
+    for name in OBJECTIVES:
+        train(settings(name), Path(folder) / name, progress=False)
+    long = settings("drawn").replace(steps=9, checkpoint_every=2, dropout=0.2)
     train(long, Path(folder) / "whole", progress=False)
     broken_off(long, Path(folder) / "again")
     train(None, Path(folder) / "again", resume=True, progress=False)
@@ -80,8 +83,8 @@ def broken_off(config: TrainConfig, folder: Path) -> None:
 def folders(tmp_path_factory) -> tuple[Path, Path]:
     """Runs of every objective by one process and by two."""
     one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
-    for name, objective in OBJECTIVES.items():
-        train(settings(objective), one / name, progress=False)
+    for name in OBJECTIVES:
+        train(settings(name), one / name, progress=False)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -26,7 +26,7 @@ from ..deep.samplers.base import BatchSampler
 from ..deep.samplers.resolve import make_sampler
 from ..deep.terms import Sum, Term
 from .config import TrainConfig, TrainError
-from .features import cached_features, sizes_of
+from .features import as_floats, cached_features, sizes_of
 from .optim import make_optimizer, param_groups
 
 
@@ -85,6 +85,8 @@ class Parts:
 
     def prepare(self) -> None:
         """Move to the device and wrap for several processes. Loads of weights come before this."""
+        if self.train.kind == "image":
+            self.step.to(memory_format=torch.channels_last)
         groups = param_groups(self.step.embedder, self.step.objective, self.config)
         if not groups:
             raise TrainError("nothing to train: the trunk is frozen and neither embedding nor objective has parameters")
@@ -95,9 +97,7 @@ class Parts:
         self.sampler.load_state_dict(self.sampler.state_dict() | {"epoch": epoch, "batch": done})
         device, first = self.accelerator.device, epoch * len(self.sampler) + done
         for step, (items, labels, _) in enumerate(self.loader, first):
-            items, labels = (x.to(device, non_blocking=True) for x in (items, labels))
-            if items.dtype == torch.uint8:
-                items = items.to(torch.float32) / 255
+            items, labels = as_floats(items.to(device, non_blocking=True)), labels.to(device, non_blocking=True)
             if self.augment.parts:
                 # Seeded anew for every batch and process: a resumed run draws what an unbroken one does.
                 seed = np.random.SeedSequence((self.config.seed, step, processes.rank())).generate_state(1)[0]

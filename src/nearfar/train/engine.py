@@ -148,6 +148,8 @@ class Trainer:
 
     def _epoch(self) -> None:
         position = self.position
+        assert self.parts.model is not None
+        self.parts.model.train()
         if not position.batch:
             start_epoch(self.parts, position.epoch)
         for items, labels in self.parts.batches(position.epoch, position.batch):

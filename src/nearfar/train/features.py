@@ -29,6 +29,11 @@ def sizes_of(config: TrainConfig) -> dict[str, Any]:
     return {"image_size": config.image_size, "resize": config.resize, "workers": config.workers}
 
 
+def as_floats(items: Tensor) -> Tensor:
+    """Bring uint8 images to floats in [0, 1], channels last in memory, which convolutions like; rows pass unchanged."""
+    return to_float(items).contiguous(memory_format=torch.channels_last) if items.ndim == 4 else items
+
+
 def encode(
     forward: Callable[[Tensor], Tensor],
     dataset: Dataset,
@@ -61,7 +66,7 @@ def encode(
     sizes: dict[str, Any] = {"image_size": image_size, "resize": resize} if dataset.kind == "image" else {}
     loader = make_loader(dataset, batch_size=batch_size, workers=workers, **sizes)
     with torch.inference_mode():
-        parts = [forward(to_float(items.to(device))).float().cpu() for items, _, _ in loader]
+        parts = [forward(as_floats(items.to(device))).float().cpu() for items, _, _ in loader]
     return torch.cat(parts).numpy() if parts else np.empty((0, 0), np.float32)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
 from ..data import Dataset
 from ..data.decode import fit
@@ -62,7 +63,9 @@ def load_embedder(run: Run | str | Path, which: str = "best") -> Embedder:
         step.embedder.load_state_dict(own)
     except RuntimeError as error:
         raise TrainError(f"{folder.path}: weights and config.json do not belong together") from error
-    return step.embedder.to(make_accelerator(config).device).eval()
+    device, images = make_accelerator(config).device, len(about["shape"]) == 3
+    embedder = step.embedder.to(memory_format=torch.channels_last) if images else step.embedder
+    return embedder.to(device).eval()
 
 
 def embed_run(run: Run | str | Path, dataset: Dataset, *, layer: str = "embedding", which: str = "best") -> Floats:

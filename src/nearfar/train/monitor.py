@@ -28,7 +28,6 @@ def watch(parts: Parts) -> dict[str, float]:
             rows = embed_shared(parts, dataset)
             if parts.accelerator.is_main_process:
                 row |= {f"{name}_{key}": value for key, value in neighbour_scores(rows, dataset, parts).items()}
-    parts.model.train()
     return shared(row)
 
 

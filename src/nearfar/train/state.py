@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -80,10 +81,19 @@ def restore_rest(parts: Parts, state: dict[str, Any], whole: dict[str, Any]) -> 
     """Put optimiser, loss scale and random numbers back, after `Parts.prepare`; `whole` is the first process's."""
     assert parts.optimizer is not None
     parts.optimizer.load_state_dict(state["optimizer"] or whole["optimizer"])
+    _lay_out_like_parameters(parts.optimizer.state)
     if state["scaler"] is not None and parts.accelerator.scaler is not None:
         parts.accelerator.scaler.load_state_dict(state["scaler"])
     parts.sampler.load_state_dict(state["sampler"])
     set_random_state(state["random"])
+
+
+def _lay_out_like_parameters(states: Mapping[Tensor, dict[str, Any]]) -> None:
+    """Give averages the memory layout of their parameter: fused optimisers walk both in memory order."""
+    for parameter, state in states.items():
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape and value.ndim:
+                state[name] = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
 def start_epoch(parts: Parts, epoch: int) -> None:

@@ -66,11 +66,9 @@ class Embedder(nn.Module):
         self.layer = nn.Identity() if embedding_dim is None else nn.Linear(width, embedding_dim)
         self.embedding_dim = width if embedding_dim is None else embedding_dim
         self.freeze_bn, self.freeze_trunk = freeze_bn, freeze_trunk
-        self._freeze()
-
-    def _freeze(self) -> None:
         for module in self._frozen():
             module.requires_grad_(False)
+        self.train()
 
     def _frozen(self) -> list[nn.Module]:
         if self.freeze_trunk:
