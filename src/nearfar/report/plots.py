@@ -238,9 +238,11 @@ def _whole_numbers(axes: Axes) -> None:
 def _mark(axes: Axes, at: float, text: str, *, low: bool = False) -> None:
     """Draw a dotted line at a place, with its text at the top or at the bottom."""
     axes.axvline(at, color=INK, linewidth=1, linestyle=":")
-    end, shift, side = (0, 3, "bottom") if low else (1, -2, "top")
+    end, up, side = (0, 3, "bottom") if low else (1, -2, "top")
+    left, right = axes.dataLim.intervalx
+    across, ha = (-3, "right") if at > (left + right) / 2 else (3, "left")
     frame = ("data", "axes fraction")
-    axes.annotate(text, (at, end), (3, shift), xycoords=frame, textcoords="offset points", color=INK, va=side)
+    axes.annotate(text, (at, end), (across, up), xycoords=frame, textcoords="offset points", color=INK, va=side, ha=ha)
 
 
 def _share_axis(axes: Axes, curves: Sequence[Curve]) -> None:

@@ -82,7 +82,7 @@ def read_run(
     searched, _ = _items(arrays, "gallery_", gallery) if "gallery_embeddings" in arrays else (None, "")
     rows = _table(folder / "metrics.csv")
     return ReportContent(
-        title=title or f"{config.get('objective', folder.name)} on {config.get('data', 'its data')}",
+        title=title or f"{config.get('objective', folder.name)} on {Path(config.get('data', 'its data')).name}",
         protocol=evaluated.get("protocol", ""),
         scores=evaluated["scores"],
         baseline=evaluated.get("raw"),

@@ -272,5 +272,11 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for key, value in nested.items():
         name = f"{prefix}{key}"
-        rows.extend(_flat(value, f"{name}.") if isinstance(value, Mapping) else [(name, str(value))])
+        rows.extend(_flat(value, f"{name}.") if isinstance(value, Mapping) else [(name, _said(value))])
     return rows
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or "–"
+    return "–" if value is None or value == "" else str(value)
