@@ -12,7 +12,7 @@ from . import ascent, softmax
 from .constraints import generator
 from .optimize import Report, Solution
 from .softmax import Block, SortedRows
-from .types import AnyArray, Array, Seed
+from .types import AnyArray, Array, Ints, Seed
 
 Sums = Callable[[AnyArray], tuple[float, AnyArray]]  # Z -> F, U
 
@@ -37,6 +37,14 @@ def negative(L: Array, X: AnyArray, sums: Sums, ridge: Ridge, n: float) -> tuple
         return -F / n, gradient / -n
     value, slope = ridge(L)
     return (value - F) / n, (slope - gradient) / n
+
+
+def of_rows(L: Array, X: Array, labels: Ints, kind: str, ridge: Ridge) -> tuple[float, Array]:
+    """F - ridge over all pairs of some rows, and its gradient divided by the number of anchors."""
+    rows = softmax.sorted_rows(X, labels)
+    n = float(rows.weight.sum())
+    value, gradient = negative(L, rows.X, dense_sums(rows, kind, rows.weight), ridge, n)
+    return -n * value, -gradient
 
 
 def maximise(

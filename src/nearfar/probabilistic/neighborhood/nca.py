@@ -127,11 +127,9 @@ class NCA(FromLabels, Mahalanobis):
             L = self._first(R, labels) if new else np.asarray(self.components_, dtype=np.float64)
             if not hasattr(self, "_adam"):
                 self._adam = ascent.Adam(ascent.step_length(L))
-            rows = softmax.sorted_rows(R, labels)
-            sums, n = neighborhood.dense_sums(rows, self.objective, rows.weight), float(rows.weight.sum())
-            value, gradient = neighborhood.negative(L, rows.X, sums, Ridge(self.reg), n)
-            self._keep(self._adam(L, gradient), X.dtype)
-            self._record(Solution(L, -n * value, self._adam.k))
+            value, gradient = neighborhood.of_rows(L, R, labels, self.objective, Ridge(self.reg))
+            self._keep(self._adam(L, -gradient), X.dtype)
+            self._record(Solution(L, value, self._adam.k))
         return self
 
     def _first(self, X: Array, labels: Ints) -> Array:
@@ -148,5 +146,4 @@ class NCA(FromLabels, Mahalanobis):
         first, last = self._first(X, labels), self._start()
         settings = {name: getattr(self, name) for name in ("batch_size", "max_iter", "tol", "dtype")}
         L0 = last if last is not None and last.shape == first.shape else first
-        seed, report = self.random_state, self._report()
-        return nca(X, labels, L0, self.objective, self.reg, seed=seed, report=report, **settings)
+        return nca(X, labels, L0, self.objective, self.reg, seed=self.random_state, report=self._report(), **settings)

@@ -1,0 +1,107 @@
+"""Convex problems over positive semi-definite M: a search over a full-rank factor that ends with a certificate.
+
+    min over M = L' L of f(M), f convex and smooth, G = df/dM
+
+A full-rank square L has no bad stationary points in practice, and its gradient 2 L G needs no projection. The search
+stops as soon as the method's own bound on f(M) - min f is small; where L stalls before, projected gradient goes on
+from M.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.linalg import inv
+
+from . import ascent, psd
+from .optimize import Report, Solution, fista
+from .types import Array
+
+Evaluate = Callable[[Array], tuple[float, Array]]
+Gap = Callable[[Array, float, Array], float]
+STALL = 1e-14
+
+
+def minimise(
+    evaluate: Evaluate,
+    gap: Gap,
+    A: Array,
+    *,
+    max_iter: int = 500,
+    tol: float = 1e-6,
+    start: Array | None = None,
+    report: Report | None = None,
+) -> Solution:
+    """A metric whose value is within ``tol * max(1, |f|)`` of the minimum.
+
+    Parameters
+    ----------
+    evaluate : callable
+        L -> (f, G).
+    gap : callable
+        (L, f, G) -> a bound on f - min f, infinite where there is none.
+    A : ndarray of shape (d, d)
+        Positive definite; the search is over K with L = K A: what makes the problem well scaled.
+    start : ndarray of shape (d, d), optional
+        L to start from, of full rank. Default: A.
+
+    Returns
+    -------
+    Solution
+        `x` is L (d, d); ``attributes["kkt"]`` is (negative part of G's smallest eigenvalue, |<M, G>|).
+    """
+    K0 = np.eye(len(A)) if start is None else start @ inv(A)
+    scale = max(1.0, abs(evaluate(K0 @ A)[0]))
+    seen: dict[str, Any] = {}
+
+    def on_factor(K: Array) -> tuple[float, Array]:
+        L = K @ A
+        f, G = evaluate(L)
+        seen.update(L=L, f=f, G=G)
+        return f / scale, 2 / scale * K @ (A @ G @ A)
+
+    def certified(before: float, now: float) -> bool:
+        close = gap(seen["L"], seen["f"], seen["G"]) <= tol * max(1.0, abs(seen["f"]))
+        return close or before - now <= STALL * max(1.0, abs(now))
+
+    found = ascent.settle(on_factor, K0, certified, max_iter=max_iter, report=report)
+    history = scale * np.asarray(found.history)
+    rest = max_iter - found.n_iter
+    first = finished(evaluate, gap, found.x @ A, found.n_iter, tol, history)
+    if first.converged or rest < 1:
+        return first
+    second = projected(evaluate, gap, A, found.x, max_iter=rest, tol=tol, report=report)
+    both = np.concatenate([history, np.asarray(second.history)])
+    return finished(evaluate, gap, second.x, found.n_iter + second.n_iter, tol, both)
+
+
+def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any) -> Solution:
+    """The same problem by projected gradient on K' K."""
+
+    def of_metric(M: Array) -> tuple[float, Array]:
+        f, G = evaluate(psd.components(M) @ A)
+        return f, A @ G @ A
+
+    def bound(M: Array, f: float, G: Array) -> float:
+        back = inv(A)
+        return gap(psd.components(M) @ A, f, back @ G @ back)
+
+    def project(M: Array, step: float) -> Array:
+        return psd.project(M)[0]
+
+    G = of_metric(K.T @ K)[1]
+    step = float(np.linalg.norm(K.T @ K) / max(np.linalg.norm(G), 1e-300))
+    found = fista(of_metric, project, K.T @ K, gap=bound, step=step, **settings)
+    return found.with_x(psd.components(found.x) @ A)
+
+
+def finished(evaluate: Evaluate, gap: Gap, L: Array, n_iter: int, tol: float, history: Array) -> Solution:
+    """The solution at L with its bound and its optimality conditions."""
+    f, G = evaluate(L)
+    bound = gap(L, f, G)
+    converged = bool(bound <= tol * max(1.0, abs(f)))
+    message = "" if converged else f"stopped after {n_iter} iterations with duality gap {bound:.3g}, tol {tol:.3g}"
+    kkt = np.array([max(0.0, -float(np.linalg.eigvalsh(G)[0])), abs(float(np.vdot(L, L @ G)))])
+    return Solution(psd.compress(L), f, n_iter, converged, message, bound, history, {"kkt": kkt})

@@ -1,0 +1,131 @@
+"""Maximally collapsing metric learning (Globerson & Roweis, 2005).
+
+    min_{M PSD}  sum_i KL(p0_i || p_i) + reg tr(M)   (or reg |M|^2 / 2)
+    p_ij = exp(-d_ij) / sum_{k != i} exp(-d_ik),  d_ij = (x_i - x_j)' M (x_i - x_j)
+
+p0_i: uniform over the other rows of i's class. Convex in M.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base import FromLabels, Mahalanobis
+from ...core import ascent, certified, checks, psd, starts
+from ...core.collapse import WEIGHTINGS, Collapse
+from ...core.optimize import Report, Solution
+from ...core.types import Array, Ints
+
+
+def mcml(
+    X: Array,
+    labels: Ints,
+    reg: float = 0.0,
+    penalty: str = "trace",
+    weighting: str = "sample",
+    *,
+    rank: int | None = None,
+    start: Array | None = None,
+    max_iter: int = 500,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """L (d, d) at the convex optimum, or (rank, d) at a local one over so many rows; see `MCML`."""
+    problem = Collapse(X, labels, weighting, **{penalty: reg})
+    if rank is not None:
+        L0 = starts.median_scaled(X, starts.discriminant(X, labels, rank)) if start is None else start
+        return low_rank(problem, L0, max_iter, tol, report)
+    A = problem.scaling()
+    return certified.minimise(problem, problem.gap, A, max_iter=max_iter, tol=tol, start=start, report=report)
+
+
+def low_rank(problem: Collapse, L0: Array, max_iter: int, tol: float, report: Report | None) -> Solution:
+    """A local minimum over L of few rows."""
+    n = float(problem.weight.sum())
+
+    def per_row(L: Array) -> tuple[float, Array]:
+        f, G = problem(L)
+        return f / n, 2 / n * L @ G
+
+    found = ascent.settle(per_row, L0, ascent.hardly_changes(1e-2 * tol), max_iter=max_iter, report=report)
+    return found.with_x(psd.compress(found.x), objective=problem(found.x)[0])
+
+
+class MCML(FromLabels, Mahalanobis):
+    """Bring each class as near to one point as can be, and far from the others.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Rows of L; default: as many as features.
+    reg : float
+        Weight of the penalty beside a sum over rows.
+    penalty : "trace" or "frobenius"
+        tr(M), or half the squared Frobenius norm of M.
+    rank_mode : "truncate" or "factor"
+        With `n_components`: solve for M and keep its leading eigenvectors, scaled by the roots of their eigenvalues
+        (paper), or search over L of so many rows, which is not convex.
+    weighting : "sample" or "pair"
+        Every row weighs the same (paper), or every pair of one class.
+    max_iter : int
+    tol : float
+        Stop where the duality gap is below ``tol * max(1, |objective|)``.
+    warm_start : bool
+    verbose : bool
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    objective_ : float
+        The sum of KL divergences and the penalty, of M before truncation.
+    duality_gap_ : float
+        Bounds the distance of `objective_` to the minimum (not with ``rank_mode="factor"``).
+    kkt_ : ndarray of shape (2,)
+        Negative part of the smallest eigenvalue of the gradient G by M, and abs(<M, G>): 0, 0 at the optimum.
+
+    Notes
+    -----
+    Globerson & Roweis, NIPS 18, 2005. p0 is normalised and p has a normaliser per row; a survey's account has
+    neither, and calls a convex problem's solution unique. The paper alternates gradient steps and projections; here
+    a full-rank factor is searched. Rows alone in their class are no anchors. Where some direction has no scatter
+    within classes and nothing is penalised, there is no minimum: a little is added to the scatter, with a warning.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        reg: float = 0.0,
+        penalty: str = "trace",
+        rank_mode: str = "truncate",
+        weighting: str = "sample",
+        max_iter: int = 500,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.reg = reg
+        self.penalty = penalty
+        self.rank_mode = rank_mode
+        self.weighting = weighting
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def _solve(self, X: Array, labels: Ints) -> Solution:
+        checks.at_least(0, reg=self.reg, tol=self.tol)
+        checks.at_least(1, max_iter=self.max_iter)
+        checks.one_of(("trace", "frobenius"), penalty=self.penalty)
+        checks.one_of(("truncate", "factor"), rank_mode=self.rank_mode)
+        checks.one_of(WEIGHTINGS, weighting=self.weighting)
+        k, d, last = self.n_components, X.shape[1], self._start()
+        rank = k if self.rank_mode == "factor" else None
+        usable = last is not None and last.shape == (rank or d, d) and np.linalg.matrix_rank(last) == (rank or d)
+        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
+        start = last if usable else None
+        found = mcml(X, labels, self.reg, self.penalty, self.weighting, rank=rank, start=start, **search)
+        return found.with_x(found.x[:k])

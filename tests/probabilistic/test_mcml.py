@@ -1,0 +1,178 @@
+"""Collapsing classes: the convex problem, its certificate, its kernel form."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from nearfar import MCML, KernelMCML
+from nearfar.core import certified
+from nearfar.core.collapse import Collapse
+from tests.learners import data, distances, fit, toy
+from tests.references import mcml as loops
+
+
+def problem(**settings):
+    X, y = data(30, 3)
+    X = X - X.mean(axis=0)
+    y = np.append(y[:-1], 3)
+    L = 0.3 * np.random.default_rng(1).normal(size=(3, 3))
+    return X, y, L, Collapse(X, y, **settings)
+
+
+def test_value_and_gradient_equal_loops():
+    X, y, L, collapse = problem()
+    f, G = collapse(L)
+    assert_allclose(f, loops.objective(L.T @ L, X, y), rtol=1e-12)
+    assert_allclose(G, loops.gradient(L.T @ L, X, y), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"trace": 2.0}, {"frobenius": 3.0}, {"weighting": "pair"}, {"weighting": "pair", "trace": 1.0}]
+)
+def test_gradient_equals_differences(settings):
+    _, _, L, collapse = problem(**settings)
+    step = 1e-6 * np.random.default_rng(2).normal(size=L.shape)
+    slope = 2 * np.vdot(L @ collapse(L)[1], step)
+    assert_allclose((collapse(L + step)[0] - collapse(L - step)[0]) / 2, slope, rtol=1e-6)
+
+
+def test_weighting_pairs_weighs_rows_by_their_mates():
+    X, y, L, collapse = problem(weighting="pair")
+    M, total = L.T @ L, 0.0
+    for i in range(30):
+        d = [float((X[i] - x) @ M @ (X[i] - x)) for x in X]
+        normaliser = np.logaddexp.reduce([-d[j] for j in range(30) if j != i])
+        mates = [j for j in range(30) if j != i and y[j] == y[i]]
+        total += sum(d[j] + normaliser - np.log(len(mates)) for j in mates)
+    assert_allclose(collapse(L)[0], total, rtol=1e-10)
+
+
+@pytest.mark.parametrize("settings", [{}, {"trace": 2.0}, {"frobenius": 3.0}, {"weighting": "pair"}])
+def test_starts_agree_on_the_optimum(settings):
+    *_, collapse = problem(**settings)
+    A = collapse.scaling()
+    rng = np.random.default_rng(0)
+    starts = [None, np.eye(3), rng.normal(size=(3, 3)), 0.1 * rng.normal(size=(3, 3))]
+    found = [certified.minimise(collapse, collapse.gap, A, tol=1e-11, start=start) for start in starts]
+    values = [one.objective for one in found]
+    assert_allclose(values, values[0], rtol=1e-9)
+    M = found[0].x.T @ found[0].x
+    for one in found:
+        assert_allclose(one.x.T @ one.x, M, atol=1e-5 * np.abs(M).max())
+        assert one.duality_gap <= 1e-6 * values[0]
+        assert (one.attributes["kkt"] <= 1e-4).all()
+
+
+@pytest.mark.parametrize("settings", [{}, {"trace": 2.0}, {"frobenius": 3.0}])
+def test_gap_bounds_the_distance_to_the_optimum(settings):
+    *_, collapse = problem(**settings)
+    A = collapse.scaling()
+    best = certified.minimise(collapse, collapse.gap, A, tol=1e-11).objective
+    rng = np.random.default_rng(0)
+    for scale in (0.3, 1.0, 3.0):
+        L = scale * (A + 0.2 * np.abs(A).max() * rng.normal(size=A.shape))
+        f, G = collapse(L)
+        assert collapse.gap(L, f, G) >= f - best > 0
+
+
+def test_gap_is_complementarity_where_the_gradient_is_semi_definite():
+    *_, collapse = problem()
+    L = 4.0 * collapse.scaling()
+    f, G = collapse(L)
+    assert np.linalg.eigvalsh(G)[0] > 0
+    assert_allclose(collapse.gap(L, f, G), np.vdot(L, L @ G), rtol=1e-10)
+
+
+def test_projected_gradient_reaches_the_same_optimum():
+    *_, collapse = problem()
+    A = collapse.scaling()
+    best = certified.minimise(collapse, collapse.gap, A, tol=1e-9)
+    other = certified.projected(collapse, collapse.gap, A, np.eye(3), max_iter=2000, tol=1e-7)
+    assert_allclose(other.objective, best.objective, rtol=1e-6)
+
+
+def test_objective_falls():
+    X, y = data()
+    learner = fit(MCML(max_iter=200), X, y)
+    assert learner.converged_
+    assert (np.diff(learner.history_) <= 1e-9 * np.abs(learner.history_[0])).all()
+
+
+def test_a_penalty_shrinks_the_metric():
+    X, y = data()
+    for penalty in ("trace", "frobenius"):
+        traces = [
+            np.trace(fit(MCML(reg=reg, penalty=penalty), X, y).get_mahalanobis_matrix()) for reg in (0.0, 1.0, 100.0)
+        ]
+        assert traces[0] > traces[1] > traces[2]
+
+
+def test_factor_mode_is_no_worse_than_truncation():
+    X, y = toy(150)
+    X = X - X.mean(axis=0)
+    collapse = Collapse(X, y)
+    values = {}
+    for mode in ("truncate", "factor"):
+        learner = fit(MCML(1, rank_mode=mode), X, y)
+        assert learner.components_.shape == (1, 8)
+        values[mode] = collapse(learner.components_)[0]
+    assert values["factor"] <= values["truncate"]
+    assert not hasattr(fit(MCML(1, rank_mode="factor"), X, y), "duality_gap_")
+
+
+def test_no_scatter_within_classes_is_told():
+    X, y = data(12, 20)
+    with pytest.warns(UserWarning, match="within-class scatter"):
+        MCML(max_iter=5).fit(X, y)
+    learner = fit(MCML(reg=0.1), X, y)
+    assert learner.duality_gap_ < 1e-5
+
+
+def test_warm_start_from_the_optimum_stops_at_once():
+    X, y = data()
+    learner = fit(MCML(warm_start=True), X, y)
+    n_iter = learner.n_iter_
+    assert fit(learner, X, y).n_iter_ < n_iter / 4
+
+
+def test_linear_kernel_is_the_linear_method():
+    X, y = data()
+    X = X - X.mean(axis=0)
+    linear = fit(MCML(reg=0.5, tol=1e-10), X, y)
+    kernel = fit(KernelMCML(reg=0.5, kernel="linear", landmarks=None, tol=1e-10), X, y)
+    assert_allclose(kernel.objective_, linear.objective_, rtol=1e-8)
+    assert_allclose(distances(kernel, X), distances(linear, X), rtol=1e-4, atol=1e-4)
+
+
+def test_kernel_map_is_reproduced_on_the_training_rows():
+    X, y = data()
+    learner = fit(KernelMCML(landmarks=None, max_iter=20), X, y)
+    gram = np.exp(-learner.gamma_ * np.sum((learner.X_fit_[:, None] - learner.X_fit_) ** 2, axis=2))
+    assert_allclose(learner.transform(learner.X_fit_), gram @ learner.dual_coef_, rtol=1e-8, atol=1e-10)
+
+
+def test_kernel_tells_rings_apart():
+    rng = np.random.default_rng(0)
+    y = np.arange(80) % 2
+    angle = 2 * np.pi * rng.random(80)
+    X = (1 + 2 * y)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.1 * rng.normal(size=(80, 2))
+    Z = fit(KernelMCML(1, max_iter=100), X, y).transform(X)[:, 0]
+    assert max(Z[y == 0]) < min(Z[y == 1]) or max(Z[y == 1]) < min(Z[y == 0])
+
+
+@pytest.mark.parametrize(
+    ("learner", "settings", "word"),
+    [
+        (MCML, {"reg": -1.0}, "reg"),
+        (MCML, {"penalty": "l1"}, "penalty"),
+        (MCML, {"rank_mode": "cut"}, "rank_mode"),
+        (MCML, {"weighting": "class"}, "weighting"),
+        (MCML, {"max_iter": 0}, "max_iter"),
+        (KernelMCML, {"reg": 0.0}, "reg"),
+        (KernelMCML, {"kernel": "cubic"}, "kernel"),
+    ],
+)
+def test_bad_settings(learner, settings, word):
+    X, y = data()
+    with pytest.raises(ValueError, match=f"^{learner.__name__}: {word}"):
+        learner(**settings).fit(X, y)
