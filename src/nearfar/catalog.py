@@ -63,7 +63,7 @@ class Method(NamedTuple):
 PROXIES = {"num_classes": 8, "embedding_dim": 5}
 
 # fmt: off
-METHODS = tuple(Method(*row) for row in (  # type: ignore[arg-type]
+METHODS = tuple(Method(*row) for row in (
     # Spectral metric learning
     ("CovarianceMetric", "spectral/scatter/covariance", "learner", "none", "Mahalanobis 1936", "S1"),
     ("MMC", "spectral/scatter/mmc", "learner", "pairs", "Xing 2002", "S2 S3", {"max_iter": 50}),

@@ -10,6 +10,7 @@ from typing import Annotated, Any, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
+from .settings import is_first, launch, make_config
 
 app = App(
     name="nearfar",
@@ -117,7 +118,7 @@ def train(
         No progress line.
     """
     if devices > 1 and "LOCAL_RANK" not in os.environ:
-        _launch(devices)
+        launch(devices)
     chosen = {
         "data": data,
         "objective": objective,
@@ -136,48 +137,10 @@ def train(
     }
     from ..train import train as run_training
 
-    config = None if resume and data is None else _config(chosen, settings, recipe)
-    run = run_training(config, out, resume=resume, progress=not quiet and _is_first())
-    if _is_first():
+    config = None if resume and data is None else make_config(chosen, settings, recipe)
+    run = run_training(config, out, resume=resume, progress=not quiet and is_first())
+    if is_first():
         evaluate(run.folder, quiet=quiet)
-
-
-def _is_first() -> bool:
-    return int(os.environ.get("RANK", "0")) == 0
-
-
-def _launch(devices: int) -> NoReturn:
-    """Start this command again under torchrun, one process per device."""
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={devices}", "--standalone"]
-    os.execv(sys.executable, [*command, "-m", "nearfar", *sys.argv[1:]])
-
-
-def _config(chosen: dict[str, Any], settings: tuple[str, ...], recipe: str | None) -> Any:
-    from ..train import TrainConfig
-
-    fields: dict[str, Any] = {}
-    if recipe:
-        from ..train import recipe as read_recipe
-
-        fields |= read_recipe(recipe)
-    fields |= {name: value for name, value in chosen.items() if value is not None}
-    fields |= dict(_setting(text) for text in settings)
-    if "data" not in fields:
-        raise ValueError("DATA: say what to train on, for example `nearfar train glyphs --out runs/glyphs`")
-    return TrainConfig.of(**fields)
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    """Split field=value; the value is JSON where it can be (0.1, true, [1, 2]), else text."""
-    import json
-
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"--set: expected field=value, got {text!r}")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
 
 
 @app.command
@@ -285,7 +248,7 @@ def compare(
     from .scoring import compare_to
 
     chosen = {"data": data, "test": test, "test_classes": test_classes or None, "epochs": epochs}
-    print(compare_to(_config(chosen, settings, recipe), objectives, range(seeds), out, jobs))
+    print(compare_to(make_config(chosen, settings, recipe), objectives, range(seeds), out, jobs))
 
 
 @app.command(name="list")

@@ -1,0 +1,46 @@
+"""From the words of a command to the settings of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, NoReturn
+
+
+def is_first() -> bool:
+    """Return whether this process is the one that prints and writes."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def launch(devices: int) -> NoReturn:
+    """Start this command again under torchrun, one process per device."""
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={devices}", "--standalone"]
+    os.execv(sys.executable, [*command, "-m", "nearfar", *sys.argv[1:]])
+
+
+def make_config(chosen: dict[str, Any], settings: tuple[str, ...], recipe: str | None) -> Any:
+    """Resolve a TrainConfig: a recipe, over it the options that were given, over them the --set ones."""
+    from ..train import TrainConfig
+
+    fields: dict[str, Any] = {}
+    if recipe:
+        from ..train import recipe as read_recipe
+
+        fields |= read_recipe(recipe)
+    fields |= {name: value for name, value in chosen.items() if value is not None}
+    fields |= dict(_setting(text) for text in settings)
+    if "data" not in fields:
+        raise ValueError("DATA: say what to train on, for example `nearfar train glyphs --out runs/glyphs`")
+    return TrainConfig.of(**fields)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Split field=value; the value is JSON where it can be (0.1, true, [1, 2]), else text."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--set: expected field=value, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
