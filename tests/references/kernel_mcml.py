@@ -26,7 +26,7 @@ def objective(T, K, y, reg=1e-3):
 
 def check(learner, X, y):
     chosen = learner.X_fit_
-    order = [int(np.flatnonzero((X == row).all(axis=1))[0]) for row in chosen]
+    order = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in chosen]
     K, labels = kernel(chosen), np.asarray(y)[order]
     best = objective(learner.dual_coef_, K, labels)
     np.testing.assert_allclose(learner.objective_, best, rtol=1e-6)
