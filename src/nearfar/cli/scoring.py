@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,15 +137,43 @@ def report_to(source: Path, data: str | None, out: Path | None) -> str:
     from ..report import Items, ReportContent, build_report, report_run
 
     if is_run(source) and data is None:
-        return str(report_run(source, out))
+        return str(report_run(source, out, attention=attention_of(source)))
     scored = scored_on(source, data, ())
     items = Items(
         scored.embeddings, scored.dataset.labels, scored.dataset.classes, scored.dataset.names, scored.dataset.read
     )
     content = ReportContent(
-        scored.title, scored.protocol, scored.scores, scored.raw, queries=items, distance=scored.scores.distance
+        scored.title,
+        scored.protocol,
+        scored.scores,
+        scored.raw,
+        baseline_name="raw pixels" if scored.dataset.kind == "image" else "raw rows",
+        queries=items,
+        distance=scored.scores.distance,
     )
     return str(build_report(content, out or source.with_suffix(".html")))
+
+
+def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
+    """Return what maps an (S, S, C) image to the last convolution (C', H, W) of a run's network, if it has one."""
+    import torch
+
+    from ..data.augment import to_float
+    from ..data.decode import fit
+    from ..train import TrainConfig, load_embedder
+
+    config, embedder = TrainConfig.from_json(run / "config.json"), load_embedder(run)
+    if not hasattr(embedder.trunk, "maps"):
+        return None
+    device = next(embedder.parameters()).device
+
+    def maps(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        pixels = np.ascontiguousarray(fit(image, config.image_size or image.shape[0]))
+        batch = to_float(torch.from_numpy(pixels).permute(2, 0, 1)[None])
+        with torch.inference_mode():
+            return np.asarray(embedder.feature_map(batch.to(device))[0].cpu())
+
+    return maps
 
 
 def compare_to(config: Any, objectives: Sequence[str], seeds: Sequence[int], out: Path, jobs: int) -> str:
