@@ -244,36 +244,3 @@ def nonmonotone_search(fun: Objective, x: Array, D: Array, slope: float, worst: 
             break
         a /= 2
     return x + a * D, value, gradient
-
-
-def farthest(
-    weight: Array,
-    squared: Callable[[Array], Array],
-    adjoint: Callable[[Array], Array],
-    project: Callable[[Array], Array],
-    lowest: Callable[[Array], float],
-    x: Array,
-    **limits: Any,
-) -> Solution:
-    """max sum_p weight_p sqrt(squared_p(x)) over a set on which a linear <G, x> is at least lowest(G).
-
-    The set's linear minimum gives the Frank-Wolfe gap, a bound on what is missing to the maximum.
-    """
-    d2 = squared(x)
-    eps = 1e-12 * float(d2.mean()) or 1.0
-    unit = float(weight @ np.sqrt(d2 + eps))
-
-    def fun(x: Array) -> tuple[float, Array]:
-        distance = np.sqrt(np.maximum(squared(x), 0.0) + eps)
-        return -float(weight @ distance) / unit, -adjoint(weight / (2 * distance)) / unit
-
-    def gap(x: Array, value: float, G: Array) -> float:
-        return max(float(np.vdot(G, x)) - lowest(G), 0.0)
-
-    return scaled(fista(fun, lambda x, _: project(x), x, gap=gap, **limits), -unit)
-
-
-def scaled(found: Solution, unit: float) -> Solution:
-    """Objective and gap in other units."""
-    value, gap = unit * (found.objective or 0.0), abs(unit) * (found.duality_gap or 0.0)
-    return found.with_x(found.x, objective=value, duality_gap=gap, history=None)

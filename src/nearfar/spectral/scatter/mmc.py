@@ -3,8 +3,8 @@
     max_M sum_D |x_i - x_j|_M   s.t.  sum_S |x_i - x_j|_M^2 <= alpha,  M PSD
     diagonal M = diag(w):  min_w sum_S |x_i - x_j|_M^2 - c log sum_D |x_i - x_j|_M,  w >= 0
 
-With Sig_S = C C' and B = C' M C the feasible set is {B PSD, tr B <= alpha}: a projection is one eigendecomposition. The
-diagonal problem is, by homogeneity, the same one on the simplex.
+With Sig_S = C C' and C' M C = F' F the feasible set is a ball, |F|^2 <= alpha, and the objective convex: F <- F G / |F G|,
+G the gradient in F' F, only raises it. By homogeneity the diagonal problem is the same one with diagonal F.
 """
 
 from __future__ import annotations
@@ -17,40 +17,51 @@ from scipy.linalg import cholesky, solve_triangular
 from ...base import FromPairs, Mahalanobis
 from ...core import checks, eig, psd, scatter
 from ...core.constraints import LabelPairs, Pairs, written_out
-from ...core.optimize import Solution, farthest, scaled
+from ...core.optimize import Solution
+from ...core.spread import farthest
 from ...core.types import Array
 
 
 def mmc(S: Array, Z: Array, weight: Array, alpha: float = 1.0, start: Array | None = None, **limits: Any) -> Solution:
-    """M (d, d) as `x`, from the similar scatter S and differences Z (m, d) of dissimilar pairs with their weights."""
+    """L (d, d) as `x`, from the similar scatter S and differences Z (m, d) of dissimilar pairs with their weights."""
     C, I = cholesky(S, lower=True), np.eye(len(S))
     Y = solve_triangular(C, Z.T, lower=True).T
     found = farthest(
         weight,
-        lambda B: np.einsum("pd,pd->p", Y @ B, Y),
+        lambda F: np.linalg.norm(Y @ F.T, axis=1),
         lambda a: (Y * a[:, None]).T @ Y,
-        psd.project_spectrahedron,
-        lambda G: float(np.linalg.eigvalsh(G)[0]),
-        psd.project_spectrahedron(I / len(I) if start is None else C.T @ start @ C / alpha),
+        lambda G: float(np.linalg.eigvalsh(G)[-1]),
+        I if start is None else np.vstack([start @ C, 1e-3 * np.linalg.norm(start @ C) * I]),
         **limits,
     )
-    half = solve_triangular(C, I, lower=True)
-    return scaled(found.with_x(alpha * psd.symmetrize(half.T @ found.x @ half)), np.sqrt(alpha))
+    L = np.sqrt(alpha) * solve_triangular(C, found.x.T, lower=True, trans="T").T
+    return scaled(found.with_x(L), np.sqrt(alpha))
 
 
 def mmc_diagonal(
     S: Array, Z: Array, weight: Array, c: float = 1.0, start: Array | None = None, **limits: Any
 ) -> Solution:
-    """Diagonal M as `x`: w = c/2 v / s, with v on the simplex and s the diagonal of S."""
+    """Diagonal L as `x`: w = c/2 u^2 / s, with u on the unit sphere and s the diagonal of S."""
     s = np.diag(S)
-    Q = Z * Z / s
-    v = np.ones(len(s)) / len(s) if start is None else np.diag(start) * s * 2 / c
+    Q, I = Z * Z / s, np.ones(len(s)) / len(s)
     found = farthest(
-        weight, lambda v: Q @ v, lambda a: a @ Q, psd.project_simplex, np.min, psd.project_simplex(v), **limits
+        weight,
+        lambda u: np.sqrt(Q @ u**2),
+        lambda a: a @ Q,
+        lambda g: float(g.max()),
+        I if start is None else np.sqrt(np.sum(start**2, axis=0) * s * 2 / c) + 1e-3 * I,
+        **limits,
     )
     f, gap = found.objective or 1.0, found.duality_gap or 0.0
     objective = c / 2 - c * np.log(np.sqrt(c / 2) * f)
-    return found.with_x(np.diag(c / 2 * found.x / s), objective=objective, duality_gap=c * np.log1p(gap / f))
+    L = np.diag(np.sqrt(c / 2 / s) * np.abs(found.x))
+    return found.with_x(L, objective=objective, duality_gap=c * np.log1p(gap / f), history=None)
+
+
+def scaled(found: Solution, unit: float) -> Solution:
+    """Objective, its history and the gap in other units."""
+    value, gap = unit * (found.objective or 0.0), unit * (found.duality_gap or 0.0)
+    return found.with_x(found.x, objective=value, duality_gap=gap, history=unit * np.asarray(found.history))
 
 
 class MMC(FromPairs, Mahalanobis):
@@ -88,7 +99,8 @@ class MMC(FromPairs, Mahalanobis):
     Notes
     -----
     Xing, Jordan, Russell & Ng, "Distance metric learning with application to clustering with side-information", 2002,
-    solved by monotone accelerated projected gradient instead of cyclic projections. The optimum may have rank 1.
+    solved by a monotone fixed-point iteration on a
+    factor of B instead of cyclic projections. The optimum may have rank 1.
     """
 
     def __init__(
@@ -100,7 +112,7 @@ class MMC(FromPairs, Mahalanobis):
         shrinkage: float = 1e-8,
         n_components: int | None = None,
         n_pairs: int | str | None = None,
-        max_iter: int = 500,
+        max_iter: int = 1000,
         tol: float = 1e-6,
         warm_start: bool = False,
         verbose: bool = False,
@@ -129,10 +141,8 @@ class MMC(FromPairs, Mahalanobis):
         apart = pairs.part(False)
         limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         task = (S, X[apart.i] - X[apart.j], apart.weights)
-        L = self._start()
-        start = None if L is None else L.T @ L
         if self.diagonal:
-            found = mmc_diagonal(*task, self.c, start, **limits)
+            found = mmc_diagonal(*task, self.c, self._start(), **limits)
         else:
-            found = mmc(*task, self.alpha, start, **limits)
-        return found.with_x(psd.components(found.x, self.n_components))
+            found = mmc(*task, self.alpha, self._start(), **limits)
+        return found.with_x(psd.compress(found.x, self.n_components))
