@@ -3,7 +3,7 @@
     max_M sum_D |x_i - x_j|_M   s.t.  sum_S |x_i - x_j|_M^2 <= alpha,  M PSD
     diagonal M = diag(w):  min_w sum_S |x_i - x_j|_M^2 - c log sum_D |x_i - x_j|_M,  w >= 0
 
-With Sig_S = C C' and C' M C = F' F the feasible set is a ball, |F|^2 <= alpha, and the objective convex: F <- F G / |F G|,
+With Sig_S = C C' and C' M C = F' F the feasible set is a ball, |F|^2 <= alpha, the objective convex: F <- F G / |F G|,
 G the gradient in F' F, only raises it. By homogeneity the diagonal problem is the same one with diagonal F.
 """
 
