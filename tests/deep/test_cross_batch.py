@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
+
+import torch.distributed as dist
+import torch.multiprocessing as mp
 
 import nearfar
 from nearfar import AMSoftmaxLoss, ContrastiveLoss, CrossBatchMemory, NPairLoss, TripletLoss
@@ -128,6 +135,59 @@ def test_a_frozen_network_sees_a_larger_batch():
     x, y = steps[2]
     cross = values[2] - make()(x, y).item()
     assert everything == pytest.approx(before + make()(x, y).item() + 2 * cross)
+
+
+class Step(torch.nn.Module):
+    """A network and a remembering objective in one module, as the training engine wraps them."""
+
+    def __init__(self, name):
+        super().__init__()
+        torch.manual_seed(0)
+        settings = {"num_classes": 4, "embedding_dim": 5} if name == "AMSoftmaxLoss" else {}
+        self.embed = torch.nn.Linear(4, 5)
+        self.objective = CrossBatchMemory(getattr(nearfar, name)(**settings), size=30)
+
+    def forward(self, x, y):
+        return self.objective(self.embed(x), y)
+
+
+SHARED = ["TripletLoss", "NTXentLoss", "AMSoftmaxLoss"]
+
+
+def run(step, rank, world):
+    """Return values and gradients of four steps on this process's part of the batches."""
+    found = []
+    for x, y in batches(4, n=12, classes=4):
+        own = slice(rank * 12 // world, (rank + 1) * 12 // world)
+        step.zero_grad()
+        value = step(x[own], y[own])
+        value.backward()
+        found.append([value.detach(), *(p.grad.clone() for p in step.parameters())])
+    return found
+
+
+def worker(rank, world, port, folder):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    results = {
+        name: run(torch.nn.parallel.DistributedDataParallel(Step(name).double()), rank, world) for name in SHARED
+    }
+    if rank == world - 1:
+        torch.save(results, folder / "results.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(tmp_path: Path):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    mp.spawn(worker, (2, port, tmp_path), nprocs=2)
+    results = torch.load(tmp_path / "results.pt", weights_only=True)
+    for name in SHARED:
+        torch.testing.assert_close(results[name], run(Step(name).double(), 0, 1), rtol=1e-6, atol=1e-10)
 
 
 def test_bad_input_is_named():

@@ -15,8 +15,9 @@ from torch.utils.checkpoint import checkpoint
 
 from .. import processes
 from ..batch import Batch
+from ..order import negatives, positives
 from ..relations import is_classes
-from ..rows import Rows, dissimilarity, spans
+from ..rows import Rows, count, dissimilarity, spans
 from ..terms import RowLoss
 
 # form: distance it is stated on
@@ -72,9 +73,11 @@ class GeneralizedContrastiveLoss(RowLoss):
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return the loss with g of 0 and 1, from the masks."""
-        known = rows.pos | rows.neg
-        terms = generalized_contrastive(rows.d, rows.pos.to(rows.d.dtype), self.margin, self.form)
-        return torch.where(known, terms, 0.0).sum(1), known.sum(1)
+        columns, keep = positives(rows)
+        near, far = rows.d.gather(1, columns), (self.margin - negatives(rows)).clamp_min(0)
+        if self.form == "squared":
+            near, far = near.square() / 2, far.square() / 2
+        return torch.where(keep, near, 0.0).sum(1) + far.sum(1), count(rows.pos) + count(rows.neg)
 
     def share(self, batch: Batch) -> Tensor:
         graded = self.similarity == "pooled" or not is_classes(batch.y)

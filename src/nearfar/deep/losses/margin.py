@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .. import processes
 from ..batch import Batch
-from ..order import negatives, positives
+from ..order import hinges, negatives, positives
 from ..rows import Rows, count
 from ..terms import RowLoss
 
@@ -28,8 +28,8 @@ def margin(rows: Rows, alpha: float, beta: Tensor) -> tuple[Tensor, Tensor]:
         columns, keep = rows.triplets.positive, rows.triplets.keep
         d_an = torch.where(keep, rows.d.gather(1, rows.triplets.negative), torch.inf)
     pull = torch.where(keep, (alpha + rows.d.gather(1, columns) - beta).clamp_min(0), 0.0)
-    push = torch.where(d_an.isfinite(), alpha - torch.where(d_an.isfinite(), d_an, 0.0) + beta, 0.0).clamp_min(0)
-    return pull.sum(1) + push.sum(1), count(pull > 0) + count(push > 0)
+    push, active = hinges((alpha + beta).expand(len(d_an), 1), d_an)
+    return pull.sum(1) + push, count(pull > 0) + active[:, 0]
 
 
 class MarginLoss(RowLoss):

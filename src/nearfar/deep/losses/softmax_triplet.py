@@ -20,24 +20,30 @@ from ..terms import RowLoss
 LEAST = 1e-7  # 1 - p is never taken to be smaller
 
 
+class _Likelihood(torch.autograd.Function):
+    """Per anchor: minus sum_P log p + sum_N log(1 - p), where p is the softmax of the logits in P and N."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
+        known = pos | neg
+        log_p = logits - masked_logsumexp(logits, known).clamp_min(torch.finfo(logits.dtype).min)[:, None]
+        log_p = torch.where(known, log_p, -torch.inf).clamp_max_(0)
+        less = torch.expm1(torch.where(neg, log_p.clamp_max(-LEAST), log_p))  # p - 1, without cancellation
+        ctx.save_for_backward(less, pos, neg)
+        return -torch.where(pos, log_p, torch.where(neg, less.neg().log(), 0.0)).sum(1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        less, pos, neg = ctx.saved_tensors
+        p = less + 1
+        to_log_p = torch.where(neg & (less < -LEAST), -p / less, 0.0).sub_(pos.to(p.dtype))
+        return grads[0][:, None] * (to_log_p - p * to_log_p.sum(1, keepdim=True)), None, None
+
+
 def softmax_triplet(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor minus the log-likelihood of its row, and 1 where it has a known relation."""
     logits = -rows.d / temperature  # a constant in d cancels
-    known = rows.pos | rows.neg
-    some = known.any(1)
-    log_p = logits - torch.where(some, masked_logsumexp(logits, known), 0.0)[:, None]
-    attract = torch.where(rows.pos, log_p, 0.0).sum(1)
-    repel = torch.where(rows.neg, log_one_minus_exp(torch.where(rows.neg, log_p, -1.0)), 0.0).sum(1)
-    return -attract - repel, some
-
-
-def log_one_minus_exp(x: Tensor) -> Tensor:
-    """Return log(1 - exp(x)) of x <= 0 without cancellation on either side."""
-    x = x.clamp_max(-LEAST)
-    small = x < -0.6931
-    return torch.where(
-        small, torch.log1p(-torch.where(small, x, -1.0).exp()), torch.log(-torch.expm1(torch.where(small, -0.5, x)))
-    )
+    return _Likelihood.apply(logits, rows.pos, rows.neg), (rows.pos | rows.neg).any(1)
 
 
 class SoftmaxTripletLoss(RowLoss):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..draws import draw
 from ..order import narrowed, positives
-from ..rows import Rows, Triplets, rho
+from ..rows import Rows, Triplets
 
 
 def distance_weighted(rows: Rows, cutoff: float, limit: float) -> Rows:
@@ -23,14 +23,24 @@ def distance_weighted(rows: Rows, cutoff: float, limit: float) -> Rows:
 
 def inverse_density(rows: Rows, cutoff: float, limit: float) -> Tensor:
     """Return (b, m) weights, the largest of each row 1; a row without a negative below the limit weighs all equally."""
-    r = rho(rows._replace(d=rows.d.detach()))
-    near = rows.neg & (r < limit)
-    r = r.double().clamp(cutoff, 2 - 1e-6)
-    log_w = (2 - rows.dim) * r.log() - (rows.dim - 3) / 2 * (1 - r.square() / 4).log()
+    squared = squares(rows)
+    near = rows.neg & (squared < limit**2)
+    q = squared.clamp(cutoff**2, 4 * (1 - 1e-6))
+    log_w = (2 - rows.dim) / 2 * q.log() - (rows.dim - 3) / 2 * torch.log1p(q / -4)
     log_w = torch.where(near, log_w, -torch.inf)
     some = near.any(1, keepdim=True)
-    top = torch.where(some, log_w, 0.0).amax(1, keepdim=True) if r.shape[1] else log_w  # per row: none underflows
-    return torch.where(some, (log_w - top).exp(), rows.neg.double())
+    top = torch.where(some, log_w, 0.0).amax(1, keepdim=True) if q.shape[1] else log_w  # per row: none underflows
+    return torch.where(some, (log_w - top).exp(), rows.neg.to(q.dtype))
+
+
+def squares(rows: Rows) -> Tensor:
+    """Return the (b, m) squared distances of unit vectors behind any distance."""
+    d = rows.d.detach()
+    if rows.distance == "euclidean":
+        return d.square()
+    if rows.distance == "sq_euclidean":
+        return d
+    return 2 * d if rows.distance == "cosine" else 2 + 2 * d
 
 
 class DistanceWeighted:
