@@ -64,7 +64,7 @@ def test_a_run_writes_its_folder(tmp_path, small) -> None:
         assert {f"{which}_recall_at_1", f"{which}_recall_at_2", f"{which}_map_at_r"} <= rows[0].keys()
     parts = {"TripletLoss": 0.5, "AMSoftmaxLoss": 1.0, "EnergyConfusion": 0.1}
     assert rows[0]["loss"] == pytest.approx(sum(w * rows[0][f"part_{name}"] for name, w in parts.items()), rel=1e-5)
-    assert run.best == max(row["unseen_recall_at_1"] for row in rows)
+    assert run.best == max(row["unseen_map_at_r"] for row in rows)
     assert json.loads((run.folder / "environment.json").read_text())["device"] == "cpu"
     assert "objective.terms.1.proxies" in weights(run.folder)
 
@@ -75,7 +75,7 @@ def test_the_test_split_is_scored_at_the_end(tmp_path, small) -> None:
     saved = json.loads((run.folder / "scores.json").read_text())
     assert saved["scores"] == result.scores.to_dict()
     assert saved["config"] == run.config.digest
-    assert "chosen by Recall@1 on the validation classes" in saved["protocol"]
+    assert "chosen by MAP@R on the validation classes" in saved["protocol"]
     with np.load(run.folder / "test.npz", allow_pickle=False) as arrays:
         assert arrays["embeddings"].shape == (len(arrays["labels"]), 8)
         assert arrays["classes"].tolist() == ["5", "6", "7", "8", "9"]
