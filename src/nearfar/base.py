@@ -55,6 +55,7 @@ __all__ = [
     "KernelMetric",
     "Mahalanobis",
     "MetricLearner",
+    "named",
 ]
 
 

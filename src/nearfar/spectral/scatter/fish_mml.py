@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from ...base import FromLabels, Mahalanobis
+from ...base import FromLabels, Mahalanobis, named
 from ...core import checks, psd, scatter
 from ...core.optimize import Solution, stopped
 from ...core.types import AnyArray, Array, Ints
-from ...fitted import named
 
 
 def fish_mml(
