@@ -145,6 +145,10 @@ class JointTerm(SetTerm):
         self.layers, self.kernel, self.degree = layers, kernel, degree
         self.kernels, self.class_kernels = kernels, class_kernels
 
+    @property
+    def reads_scores(self) -> bool:
+        return "class" in self.layers
+
     def of(self, sums: ClassSums) -> Tensor:
         """Return the term's value, a function of the class sums."""
         raise NotImplementedError

@@ -106,8 +106,13 @@ def dissimilarity(x: Tensor, ref: Tensor, distance: str) -> Tensor:
     if distance == "dot":
         return -x @ ref.T
     if distance == "cosine":
-        return torch.addmm(x.new_ones(1, 1), -unit(x), unit(ref).T)
+        return one_minus_product(unit(x), unit(ref))
     return _Euclidean.apply(x, ref, distance == "sq_euclidean")
+
+
+def one_minus_product(x: Tensor, ref: Tensor) -> Tensor:
+    """Return the (b, m) cosine distances of unit vectors."""
+    return torch.addmm(x.new_ones(1, 1), -x, ref.T)
 
 
 def rho(rows: Rows) -> Tensor:
@@ -118,11 +123,36 @@ def rho(rows: Rows) -> Tensor:
     return safe_sqrt(squared.clamp_min(0))
 
 
+class _MaskedLogSumExp(torch.autograd.Function):
+    """See `masked_logsumexp`; one matrix, the weights, is kept for the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, keep: Tensor) -> Tensor:
+        if not values.shape[1]:
+            value = values.new_full((len(values),), -torch.inf)
+            ctx.save_for_backward(values, keep, value, values, values.new_zeros(len(values), 1))
+            return value
+        weights = torch.where(keep, values, -torch.inf)
+        most = weights.amax(1, keepdim=True)
+        most = torch.where(most.isinf(), 0.0, most)
+        weights = weights.sub_(most).exp_()
+        total = weights.sum(1, keepdim=True)
+        value = (total.log() + most).squeeze(1)
+        ctx.save_for_backward(values, keep, value, weights, total)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        values, keep, value, weights, total = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
+            shift = torch.where(value.isinf(), 0.0, value)[:, None]
+            return grads[0][:, None] * torch.where(keep, torch.where(keep, values - shift, 0.0).exp(), 0.0), None
+        return weights * torch.where(total > 0, grads[0][:, None] / total, 0.0), None
+
+
 def masked_logsumexp(values: Tensor, keep: Tensor) -> Tensor:
     """Return log sum exp over the kept entries of each row; -inf, with zero gradient, where a row keeps none."""
-    some = keep.any(1)
-    filled = torch.where(keep, values, -torch.inf)
-    return torch.where(some[:, None], filled, 0.0).logsumexp(1).masked_fill(~some, -torch.inf)
+    return _MaskedLogSumExp.apply(values, keep)
 
 
 def count(mask: Tensor) -> Tensor:
@@ -153,7 +183,7 @@ class Comparison(NamedTuple):
 
     def prepared(self) -> Comparison:
         """Normalise or centre once for all blocks: distances do not move, float32 cancellation shrinks."""
-        if self.normalize:
+        if self.normalize or self.distance == "cosine":
             x = unit(self.x)
             return self._replace(x=x, ref=x if self.is_self else unit(self.ref), normalize=False)
         if self.distance.endswith("euclidean") and len(self.ref):
@@ -163,11 +193,13 @@ class Comparison(NamedTuple):
         return self
 
     def block(self, x: Tensor, ref: Tensor, lo: int, hi: int) -> Rows:
-        """Return rows lo to hi (indices into the batch)."""
+        """Return rows lo to hi (indices into the batch) of a comparison that is `prepared`."""
         pos, neg = masks(self.y, self.ref_y, slice(lo, hi))
         if self.is_self:  # no anchor is its own positive
             pos.diagonal(lo).fill_(False)
-        return Rows(dissimilarity(x[lo:hi], ref, self.distance), pos, neg, self.distance, x.shape[1])
+        x, dim = x[lo:hi], x.shape[1]
+        d = one_minus_product(x, ref) if self.distance == "cosine" else dissimilarity(x, ref, self.distance)
+        return Rows(d, pos, neg, self.distance, dim)
 
 
 def spans(anchors: slice, m: int, block: int | None) -> list[tuple[int, int]]:

@@ -58,14 +58,19 @@ class Term(nn.Module):
         """
         with torch.autocast(embeddings.device.type, enabled=False):
             batch = make_batch(embeddings, labels, ref, ref_labels, pooled)
-            return processes.whole(self.share(self.publish(batch)))
+            return processes.whole(self.share(batch))
 
     def share(self, batch: Batch) -> Tensor:
         """Return this process's share of the value; the shares of all processes add up to it."""
         raise NotImplementedError
 
+    @property
+    def reads_scores(self) -> bool:
+        """Whether the term reads the class scores of the loss beside it."""
+        return False
+
     def publish(self, batch: Batch) -> Batch:
-        """Add what other terms of the same objective may read."""
+        """Add the class scores, where this is the term that has them."""
         return batch
 
     def parts(self) -> list[tuple[float, Term]]:
@@ -114,12 +119,10 @@ class Sum(Term):
             names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
         return names
 
-    def publish(self, batch: Batch) -> Batch:
-        for _, term in self.parts():
-            batch = term.publish(batch)
-        return batch
-
     def share(self, batch: Batch) -> Tensor:
+        if any(term.reads_scores for _, term in self.parts()):
+            for _, term in self.parts():
+                batch = term.publish(batch)
         shares = [term.share(batch) for _, term in self.parts()]
         values = processes.total(torch.stack([share.detach() for share in shares]))
         self.parts_ = dict(zip(self.names(), values, strict=True))
