@@ -1,0 +1,227 @@
+"""ITML, offline and online: optimum, invariants, bounds, streams."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+
+from nearfar import ITML
+from nearfar.core import logdet, priors
+from nearfar.core.logdet import Bounded
+from tests.core.conic import smat, svec
+from tests.learners import data, fit
+from tests.references import itml as loops
+
+
+def problem(c=24, d=4, seed=0, gamma=1.0):
+    rng = np.random.default_rng(seed)
+    V = rng.normal(size=(c, d)) @ np.diag(np.linspace(0.5, 2, d))
+    sign = np.where(np.arange(c) % 2 == 0, 1.0, -1.0)
+    return Bounded(V, sign, np.where(sign > 0, 1.5, 9.0), np.full(c, gamma))
+
+
+def prior(d=4, seed=1):
+    B = np.random.default_rng(seed).normal(size=(d, d))
+    return np.linalg.cholesky(B @ B.T + np.eye(d)).T
+
+
+@pytest.mark.parametrize("solver", ["newton", "projections"])
+@pytest.mark.parametrize("gamma", [0.1, 1.0, 10.0])
+def test_finds_the_optimum_of_the_loops_and_its_invariants(solver, gamma):
+    told, L0 = problem(gamma=gamma), prior()
+    found = logdet.nearest(told, L0, solver, max_iter=5000, tol=1e-9)
+    A, A0, dual, xi = found.x, L0.T @ L0, found.attributes["dual"], found.attributes["slacks"]
+    assert found.converged
+    assert_allclose(A, loops.project(told.V, told.sign, told.bound, gamma, A0)[0], rtol=1e-5, atol=1e-6 * A.max())
+    assert_allclose(found.objective, loops.objective(A, told.V, told.sign, told.bound, gamma, A0), rtol=1e-9)
+    assert_allclose(
+        np.linalg.inv(A), np.linalg.inv(A0) + (told.V.T * (told.sign * dual)) @ told.V, rtol=1e-6, atol=1e-6
+    )
+    assert_allclose(1 / xi, 1 / told.bound - told.sign * dual / gamma, rtol=1e-9)
+    p = np.einsum("cd,de,ce->c", told.V, A, told.V)
+    assert (told.sign * (p - xi)).max() <= 1e-6 * told.bound.max()
+    assert dual.min() >= 0
+    assert found.duality_gap <= 1e-8
+    scale = np.abs(np.linalg.inv(A)).max()
+    assert np.abs(loops.gradient(A, told.V, told.sign, told.bound, gamma, A0)).max() <= 1e-5 * scale
+
+
+def conic_optimum(told, d):
+    """min tr A - log det A + sum gamma (xi / b - log xi): the volume through an exponential of a triangular factor."""
+    clarabel = pytest.importorskip("clarabel")
+    c, k, m = len(told.V), d * (d + 1) // 2, d * (d + 1) // 2
+    n = k + m + d + c + c  # svec A, lower triangle Z, t <= log diag(Z), xi, r <= log xi
+    low_i, low_j = np.tril_indices(d)
+    at = {(i, j): k + q for q, (i, j) in enumerate(zip(low_i, low_j, strict=True))}
+    t0, xi0, r0 = k + m, k + m + d, k + m + d + c
+    cost = np.zeros(n)
+    cost[:k], cost[t0:xi0] = svec(np.eye(d)), -1.0
+    cost[xi0:r0], cost[r0:] = told.gamma / told.bound, -told.gamma
+    rows, rhs, kinds = [], [], []
+    line = np.zeros((c, n))
+    line[:, :k] = told.sign[:, None] * np.stack([svec(np.outer(v, v)) for v in told.V])
+    line[np.arange(c), xi0 + np.arange(c)] = -told.sign
+    rows.append(line), rhs.append(np.zeros(c)), kinds.append(clarabel.NonnegativeConeT(c))
+    # [[A, Z], [Z', diag(Z)]] is PSD
+    basis = np.zeros((2 * d * (2 * d + 1) // 2, n))
+    for q in range(k + m):
+        W = np.zeros((2 * d, 2 * d))
+        if q < k:
+            W[:d, :d] = smat(np.eye(k)[q])
+        else:
+            i, j = low_i[q - k], low_j[q - k]
+            W[i, d + j] = W[d + j, i] = 1.0
+            W[d + i, d + j] += float(i == j)
+        basis[:, q] = svec(W)
+    rows.append(-basis), rhs.append(np.zeros(len(basis))), kinds.append(clarabel.PSDTriangleConeT(2 * d))
+    for low, high in [(t0 + i, at[i, i]) for i in range(d)] + [(r0 + i, xi0 + i) for i in range(c)]:
+        cone = np.zeros((3, n))
+        cone[0, low], cone[2, high] = -1.0, -1.0  # exp(low) <= high
+        rows.append(cone), rhs.append(np.array([0.0, 1.0, 0.0])), kinds.append(clarabel.ExponentialConeT())
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    A = sparse.csc_matrix(np.vstack(rows))
+    found = clarabel.DefaultSolver(sparse.csc_matrix((n, n)), cost, A, np.concatenate(rhs), kinds, settings).solve()
+    assert str(found.status) in ("Solved", "AlmostSolved")
+    x = np.array(found.x)
+    return smat(x[:k]), x[xi0:r0]
+
+
+@pytest.mark.parametrize("gamma", [0.1, 1.0, 10.0])
+def test_equals_a_generic_conic_solver(gamma):
+    told = problem(c=20, d=3, gamma=gamma)
+    found = logdet.nearest(told, np.eye(3), tol=1e-8)
+    A, xi = conic_optimum(told, 3)
+    assert_allclose(found.x, A, rtol=1e-4, atol=1e-4 * A.max())
+    assert_allclose(found.attributes["slacks"], xi, rtol=2e-3)
+
+
+def test_history_falls_and_ends_at_the_objective():
+    found = logdet.nearest(problem(gamma=100.0), prior())
+    assert (np.diff(found.history) <= 1e-9 * found.history[0]).all()
+    assert found.history[-1] == found.objective
+    assert found.converged
+
+
+def test_fewer_pairs_than_features_equals_the_full_space():
+    told = problem(c=6, d=15)
+    A = logdet.nearest(told, prior(15), tol=1e-9).x
+    expected = loops.project(told.V, told.sign, told.bound, 1.0, prior(15).T @ prior(15))[0]
+    assert_allclose(A, expected, rtol=1e-6, atol=1e-8 * A.max())
+
+
+def test_satisfied_bounds_leave_the_prior():
+    told, L0 = problem(), prior()
+    p = np.sum((told.V @ L0.T) ** 2, axis=1)
+    told = told._replace(bound=np.where(told.sign > 0, 2 * p, p / 2))
+    for solver in logdet.SOLVERS:
+        assert_allclose(logdet.nearest(told, L0, solver).x, L0.T @ L0, rtol=1e-12)
+
+
+def test_hard_bounds_hold():
+    told = problem(c=4, gamma=np.inf)
+    found = logdet.nearest(told, prior(), "projections", max_iter=20000, tol=1e-10)
+    p = np.einsum("cd,de,ce->c", told.V, found.x, told.V)
+    assert (told.sign * (p - told.bound)).max() <= 1e-6
+    assert found.converged
+    assert found.duality_gap is None
+    soft = logdet.nearest(told._replace(gamma=np.full(4, 1e7)), prior(), tol=1e-8)
+    assert_allclose(soft.x, found.x, rtol=1e-4, atol=1e-4 * found.x.max())
+
+
+def test_contradicting_hard_bounds_are_a_warning():
+    V = np.array([[1.0, 0.0], [1.0, 0.0]])
+    told = Bounded(V, np.array([1.0, -1.0]), np.array([1.0, 4.0]), np.full(2, np.inf))
+    found = logdet.nearest(told, np.eye(2), "projections", max_iter=30)
+    assert not found.converged
+    assert "30" in found.message
+
+
+def test_weights_act_as_repeated_pairs():
+    told = problem()
+    twice = Bounded(*(np.concatenate([field, field[:5]]) for field in told))
+    weight = np.where(np.arange(24) < 5, 2.0, 1.0)
+    a = logdet.nearest(told._replace(gamma=weight), prior(), tol=1e-9).x
+    assert_allclose(a, logdet.nearest(twice, prior(), tol=1e-9).x, rtol=1e-7)
+    none = told._replace(gamma=np.where(np.arange(24) < 5, 0.0, 1.0))
+    keep = np.arange(24) >= 5
+    assert_allclose(logdet.nearest(none, prior()).x, logdet.nearest(told.part(keep), prior()).x)
+
+
+def test_identical_points_are_left_out():
+    told = problem()
+    V = told.V.copy()
+    V[:2] = 0
+    with pytest.warns(UserWarning, match="1 dissimilar pairs join identical"):
+        found = logdet.nearest(told._replace(V=V), np.eye(4), tol=1e-9)
+    assert_allclose(found.x, logdet.nearest(told.part(np.arange(24) >= 2), np.eye(4), tol=1e-9).x, rtol=1e-8)
+    assert_array_equal(found.attributes["dual"][:2], 0)
+
+
+def test_units_of_the_features():
+    X, y = data()
+    bounds = ITML(random_state=0).fit(X, y).bounds_
+    M = ITML(bounds=bounds, tol=1e-9, random_state=0).fit(X, y).get_mahalanobis_matrix()
+    scaled = ITML(bounds=9 * bounds, tol=1e-9, random_state=0).fit(3 * X, y).get_mahalanobis_matrix()
+    assert_allclose(scaled, M, rtol=1e-6, atol=1e-9 * M.max())
+    moved = ITML(bounds=bounds, prior=np.eye(4) / 9, tol=1e-9, random_state=0).fit(3 * X, y).get_mahalanobis_matrix()
+    assert_allclose(moved, M / 9, rtol=1e-6, atol=1e-9 * M.max())
+
+
+def test_bounds_are_percentiles_of_squared_distances_under_the_prior():
+    X, y = data()
+    d2 = [float((a - b) @ (a - b)) for k, a in enumerate(X) for b in X[:k]]
+    assert_allclose(fit(ITML(percentiles=(10, 60)), X, y).bounds_, np.percentile(d2, [10, 60]))
+    P = np.linalg.inv(np.cov(X.T))
+    d2 = [float((a - b) @ P @ (a - b)) for k, a in enumerate(X) for b in X[:k]]
+    learner = fit(ITML(prior="covariance"), X, y)
+    assert_allclose(learner.bounds_, np.percentile(d2, [5, 95]))
+    many = np.random.default_rng(0).normal(size=(400, 3))
+    u, l = priors.distance_bounds(many, np.eye(3), None, (5, 95))
+    every = [((a - b) ** 2).sum() for k, a in enumerate(many) for b in many[:k]]
+    assert_allclose([u, l], np.percentile(every, [5, 95]), rtol=0.1)
+
+
+def test_one_kind_of_pairs_is_a_warning():
+    X, _ = data()
+    with pytest.warns(UserWarning, match="one kind"):
+        ITML().fit(X, pairs=[[0, 1], [2, 3]], pair_labels=[1, 1])
+
+
+def test_projections_agree_with_newton_through_the_learner():
+    X, y = data(30)
+    a = ITML(0.3, random_state=0).fit(X, y).get_mahalanobis_matrix()
+    b = ITML(0.3, tol=1e-6, random_state=0, solver="projections").fit(X, y).get_mahalanobis_matrix()
+    assert_allclose(a, b, rtol=1e-4, atol=1e-5 * a.max())
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"gamma": 0.0}, "gamma"),
+        ({"gamma": -1.0}, "gamma"),
+        ({"gamma": np.nan}, "gamma"),
+        ({"gamma": np.inf, "solver": "newton"}, "gamma"),
+        ({"bounds": (2.0, 1.0)}, "bounds"),
+        ({"bounds": (-1.0, 1.0)}, "bounds"),
+        ({"percentiles": (5, 105)}, "percentiles"),
+        ({"prior": -np.eye(4)}, "prior"),
+        ({"prior": np.triu(np.ones((4, 4)))}, "prior"),
+        ({"prior": np.eye(3)}, "prior"),
+        ({"prior": "random"}, "prior"),
+        ({"solver": "magic"}, "solver"),
+        ({"max_iter": 0}, "max_iter"),
+        ({"tol": -1.0}, "tol"),
+    ],
+)
+def test_bad_settings(settings, word):
+    X, y = data()
+    with pytest.raises(ValueError, match=f"^ITML: {word}"):
+        ITML(**settings).fit(X, y)
+
+
+def test_few_steps_warn():
+    X, y = data()
+    with pytest.warns(ConvergenceWarning, match="ITML: Newton's method stopped after 1"):
+        ITML(max_iter=1).fit(X, y)
