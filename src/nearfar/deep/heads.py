@@ -1,0 +1,156 @@
+"""Losses on the outputs of one linear layer after the embedding: classification and regression on class labels."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize as unit
+from torch.utils.checkpoint import checkpoint
+
+from . import processes
+from .batch import Batch
+from .relations import UNKNOWN, LabelSets
+from .rows import spans
+from .terms import Term
+
+REDUCTIONS = ("mean", "sum")
+
+
+class HeadLoss(Term):
+    """A linear head and a loss on its outputs; the embedding is what the library keeps.
+
+    A method states ``term(outputs, targets)``. Labels are class numbers, or `LabelSets` whose rows are any (n, C)
+    targets, such as class probabilities; samples of unknown class, or with an empty row, are left out. The weight is
+    the parameter `proxies`, (outputs, embedding_dim), beside the parameter `bias`.
+
+    Parameters
+    ----------
+    num_classes, embedding_dim : int
+        Shape of the head.
+    outputs : int, optional
+        Rows of the weight; None is one per class.
+    normalize : bool
+        Outputs are cosines, without bias.
+    reduction : str
+        "mean" over the samples of known class, or "sum".
+    block : int, optional
+        Samples at a time.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        outputs: int | None = None,
+        normalize: bool = False,
+        reduction: str = "mean",
+        block: int | None = None,
+    ) -> None:
+        super().__init__()
+        one_of(self, "reduction", reduction, REDUCTIONS)
+        for name, size in (("num_classes", num_classes), ("embedding_dim", embedding_dim), ("block", block or 1)):
+            if size < 1:
+                raise ValueError(f"{type(self).__name__}: {name} must be at least 1, got {size}")
+        self.num_classes, self.reduction, self.block = num_classes, reduction, block
+        self.proxies = nn.Parameter(torch.empty(outputs or num_classes, embedding_dim))
+        nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
+        self.bias = None if normalize else nn.Parameter(torch.zeros(len(self.proxies)))
+        self.register_buffer("classes", torch.arange(num_classes), persistent=False)
+
+    classes: Tensor
+
+    def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss per sample, (b,), of (b, outputs) on (b, num_classes) targets."""
+        raise NotImplementedError
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """Return the (n, outputs) outputs of the head for (n, d) embeddings."""
+        weight = self.proxies.to(x.dtype)
+        if self.bias is None:
+            return unit(x) @ unit(weight).T
+        return torch.addmm(self.bias.to(x.dtype), x, weight.T)
+
+    def publish(self, batch: Batch) -> Batch:
+        """Give the outputs, the class-level representation, to the other terms."""
+        return batch._replace(scores=self.outputs(batch.x))
+
+    def share(self, batch: Batch) -> Tensor:
+        y = self._labels(batch)
+
+        def one(x: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
+            targets = y[lo:hi].to(x.dtype) if y.ndim == 2 else (y[lo:hi, None] == self.classes).to(x.dtype)
+            known = (targets != 0).any(1)
+            return torch.where(known, self.term(self.outputs(x[lo:hi]), targets), 0.0).sum(), known.sum()
+
+        blocks = spans(batch.anchors, self.num_classes, self.block)
+        if len(blocks) == 1:
+            parts = [one(batch.x, *blocks[0])]
+        else:
+            parts = [checkpoint(one, batch.x, lo, hi, use_reentrant=False) for lo, hi in blocks]
+        if not parts:
+            return batch.x.sum() * 0
+        total, number = (torch.stack(part).sum() for part in zip(*parts, strict=True))
+        return total if self.reduction == "sum" else total / processes.total(number).clamp_min(1)
+
+    def _labels(self, batch: Batch) -> Tensor:
+        """Return the (n,) checked class numbers or the (n, C) targets."""
+        name = type(self).__name__
+        if batch.ref is not None:
+            raise ValueError(f"{name}: ref does not apply, this loss has a linear head")
+        if isinstance(batch.y, LabelSets):
+            if batch.y.hot.shape[1] != self.num_classes:
+                width = batch.y.hot.shape[1]
+                raise ValueError(f"{name}: labels need one column per class, {self.num_classes}, got {width}")
+            return batch.y.hot
+        y = batch.classes(name)
+        check_range(name, y, self.num_classes)
+        return y
+
+
+class RegressionHead(HeadLoss):
+    """A head that regresses one number per class, or the class number: a method states `residual_loss`.
+
+    Parameters
+    ----------
+    target : str
+        "onehot": 1 for the own class and 0 for the others; "index": one output, the class number, which orders the
+        classes.
+    """
+
+    def __init__(self, num_classes: int, embedding_dim: int, *, target: str, reduction: str, block: int | None) -> None:
+        one_of(self, "target", target, ("onehot", "index"))
+        outputs = 1 if target == "index" else None
+        super().__init__(num_classes, embedding_dim, outputs=outputs, reduction=reduction, block=block)
+        self.target = target
+
+    def residual_loss(self, residual: Tensor) -> Tensor:
+        """Return the elementwise loss of outputs minus targets."""
+        raise NotImplementedError
+
+    def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self.target == "index":
+            targets = (targets @ self.classes.to(targets.dtype))[:, None]
+        return self.residual_loss(outputs - targets).sum(1)
+
+
+def check_range(name: str, y: Tensor, num_classes: int) -> None:
+    """Raise unless the labels are class numbers or unknown; checked where that does not wait for a device."""
+    if y.device.type != "cpu" or not len(y) or torch.compiler.is_compiling():
+        return
+    lo, hi = int(y.min()), int(y.max())
+    if lo < UNKNOWN or hi >= num_classes:
+        raise ValueError(f"{name}: labels must be in 0..{num_classes - 1}, got {lo if lo < UNKNOWN else hi}")
+
+
+def distribution(targets: Tensor, smoothing: float) -> Tensor:
+    """Return the rows scaled to sum 1 (empty rows stay) and mixed with the uniform distribution."""
+    total = targets.sum(1, keepdim=True)
+    targets = targets / torch.where(total != 0, total, 1.0)
+    return (1 - smoothing) * targets + smoothing / targets.shape[1]
+
+
+def one_of(head: nn.Module, name: str, value: object, known: tuple[object, ...]) -> None:
+    """Raise unless a setting has one of its known values."""
+    if value not in known:
+        raise ValueError(f"{type(head).__name__}: {name} must be one of {', '.join(map(str, known))}, got {value!r}")

@@ -1,0 +1,61 @@
+"""Cross-entropy on a softmax head (an upper bound of pairwise metric losses: Boudiaf et al., 2020).
+
+    L = -sum_i sum_l y_il log softmax(o_i / T)_l        o_i = W z_i + b
+
+y_i: target distribution over classes; z_i: embedding. The mean over samples, unless asked.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..heads import HeadLoss, distribution
+
+
+def cross_entropy_head(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross-entropy per sample between target distributions and the softmax of the outputs."""
+    return -(targets * outputs.log_softmax(1)).sum(1)
+
+
+class CrossEntropyHead(HeadLoss):
+    """The usual classification loss.
+
+    Parameters
+    ----------
+    num_classes, embedding_dim : int
+        Shape of the head.
+    temperature : float
+        T.
+    smoothing : float
+        Share of the uniform distribution in the targets.
+    normalize : bool
+        Outputs are cosines, without bias: with T = 1/s AM-softmax of scale s and margin 0.
+    reduction : str
+        "mean" over samples, or "sum" (the survey's).
+    block : int, optional
+        Samples at a time.
+
+    Notes
+    -----
+    Targets other than one class per sample come as ``LabelSets(probabilities)``; rows are scaled to sum 1.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        temperature: float = 1.0,
+        smoothing: float = 0.0,
+        normalize: bool = False,
+        reduction: str = "mean",
+        block: int | None = None,
+    ) -> None:
+        super().__init__(num_classes, embedding_dim, normalize=normalize, reduction=reduction, block=block)
+        if temperature <= 0 or not 0 <= smoothing < 1:
+            got = f"{temperature} and {smoothing}"
+            raise ValueError(f"CrossEntropyHead: temperature must be positive, smoothing in [0, 1), got {got}")
+        self.temperature, self.smoothing = temperature, smoothing
+
+    def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return cross_entropy_head(outputs / self.temperature, distribution(targets, self.smoothing))

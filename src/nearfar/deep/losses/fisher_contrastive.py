@@ -1,0 +1,115 @@
+"""Fisher discriminant contrastive loss, FDC (Ghojogh et al., 2020).
+
+    L = (2 - lambda) tr(U' S_W U) + [ m - lambda tr(U' S_B U) ]_+
+    S_W = sum over similar pairs (h_i - h_j)(h_i - h_j)' + e I        S_B the same over dissimilar pairs
+
+h: features before the last linear layer U. As U'h is the embedding z up to the layer's bias, tr(U' S_W U) is
+sum ||z_i - z_j||^2 + e ||U||^2: sums of squared distances, and one hinge for the whole batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..order import positives
+from ..rows import Comparison, Rows, count
+from ..two_pass import TwoPassLoss
+
+REDUCTIONS = ("sum", "mean")
+
+
+class Found(NamedTuple):
+    """Of the whole batch, without gradient: the number of pairs, and 1 where the hinge is active."""
+
+    pairs: Tensor
+    active: Tensor
+
+
+def pair_scatter(rows: Rows) -> tuple[Tensor, Tensor]:
+    """Return per anchor the (b, 2) sums of squared distances to similar and dissimilar samples, and their numbers."""
+    columns, keep = positives(rows)
+    near = torch.where(keep, rows.d.gather(1, columns), 0.0).sum(1)
+    far = torch.where(rows.neg, rows.d, 0.0).sum(1)
+    return torch.stack([near, far], 1), torch.stack([count(rows.pos), count(rows.neg)], 1)
+
+
+def fisher_contrastive(rows: Rows, found: Found, lam: float, constants: Tensor, mean: bool) -> tuple[Tensor, Tensor]:
+    """Return (b, 3) parts of each anchor: attraction, repulsion, and its share of the constants; (b, 3) numbers.
+
+    constants: (2,), what the traces add to attraction and hinge beside distances.
+    """
+    sums, numbers = pair_scatter(rows)
+    pairs = numbers.sum(1, keepdim=True)
+    weights = torch.stack([2 - lam + 0 * found.active, -lam * found.active])
+    constant = constants[0] + found.active * constants[1]
+    each = constant if mean else constant / found.pairs.clamp_min(1)
+    return torch.cat([weights * sums, each * pairs], 1), torch.cat([numbers, pairs], 1)
+
+
+class FisherContrastiveLoss(TwoPassLoss):
+    """Within-class scatter of the similar pairs, and one hinge on the between-class scatter of the dissimilar ones.
+
+    Parameters
+    ----------
+    margin : float
+        m.
+    lam : float
+        lambda, in (0, 1) by the derivation; up to 2 neither scatter changes its sign.
+    layer : nn.Linear, optional
+        The last layer, whose weight is U: adds the ridge. Without it there is none. The term does not own the layer.
+    ridge : float
+        e.
+    normalize : bool
+        Scale embeddings to unit length first; the paper does not.
+    mine : callable, optional
+        A miner that narrows the pairs.
+    reduction : str
+        "sum" over ordered pairs (margin and lambda then depend on the batch size), or "mean" of either kind of pair.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    Without dissimilar pairs the hinge is m; without any pair the loss is 0. The published code takes a random half of
+    the batch for S_W and the other for S_B, drawn once and not by the labels; here the labels choose.
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.25,
+        *,
+        lam: float = 0.01,
+        layer: nn.Linear | None = None,
+        ridge: float = 1e-4,
+        normalize: bool = False,
+        mine: Any = None,
+        reduction: str = "sum",
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="sq_euclidean", normalize=normalize, mine=mine, block=block)
+        name = "FisherContrastiveLoss"
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"{name}: reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+        if not 0 <= lam <= 2:
+            raise ValueError(f"{name}: lam must be in [0, 2], got {lam}")
+        self.margin, self.lam, self.ridge, self.reduction = margin, lam, ridge, reduction
+        self._layer = (layer,)  # in a tuple: a module attribute would be registered
+
+    def constants(self, like: Tensor) -> Tensor:
+        """Return ((2 - lambda) e ||U||^2, m - lambda e ||U||^2)."""
+        (layer,) = self._layer
+        norm = like.new_zeros(()) if layer is None else layer.weight.to(like.dtype).square().sum()
+        return torch.stack([(2 - self.lam) * self.ridge * norm, self.margin - self.lam * self.ridge * norm])
+
+    def first_pass(self, c: Comparison) -> Found:
+        sums, numbers = self.totals(pair_scatter, c)
+        sums, pairs = sums.expand(2), numbers.sum()  # an empty batch sums to a number
+        far = (sums / numbers.clamp_min(1) if self.reduction == "mean" else sums)[1]
+        hinge = self.constants(sums).detach()[1] - self.lam * far
+        return Found(pairs, (hinge > 0).to(sums.dtype))
+
+    def second_pass(self, rows: Rows, found: Found) -> tuple[Tensor, Tensor]:
+        return fisher_contrastive(rows, found, self.lam, self.constants(rows.d), self.reduction == "mean")

@@ -1,0 +1,111 @@
+"""Fisher discriminant triplet loss, FDT (Ghojogh et al., 2020).
+
+    L = [ (2 - lambda) tr(U' S_W U) - lambda tr(U' S_B U) + m ]_+
+    S_W = sum_t (h_a - h_p)(h_a - h_p)' + e I        S_B = sum_t (h_a - h_n)(h_a - h_n)' + e I
+
+t: triplets (a, p, n); h: features before the last linear layer U. As U'h is the embedding z up to the layer's bias,
+tr(U' S_W U) = sum_t ||z_a - z_p||^2 + e ||U||^2: one hinge for the whole batch, and no matrix of the features' size.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..order import positives
+from ..rows import Comparison, Rows, count
+from ..two_pass import TwoPassLoss
+
+REDUCTIONS = ("sum", "mean")
+
+
+class Found(NamedTuple):
+    """Of the whole batch, without gradient: the number of triplets, and 1 where the hinge is active."""
+
+    number: Tensor
+    active: Tensor
+
+
+def triplet_scatter(rows: Rows, lam: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor the sum over its triplets of (2 - lambda) d_ap - lambda d_an and the number of triplets."""
+    if rows.triplets is not None:
+        p, n, keep = rows.triplets
+        gap = (2 - lam) * rows.d.gather(1, p) - lam * rows.d.gather(1, n)
+        return torch.where(keep, gap, 0.0).sum(1), count(keep)
+    columns, keep = positives(rows)
+    near = torch.where(keep, rows.d.gather(1, columns), 0.0).sum(1)
+    far = torch.where(rows.neg, rows.d, 0.0).sum(1)
+    n_near, n_far = count(rows.pos), count(rows.neg)
+    return (2 - lam) * near * n_far - lam * far * n_near, n_near * n_far
+
+
+def fisher_triplet(rows: Rows, found: Found, lam: float, constant: Tensor, mean: bool) -> tuple[Tensor, Tensor]:
+    """Return the part of each anchor; `constant`, the margin and the ridge, is shared out over the triplets."""
+    value, number = triplet_scatter(rows, lam)
+    each = constant if mean else constant / found.number.clamp_min(1)
+    return found.active * (value + each * number), number
+
+
+class FisherTripletLoss(TwoPassLoss):
+    """One hinge between the within-class and the between-class scatter of all, or the mined, triplets of a batch.
+
+    Parameters
+    ----------
+    margin : float
+        m.
+    lam : float
+        lambda, in (0, 1) by the derivation; up to 2 neither scatter changes its sign.
+    layer : nn.Linear, optional
+        The last layer, whose weight is U: adds the ridge. Without it there is none. The term does not own the layer.
+    ridge : float
+        e.
+    normalize : bool
+        Scale embeddings to unit length first; the paper does not.
+    mine : callable, optional
+        A miner; None takes all triplets.
+    reduction : str
+        "sum" over triplets (the published code's: margin and lambda then depend on the batch size) or "mean".
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    A batch without triplets has the loss 0, and so, with zero gradient, has one whose hinge is inactive. The survey
+    calls the scatters covariances, and a line of its derivation prints S_W - S_W for S_W - S_B.
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.25,
+        *,
+        lam: float = 0.01,
+        layer: nn.Linear | None = None,
+        ridge: float = 1e-4,
+        normalize: bool = False,
+        mine: Any = None,
+        reduction: str = "sum",
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="sq_euclidean", normalize=normalize, mine=mine, block=block)
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"FisherTripletLoss: reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+        if not 0 <= lam <= 2:
+            raise ValueError(f"FisherTripletLoss: lam must be in [0, 2], got {lam}")
+        self.margin, self.lam, self.ridge, self.reduction = margin, lam, ridge, reduction
+        self._layer = (layer,)  # in a tuple: a module attribute would be registered
+
+    def constant(self, like: Tensor) -> Tensor:
+        """Return m + (2 - 2 lambda) e ||U||^2."""
+        (layer,) = self._layer
+        norm = like.new_zeros(()) if layer is None else layer.weight.to(like.dtype).square().sum()
+        return self.margin + (2 - 2 * self.lam) * self.ridge * norm
+
+    def first_pass(self, c: Comparison) -> Found:
+        value, number = self.totals(lambda rows: triplet_scatter(rows, self.lam), c)
+        value = value / number.clamp_min(1) if self.reduction == "mean" else value
+        return Found(number, (value + self.constant(value).detach() > 0).to(value.dtype))
+
+    def second_pass(self, rows: Rows, found: Found) -> tuple[Tensor, Tensor]:
+        return fisher_triplet(rows, found, self.lam, self.constant(rows.d), self.reduction == "mean")

@@ -1,0 +1,126 @@
+"""Contrastive loss with hard negative sampling, HCL (Robinson et al., 2021).
+
+    paper:    L = 1/|P| sum_{(a,p) in P} -log( e^{s_ap/t} / (e^{s_ap/t} + G_ap) )
+              G_ap = max( (R_a - tau N e^{s_ap/t}) / (1 - tau),  N e^{-1/t} ),   R_a = N sum_n w_an e^{s_an/t}
+    mixture:  L = mean_a sum_p v_ap log(1 + E_a e^{-s_ap/t})
+              E_a = alpha sum_n w_an e^{s_an/t} + (1 - alpha) sum_p v_ap e^{s_ap/t}
+    w = softmax over the negatives, v = softmax over the positives, of beta s / t
+
+P: pairs of similar samples; N: number of the anchor's negatives n; s: cosine.
+"""
+
+from __future__ import annotations
+
+from math import log, log1p
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from ..order import positives
+from ..rows import Rows, count, masked_logsumexp
+from ..soft_ranks import finite
+from ..terms import RowLoss
+
+FORMS = ("paper", "mixture")
+
+
+def tilted(near: Tensor, keep: Tensor, beta: float, detach: bool) -> Tensor:
+    """Return log sum_n w_n e^{near_n} over the kept entries of each row, w = softmax(beta near); -inf without any."""
+    held = near.detach() if detach else near
+    return masked_logsumexp(near + beta * held, keep) - finite(masked_logsumexp(beta * held, keep))
+
+
+def hard_negative_contrastive(rows: Rows, beta: float, tau: float, t: float, detach: bool) -> tuple[Tensor, Tensor]:
+    """Return per anchor the sum over its positives of -log(e^{s_p} / (e^{s_p} + G_p)) and their number."""
+    columns, keep = positives(rows)
+    s = (1 - rows.d) / t
+    near, number = s.gather(1, columns), count(rows.neg)[:, None]
+    some, log_n = number > 0, number.clamp_min(1).to(s.dtype).log()
+    log_r = finite(tilted(s, rows.neg, beta, detach))[:, None] + log_n
+    least = log_n - 1 / t
+    if tau:
+        share = near + log_n + log(tau) - log_r  # log of what is taken off, relative to R
+        left = torch.where(share < 0, -torch.expm1(torch.where(share < 0, share, -1.0)), 1.0)
+        log_g = torch.where(share < 0, log_r + left.log() - log1p(-tau), -torch.inf)
+    else:
+        log_g = log_r
+    log_g = torch.maximum(log_g, least)
+    keep = keep & some  # without negatives the term is log 1
+    return torch.where(keep, softplus(log_g - near, threshold=40), 0.0).sum(1), count(rows.pos)
+
+
+def mixture(rows: Rows, beta: float, alpha: float, t: float, detach: bool) -> tuple[Tensor, Tensor]:
+    """Return per anchor the survey's loss, and 1 where it has a positive and something to tell it from."""
+    columns, keep = positives(rows)
+    s = (1 - rows.d) / t
+    near = s.gather(1, columns)
+    rivals, mates = tilted(s, rows.neg, beta, detach), tilted(near, keep, beta, detach)
+    valid = keep.any(1) & rows.neg.any(1)
+    parts = [(part, log(weight)) for part, weight in ((rivals, alpha), (mates, 1 - alpha)) if weight > 0]
+    E = torch.stack([finite(part) + weight for part, weight in parts], 1).logsumexp(1)
+    v = torch.where(keep, beta * near, -torch.inf)
+    v = torch.where(valid[:, None], v, 0.0).softmax(1)
+    v = v.detach() if detach else v
+    term = torch.where(keep, v * softplus(E[:, None] - near, threshold=40), 0.0).sum(1)
+    return torch.where(valid, term, 0.0), valid
+
+
+class HardNegativeContrastiveLoss(RowLoss):
+    """Contrast of each positive pair with negatives that weigh more the nearer they are.
+
+    Parameters
+    ----------
+    temperature : float
+        t.
+    beta : float
+        Concentration on near negatives; 0 weighs all alike. Nothing else changes if you lower it while training.
+    tau_plus : float
+        tau, the share of a negative's class that is really the anchor's: 0.1 is the paper's where labels say only
+        which views show one image; 0 for class labels.
+    form : str
+        "paper", or "mixture" (the survey's, which takes labels).
+    alpha : float
+        Of "mixture": share of true negatives.
+    detach_weights : bool
+        Hold w and v constant in the gradient; the published code does not.
+    mine : callable, optional
+        A miner that narrows positives and negatives.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    Without class labels give each image its own label, once per view: ``torch.arange(n).repeat(2)``. With beta 0 and
+    tau_plus 0 the loss is NT-Xent. The survey prints no N, no tau and nothing taken off, and draws the positive from
+    its tilted distribution too: that is "mixture", which averages the anchors where the survey sums them.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 0.5,
+        *,
+        beta: float = 1.0,
+        tau_plus: float = 0.1,
+        form: str = "paper",
+        alpha: float = 1.0,
+        detach_weights: bool = False,
+        mine: Any = None,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        name = "HardNegativeContrastiveLoss"
+        if form not in FORMS:
+            raise ValueError(f"{name}: form must be one of {', '.join(FORMS)}, got {form!r}")
+        if temperature <= 0 or beta < 0:
+            raise ValueError(f"{name}: temperature must be positive, beta not negative, got {temperature}, {beta}")
+        if not (0 <= tau_plus < 1 and 0 <= alpha <= 1):
+            raise ValueError(f"{name}: tau_plus must be in [0, 1), alpha in [0, 1], got {tau_plus} and {alpha}")
+        self.temperature, self.beta, self.tau_plus = temperature, beta, tau_plus
+        self.form, self.alpha, self.detach_weights = form, alpha, detach_weights
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        if self.form == "mixture":
+            return mixture(rows, self.beta, self.alpha, self.temperature, self.detach_weights)
+        return hard_negative_contrastive(rows, self.beta, self.tau_plus, self.temperature, self.detach_weights)

@@ -1,0 +1,81 @@
+"""Kullback-Leibler divergence on a softmax head (Kullback & Leibler, 1951).
+
+    forward:  L = sum_i sum_l y_il log(y_il / q_il)        reverse:  L = sum_i sum_l q_il log(q_il / y_il)
+
+y_i: target distribution over classes; q_i = softmax(W z_i + b); z_i: embedding. The mean over samples, unless asked.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..heads import HeadLoss, distribution, one_of
+
+DIRECTIONS = ("forward", "reverse")
+
+
+def kl_head(outputs: Tensor, targets: Tensor, direction: str) -> Tensor:
+    """Return the divergence per sample between target distributions and the softmax of the outputs."""
+    log_q = outputs.log_softmax(1)
+    if direction == "reverse":
+        return (log_q.exp() * (log_q - targets.log())).sum(1)
+    return (torch.xlogy(targets, targets) - targets * log_q).sum(1)
+
+
+class KLHead(HeadLoss):
+    """Divergence of the predicted class probabilities from the target's.
+
+    Parameters
+    ----------
+    num_classes, embedding_dim : int
+        Shape of the head.
+    direction : str
+        "forward": of the prediction from the target, KL(y || q). "reverse", KL(q || y), as the survey prints it:
+        infinite where a target is 0, so it needs ``smoothing`` or strictly positive target rows.
+    smoothing : float
+        Share of the uniform distribution in the targets.
+    reduction : str
+        "mean" over samples, or "sum" (the survey's).
+    block : int, optional
+        Samples at a time.
+
+    Notes
+    -----
+    Targets other than one class per sample come as ``LabelSets(probabilities)``; rows are scaled to sum 1. On one-hot
+    targets it is the cross-entropy. The survey names a linear last layer, whose outputs can be negative; here they go
+    through a softmax.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        direction: str = "forward",
+        smoothing: float = 0.0,
+        reduction: str = "mean",
+        block: int | None = None,
+    ) -> None:
+        super().__init__(num_classes, embedding_dim, reduction=reduction, block=block)
+        one_of(self, "direction", direction, DIRECTIONS)
+        if not 0 <= smoothing < 1:
+            raise ValueError(f"KLHead: smoothing must be in [0, 1), got {smoothing}")
+        self.direction, self.smoothing = direction, smoothing
+
+    def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        known = (targets != 0).any(1)
+        y = distribution(targets, self.smoothing)
+        if self.direction == "reverse":
+            self._check_positive(y, known)
+            y = torch.where(known[:, None], y, 1.0)  # the rows of unknown class are not counted
+        return kl_head(outputs, y, self.direction)
+
+    def _check_positive(self, y: Tensor, known: Tensor) -> None:
+        if y.device.type != "cpu" or torch.compiler.is_compiling():
+            return
+        zero = int(((y <= 0).any(1) & known).sum())
+        if zero:
+            raise ValueError(
+                f"KLHead: direction='reverse' needs positive targets (smoothing > 0), {zero} rows have zeros"
+            )

@@ -1,0 +1,51 @@
+"""Mean squared error on a linear head (survey of Ghojogh et al., 2022).
+
+    L = sum_i ||o_i - t_i||^2        o_i = W z_i + b
+
+t_i: one-hot vector of the sample's class, or its number; z_i: embedding. The mean over samples, unless asked.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..heads import RegressionHead
+
+
+def mse_head(residual: Tensor) -> Tensor:
+    """Return the squared residuals."""
+    return residual.square()
+
+
+class MSEHead(RegressionHead):
+    """Least squares on class targets.
+
+    Parameters
+    ----------
+    num_classes, embedding_dim : int
+        Shape of the head.
+    target : str
+        "onehot", or "index" for the class number itself as the survey reads, which orders classes that have no order.
+    reduction : str
+        "mean" over samples, or "sum" (the survey's).
+    block : int, optional
+        Samples at a time.
+
+    Notes
+    -----
+    Trained to the end on fixed embeddings, "onehot" is least-squares classification.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        target: str = "onehot",
+        reduction: str = "mean",
+        block: int | None = None,
+    ) -> None:
+        super().__init__(num_classes, embedding_dim, target=target, reduction=reduction, block=block)
+
+    def residual_loss(self, residual: Tensor) -> Tensor:
+        return mse_head(residual)

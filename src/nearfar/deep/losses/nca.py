@@ -1,0 +1,85 @@
+"""NCA loss, neighbourhood component analysis on a batch (Goldberger et al., 2005).
+
+    p_ij = e^{-d_ij / T} / sum_{k in K(i)} e^{-d_ik / T}
+    sum:   L = -mean_i log sum_{j in P(i)} p_ij           each:  L = -mean_i 1/|P(i)| sum_{j in P(i)} log p_ij
+
+d: squared distance; P(i): samples similar to i; K(i): all others ("all"), or those dissimilar to i ("negatives").
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..order import positives
+from ..rows import Rows, count, masked_logsumexp
+from ..soft_ranks import finite
+from ..terms import RowLoss
+
+DENOMINATORS = ("all", "negatives")
+POSITIVES = ("sum", "each")
+
+
+def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[Tensor, Tensor]:
+    """Return minus the log-probability of the similar samples per anchor, and 1 where the anchor counts."""
+    columns, keep = positives(rows)
+    near = rows.d.gather(1, columns) / -temperature  # (b, K) logarithms of the unscaled probabilities
+    mates, rivals = masked_logsumexp(near, keep), masked_logsumexp(rows.d / -temperature, rows.neg)
+    valid = mates.isfinite() if denominator == "all" else mates.isfinite() & rivals.isfinite()
+    low = torch.logaddexp(finite(mates), rivals) if denominator == "all" else finite(rivals)
+    high = torch.where(keep, near, 0.0).sum(1) / count(keep).clamp_min(1) if each else finite(mates)
+    return torch.where(valid, low - high, 0.0), valid
+
+
+class NCALoss(RowLoss):
+    """Probability that a sample's stochastic neighbour is similar to it.
+
+    Parameters
+    ----------
+    temperature : float
+        T.
+    denominator : str
+        "all": every other sample of known relation (the paper's, so that the loss is at least 0); "negatives":
+        dissimilar samples only (the survey's), which is not bounded below.
+    positives : str
+        "sum": log of the summed probabilities (the paper's), or "each": mean of their logs, the survey's numerator
+        with every positive in its turn.
+    distance : str
+        "sq_euclidean" (the paper's), "euclidean", "cosine", "dot".
+    normalize : bool
+        Scale embeddings to unit length first; the paper does not.
+    mine : callable, optional
+        A miner that narrows positives and negatives.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    The mean is over the anchors that have a positive ("negatives": and a negative). The survey prints the distance of
+    a difference in the denominator, a slip. In the published batch code (Sikaroudi et al., 2021) masked entries enter
+    both sums as exp(0) = 1; here they are left out.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        *,
+        denominator: str = "all",
+        positives: str = "sum",
+        distance: str = "sq_euclidean",
+        normalize: bool = False,
+        mine: Any = None,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
+        for name, value, known in (("denominator", denominator, DENOMINATORS), ("positives", positives, POSITIVES)):
+            if value not in known:
+                raise ValueError(f"NCALoss: {name} must be one of {', '.join(known)}, got {value!r}")
+        if temperature <= 0:
+            raise ValueError(f"NCALoss: temperature must be positive, got {temperature}")
+        self.temperature, self.denominator, self.positives = temperature, denominator, positives
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return nca(rows, self.temperature, self.denominator, self.positives == "each")

@@ -1,0 +1,57 @@
+"""Smooth-AP (Brown, Xie, Kalogeiton & Zisserman, 2020).
+
+    L = 1 - mean_i 1/|P(i)| sum_{j in P(i)} (1 + sum_{k in P(i), k != j} G_ijk) / (1 + sum_{k in S(i), k != j} G_ijk)
+    G_ijk = sigmoid((s_ik - s_ij) / T)
+
+P(i): samples similar to i; S(i): all others of known relation to i; s: cosine. A rank is one plus the number of samples
+that come before, counted softly.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..order import negatives, positives
+from ..rows import Rows, count
+from ..soft_ranks import soft_counts
+from ..terms import RowLoss
+
+
+def smooth_ap(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor one minus its smooth average precision, and 1 where it has a positive."""
+    columns, keep = positives(rows)
+    d_ij = rows.d.gather(1, columns)
+    mates = torch.where(keep, d_ij, torch.inf)
+    before = soft_counts(d_ij, mates, temperature) + 0.5  # itself counts half: this is one plus the other positives
+    precision = before / (before + soft_counts(d_ij, negatives(rows), temperature))
+    number = count(keep)
+    average = torch.where(keep, precision, 0.0).sum(1) / number.clamp_min(1)
+    return torch.where(number > 0, 1 - average, 0.0), number > 0
+
+
+class SmoothAPLoss(RowLoss):
+    """One minus the average precision of every anchor's ranking of the batch, with steps made sigmoids.
+
+    Parameters
+    ----------
+    temperature : float
+        T: the smaller, the closer to the average precision, and the fewer pairs have a gradient.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    The mean is over the anchors that have a positive; classes may have any sizes, in any order. The anchor itself is
+    not in its ranking; the published code counts it as a positive of rank about one. It takes no miner: an average
+    precision of some of the ranking is another number.
+    """
+
+    def __init__(self, temperature: float = 0.01, *, block: int | None = None) -> None:
+        super().__init__(distance="cosine", normalize=True, block=block)
+        if temperature <= 0:
+            raise ValueError(f"SmoothAPLoss: temperature must be positive, got {temperature}")
+        self.temperature = temperature
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return smooth_ap(rows, self.temperature)

@@ -1,0 +1,120 @@
+"""Row losses that need something of the whole batch before any row can be counted.
+
+A first pass over the rows, block by block, finds it; the second sums the rows as every row loss does. Three kinds:
+
+- a statistic of the batch, such as a mean or whether one hinge over the batch is active (`TwoPassLoss`);
+- a number of each reference's own row, where a positive pair (i, j) reads the rows of both its sides (`SidedLoss`).
+  Its blocks are computed again in the backward pass, like those of `rows.reduce`;
+- the reference vectors themselves, from which single rows are formed again (`Sides.ref`).
+
+So the result is exact for any block, on any number of processes, and with a memory as reference.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from . import processes
+from .batch import Batch
+from .relations import Labels, LabelSets
+from .rows import Comparison, RowFunction, Rows, reduce, spans
+from .terms import RowLoss
+
+
+class TwoPassLoss(RowLoss):
+    """A row loss that states `first_pass`, of the whole comparison, and `second_pass`, of a block of rows."""
+
+    _found: Any
+
+    def first_pass(self, c: Comparison) -> Any:
+        """Return a named tuple with what the rows need."""
+        raise NotImplementedError
+
+    def second_pass(self, rows: Rows, found: Any) -> tuple[Tensor, Tensor]:
+        """Return (numerator, denominator) per anchor of the block, as `RowLoss.rows` does."""
+        raise NotImplementedError
+
+    def comparison(self, batch: Batch) -> Comparison:
+        c = super().comparison(batch).prepared()
+        self._found = self.first_pass(c)
+        return c
+
+    @property
+    def rows(self) -> RowFunction:
+        """The row function of the comparison at hand: a later call does not move what backward computes again."""
+        found = self._found
+        self._found = _detached(found)  # enough for the statistics; no graph is kept alive
+        return lambda rows: self.second_pass(rows, found)
+
+    def totals(self, sums: RowFunction, c: Comparison) -> tuple[Tensor, Tensor]:
+        """Return the sums over all anchors of all processes of the two outputs of a row function, without gradient."""
+        with torch.no_grad():
+            num, den = reduce(sums, c, mine=self.mine, block=self.block)
+            return processes.total(num), processes.total(den)
+
+
+def _detached(found: Any) -> Any:
+    return found._make(part.detach() if isinstance(part, Tensor) else part for part in found)
+
+
+class Sides(NamedTuple):
+    """What a pair reads beside its anchor's row.
+
+    Attributes
+    ----------
+    ref : (m, d) prepared reference vectors
+    square : whether the rows are those of the whole batch compared with itself, row j being reference j's
+    other : (m,) statistic of each reference's own row; None where `square`
+    """
+
+    ref: Tensor
+    square: bool
+    other: Tensor | None
+
+
+class SidedLoss(TwoPassLoss):
+    """A row loss of pairs that read both rows: a method states `second_pass`, and `statistic` if it has one.
+
+    The row of a reference is its comparison with the batch: with the batch as reference, the row of that sample.
+    """
+
+    def statistic(self, rows: Rows) -> Tensor:
+        """Return a number per row, (b,); a method whose pairs need none leaves it out."""
+        raise NotImplementedError
+
+    def first_pass(self, c: Comparison) -> Sides:
+        square = c.is_self and spans(c.anchors, len(c.ref), self.block) == [(0, len(c.x))]
+        needless = square or type(self).statistic is SidedLoss.statistic
+        return Sides(c.ref, square, None if needless else self._statistics(c))
+
+    def _statistics(self, c: Comparison) -> Tensor:
+        """Return the (m,) statistics of the rows of all references."""
+        c = _flipped(c)
+
+        def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> Tensor:
+            rows = c.block(x, ref, lo, hi)
+            return self.statistic(self.mine(rows) if self.mine is not None else rows)
+
+        blocks = spans(c.anchors, len(c.ref), self.block)
+        parts = [checkpoint(one, c.x, c.ref, lo, hi, use_reentrant=False) for lo, hi in blocks]
+        return torch.cat(parts) if parts else c.x.new_zeros(0)
+
+
+def _flipped(c: Comparison) -> Comparison:
+    """Return the comparison whose anchors are all the references."""
+    if c.is_self:
+        return c._replace(anchors=slice(0, len(c.x)))
+    y, ref_y = _flipped_labels(c.y, c.ref_y)
+    return c._replace(x=c.ref, y=y, ref=c.x, ref_y=ref_y, anchors=slice(0, len(c.ref)))
+
+
+def _flipped_labels(y: Labels, ref_y: Labels) -> tuple[Labels, Labels]:
+    if isinstance(y, LabelSets) and isinstance(ref_y, LabelSets):
+        return ref_y._replace(overlap=y.overlap), y
+    if isinstance(y, Tensor) and y.ndim == 2:
+        return y.T, y[:, 0]  # masks of a relation are read from its rows alone
+    return ref_y, y
