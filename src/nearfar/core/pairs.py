@@ -1,0 +1,57 @@
+"""Listed pairs of rows: their distances, and the weighted sums of their differences, without a (pairs, d) array.
+
+    d_p = |z_i - z_j|^2,  sum_p w_p x_p x_p' = X' (diag(S 1) - S) X,  x_p = x_i - x_j,  S = W + W', W_ij = w_p
+
+A function f of the distances under M = L' L with w_p = df/dd_p has, with Z = X L',
+
+    df/dM = X' Y,  df/dL = 2 Y_Z' X,  Y = (diag(S 1) - S) X,  Y_Z = (diag(S 1) - S) Z.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from .types import AnyArray, Array, Ints
+
+VALUES = 1 << 18  # numbers in one block of differences
+
+
+class PairList:
+    """Pairs (i, j) of n rows, sorted by i; weights and values of pairs are in that order.
+
+    Parameters
+    ----------
+    i, j : ndarray of shape (m,)
+    n : int
+
+    Attributes
+    ----------
+    order : ndarray of shape (m,)
+        ``values[order]`` brings values of the given pairs into the list's order.
+    bounds : ndarray of shape (n + 1,)
+        Row i's pairs are ``bounds[i]:bounds[i + 1]``.
+    """
+
+    def __init__(self, i: Ints, j: Ints, n: int) -> None:
+        self.order = np.argsort(i, kind="stable")
+        self.i, self.j, self.n = i[self.order], j[self.order], n
+        self.bounds = np.concatenate([[0], np.cumsum(np.bincount(i, minlength=n))])
+
+    def __len__(self) -> int:
+        return len(self.i)
+
+    def squared_distances(self, Z: AnyArray) -> Array:
+        """|z_i - z_j|^2 of every pair, by differences: near pairs keep their digits."""
+        d = np.empty(len(self), Z.dtype)
+        step = max(1, VALUES // max(Z.shape[1], 1))
+        for a in range(0, len(self), step):
+            D = Z[self.i[a : a + step]] - Z[self.j[a : a + step]]
+            np.einsum("pk,pk->p", D, D, out=d[a : a + step])
+        return d
+
+    def laplacian_times(self, w: Array, Y: AnyArray) -> AnyArray:
+        """(diag(S 1) - S) Y, shape (n, q)."""
+        W = csr_array((w, self.j, self.bounds), shape=(self.n, self.n))
+        degree = np.bincount(self.i, w, self.n) + np.bincount(self.j, w, self.n)
+        return degree[:, None] * Y - W @ Y - W.T @ Y

@@ -1,0 +1,131 @@
+"""Pairwise constrained component analysis in the feature space of a kernel (Mignon & Jurie, 2012).
+
+    min_T  sum_p w_p log(1 + exp(beta s_p (|T' (k_i - k_j)|^2 - 1))) / beta + reg tr(T' K T)
+
+k_i: row i of the kernel matrix K; s_p: +1 for similar, -1 for dissimilar pairs; the weights w_p sum to 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base import FromPairs, KernelMetric
+from ...core import checks, risk
+from ...core.constraints import LabelPairs, Pairs
+from ...core.kernels import Kernel
+from ...core.optimize import Solution
+from ...core.types import AnyArray, Array
+
+
+def kernel_pcca(
+    R: Array,
+    pairs: Pairs | LabelPairs,
+    n_components: int | None = None,
+    beta: float = 3.0,
+    reg: float = 1e-3,
+    *,
+    pair_weight: str = "none",
+    normalize_kernel: bool = True,
+    **search: Any,
+) -> Solution:
+    """L (k, r) on rows R of the kernel map, R R' = K; `search` is max_iter, tol and report. See `KernelPCCA`."""
+    scale = np.sqrt(len(R) / np.sum(R**2)) if normalize_kernel else 1.0
+    losses = risk.risk(scale * R, pairs, pair_weight)
+    L0 = risk.whitened_directions(scale * R, n_components or R.shape[1])
+    found = risk.minimise(losses, L0, 1.0, learn_b=False, beta=beta, reg=reg, **search)
+    return found.with_x(scale * found.x, attributes={})
+
+
+class KernelPCCA(FromPairs, KernelMetric):
+    """A projection of a kernel's feature space: similar pairs within distance 1, dissimilar pairs beyond it.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Columns of T; default: the rank of the kernel.
+    beta : float
+        Sharpness of the loss; for large beta it is a hinge.
+    reg : float
+        Weight of the squared norm of the projection in feature space beside a mean over pairs. With 0, a rich kernel
+        satisfies every training pair.
+    pair_weight : "none" or "balanced"
+        Every pair weighs the same, or similar and dissimilar pairs weigh a half each.
+    normalize_kernel : bool
+        Divide the kernel by its mean diagonal for the search, which makes `reg` comparable between kernels.
+    kernel : str or callable
+        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+    gamma : float, optional
+        Default: 1 / median squared distance.
+    degree, coef0 : float
+        Of the polynomial kernel.
+    landmarks : int or None
+        Rows drawn to span the feature space; the cost grows with their square. None: all rows.
+    n_pairs : "all", int or None
+        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+    max_iter : int
+    tol : float
+        Stop where an iteration lowers the mean loss by less than a hundredth of it.
+    verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (m, k)
+        T.
+    threshold_ : float
+        1, which `predict` uses; set where pairs were given.
+
+    Notes
+    -----
+    Mignon & Jurie, CVPR 2012. A gradient step in the coordinates of the empirical kernel map is the paper's step
+    preconditioned by the inverse kernel. `reg`, `pair_weight` and 300 landmarks are not the paper's.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        beta: float = 3.0,
+        reg: float = 1e-3,
+        pair_weight: str = "none",
+        normalize_kernel: bool = True,
+        kernel: Kernel = "rbf",
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        landmarks: int | None = 300,
+        n_pairs: int | str | None = "all",
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.beta = beta
+        self.reg = reg
+        self.pair_weight = pair_weight
+        self.normalize_kernel = normalize_kernel
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.landmarks = landmarks
+        self.n_pairs = n_pairs
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _calibrate(self, X: AnyArray, told: Pairs) -> KernelPCCA:
+        return self.set_threshold(1.0)
+
+    def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
+        checks.at_least(0, reg=self.reg, tol=self.tol)
+        checks.above(0, beta=self.beta)
+        checks.at_least(1, max_iter=self.max_iter)
+        checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
+        names = ("n_components", "beta", "reg", "pair_weight", "normalize_kernel", "max_iter", "tol")
+        settings = {name: getattr(self, name) for name in names}
+        return kernel_pcca(R, pairs, report=self._report(), **settings)

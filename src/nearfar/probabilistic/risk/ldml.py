@@ -1,0 +1,150 @@
+"""Logistic discriminant metric learning (Guillaumin, Verbeek & Schmid, 2009).
+
+    min_{M PSD, b}  sum_p w_p log(1 + exp(s_p (d_p - b))) + reg tr(M),  d_p = (x_i - x_j)' M (x_i - x_j)
+
+The negative log-likelihood of P(similar) = sigma(b - d_p), convex in (M, b). s_p: +1 for similar, -1 for dissimilar
+pairs; the weights w_p sum to 1.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from scipy.special import expit
+
+from ...base import FromPairs, Mahalanobis, named
+from ...core import ascent, checks, risk
+from ...core.constraints import LabelPairs, Pairs
+from ...core.optimize import Solution
+from ...core.types import AnyArray, Array
+
+
+def ldml(
+    X: Array,
+    pairs: Pairs | LabelPairs,
+    reg: float = 0.0,
+    pair_weight: str = "none",
+    *,
+    n_components: int | None = None,
+    fit_bias: bool = True,
+    start: tuple[Array, float] | None = None,
+    batch_size: int | None = None,
+    seed: Any = None,
+    **search: Any,
+) -> Solution:
+    """L (k, d); ``attributes["b"]`` is b. `search` is max_iter, tol and report; see `LDML`."""
+    R, d = risk.risk(X, pairs, pair_weight), X.shape[1]
+    k = n_components or d
+    if not R.both:
+        warnings.warn("pairs are all similar or all dissimilar, which leaves b undetermined: it stays 1", stacklevel=2)
+    L0, b = (None, 1.0) if start is None else start
+    common: dict[str, Any] = {"learn_b": fit_bias and R.both, "reg": reg, **search}
+    if batch_size is not None:
+        L0 = risk.whitened_directions(X, k) if L0 is None else L0
+        return risk.minimise_in_batches(R, L0, b, batch_size=batch_size, seed=seed, **common)
+    if L0 is not None and k < d:
+        return risk.minimise(R, L0, b, **common)
+    found = risk.minimise_convex(R, risk.whitening(X), L0, b, **common)
+    return found if k == d else risk.minimise(R, found.x[:k], found.attributes["b"], **common)
+
+
+class LDML(FromPairs, Mahalanobis):
+    """A logistic regression that tells similar from dissimilar pairs by their squared distance.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Rows of L. Fewer than features: a search over such L, not convex, from the convex optimum's leading directions.
+    reg : float
+        Weight of tr(M) beside a mean over pairs.
+    fit_bias : bool
+        Learn b; otherwise it is 1.
+    pair_weight : "none" or "balanced"
+        Every pair weighs the same, or similar and dissimilar pairs weigh a half each.
+    n_pairs : "all", int or None
+        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+    batch_size : int, optional
+        Steps on so many pairs (with ``n_pairs="all"``: on so many rows with all others), `max_iter` epochs of Adam.
+    max_iter : int
+    tol : float
+        On the optimality conditions (see `kkt_`), weighted and added.
+    warm_start, verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    b_ : float
+        The squared distance at which a pair is as likely similar as dissimilar.
+    threshold_ : float
+        Its square root, which `predict` uses (0 where b_ is negative); set where pairs were given.
+    kkt_ : ndarray of shape (3,)
+        Negative part of the smallest eigenvalue of G = df/dM, |<M, G>| and |df/db|: 0 at the optimum.
+
+    Notes
+    -----
+    Guillaumin, Verbeek & Schmid, ICCV 2009; `reg` and `pair_weight` are ours. Labels enter as 0 and 1: a survey's +1
+    and -1 leave no maximum. Where pairs can be told apart without error, only `reg` bounds M.
+    """
+
+    _both_kinds = False
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        reg: float = 0.0,
+        fit_bias: bool = True,
+        pair_weight: str = "none",
+        n_pairs: int | str | None = "all",
+        batch_size: int | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.reg = reg
+        self.fit_bias = fit_bias
+        self.pair_weight = pair_weight
+        self.n_pairs = n_pairs
+        self.batch_size = batch_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def pair_probability(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
+        """Probability that each pair is similar, shape (m,); pairs as for `pair_distance`."""
+        return expit(self.b_ - self.pair_distance(pairs, X) ** 2)
+
+    def partial_fit(self, X: AnyArray, y: AnyArray) -> LDML:
+        """One step of Adam on all pairs of these labelled rows; the first call makes the start from them."""
+        with named(self):
+            new = not hasattr(self, "components_")
+            X, y = self._rows(X, y, reset=new)
+            R = risk.of_labels(X, y, self.pair_weight)
+            k, b = self.n_components or X.shape[1], 1.0 if new else self.b_
+            L = risk.whitened_directions(R.X, k) if new else self.components_
+            self._adam = getattr(self, "_adam", None) or ascent.Adam(ascent.step_length(L))
+            found = risk.stream(self._adam, R, L, b, self.fit_bias, 1.0, self.reg)
+            self._keep(found.x, X.dtype)
+            self._record(found)
+        return self
+
+    def _calibrate(self, X: AnyArray, told: Pairs) -> LDML:
+        return self.set_threshold(max(self.b_, 0.0) ** 0.5)
+
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+        checks.at_least(0, reg=self.reg, tol=self.tol)
+        checks.at_least(1, max_iter=self.max_iter, batch_size=self.batch_size or 1)
+        checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
+        last = self._start()
+        names = ("reg", "pair_weight", "n_components", "fit_bias", "batch_size", "max_iter", "tol")
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        if last is not None and last.shape == (self.n_components or X.shape[1], X.shape[1]):
+            settings["start"] = last, self.b_
+        return ldml(X, pairs, seed=self.random_state, report=self._report(), **settings)
