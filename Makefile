@@ -21,7 +21,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 
 demo: venv ## train on glyph images, score on glyph classes never seen, write the report
 	@rm -rf $(RUN)
-	$(BIN)/nearfar train glyphs --recipe glyphs --out $(RUN)
+	$(BIN)/nearfar train glyphs --recipe characters/glyphs --out $(RUN)
 	$(BIN)/nearfar report $(RUN)
 
 test: venv ## run every test

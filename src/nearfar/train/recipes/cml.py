@@ -1,6 +1,6 @@
 """Confusion-based metric learning, energy and diversity confusion (Chen et al., TNNLS 2022).
 
-    nearfar train cars:CARS_196 --recipe cml/cars_binomial --trunk-weights bn_inception.pth --out runs/cml-cars
+    nearfar train cars:CARS_196 --recipe cml/cars_binomial --set trunk_weights=bn_inception.pth --out runs/cml-cars
 
 Published Recall@1 (%) without and with both confusions, 512 dimensions, mean of five runs:
 

@@ -1,6 +1,6 @@
 """Deep metric learning via facility location (Oh Song et al., CVPR 2017).
 
-    nearfar train cub:CUB_200_2011 --recipe facility_location/cub --trunk-weights bn_inception.pth --out runs/fl-cub
+    nearfar train cub:CUB_200_2011 --recipe facility_location/cub --set trunk_weights=bn_inception.pth --out runs/fl-cub
 
 Published NMI (geometric mean) and Recall@K (%), BN-Inception, 64 dimensions:
 

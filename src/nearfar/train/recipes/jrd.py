@@ -1,6 +1,6 @@
 """Distance metric learning with joint representation diversification (Chu et al., ICML 2020).
 
-    nearfar train cub:CUB_200_2011 --recipe jrd/cub --trunk-weights bn_inception.pth --out runs/jrd-cub
+    nearfar train cub:CUB_200_2011 --recipe jrd/cub --set trunk_weights=bn_inception.pth --out runs/jrd-cub
 
 Published Recall@K (%) on the whole test split, BN-Inception, 512 dimensions:
 
