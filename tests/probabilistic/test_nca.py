@@ -1,16 +1,18 @@
 """Neighbourhood components: invariants of the softmax kernel and of the methods on it."""
 
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
-from nearfar import NCA
-from nearfar.core import neighborhood, softmax
+from nearfar import NCA, FastNCA, KernelFastNCA, KernelNCA
+from nearfar.core import listed, neighborhood, softmax
 from nearfar.core.neighborhood import Ridge
-from tests.learners import data, fit, toy
+from tests.learners import accuracy, data, fit, toy
+from tests.references import fast_nca as fast_loops
 from tests.references import nca as loops
 
 
@@ -278,3 +280,131 @@ def test_every_row_alone_or_one_class_is_refused():
     for y in (np.arange(20), np.zeros(20)):
         with pytest.raises(ValueError, match=r"^NCA: .*class"):
             fit(NCA(), X, y)
+
+
+def lists_of(X, y, k):
+    """Nearest hits and misses, and the same for loops."""
+    return listed.nearest_lists(X, y, k), fast_loops.neighbors(X, y, k)
+
+
+@pytest.mark.parametrize("k", [1, 3, 100])
+def test_fast_sums_equal_loops(k):
+    X, y, L = problem()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        lists, loop_lists = lists_of(X, y, k)
+    F, U = listed.neighbor_sums(X @ L.T, lists, "accuracy")
+    assert_allclose(F, fast_loops.objective(L, X, loop_lists), rtol=1e-12)
+    assert_allclose(2 * U.T @ X, fast_loops.gradient(L, X, loop_lists), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "log", "normaliser"])
+def test_all_neighbours_listed_are_all_pairs(kind):
+    X, y, L = problem()
+    with pytest.warns(UserWarning, match="k=39 is more"):
+        lists = listed.nearest_lists(X, y, 39)
+    F, U = listed.neighbor_sums(X @ L.T, lists, kind)
+    F_all, G_all = value_and_gradient(X, y, L, kind)
+    assert_allclose(F, F_all, rtol=1e-12)
+    assert_allclose(2 * U.T @ X, G_all, rtol=1e-9, atol=1e-11)
+
+
+def test_fast_search_with_all_neighbours_is_the_full_search():
+    X, y = data()
+    full, fast = fit(NCA(max_iter=10), X, y), fit(FastNCA(k=59, max_iter=10), X, y)
+    assert_allclose(fast.objective_, full.objective_, rtol=1e-9)
+    assert_allclose(fast.components_, full.components_, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "log"])
+def test_fast_gradient_equals_differences(kind):
+    X, y, L = problem()
+    lists = listed.nearest_lists(X, y, 3)
+    step = 1e-6 * np.random.default_rng(1).normal(size=L.shape)
+    up, down = (listed.neighbor_sums(X @ (L + s * step).T, lists, kind)[0] for s in (1, -1))
+    G = 2 * listed.neighbor_sums(X @ L.T, lists, kind)[1].T @ X
+    assert_allclose((up - down) / 2, np.vdot(G, step), rtol=1e-6)
+
+
+def test_fast_settings_matter_as_told():
+    X, y = toy(150)
+    plain = fit(FastNCA(k=5, max_iter=20), X, y)
+    assert fit(FastNCA(k=5, max_iter=20, refresh=1), X, y).n_iter_ > plain.n_iter_
+    small = fit(FastNCA(k=5, reg=5.0), X, y)
+    assert np.linalg.norm(small.components_) < np.linalg.norm(plain.components_)
+    again = fit(FastNCA(k=5, max_iter=3, warm_start=True), X, y)
+    assert fit(again, X, y).objective_ > fit(FastNCA(k=5, max_iter=3), X, y).objective_
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_linear_kernel_is_the_linear_method(fast):
+    X, y, _ = problem()
+    settings = {"reg": 0.5, "init": "pca", "max_iter": 30, **({"k": 4} if fast else {})}
+    linear = fit((FastNCA if fast else NCA)(2, **settings), X, y)
+    kernel = fit((KernelFastNCA if fast else KernelNCA)(2, kernel="linear", landmarks=None, **settings), X, y)
+    L = kernel.dual_coef_.T @ kernel.X_fit_
+    if fast:
+        value = listed.neighbor_sums(X @ L.T, listed.nearest_lists(X, y, 4), "accuracy")[0]
+    else:
+        value = value_and_gradient(X, y, L)[0]
+    assert_allclose(value - 0.5 * np.sum(L**2), kernel.objective_, rtol=1e-9)
+    assert_allclose(kernel.objective_, linear.objective_, rtol=1e-3)
+
+
+@pytest.mark.parametrize("learner", [KernelNCA, KernelFastNCA])
+def test_kernel_penalties(learner):
+    X, y = data()
+    rkhs, coef = (fit(learner(2, reg=0.5, reg_norm=norm, landmarks=None), X, y) for norm in ("rkhs", "coef"))
+    K = np.exp(-rkhs.gamma_ * np.sum((rkhs.X_fit_[:, None] - rkhs.X_fit_) ** 2, axis=2))
+    free = fit(learner(2, reg=0.0, landmarks=None), X, y)
+    assert np.trace(rkhs.dual_coef_.T @ K @ rkhs.dual_coef_) < np.trace(free.dual_coef_.T @ K @ free.dual_coef_)
+    assert np.sum(coef.dual_coef_**2) < np.sum(rkhs.dual_coef_**2)
+    assert_allclose(np.sum(rkhs.components_**2), np.trace(rkhs.dual_coef_.T @ K @ rkhs.dual_coef_), rtol=1e-6)
+
+
+def test_ridge_of_another_shape():
+    L, B = np.random.default_rng(0).normal(size=(2, 3)), np.random.default_rng(1).normal(size=(5, 3))
+    value, gradient = Ridge(0.7, B.T @ B)(L)
+    assert_allclose(value, 0.7 * np.sum((B @ L.T) ** 2))
+    assert_allclose(gradient, 1.4 * L @ B.T @ B)
+
+
+def test_neighbours_of_input_or_feature_space():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2)) * [1.0, 5.0]
+    y = np.arange(40) % 2
+    settings = {"k": 3, "kernel": "cosine", "landmarks": None, "max_iter": 5}
+    feature, given = (fit(KernelFastNCA(neighbors=name, **settings), X, y) for name in ("rkhs", "input"))
+    assert abs(feature.history_[0] - given.history_[0]) > 1e-6
+    with pytest.raises(ValueError, match=r"^KernelFastNCA: neighbors"):
+        KernelFastNCA(neighbors="input", kernel="precomputed").fit(X @ X.T, y)
+
+
+@pytest.mark.parametrize("learner", [KernelNCA, KernelFastNCA])
+def test_kernel_tells_rings_apart(learner):
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 2
+    angle = 2 * np.pi * rng.random(120)
+    X = (1 + y)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.1 * rng.normal(size=(120, 2))
+    X = np.concatenate([X, rng.normal(size=(120, 4))], axis=1)
+    found = fit(learner(2, reg=0.01, max_iter=50), X[:80], y[:80])
+    learned = accuracy(found.transform(X[:80]), y[:80], found.transform(X[80:]), y[80:])
+    assert learned >= accuracy(X[:80], y[:80], X[80:], y[80:]) + 0.05
+
+
+@pytest.mark.parametrize(
+    ("learner", "settings", "word"),
+    [
+        (FastNCA, {"k": 0}, "k "),
+        (FastNCA, {"refresh": -1}, "refresh"),
+        (FastNCA, {"objective": "all"}, "objective"),
+        (KernelNCA, {"reg": -1.0}, "reg"),
+        (KernelNCA, {"reg_norm": "max"}, "reg_norm"),
+        (KernelFastNCA, {"k": 0}, "k "),
+        (KernelFastNCA, {"neighbors": "output"}, "neighbors"),
+    ],
+)
+def test_bad_settings_of_the_variants(learner, settings, word):
+    X, y = data()
+    with pytest.raises(ValueError, match=f"^{learner.__name__}: {word}"):
+        learner(**settings).fit(X, y)

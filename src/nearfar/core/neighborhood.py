@@ -29,6 +29,9 @@ class Ridge(NamedTuple):
         return self.weight * float(np.vdot(L, turned)), 2 * self.weight * turned
 
 
+NO_RIDGE = Ridge()
+
+
 def negative(L: Array, X: AnyArray, sums: Sums, ridge: Ridge, n: float) -> tuple[float, Array]:
     """(ridge - F) / n and its gradient, with F, U = sums(X L')."""
     F, U = sums(X @ L.T.astype(X.dtype))

@@ -1,0 +1,130 @@
+"""Fast neighbourhood component analysis in a kernel's feature space (Yang, Wang & Zuo, 2012).
+
+    max_T  sum_i sum_{j in H_i} p_ij - reg tr(T' K T)
+    p_ij = exp(-|T' (k_i - k_j)|^2) / sum_{t in H_i or M_i} exp(-|T' (k_i - k_t)|^2)
+
+k_i: row i of the kernel matrix K; H_i, M_i: the k nearest rows of i's class (hits) and of other classes (misses).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base import FromLabels, KernelMetric
+from ...core import checks, starts
+from ...core.fast_neighborhood import maximise_listed
+from ...core.kernels import Kernel
+from ...core.neighborhood import NO_RIDGE, Ridge
+from ...core.optimize import Solution
+from ...core.types import AnyArray, Array, Ints
+
+
+def kernel_fast_nca(R: Array, labels: Ints, L0: Array, k: int = 10, ridge: Ridge = NO_RIDGE, **search: Any) -> Solution:
+    """L (c, r) on rows R of the kernel map; `search` is kind, near, refresh, max_iter, tol, report."""
+    return maximise_listed(R, labels, L0, k, ridge=ridge, **search)
+
+
+class KernelFastNCA(FromLabels, KernelMetric):
+    """Neighbourhood components analysis over a few neighbours of each row, in a kernel's feature space.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Columns of T; default: the rank of the kernel.
+    k : int
+        Hits and misses of each row; classes with fewer rows give what they have.
+    neighbors : "rkhs" or "input"
+        Whether these are nearest in feature space or among the input rows.
+    objective : "accuracy" or "log"
+        The expected number of picks among hits (paper), or the log-probability that all picks are hits.
+    reg : float, optional
+        Weight of the penalty beside a sum over rows. Default: a thousandth of their number; 0 over-fits.
+    reg_norm : "rkhs" or "coef"
+        What is penalised: tr(T' K T), the norm in feature space, or the squared Frobenius norm of T.
+    refresh : int
+        So many times the neighbours are found anew under the learned metric, and the search goes on.
+    init : str or array-like of shape (c, r)
+        "pca", "lda", "identity", "random" or components in the coordinates of the kernel map.
+    kernel : str or callable
+        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+    gamma : float, optional
+        Default: 1 / median squared distance.
+    degree, coef0 : float
+        Of the polynomial kernel.
+    landmarks : int or None
+        Rows drawn to span the feature space; the cost grows with their square. None: all rows.
+    max_iter : int
+    tol : float
+        Stop where an iteration adds less to the objective per row.
+    verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (m, c)
+        T.
+    objective_ : float
+
+    Notes
+    -----
+    Yang, Wang & Zuo, Neurocomputing 83, 2012. A survey penalises the Frobenius norm of T, which is not the norm in
+    feature space. The defaults of `k`, `reg`, `gamma` and `landmarks` are ours.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        k: int = 10,
+        neighbors: str = "rkhs",
+        objective: str = "accuracy",
+        reg: float | None = None,
+        reg_norm: str = "rkhs",
+        refresh: int = 0,
+        init: str | AnyArray = "pca",
+        kernel: Kernel = "rbf",
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        landmarks: int | None = 300,
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.k = k
+        self.neighbors = neighbors
+        self.objective = objective
+        self.reg = reg
+        self.reg_norm = reg_norm
+        self.refresh = refresh
+        self.init = init
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.landmarks = landmarks
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+        checks.one_of(("rkhs",) if self.kernel == "precomputed" else ("rkhs", "input"), neighbors=self.neighbors)
+        self._near = None if self.neighbors == "rkhs" else np.array(X, dtype=np.float64)
+        return super()._enter(X, own)
+
+    def _solve(self, R: Array, labels: Ints) -> Solution:
+        checks.one_of(("accuracy", "log"), objective=self.objective)
+        checks.one_of(("rkhs", "coef"), reg_norm=self.reg_norm)
+        reg = 1e-3 * len(R) if self.reg is None else self.reg
+        checks.at_least(0, reg=reg, tol=self.tol, refresh=self.refresh)
+        checks.at_least(1, k=self.k, max_iter=self.max_iter)
+        L0 = starts.start(R, labels, self.init, self.n_components, self.random_state)
+        ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
+        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "refresh": self.refresh}
+        near, report = self.__dict__.pop("_near"), self._report()
+        return kernel_fast_nca(R, labels, L0, self.k, ridge, kind=self.objective, near=near, report=report, **search)

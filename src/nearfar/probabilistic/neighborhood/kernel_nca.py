@@ -1,0 +1,123 @@
+"""Kernel neighbourhood components analysis (after Goldberger, Roweis, Hinton & Salakhutdinov, 2005).
+
+    max_T  sum_i p_i - reg tr(T' K T)   or   sum_i log p_i - reg tr(T' K T)
+    p_i = sum_{j of i's class} p_ij,  p_ij = exp(-|T' (k_i - k_j)|^2) / sum_{t != i} exp(-|T' (k_i - k_t)|^2)
+
+k_i: row i of the kernel matrix K.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base import FromLabels, KernelMetric
+from ...core import checks, neighborhood, softmax, starts
+from ...core.kernels import Kernel
+from ...core.neighborhood import Ridge
+from ...core.optimize import Solution
+from ...core.types import AnyArray, Array, Ints
+
+
+def kernel_nca(
+    R: Array, labels: Ints, L0: Array, objective: str = "accuracy", ridge: Ridge = neighborhood.NO_RIDGE, **search: Any
+) -> Solution:
+    """L (k, r) on rows R of the kernel map, R R' = K; `search` is max_iter, tol, dtype and report. See `KernelNCA`."""
+    return neighborhood.maximise_dense(softmax.sorted_rows(R, labels), objective, L0, ridge=ridge, **search)
+
+
+class KernelNCA(FromLabels, KernelMetric):
+    """Each row picks a neighbour at random, near ones more often; distances are learned in a kernel's feature space.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Columns of T; default: the rank of the kernel.
+    objective : "accuracy" or "log"
+        The expected number of picks of the right class, or the log-probability that all are right.
+    reg : float, optional
+        Weight of the penalty beside a sum over rows. Default: a thousandth of their number; 0 over-fits.
+    reg_norm : "rkhs" or "coef"
+        What is penalised: tr(T' K T), the norm in feature space, or the squared Frobenius norm of T.
+    init : str or array-like of shape (k, r)
+        "pca", "lda", "identity", "random" or components in the coordinates of the kernel map.
+    init_scale : None or "median"
+        "median": scale the start so that the median squared distance is 1.
+    kernel : str or callable
+        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+    gamma : float, optional
+        Default: 1 / median squared distance.
+    degree, coef0 : float
+        Of the polynomial kernel.
+    landmarks : int or None
+        Rows drawn to span the feature space; the cost grows with their square. None: all rows.
+    dtype : "float64" or "float32"
+        "float32" searches in less time, and ends with at most five iterations in float64.
+    max_iter : int
+    tol : float
+        Stop where an iteration adds less to the objective per row.
+    verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (m, k)
+        T.
+    objective_ : float
+
+    Notes
+    -----
+    The linear method on the empirical kernel map. A survey penalises the Frobenius norm of T, which is not the norm
+    in feature space. The defaults of `reg`, `gamma` and `landmarks` are ours.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        objective: str = "accuracy",
+        reg: float | None = None,
+        reg_norm: str = "rkhs",
+        init: str | AnyArray = "pca",
+        init_scale: str | None = None,
+        kernel: Kernel = "rbf",
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        landmarks: int | None = 300,
+        dtype: str = "float64",
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.objective = objective
+        self.reg = reg
+        self.reg_norm = reg_norm
+        self.init = init
+        self.init_scale = init_scale
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.landmarks = landmarks
+        self.dtype = dtype
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _solve(self, R: Array, labels: Ints) -> Solution:
+        checks.one_of(("accuracy", "log"), objective=self.objective)
+        checks.one_of(("rkhs", "coef"), reg_norm=self.reg_norm)
+        checks.one_of((None, "median"), init_scale=self.init_scale)
+        checks.one_of(("float64", "float32"), dtype=self.dtype)
+        reg = 1e-3 * len(R) if self.reg is None else self.reg
+        checks.at_least(0, reg=reg, tol=self.tol)
+        checks.at_least(1, max_iter=self.max_iter)
+        L0 = starts.start(R, labels, self.init, self.n_components, self.random_state)
+        if self.init_scale == "median":
+            L0 = starts.median_scaled(R, L0)
+        ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
+        search: dict[str, Any] = {"dtype": self.dtype, "max_iter": self.max_iter, "tol": self.tol}
+        return kernel_nca(R, labels, L0, self.objective, ridge, report=self._report(), **search)
