@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from nearfar import ITML
-from nearfar.core import logdet, priors
+from nearfar import ITML, OnlineITML
+from nearfar.core import logdet, logdet_stream, priors
 from nearfar.core.logdet import Bounded
 from tests.core.conic import smat, svec
 from tests.learners import data, fit
@@ -225,3 +225,122 @@ def test_few_steps_warn():
     X, y = data()
     with pytest.warns(ConvergenceWarning, match="ITML: Newton's method stopped after 1"):
         ITML(max_iter=1).fit(X, y)
+
+
+def stream(m=200, d=5, seed=0):
+    rng = np.random.default_rng(seed)
+    sign = rng.choice([-1.0, 1.0], size=m)
+    return rng.normal(size=(m, d)), sign, np.where(sign > 0, 2.0, 8.0)
+
+
+@pytest.mark.parametrize("eta", [1e-6, 0.1, 0.5, 100.0])
+def test_online_steps_are_exact(eta):
+    Z, sign, target = stream(30)
+    A = prior(5).T @ prior(5)
+    for z, s, y in zip(Z, sign, target, strict=True):
+        before, yh = A, z @ A @ z
+        A, updates = logdet_stream.follow(A, z[None], np.array([s]), np.array([y]), eta)
+        assert updates == int(s * (yh - y) > 0)
+        yb = logdet_stream.implicit(yh, y, eta)
+        if updates:
+            assert_allclose(z @ A @ z, yb, rtol=1e-9)
+            assert_allclose(
+                np.linalg.inv(before) - np.linalg.inv(A) + eta * (yb - y) * np.outer(z, z), 0, atol=1e-8 * eta + 1e-9
+            )
+        else:
+            assert_allclose(A, before, rtol=1e-12)
+
+
+def test_online_limits_of_eta():
+    A, z = prior(5).T @ prior(5), np.arange(1.0, 6.0)
+    yh = z @ A @ z
+    for y in (0.3 * yh, 3 * yh):
+        far = logdet_stream.follow(A, z[None], np.zeros(1), np.array([y]), 1e12)[0]
+        assert_allclose(z @ far @ z, y, rtol=1e-6)
+        near = logdet_stream.follow(A, z[None], np.zeros(1), np.array([y]), 1e-14)[0]
+        assert_allclose(near, A, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_online_stays_positive_definite(mode):
+    Z, sign, target = stream(10_000)
+    A, updates = logdet_stream.follow(np.eye(5), Z, sign, target, 5.0, mode)
+    assert updates > 1000
+    assert_array_equal(A, A.T)
+    assert np.linalg.eigvalsh(A)[0] > 0
+
+
+def test_explicit_steps_are_gradient_steps_on_the_inverse():
+    A, z = prior(5).T @ prior(5), np.ones(5)
+    yh = z @ A @ z
+    moved = logdet_stream.follow(A, z[None], np.ones(1), np.array([yh / 2]), 0.01, "explicit")[0]
+    assert_allclose(np.linalg.inv(moved), np.linalg.inv(A) + 0.02 * yh / 2 * np.outer(z, z), rtol=1e-9, atol=1e-12)
+    moved = logdet_stream.follow(A, z[None], -np.ones(1), np.array([50 * yh]), 100.0, "explicit")[0]
+    assert_allclose(z @ moved @ z, 2 * yh)
+
+
+def test_batch_mode_on_one_pair_is_one_projection():
+    X = np.array([[0.0, 0.0], [3.0, 1.0], [1.0, 1.0]])
+    learner = OnlineITML(mode="batch", gamma=np.inf, bounds=(1.0, 5.0)).fit(X, pairs=[[0, 1]])
+    z, A = X[1], learner.metric_
+    assert_allclose(z @ A @ z, 1.0)
+    expected = np.eye(2) + (1 / (z @ z) - 1) / (z @ z) * np.outer(z, z)
+    assert_allclose(A, expected, atol=1e-12)
+
+
+def test_a_stream_in_parts_is_the_whole_stream():
+    X, y = data()
+    pairs = np.random.default_rng(0).integers(60, size=(90, 2))
+    pairs = np.unique(np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1), axis=0)
+    labels = np.where(y[pairs[:, 0]] == y[pairs[:, 1]], 1, -1)
+    whole = OnlineITML().fit(X, pairs=pairs, pair_labels=labels)
+    parts = OnlineITML()
+    for k in range(0, len(pairs), 10):
+        parts.partial_fit(X, pairs=pairs[k : k + 10], pair_labels=labels[k : k + 10])
+    assert_allclose(parts.metric_, whole.metric_, rtol=1e-9, atol=1e-12)
+    assert parts.n_updates_ == whole.n_updates_ > 10
+    again = parts.fit(X, pairs=pairs, pair_labels=labels)
+    assert_allclose(again.metric_, whole.metric_)
+
+
+def test_units_of_features_do_not_matter_to_a_stream():
+    X, y = data()
+    A = OnlineITML(random_state=0).fit(X, y).metric_
+    assert_allclose(OnlineITML(random_state=0).fit(7 * X, y).metric_, A, rtol=1e-9, atol=1e-12)
+
+
+def test_targets_are_approached_from_both_sides():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    truth = np.diag([4.0, 1.0, 0.5])
+    pairs = np.array([[i, j] for i in range(30) for j in range(i)])
+    D = X[pairs[:, 0]] - X[pairs[:, 1]]
+    y = np.einsum("cd,de,ce->c", D, truth, D)
+    learner = OnlineITML(eta=5.0)
+    for _ in range(3):
+        learner.partial_fit(X, pairs=pairs, targets=y)
+    assert_allclose(learner.metric_, truth, atol=0.02)
+    with pytest.raises(ValueError, match=r"^OnlineITML: targets"):
+        learner.partial_fit(X, pairs=pairs[:2], targets=[0.0, 1.0])
+
+
+def test_partial_fit_from_labels_and_its_errors():
+    X, y = data()
+    learner = OnlineITML(random_state=0).partial_fit(X[:30], y[:30])
+    bounds, updates = learner.bounds_, learner.n_updates_
+    learner.partial_fit(X[30:], y[30:])
+    assert_array_equal(learner.bounds_, bounds)
+    assert learner.n_updates_ > updates
+    with pytest.raises(ValueError, match=r"^OnlineITML.*3 features"):
+        learner.partial_fit(X[:, :3], y)
+    with pytest.raises(ValueError, match=r"^OnlineITML: requires y"):
+        learner.partial_fit(X)
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [({"eta": 0.0}, "eta"), ({"mode": "x"}, "mode"), ({"gamma": -1}, "gamma"), ({"prior": 3}, "prior")],
+)
+def test_bad_online_settings(settings, word):
+    X, y = data()
+    with pytest.raises(ValueError, match=f"^OnlineITML: {word}"):
+        OnlineITML(**settings).fit(X, y)

@@ -104,9 +104,13 @@ def apart(p: Array, sign: Array) -> Bools:
     lost = int((~different & (sign < 0)).sum())
     if lost:
         warnings.warn(f"{lost} dissimilar pairs join identical points; no metric can separate them", stacklevel=2)
+    return different
+
+
+def expect_both(sign: Array) -> None:
+    """Warn where all pairs are similar, or all are dissimilar."""
     if abs(sign.sum()) == len(sign):
         warnings.warn("all pairs are of one kind; their bounds pull one way only", stacklevel=2)
-    return different
 
 
 def penalty(p: Array, pairs: Bounded) -> float:

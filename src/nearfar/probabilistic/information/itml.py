@@ -127,6 +127,7 @@ class ITML(FromPairs, Mahalanobis):
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         self._check()
         pairs = constraints.written_out(pairs)
+        logdet.expect_both(pairs.sign)
         L0 = priors.factor(self.prior, X)
         bounds = priors.distance_bounds(X, L0, self.bounds, self.percentiles, self.random_state)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
