@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .optimize import Objective, Report, Solution, lbfgs, stopped
+from .optimize import Bounds, Objective, Report, Solution, lbfgs, stopped
 from .types import Array
 
 Stop = Callable[[float, float], bool]
@@ -18,7 +18,14 @@ class SettledError(Exception):
 
 
 def settle(
-    fun: Objective, x0: Array, stop: Stop, *, max_iter: int = 100, tol: float = 0.0, report: Report | None = None
+    fun: Objective,
+    x0: Array,
+    stop: Stop,
+    *,
+    max_iter: int = 100,
+    tol: float = 0.0,
+    bounds: Bounds | None = None,
+    report: Report | None = None,
 ) -> Solution:
     """Minimise by L-BFGS until `stop(last value, value)` holds after an iteration.
 
@@ -30,6 +37,8 @@ def settle(
         Asked after each iteration; it may look at what `fun` computed last, which belongs to the iterate.
     tol : float
         Stops too where no entry of the gradient is larger.
+    bounds : (low, high) or None
+        As for `optimize.lbfgs`.
     """
     values = [np.inf]
     last: list[Any] = [x0, np.inf]
@@ -47,7 +56,7 @@ def settle(
             raise SettledError
 
     try:
-        return lbfgs(kept, x0, max_iter=max_iter, tol=tol, report=each)
+        return lbfgs(kept, x0, max_iter=max_iter, tol=tol, bounds=bounds, report=each)
     except SettledError:
         return Solution(last[0], last[1], max(1, len(values) - 1), history=np.array(values[1:]))
 
