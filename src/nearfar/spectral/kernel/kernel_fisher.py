@@ -1,0 +1,124 @@
+"""Distance metric learning versus Fisher discriminant analysis, with a kernel (Alipanahi, Biggs & Ghodsi, 2008).
+
+    orthonormal:  min_T tr(T' (K_S - K_D) T)   s.t.  T' K T = I
+    within:       min_T tr(T' (K_S - K_D) T)   s.t.  T' K_S T = I
+
+K_S, K_D: means of (k_i - k_j)(k_i - k_j)' over similar and over dissimilar pairs, k_i column i of the kernel matrix.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base import FromPairs, KernelMetric
+from ...core import checks, eig, psd, scatter
+from ...core.constraints import LabelPairs, Pairs
+from ...core.kernels import Kernel
+from ...core.optimize import Solution
+from ...core.types import Array
+
+MOST = 50
+
+
+def kernel_fisher(
+    R: Array,
+    pairs: Pairs | LabelPairs,
+    n_components: int | None = None,
+    constraint: str = "orthonormal",
+    reg: float = 1e-3,
+    on_singular: str = "shrink",
+) -> Solution:
+    """L (p, r) on rows R of the kernel map, as `x`; see `KernelFisherMetric`."""
+    S, D = scatter.pair_scatters(R, pairs).mean()
+    if constraint == "orthonormal":
+        w, V = psd.spectrum(D - S)
+        gain, useful = w, int((w > 0).sum())
+    else:
+        S = S + reg * np.trace(S) / len(S) * np.eye(len(S))
+        w, V = eig.gevd(D, S, None, on_singular, "the similar scatter")
+        gain, useful = w - 1, min(int((w > 1).sum()), max(len(S) - 1, 1))
+    p = min(useful, MOST) if n_components is None else n_components
+    if p == 0:
+        raise ValueError("no direction keeps dissimilar pairs further apart than similar ones; set n_components")
+    eigenvalues = -w[:p] if constraint == "orthonormal" else w[:p]
+    return Solution(V[:, :p].T, objective=-float(gain[:p].sum()), attributes={"eigenvalues": eigenvalues})
+
+
+class KernelFisherMetric(FromPairs, KernelMetric):
+    """Directions of a feature space in which dissimilar pairs lie further apart than similar ones, in closed form.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Default: every direction that lowers the objective, at most 50.
+    constraint : "orthonormal" or "within"
+        Orthonormal directions, or directions of unit similar scatter (which is kernel discriminant analysis of pairs).
+    reg : float
+        With "within": added to the diagonal of the similar scatter, in units of its mean eigenvalue.
+    on_singular : "shrink", "pinv" or "raise"
+        With "within", for a similar scatter that `reg` leaves singular.
+    kernel : str or callable
+        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+    gamma : float, optional
+        Default: 1 / median squared distance.
+    degree, coef0 : float
+        Of the polynomial kernel.
+    landmarks : int or None
+        Rows drawn to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
+    n_pairs : "all", int or None
+        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+    weighting : "pairs" or "class"
+        With ``n_pairs="all"``: every pair weighs the same, or every class does.
+    random_state : int, RandomState, Generator or None
+        Draws landmarks and pairs.
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (m, k)
+        T.
+    eigenvalues_ : ndarray of shape (k,)
+        Of the objective, rising; with "within" of K_D t = mu K_S t, falling.
+
+    Notes
+    -----
+    Kernel form of Alipanahi, Biggs & Ghodsi, AAAI 2008: "orthonormal" of their first approach with orthonormal
+    directions, "within" of their second. Centring the kernel changes nothing: pairs only span differences. `reg` is
+    not theirs; without it a rich kernel maps all training rows of a class to one point.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        constraint: str = "orthonormal",
+        reg: float = 1e-3,
+        on_singular: str = "shrink",
+        kernel: Kernel = "rbf",
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        landmarks: int | None = None,
+        n_pairs: int | str | None = "all",
+        weighting: str = "pairs",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.constraint = constraint
+        self.reg = reg
+        self.on_singular = on_singular
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.landmarks = landmarks
+        self.n_pairs = n_pairs
+        self.weighting = weighting
+        self.random_state = random_state
+
+    def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
+        checks.one_of(("orthonormal", "within"), constraint=self.constraint)
+        checks.one_of(("shrink", "pinv", "raise"), on_singular=self.on_singular)
+        checks.at_least(0, reg=self.reg)
+        return kernel_fisher(R, pairs, self.n_components, self.constraint, self.reg, self.on_singular)

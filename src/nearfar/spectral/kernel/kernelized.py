@@ -1,0 +1,150 @@
+"""The kernel form of any linear learner (Chatpatanasiri, Korsrilabutr, Tangchanachaianan & Kijsirikul, 2010).
+
+    d(a, b) = |L (R(a) - R(b))|,   R(x) = k(x)' V w^(-1/2),   K = V diag(w) V'
+
+L: what the learner finds on the rows R(x_i) of the empirical kernel map. For a learner whose objective depends on inner
+products only, that is its problem in the kernel's feature space, exactly.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+import nearfar
+
+from ...base import KernelMetric, MetricLearner, named
+from ...core import checks
+from ...core.kernels import Kernel
+from ...core.types import AnyArray, Array
+
+TOLD = ("n_iter_", "converged_", "objective_", "duality_gap_", "history_", "threshold_")
+
+
+def kernelized(learner: Any, R: Array, **supervision: Any) -> tuple[Any, Array]:
+    """The learner fitted on rows R of a kernel map, and its components (k, r)."""
+    learner, name, few = learner.fit(R, **supervision), type(learner).__name__, R[:4]
+    L = getattr(learner, "components_", None)
+    if not isinstance(L, np.ndarray) or L.shape[1:] != R.shape[1:]:
+        raise ValueError(f"learner must fit one linear map, components_ of shape (k, d); {name} does not")
+    Z = learner.transform(few)
+    if not np.allclose(Z - Z[0], (few - few[0]) @ L.T, rtol=1e-6, atol=1e-9 * np.abs(Z).max()):
+        raise ValueError(f"learner must be linear; {name} transforms by more than its components_")
+    return learner, np.asarray(L, dtype=np.float64)
+
+
+class Kernelized(KernelMetric):
+    """Run a linear learner in the feature space of a kernel.
+
+    Parameters
+    ----------
+    learner : estimator
+        Linear by its `components_`; ``learner__name`` are its settings. Files hold {"class": name, "settings": {...}}.
+    kernel : str or callable
+        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+    landmarks : int or None
+        Rows drawn to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
+    gamma : float, optional
+        Default: 1 / median squared distance.
+    degree, coef0 : float
+        Of the polynomial kernel.
+    rank : int, optional
+        Keep so many leading directions of the kernel map, which regularises. Default: all above 1e-10 of the largest.
+    random_state : int, RandomState, Generator or None
+        Draws the landmarks.
+
+    Attributes
+    ----------
+    learner_ : estimator
+        Fitted on the kernel map's rows (not kept in files). Its `n_iter_`, `objective_` and the like are here too.
+    dual_coef_ : ndarray of shape (m, k)
+
+    Notes
+    -----
+    Chatpatanasiri et al., Neurocomputing 73, 2010: their "KPCA trick", without centring, to which distances are blind.
+    >>> turn, r = np.linspace(0, 12, 80), np.repeat([1, 2], 40)
+    >>> model = Kernelized(nearfar.RCA(shrinkage=0.1)).fit(np.c_[r * np.cos(turn), r * np.sin(turn)], r)
+    >>> model.pair_distance([[[1, 0], [-1, 0]], [[1, 0], [2, 0]]]).round(1)
+    array([ 4.4, 14. ])
+    """
+
+    _y_required = False
+
+    def __init__(
+        self,
+        learner: Any,
+        kernel: Kernel = "rbf",
+        landmarks: int | None = None,
+        *,
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        rank: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.learner = learner
+        self.kernel = kernel
+        self.landmarks = landmarks
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.rank = rank
+        self.random_state = random_state
+
+    def fit(self, X: AnyArray, y: AnyArray | None = None, **supervision: Any) -> Kernelized:
+        """Learn from labels y, or from what else the learner takes (``pairs=``, ``triplets=``, ...)."""
+        with named(self):
+            X, told = self._rows(X), {key: value for key, value in supervision.items() if value is not None}
+            check_consistent_length(X, y)
+            if y is not None:
+                order = np.arange(len(X)) if told else self._order(X)
+                X, told = X[order], {"y": np.asarray(y)[order], **told}
+            self.learner_, L = kernelized(clone(self._linear()), self._enter(X), **told)
+            self._keep(L, X.dtype)
+        for name in TOLD:
+            self.__dict__.pop(name, None)
+            self.__dict__.update({name: getattr(self.learner_, name)} if hasattr(self.learner_, name) else {})
+        return self
+
+    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+        R = super()._enter(X, own)
+        checks.at_least(1, rank=1 if self.rank is None else self.rank)
+        self._basis = self._basis[:, : self.rank]
+        return np.ascontiguousarray(R[:, : self.rank])
+
+    def _linear(self) -> Any:
+        """The learner, made of its description where that was given."""
+        if not isinstance(self.learner, dict):
+            return self.learner
+        kind = getattr(nearfar, str(self.learner.get("class")), None)
+        if not (isinstance(kind, type) and issubclass(kind, MetricLearner)):
+            raise ValueError(f"learner must be a learner of this library; got {self.learner.get('class')!r}")
+        return kind(**self.learner.get("settings", {}))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = self._linear().__sklearn_tags__().target_tags.required
+        return tags
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """As for every learner; the linear one is kept by its name and settings."""
+        check_is_fitted(self)
+        inner, shadow = self._linear(), copy.copy(self)
+        settings = inner.get_params(deep=False)
+        plain = {key: v.tolist() if isinstance(v, np.ndarray) else v for key, v in settings.items()}
+        shadow.learner = {"class": type(inner).__name__, "settings": plain}
+        shadow.__dict__.pop("learner_", None)
+        with named(self):
+            shadow._linear()
+            super(Kernelized, shadow).save(path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Kernelized:
+        """As for every learner."""
+        found = super().load(path)
+        return found.set_params(learner=found._linear())

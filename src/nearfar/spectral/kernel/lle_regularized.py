@@ -1,0 +1,145 @@
+"""Kernel metric that keeps the data's manifold (Baghshah & Shouraki, 2009).
+
+    max_T  tr(T' K_D T) / tr(T' (K_S + lam K E K / n) T)   s.t.  T' K T = I,    E = (I - S)'(I - S)
+
+K_S, K_D: means of (k_i - k_j)(k_i - k_j)' over similar and over dissimilar pairs, k_i column i of the kernel matrix;
+S: the weights that rebuild every row, labelled or not, from its neighbours (LLE). The ratio is maximised exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ...base import FromPairs, KernelMetric
+from ...core import checks, graphs, locality, scatter
+from ...core.constraints import LabelPairs, Pairs
+from ...core.kernels import Kernel
+from ...core.optimize import Solution
+from ...core.types import AnyArray, Array
+
+
+def lle_regularized(
+    R: Array,
+    pairs: Pairs | LabelPairs,
+    weights: csr_array,
+    n_components: int | None = None,
+    *,
+    lam: float = 1.0,
+    reg: float = 1e-6,
+    solver: str = "ratio",
+    tol: float = 1e-10,
+) -> Solution:
+    """L (p, r) on rows R of the kernel map, as `x`; see `KernelLLERegularizedMetric`."""
+    S_w, S_b = scatter.pair_scatters(R, pairs).mean()
+    S_w = S_w + lam * locality.rebuilding_scatter(R, weights)
+    S_w += reg * np.trace(S_w) / len(S_w) * np.eye(len(S_w))
+    if n_components is None and isinstance(pairs, LabelPairs):
+        n_components = max(1, min(int(pairs.labels.max()), len(S_w) - 1))
+    return locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol)
+
+
+class KernelLLERegularizedMetric(FromPairs, KernelMetric):
+    """Orthonormal directions of a feature space: dissimilar pairs apart, similar ones and neighbourhoods together.
+
+    Rows without a label count too: they shape the neighbourhoods.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Default: with labels one less than the classes; with pairs the fewest that keep 95 % of the dissimilar scatter.
+    lam : float
+        Weight of the neighbourhoods.
+    n_neighbors : int
+        Below the number of rows.
+    lle_reg : float
+        Ridge of each row's rebuilding weights.
+    lle_space : "input" or "feature"
+        Neighbours and weights from the rows themselves, or from their images (the only way with "precomputed").
+    reg : float
+        Added to the denominator's diagonal, in units of its mean eigenvalue: a rich kernel can make it 0.
+    solver : "ratio" or "gevd"
+        The paper's problem, or generalised eigenvectors, whose constraint is T' (K_S + lam K E K / n) T = I instead.
+    tol : float
+        On the ratio's optimality, relative to the trace of K_D.
+    kernel : str or callable
+        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+    gamma : float, optional
+        Default: 1 / median squared distance.
+    degree, coef0 : float
+        Of the polynomial kernel.
+    landmarks : int or None
+        Rows drawn to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
+    n_pairs : "all", int or None
+        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+    weighting : "pairs" or "class"
+        With ``n_pairs="all"``: every pair weighs the same, or every class does.
+    random_state : int, RandomState, Generator or None
+        Draws landmarks and pairs.
+
+    Attributes
+    ----------
+    dual_coef_ : ndarray of shape (m, k)
+        T.
+    objective_ : float
+        The ratio; infinite where the denominator has a null space of `n_components` or more directions.
+
+    Notes
+    -----
+    Soleymani Baghshah & Bagheri Shouraki, IJCAI 2009. The neighbourhood term is divided by n, so that `lam` does not
+    depend on the number of rows; `reg` is not theirs.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        lam: float = 1.0,
+        n_neighbors: int = 10,
+        lle_reg: float = 1e-3,
+        lle_space: str = "input",
+        reg: float = 1e-6,
+        solver: str = "ratio",
+        tol: float = 1e-10,
+        kernel: Kernel = "rbf",
+        gamma: float | None = None,
+        degree: float = 3,
+        coef0: float = 1,
+        landmarks: int | None = None,
+        n_pairs: int | str | None = "all",
+        weighting: str = "pairs",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.lam = lam
+        self.n_neighbors = n_neighbors
+        self.lle_reg = lle_reg
+        self.lle_space = lle_space
+        self.reg = reg
+        self.solver = solver
+        self.tol = tol
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.landmarks = landmarks
+        self.n_pairs = n_pairs
+        self.weighting = weighting
+        self.random_state = random_state
+
+    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+        checks.one_of(("input", "feature"), lle_space=self.lle_space)
+        checks.one_of(locality.SOLVERS, solver=self.solver)
+        checks.at_least(0, lam=self.lam, lle_reg=self.lle_reg, reg=self.reg, tol=self.tol)
+        if self.kernel == "precomputed" and self.lle_space == "input":
+            raise ValueError("lle_space must be 'feature' with a precomputed kernel; got 'input'")
+        R = super()._enter(X, own)
+        rows = np.asarray(X, dtype=np.float64) if self.lle_space == "input" else R
+        self._weights_of_rows = graphs.lle_weights(rows, self.n_neighbors, self.lle_reg)
+        return R
+
+    def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
+        settings = {name: getattr(self, name) for name in ("lam", "reg", "solver", "tol")}
+        return lle_regularized(R, pairs, self.__dict__.pop("_weights_of_rows"), self.n_components, **settings)
