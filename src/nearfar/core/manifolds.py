@@ -1,0 +1,151 @@
+"""Points that are matrices: orthonormal columns, positive definite matrices and their logarithms, subspaces.
+
+A stack holds one matrix per sample, shape (n, d, q); a table of rows (n, d) counts as a stack with q = 1.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from .types import AnyArray, Array
+
+FLOOR = 1e-12
+
+
+def orthonormal(A: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """U with orthonormal columns that span those of A (d, p), and what turns a gradient in U into one in A.
+
+    A search over any A of full rank is a search over the Stiefel manifold, without constraints. Where the function
+    depends on the span of U alone, the same is a search over the Grassmann manifold.
+
+    Returns
+    -------
+    U : ndarray of shape (d, p)
+        A = U R with R upper triangular and a positive diagonal.
+    pullback : callable
+        df/dU (d, p) -> df/dA (d, p).
+    """
+    Q, R = np.linalg.qr(A)
+    signs = np.where(np.diag(R) < 0, -1.0, 1.0)
+    U, R = Q * signs, signs[:, None] * R
+
+    def pullback(G: Array) -> Array:
+        Y = U.T @ G
+        H = G - U @ Y + U @ np.tril(Y - Y.T, -1)
+        return solve_triangular(R, H.T).T
+
+    return U, pullback
+
+
+def as_rows(X: Any) -> tuple[Any, tuple[int, ...]]:
+    """Matrices of a stack as rows, and their shape; anything that is no stack as it is, with shape ()."""
+    if hasattr(X, "ndim") and X.ndim != 3:
+        return X, ()
+    if np.ndim(X) != 3:
+        return X, ()
+    stack = np.asarray(X)
+    return stack.reshape(len(stack), -1), stack.shape[1:]
+
+
+def as_stack(rows: AnyArray, shape: tuple[int, ...]) -> AnyArray:
+    """What `as_rows` flattened; rows themselves become matrices of one column."""
+    return rows.reshape(len(rows), *(shape or (rows.shape[1], 1)))
+
+
+def spd_log(X: Array) -> Array:
+    """Matrix logarithms of positive definite matrices (n, d, d).
+
+    Raises
+    ------
+    ValueError
+        One is not square, not symmetric or not positive definite; the message says which.
+
+    Warns
+    -----
+    UserWarning
+        One is singular to working precision: its eigenvalues are raised to 1e-12 of the largest.
+    """
+    if X.shape[1] != X.shape[2]:
+        raise ValueError(f"X must hold square matrices; got shape {X.shape}")
+    scale = np.maximum(np.abs(X).max(axis=(1, 2)), np.finfo(np.float64).tiny)
+    off = np.abs(X - X.transpose(0, 2, 1)).max(axis=(1, 2)) / scale
+    if off.max() > 1e-6:
+        raise ValueError(f"X[{off.argmax()}] is not symmetric; it differs from its transpose by {off.max():.3g} of it")
+    w, V = np.linalg.eigh((X + X.transpose(0, 2, 1)) / 2)
+    low = w[:, 0] / np.maximum(w[:, -1], np.finfo(np.float64).tiny)
+    if low.min() < -FLOOR or w[:, -1].min() <= 0:
+        i = int(np.where(w[:, -1] <= 0, -np.inf, low).argmin())
+        raise ValueError(f"X[{i}] is not positive definite; its smallest eigenvalue is {w[i, 0]:.3g}")
+    if low.min() < FLOOR:
+        warnings.warn(f"X[{low.argmin()}] is nearly singular; its eigenvalues were raised", stacklevel=2)
+    w = np.log(np.maximum(w, FLOOR * w[:, -1:]))
+    return (V * w[:, None, :]) @ V.transpose(0, 2, 1)
+
+
+def vectors(T: Array) -> Array:
+    """Symmetric matrices (n, d, d) as rows of d (d + 1) / 2 numbers of the same inner products.
+
+    >>> vectors(np.array([[[1.0, 2.0], [2.0, 3.0]]])).round(3)
+    array([[1.   , 2.828, 3.   ]])
+    """
+    i, j = np.triu_indices(T.shape[1])
+    return T[:, i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+
+
+def matrices(rows: Array) -> Array:
+    """Symmetric matrices (n, d, d) of which `vectors` made these rows.
+
+    Raises
+    ------
+    ValueError
+        The length of the rows is no d (d + 1) / 2.
+    """
+    k = rows.shape[1]
+    d = int((np.sqrt(8 * k + 1) - 1) / 2)
+    if d * (d + 1) // 2 != k:
+        raise ValueError(f"rows of {k} numbers are no symmetric matrices; 1, 3, 6, 10, ... d (d + 1) / 2 are")
+    i, j = np.triu_indices(d)
+    T = np.zeros((len(rows), d, d))
+    T[:, i, j] = T[:, j, i] = rows / np.where(i == j, 1.0, np.sqrt(2.0))
+    return T
+
+
+def rectified(T: Array, floor: float = 0.0) -> Array:
+    """Symmetric matrices (n, d, d) with eigenvalues below `floor` raised to it."""
+    w, V = np.linalg.eigh(T)
+    return (V * np.maximum(w, floor)[:, None, :]) @ V.transpose(0, 2, 1)
+
+
+def spans(X: Array) -> Array:
+    """Orthonormal bases (n, d, q) of the columns of each matrix.
+
+    Raises
+    ------
+    ValueError
+        Columns of one matrix are linearly dependent; the message says of which.
+
+    Warns
+    -----
+    UserWarning
+        Matrices of several columns that are not orthonormal: their spans are used.
+    """
+    if X.shape[2] > X.shape[1]:
+        raise ValueError(f"X must hold matrices with at least as many rows as columns; got shape {X.shape}")
+    U, s, _ = np.linalg.svd(X, full_matrices=False)
+    thin = s[:, -1] <= X.shape[1] * np.finfo(np.float64).eps * s[:, 0]
+    if thin.any():
+        raise ValueError(f"X[{thin.argmax()}] has linearly dependent columns (or none but zeros)")
+    if X.shape[2] > 1 and np.abs(s - 1).max() > 1e-6:
+        message = f"the columns of X[{np.abs(s - 1).max(axis=1).argmax()}] are not orthonormal; their span is used"
+        warnings.warn(message, stacklevel=2)
+    return U
+
+
+def projectors(U: Array, M: Array) -> Array:
+    """U (U' M U)^-1 U' for every basis U (n, d, q): the same for every basis of the span."""
+    return U @ np.linalg.solve(U.transpose(0, 2, 1) @ M @ U, U.transpose(0, 2, 1))
