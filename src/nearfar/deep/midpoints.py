@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from .row_sums import FLOOR, cache_parts
 from .rows import count
-from .soft_ranks import cache_parts
 
 
 class Rule(NamedTuple):
@@ -76,7 +76,7 @@ def _slopes(f: Tensor, offset: Tensor, rule: Rule) -> Tensor:
     if rule.hinge:
         return (f > -offset).to(f.dtype)
     most = f.amax(1, keepdim=True)
-    f = f.sub_(torch.where(most.isfinite(), most, 0.0)).exp_()
+    f = torch.threshold_(f.sub_(torch.where(most.isfinite(), most, 0.0)), FLOOR, -torch.inf).exp_()
     return f.div_(f.sum(1, keepdim=True).clamp_min(torch.finfo(f.dtype).tiny))
 
 

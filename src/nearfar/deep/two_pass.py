@@ -25,13 +25,13 @@ from .rows import Comparison, RowFunction, Rows, reduce, spans
 from .terms import RowLoss
 
 
-class TwoPassLoss(RowLoss):
-    """A row loss that states `first_pass`, of the whole comparison, and `second_pass`, of a block of rows."""
+class _Bound(RowLoss):
+    """A row loss whose rows read what `find` found in the comparison at hand."""
 
-    _found: Any
+    _found: Any = None
 
-    def first_pass(self, c: Comparison) -> Any:
-        """Return a named tuple with what the rows need."""
+    def find(self, c: Comparison) -> Any:
+        """Return a named tuple with what the rows need, or None if they hold it themselves."""
         raise NotImplementedError
 
     def second_pass(self, rows: Rows, found: Any) -> tuple[Tensor, Tensor]:
@@ -40,7 +40,7 @@ class TwoPassLoss(RowLoss):
 
     def comparison(self, batch: Batch) -> Comparison:
         c = super().comparison(batch).prepared()
-        self._found = self.first_pass(c)
+        self._found = self.find(c)
         return c
 
     @property
@@ -50,15 +50,48 @@ class TwoPassLoss(RowLoss):
         self._found = _detached(found)  # enough for the statistics; no graph is kept alive
         return lambda rows: self.second_pass(rows, found)
 
-    def totals(self, sums: RowFunction, c: Comparison) -> tuple[Tensor, Tensor]:
-        """Return the sums over all anchors of all processes of the two outputs of a row function, without gradient."""
-        with torch.no_grad():
-            num, den = reduce(sums, c, mine=self.mine, block=self.block)
-            return processes.total(num), processes.total(den)
-
 
 def _detached(found: Any) -> Any:
+    if found is None:
+        return None
     return found._make(part.detach() if isinstance(part, Tensor) else part for part in found)
+
+
+class TwoPassLoss(_Bound):
+    """A row loss that needs sums over the whole batch: a method states `sums`, `conclude` and `finish`.
+
+    Where one block holds all rows of the only process, the sums are formed once.
+    """
+
+    def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return two sums per anchor, (b,) or (b, k) each."""
+        raise NotImplementedError
+
+    def conclude(self, total: Tensor, number: Tensor) -> Any:
+        """Return a named tuple of what follows from the sums over all anchors, which have no gradient."""
+        raise NotImplementedError
+
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Any) -> tuple[Tensor, Tensor]:
+        """Return (numerator, denominator) per anchor of the block."""
+        raise NotImplementedError
+
+    def find(self, c: Comparison) -> Any:
+        if processes.world() == 1 and _one_block(c, self.block):
+            return None
+        with torch.no_grad():
+            total, number = reduce(self.sums, c, mine=self.mine, block=self.block)
+        return self.conclude(processes.total(total), processes.total(number))
+
+    def second_pass(self, rows: Rows, found: Any) -> tuple[Tensor, Tensor]:
+        sums = self.sums(rows)
+        if found is None:
+            total, number = (part.detach().sum(0) for part in sums)
+            found = self.conclude(total, number.to(total.dtype))
+        return self.finish(rows, sums, found)
+
+
+def _one_block(c: Comparison, block: int | None) -> bool:
+    return spans(c.anchors, len(c.ref), block) == [(0, len(c.x))]
 
 
 class Sides(NamedTuple):
@@ -76,7 +109,7 @@ class Sides(NamedTuple):
     other: Tensor | None
 
 
-class SidedLoss(TwoPassLoss):
+class SidedLoss(_Bound):
     """A row loss of pairs that read both rows: a method states `second_pass`, and `statistic` if it has one.
 
     The row of a reference is its comparison with the batch: with the batch as reference, the row of that sample.
@@ -86,8 +119,8 @@ class SidedLoss(TwoPassLoss):
         """Return a number per row, (b,); a method whose pairs need none leaves it out."""
         raise NotImplementedError
 
-    def first_pass(self, c: Comparison) -> Sides:
-        square = c.is_self and spans(c.anchors, len(c.ref), self.block) == [(0, len(c.x))]
+    def find(self, c: Comparison) -> Sides:
+        square = c.is_self and _one_block(c, self.block)
         needless = square or type(self).statistic is SidedLoss.statistic
         return Sides(c.ref, square, None if needless else self._statistics(c))
 

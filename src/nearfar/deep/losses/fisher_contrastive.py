@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..order import positives
-from ..rows import Comparison, Rows, count
+from ..row_sums import pair_sums
+from ..rows import Rows, count
 from ..two_pass import TwoPassLoss
 
 REDUCTIONS = ("sum", "mean")
@@ -31,17 +32,18 @@ class Found(NamedTuple):
 def pair_scatter(rows: Rows) -> tuple[Tensor, Tensor]:
     """Return per anchor the (b, 2) sums of squared distances to similar and dissimilar samples, and their numbers."""
     columns, keep = positives(rows)
-    near = torch.where(keep, rows.d.gather(1, columns), 0.0).sum(1)
-    far = torch.where(rows.neg, rows.d, 0.0).sum(1)
-    return torch.stack([near, far], 1), torch.stack([count(rows.pos), count(rows.neg)], 1)
+    return torch.stack(pair_sums(rows.d, columns, keep, rows.neg), 1), torch.stack(
+        [count(rows.pos), count(rows.neg)], 1
+    )
 
 
-def fisher_contrastive(rows: Rows, found: Found, lam: float, constants: Tensor, mean: bool) -> tuple[Tensor, Tensor]:
+def fisher_contrastive(
+    sums: Tensor, numbers: Tensor, found: Found, lam: float, constants: Tensor, mean: bool
+) -> tuple[Tensor, Tensor]:
     """Return (b, 3) parts of each anchor: attraction, repulsion, and its share of the constants; (b, 3) numbers.
 
     constants: (2,), what the traces add to attraction and hinge beside distances.
     """
-    sums, numbers = pair_scatter(rows)
     pairs = numbers.sum(1, keepdim=True)
     weights = torch.stack([2 - lam + 0 * found.active, -lam * found.active])
     constant = constants[0] + found.active * constants[1]
@@ -104,12 +106,14 @@ class FisherContrastiveLoss(TwoPassLoss):
         norm = like.new_zeros(()) if layer is None else layer.weight.to(like.dtype).square().sum()
         return torch.stack([(2 - self.lam) * self.ridge * norm, self.margin - self.lam * self.ridge * norm])
 
-    def first_pass(self, c: Comparison) -> Found:
-        sums, numbers = self.totals(pair_scatter, c)
-        sums, pairs = sums.expand(2), numbers.sum()  # an empty batch sums to a number
-        far = (sums / numbers.clamp_min(1) if self.reduction == "mean" else sums)[1]
-        hinge = self.constants(sums).detach()[1] - self.lam * far
-        return Found(pairs, (hinge > 0).to(sums.dtype))
+    def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return pair_scatter(rows)
 
-    def second_pass(self, rows: Rows, found: Found) -> tuple[Tensor, Tensor]:
-        return fisher_contrastive(rows, found, self.lam, self.constants(rows.d), self.reduction == "mean")
+    def conclude(self, total: Tensor, number: Tensor) -> Found:
+        total = total.expand(2)  # an empty batch sums to a number
+        far = (total / number.clamp_min(1) if self.reduction == "mean" else total)[1]
+        hinge = self.constants(total).detach()[1] - self.lam * far
+        return Found(number.sum(), (hinge > 0).to(total.dtype))
+
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Found) -> tuple[Tensor, Tensor]:
+        return fisher_contrastive(*sums, found, self.lam, self.constants(rows.d), self.reduction == "mean")

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..order import positives
-from ..rows import Comparison, Rows, count
+from ..row_sums import pair_sums
+from ..rows import Rows, count
 from ..two_pass import TwoPassLoss
 
 REDUCTIONS = ("sum", "mean")
@@ -35,17 +36,15 @@ def triplet_scatter(rows: Rows, lam: float) -> tuple[Tensor, Tensor]:
         gap = (2 - lam) * rows.d.gather(1, p) - lam * rows.d.gather(1, n)
         return torch.where(keep, gap, 0.0).sum(1), count(keep)
     columns, keep = positives(rows)
-    near = torch.where(keep, rows.d.gather(1, columns), 0.0).sum(1)
-    far = torch.where(rows.neg, rows.d, 0.0).sum(1)
+    near, far = pair_sums(rows.d, columns, keep, rows.neg)
     n_near, n_far = count(rows.pos), count(rows.neg)
     return (2 - lam) * near * n_far - lam * far * n_near, n_near * n_far
 
 
-def fisher_triplet(rows: Rows, found: Found, lam: float, constant: Tensor, mean: bool) -> tuple[Tensor, Tensor]:
+def fisher_triplet(value: Tensor, number: Tensor, found: Found, constant: Tensor, mean: bool) -> Tensor:
     """Return the part of each anchor; `constant`, the margin and the ridge, is shared out over the triplets."""
-    value, number = triplet_scatter(rows, lam)
     each = constant if mean else constant / found.number.clamp_min(1)
-    return found.active * (value + each * number), number
+    return found.active * (value + each * number)
 
 
 class FisherTripletLoss(TwoPassLoss):
@@ -102,10 +101,13 @@ class FisherTripletLoss(TwoPassLoss):
         norm = like.new_zeros(()) if layer is None else layer.weight.to(like.dtype).square().sum()
         return self.margin + (2 - 2 * self.lam) * self.ridge * norm
 
-    def first_pass(self, c: Comparison) -> Found:
-        value, number = self.totals(lambda rows: triplet_scatter(rows, self.lam), c)
-        value = value / number.clamp_min(1) if self.reduction == "mean" else value
+    def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return triplet_scatter(rows, self.lam)
+
+    def conclude(self, total: Tensor, number: Tensor) -> Found:
+        value = total / number.clamp_min(1) if self.reduction == "mean" else total
         return Found(number, (value + self.constant(value).detach() > 0).to(value.dtype))
 
-    def second_pass(self, rows: Rows, found: Found) -> tuple[Tensor, Tensor]:
-        return fisher_triplet(rows, found, self.lam, self.constant(rows.d), self.reduction == "mean")
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Found) -> tuple[Tensor, Tensor]:
+        constant, mean = self.constant(rows.d), self.reduction == "mean"
+        return fisher_triplet(*sums, found, constant, mean), sums[1]

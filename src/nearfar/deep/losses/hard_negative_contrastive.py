@@ -19,26 +19,19 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ..order import positives
-from ..rows import Rows, count, masked_logsumexp
-from ..soft_ranks import finite
+from ..row_sums import finite, tilted
+from ..rows import Rows, count
 from ..terms import RowLoss
 
 FORMS = ("paper", "mixture")
 
 
-def tilted(near: Tensor, keep: Tensor, beta: float, detach: bool) -> Tensor:
-    """Return log sum_n w_n e^{near_n} over the kept entries of each row, w = softmax(beta near); -inf without any."""
-    held = near.detach() if detach else near
-    return masked_logsumexp(near + beta * held, keep) - finite(masked_logsumexp(beta * held, keep))
-
-
 def hard_negative_contrastive(rows: Rows, beta: float, tau: float, t: float, detach: bool) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of -log(e^{s_p} / (e^{s_p} + G_p)) and their number."""
     columns, keep = positives(rows)
-    s = (1 - rows.d) / t
-    near, number = s.gather(1, columns), count(rows.neg)[:, None]
-    some, log_n = number > 0, number.clamp_min(1).to(s.dtype).log()
-    log_r = finite(tilted(s, rows.neg, beta, detach))[:, None] + log_n
+    near, number = (1 - rows.d.gather(1, columns)) / t, count(rows.neg)[:, None]
+    some, log_n = number > 0, number.clamp_min(1).to(near.dtype).log()
+    log_r = finite(tilted(rows.d, rows.neg, t, beta, detach))[:, None] + 1 / t + log_n
     least = log_n - 1 / t
     if tau:
         share = near + log_n + log(tau) - log_r  # log of what is taken off, relative to R
@@ -54,12 +47,12 @@ def hard_negative_contrastive(rows: Rows, beta: float, tau: float, t: float, det
 def mixture(rows: Rows, beta: float, alpha: float, t: float, detach: bool) -> tuple[Tensor, Tensor]:
     """Return per anchor the survey's loss, and 1 where it has a positive and something to tell it from."""
     columns, keep = positives(rows)
-    s = (1 - rows.d) / t
-    near = s.gather(1, columns)
-    rivals, mates = tilted(s, rows.neg, beta, detach), tilted(near, keep, beta, detach)
+    d = rows.d.gather(1, columns)
+    rivals, mates = tilted(rows.d, rows.neg, t, beta, detach), tilted(d, keep, t, beta, detach)
+    near = (1 - d) / t
     valid = keep.any(1) & rows.neg.any(1)
     parts = [(part, log(weight)) for part, weight in ((rivals, alpha), (mates, 1 - alpha)) if weight > 0]
-    E = torch.stack([finite(part) + weight for part, weight in parts], 1).logsumexp(1)
+    E = torch.stack([finite(part) + 1 / t + weight for part, weight in parts], 1).logsumexp(1)
     v = torch.where(keep, beta * near, -torch.inf)
     v = torch.where(valid[:, None], v, 0.0).softmax(1)
     v = v.detach() if detach else v

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ..order import negatives, positives
+from ..row_sums import finite
 from ..rows import Rows, count, masked_logsumexp
-from ..soft_ranks import finite
 from ..two_pass import SidedLoss, Sides
 
 REDUCTIONS = ("mean", "sum")
@@ -26,8 +26,11 @@ def repulsion(rows: Rows, hard: bool) -> Tensor:
     """Return per row log sum exp, or the maximum, of minus the dissimilarities of its negatives; -inf without any."""
     if not hard:
         return masked_logsumexp(-rows.d, rows.neg)
-    far = negatives(rows)
-    return -far.amin(1) if far.shape[1] else far.new_full((len(far),), -torch.inf)
+    if not rows.d.shape[1]:
+        return rows.d.new_full((len(rows.d),), -torch.inf)
+    nearest = negatives(rows).detach().argmin(1, keepdim=True)
+    found = rows.neg.gather(1, nearest)
+    return -torch.where(found, rows.d.gather(1, nearest), torch.inf).squeeze(1)
 
 
 def lifted(rows: Rows, other: Tensor | None, margin: float, hard: bool) -> tuple[Tensor, Tensor]:

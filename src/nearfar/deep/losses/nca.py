@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ..order import positives
+from ..row_sums import finite
 from ..rows import Rows, count, masked_logsumexp
-from ..soft_ranks import finite
 from ..terms import RowLoss
 
 DENOMINATORS = ("all", "negatives")

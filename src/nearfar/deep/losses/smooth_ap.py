@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..order import negatives, positives
+from ..row_sums import soft_counts
 from ..rows import Rows, count
-from ..soft_ranks import soft_counts
 from ..terms import RowLoss
 
 

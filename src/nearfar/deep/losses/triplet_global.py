@@ -8,14 +8,13 @@ squared one, divided by 4 so that it lies in [0, 1] for unit vectors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..order import positives
-from ..rows import Comparison, Rows, count
+from ..rows import Rows, count
 from ..two_pass import TwoPassLoss
 
 OVER = ("pairs", "triplets")
@@ -29,32 +28,44 @@ class Found(NamedTuple):
     hinge: Tensor
 
 
-def sums(rows: Rows, term: Callable[[Tensor, int], Tensor], over: str) -> tuple[Tensor, Tensor]:
-    """Return per anchor the (b, 2) sums of term(distance, group) over positives (0) and negatives (1), and numbers.
+class Groups(NamedTuple):
+    """Distances of the positives and of the negatives of each anchor, which of them count, and how often, (b, 2)."""
 
-    Over triplets a positive counts once for each negative of its anchor, and a negative for each positive.
-    """
+    near: Tensor
+    is_near: Tensor
+    far: Tensor
+    is_far: Tensor
+    times: Tensor
+
+    def sums(self, near: Tensor, far: Tensor) -> Tensor:
+        """Return the (b, 2) sums of two functions of the distances."""
+        near, far = torch.where(self.is_near, near, 0.0).sum(1), torch.where(self.is_far, far, 0.0).sum(1)
+        return torch.stack([near, far], 1) * self.times
+
+    def numbers(self) -> Tensor:
+        return torch.stack([count(self.is_near), count(self.is_far)], 1) * self.times
+
+
+def groups(rows: Rows, over: str) -> Groups:
+    """Read the two groups; over triplets a positive counts once per negative of its anchor, and the reverse."""
     if rows.triplets is not None and over == "triplets":
         p, n, keep = rows.triplets
-        near, far = (torch.where(keep, term(rows.d.gather(1, i) / 4, g), 0.0).sum(1) for g, i in enumerate((p, n)))
-        return torch.stack([near, far], 1), torch.stack([count(keep)] * 2, 1)
+        once = torch.ones(len(keep), 2, dtype=torch.int32, device=keep.device)
+        return Groups(rows.d.gather(1, p) / 4, keep, rows.d.gather(1, n) / 4, keep, once)
     columns, keep = positives(rows)
-    near = torch.where(keep, term(rows.d.gather(1, columns) / 4, 0), 0.0).sum(1)
-    far = torch.where(rows.neg, term(rows.d / 4, 1), 0.0).sum(1)
-    numbers = torch.stack([count(rows.pos), count(rows.neg)], 1)
-    if over == "pairs":
-        return torch.stack([near, far], 1), numbers
-    return torch.stack([near, far], 1) * numbers.flip(1), numbers.prod(1, keepdim=True).expand(-1, 2)
+    times = torch.stack([count(rows.neg), count(rows.pos)], 1)
+    times = times if over == "triplets" else torch.ones_like(times)
+    return Groups(rows.d.gather(1, columns) / 4, keep, rows.d / 4, rows.neg, times)
 
 
-def triplet_global(rows: Rows, found: Found, margin: float, over: str) -> tuple[Tensor, Tensor]:
+def triplet_global(group: Groups, sums: Tensor, found: Found, margin: float) -> tuple[Tensor, Tensor]:
     """Return per anchor (b, 4) sums whose means over all anchors add up to the loss, and their (b, 4) numbers.
 
     With its mean held constant a variance is a mean, of the same value and the same gradient.
     """
-    spread, numbers = sums(rows, lambda d, g: (d - found.mu[g]).square(), over)
-    sign = (1.0, -1.0)
-    gap, _ = sums(rows, lambda d, g: sign[g] * d + (margin if g == 0 else 0.0), over)
+    numbers = group.numbers()
+    spread = group.sums((group.near - found.mu[0]).square(), (group.far - found.mu[1]).square())
+    gap = torch.stack([sums[:, 0] + margin * numbers[:, 0].to(sums.dtype), -sums[:, 1]], 1)
     return torch.cat([found.some * spread, found.hinge * gap], 1), torch.cat([numbers, numbers], 1)
 
 
@@ -99,11 +110,14 @@ class TripletGlobalLoss(TwoPassLoss):
             raise ValueError(f"TripletGlobalLoss: over must be one of {', '.join(OVER)}, got {over!r}")
         self.margin, self.weight, self.over = margin, weight, over
 
-    def first_pass(self, c: Comparison) -> Found:
-        total, numbers = self.totals(lambda rows: sums(rows, lambda d, g: d, self.over), c)
-        mu = (total / numbers.clamp_min(1)).expand(2)  # an empty batch sums to a number
-        some = (numbers > 0).all().to(mu.dtype)
+    def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        group = groups(rows, self.over)
+        return group.sums(group.near, group.far), group.numbers()
+
+    def conclude(self, total: Tensor, number: Tensor) -> Found:
+        mu = (total / number.clamp_min(1)).expand(2)  # an empty batch sums to a number
+        some = (number > 0).all().to(mu.dtype)
         return Found(mu, some, some * self.weight * (mu[0] - mu[1] + self.margin > 0))
 
-    def second_pass(self, rows: Rows, found: Found) -> tuple[Tensor, Tensor]:
-        return triplet_global(rows, found, self.margin, self.over)
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Found) -> tuple[Tensor, Tensor]:
+        return triplet_global(groups(rows, self.over), sums[0], found, self.margin)

@@ -18,8 +18,8 @@ from .. import processes
 from ..batch import Batch
 from ..gaussians import Gaussians
 from ..heads import check_range, one_of
+from ..row_sums import finite
 from ..rows import masked_logsumexp
-from ..soft_ranks import finite
 from ..terms import Term
 
 

@@ -1,0 +1,176 @@
+"""Sums over the rows of a block that have a gradient of their own, which keeps little and works in a processor's cache.
+
+Softly counted ranks, tilted means of exponentials, and plain sums over positives and negatives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CACHED = 1 << 17  # entries of a part whose temporaries stay in a processor's cache
+FLOOR = -60.0  # exponents below it add nothing that a float64 sum could hold, and would be slow denormal numbers
+
+
+def finite(x: Tensor, otherwise: float = 0.0) -> Tensor:
+    """Return x with its infinities, which carry no gradient, at another value."""
+    return torch.where(x.isfinite(), x, otherwise)
+
+
+def cache_parts(x: Tensor) -> list[slice]:
+    """Cut the rows of a matrix into parts that stay in a processor's cache; on a device, one part."""
+    n, m = x.shape
+    size = max(1, CACHED // max(m, 1)) if x.device.type == "cpu" else max(n, 1)
+    return [slice(lo, min(lo + size, n)) for lo in range(0, n, size)]
+
+
+class _SoftCounts(torch.autograd.Function):
+    """See `soft_counts`; the sigmoids are computed again in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, v: Tensor, temperature: float) -> Tensor:
+        ctx.save_for_backward(t, v)
+        ctx.temperature = temperature
+        counts = torch.empty_like(t)
+        for part in cache_parts(v):
+            t_part, v_part = t[part] / temperature, v[part] / temperature
+            room = torch.empty_like(v_part)
+            for k in range(t.shape[1]):
+                counts[part, k] = _sigmoids(t_part[:, k : k + 1], v_part, room).sum(1)
+        return counts
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        t, v = ctx.saved_tensors
+        g = grads[0] / ctx.temperature
+        to_t, to_v = torch.empty_like(t), torch.zeros_like(v)
+        for part in cache_parts(v):
+            t_part, v_part, sums = t[part] / ctx.temperature, v[part] / ctx.temperature, to_v[part]
+            room = torch.empty_like(v_part)
+            for k in range(t.shape[1]):
+                near = _sigmoids(t_part[:, k : k + 1], v_part, room)
+                slope = near.addcmul_(near, near, value=-1)
+                to_t[part, k] = slope.sum(1)
+                sums.addcmul_(slope, g[part, k : k + 1], value=-1)
+        return to_t * g, to_v, None
+
+
+def _sigmoids(t: Tensor, v: Tensor, out: Tensor) -> Tensor:
+    return torch.sub(t, v, out=out).clamp_min_(FLOOR).sigmoid_()
+
+
+def soft_counts(t: Tensor, v: Tensor, temperature: float) -> Tensor:
+    """Count, softly, how many values of a row lie below each of its thresholds.
+
+    Parameters
+    ----------
+    t : (b, K) finite thresholds
+    v : (b, m) values; +inf is below nothing
+    temperature : float
+        Of the sigmoid that replaces the step.
+
+    Returns
+    -------
+    (b, K) sums over v of 1 / (1 + exp((v - t) / temperature)).
+    """
+    value: Tensor = _SoftCounts.apply(t, v, temperature)
+    return value
+
+
+class _Tilted(torch.autograd.Function):
+    """See `tilted`; keeps the exponentials."""
+
+    @staticmethod
+    def forward(ctx: Any, d: Tensor, keep: Tensor, temperature: float, beta: float, detach: bool) -> Tensor:
+        heights = torch.where(keep, d, torch.inf)
+        least = heights.amin(1, keepdim=True) if d.shape[1] else d.new_zeros(len(d), 1)
+        heights = heights.sub_(torch.where(least.isinf(), 0.0, least))
+        below = _exponentials(heights, -beta / temperature) if beta else keep
+        above = _exponentials(heights, -(1 + beta) / temperature)
+        count = below.sum(1, keepdim=True, dtype=d.dtype).clamp_min(torch.finfo(d.dtype).tiny)
+        total = above.sum(1, keepdim=True)
+        ctx.save_for_backward(d, keep, below, above, count, total)
+        ctx.temperature, ctx.beta, ctx.detach = temperature, beta, detach
+        return ((total / count).log() - least / temperature).squeeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+        d, keep, below, above, count, total = ctx.saved_tensors
+        g, beta = grads[0][:, None] / -ctx.temperature, 0.0 if ctx.detach else ctx.beta
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
+            high, low = (_kept_softmax(d * (-tilt / ctx.temperature), keep) for tilt in (1 + ctx.beta, ctx.beta))
+            return g * ((1 + beta) * high - beta * low), None, None, None, None
+        slope = above * torch.where(total > 0, (1 + beta) * g / total, 0.0)
+        if beta:
+            slope.addcmul_(below, g / count, value=-beta)
+        return slope, None, None, None, None
+
+
+def _exponentials(heights: Tensor, scale: float) -> Tensor:
+    """Return exp(scale heights), in one new matrix, 0 where it does not count beside 1."""
+    result = torch.empty_like(heights)
+    for part in cache_parts(heights):
+        room = torch.mul(heights[part], scale, out=result[part])
+        torch.threshold_(room, FLOOR, -torch.inf).exp_()
+    return result
+
+
+def _kept_softmax(values: Tensor, keep: Tensor) -> Tensor:
+    some = keep.any(1, keepdim=True)
+    filled = torch.where(some, torch.where(keep, values, -torch.inf), 0.0)
+    return torch.where(keep, filled.softmax(1), 0.0)
+
+
+def tilted(d: Tensor, keep: Tensor, temperature: float, beta: float, detach: bool = False) -> Tensor:
+    """Return log sum_n w_n e^{-d_n / T} of each row, with w = softmax(-beta d / T), over its kept entries.
+
+    Parameters
+    ----------
+    d, keep : (b, m) dissimilarities, and which count
+    temperature : float
+        T.
+    beta : float
+        Tilt, not negative: 0 is the logarithm of the mean of e^{-d / T}.
+    detach : bool
+        Hold w constant in the gradient.
+
+    Returns
+    -------
+    (b,) values; -inf, with zero gradient, where nothing counts.
+
+    Examples
+    --------
+    >>> d, every = torch.tensor([[0.0, 1.0]]), torch.ones(1, 2, dtype=torch.bool)
+    >>> bool(tilted(d, every, 1.0, 1.0) > tilted(d, every, 1.0, 0.0))
+    True
+    """
+    value: Tensor = _Tilted.apply(d, keep, temperature, beta, detach)
+    return value
+
+
+class _PairSums(torch.autograd.Function):
+    """See `pair_sums`."""
+
+    @staticmethod
+    def forward(ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(columns, keep, neg)
+        near = torch.where(keep, d.gather(1, columns), 0.0).sum(1)
+        far = torch.empty_like(near)
+        for part in cache_parts(d):
+            far[part] = torch.where(neg[part], d[part], 0.0).sum(1)
+        return near, far
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        columns, keep, neg = ctx.saved_tensors
+        near, far = (grad[:, None] for grad in grads)
+        slope = torch.where(neg, far, 0.0).scatter_add(1, columns, torch.where(keep, near, 0.0))
+        return slope, None, None, None
+
+
+def pair_sums(d: Tensor, columns: Tensor, keep: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the (b,) sums of each row's kept columns (b, K), and of its entries where `neg`."""
+    near, far = _PairSums.apply(d, columns, keep, neg)
+    return near, far
