@@ -1,0 +1,46 @@
+"""What the README and the documentation show is true: their Python runs, their generated parts are up to date."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [
+    pytest.param(block, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
+    if "photos" not in block  # the reader's own data
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_python_of_the_pages_runs(block, tmp_path):
+    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_generated_files_are_up_to_date():
+    command = [sys.executable, ROOT / "tools" / "generate.py", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_readme_has_the_two_commands():
+    text = (ROOT / "README.md").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    for command in ("demo", "test"):
+        assert f"    make {command} " in text
+        assert re.search(rf"^{command}:", makefile, re.M)
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_every_command_in_the_readme_exists():
+    shown = subprocess.run([sys.executable, "-m", "nearfar", "--help"], capture_output=True, text=True).stdout
+    for command in set(re.findall(r"^    nearfar (\w+)", (ROOT / "README.md").read_text(), re.M)):
+        assert command in shown
