@@ -1,0 +1,146 @@
+"""Deep adversarial metric learning, DAML (Duan, Zheng, Lin, Lu & Zhou, 2018).
+
+    L = J_gen + w J_m(M(a), M(p), M(g))        g = G(a, p, n)        D(u, v) = ||M(u) - M(v)||^2
+    J_gen = mean_t ||g - a||^2 + lambda1 ||g - n||^2 + lambda2 [ D(g, a) - D(p, a) + s alpha ]_+
+
+t: triplets (a, p, n) of embeddings; G: generator of a hard negative; M: metric network; J_m: any triplet loss. J_gen
+trains G alone, with embeddings and M held; J_m trains embeddings and M, with g held. No parameter is in both, so one
+backward pass gives each its own gradient, and one step of the optimiser is the two steps of the paper.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from .. import processes
+from ..batch import Batch
+from ..objective import parse_objective
+from ..rows import Comparison
+from ..terms import ProxyLoss, RowLoss, Term
+from ..triplets import as_batch, identity_layers, indices, negative_generator
+
+
+def adversarial_triplet(
+    points: tuple[Tensor, ...], mapped: tuple[Tensor, ...], lam1: float, lam2: float, alpha: float
+) -> Tensor:
+    """Return J_gen per triplet; points: a, n, g; mapped: M(a), M(p), M(g); alpha with its sign."""
+    a, n, g = points
+    Ma, Mp, Mg = mapped
+    hinge = (_squared(Mg, Ma) - _squared(Mp, Ma) + alpha).clamp_min(0)
+    return _squared(g, a) + lam1 * _squared(g, n) + lam2 * hinge
+
+
+def _squared(u: Tensor, v: Tensor) -> Tensor:
+    return (u - v).square().sum(1)
+
+
+class AdversarialTriplet(Term):
+    """A triplet loss whose negatives a generator makes.
+
+    Parameters
+    ----------
+    embedding_dim : int
+        d.
+    loss : Term or str
+        J_m: any pair or triplet loss, as a term or as text, without proxies.
+    weight, lam1, lam2, alpha : float
+        w, lambda1, lambda2 and alpha.
+    hinge_sign : int
+        s. -1 (the published code's): the hinge is on where g is farther than the positive by more than alpha. +1 (the
+        survey's): where it is not nearer by alpha.
+    joint : bool
+        Let the gradient of both J train everything, as in the published code.
+    pretrain : int
+        Epochs in which J_m gets the real negatives, while G already learns; the published runs have 20. Without them
+        J_m starts from the negatives of an untrained G.
+    mine : callable, optional
+        A miner that chooses triplets. None: every positive pair with the anchor's nearest negative.
+    rectify : bool
+        End G with a ReLU, as in the published code, which confines g to the positive orthant.
+    layers : int
+        Linear layers of M, which start as the identity; with 0 it stays the identity.
+    generator, metric : Module, optional
+        Others for G, (t, 3d) to (t, d), and for M. With M an embedding network, and its inputs in place of embeddings,
+        the term is the survey's form, in which G makes inputs.
+
+    Notes
+    -----
+    What is kept is the embedding; ``term.metric`` maps it on. The published code halves both hinges (lam2=0.5,
+    weight=0.5) and gives every network its own learning rate; here G and M share that of the objective's parameters.
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        *,
+        loss: Term | str = "TripletLoss(margin=1.0, normalize=False)",
+        weight: float = 1.0,
+        lam1: float = 1.0,
+        lam2: float = 1.0,
+        alpha: float = 1.0,
+        hinge_sign: int = -1,
+        joint: bool = False,
+        pretrain: int = 0,
+        mine: Any = None,
+        rectify: bool = False,
+        layers: int = 2,
+        generator: nn.Module | None = None,
+        metric: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        term = parse_objective(loss) if isinstance(loss, str) else loss
+        if not isinstance(term, RowLoss) or isinstance(term, ProxyLoss):
+            raise TypeError(f"AdversarialTriplet: loss must be a pair or triplet loss, got {loss!r}")
+        if hinge_sign not in (-1, 1):
+            raise ValueError(f"AdversarialTriplet: hinge_sign must be -1 or 1, got {hinge_sign!r}")
+        self.loss, self.weight, self.lam1, self.lam2 = term, weight, lam1, lam2
+        self.alpha, self.joint, self.pretrain, self.mine = hinge_sign * alpha, joint, pretrain, mine
+        self.generator = generator or negative_generator(embedding_dim, rectify)
+        self.metric = metric or identity_layers(embedding_dim, layers)
+        self.epoch = pretrain
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def on_epoch(self, epoch: int) -> None:
+        """Say which epoch begins; without it the pre-training counts as done."""
+        self.epoch = epoch
+
+    def share(self, batch: Batch) -> Tensor:
+        if batch.ref is not None:
+            raise ValueError("AdversarialTriplet: ref does not apply, triplets are made of one batch")
+        a, p, n = (batch.x[index] for index in self._triplets(batch))
+        Ma, Mp = self.metric(a), self.metric(p)
+        if self.joint:
+            g = self.generator(torch.cat([a, p, n], 1))
+            Mg = self.metric(g)
+            points, mapped = (a, n, g), (Ma, Mp, Mg)
+        else:
+            g = self.generator(torch.cat([a, p, n], 1).detach())
+            points, mapped = (a.detach(), n.detach(), g), (Ma.detach(), Mp.detach(), self._held(g))
+            Mg = self.metric(g.detach())
+        each = adversarial_triplet(points, mapped, self.lam1, self.lam2, self.alpha)
+        J_gen = each.sum() / processes.total(each.new_tensor(float(len(each)))).clamp_min(1)
+        J_m = self.loss.share(as_batch(Ma, Mp, self.metric(n) if self.epoch < self.pretrain else Mg))
+        self._last = J_gen.detach(), J_m.detach()
+        return J_gen + self.weight * J_m + batch.x.sum() * 0
+
+    @torch.no_grad()
+    def _triplets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        part, how = batch.anchors, (self.loss.distance, self.loss.normalize)
+        c = Comparison(batch.x, batch.y, batch.x, batch.y, part, True, *how).prepared()
+        rows = c.block(c.x, c.ref, part.start, part.stop)
+        return indices(self.mine(rows) if self.mine is not None else rows, part.start)
+
+    def _held(self, g: Tensor) -> Tensor:
+        """Return M(g) whose gradient reaches g and not M."""
+        state = {name: weight.detach() for name, weight in self.metric.named_parameters()}
+        buffers = {name: buffer.clone() for name, buffer in self.metric.named_buffers()}
+        return functional_call(self.metric, {**state, **buffers}, (g,))
+
+    @property
+    def stats_(self) -> dict[str, float]:
+        """J_gen and J_m of the last call, this process's share of them."""
+        return {} if self._last is None else dict(zip(("generator", "metric"), map(float, self._last), strict=True))

@@ -1,0 +1,124 @@
+"""Deep Fisher discriminant analysis (Diaz-Vico, Omari, Torres-Barran & Dorronsoro, 2017).
+
+    L = mean_i 1/2 ||t_i - f_i||^2        f_i = W z_i + b        t_ic = ([y_i = c] - p_c) / sqrt(p_c)
+
+p_c: share of class c, so that the rows t_i are those of sqrt(n) H E Pi^{-1/2} (H centres, E is one-hot, Pi counts).
+Least squares on these targets spans the discriminant directions of Fisher: R = T' F / n has the eigenvalues
+lambda / (1 + lambda), where lambda are those of S_W^-1 S_B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..batch import Batch
+from ..class_scatter import FisherMap, fisher_map
+from ..heads import HeadLoss, one_of
+from ..relations import UNKNOWN
+
+
+def deep_fisher(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return half the squared distance of each output to its target."""
+    return (outputs - targets).square().sum(1) / 2
+
+
+def fisher_targets(hot: Tensor, shares: Tensor) -> Tensor:
+    """Return the (n, C) targets of one-hot rows, (n, C), for the shares of the classes, (C,); 0 for an absent class."""
+    root = torch.where(shares > 0, shares, 1.0).sqrt()
+    return torch.where(shares > 0, (hot - shares) / root, 0.0)
+
+
+class DeepFisherLoss(HeadLoss):
+    """Regression on centred class targets whose solution spans the linear discriminants.
+
+    Parameters
+    ----------
+    num_classes : int
+        C.
+    embedding_dim : int, optional
+        Width of the head W, the parameter `proxies`, and its `bias`. None is the paper's form without a head: the
+        embedding itself is f and has C dimensions.
+    targets : str
+        "dataset": shares of the classes in the training set; "batch": in the batch (the survey's), whose targets
+        change from batch to batch and are 0 for an absent class.
+    class_counts : sequence of int, optional
+        Samples of each class in the training set. None: equal, as in batches of m samples per class.
+    reduction : str
+        "mean" over samples, or "sum".
+    block : int, optional
+        Samples at a time.
+
+    Notes
+    -----
+    Targets are sqrt(n) times the paper's, so that their size does not depend on n. A class of few samples has the
+    largest targets. The published code computes -sqrt(n_y / n) with the sample's own class y off the diagonal: its
+    columns do not sum to zero.
+
+    Examples
+    --------
+    >>> loss = DeepFisherLoss(2, class_counts=(3, 1))
+    >>> z = torch.tensor([[0.5, -0.5]] * 3 + [[-1.5, 1.5]])
+    >>> loss(z, [0, 0, 0, 1]).shape
+    torch.Size([])
+    """
+
+    shares: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int | None = None,
+        *,
+        targets: str = "dataset",
+        class_counts: Sequence[int] | None = None,
+        reduction: str = "mean",
+        block: int | None = None,
+    ) -> None:
+        super().__init__(num_classes, embedding_dim or 1, reduction=reduction, block=block)
+        one_of(self, "targets", targets, ("dataset", "batch"))
+        counts = torch.ones(num_classes) if class_counts is None else torch.as_tensor(class_counts).float()
+        if counts.shape != (num_classes,) or not (counts > 0).all():
+            raise ValueError(f"DeepFisherLoss: class_counts must be {num_classes} positive numbers")
+        self.targets = targets
+        self.register_buffer("shares", counts / counts.sum())
+        if embedding_dim is None:
+            self.proxies = self.bias = None
+
+    def outputs(self, x: Tensor) -> Tensor:
+        if self.proxies is not None:
+            return super().outputs(x)
+        if x.shape[1] != self.num_classes:
+            raise ValueError(
+                f"DeepFisherLoss: embeddings: expected {self.num_classes} dimensions, one per class, "
+                f"or embedding_dim=, got {x.shape[1]}"
+            )
+        return x
+
+    def share(self, batch: Batch) -> Tensor:
+        if self.targets == "batch":
+            y = batch.classes("DeepFisherLoss")
+            counts = torch.bincount(y[y != UNKNOWN], minlength=self.num_classes)
+            self.shares = (counts / counts.sum().clamp_min(1)).to(self.shares)
+        return super().share(batch)
+
+    def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return deep_fisher(outputs, fisher_targets(targets, self.shares.to(targets.dtype)))
+
+    def orthogonalise(self, embeddings: Tensor, labels: Tensor, *, within: bool = True) -> FisherMap:
+        """Return the Fisher coordinates of a trained embedding, the step after the training.
+
+        Parameters
+        ----------
+        embeddings, labels : (n, d) float tensor, (n,) integers
+            Of the whole training set; -1 is left out.
+        within : bool
+            Scale coordinates to unit variance within classes, so that the nearest class mean is the prediction of
+            linear discriminant analysis with equal priors. False: to unit variance in all.
+        """
+        y = torch.as_tensor(labels, device=embeddings.device)
+        z, y = embeddings[y != UNKNOWN], y[y != UNKNOWN]
+        hot = (y[:, None] == torch.arange(self.num_classes, device=y.device)).double()
+        return fisher_map(z, fisher_targets(hot, hot.mean(0)), within)

@@ -1,0 +1,81 @@
+"""Deep probabilistic discriminant analysis (Li, Doroslovacki & Loew, 2019).
+
+    L = tr E[cov(z | y)] / tr cov(E[z | y])  =  W / (T - W)
+    W = sum_l P(l) tr cov(z | y = l)        T = tr cov(z) = W + B        P(l) = n_l / n
+
+The spread inside classes over the spread of class means, with biased variances of the batch.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from ..batch import Batch
+from ..class_scatter import bounded_ratio, deviations, traces
+from ..terms import SetTerm
+
+FORMS = ("ratio", "log", "neg_trace_ratio")
+FLOOR = 1e-6  # of the total scatter, added to denominators
+
+
+def probabilistic_discriminant(W: Tensor, B: Tensor, form: str, comparable: Tensor) -> Tensor:
+    """Return the loss of the traces within and between; 0 with zero gradient where not comparable."""
+    if form == "neg_trace_ratio":
+        return -bounded_ratio(B, W, FLOOR, comparable)
+    if form == "ratio":
+        return bounded_ratio(W, B, FLOOR, comparable)
+    within, between = (torch.where(comparable, part + FLOOR * (W + B), 1.0) for part in (W, B))
+    return within.log() - between.log() + W * 0
+
+
+class ProbabilisticDiscriminantLoss(SetTerm):
+    """Within-class over between-class variance of the embeddings of a batch.
+
+    Parameters
+    ----------
+    form : str
+        "ratio" W / B (the paper's), "log" of it, whose gradient does not depend on the size of the ratio, or
+        "neg_trace_ratio", -B / W.
+
+    Warns
+    -----
+    UserWarning
+        For a batch in which no class has two samples: there is nothing within, and the loss is 0. Sample several of
+        each class.
+
+    Notes
+    -----
+    The loss does not change when embeddings are moved, turned or scaled by one factor. A batch of one class, or of
+    equal embeddings, has the loss 0 and no gradient. 1e-6 of the total is added to denominators. Samples of unknown
+    class are left out.
+
+    Examples
+    --------
+    >>> z = torch.tensor([[1.0], [3.0], [7.0], [9.0]])
+    >>> round(float(ProbabilisticDiscriminantLoss()(z, [0, 0, 1, 1])), 4)  # 1 within, 9 between
+    0.1111
+    """
+
+    def __init__(self, *, form: str = "ratio") -> None:
+        super().__init__()
+        if form not in FORMS:
+            raise ValueError(f"ProbabilisticDiscriminantLoss: form must be one of {', '.join(FORMS)}, got {form!r}")
+        self.form = form
+
+    def value(self, batch: Batch) -> Tensor:
+        if batch.ref is not None:
+            raise ValueError("ProbabilisticDiscriminantLoss: ref does not apply, this is a loss of one batch")
+        batch = batch.known("ProbabilisticDiscriminantLoss")
+        if not len(batch.x):
+            return batch.x.sum() * 0
+        y = batch.classes("ProbabilisticDiscriminantLoss")
+        if len(y) > 1 and y.device.type == "cpu" and len(torch.unique(y)) == len(y):
+            warnings.warn("ProbabilisticDiscriminantLoss: no class of the batch has two samples", stacklevel=2)
+        parts = deviations(batch.x, y)
+        return probabilistic_discriminant(*traces(parts), self.form, parts.comparable)
+
+    def extra_repr(self) -> str:
+        return f"form={self.form!r}"

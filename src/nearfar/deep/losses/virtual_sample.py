@@ -1,0 +1,138 @@
+"""Discriminant analysis with virtual samples (Kim & Song, 2021).
+
+    L = mean_{s, t} [ (g_s - g_t) |r|_1 / q + m ]_+  -  1e-5 tr(U' S_B U) / tr(U' S_W U)
+    g = exp(-h_i.h_j),  s: similar pairs,  t: dissimilar pairs,  c = (mean_s g_s + mean_t g_t) / 2
+    r ~ U(c - e lambda, c + e lambda)^q        lambda: mean eigenvalue of S_W^-1 S_B of h
+
+h: features before the last linear layer U; S_W, S_B: their scatters; q: number of similar pairs; r: virtual samples.
+As U'h is the embedding z up to the layer's bias, tr(U' S U) is the trace of the same scatter of z.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize as unit
+
+from ..batch import Batch
+from ..class_scatter import Deviations, bounded_ratio, deviations, traces
+from ..order import hinges
+from ..terms import SetTerm
+
+LAYERS = ("pooled", "embedding")
+RIDGE = 1e-4  # of the mean variance within, added to each
+LARGEST = 30.0  # exponent; features of unit length never come near it
+
+
+def mean_eigenvalue(parts: Deviations) -> Tensor:
+    """Return tr((S_W + ridge I)^-1 S_B) / l without gradient, from l x l or n x n matrices, whichever are smaller."""
+    A, C = parts.within.detach().double(), parts.between.detach().double()
+    l = A.shape[1]
+    ridge = RIDGE * A.square().sum() / l
+    ridge = torch.where(ridge > 0, ridge, 1.0)
+    identity = torch.eye(min(A.shape), dtype=A.dtype, device=A.device)
+    if l <= len(A):
+        total = torch.linalg.solve(A.T @ A + ridge * identity, C.T @ C).trace()
+    else:
+        G = A @ C.T
+        total = (C.square().sum() - (G * torch.linalg.solve(A @ A.T + ridge * identity, G)).sum()) / ridge
+    return torch.where(parts.comparable, total / l, 0.0)
+
+
+def virtual_sample(s: Tensor, t: Tensor, r: Tensor, margin: float) -> Tensor:
+    """Return the mean hinge over all of the (q,) similar against all of the (k,) dissimilar g; r: (q,), no gradient."""
+    if not len(s) or not len(t):
+        return s.sum() * 0 + t.sum() * 0
+    size = r.abs().mean()
+    value, _ = hinges((size * s + margin)[None], (size * t)[None])
+    return value.sum() / (len(s) * len(t))
+
+
+class VirtualSampleLoss(SetTerm):
+    """Similar pairs against dissimilar pairs, weighted by virtual samples around their mean similarity.
+
+    Parameters
+    ----------
+    margin : float
+        m.
+    eps : float
+        e, "a small positive number": how far virtual samples spread; 0 puts them all at the mean.
+    layer : str
+        Which features h are: the "pooled" ones of the trunk (the paper's; needs ``pooled=``), or the "embedding".
+    normalize : bool
+        Scale h to unit length inside g. False is the paper's; exponents are then capped at 30.
+    above_zero : bool
+        Narrow the interval of r so that it stays above 0, as similarities do. False is the paper's; where lambda is
+        large, as it is for features that separate the classes or outnumber the samples, |r|_1 then grows with it.
+    ratio : float
+        Weight of the Fisher ratio of the embedding.
+    seed : int
+        Of r.
+
+    Notes
+    -----
+    The paper pairs q similar with q dissimilar pairs of a batch; all of both are taken here, which is the mean over
+    all such pairings. U is not needed: the ratio is that of the scatters of the embedding, the same number as long
+    as the embedding is linear in the pooled features (no dropout between them). r and lambda have no gradient, and
+    S_W a ridge of 1e-4 of its mean eigenvalue. The paper states neither m nor e. Without similar or without dissimilar
+    pairs the loss is 0.
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.5,
+        *,
+        eps: float = 0.01,
+        layer: str = "pooled",
+        normalize: bool = True,
+        above_zero: bool = True,
+        ratio: float = 1e-5,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if layer not in LAYERS:
+            raise ValueError(f"VirtualSampleLoss: layer must be one of {', '.join(LAYERS)}, got {layer!r}")
+        if min(eps, ratio) < 0:
+            raise ValueError(f"VirtualSampleLoss: eps and ratio must be at least 0, got {eps} and {ratio}")
+        self.margin, self.eps, self.layer, self.ratio = margin, eps, layer, ratio
+        self.normalize, self.above_zero = normalize, above_zero
+        self._draws = torch.Generator().manual_seed(seed)
+
+    def value(self, batch: Batch) -> Tensor:
+        if batch.ref is not None or (self.layer == "pooled" and batch.pooled is None):
+            raise ValueError("VirtualSampleLoss: expected pooled=, the features before the last layer, and no ref")
+        batch = batch.known("VirtualSampleLoss")
+        h = batch.x if self.layer == "embedding" else batch.pooled
+        if h is None or not len(h):
+            return batch.x.sum() * 0
+        y = batch.classes("VirtualSampleLoss")
+        s, t = self._similarities(h, y)
+        of_z = deviations(batch.x, y)
+        W, B = traces(of_z)
+        r = self._virtual(s, t, deviations(h, y))
+        hinge = virtual_sample(s, t, r, self.margin)
+        return hinge - self.ratio * bounded_ratio(B, W, 1e-6, of_z.comparable)
+
+    def _similarities(self, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return g of the similar and of the dissimilar pairs i < j."""
+        h = unit(h) if self.normalize else h
+        g = (-h @ h.T).clamp_max(LARGEST).exp()
+        upper = torch.ones_like(g, dtype=torch.bool).triu(1)
+        same = y[:, None] == y
+        return g[upper & same], g[upper & ~same]
+
+    @torch.no_grad()
+    def _virtual(self, s: Tensor, t: Tensor, of_h: Deviations) -> Tensor:
+        draws = torch.rand(len(s), generator=self._draws, dtype=torch.float64).to(s)
+        if not len(s) or not len(t):
+            return draws
+        centre = (s.mean() + t.mean()) / 2
+        width = self.eps * mean_eigenvalue(of_h).to(s)
+        width = torch.minimum(width, centre) if self.above_zero else width
+        return centre + width * (2 * draws - 1)
+
+    def get_extra_state(self) -> Tensor:
+        return self._draws.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self._draws.set_state(state.cpu())

@@ -1,0 +1,58 @@
+"""Explicit triplets: for methods that make something of each, which is what a generator of negatives does."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .batch import Batch
+from .order import negatives, positives
+from .rows import Rows, Triplets
+
+
+def nearest_negatives(rows: Rows) -> Triplets:
+    """Pair every positive of a row with the row's nearest negative."""
+    columns, keep = positives(rows)
+    if not columns.shape[1]:
+        return Triplets(columns, columns, keep)
+    near = negatives(rows).detach().min(1, keepdim=True)
+    return Triplets(columns, near.indices.expand_as(columns), keep & (near.values < torch.inf))
+
+
+def indices(rows: Rows, start: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the (t,) anchors, positives and negatives of a block of rows whose first anchor is `start`.
+
+    They are the mined triplets, or every positive pair with the anchor's nearest negative.
+    """
+    triplets = rows.triplets or nearest_negatives(rows)
+    row, place = triplets.keep.nonzero(as_tuple=True)
+    return row + start, triplets.positive[row, place], triplets.negative[row, place]
+
+
+def as_batch(anchor: Tensor, positive: Tensor, negative: Tensor) -> Batch:
+    """Return a batch in which each of the (t, d) anchors has one positive and one negative reference, and no other."""
+    t = len(anchor)
+    eye = torch.eye(t, dtype=torch.bool, device=anchor.device)
+    relation = torch.full((t, 2 * t), -1, dtype=torch.int8, device=anchor.device)
+    relation[:, :t].masked_fill_(eye, 1)
+    relation[:, t:].masked_fill_(eye, 0)
+    y = torch.full((2 * t,), -1, device=anchor.device)
+    return Batch(anchor, relation, slice(0, t), ref=torch.cat([positive, negative]), ref_y=y)
+
+
+def negative_generator(d: int, rectify: bool) -> nn.Module:
+    """Return two linear layers from (t, 3d) triplets to (t, d) points with a ReLU between, and after if `rectify`."""
+    layers = nn.Sequential(nn.Linear(3 * d, d), nn.ReLU(), nn.Linear(d, d), nn.ReLU() if rectify else nn.Identity())
+    for linear in (layers[0], layers[2]):
+        nn.init.normal_(linear.weight, std=0.02)
+        nn.init.zeros_(linear.bias)
+    return layers
+
+
+def identity_layers(d: int, number: int) -> nn.Module:
+    """Return linear layers that begin as the identity."""
+    layers = [nn.Linear(d, d) for _ in range(number)]
+    for layer in layers:
+        nn.init.eye_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    return nn.Sequential(*layers)
