@@ -1,6 +1,6 @@
 """Points that are matrices: orthonormal columns, positive definite matrices and their logarithms, subspaces.
 
-A stack holds one matrix per sample, shape (n, d, q); a table of rows (n, d) counts as a stack with q = 1.
+A stack holds one matrix per sample, shape (n, d, q).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from .types import AnyArray, Array
+from .types import Array
 
 FLOOR = 1e-12
 
@@ -42,49 +42,53 @@ def orthonormal(A: Array) -> tuple[Array, Callable[[Array], Array]]:
     return U, pullback
 
 
-def as_rows(X: Any) -> tuple[Any, tuple[int, ...]]:
-    """Matrices of a stack as rows, and their shape; anything that is no stack as it is, with shape ()."""
-    if hasattr(X, "ndim") and X.ndim != 3:
-        return X, ()
-    if np.ndim(X) != 3:
-        return X, ()
-    stack = np.asarray(X)
-    return stack.reshape(len(stack), -1), stack.shape[1:]
+def through_rows(check: Callable[..., Any], X: Any, *rest: Any) -> Any:
+    """What a check of a table makes of X, for stacks too: each matrix is a row meanwhile.
+
+    Parameters
+    ----------
+    check : callable
+        (rows, *rest) -> rows, or a tuple that starts with them.
+    """
+    stack = X if hasattr(X, "ndim") else np.asarray(X)
+    if stack.ndim != 3:
+        return check(X, *rest)
+    stack = np.asarray(stack)
+    found = check(stack.reshape(len(stack), -1), *rest)
+    if isinstance(found, tuple):
+        return (found[0].reshape(stack.shape), *found[1:])
+    return found.reshape(stack.shape)
 
 
-def as_stack(rows: AnyArray, shape: tuple[int, ...]) -> AnyArray:
-    """What `as_rows` flattened; rows themselves become matrices of one column."""
-    return rows.reshape(len(rows), *(shape or (rows.shape[1], 1)))
+def require_spd(X: Array) -> None:
+    """ValueError where a matrix of (n, d, d) is not square, not symmetric or not positive definite, saying which."""
+    if X.shape[1] != X.shape[2]:
+        raise ValueError(f"X must hold square matrices; got shape {X.shape}")
+    scale = np.maximum(np.abs(X).max(axis=(1, 2)), np.finfo(X.dtype).tiny)
+    off = np.abs(X - X.transpose(0, 2, 1)).max(axis=(1, 2)) / scale
+    if off.max() > 1e-5:
+        raise ValueError(f"X[{off.argmax()}] is not symmetric; it differs from its transpose by {off.max():.3g} of it")
+    w = np.linalg.eigvalsh(X)
+    low = np.where(w[:, -1] > 0, w[:, 0] / scale, -np.inf)
+    if low.min() < -10 * np.finfo(X.dtype).eps:
+        raise ValueError(
+            f"X[{low.argmin()}] is not positive definite; its smallest eigenvalue is {w[low.argmin(), 0]:.3g}"
+        )
 
 
 def spd_log(X: Array) -> Array:
     """Matrix logarithms of positive definite matrices (n, d, d).
 
-    Raises
-    ------
-    ValueError
-        One is not square, not symmetric or not positive definite; the message says which.
-
     Warns
     -----
     UserWarning
-        One is singular to working precision: its eigenvalues are raised to 1e-12 of the largest.
+        One is singular to working precision: eigenvalues are raised to 1e-12 of its largest.
     """
-    if X.shape[1] != X.shape[2]:
-        raise ValueError(f"X must hold square matrices; got shape {X.shape}")
-    scale = np.maximum(np.abs(X).max(axis=(1, 2)), np.finfo(np.float64).tiny)
-    off = np.abs(X - X.transpose(0, 2, 1)).max(axis=(1, 2)) / scale
-    if off.max() > 1e-6:
-        raise ValueError(f"X[{off.argmax()}] is not symmetric; it differs from its transpose by {off.max():.3g} of it")
     w, V = np.linalg.eigh((X + X.transpose(0, 2, 1)) / 2)
-    low = w[:, 0] / np.maximum(w[:, -1], np.finfo(np.float64).tiny)
-    if low.min() < -FLOOR or w[:, -1].min() <= 0:
-        i = int(np.where(w[:, -1] <= 0, -np.inf, low).argmin())
-        raise ValueError(f"X[{i}] is not positive definite; its smallest eigenvalue is {w[i, 0]:.3g}")
-    if low.min() < FLOOR:
-        warnings.warn(f"X[{low.argmin()}] is nearly singular; its eigenvalues were raised", stacklevel=2)
-    w = np.log(np.maximum(w, FLOOR * w[:, -1:]))
-    return (V * w[:, None, :]) @ V.transpose(0, 2, 1)
+    low = FLOOR * w[:, -1:]
+    if (w < low).any():
+        warnings.warn(f"{(w < low).any(axis=1).sum()} matrices are singular; eigenvalues were raised", stacklevel=2)
+    return (V * np.log(np.maximum(w, low))[:, None, :]) @ V.transpose(0, 2, 1)
 
 
 def vectors(T: Array) -> Array:
