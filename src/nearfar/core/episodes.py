@@ -1,0 +1,109 @@
+"""Drawing episodes: N classes, and of each K support and some query samples, all at once.
+
+N-way K-shot:  N of the C classes without replacement;  K + Q samples of each without replacement, the first K support
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .types import Ints
+
+CELLS = 2**22  # random numbers held at a time
+
+
+class EpisodeShape(NamedTuple):
+    """What an episode holds.
+
+    Attributes
+    ----------
+    ways, shots, queries : classes; support samples per class; query samples per class
+    balanced : whether every class has its `queries`; else ways x queries are drawn from all of them together
+    """
+
+    ways: int
+    shots: int
+    queries: int
+    balanced: bool = True
+
+    @property
+    def per_class(self) -> int:
+        return self.shots + self.queries
+
+    @property
+    def support(self) -> int:
+        return self.ways * self.shots
+
+    @property
+    def size(self) -> int:
+        return self.ways * self.per_class
+
+
+def check_shape(shape: EpisodeShape, counts: Ints, names: tuple[str, str, str]) -> None:
+    """Raise unless the classes, (C,) sample counts, hold such episodes; `names` are what the caller calls the numbers.
+
+    Raises
+    ------
+    ValueError
+        A number below 1 (2 for the ways), or fewer classes with shots + queries samples than ways.
+    """
+    ways, shots, queries = names
+    for name, value, least in ((ways, shape.ways, 2), (shots, shape.shots, 1), (queries, shape.queries, 1)):
+        if value < least:
+            raise ValueError(f"{name}: must be at least {least}, got {value}")
+    enough = int((counts >= shape.per_class).sum())
+    if enough < shape.ways:
+        raise ValueError(
+            f"{ways}: {shape.ways} classes with {shape.shots} + {shape.queries} samples each are needed, "
+            f"got {enough} of {len(counts)} classes with {shape.per_class} or more"
+        )
+
+
+def draw_episodes(counts: Ints, shape: EpisodeShape, episodes: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """Draw episodes independently of each other.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (C,)
+        Samples of each class, at least shots + queries.
+    shape : EpisodeShape
+    episodes : int
+    rng : Generator
+
+    Returns
+    -------
+    classes : ndarray of shape (episodes, ways)
+        The classes drawn.
+    flat : ndarray of shape (episodes, size)
+        Way * width + place of each sample, width = counts.max(), place its number in its class: the support class by
+        class, then the queries (class by class where balanced).
+    """
+    width = int(counts.max())
+    step = max(1, CELLS // max(shape.ways * width, len(counts)))
+    blocks = [_draw(counts, shape, min(step, episodes - lo), rng) for lo in range(0, episodes, step)]
+    classes, flat = zip(*blocks, strict=True)
+    return np.concatenate(classes), np.concatenate(flat)
+
+
+def _draw(counts: Ints, shape: EpisodeShape, episodes: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    classes = rng.random((episodes, len(counts))).argpartition(shape.ways - 1)[:, : shape.ways]
+    classes = rng.permuted(classes, axis=1)  # argpartition leaves them in an order that depends on their numbers
+    width = int(counts.max())
+    keys = rng.random((episodes, shape.ways, width))
+    keys[np.arange(width) >= counts[classes][..., None]] = np.inf
+    cuts = (shape.shots - 1, shape.per_class - 1)
+    places = keys.argpartition(cuts, axis=2)[..., : shape.per_class]  # the K smallest keys, then the Q next
+    flat = np.arange(shape.ways)[:, None] * width + places
+    support = flat[..., : shape.shots].reshape(episodes, -1)
+    query = flat[..., shape.shots :].reshape(episodes, -1) if shape.balanced else _any_class(keys, support, shape)
+    return classes, np.concatenate([support, query], axis=1)
+
+
+def _any_class(keys: np.ndarray, support: Ints, shape: EpisodeShape) -> Ints:
+    """Draw ways x queries samples from all that are not support."""
+    rest = keys.reshape(len(keys), -1).copy()
+    np.put_along_axis(rest, support, np.inf, axis=1)
+    wanted = shape.ways * shape.queries
+    return rest.argpartition(wanted - 1, axis=1)[:, :wanted]

@@ -1,0 +1,199 @@
+"""N-way K-shot accuracy of embeddings: episodes classified by prototypes or by the nearest support sample.
+
+    prototype:  class of argmin_c d(z_q, p_c),    p_c = mean of the K support embeddings of class c
+    nearest:    class of argmin_s d(z_q, z_s) over the N K support samples
+
+Mean accuracy over episodes with its 95% interval, 1.96 s / sqrt(episodes). And the one-shot runs that come with a
+data set, from scored distances.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.distances import as_rows, check_distance
+from ..core.episodes import EpisodeShape, check_shape, draw_episodes
+from .intervals import Interval, interval
+from .labels import check_lengths, class_numbers
+
+CLASSIFIERS = ("prototype", "nearest")
+VALUES = 2**22  # embedding values gathered at a time
+
+
+class FewShot(NamedTuple):
+    """Accuracy over episodes, and what the episodes were.
+
+    Attributes
+    ----------
+    accuracy : mean, half-width of the 95% interval, accuracy per episode
+    ways, shots, queries, episodes : their shape and number
+    classifier, distance : how queries were classified
+    classes, left_out : classes drawn from, and those with too few samples
+    """
+
+    accuracy: Interval
+    ways: int
+    shots: int
+    queries: int
+    episodes: int
+    classifier: str
+    distance: str
+    classes: int
+    left_out: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.ways}-way {self.shots}-shot accuracy {self.accuracy} "
+            f"({self.classifier}, {self.distance}; {self.episodes} episodes, {self.queries} queries per class, "
+            f"chance {1 / self.ways:.4f})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the single episodes, ready for JSON."""
+        return self._asdict() | {"accuracy": self.accuracy.mean, "interval_95": self.accuracy.half}
+
+
+def few_shot(
+    embeddings: Any,
+    labels: Any,
+    *,
+    ways: int = 5,
+    shots: int = 1,
+    queries: int = 15,
+    episodes: int = 600,
+    classifier: str = "prototype",
+    distance: str = "cosine",
+    seed: int = 0,
+) -> FewShot:
+    """Mean accuracy of N-way K-shot classification over random episodes (Snell et al., 2017).
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Arrays or tensors.
+    labels : array-like of shape (n,)
+        Their classes, of any hashable kind.
+    ways, shots, queries : int
+        N classes of an episode, K support and Q query samples of each. Classes with fewer than K + Q samples are
+        left out.
+    episodes : int
+        Drawn independently of each other.
+    classifier : {"prototype", "nearest"}
+        The nearest class mean, or the class of the nearest support sample; the same for one shot.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        What "near" means; with cosine, prototypes are means of unit vectors.
+    seed : int
+        Of the episodes.
+
+    Returns
+    -------
+    FewShot
+
+    Raises
+    ------
+    ValueError
+        A bad setting, or fewer than `ways` classes with enough samples.
+
+    Examples
+    --------
+    >>> rows = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
+    >>> few_shot(rows, ["a", "a", "b", "b"], ways=2, queries=1, episodes=10).accuracy.mean
+    1.0
+    """
+    if classifier not in CLASSIFIERS:
+        raise ValueError(f"classifier: expected one of {', '.join(CLASSIFIERS)}, got {classifier!r}")
+    if episodes < 1:
+        raise ValueError(f"episodes: must be at least 1, got {episodes}")
+    x, shape = _prepared(as_rows(embeddings), check_distance(distance)), EpisodeShape(ways, shots, queries)
+    (y,) = class_numbers(labels)
+    check_lengths(len(x), y)
+    counts = np.bincount(y)
+    check_shape(shape, counts, ("ways", "shots", "queries"))
+    keep = counts >= shape.per_class
+    picked = _samples(y, keep, shape, episodes, np.random.default_rng(seed))
+    accuracy = interval(_accuracies(x, picked, shape, classifier, distance == "cosine"), "normal")
+    return FewShot(accuracy, ways, shots, queries, episodes, classifier, distance, int(keep.sum()), int((~keep).sum()))
+
+
+def _prepared(x: NDArray[Any], distance: str) -> NDArray[Any]:
+    """Scale rows to unit length for cosine; centre them else, which moves no distance and shrinks rounding."""
+    if distance != "cosine":
+        return x - x.mean(axis=0)
+    return _unit(x)
+
+
+def _unit(x: NDArray[Any]) -> NDArray[Any]:
+    length = np.linalg.norm(x, axis=-1, keepdims=True)
+    return np.divide(x, length, out=np.zeros_like(x), where=length > 0)
+
+
+def _samples(
+    y: NDArray[Any], keep: NDArray[np.bool_], shape: EpisodeShape, episodes: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return the (episodes, size) rows of each episode: the support class by class, then the queries."""
+    counts = np.bincount(y)
+    starts, order = np.cumsum(counts) - counts, np.argsort(y, kind="stable")
+    kept = np.flatnonzero(keep)
+    classes, flat = draw_episodes(counts[kept], shape, episodes, rng)
+    way, place = np.divmod(flat, counts[kept].max())
+    return order[np.take_along_axis(starts[kept][classes], way, axis=1) + place]
+
+
+def _accuracies(
+    x: NDArray[Any], picked: NDArray[np.int64], shape: EpisodeShape, classifier: str, cosine: bool
+) -> NDArray[np.float64]:
+    truth = np.repeat(np.arange(shape.ways), shape.queries)
+    step = max(1, VALUES // (shape.size * x.shape[1]))
+    found = [
+        _classified(x[picked[lo : lo + step]], shape, classifier, cosine) == truth for lo in range(0, len(picked), step)
+    ]
+    return np.concatenate(found).mean(axis=1)
+
+
+def _classified(z: NDArray[Any], shape: EpisodeShape, classifier: str, cosine: bool) -> NDArray[np.int64]:
+    """Return the (e, queries) way of each query of (e, size, d) episodes."""
+    support, query = z[:, : shape.support], z[:, shape.support :]
+    if classifier == "prototype":
+        support = support.reshape(len(z), shape.ways, shape.shots, -1).mean(axis=2)
+        support = _unit(support) if cosine else support
+    half_squares = np.square(support).sum(axis=2) / 2  # |q - s|^2 is the same order as |s|^2 / 2 - q.s
+    nearest = (half_squares[:, None] - query @ support.swapaxes(1, 2)).argmin(axis=2)
+    return nearest if classifier == "prototype" else nearest // shape.shots
+
+
+def one_shot_accuracy(distances: Any, answers: Any) -> Interval:
+    """Accuracy of one-shot classification runs, each with its own training and test items (Lake et al., 2015).
+
+    Parameters
+    ----------
+    distances : sequence of (tests, training) array-likes
+        One per run: how far each test item is from each training item, one training item per class; smaller is
+        nearer.
+    answers : sequence of (tests,) integers
+        One per run: which training item is right.
+
+    Returns
+    -------
+    Interval
+        Over runs: mean accuracy, half-width of the 95% interval (1.96 s / sqrt(runs)), accuracy of each run.
+
+    Examples
+    --------
+    >>> one_shot_accuracy([[[0.1, 0.9], [0.8, 0.7]]], [[0, 1]]).mean
+    1.0
+    """
+    if len(distances) != len(answers) or not len(distances):
+        raise ValueError(f"answers: expected one row per run, got {len(distances)} runs and {len(answers)} answers")
+    return interval([_one_run(d, a) for d, a in zip(distances, answers, strict=True)], "normal")
+
+
+def _one_run(distances: Any, answers: Any) -> float:
+    d, right = as_rows(distances, "distances"), np.asarray(answers)
+    if right.shape != (len(d),) or right.dtype.kind not in "iu":
+        raise ValueError(f"answers: expected {len(d)} integers in every run, got {right.dtype} of {right.shape}")
+    if right.min() < 0 or right.max() >= d.shape[1]:
+        raise ValueError(f"answers: expected numbers of training items, 0..{d.shape[1] - 1}, got {right.tolist()}")
+    return float((d.argmin(axis=1) == right).mean())
