@@ -2,13 +2,17 @@
 
 import warnings
 from importlib import import_module
+from inspect import signature
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._python_dispatch import TorchDispatchMode
+
 import nearfar
 from nearfar.catalog import METHODS
+from nearfar.deep.batch import make_batch
 from nearfar.deep.terms import ProxyLoss, RowLoss, SetTerm
 
 TERMS = [m for m in METHODS if m.done and m.kind in ("loss", "regularizer", "head")]
@@ -201,6 +205,35 @@ def test_row_losses_compile_whole(method):
     torch._dynamo.reset()
     compiled = torch.compile(make(method), fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(value_and_grad(compiled, x, y, pooled), value_and_grad(term, x, y, pooled))
+
+
+class Operations(TorchDispatchMode):
+    """Notes every operation that PyTorch dispatches."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if name == "index" and any(t is not None and t.dtype == torch.bool for t in args[1]):
+            name = "boolean index"
+        self.names.add(name)
+        return func(*args, **(kwargs or {}))
+
+
+@every_term
+@pytest.mark.parametrize("mine", [None, "BatchHard", "BatchSemiHard"])
+def test_the_hot_path_never_waits_for_a_device(method, mine):
+    kind = getattr(nearfar, method.name)
+    if not issubclass(kind, RowLoss) or (mine and "mine" not in signature(kind).parameters):
+        return
+    x, y, pooled = batch()
+    term = make(method, **({"mine": getattr(nearfar, mine)()} if mine else {}))
+    sample = make_batch(x, y, None, None, pooled)
+    with Operations() as seen:
+        torch.autograd.grad(term.share(sample), x)
+    assert not seen.names & {"nonzero", "_local_scalar_dense", "masked_select", "boolean index"}
 
 
 @every_term

@@ -264,7 +264,7 @@ class ProxyLoss(RowLoss):
             raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
         y = batch.classes(name)
         if y.device.type == "cpu" and len(y) and not torch.compiler.is_compiling():
-            lo, hi = int(y.min()), int(y.max())
+            lo, hi = int(y.numpy().min()), int(y.numpy().max())
             if lo < UNKNOWN or hi >= self.num_classes:
                 bad = lo if lo < UNKNOWN else hi
                 raise ValueError(f"{name}: labels must be in 0..{self.num_classes - 1}, got {bad}")
