@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearfar.data import DataError, Dataset, open_dataset, open_task
-from nearfar.data.open import match_classes, unseen_half
+from nearfar.data.dataset import unseen_half
+from nearfar.data.open import match_classes
 
 
 @settings(max_examples=30, deadline=None)

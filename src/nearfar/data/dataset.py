@@ -203,6 +203,13 @@ def number_labels(labels: Sequence[Any] | NDArray[Any]) -> tuple[tuple[str, ...]
     return tuple(str(v) for v in values), indices.astype(np.int64).reshape(-1)
 
 
+def unseen_half(n_classes: int, seed: int) -> NDArray[np.bool_]:
+    """Draw the half of the classes (the smaller half for odd numbers) that training never sees."""
+    held = np.zeros(n_classes, dtype=bool)
+    held[np.random.default_rng(seed).permutation(n_classes)[: n_classes // 2]] = True
+    return held
+
+
 def carve_validation(train: Dataset, fraction: float = 0.15, seed: int = 0) -> tuple[Dataset, Dataset | None]:
     """Cut a class-disjoint validation set from a training set.
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .dataset import DataError, Dataset, Source
+from .dataset import DataError, Dataset, Source, unseen_half
 from .distort import distort
 
 FAMILIES = ("DejaVuSans", "DejaVuSansMono", "DejaVuSerif", "STIXGeneral")
@@ -81,8 +81,6 @@ def read_glyphs(*, image_size: int = 28, per_class: int = 20, seed: int = 0) -> 
     DataError
         Where matplotlib or its fonts are not installed.
     """
-    from .open import unseen_half
-
     faces = find_faces()
     points = distinct(faces)
     rng = np.random.default_rng(seed)

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .dataset import DataError, DataNotFoundError, Dataset, Source, Task, carve_validation, some
+from .dataset import DataError, DataNotFoundError, Dataset, Source, Task, carve_validation, some, unseen_half
 
 ACCEPTED = (
     "a folder or .zip with one folder per class, a .csv or .parquet manifest, an .npz, an Omniglot .zip, "
@@ -192,13 +191,6 @@ def _by_classes(items: Dataset, test_classes: Sequence[str], seed: int) -> tuple
         raise DataError(f"{items.name}: {n} classes cannot be split into 2 or more for training and for the test")
     mask = held[items.labels]
     return items.subset(~mask), items.subset(mask), None, split
-
-
-def unseen_half(n_classes: int, seed: int) -> NDArray[np.bool_]:
-    """Draw the half of the classes (the smaller half for odd numbers) that training never sees."""
-    held = np.zeros(n_classes, dtype=bool)
-    held[np.random.default_rng(seed).permutation(n_classes)[: n_classes // 2]] = True
-    return held
 
 
 def _assemble(
