@@ -125,29 +125,29 @@ def rectified(T: Array, floor: float = 0.0) -> Array:
     return (V * np.maximum(w, floor)[:, None, :]) @ V.transpose(0, 2, 1)
 
 
-def spans(X: Array) -> Array:
-    """Orthonormal bases (n, d, q) of the columns of each matrix.
+def require_spans(X: Array) -> None:
+    """Bases (n, d, q), or rows (n, d), must be linearly independent; columns that are not orthonormal bring a warning.
 
     Raises
     ------
     ValueError
-        Columns of one matrix are linearly dependent; the message says of which.
-
-    Warns
-    -----
-    UserWarning
-        Matrices of several columns that are not orthonormal: their spans are used.
+        Says which basis (or row) spans too little.
     """
-    if X.shape[2] > X.shape[1]:
+    d, q = (X.shape[1], 1) if X.ndim == 2 else X.shape[1:]
+    if q > d:
         raise ValueError(f"X must hold matrices with at least as many rows as columns; got shape {X.shape}")
-    U, s, _ = np.linalg.svd(X, full_matrices=False)
-    thin = s[:, -1] <= X.shape[1] * np.finfo(np.float64).eps * s[:, 0]
+    s = np.linalg.svd(X.reshape(len(X), d, q), compute_uv=False)
+    thin = s[:, -1] <= d * np.finfo(X.dtype).eps * s[:, 0]
     if thin.any():
-        raise ValueError(f"X[{thin.argmax()}] has linearly dependent columns (or none but zeros)")
-    if X.shape[2] > 1 and np.abs(s - 1).max() > 1e-6:
-        message = f"the columns of X[{np.abs(s - 1).max(axis=1).argmax()}] are not orthonormal; their span is used"
-        warnings.warn(message, stacklevel=2)
-    return U
+        raise ValueError(f"X[{thin.argmax()}] spans fewer than {q} dimensions")
+    off = np.abs(s - 1).max(axis=1)
+    if X.ndim == 3 and off.max() > 1e-5:
+        warnings.warn(f"the columns of X[{off.argmax()}] are not orthonormal; their span is used", stacklevel=2)
+
+
+def spans(X: Array) -> Array:
+    """Orthonormal bases (n, d, q) of the columns of each matrix, or (n, d, 1) of each row."""
+    return np.linalg.qr(X[:, :, None] if X.ndim == 2 else X)[0]
 
 
 def projectors(U: Array, M: Array) -> Array:

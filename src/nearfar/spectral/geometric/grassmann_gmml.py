@@ -1,0 +1,149 @@
+"""Geometric mean metric learning on subspaces (Zhu, Cheng, Hu, Wang & Zhang, 2018).
+
+    d_M(X_i, X_j)^2 = tr(M (T_i - T_j)^2),  T_i = X_i (X_i' M X_i)^-1 X_i'
+    M <- (S + lam I)^-1 #_t (D + lam I),  tr M = d
+
+S, D: means of (T_i - T_j)^2 over the similar and over the dissimilar pairs. T_i is Y Y' for the basis Y of the span of
+X_i that L maps to orthonormal columns, M = L' L.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ...base import FromPairs, MetricLearner, named
+from ...core import checks, geodesic, manifolds, psd
+from ...core.constraints import LabelPairs, Pairs
+from ...core.optimize import Solution, stopped
+from ...core.types import AnyArray, Array, Ints
+
+
+def grassmann_gmml(
+    U: Array,
+    pairs: Pairs | LabelPairs,
+    t: float = 0.5,
+    reg: float | str = 0.1,
+    *,
+    n_rounds: int = 20,
+    tol: float = 1e-6,
+) -> Solution:
+    """L (d, d) as `x` from bases U (n, d, q); ``attributes["rule"]`` is the M within T_i."""
+    M = np.eye(U.shape[1])
+    rounds: list[Solution] = []
+    history: list[float] = []
+    for k in range(1, n_rounds + 1):
+        L, value = one_round(manifolds.projectors(U, M), pairs, t, reg)
+        change = float(np.linalg.norm(L.T @ L - M) / np.linalg.norm(M))
+        history.append(value)
+        rounds.append(Solution(psd.compress(L), value, k, history=np.array(history), attributes={"rule": M}))
+        if change <= tol or n_rounds == 1:
+            return rounds[-1]
+        M = L.T @ L
+    best = rounds[history.index(min(history))]
+    message = stopped("the alternation", n_rounds, "relative change", change, tol)
+    return best.with_x(best.x, n_iter=n_rounds, converged=False, message=message, history=np.array(history))
+
+
+def one_round(T: Array, pairs: Pairs | LabelPairs, t: float, reg: float | str) -> tuple[Array, float]:
+    """L with trace d, and tr(M S) + tr(M^-1 D) before that scaling."""
+    S, D = geodesic.regularized(*geodesic.stack_scatters(T, pairs), reg)
+    L = psd.sharp_factor(S, D, t)
+    value = np.sum(L * (L @ S)) + np.trace(np.linalg.solve(L.T @ L, D))
+    return L * np.sqrt(len(L) / np.sum(L**2)), float(value)
+
+
+class GrassmannGMML(FromPairs, MetricLearner):
+    """A metric on subspaces: sets of images, or of signals, by the span of a few directions each.
+
+    `fit` and `transform` take bases X of shape (n, d, q), any of each span, preferably orthonormal. Rows (n, d) stand
+    for the lines through them and 0.
+
+    Parameters
+    ----------
+    t : float
+        0 gives the inverse of the similar scatter, 1 the dissimilar scatter.
+    reg : float or "auto"
+        lam in units of the mean eigenvalue of the similar scatter; "auto": 1e-6, and only where that is singular.
+    n_rounds : int
+        Most rounds of the alternation. 1: T_i stays the orthogonal projector on the span.
+    tol : float
+        On the relative change of M.
+    n_pairs, weighting
+        As for `GMML`.
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (d, d)
+        L; `transform` gives the entries of L T_i, shape (n, d^2).
+    rule_ : ndarray of shape (d, d)
+        The M within T_i: that of the round before, the same as L' L up to `tol` where the alternation converged.
+
+    Notes
+    -----
+    Zhu, Cheng, Hu, Wang & Zhang, "Towards generalized and efficient metric learning on Riemannian manifold", IJCAI
+    2018. T_i does not depend on the basis, so no QR factorisation is needed. No objective is known to fall from round
+    to round: the fixed point is kept where one is reached, the round of the lowest objective otherwise.
+    """
+
+    def __init__(
+        self,
+        t: float = 0.5,
+        *,
+        reg: float | str = 0.1,
+        n_rounds: int = 20,
+        tol: float = 1e-6,
+        n_pairs: int | str | None = "all",
+        weighting: str = "pairs",
+        random_state: Any = None,
+    ) -> None:
+        self.t = t
+        self.reg = reg
+        self.n_rounds = n_rounds
+        self.tol = tol
+        self.n_pairs = n_pairs
+        self.weighting = weighting
+        self.random_state = random_state
+
+    def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True) -> Any:
+        found = manifolds.through_rows(super()._rows, X, y, reset)
+        manifolds.require_spans(found[0] if isinstance(found, tuple) else found)
+        return found
+
+    def _order(self, X: AnyArray) -> Ints:
+        return super()._order(X.reshape(len(X), -1))
+
+    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+        return manifolds.spans(X.astype(np.float64))
+
+    def _solve(self, U: Array, pairs: Pairs | LabelPairs) -> Solution:
+        checks.between(0, 1, t=self.t)
+        checks.at_least(1, n_rounds=self.n_rounds)
+        checks.at_least(0, tol=self.tol)
+        return grassmann_gmml(U, pairs, self.t, self.reg, n_rounds=self.n_rounds, tol=self.tol)
+
+    def transform(self, X: AnyArray) -> AnyArray:
+        """The entries of L T_i: Euclidean distances between the rows of the result are the learned ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d, q) or (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n, d^2)
+        """
+        check_is_fitted(self)
+        with named(self):
+            X = self._rows(X, reset=False)
+            if X.shape[1] != len(self.rule_):
+                raise ValueError(f"X must hold subspaces of {len(self.rule_)} dimensions; got shape {X.shape}")
+            T = manifolds.projectors(manifolds.spans(X.astype(np.float64)), self.rule_)
+            return (self.components_ @ T).reshape(len(T), -1).astype(X.dtype)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.size)
