@@ -127,6 +127,22 @@ def test_moments_give_the_gradient_by_the_metric():
     assert_allclose(2 * L @ (rows.X.T @ U), value_and_gradient(X, y, L)[1], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["accuracy", "log", "normaliser"])
+@pytest.mark.parametrize("height", [3, 25])
+def test_both_ways_to_the_gradient_agree(kind, height):
+    X, y, L = problem()
+    rows = softmax.sorted_rows(X, y)
+    blocks = softmax.cut(rows.sizes, height)
+    F, G = softmax.neighbor_metric(rows.X @ L.T, rows.X, rows.sizes, kind, rows.weight, blocks=blocks)
+    expected = value_and_gradient(X, y, L, kind)
+    assert_allclose(F, expected[0], rtol=1e-12)
+    assert_allclose(2 * L @ G, expected[1], rtol=1e-9, atol=1e-11)
+    many = neighborhood.dense(rows, kind, rows.weight)(L)
+    few = neighborhood.dense(rows, kind, rows.weight)(L[:1])
+    assert_allclose(many[1], expected[1], rtol=1e-9, atol=1e-11)
+    assert_allclose(few[1], value_and_gradient(X, y, L[:1], kind)[1], rtol=1e-9, atol=1e-11)
+
+
 def test_scikit_learns_solution_has_scikit_learns_value():
     X, y = data()
     peer = NeighborhoodComponentsAnalysis(max_iter=20, random_state=0).fit(X, y)
@@ -138,11 +154,11 @@ def test_scikit_learns_solution_has_scikit_learns_value():
 def test_no_ridge_is_the_same_to_the_last_bit():
     X, y, L = problem()
     rows = softmax.sorted_rows(X, y)
-    sums = neighborhood.dense_sums(rows, "accuracy", rows.weight)
-    plain, none = (neighborhood.negative(L, rows.X, sums, ridge, 40) for ridge in (Ridge(), Ridge(0.0)))
+    terms = neighborhood.dense(rows, "accuracy", rows.weight)
+    plain, none = (neighborhood.negative(L, terms, ridge, 40) for ridge in (Ridge(), Ridge(0.0)))
     assert plain[0] == none[0]
     assert_array_equal(plain[1], none[1])
-    some = neighborhood.negative(L, rows.X, sums, Ridge(2.0), 40)
+    some = neighborhood.negative(L, terms, Ridge(2.0), 40)
     assert_allclose(some[0], -loops.objective(L, rows.X, y[rows.order], reg=2.0) / 40, rtol=1e-12)
     assert_allclose(some[1], -loops.gradient(L, rows.X, y[rows.order], reg=2.0) / 40, rtol=1e-9, atol=1e-12)
 

@@ -66,9 +66,9 @@ class Collapse:
     def __call__(self, L: Array) -> tuple[float, Array]:
         """f and G at M = L' L."""
         X = self.rows.X
-        F, U = softmax.neighbor_sums(X @ L.T, self.rows.sizes, "normaliser", self.weight, moments=X)
+        F, T = softmax.neighbor_metric(X @ L.T, X, self.rows.sizes, "normaliser", self.weight)
         value = float(np.vdot(L, L @ self.S0)) - F + self.constant
-        G = self.S0 - psd.symmetrize(X.T @ U)
+        G = self.S0 - psd.symmetrize(T)
         if not self.frobenius:
             return value, G
         M = L.T @ L

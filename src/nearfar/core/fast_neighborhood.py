@@ -8,7 +8,7 @@ import numpy as np
 
 from . import listed, neighborhood
 from .listed import Lists
-from .neighborhood import Ridge, Sums
+from .neighborhood import Ridge, Terms
 from .optimize import Solution
 from .types import Array, Ints
 
@@ -40,14 +40,18 @@ def maximise_listed(
     found, spent, history = Solution(L0), 0, np.zeros(0)
     for _ in range(refresh + 1):
         lists = listed.nearest_lists(rows, labels, k)
-        found = neighborhood.maximise(
-            X, listed_sums(lists, kind), found.x, ridge=ridge, n=float(lists.weight.sum()), **search
-        )
+        n = float(lists.weight.sum())
+        found = neighborhood.maximise(over(lists, X, kind), found.x, ridge=ridge, n=n, **search)
         spent, history = spent + found.n_iter, np.concatenate([history, np.asarray(found.history)])
         rows = X @ found.x.T
     return found.with_x(found.x, n_iter=spent, history=history)
 
 
-def listed_sums(lists: Lists, kind: str) -> Sums:
-    """F and U over lists."""
-    return lambda Z: listed.neighbor_sums(Z, lists, kind)
+def over(lists: Lists, X: Array, kind: str) -> Terms:
+    """F over lists."""
+
+    def terms(L: Array) -> tuple[float, Array]:
+        F, U = listed.neighbor_sums(X @ L.T, lists, kind)
+        return F, 2 * U.T @ X
+
+    return terms

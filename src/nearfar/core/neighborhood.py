@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +12,9 @@ from . import ascent, softmax
 from .constraints import generator
 from .optimize import Report, Solution
 from .softmax import Block, SortedRows
-from .types import AnyArray, Array, Ints, Seed
+from .types import Array, Ints, Seed
 
-Sums = Callable[[AnyArray], tuple[float, AnyArray]]  # Z -> F, U
+Terms = Callable[[Array], tuple[float, Array]]  # L -> F, dF/dL
 
 
 class Ridge(NamedTuple):
@@ -32,27 +32,40 @@ class Ridge(NamedTuple):
 NO_RIDGE = Ridge()
 
 
-def negative(L: Array, X: AnyArray, sums: Sums, ridge: Ridge, n: float) -> tuple[float, Array]:
-    """(ridge - F) / n and its gradient, with F, U = sums(X L')."""
-    F, U = sums(X @ L.T.astype(X.dtype))
-    gradient = 2.0 * (U.T @ X).astype(np.float64)
+def negative(L: Array, terms: Terms, ridge: Ridge, n: float) -> tuple[float, Array]:
+    """(ridge - F) / n and its gradient."""
+    F, gradient = terms(L)
     if not ridge.weight:
         return -F / n, gradient / -n
     value, slope = ridge(L)
     return (value - F) / n, (slope - gradient) / n
 
 
+def dense(rows: SortedRows, kind: str, weight: Array, blocks: Iterable[Block] | None = None) -> Terms:
+    """F over all pairs of rows, or over the blocks' anchors and all rows."""
+    X, sizes = rows.X, rows.sizes
+
+    def terms(L: Array) -> tuple[float, Array]:
+        Z = X @ L.T.astype(X.dtype)
+        if X.shape[1] < 2 * len(L):
+            F, G = softmax.neighbor_metric(Z, X, sizes, kind, weight, blocks=blocks)
+            return F, 2.0 * L @ G
+        F, U = softmax.neighbor_sums(Z, sizes, kind, weight, blocks=blocks)
+        return F, 2.0 * (U.T @ X).astype(np.float64)
+
+    return terms
+
+
 def of_rows(L: Array, X: Array, labels: Ints, kind: str, ridge: Ridge) -> tuple[float, Array]:
     """F - ridge over all pairs of some rows, and its gradient divided by the number of anchors."""
     rows = softmax.sorted_rows(X, labels)
     n = float(rows.weight.sum())
-    value, gradient = negative(L, rows.X, dense_sums(rows, kind, rows.weight), ridge, n)
+    value, gradient = negative(L, dense(rows, kind, rows.weight), ridge, n)
     return -n * value, -gradient
 
 
 def maximise(
-    X: AnyArray,
-    sums: Sums,
+    terms: Terms,
     L0: Array,
     *,
     ridge: Ridge,
@@ -65,13 +78,13 @@ def maximise(
 
     Parameters
     ----------
-    sums : callable
-        Z -> (F, U) as in `core.softmax`.
+    terms : callable
+        L -> (F, dF/dL).
     n : float
         Number of anchors: the search works on F / n, and `tol` is on that.
     """
     found = ascent.settle(
-        lambda L: negative(L, X, sums, ridge, n),
+        lambda L: negative(L, terms, ridge, n),
         L0,
         ascent.hardly_changes(tol),
         max_iter=max_iter,
@@ -106,9 +119,7 @@ def maximise_dense(
     settings: dict[str, Any] = {"ridge": ridge, "n": float(weight.sum()), "report": report}
 
     def search(L: Array, dtype: str, max_iter: int, tol: float) -> Solution:
-        X = rows.X.astype(dtype, copy=False)
-        sums = dense_sums(rows, kind, weight)
-        return maximise(X, sums, L, max_iter=max_iter, tol=tol, **settings)
+        return maximise(dense(rows.astype(dtype), kind, weight), L, max_iter=max_iter, tol=tol, **settings)
 
     if dtype == "float64":
         return search(L0, dtype, max_iter, tol)
@@ -116,11 +127,6 @@ def maximise_dense(
     fine = search(coarse.x, "float64", max(1, min(5, max_iter - coarse.n_iter)), max(tol, 1e-5))
     history = np.concatenate([coarse.history, fine.history])
     return fine.with_x(fine.x, n_iter=coarse.n_iter + fine.n_iter, history=history, converged=coarse.converged)
-
-
-def dense_sums(rows: SortedRows, kind: str, weight: Array) -> Sums:
-    """F and U over all pairs of rows."""
-    return lambda Z: softmax.neighbor_sums(Z, rows.sizes, kind, weight)
 
 
 def maximise_in_batches(
@@ -137,27 +143,21 @@ def maximise_in_batches(
     report: Report | None = None,
 ) -> Solution:
     """Components by steps on `batch_size` anchors among all rows: every step's gradient is right on average."""
-    X, weight, rng = rows.X.astype(dtype, copy=False), rows.weight, generator(seed)
+    rows, weight, rng = rows.astype(dtype), rows.weight, generator(seed)
     n = float(weight.sum())
-    blocks = list(softmax.cut(rows.sizes, max(1, min(softmax.height(len(X)), batch_size // 8 or 1))))
+    blocks = list(softmax.cut(rows.sizes, max(1, min(softmax.height(len(rows.X)), batch_size // 8))))
 
     def epoch() -> Iterator[list[Block]]:
         return batches(blocks, batch_size, rng)
 
     def on_batch(L: Array, batch: list[Block]) -> tuple[float, Array]:
         share = sum(weight[block.start : block.stop].sum() for block in batch) / n
-        sums = dense_batch(rows, kind, weight, batch)
-        return negative(L, X, sums, ridge._replace(weight=ridge.weight * share), n)
+        return negative(L, dense(rows, kind, weight, batch), ridge._replace(weight=ridge.weight * share), n)
 
     step = ascent.step_length(L0)
     found = ascent.descend(on_batch, epoch, L0, step=step, max_iter=max_iter, tol=tol, report=report)
-    value = negative(found.x, X, dense_sums(rows, kind, weight), ridge, n)[0]
+    value = negative(found.x, dense(rows, kind, weight), ridge, n)[0]
     return in_sums(found.with_x(found.x, objective=value), n)
-
-
-def dense_batch(rows: SortedRows, kind: str, weight: Array, batch: list[Block]) -> Sums:
-    """F and U of some anchors among all rows."""
-    return lambda Z: softmax.neighbor_sums(Z, rows.sizes, kind, weight, blocks=batch)
 
 
 def batches(blocks: list[Block], size: int, rng: np.random.Generator) -> Iterator[list[Block]]:

@@ -150,40 +150,84 @@ def neighbor_sums(
     -----
     O(n^2 (k + q)) time; memory one block of 2 MB (1 MB in float32) and a few (n, q) arrays.
     """
+    n, Y = len(Z), Z if moments is None else moments
+    Y1 = with_ones(Y)
+    S1, F = np.zeros((Y1.shape[1], n), Z.dtype), 0.0
+    for block, P, square in exponents(Z, sizes, blocks):
+        rows, columns = slice(block.start, block.stop), slice(block.first, block.last)
+        part = weigh(P, block, kind, Y1, weight[rows], square)
+        F += part.value
+        S1[:, rows] += part.moments.T
+        if kind != "normaliser":
+            S1[:, columns] += (part.near * Y1[rows]).T @ part.Q
+        S1 -= (part.every * Y1[rows]).T @ P
+    return F, S1[:-1].T - S1[-1][:, None] * Y
+
+
+def neighbor_metric(
+    Z: AnyArray, X: AnyArray, sizes: Ints, kind: str, weight: Array, *, blocks: Iterable[Block] | None = None
+) -> tuple[float, Array]:
+    """F and dF/dM (d, d), with A = X' W X: A + A' - X' diag(S 1) X.
+
+    Takes two products per block where `neighbor_sums` takes three: the better way where d is at most about 2 k.
+    """
+    d, X1 = X.shape[1], with_ones(X)
+    A, S1, F = np.zeros((d, d)), np.zeros(len(X), X.dtype), 0.0
+    for block, P, square in exponents(Z, sizes, blocks):
+        rows, columns = slice(block.start, block.stop), slice(block.first, block.last)
+        part = weigh(P, block, kind, X1, weight[rows], square)
+        F += part.value
+        A += X[rows].T @ part.moments[:, :d]
+        S1[rows] += part.moments[:, d]
+        if kind != "normaliser":
+            S1[columns] += part.near[:, 0] @ part.Q
+        S1 -= part.every[:, 0] @ P
+    return F, A + A.T - X.T @ (S1[:, None] * X)
+
+
+def with_ones(Y: AnyArray) -> AnyArray:
+    """[Y, 1], so that one product gives sums too."""
+    return np.hstack([Y, np.ones((len(Y), 1), Y.dtype)])
+
+
+def exponents(
+    Z: AnyArray, sizes: Ints, blocks: Iterable[Block] | None = None
+) -> Iterator[tuple[Block, AnyArray, AnyArray]]:
+    """Blocks of |z_i|^2 - d_ij (-inf for i itself) in one buffer, and the |z_i|^2 of their rows."""
     n, square = len(Z), np.einsum("nk,nk->n", Z, Z)
-    one = np.ones((n, 1), Z.dtype)
-    left, right = np.hstack([2 * Z, -one]), np.ascontiguousarray(np.hstack([Z, square[:, None]]).T)
-    Y = Z if moments is None else moments
-    Y1 = np.hstack([Y, one])
-    S1, F = np.zeros_like(Y1), 0.0
+    left, right = with_ones(2 * Z), np.ascontiguousarray(np.hstack([Z, -square[:, None]]).T)
     buffer = np.empty((height(n), n), Z.dtype)
     for block in cut(sizes, height(n)) if blocks is None else blocks:
-        rows = slice(block.start, block.stop)
-        P = np.dot(left[rows], right, out=buffer[: block.stop - block.start])
+        P = np.dot(left[block.start : block.stop], right, out=buffer[: block.stop - block.start])
         own = np.arange(len(P))
         P[own, block.start + own] = -np.inf
-        F += add_block(P, block, kind, Y1, S1, weight[rows], square[rows] if kind == "normaliser" else 0.0)
-    return F, S1[:, :-1] - S1[:, -1:] * Y
+        yield block, P, square[block.start : block.stop]
 
 
-def add_block(
-    P: AnyArray, block: Block, kind: str, Y1: AnyArray, S1: AnyArray, weight: Array, square: AnyArray | float
-) -> float:
-    """Add a block's part of S [Y, 1] to S1 and return its part of F; P holds exponents and is overwritten."""
-    rows, columns = slice(block.start, block.stop), slice(block.first, block.last)
+class Part(NamedTuple):
+    """A block's part of F, its Q (own classes), and with W = near Q - every P (padded): W [Y, 1]."""
+
+    value: float
+    Q: AnyArray
+    near: AnyArray
+    every: AnyArray
+    moments: AnyArray
+
+
+def weigh(P: AnyArray, block: Block, kind: str, Y1: AnyArray, weight: Array, square: AnyArray) -> Part:
+    """P, which holds exponents, becomes their exp."""
+    columns = slice(block.first, block.last)
     Q, same_shift = own_class(P[:, columns], block.same) if kind == "log" else (None, None)
     shift = exponentiate(P)
     if Q is None:
         Q = P[:, columns] if block.same is None else P[:, columns] * block.same
     near, every = Q @ Y1[columns], P @ Y1
-    shares = KINDS[kind](near[:, -1], every[:, -1], shift if same_shift is None else same_shift, shift - square)
+    if kind == "normaliser":
+        same_shift, shift = shift, shift - square
+    shares = KINDS[kind](near[:, -1], every[:, -1], shift if same_shift is None else same_shift, shift)
     w = weight.astype(P.dtype)
     a, b = (w * shares.near)[:, None], (w * shares.every)[:, None]
-    S1[rows] += a * near - b * every
-    if kind != "normaliser":
-        S1[columns] += Q.T @ (a * Y1[rows])
-    S1 -= P.T @ (b * Y1[rows])
-    return float(weight @ shares.value)
+    return Part(float(weight @ shares.value), Q, a, b, a * near - b * every)
 
 
 def own_class(C: AnyArray, same: Bools | None) -> tuple[AnyArray, AnyArray]:
