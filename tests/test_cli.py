@@ -76,6 +76,39 @@ def test_a_run_is_trained_scored_and_shown(digits, capsys, monkeypatch, tmp_path
     assert "MAP@R" in out
 
 
+def test_few_shot_accuracy_of_a_run_and_of_embeddings(digits, capsys, monkeypatch, tmp_path):
+    few = ["--protocol", "few-shot", "--ways", "4", "--queries", "5", "--episodes", "20"]
+    code, out, _ = run(capsys, monkeypatch, "evaluate", digits, *few)
+    assert code == 0
+    assert "4-way 1-shot accuracy 0." in out
+    saved = json.loads((digits / "few_shot.json").read_text())
+    assert f"accuracy {saved['accuracy']:.4f} ± {saved['interval_95']:.4f} (prototype, cosine; 20 episodes" in out
+    y = np.repeat(np.arange(6), 10)
+    np.savez(tmp_path / "rows.npz", X=np.eye(6)[y], y=y)
+    code, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "rows.npz", *few, "--classifier", "nearest")
+    assert code == 0
+    assert "accuracy 1.0000 ± 0.0000 (nearest" in out
+
+
+def test_one_shot_runs_are_scored(digits, capsys, monkeypatch, tmp_path):
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for part, word in (("training", "class"), ("test", "item")):
+        (tmp_path / "runs/run01" / part).mkdir(parents=True)
+        for i in range(4):
+            image = Image.fromarray(rng.integers(0, 255, (28, 28), np.uint8))
+            image.save(tmp_path / f"runs/run01/{part}/{word}{i + 1:02d}.png")
+    lines = [f"run01/test/item{i + 1:02d}.png run01/training/class{i + 1:02d}.png" for i in range(4)]
+    (tmp_path / "runs/run01/class_labels.txt").write_text("\n".join(lines))
+    code, out, _ = run(capsys, monkeypatch, "evaluate", digits, tmp_path / "runs", "--protocol", "one-shot-runs")
+    assert code == 0
+    assert "1 runs of 4-way 1-shot classification" in out
+    code, _, err = run(capsys, monkeypatch, "evaluate", digits, "--protocol", "one-shot-runs")
+    assert code == 2
+    assert "one-shot runs" in err
+
+
 def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(6), 10)
@@ -104,6 +137,8 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
         (["train", "digits", "--out", "RUN", "--recipe", "nonsense"], "nonsense"),
         (["train", "digits", "--out", "RUN", "--wrong"], "--wrong"),
         (["evaluate", "RUN"], "RUN"),
+        (["evaluate", "RUN", "--protocol", "few-shot"], "RUN"),
+        (["evaluate", "RUN", "--protocol", "zero-shot"], "--protocol"),
         (["report", "RUN"], "RUN"),
         (["embed", "RUN", "digits", "-o", "RUN.npz"], "RUN"),
         (["compare", "digits", "--out", "RUN"], "--objective"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -144,10 +144,22 @@ def train(
 
 
 @app.command
-def evaluate(source: Path, data: str | None = None, *, classes: TestClasses = (), quiet: bool = False) -> None:
+def evaluate(
+    source: Path,
+    data: str | None = None,
+    *,
+    classes: TestClasses = (),
+    protocol: Literal["retrieval", "few-shot", "one-shot-runs"] = "retrieval",
+    ways: int = 5,
+    shots: int = 1,
+    queries: int = 15,
+    episodes: int = 600,
+    classifier: Literal["prototype", "nearest"] = "prototype",
+    quiet: bool = False,
+) -> None:
     """Score a run, a saved learner, or an .npz of embeddings.
 
-    Example: nearfar evaluate runs/glyphs
+    Example: nearfar evaluate runs/glyphs --protocol few-shot --ways 20 --shots 1
 
     Parameters
     ----------
@@ -155,15 +167,29 @@ def evaluate(source: Path, data: str | None = None, *, classes: TestClasses = ()
         The folder of a run (scored on its test classes), a learner saved as .safetensors, or an .npz with embeddings
         and labels.
     data
-        What to score a learner on, or a run on instead of its test classes.
+        What to score a learner on, or a run on instead of its test classes; for one-shot-runs their folder or zip.
     classes
         Score on these classes only: names, or the beginning of names. Repeat for several.
+    protocol
+        Retrieval and clustering; accuracy on random few-shot episodes; or on Omniglot's own one-shot runs.
+    ways, shots, queries
+        Classes of a few-shot episode, support and query samples of each class.
+    episodes
+        Few-shot episodes.
+    classifier
+        Of few-shot queries: the nearest class mean, or the nearest support sample.
     quiet
         Print nothing but errors.
     """
-    from .scoring import score
+    if protocol == "retrieval":
+        from .scoring import score
 
-    lines = score(source, data, classes)
+        lines = score(source, data, classes)
+    else:
+        from .few_shot import score_few_shot
+
+        how = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
+        lines = score_few_shot(protocol, source, data, classes, how)
     if not quiet:
         print(lines)
 

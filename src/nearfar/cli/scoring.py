@@ -64,13 +64,11 @@ def scored_on(source: Path, data: str | None, classes: Sequence[str]) -> Scored:
     ValueError
         If there is nothing to score, or the source is none of the three.
     """
+    dataset, embedded = embedded_on(source, data, classes)
     if source.suffix == ".npz":
-        dataset = open_dataset(str(source), classes=classes)
-        rows = _rows(dataset, source)
-        return Scored(source.stem, f"{dataset.name}.", rows, dataset, evaluate_embeddings(rows, dataset.labels), None)
-    dataset = _open(source, data, classes)
-    embedded = _embedded(source, dataset)
-    distance = "cosine" if is_run(source) else "euclidean"
+        scores = evaluate_embeddings(embedded, dataset.labels)
+        return Scored(source.stem, f"{dataset.name}.", embedded, dataset, scores, None)
+    distance = distance_of(source)
     scores = evaluate_embeddings(embedded, dataset.labels, distance=distance)
     raw = (
         None
@@ -82,6 +80,20 @@ def scored_on(source: Path, data: str | None, classes: Sequence[str]) -> Scored:
     return Scored(
         f"{source.stem} on {dataset.name}", f"{dataset.name}, {_size(dataset)}.", embedded, dataset, scores, raw
     )
+
+
+def embedded_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple[Dataset, np.ndarray[Any, Any]]:
+    """Open data and embed it with a run or a learner, or read an .npz of embeddings; returns items and embeddings."""
+    if source.suffix == ".npz":
+        dataset = open_dataset(str(source), classes=classes)
+        return dataset, _rows(dataset, source)
+    dataset = _open(source, data, classes)
+    return dataset, _embedded(source, dataset)
+
+
+def distance_of(source: Path) -> str:
+    """Return the distance in which a source's embeddings are compared: learners learn a Euclidean one."""
+    return "cosine" if is_run(source) or source.suffix == ".npz" else "euclidean"
 
 
 def _size(dataset: Dataset) -> str:

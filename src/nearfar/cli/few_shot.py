@@ -1,0 +1,72 @@
+"""What ``nearfar evaluate --protocol`` does beyond retrieval: few-shot episodes, and Omniglot's one-shot runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..data import Dataset
+from ..evaluation.few_shot import few_shot, one_shot_accuracy
+from .scoring import distance_of, embedded_on, is_run
+
+if TYPE_CHECKING:
+    from ..data.one_shot_runs import OneShotRun
+
+
+def score_few_shot(protocol: str, source: Path, data: str | None, classes: Sequence[str], how: dict[str, Any]) -> str:
+    """Return the lines to print for the protocol "few-shot" or "one-shot-runs"."""
+    return one_shot_runs_of(source, data) if protocol == "one-shot-runs" else score_episodes(source, data, classes, how)
+
+
+def score_episodes(source: Path, data: str | None, classes: Sequence[str], how: dict[str, Any]) -> str:
+    """Return the line on random episodes of a source's embeddings; a run's test classes also give `few_shot.json`.
+
+    Parameters
+    ----------
+    source, data, classes
+        As for ``nearfar evaluate``.
+    how : dict
+        Keywords of `few_shot`.
+    """
+    dataset, rows = embedded_on(source, data, classes)
+    found = few_shot(rows, dataset.labels, **how, distance=distance_of(source))
+    if is_run(source) and data is None and not classes:
+        from ..train.run_folder import write_json
+
+        write_json(source / "few_shot.json", found.to_dict())
+    left = f", {found.left_out} left out for fewer than {found.shots + found.queries} items" if found.left_out else ""
+    return f"{dataset.name}, {found.classes} classes{left}.\n\n{found}"
+
+
+def one_shot_runs_of(source: Path, data: str | None) -> str:
+    """Return the line on the one-shot runs in the folder or zip `data`, scored by the cosines of a run's embeddings.
+
+    Raises
+    ------
+    ValueError
+        If the source is no run, or there is no data.
+    """
+    if not is_run(source) or data is None:
+        raise ValueError("--protocol one-shot-runs: expected RUN and the folder or zip of the one-shot runs")
+    from ..data.one_shot_runs import read_one_shot_runs
+    from ..train import TrainConfig
+
+    runs = read_one_shot_runs(data, image_size=TrainConfig.from_json(source / "config.json").image_size)
+    found = one_shot_accuracy(_distances(source, runs), [run.answers for run in runs])
+    sizes = f"{len(runs)} runs of {len(runs[0].training)}-way 1-shot classification"
+    return f"{data}: {sizes}.\n\naccuracy {found} (nearest, cosine)"
+
+
+def _distances(source: Path, runs: list[OneShotRun]) -> list[np.ndarray[Any, Any]]:
+    """Return the (tests, training) cosine distances of every one-shot run."""
+    from ..train import embed_run
+
+    images = np.concatenate([part for run in runs for part in (run.training, run.test)])
+    embedded = embed_run(source, Dataset.from_array("one-shot runs", images, np.arange(len(images))))
+    z = embedded / np.maximum(np.linalg.norm(embedded, axis=1, keepdims=True), 1e-12)
+    sizes = [len(part) for run in runs for part in (run.training, run.test)]
+    parts = np.split(z, np.cumsum(sizes)[:-1])
+    return [1 - test @ training.T for training, test in zip(parts[::2], parts[1::2], strict=True)]
