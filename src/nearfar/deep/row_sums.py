@@ -80,32 +80,33 @@ def soft_counts(t: Tensor, v: Tensor, temperature: float) -> Tensor:
 
 
 class _Tilted(torch.autograd.Function):
-    """See `tilted`; keeps the exponentials."""
+    """See `tilted` and `log_sum_exp`, which is without `mean`; keeps the exponentials."""
 
     @staticmethod
-    def forward(ctx: Any, d: Tensor, keep: Tensor, temperature: float, beta: float, detach: bool) -> Tensor:
+    def forward(ctx: Any, d: Tensor, keep: Tensor, T: float, beta: float, detach: bool, mean: bool) -> Tensor:
         heights = torch.where(keep, d, torch.inf)
         least = heights.amin(1, keepdim=True) if d.shape[1] else d.new_zeros(len(d), 1)
         heights = heights.sub_(torch.where(least.isinf(), 0.0, least))
-        below = _exponentials(heights, -beta / temperature) if beta else keep
-        above = _exponentials(heights, -(1 + beta) / temperature)
-        count = below.sum(1, keepdim=True, dtype=d.dtype).clamp_min(torch.finfo(d.dtype).tiny)
-        total = above.sum(1, keepdim=True)
+        below = _exponentials(heights, -beta / T) if beta else keep
+        above = _exponentials(heights, -(1 + beta) / T)
+        total, count = above.sum(1, keepdim=True), torch.ones_like(least)
+        if mean:
+            count = below.sum(1, keepdim=True, dtype=d.dtype).clamp_min(torch.finfo(d.dtype).tiny)
         ctx.save_for_backward(d, keep, below, above, count, total)
-        ctx.temperature, ctx.beta, ctx.detach = temperature, beta, detach
-        return ((total / count).log() - least / temperature).squeeze(1)
+        ctx.T, ctx.beta, ctx.detach = T, beta, detach
+        return ((total / count).log() - least / T).squeeze(1)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         d, keep, below, above, count, total = ctx.saved_tensors
-        g, beta = grads[0][:, None] / -ctx.temperature, 0.0 if ctx.detach else ctx.beta
+        g, beta = grads[0][:, None] / -ctx.T, 0.0 if ctx.detach else ctx.beta
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
-            high, low = (_kept_softmax(d * (-tilt / ctx.temperature), keep) for tilt in (1 + ctx.beta, ctx.beta))
-            return g * ((1 + beta) * high - beta * low), None, None, None, None
+            high, low = (_kept_softmax(d * (-tilt / ctx.T), keep) for tilt in (1 + ctx.beta, ctx.beta))
+            return g * ((1 + beta) * high - beta * low), None, None, None, None, None
         slope = above * torch.where(total > 0, (1 + beta) * g / total, 0.0)
         if beta:
             slope.addcmul_(below, g / count, value=-beta)
-        return slope, None, None, None, None
+        return slope, None, None, None, None, None
 
 
 def _exponentials(heights: Tensor, scale: float) -> Tensor:
@@ -146,7 +147,13 @@ def tilted(d: Tensor, keep: Tensor, temperature: float, beta: float, detach: boo
     >>> bool(tilted(d, every, 1.0, 1.0) > tilted(d, every, 1.0, 0.0))
     True
     """
-    value: Tensor = _Tilted.apply(d, keep, temperature, beta, detach)
+    value: Tensor = _Tilted.apply(d, keep, temperature, beta, detach, True)
+    return value
+
+
+def log_sum_exp(d: Tensor, keep: Tensor, temperature: float) -> Tensor:
+    """Return log sum_n e^{-d_n / T} over the kept entries of each row, (b,); -inf, with zero gradient, without any."""
+    value: Tensor = _Tilted.apply(d, keep, temperature, 0.0, False, False)
     return value
 
 

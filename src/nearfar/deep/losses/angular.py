@@ -103,7 +103,7 @@ class AngularLoss(SidedLoss):
         self.alpha, self.form, self.reduction = alpha, form, reduction
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
-        T = tan(radians(self.alpha)) ** 2
+        T = max(tan(radians(self.alpha)) ** 2, 1e-30)  # what is no negative is at infinity, which 0 would void
         if self.form == "softmax":
             return angular(rows, found, T)
         if rows.triplets is not None:

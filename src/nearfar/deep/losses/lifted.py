@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ..order import negatives, positives
-from ..row_sums import finite
-from ..rows import Rows, count, masked_logsumexp
+from ..row_sums import finite, log_sum_exp
+from ..rows import Rows, count
 from ..two_pass import SidedLoss, Sides
 
 REDUCTIONS = ("mean", "sum")
@@ -25,7 +25,7 @@ REDUCTIONS = ("mean", "sum")
 def repulsion(rows: Rows, hard: bool) -> Tensor:
     """Return per row log sum exp, or the maximum, of minus the dissimilarities of its negatives; -inf without any."""
     if not hard:
-        return masked_logsumexp(-rows.d, rows.neg)
+        return log_sum_exp(rows.d, rows.neg, 1.0)
     if not rows.d.shape[1]:
         return rows.d.new_full((len(rows.d),), -torch.inf)
     nearest = negatives(rows).detach().argmin(1, keepdim=True)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ..order import positives
-from ..row_sums import finite
-from ..rows import Rows, count, masked_logsumexp
+from ..row_sums import finite, log_sum_exp
+from ..rows import Rows, count
 from ..terms import RowLoss
 
 DENOMINATORS = ("all", "negatives")
@@ -25,11 +25,11 @@ POSITIVES = ("sum", "each")
 def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[Tensor, Tensor]:
     """Return minus the log-probability of the similar samples per anchor, and 1 where the anchor counts."""
     columns, keep = positives(rows)
-    near = rows.d.gather(1, columns) / -temperature  # (b, K) logarithms of the unscaled probabilities
-    mates, rivals = masked_logsumexp(near, keep), masked_logsumexp(rows.d / -temperature, rows.neg)
+    near = rows.d.gather(1, columns)
+    mates, rivals = log_sum_exp(near, keep, temperature), log_sum_exp(rows.d, rows.neg, temperature)
     valid = mates.isfinite() if denominator == "all" else mates.isfinite() & rivals.isfinite()
     low = torch.logaddexp(finite(mates), rivals) if denominator == "all" else finite(rivals)
-    high = torch.where(keep, near, 0.0).sum(1) / count(keep).clamp_min(1) if each else finite(mates)
+    high = -torch.where(keep, near, 0.0).sum(1) / (temperature * count(keep).clamp_min(1)) if each else finite(mates)
     return torch.where(valid, low - high, 0.0), valid
 
 

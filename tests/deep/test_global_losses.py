@@ -1,0 +1,362 @@
+"""Losses that read more than their anchor's row: lifted, angular, the global and Fisher hinges, HORDE."""
+
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import Tensor
+
+from nearfar import (
+    HORDE,
+    AngularLoss,
+    BinomialDevianceLoss,
+    CrossBatchMemory,
+    FisherContrastiveLoss,
+    FisherTripletLoss,
+    LiftedLoss,
+    TripletGlobalLoss,
+    TripletLoss,
+)
+from nearfar.deep.miners.batch_hard import BatchHard
+from nearfar.deep.miners.batch_semi_hard import BatchSemiHard
+from nearfar.deep.regularizers.horde import horde
+from tests.references import (
+    angular,
+    binomial_deviance,
+    fisher_contrastive,
+    fisher_triplet,
+    lifted,
+    triplet_global,
+)
+from tests.references import horde as horde_reference
+
+LABELS = (0, 0, 1, 1, 1, 2, 3, 3, -1)
+SETTINGS = [
+    (LiftedLoss, lifted, {"margin": 0.5}, {}),
+    (LiftedLoss, lifted, {"hard": True}, {}),
+    (LiftedLoss, lifted, {"distance": "sq_euclidean", "reduction": "sum"}, {"squared": True, "reduction": "sum"}),
+    (AngularLoss, angular, {"alpha": 40.0}, {}),
+    (AngularLoss, angular, {"reduction": "valid"}, {}),
+    (AngularLoss, angular, {"alpha": 50.0, "reduction": "sum"}, {}),
+    (AngularLoss, angular, {"form": "softmax"}, {}),
+    (AngularLoss, angular, {"form": "softmax", "alpha": 75.0}, {}),
+    (TripletGlobalLoss, triplet_global, {"margin": 0.1, "weight": 2.0}, {}),
+    (TripletGlobalLoss, triplet_global, {"over": "triplets", "margin": 0.9}, {}),
+    (TripletGlobalLoss, triplet_global, {"normalize": False, "margin": 3.0}, {}),
+    (FisherTripletLoss, fisher_triplet, {"margin": 5.0, "lam": 0.8}, {}),
+    (FisherTripletLoss, fisher_triplet, {"reduction": "mean", "margin": 1.0}, {"mean": True}),
+    (FisherContrastiveLoss, fisher_contrastive, {"margin": 80.0, "lam": 0.1}, {}),
+    (FisherContrastiveLoss, fisher_contrastive, {"margin": 2.0, "reduction": "mean", "lam": 0.1}, {"mean": True}),
+]
+LOSSES = (LiftedLoss, AngularLoss, TripletGlobalLoss, FisherTripletLoss, FisherContrastiveLoss)
+
+
+def samples(labels=LABELS, seed=0, dim=4):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(len(labels), dim, generator=g, dtype=torch.float64, requires_grad=True)
+    return x, torch.tensor(labels)
+
+
+def grad(value, x):
+    return torch.autograd.grad(value, x, retain_graph=True)[0]
+
+
+def same(loss, other, x, **tolerance):
+    torch.testing.assert_close(loss, other, **tolerance)
+    torch.testing.assert_close(grad(loss, x), grad(other, x), **tolerance)
+
+
+@pytest.mark.parametrize(("loss", "loops", "settings", "loop_settings"), SETTINGS)
+def test_settings_reach_the_formula(loss, loops, settings, loop_settings):
+    x, y = samples()
+    known = {key: value for key, value in settings.items() if key not in ("distance", "reduction")}
+    reduction = {"reduction": settings["reduction"]} if "reduction" in settings and loops is angular else {}
+    expected = loops.reference(x, y, **known, **reduction, **loop_settings)
+    assert grad(expected, x).abs().sum() > 0, "this example says nothing"
+    for block in (None, 1, 4):
+        same(loss(**settings, block=block)(x, y), expected, x, rtol=1e-9, atol=1e-11)
+
+
+def lifted_with_reference(x, y, ref, ref_y, margin=1.0):
+    """Every positive pair of a batch sample and a reference, with both one's negatives across."""
+    total, pairs = x.sum() * 0, 0
+    for i in range(len(x)):
+        for j in range(len(ref)):
+            if y[i] == ref_y[j]:
+                pushes = [margin - (x[i] - ref[k]).norm() for k in range(len(ref)) if ref_y[k] != y[i]]
+                pushes += [margin - (x[k] - ref[j]).norm() for k in range(len(x)) if y[k] != ref_y[j]]
+                J = (x[i] - ref[j]).norm() + torch.stack(pushes).exp().sum().log()
+                total, pairs = total + J.clamp_min(0) ** 2, pairs + 1
+    return total / (2 * pairs)
+
+
+def angular_with_reference(x, y, ref, ref_y, form):
+    z, r, T = torch.nn.functional.normalize(x), torch.nn.functional.normalize(ref), 1.0
+    total, count = x.sum() * 0, 0
+    for a in range(len(x)):
+        for p in range(len(ref)):
+            if y[a] != ref_y[p]:
+                continue
+            f = torch.stack([4 * T * (z[a] + r[p]) @ r[n] for n in range(len(ref)) if ref_y[n] != y[a]])
+            f = f - 2 * (1 + T) * z[a] @ r[p]
+            if form == "softmax":
+                total, count = total + torch.log(1 + f.exp().sum()), count + 1
+            else:
+                hinges = (f + 2 - 6 * T).clamp_min(0)
+                total, count = total + hinges.sum(), count + int((hinges > 0).sum())
+    return total / count
+
+
+@pytest.mark.parametrize("block", [None, 1, 3])
+def test_a_reference_set_gives_the_other_side_of_a_pair(block):
+    x, y = samples((0, 1, 1, 2))
+    ref, ref_y = samples((0, 0, 1, 2, 2), seed=1)
+    cases = [(LiftedLoss(block=block), lifted_with_reference(x, y, ref, ref_y))]
+    for form in ("hinge", "softmax"):
+        cases.append((AngularLoss(45, form=form, block=block), angular_with_reference(x, y, ref, ref_y, form)))
+    for loss, expected in cases:
+        value = loss(x, y, ref=ref, ref_labels=ref_y)
+        same(value, expected, x)
+        torch.testing.assert_close(grad(value, ref), grad(expected, ref))
+        relation = (y[:, None] == ref_y).long()
+        same(loss(x, relation, ref=ref, ref_labels=ref_y), expected, x)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_batch_as_its_own_memory_is_the_loss_with_a_reference(loss):
+    x, y = samples((0, 0, 1, 1, 1, 2, 3, 3))
+    memory = CrossBatchMemory(loss(), size=8).double()
+    old, old_y = samples((0, 1, 1, 2, 3, 3, 4, 4), seed=2)
+    memory(old, old_y)
+    value = memory(x, y)
+    expected = loss()(x, y) + loss()(x, y, ref=old.detach(), ref_labels=old_y)
+    same(value, expected, x)
+    blocked = CrossBatchMemory(loss(block=3), size=8).double()
+    blocked(old, old_y)
+    same(blocked(x, y), expected, x)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_miners_and_blocks_together(loss):
+    x, y = samples()
+    for miner in (BatchHard(), BatchSemiHard()):
+        value = loss(mine=miner)(x, y)
+        assert value.isfinite()
+        same(loss(mine=miner, block=2)(x, y), value, x)
+
+
+def test_a_loss_can_be_copied_after_a_call():
+    from copy import deepcopy
+
+    x, y = samples()
+    for loss in (LiftedLoss(block=2), TripletGlobalLoss(block=2)):
+        value = loss(x, y)
+        torch.testing.assert_close(deepcopy(loss)(x, y), value)
+
+
+def test_statistics_of_a_blocked_two_sided_loss():
+    x, y = samples()
+    whole, cut = LiftedLoss(), LiftedLoss(block=2)
+    whole(x, y), cut(x, y)
+    assert cut.stats_ == pytest.approx(whole.stats_)
+    assert 0 < cut.stats_["active"] <= 1
+
+
+def test_lifted_smooth_is_near_hard():
+    x, y = samples((0, 0, 1, 1, 2, 2, 3, 3))
+    hard, smooth = LiftedLoss(hard=True)(x, y).item(), LiftedLoss()(x, y).item()
+    more = LiftedLoss(margin=1 + math.log(12), hard=True)(x, y).item()  # six negatives on either side
+    assert hard <= smooth <= more
+
+
+def test_lifted_without_negatives_is_zero():
+    x, _ = samples()
+    value = LiftedLoss()(x, torch.zeros(len(x), dtype=torch.long))
+    assert value == 0
+    assert (grad(value, x) == 0).all()
+    pair = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
+    assert grad(LiftedLoss()(pair, torch.tensor([0, 0, 1])), pair).isfinite().all()
+
+
+def test_angular_is_the_geometry_of_unit_vectors():
+    g = torch.Generator().manual_seed(0)
+    a, p, n = torch.nn.functional.normalize(torch.randn(3, 5, generator=g, dtype=torch.float64))
+    T = math.tan(math.radians(40)) ** 2
+    f = 4 * T * (a + p) @ n - 2 * (1 + T) * a @ p
+    geometry = ((a - p) ** 2).sum() - 4 * T * ((n - (a + p) / 2) ** 2).sum()
+    torch.testing.assert_close(geometry, f + 2 - 6 * T)
+
+
+def test_angular_without_angle_is_pure_attraction():
+    x, y = samples()
+    z = torch.nn.functional.normalize(x)
+    pairs = [(i, j) for i in range(8) for j in range(8) if i != j and y[i] == y[j]]
+    negatives = {i: sum(int(y[k] >= 0 and y[k] != y[i]) for k in range(9)) for i in range(8)}
+    total = sum(negatives[i] * ((z[i] - z[j]) ** 2).sum() for i, j in pairs)
+    same(AngularLoss(0.0, reduction="sum")(x, y), total, x)
+
+
+def test_angular_pushes_the_negative_away_from_the_middle():
+    x = torch.tensor([[1.0, 0.1, 0], [1.0, -0.1, 0], [0.9, 0, 0.4]], dtype=torch.float64, requires_grad=True)
+    (to_x,) = torch.autograd.grad(AngularLoss(10)(x, torch.tensor([0, 0, 1])), x)
+    assert -to_x[2] @ x.detach()[2] == pytest.approx(0, abs=1e-12)
+    assert (-to_x[2])[0] < 0
+
+
+def test_angular_with_many_positives_goes_through_one_product(monkeypatch):
+    from nearfar.deep.losses import angular as module
+
+    x, y = samples((0,) * 5 + (1,) * 4 + (2,) * 3)
+    loss = AngularLoss(form="softmax")
+    expected = loss(x, y)
+    monkeypatch.setattr(module, "FEW", 1)
+    same(loss(x, y), expected, x)
+    same(AngularLoss(form="softmax", block=5)(x, y), expected, x)
+    monkeypatch.setattr(module, "EXACT", 0.0)
+    same(loss(x, y), expected, x)
+
+
+def test_angular_mined_triplets_are_the_hinges_of_those():
+    x, y = samples((0, 0, 1, 1, 2))
+    z = torch.nn.functional.normalize(x)
+    d = ((z[:, None] - z) ** 2).sum(2)
+    expected, count = x.sum() * 0, 0
+    for a in range(4):
+        p = next(j for j in range(5) if j != a and y[j] == y[a])
+        n = min((j for j in range(5) if y[j] != y[a]), key=lambda j: d[a, j].item())
+        value = (d[a, p] - 4 * ((z[n] - (z[a] + z[p]) / 2) ** 2).sum()).clamp_min(0)
+        expected, count = expected + value, count + int(value > 0)
+    same(AngularLoss(45, mine=BatchHard())(x, y), expected / max(count, 1), x)
+
+
+def test_global_loss_of_shifted_and_scaled_distances():
+    x, y = samples((0, 0, 1, 1, 2, 2))
+    lift = torch.cat([x.detach(), 2.0 * torch.eye(6, dtype=torch.float64)], 1)  # every distance grows by 8
+    settings = {"normalize": False, "margin": 1.0}
+    torch.testing.assert_close(TripletGlobalLoss(**settings)(lift, y), TripletGlobalLoss(**settings)(x, y).detach())
+    variances = TripletGlobalLoss(weight=0.0, normalize=False)
+    torch.testing.assert_close(variances(3 * x, y), 81 * variances(x, y))
+
+
+def test_global_loss_of_one_triplet_is_a_hinge_of_means():
+    x, _ = samples((0, 0, 1))
+    y = torch.tensor([0, 0, 1])
+    relation = torch.tensor([[-1, 1, 0], [-1, -1, -1], [-1, -1, -1]])
+    d = ((x[0] - x[1]) ** 2).sum() / 4 - ((x[0] - x[2]) ** 2).sum() / 4
+    same(TripletGlobalLoss(5.0, weight=0.5, normalize=False)(x, relation), 0.5 * (d + 5.0), x)
+    assert TripletGlobalLoss()(x[:2], y[:2]) == 0
+
+
+def test_global_loss_over_mined_triplets():
+    x, y = samples((0, 0, 1, 1, 2))
+    loss = TripletGlobalLoss(over="triplets", mine=BatchHard(), normalize=False, margin=9.0)
+    d = ((x[:, None] - x) ** 2).sum(2) / 4
+    near = [d[a, next(j for j in range(5) if j != a and y[j] == y[a])] for a in range(4)]
+    far = [min((d[a, j] for j in range(5) if y[j] != y[a]), key=Tensor.item) for a in range(4)]
+    (mu_p, var_p), (mu_n, var_n) = triplet_global.moments(near), triplet_global.moments(far)
+    same(loss(x, y), var_p + var_n + 0.8 * (mu_p - mu_n + 9.0).clamp_min(0), x)
+
+
+@pytest.mark.parametrize("mean", [False, True])
+@pytest.mark.parametrize(
+    ("loss", "loops"), [(FisherTripletLoss, fisher_triplet), (FisherContrastiveLoss, fisher_contrastive)]
+)
+def test_fisher_losses_equal_their_scatter_matrices(loss, loops, mean):
+    h, y = samples(dim=6)
+    layer = torch.nn.Linear(6, 3).double()
+    settings = {"margin": 40.0, "lam": 0.3, "ridge": 0.5}
+    expected = loops.reference(h, y, U=layer.weight.T, mean=mean, **settings)
+    for block in (None, 2):
+        term = loss(layer=layer, reduction="mean" if mean else "sum", block=block, **settings)
+        value = term(layer(h), y)
+        same(value, expected, h, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(grad(value, layer.weight), grad(expected, layer.weight))
+        assert not list(term.parameters())
+
+
+def test_fisher_triplet_is_the_hinge_of_the_batch_sum():
+    x, y = samples()
+    margin, lam = 3.0, 0.6
+    d = ((x[:, None] - x) ** 2).sum(2)
+    total = sum((2 - lam) * d[a, p] - lam * d[a, n] for a, p, n in fisher_triplet.triplets(y))
+    same(FisherTripletLoss(margin, lam=lam)(x, y), total + margin, x)
+    inactive = FisherTripletLoss(-1e6)(x, y)
+    assert inactive == 0
+    assert (grad(inactive, x) == 0).all()
+
+
+def test_fisher_contrastive_at_its_limits():
+    x, y = samples()
+    near = sum(((x[i] - x[j]) ** 2).sum() for i in range(8) for j in range(8) if y[i] == y[j])
+    torch.testing.assert_close(FisherContrastiveLoss(2.0, lam=0.0)(x, y), 2 * near + 2.0)
+    one = FisherContrastiveLoss(2.0, lam=0.5)(x, torch.zeros(9, dtype=torch.long))
+    every = sum(((a - b) ** 2).sum() for a in x for b in x)
+    torch.testing.assert_close(one, 1.5 * every + 2.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LiftedLoss(reduction="none"), "LiftedLoss: reduction must be one of mean, sum"),
+        (lambda: AngularLoss(89), r"alpha must be in \[0, 89\) degrees, got 89"),
+        (lambda: AngularLoss(form="paper"), "form must be one of hinge, softmax"),
+        (lambda: TripletGlobalLoss(over="all"), "over must be one of pairs, triplets"),
+        (lambda: FisherTripletLoss(lam=3), r"lam must be in \[0, 2\], got 3"),
+        (lambda: FisherContrastiveLoss(reduction="max"), "reduction must be one of sum, mean"),
+        (lambda: LiftedLoss(block=0), "block must be at least 1, got 0"),
+        (lambda: HORDE(4, orders=1), "orders must be at least 2, got 1"),
+    ],
+)
+def test_settings_out_of_range_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_moments_estimate_powers_of_inner_products():
+    g = torch.Generator().manual_seed(0)
+    x = torch.nn.functional.normalize(torch.randn(2, 6, generator=g, dtype=torch.float64))
+    signs = horde_reference.draw(4, 6, 200_000)
+    products = torch.ones_like(signs[0][0])
+    for k, W in enumerate(signs, 1):
+        products = products * (x[0] @ W) * (x[1] @ W)
+        assert products.mean().item() == pytest.approx((x[0] @ x[1]).item() ** k, abs=0.03)
+    for k, moment in enumerate(horde(x[:, None], signs), 2):
+        assert (moment[0] @ moment[1]).item() == pytest.approx((x[0] @ x[1]).item() ** k, abs=0.1)
+
+
+def test_horde_reads_feature_maps():
+    g = torch.Generator().manual_seed(0)
+    maps = torch.randn(6, 3, 2, 2, generator=g, dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([0, 0, 1, 1, 2, 2])
+    term = HORDE(5, channels=3, orders=3, features=16, seed=4)
+    x = torch.randn(6, 5, dtype=torch.float64)
+    value = term(x, y, pooled=maps)
+    signs = horde_reference.draw(3, 3, 16, seed=4)
+    items = [list(horde_reference.moments(list(m.flatten(1).T), signs)) for m in maps]
+    expected = sum(binomial_deviance.reference(torch.stack(order), y) for order in zip(*items, strict=True))
+    same(value, expected, maps)
+    torch.testing.assert_close(term(x, y, pooled=1e3 * maps), value)
+    with pytest.raises(ValueError, match="pass the trunk's feature map as pooled="):
+        term(x, y)
+    with pytest.raises(ValueError, match="expected maps of 3 channels, got 7 numbers"):
+        term(x, y, pooled=torch.randn(6, 7, dtype=torch.float64))
+
+
+def test_horde_takes_any_loss_as_term_or_text():
+    x, y = samples()
+    text = HORDE(4, loss="TripletLoss(margin=0.3)", features=32, orders=3)
+    term = HORDE(4, loss=TripletLoss(0.3), features=32, orders=3)
+    moments = horde(x[:, None], text.signs.double())
+    expected = sum(TripletLoss(0.3)(moment, y) for moment in moments)
+    for one, scale in ((text, 1.0), (term, 1.0), (2.0 * text, 2.0)):
+        same(one(x, y), scale * expected, x)
+    old, old_y = samples((0, 1, 2, 3), seed=3)
+    refs = horde(old[:, None], text.signs.double())
+    across = sum(TripletLoss(0.3)(m, y, ref=r, ref_labels=old_y) for m, r in zip(moments, refs, strict=True))
+    same(text(x, y, ref=old, ref_labels=old_y), across, x)
+    with pytest.raises(ValueError, match="expected 4 dimensions, got 3"):
+        text(x[:, :3], y)
+    both = BinomialDevianceLoss() + HORDE(4, features=32)
+    assert both(x, y).isfinite()
