@@ -6,11 +6,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
-from nearfar import ActivePairSelector, BayesianPairMetric
-from nearfar.core import directions, querying, variational
+from nearfar import ActivePairSelector, BayesianNCA, BayesianPairMetric
+from nearfar.core import directions, neighbor_posterior, querying, variational
+from nearfar.core.neighbor_posterior import Neighborhoods
 from nearfar.core.variational import Answers, Gaussian
 from nearfar.probabilistic.bayesian.active_pairs import active_pairs
 from tests.learners import all_pairs, data
+from tests.references import bayesian_nca as nca_loops
 from tests.references import pair_metric as loops
 
 
@@ -286,3 +288,102 @@ def fit_quietly(selector, X, pairs, told, seen):
         return [told[tuple(pair)] for pair in asked.tolist()]
 
     return selector.loop(X, pairs, oracle, rounds=3, batch_size=20, callback=lambda m, learner: seen.append(m))
+
+
+# ------------------------------------------------------------------------------------------------ Bayesian NCA
+
+
+def hoods(k=6):
+    X, y = data(40)
+    V = directions.principal(X, 4)
+    listed = nca_loops.neighborhoods(X, y, k)
+    N = np.array([near for near, _ in listed])
+    return X, y, V, listed, Neighborhoods(X @ V, N, y[N] == y[:, None])
+
+
+def test_curvature_is_that_of_the_literal_bound():
+    X, _, V, listed, near = hoods()
+    expected = nca_loops.precision(X, listed, V, np.eye(4)) - np.eye(4)
+    assert_allclose(neighbor_posterior.curvature(near), expected, rtol=1e-9)
+
+
+def test_gradient_of_the_log_posterior():
+    X, _, V, listed, near = hoods()
+    prior = Gaussian(np.array([1.0, 2.0, 0.5, 1.0]), np.diag([1.0, 2.0, 3.0, 4.0]) + 0.1)
+    m = np.array([3.0, -0.2, 1.0, 7.0])
+    value, gradient = neighbor_posterior.log_posterior(m, near, prior)
+    assert_allclose(value, nca_loops.log_posterior(m, X, listed, V, prior.mean, prior.cov), rtol=1e-9)
+    nudges = 1e-5 * np.eye(4)
+    slopes = [
+        (
+            neighbor_posterior.log_posterior(m + e, near, prior)[0]
+            - neighbor_posterior.log_posterior(m - e, near, prior)[0]
+        )
+        / 2e-5
+        for e in nudges
+    ]
+    assert_allclose(gradient, slopes, rtol=1e-6)
+
+
+def test_fixed_curvature_steps_rise_to_the_same_mean():
+    *_, near = hoods()
+    prior = Gaussian(np.ones(4), np.eye(4))
+    C = np.linalg.inv(np.eye(4) + neighbor_posterior.curvature(near))
+    m, values = prior.mean, []
+    for _ in range(400):
+        value, gradient = neighbor_posterior.log_posterior(m, near, prior)
+        values.append(value)
+        m = m + C @ gradient
+    assert np.diff(values).min() >= -1e-9
+    found = neighbor_posterior.neighbor_posterior(near, prior, tol=1e-9)
+    assert found.converged
+    assert np.diff(found.history).min() >= -1e-9
+    assert_allclose(found.x, m, rtol=1e-5)
+    assert_allclose(neighbor_posterior.log_posterior(found.x, near, prior)[1], 0, atol=1e-6)
+    assert_allclose(found.attributes["cov"], C, rtol=1e-9)
+
+
+def test_blocks_do_not_change_the_posterior(monkeypatch):
+    *_, near = hoods()
+    whole = neighbor_posterior.neighbor_posterior(near, Gaussian(np.ones(4), np.eye(4)))
+    monkeypatch.setattr(neighbor_posterior, "BLOCK", 100)
+    parts = neighbor_posterior.neighbor_posterior(near, Gaussian(np.ones(4), np.eye(4)))
+    assert_allclose(parts.x, whole.x, rtol=1e-9)
+    assert_allclose(parts.attributes["cov"], whole.attributes["cov"], rtol=1e-9)
+
+
+def test_no_neighbour_of_the_class_leaves_the_prior():
+    X = np.array([[0.0, 0], [0.1, 0], [5, 5], [5.1, 5], [9, 0], [9.1, 0]])
+    prior = np.diag([2.0, 3.0]) + 0.5
+    with pytest.warns(UserWarning, match="n_neighbors=9"):
+        BayesianNCA(n_neighbors=9).fit(X, [0, 1, 1, 0, 2, 0])
+    alone = Neighborhoods(X, np.array([[1], [0], [3], [2], [5], [4]]), np.zeros((6, 1), dtype=bool))
+    found = neighbor_posterior.neighbor_posterior(alone, Gaussian(np.array([1.0, 2.0]), prior))
+    assert_allclose(found.x, [1.0, 2.0])
+    assert_allclose(found.attributes["cov"], prior)
+
+
+def test_samples_and_distances_of_bayesian_nca():
+    X, y = data()
+    learner = BayesianNCA().fit(X, y)
+    assert learner.sample_metric(3, random_state=0).shape == (3, 4, 4)
+    law = learner.distance_distribution([[0, 1], [2, 3]], X)
+    W = learner.pair_features([[0, 1], [2, 3]], X)
+    assert_allclose(law.kwds["loc"], W @ learner.posterior_mean_)
+    assert_allclose(law.kwds["scale"] ** 2, np.einsum("pk,kl,pl->p", W, learner.posterior_cov_, W))
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"n_neighbors": 1}, "n_neighbors"),
+        ({"prior_cov": -np.eye(4)}, "prior_cov"),
+        ({"prior_cov": np.eye(3)}, "prior_cov"),
+        ({"prior_mean": [1.0]}, "prior_mean"),
+        ({"tol": -1}, "tol"),
+    ],
+)
+def test_bad_settings_of_bayesian_nca(settings, word):
+    X, y = data()
+    with pytest.raises(ValueError, match=f"^BayesianNCA: {word}"):
+        BayesianNCA(**settings).fit(X, y)
