@@ -59,6 +59,7 @@ class HeadLoss(Term):
         self.register_buffer("classes", torch.arange(num_classes), persistent=False)
 
     classes: Tensor
+    probabilities = False  # whether the targets are distributions, so that rows of LabelSets are scaled to sum 1
 
     def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss per sample, (b,), of (b, outputs) on (b, num_classes) targets."""
@@ -79,8 +80,9 @@ class HeadLoss(Term):
         y = self._labels(batch)
 
         def one(x: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
-            targets = y[lo:hi].to(x.dtype) if y.ndim == 2 else (y[lo:hi, None] == self.classes).to(x.dtype)
-            known = (targets != 0).any(1)
+            targets = y[lo:hi] if y.ndim == 2 else y[lo:hi, None] == self.classes
+            known = (targets != 0).any(1) if y.ndim == 2 else y[lo:hi] != UNKNOWN
+            targets = targets.to(x.dtype)
             return torch.where(known, self.term(self.outputs(x[lo:hi]), targets), 0.0).sum(), known.sum()
 
         blocks = spans(batch.anchors, self.num_classes, self.block)
@@ -102,7 +104,8 @@ class HeadLoss(Term):
             if batch.y.hot.shape[1] != self.num_classes:
                 width = batch.y.hot.shape[1]
                 raise ValueError(f"{name}: labels need one column per class, {self.num_classes}, got {width}")
-            return batch.y.hot
+            hot = batch.y.hot.to(batch.x.dtype)
+            return hot / hot.sum(1, keepdim=True).clamp_min(torch.finfo(hot.dtype).tiny) if self.probabilities else hot
         y = batch.classes(name)
         check_range(name, y, self.num_classes)
         return y
@@ -143,11 +146,9 @@ def check_range(name: str, y: Tensor, num_classes: int) -> None:
         raise ValueError(f"{name}: labels must be in 0..{num_classes - 1}, got {lo if lo < UNKNOWN else hi}")
 
 
-def distribution(targets: Tensor, smoothing: float) -> Tensor:
-    """Return the rows scaled to sum 1 (empty rows stay) and mixed with the uniform distribution."""
-    total = targets.sum(1, keepdim=True)
-    targets = targets / torch.where(total != 0, total, 1.0)
-    return (1 - smoothing) * targets + smoothing / targets.shape[1]
+def smoothed(targets: Tensor, smoothing: float) -> Tensor:
+    """Return distributions mixed with the uniform one."""
+    return targets if not smoothing else (1 - smoothing) * targets + smoothing / targets.shape[1]
 
 
 def one_of(head: nn.Module, name: str, value: object, known: tuple[object, ...]) -> None:

@@ -84,17 +84,18 @@ class _Tilted(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, d: Tensor, keep: Tensor, T: float, beta: float, detach: bool, mean: bool) -> Tensor:
+        limits = torch.finfo(d.dtype)
         heights = torch.where(keep, d, torch.inf)
         least = heights.amin(1, keepdim=True) if d.shape[1] else d.new_zeros(len(d), 1)
-        heights = heights.sub_(torch.where(least.isinf(), 0.0, least))
+        heights = heights.sub_(least.clamp_max_(limits.max))  # where nothing counts all stays infinite
         below = _exponentials(heights, -beta / T) if beta else keep
         above = _exponentials(heights, -(1 + beta) / T)
-        total, count = above.sum(1, keepdim=True), torch.ones_like(least)
-        if mean:
-            count = below.sum(1, keepdim=True, dtype=d.dtype).clamp_min(torch.finfo(d.dtype).tiny)
+        total = above.sum(1, keepdim=True)
+        count = below.sum(1, keepdim=True, dtype=d.dtype).clamp_min_(limits.tiny) if mean else total
         ctx.save_for_backward(d, keep, below, above, count, total)
         ctx.T, ctx.beta, ctx.detach = T, beta, detach
-        return ((total / count).log() - least / T).squeeze(1)
+        value = total.log().sub_(least, alpha=1 / T)
+        return (value.sub_(count.log()) if mean else value).squeeze(1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:

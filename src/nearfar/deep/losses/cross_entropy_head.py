@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..heads import HeadLoss, distribution
+from ..heads import HeadLoss, smoothed
 
 
 def cross_entropy_head(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -40,6 +40,8 @@ class CrossEntropyHead(HeadLoss):
     Targets other than one class per sample come as ``LabelSets(probabilities)``; rows are scaled to sum 1.
     """
 
+    probabilities = True
+
     def __init__(
         self,
         num_classes: int,
@@ -58,4 +60,4 @@ class CrossEntropyHead(HeadLoss):
         self.temperature, self.smoothing = temperature, smoothing
 
     def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return cross_entropy_head(outputs / self.temperature, distribution(targets, self.smoothing))
+        return cross_entropy_head(outputs / self.temperature, smoothed(targets, self.smoothing))

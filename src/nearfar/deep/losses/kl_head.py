@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..heads import HeadLoss, distribution, one_of
+from ..heads import HeadLoss, one_of, smoothed
 
 DIRECTIONS = ("forward", "reverse")
 
@@ -47,6 +47,8 @@ class KLHead(HeadLoss):
     through a softmax.
     """
 
+    probabilities = True
+
     def __init__(
         self,
         num_classes: int,
@@ -65,7 +67,7 @@ class KLHead(HeadLoss):
 
     def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
         known = (targets != 0).any(1)
-        y = distribution(targets, self.smoothing)
+        y = smoothed(targets, self.smoothing)
         if self.direction == "reverse":
             self._check_positive(y, known)
             y = torch.where(known[:, None], y, 1.0)  # the rows of unknown class are not counted

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from ..order import positives
 from ..row_sums import finite, log_sum_exp
@@ -20,17 +21,22 @@ from ..terms import RowLoss
 
 DENOMINATORS = ("all", "negatives")
 POSITIVES = ("sum", "each")
+LEAST = -1e30  # exponent of what does not count: its exponential is 0, its gradient finite
 
 
 def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[Tensor, Tensor]:
     """Return minus the log-probability of the similar samples per anchor, and 1 where the anchor counts."""
     columns, keep = positives(rows)
-    near = rows.d.gather(1, columns)
-    mates, rivals = log_sum_exp(near, keep, temperature), log_sum_exp(rows.d, rows.neg, temperature)
-    valid = mates.isfinite() if denominator == "all" else mates.isfinite() & rivals.isfinite()
-    low = torch.logaddexp(finite(mates), rivals) if denominator == "all" else finite(rivals)
-    high = -torch.where(keep, near, 0.0).sum(1) / (temperature * count(keep).clamp_min(1)) if each else finite(mates)
-    return torch.where(valid, low - high, 0.0), valid
+    near = torch.where(keep, rows.d.gather(1, columns) / -temperature, LEAST)  # (b, K) log of the unscaled p
+    mates, rivals = near.logsumexp(1), log_sum_exp(rows.d, rows.neg, temperature)
+    valid = keep.any(1) if denominator == "all" else keep.any(1) & rivals.isfinite()
+    if denominator == "all":
+        value = softplus(rivals - mates, threshold=40)  # of all over the similar
+    else:
+        value = finite(rivals) - mates
+    if each:
+        value = value + mates - torch.where(keep, near, 0.0).sum(1) / count(keep).clamp_min(1)
+    return torch.where(valid, value, 0.0), valid
 
 
 class NCALoss(RowLoss):
