@@ -1,0 +1,150 @@
+"""Large margin nearest neighbours (Weinberger, Blitzer & Saul, 2006).
+
+    min_L  r sum_{i, j in N_i} d_ij + (1 - r) sum_{i, j in N_i} sum_{l: y_l != y_i} [1 + d_ij - d_il]_+
+
+d_ij = |L (x_i - x_j)|^2; N_i: the k nearest rows of i's class under the first metric, kept fixed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base import FromTriplets, Mahalanobis
+from ...core import active_set, checks, starts, strata, triplet_sdp
+from ...core import large_margin_data as data
+from ...core.large_margin import LargeMargin
+from ...core.optimize import Report, Solution
+from ...core.types import AnyArray, Array, Ints
+
+SOLVERS = ("lbfgs", "pgd", "sdp")
+
+
+def lmnn(problem: LargeMargin, L: Array, solver: str = "lbfgs", **limits: Any) -> Solution:
+    """Components as `x`, from a start L (k, d); see `LMNN` for the settings."""
+    if solver == "lbfgs":
+        return active_set.minimise(problem, L, **limits)
+    L = L if len(L) == L.shape[1] else np.eye(L.shape[1])
+    return (
+        triplet_sdp.solve(problem, L, **limits)
+        if solver == "sdp"
+        else active_set.minimise(problem, L, solver, **limits)
+    )
+
+
+class LMNN(FromTriplets, Mahalanobis):
+    """Each row's target neighbours pulled near, rows of other classes pushed out by a margin of 1 in squared distance.
+
+    Scale features first: the margin is absolute.
+
+    Parameters
+    ----------
+    n_neighbors : int
+        Target neighbours k; below the smallest class size.
+    regularization : float
+        Weight r of the pull, in [0, 1); mu of the paper is 1 - r.
+    n_components : int, optional
+        Rows of L: the problem is then not convex ("lbfgs"), or the whole metric is cut ("pgd", "sdp").
+    init : str or array-like of shape (k, d)
+        "auto", "identity", "pca", "lda", "random" (`core.starts`), or components, which then say who is a target.
+    loss : "hinge" or "squared_hinge"
+    solver : "lbfgs", "pgd" or "sdp"
+        Search over L; projected gradient over M; interior-point steps over M for small problems, which needs
+        ``pip install nearfar[solvers]``.
+    mining : str, optional
+        Learn from listed triplets only: "batch_hard", "batch_semi_hard", "extreme_hpen", "extreme_epen", "extreme_ephn"
+        or "negative_sampling" (`core.triplet_mining`). None or "batch_all": every impostor, which is LMNN itself.
+    pull : "targets" or "triplets"
+        With listed triplets: each pulled pair weighs 1, or as much as it has triplets.
+    stratified : bool or dict
+        Learn round by round on samples of spheres, and multiply the maps; settings: `core.strata.Strata`.
+    outer_passes : int
+        How often target neighbours are looked up and the problem is solved; the later times under the last metric.
+    max_iter : int
+    tol : float
+        On the duality gap relative to the objective; without convexity on a round's progress.
+    warm_start : bool
+        Start from the last fit's metric.
+    verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    objective_ : float
+        Over all impostors, none sampled. None for `stratified`.
+    duality_gap_ : float
+        No metric of any rank has a smaller objective by more than this.
+
+    Notes
+    -----
+    Weinberger, Blitzer & Saul, NIPS 2006; Weinberger & Saul, JMLR 10, 2009; mining and strata: Poorheravi et al., 2020.
+    """
+
+    def __init__(
+        self,
+        n_neighbors: int = 3,
+        *,
+        regularization: float = 0.5,
+        n_components: int | None = None,
+        init: str | AnyArray = "auto",
+        loss: str = "hinge",
+        solver: str = "lbfgs",
+        mining: str | None = None,
+        pull: str = "targets",
+        stratified: bool | dict[str, Any] = False,
+        outer_passes: int = 1,
+        max_iter: int = 1000,
+        tol: float = 1e-2,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.regularization = regularization
+        self.n_components = n_components
+        self.init = init
+        self.loss = loss
+        self.solver = solver
+        self.mining = mining
+        self.pull = pull
+        self.stratified = stratified
+        self.outer_passes = outer_passes
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None) -> Solution:
+        self._check()
+        L, last = starts.start(X, labels, self.init, self.n_components, self.random_state), self._start()
+        last = L if last is None or last.shape != L.shape else last
+        X, labels = data.sorted_rows(X, labels)
+        V, squared, seed = data.span(X), self.loss == "squared_hinge", self.random_state
+        rule = data.Rule(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
+
+        def solve(X: Array, y: Ints | None, L: Array, begin: Array, report: Report | None = None) -> Solution:
+            problem = rule.pose(X, y, triplets, L)
+            return lmnn(problem, begin, self.solver, max_iter=self.max_iter, tol=self.tol, report=report)
+
+        X, L, last = X @ V.T, np.eye(len(V)) if isinstance(self.init, str) else L @ V.T, last @ V.T
+        if self.stratified and labels is not None:
+            found = strata.stratified(X, labels, solve, rule.n_neighbors, self.stratified, seed)
+            return found.with_x(data.exactly(found.x @ V, self.n_components))
+        for _ in range(self.outer_passes):
+            found = solve(X, labels, L, last, self._report())
+            L = last = found.x
+        return found.with_x(data.exactly(found.x @ V, self.n_components))
+
+    def _check(self) -> None:
+        checks.at_least(1, n_neighbors=self.n_neighbors, outer_passes=self.outer_passes, max_iter=self.max_iter)
+        checks.between(0, 1, regularization=self.regularization)
+        if self.regularization == 1:
+            raise ValueError("regularization must be below 1; the pull alone drives the metric to 0")
+        checks.above(0, tol=self.tol)
+        checks.one_of(("hinge", "squared_hinge"), loss=self.loss)
+        checks.one_of(SOLVERS, solver=self.solver)
+        checks.one_of(data.MINING, mining=self.mining)
+        checks.one_of(("targets", "triplets"), pull=self.pull)

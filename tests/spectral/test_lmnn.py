@@ -1,0 +1,340 @@
+"""Large margins: targets and impostors by loops, gradient, certificate, mining, strata, the semi-definite program."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from nearfar import LMNN
+from nearfar.core import impostors, large_margin_data, triplet_mining
+from nearfar.core.large_margin import Hinge
+from tests.core import conic
+from tests.learners import accuracy, data, distances, fit, toy
+from tests.references import lmnn as loops
+
+
+def rows(n=40, d=3, classes=3, seed=0):
+    X, y = data(n, d, classes, seed)
+    order = np.argsort(y, kind="stable")
+    return X[order] - X.mean(axis=0), y[order]
+
+
+def problem(squared=False, mu=0.4, k=2, **settings):
+    X, y = rows()
+    rule = large_margin_data.Rule(k, mu, squared, **settings)
+    return X, y, rule.pose(X, y, None, np.eye(3))
+
+
+def test_targets_equal_loops():
+    X, y = rows(60)
+    assert_array_equal(impostors.targets(X, y, 3), loops.targets(X, y, 3))
+
+
+def test_targets_of_many_small_and_of_large_classes():
+    rng = np.random.default_rng(0)
+    y = np.sort(np.r_[np.repeat(np.arange(150), 4), np.full(700, 150)])
+    X = rng.normal(size=(len(y), 2))
+    found = impostors.targets(X, y, 2)
+    assert (y[found] == y[:, None]).all()
+    D = np.linalg.norm(X[:, None] - X, axis=2)
+    D[(y[:, None] != y) | np.eye(len(y), dtype=bool)] = np.inf
+    assert_allclose(np.take_along_axis(D, found, 1), np.sort(D, axis=1)[:, :2])
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
+def test_no_impostor_is_missed(scale):
+    X, y = rows(150, 4, 4)
+    Z = scale * X + 100.0
+    D = np.sum((Z[:, None] - Z) ** 2, axis=2)
+    radius = np.quantile(D, 0.3, axis=1)
+    i, l = np.nonzero((radius[:, None] > D) & (y[:, None] != y))
+    found = impostors.find(Z, y, radius)
+    assert found.complete
+    assert (y[found.i] != y[found.l]).all()
+    assert set(zip(i.tolist(), l.tolist(), strict=True)) <= set(zip(found.i.tolist(), found.l.tolist(), strict=True))
+    assert len(found.i) <= len(i) + 5
+
+
+def test_too_many_impostors_are_cut_with_a_warning():
+    X, y = rows(60)
+    with pytest.warns(UserWarning, match="nearest"):
+        found = impostors.find(X, y, np.full(60, np.inf), most=300)
+    assert not found.complete
+    assert 200 <= len(found.i) <= 60 * 7
+    D = np.sum((X[:, None] - X) ** 2, axis=2)
+    D[y[:, None] == y] = np.inf
+    assert_allclose(D[found.i, found.l][found.i == 0].max(), np.sort(D[0])[(found.i == 0).sum() - 1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+def test_value_equals_loops(squared):
+    X, y, task = problem(squared)
+    for scale in (0.1, 0.7, 3.0):
+        L = scale * np.random.default_rng(1).normal(size=(3, 3))
+        near = loops.targets(X, y, 2)
+        expected = loops.objective(L.T @ L, X, y, mu=0.4, near=near, squared=squared)
+        assert_allclose(task.value(L, task.scan(L), Hinge(squared)), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("hinge", [Hinge(), Hinge(True), Hinge(False, 0.5)])
+@pytest.mark.parametrize("p", [2, 3])
+def test_gradient_equals_differences(hinge, p):
+    _, _, task = problem(hinge.squared)
+    rng = np.random.default_rng(2)
+    L, step = 0.4 * rng.normal(size=(p, 3)), 1e-6 * rng.normal(size=(p, 3))
+    near = task.scan(L, 0.1)
+    slope = np.vdot(task(L, near, hinge)[1], step)
+    assert_allclose((task(L + step, near, hinge)[0] - task(L - step, near, hinge)[0]) / 2, slope, rtol=1e-6)
+    G = task.in_metric(L, near, hinge)[1]
+    assert_allclose(2 * L @ G, task(L, near, hinge)[1], rtol=1e-9, atol=1e-9)
+
+
+def program(X, y, k, mu, squared):
+    """The optimum over every triplet, by a generic solver."""
+    near = loops.targets(X, y, k)
+    triplets = [(i, j, l) for i in range(len(X)) for j in near[i] for l in range(len(X)) if y[l] != y[i]]
+    C = sum(np.outer(X[i] - X[j], X[i] - X[j]) for i in range(len(X)) for j in near[i])
+    A = np.stack(
+        [conic.svec(np.outer(X[i] - X[l], X[i] - X[l]) - np.outer(X[i] - X[j], X[i] - X[j])) for i, j, l in triplets]
+    )
+    m, q = A.shape
+    P = np.diag(np.r_[np.zeros(q), np.full(m, 2.0 * mu * squared)])
+    cost = np.r_[(1 - mu) * conic.svec(C), np.full(m, 0.0 if squared else mu)]
+    parts = [
+        (-np.hstack([A, np.eye(m)]), -np.ones(m), "positive", m),
+        (-np.hstack([np.zeros((m, q)), np.eye(m)]), np.zeros(m), "positive", m),
+        (-np.hstack([np.eye(q), np.zeros((q, m))]), np.zeros(q), "psd", len(C)),
+    ]
+    x = conic.solve(P, cost, parts)
+    return loops.objective(conic.smat(x[:q]), X, y, mu=mu, near=near, squared=squared)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_optimum_equals_a_generic_solver(loss):
+    X, y = rows(24, 2, 2)
+    best = program(X, y, 2, 0.6, loss == "squared_hinge")
+    learner = LMNN(2, regularization=0.4, loss=loss, tol=1e-5).fit(X, y)
+    assert_allclose(learner.objective_, best, rtol=2e-5)
+    assert learner.objective_ - learner.duality_gap_ <= best * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_solvers_agree(loss):
+    pytest.importorskip("clarabel")
+    X, y = data(50, 3)
+    settings = {"n_neighbors": 2, "loss": loss}
+    exact = LMNN(solver="sdp", tol=1e-6, **settings).fit(X, y)
+    assert exact.converged_
+    assert exact.duality_gap_ <= 1e-6 * max(1, exact.objective_)
+    for solver, tol in (("lbfgs", 1e-5), ("pgd", 1e-3)):
+        learner = fit(LMNN(solver=solver, tol=tol, max_iter=3000, **settings), X, y)
+        assert learner.converged_
+        assert exact.objective_ * (1 - 1e-6) <= learner.objective_ <= exact.objective_ * (1 + tol)
+        assert learner.objective_ - learner.duality_gap_ <= exact.objective_ * (1 + 1e-6)
+
+
+def test_program_refuses_what_is_too_large():
+    X, y = data(60, 3)
+    with pytest.raises(ValueError, match=r"^LMNN: .*features.*lbfgs"):
+        LMNN(solver="sdp").fit(np.random.default_rng(0).normal(size=(80, 70)), np.arange(80) % 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nearfar.core.triplet_sdp.LARGEST", 20)
+        with pytest.raises(ValueError, match=r"^LMNN: .*triplets.*lbfgs"):
+            LMNN(solver="sdp").fit(X, y)
+
+
+@pytest.mark.parametrize("mu", [0.2, 1.0])
+def test_weights_of_the_push(mu):
+    X, y = data()
+    learner = fit(LMNN(regularization=1 - mu, tol=1e-4), X, y)
+    M = learner.get_mahalanobis_matrix()
+    assert_allclose(loops.objective(M, X, y, mu=mu), learner.objective_, rtol=1e-8)
+    assert learner.objective_ <= loops.objective(np.eye(4), X, y, mu=mu)
+
+
+def test_pull_alone_is_refused():
+    with pytest.raises(ValueError, match="^LMNN: regularization must be below 1"):
+        LMNN(regularization=1.0).fit(*data())
+
+
+@pytest.mark.parametrize(
+    "settings", [{"loss": "cube"}, {"solver": "newton"}, {"mining": "all"}, {"pull": "push"}, {"tol": 0.0}]
+)
+def test_bad_settings_are_named(settings):
+    with pytest.raises(ValueError, match=f"^LMNN: {next(iter(settings))} must be"):
+        LMNN(**settings).fit(*data())
+
+
+def test_as_many_neighbours_as_the_class_has_rows_is_refused():
+    X, y = data()
+    size = np.bincount(y).min()
+    fit(LMNN(int(size) - 1, max_iter=3), X, y)
+    with pytest.raises(ValueError, match=rf"^LMNN: n_neighbors .*{size}; got {size}"):
+        LMNN(int(size)).fit(X, y)
+
+
+@pytest.mark.parametrize("init", ["pca", "lda", "identity", "random"])
+def test_fewer_components_lower_the_objective(init):
+    X, y = toy(120)
+    learner = fit(LMNN(n_components=2, init=init, random_state=0), X, y)
+    assert learner.components_.shape == (2, 8)
+    assert learner.converged_
+    assert (np.diff(learner.history_) <= 0).all()
+    whole = fit(LMNN(init=init, random_state=0, tol=1e-3), X, y)
+    assert learner.objective_ >= whole.objective_ - whole.duality_gap_
+    assert learner.duality_gap_ >= learner.objective_ - whole.objective_
+
+
+def test_given_components_say_who_is_a_target():
+    X, y = toy(120)
+    L = np.eye(8)[:2]
+    learner = fit(LMNN(n_components=2, init=L), X, y)
+    near = loops.targets(X @ L.T, y)
+    f = loops.objective(learner.get_mahalanobis_matrix(), X, y, near=near)
+    assert_allclose(f, learner.objective_, rtol=1e-7)
+    assert f <= loops.objective(L.T @ L, X, y, near=near)
+
+
+def test_more_components_than_rows_are_zero():
+    rng = np.random.default_rng(0)
+    learner = fit(LMNN(2, n_components=15), rng.normal(size=(10, 20)), np.arange(10) % 2)
+    assert learner.components_.shape == (15, 20)
+    assert_allclose(learner.components_[9:], 0)
+
+
+def test_warm_start_goes_on():
+    X, y = toy(150)
+    learner = fit(LMNN(warm_start=True, max_iter=15, tol=1e-4), X, y)
+    first = learner.objective_
+    for _ in range(6):
+        fit(learner, X, y)
+    assert learner.objective_ < first
+    assert_allclose(learner.objective_, fit(LMNN(tol=1e-4), X, y).objective_, rtol=5e-3)
+
+
+def test_second_pass_looks_neighbours_up_again():
+    X, y = toy(150)
+    once, twice = fit(LMNN(), X, y), fit(LMNN(outer_passes=2), X, y)
+    near = loops.targets(once.transform(X), y)
+    assert_allclose(loops.objective(twice.get_mahalanobis_matrix(), X, y, near=near), twice.objective_, rtol=1e-7)
+
+
+def test_training_neighbours_do_not_get_worse():
+    X, y = toy(200)
+    Z = fit(LMNN(), X, y).transform(X)
+    assert accuracy(Z[::2], y[::2], Z[1::2], y[1::2]) >= accuracy(X[::2], y[::2], X[1::2], y[1::2])
+
+
+def test_progress_and_silence(capsys):
+    X, y = data()
+    fit(LMNN(verbose=True, max_iter=3), X, y)
+    assert "LMNN: iteration 1, objective" in capsys.readouterr().out
+    with pytest.warns(UserWarning, match="duality gap"):
+        LMNN(max_iter=2).fit(X, y)
+
+
+@pytest.mark.parametrize("strategy", triplet_mining.STRATEGIES)
+def test_mined_triplets_obey_labels(strategy):
+    X, y = rows(60, 5)
+    triplets = triplet_mining.mine(X, y, strategy, 3, seed=0)
+    a, p, n = triplets.T
+    assert (y[a] == y[p]).all()
+    assert (y[a] != y[n]).all()
+    assert (a != p).all()
+    assert len(np.unique(triplets, axis=0)) == len(triplets)
+    assert_array_equal(triplets, triplet_mining.mine(X, y, strategy, 3, seed=0))
+    if strategy != "batch_semi_hard":
+        assert len(triplets) == 60 * 9
+
+
+@pytest.mark.parametrize("strategy", ["batch_hard", "extreme_hpen", "extreme_epen", "extreme_ephn", "batch_semi_hard"])
+def test_mined_triplets_equal_loops(strategy):
+    X, y = rows(30)
+    expected = []
+    for i in range(30):
+        d = [float(np.sum((X[i] - x) ** 2)) for x in X]
+        own = sorted((j for j in range(30) if j != i and y[j] == y[i]), key=lambda j: d[j])
+        others = sorted((l for l in range(30) if y[l] != y[i]), key=lambda l: d[l])
+        positives = own[-2:] if strategy in ("batch_hard", "extreme_hpen") else own[:2]
+        for j in positives:
+            if strategy == "batch_semi_hard":
+                negatives = [l for l in others if d[l] >= d[j]][:2]
+            else:
+                negatives = others[-2:] if strategy in ("extreme_hpen", "extreme_epen") else others[:2]
+            expected += [(i, j, l) for l in negatives]
+    assert set(map(tuple, triplet_mining.mine(X, y, strategy, 2).tolist())) == set(expected)
+
+
+def test_sampled_negatives_follow_the_weights():
+    X, y = rows(60, 5)
+    U = X / np.linalg.norm(X, axis=1, keepdims=True)
+    D = np.sum((U[:, None] - U) ** 2, axis=2)
+    w = triplet_mining.log_weights(D, 5)
+    r = np.sqrt(D[0, 1:])
+    assert_allclose(np.exp(w[0, 1:]), np.minimum(1.4, 1 / (r**3 * (1 - r**2 / 4))), rtol=1e-6)
+    drawn = np.zeros(60)
+    for seed in range(300):
+        triplets = triplet_mining.mine(X, y, "negative_sampling", 1, seed=seed)
+        drawn[triplets[0, 2]] += 1
+    p = np.where(y != y[0], np.exp(w[0]), 0)
+    p /= p.sum()
+    assert np.abs(drawn / 300 - p).max() < 0.1
+    assert drawn[y == y[0]].sum() == 0
+
+
+@pytest.mark.parametrize("strategy", triplet_mining.STRATEGIES)
+@pytest.mark.parametrize("pull", ["targets", "triplets"])
+def test_learning_from_mined_triplets(strategy, pull):
+    X, y = data()
+    learner = fit(LMNN(mining=strategy, pull=pull, tol=1e-4, random_state=0), X, y)
+    assert learner.converged_
+    if strategy == "negative_sampling":
+        return
+    triplets = triplet_mining.mine(X, y, strategy, 3)
+    M, seen, f = learner.get_mahalanobis_matrix(), {}, 0.0
+    for i, j, l in triplets:
+        d_ij, d_il = (float((X[i] - X[q]) @ M @ (X[i] - X[q])) for q in (j, l))
+        seen[i, j] = d_ij * (pull == "targets" or (triplets[:, :2] == (i, j)).all(axis=1).sum())
+        f += 0.5 * max(0.0, 1 + d_ij - d_il)
+    assert_allclose(f + 0.5 * sum(seen.values()), learner.objective_, rtol=1e-7)
+
+
+def test_all_triplets_listed_are_the_problem_itself():
+    X, y = data(30, 3)
+    near = loops.targets(X, y, 2)
+    triplets = [(i, j, l) for i in range(30) for j in near[i] for l in range(30) if y[l] != y[i]]
+    learner = LMNN(2, tol=1e-4).fit(X, y)
+    listed = LMNN(tol=1e-4).fit(X, triplets=triplets)
+    assert_allclose(listed.objective_, learner.objective_, rtol=1e-4)
+    same = LMNN(2, tol=1e-4, mining="batch_all").fit(X, y)
+    assert_allclose(distances(same, X), distances(learner, X))
+
+
+def test_one_sphere_around_everything_is_the_problem_itself():
+    X, y = data()
+    whole = {"rounds": 1, "spheres": 1, "radius": 1e9, "identity": False}
+    learner = fit(LMNN(stratified=whole, random_state=0, tol=1e-3), X, y)
+    assert_allclose(distances(learner, X), distances(fit(LMNN(tol=1e-3), X, y), X), rtol=1e-5, atol=1e-6)
+
+
+def test_strata_keep_the_variance_and_are_seeded():
+    X, y = toy(200)
+    settings = {"rounds": 3, "radius": 3.0}
+    learner = fit(LMNN(stratified=settings, random_state=1), X, y)
+    assert_allclose(learner.transform(X).var(axis=0).sum(), X.var(axis=0).sum())
+    assert np.linalg.matrix_rank(learner.components_) == 8
+    assert_array_equal(learner.components_, fit(LMNN(stratified=settings, random_state=1), X, y).components_)
+    assert learner.n_iter_ >= 3
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        LMNN(stratified={"rounds": 1, "radius": 1e-6}, random_state=0).fit(X, y)
+    assert any("no sphere" in str(w.message) for w in seen)
+
+
+def test_random_labels_do_not_break_the_search():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 3)), rng.integers(2, size=80)
+    learner = fit(LMNN(), X, y)
+    assert np.isfinite(learner.components_).all()
+    assert learner.objective_ <= loops.objective(np.eye(3), X, y)
