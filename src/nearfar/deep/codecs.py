@@ -1,0 +1,83 @@
+"""Networks that reconstruct their inputs: layer sizes, encoder and decoder, errors, penalties and noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+Hidden = int | Sequence[int]
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "sigmoid": nn.Sigmoid,
+    "identity": nn.Identity,
+}
+PENALTIES = ("weights_l2", "weights_l1", "codes_l2", "codes_l1")
+NOISES = ("gaussian", "masking", "salt_pepper")
+LEVELS = {"gaussian": 0.1, "masking": 0.2, "salt_pepper": 0.2}
+
+
+def widths(d: int, p: int, hidden: Hidden) -> list[int]:
+    """Return the layer sizes from d to p, for given hidden sizes or that many in geometric steps.
+
+    >>> widths(64, 4, 1), widths(10, 2, (7, 5))
+    ([64, 16, 4], [10, 7, 5, 2])
+    """
+    if isinstance(hidden, int):
+        hidden = [max(1, round(d ** (1 - k / (hidden + 1)) * p ** (k / (hidden + 1)))) for k in range(1, hidden + 1)]
+    return [d, *hidden, p]
+
+
+def stack(sizes: Sequence[int], activation: str) -> nn.Sequential:
+    """Return linear layers with the activation between them, none after the last."""
+    layers = [layer for m, n in pairwise(sizes) for layer in (nn.Linear(m, n), ACTIVATIONS[activation]())]
+    return nn.Sequential(*layers[:-1])
+
+
+class Codec(nn.Module):
+    """An encoder and the decoder that mirrors it; `outputs` codes from one encoder for those that need several."""
+
+    def __init__(self, sizes: Sequence[int], activation: str, outputs: int = 1) -> None:
+        super().__init__()
+        self.encoder = stack([*sizes[:-1], outputs * sizes[-1]], activation)
+        self.decoder = stack(sizes[::-1], activation)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the reconstruction and the code."""
+        code = self.encoder(x)
+        return self.decoder(code), code
+
+
+def squared_error(x: Tensor, decoded: Tensor) -> Tensor:
+    """Return the squared error of every row, summed over features."""
+    return (x - decoded).square().sum(1)
+
+
+def omega(kind: str, network: nn.Module, code: Tensor) -> Tensor:
+    """Return the penalty: a sum over all weight matrices, or over the code's entries in the mean over rows."""
+    what, norm = kind.split("_")
+    parts = [w for w in network.parameters() if w.ndim == 2] if what == "weights" else [code]
+    size = torch.stack([(part.square() if norm == "l2" else part.abs()).sum() for part in parts]).sum()
+    return size / (len(code) if what == "codes" else 1)
+
+
+def corrupt(x: Tensor, noise: str, level: float, draws: torch.Generator, low: Tensor, high: Tensor) -> Tensor:
+    """Return x with noise.
+
+    Parameters
+    ----------
+    x : (n, d)
+    noise, level : "gaussian" with this standard deviation; "masking" or "salt_pepper" of this share of the entries
+    draws : what random numbers come from
+    low, high : (d,) smallest and largest value of each feature, for salt and pepper
+    """
+    if noise == "gaussian":
+        return x + level * torch.randn(x.shape, generator=draws, dtype=x.dtype).to(x.device)
+    hit = torch.rand(x.shape, generator=draws, dtype=x.dtype).to(x.device)
+    if noise == "masking":
+        return torch.where(hit < level, 0.0, x)
+    return torch.where(hit < level, torch.where(hit < level / 2, low, high), x)

@@ -1,0 +1,118 @@
+"""Reconstruction autoencoder as a metric learner (Goodfellow, Bengio & Courville, 2016).
+
+    min 1/n sum_i ||x_i - dec(z_i)||^2 + lambda Omega        z_i = enc(x_i)
+
+Omega: squares or absolute values of the weights, or of the code. The learned distance is that between codes; what is
+reconstructed badly is unlike the training rows.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..codecs import PENALTIES, Codec, Hidden, omega, squared_error, widths
+from ..reconstruction import Reconstruction, check_numbers, check_options
+
+
+def autoencoder(network: nn.Module, x: Tensor, penalty: str, lam: float) -> Tensor:
+    """Return the mean squared error of the reconstruction, summed over features, with its penalty."""
+    decoded, code = network(x)
+    error = squared_error(x, decoded).mean()
+    return error + lam * omega(penalty, network, code) if lam else error
+
+
+class Autoencoder(Reconstruction):
+    """Codes from which a network can make the rows again.
+
+    Parameters
+    ----------
+    n_components : int
+        p, length of the code; above the number of features (over-complete) it needs a penalty or noise.
+    hidden : int or sequence of int
+        Hidden layers of the encoder, which the decoder mirrors: how many, in geometric steps from d to p, or their
+        sizes. With 0 and activation "identity" the codes span the principal components.
+    activation : str
+        "relu", "tanh", "sigmoid" or "identity" between layers; code and output are linear.
+    reg : float
+        lambda. The error is summed over features: frameworks that average them need d times the lambda.
+    penalty : str
+        Omega: "weights_l2" or "weights_l1", a sum over all weights without biases; "codes_l2" or "codes_l1", a sum over
+        the code in the mean over rows.
+    standardize : bool
+        Take off the mean and divide by the standard deviation of each feature first.
+    max_iter : int
+        Passes over the rows.
+    batch_size : int
+        Rows of a step of Adam.
+    learning_rate : float
+        Its rate.
+    tol : float
+        Stop after 10 passes without a relative gain above it; 0 never stops.
+    random_state : int, RandomState or None
+        Of weights and batches.
+    verbose : bool
+        Print the loss of every pass.
+    device : str
+        Where to compute, such as "cuda".
+
+    Attributes
+    ----------
+    network_ : Module
+        With `encoder` and `decoder`.
+    mean_, scale_ : (d,) arrays
+        Of the training rows.
+    loss_curve_ : (n_iter_,) array
+        Mean loss of every pass.
+    n_iter_, n_features_in_ : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.random.default_rng(0).normal(size=(200, 2)) @ np.ones((2, 6))
+    >>> learner = Autoencoder(1, max_iter=30, random_state=0).fit(X)
+    >>> learner.transform(X).shape, learner.reconstruction_error(X).shape
+    ((200, 1), (200,))
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        hidden: Hidden = 1,
+        activation: str = "relu",
+        reg: float = 0.0,
+        penalty: str = "weights_l2",
+        standardize: bool = True,
+        max_iter: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        tol: float = 1e-4,
+        random_state: int | None = None,
+        verbose: bool = False,
+        device: str = "cpu",
+    ) -> None:
+        self.n_components = n_components
+        self.hidden = hidden
+        self.activation = activation
+        self.reg = reg
+        self.penalty = penalty
+        self.standardize = standardize
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+        self.device = device
+
+    def _check(self) -> None:
+        super()._check()
+        check_options(self, penalty=(self.penalty, PENALTIES))
+        check_numbers(self, 0, reg=self.reg)
+
+    def _network(self) -> nn.Module:
+        return Codec(widths(self.n_features_in_, self.n_components, self.hidden), self.activation)
+
+    def _objective(self, x: Tensor, noise: torch.Generator) -> Tensor:
+        return autoencoder(self.network_, x, self.penalty, self.reg)

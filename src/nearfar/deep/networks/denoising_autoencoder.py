@@ -1,0 +1,108 @@
+"""Denoising autoencoder (Vincent, Larochelle, Bengio & Manzagol, 2008).
+
+    min 1/n sum_i ||x_i - dec(enc(x~_i))||^2 + lambda Omega        x~_i: x_i with noise, drawn anew in every step
+
+One full linear matrix under Gaussian noise of variance s^2 tends to Sigma (Sigma + s^2 I)^-1 on centred rows.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ...core.types import AnyArray
+from ..codecs import LEVELS, NOISES, PENALTIES, Codec, Hidden, corrupt, omega, squared_error, widths
+from ..reconstruction import Reconstruction, check_numbers, check_options
+
+
+def denoising_autoencoder(network: nn.Module, x: Tensor, noisy: Tensor, penalty: str, lam: float) -> Tensor:
+    """Return the mean squared error of what the network makes of noisy rows, with its penalty."""
+    decoded, code = network(noisy)
+    error = squared_error(x, decoded).mean()
+    return error + lam * omega(penalty, network, code) if lam else error
+
+
+class DenoisingAutoencoder(Reconstruction):
+    """An autoencoder that takes noise off its input.
+
+    Parameters
+    ----------
+    n_components, hidden, activation, reg, penalty, standardize
+        As in ``Autoencoder``. A long code is fine: the noise keeps the network from copying.
+    noise : str
+        "gaussian", added; "masking", which sets entries to the mean (to 0 without `standardize`); or "salt_pepper",
+        which sets them to the smallest or the largest value of the feature in the training rows, half each.
+    level : float, optional
+        Standard deviation of Gaussian noise in units of the standardised features (0.1), share of entries for the
+        others (0.2). With 0 the fit is that of ``Autoencoder``, bit for bit.
+    max_iter, batch_size, learning_rate, tol, random_state, verbose, device
+        As in ``Autoencoder``; the random state also seeds the noise.
+
+    Attributes
+    ----------
+    network_, mean_, scale_, loss_curve_, n_iter_, n_features_in_
+        As in ``Autoencoder``.
+    range_ : (2, d) array
+        Smallest and largest value of each standardised feature.
+
+    Notes
+    -----
+    `transform`, `reconstruct` and `reconstruction_error` add no noise.
+    """
+
+    range_: AnyArray
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        noise: str = "gaussian",
+        level: float | None = None,
+        hidden: Hidden = 1,
+        activation: str = "relu",
+        reg: float = 0.0,
+        penalty: str = "weights_l2",
+        standardize: bool = True,
+        max_iter: int = 100,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
+        tol: float = 1e-4,
+        random_state: int | None = None,
+        verbose: bool = False,
+        device: str = "cpu",
+    ) -> None:
+        self.n_components = n_components
+        self.noise = noise
+        self.level = level
+        self.hidden = hidden
+        self.activation = activation
+        self.reg = reg
+        self.penalty = penalty
+        self.standardize = standardize
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+        self.device = device
+
+    def _check(self) -> None:
+        super()._check()
+        check_options(self, penalty=(self.penalty, PENALTIES), noise=(self.noise, NOISES))
+        check_numbers(self, 0, reg=self.reg, level=self._level())
+        if self.noise != "gaussian" and self._level() > 1:
+            raise ValueError(f"DenoisingAutoencoder: level must be at most 1 for {self.noise}, got {self.level}")
+
+    def _level(self) -> float:
+        return LEVELS[self.noise] if self.level is None else self.level
+
+    def _look(self, x: Tensor) -> None:
+        self.range_ = torch.stack(torch.aminmax(x, dim=0)).cpu().numpy()
+
+    def _network(self) -> nn.Module:
+        return Codec(widths(self.n_features_in_, self.n_components, self.hidden), self.activation)
+
+    def _objective(self, x: Tensor, noise: torch.Generator) -> Tensor:
+        noisy = corrupt(x, self.noise, self._level(), noise, *self._to(self.range_))
+        return denoising_autoencoder(self.network_, x, noisy, self.penalty, self.reg)

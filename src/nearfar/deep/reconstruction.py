@@ -1,0 +1,266 @@
+"""What learners that reconstruct share: training with batches, files of weights, and the scikit-learn verbs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from ..catalog import BY_NAME
+from ..core import storage
+from ..core.types import AnyArray
+from .codecs import ACTIVATIONS
+
+Self = TypeVar("Self", bound="NetworkLearner")
+
+FORMAT = "nearfar-network-1"
+PATIENCE = 10  # epochs without progress before a fit ends
+ROWS = 8192  # encoded at a time
+
+
+def standard(X: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Return mean and standard deviation of every column without its NaN; 1 for a constant column."""
+    mean, scale = np.nanmean(X, axis=0), np.nanstd(X, axis=0)
+    constant = scale <= 10 * np.finfo(X.dtype).eps * np.abs(mean)
+    return mean, np.where(constant, 1, scale).astype(X.dtype)
+
+
+class NetworkLearner(BaseEstimator):
+    """A network that is fitted by Adam on batches, and kept in a file of its weights and settings.
+
+    A subclass stores `max_iter`, `batch_size`, `learning_rate`, `tol`, `random_state`, `verbose` and `device`, and
+    makes its network from its settings and `n_features_in_`.
+    """
+
+    network_: nn.Module
+    n_features_in_: Any
+
+    def _network(self) -> nn.Module:
+        """Return a new network."""
+        raise NotImplementedError
+
+    def _begin(self, dtype: Any) -> tuple[torch.Generator, torch.Generator]:
+        """Make the network; return what orders of rows and what noise are drawn from."""
+        weights, order, noise = check_random_state(self.random_state).randint(2**31, size=3).tolist()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(weights)
+            self.network_ = self._network().to(device=self.device, dtype=torch.from_numpy(np.zeros(0, dtype)).dtype)
+        return torch.Generator().manual_seed(order), torch.Generator().manual_seed(noise)
+
+    def _minimise(
+        self,
+        parameters: Sequence[nn.Parameter],
+        loss: Callable[[Tensor], Tensor],
+        n: int,
+        order: torch.Generator,
+        max_iter: int | None = None,
+    ) -> list[float]:
+        """Minimise the mean of a loss of row numbers; returns its mean in every epoch."""
+        optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
+        curve: list[float] = []
+        best, since = np.inf, 0
+        while len(curve) < (max_iter or self.max_iter) and since < PATIENCE:
+            total = 0.0
+            for rows in torch.randperm(n, generator=order).split(self.batch_size):
+                optimizer.zero_grad()
+                value = loss(rows)
+                value.backward()
+                optimizer.step()
+                total += float(value.detach()) * len(rows)
+            curve.append(total / n)
+            self._report(len(curve), curve[-1])
+            gained = curve[-1] < best * (1 - self.tol)  # no loss is below 0
+            best, since = (curve[-1], 0) if gained else (best, since + 1 if self.tol else 0)
+        return curve
+
+    def _report(self, epoch: int, value: float) -> None:
+        if not np.isfinite(value):
+            raise ValueError(f"{type(self).__name__}: the loss is {value} in epoch {epoch}; lower learning_rate")
+        if self.verbose:
+            print(f"{type(self).__name__}: epoch {epoch}, loss {value:.6g}")
+
+    def _to(self, X: AnyArray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(X)).to(self.device)
+
+    def _fitted(self) -> dict[str, Any]:
+        """Fitted attributes but the network, by name."""
+        kept = {key: value for key, value in vars(self).items() if key.endswith("_") and not key.startswith("_")}
+        return {key: value for key, value in kept.items() if key != "network_"}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write settings, weights and fitted arrays to a safetensors file, from which `load` makes the same learner.
+
+        Raises
+        ------
+        ValueError
+            A setting that is no number, text or sequence of them, such as a random generator.
+        """
+        check_is_fitted(self)
+        fitted = self._fitted()
+        arrays = {f"fit/{key}": value for key, value in fitted.items() if _is_numbers(value)}
+        weights = {f"net/{key}": value.detach().cpu().numpy() for key, value in self.network_.state_dict().items()}
+        plain = {key: value for key, value in fitted.items() if f"fit/{key}" not in arrays}
+        text = {"class": type(self).__name__, "settings": _json(self.get_params()), "fitted": _json(plain)}
+        storage.write(path, arrays | weights, {"format": FORMAT, **text})
+
+    @classmethod
+    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+        """Read a learner that `save` wrote; its class must be one of the catalogue, and no code of the file is run."""
+        arrays, text = storage.read(path)
+        method = BY_NAME.get(text.get("class", ""))
+        kind = getattr(import_module(method.module), method.name) if method is not None and method.done else None
+        if text.get("format") != FORMAT or not isinstance(kind, type) or not issubclass(kind, NetworkLearner):
+            raise ValueError(f"{os.fspath(path)} holds no network learner of nearfar")
+        if not issubclass(kind, cls):
+            raise ValueError(f"{os.fspath(path)} holds a {kind.__name__}, not a {cls.__name__}")
+        learner = kind(**{key: _tuples(value) for key, value in json.loads(text["settings"]).items()})
+        fitted = json.loads(text["fitted"]) | {key[4:]: a for key, a in arrays.items() if key.startswith("fit/")}
+        for key, value in fitted.items():
+            setattr(learner, key, np.array(value, dtype=object) if key == "feature_names_in_" else _tuples(value))
+        weights = {key[4:]: torch.from_numpy(a) for key, a in arrays.items() if key.startswith("net/")}
+        dtype = next(iter(weights.values())).dtype
+        learner.network_ = learner._network().to(device=learner.device, dtype=dtype)
+        learner.network_.load_state_dict(weights)
+        return learner
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype != object
+
+
+def _json(values: dict[str, Any]) -> str:
+    """Return values as JSON, or raise with the name of the one that cannot be."""
+    for key, value in values.items():
+        try:
+            json.dumps(value, default=_plain)
+        except TypeError as error:
+            raise ValueError(f"{key}={value!r} cannot be saved; only numbers, text and arrays can") from error
+    return json.dumps(values, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TypeError(value)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def check_options(learner: object, **options: tuple[Any, Sequence[Any]]) -> None:
+    """Raise unless every keyword's value is one of its options."""
+    for name, (value, known) in options.items():
+        if value not in known:
+            raise ValueError(f"{type(learner).__name__}: {name} must be one of {', '.join(known)}, got {value!r}")
+
+
+def check_numbers(learner: object, low: float, **values: float) -> None:
+    """Raise unless every keyword's value is a number of at least `low`."""
+    for name, value in values.items():
+        if not value >= low:
+            raise ValueError(f"{type(learner).__name__}: {name} must be at least {low}, got {value!r}")
+
+
+class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkLearner):
+    """A learner of codes of rows from which the rows can be made again; states `_network` and `_objective`."""
+
+    mean_: AnyArray
+    scale_: AnyArray
+    loss_curve_: AnyArray
+
+    def _objective(self, x: Tensor, noise: torch.Generator) -> Tensor:
+        """Return the mean loss of standardised rows."""
+        raise NotImplementedError
+
+    def _encode(self, x: Tensor) -> Tensor:
+        """Return the codes of standardised rows."""
+        return self.network_.encoder(x)
+
+    def _check(self) -> None:
+        check_numbers(self, 1, n_components=self.n_components, max_iter=self.max_iter, batch_size=self.batch_size)
+        check_numbers(self, 0, learning_rate=self.learning_rate, tol=self.tol)
+        check_options(self, activation=(self.activation, tuple(ACTIVATIONS)))
+
+    def fit(self: Self, X: AnyArray, y: object = None) -> Self:
+        """Train the network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : ignored
+        """
+        self._check()
+        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        self.mean_, self.scale_ = standard(X) if self.standardize else (np.zeros_like(X[0]), np.ones_like(X[0]))
+        x = self._standard(X)
+        self._look(x)
+        order, noise = self._begin(X.dtype)
+        parameters = list(self.network_.parameters())
+        curve = self._minimise(parameters, lambda rows: self._objective(x[rows.to(x.device)], noise), len(x), order)
+        self.loss_curve_, self.n_iter_ = np.array(curve), len(curve)
+        return self
+
+    def _look(self, x: Tensor) -> None:
+        """Keep what the noise needs to know of the standardised training rows."""
+
+    def _standard(self, X: AnyArray) -> Tensor:
+        return self._to(((X - self.mean_) / self.scale_).astype(self.mean_.dtype, copy=False))
+
+    def _run(self, X: AnyArray, function: Callable[[Tensor], Tensor]) -> AnyArray:
+        """Apply a function to standardised rows, a few thousand at a time."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        with torch.no_grad():
+            return np.concatenate([function(part).cpu().numpy() for part in self._standard(X).split(ROWS)])
+
+    def transform(self, X: AnyArray) -> AnyArray:
+        """Return the (n, n_components) codes of rows; Euclidean distances between them are the learned ones."""
+        return self._run(X, self._encode)
+
+    def inverse_transform(self, Z: AnyArray) -> AnyArray:
+        """Return the (n, d) rows that the decoder makes of (n, n_components) codes, in the units of X."""
+        check_is_fitted(self)
+        with torch.no_grad():
+            decoded = self.network_.decoder(self._to(np.asarray(Z, dtype=self.mean_.dtype))).cpu().numpy()
+        return decoded * self.scale_ + self.mean_
+
+    def reconstruct(self, X: AnyArray) -> AnyArray:
+        """Return what the network makes of rows, (n, d), in the units of X."""
+        return self.inverse_transform(self.transform(X))
+
+    def reconstruction_error(self, X: AnyArray, *, per: str = "sample") -> AnyArray:
+        """Return the squared error of the reconstruction, in squared standard deviations where `standardize`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        per : str
+            "sample": (n,) sums over features, an outlier score, higher for stranger rows. "feature": (d,) means over
+            samples. Their sum over features is the mean over samples of the former.
+        """
+        check_options(self, per=(per, ("sample", "feature")))
+        error = self._run(X, lambda x: (x - self.network_.decoder(self._encode(x))).square())
+        return error.sum(1) if per == "sample" else error.mean(0)
+
+    def score_samples(self, X: AnyArray) -> AnyArray:
+        """Return minus the reconstruction error of each row: lower is stranger, as in scikit-learn."""
+        return -self.reconstruction_error(X)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
