@@ -1,0 +1,140 @@
+"""Episodes as tensors, and the one-shot head that compares two embeddings coordinate by coordinate.
+
+A batch of an `EpisodeSampler` is one episode: the support class by class, then the queries. `split_episode` cuts it
+and numbers its classes 0 to N - 1 in the order of the support.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, relu
+from torch.nn.functional import normalize as unit
+
+
+class Episode(NamedTuple):
+    """One N-way K-shot episode.
+
+    Attributes
+    ----------
+    support, query : (N K, ...) and (q, ...) items
+    support_labels, query_labels : (N K,) and (q,) classes 0 to N - 1
+    """
+
+    support: Tensor
+    support_labels: Tensor
+    query: Tensor
+    query_labels: Tensor
+
+
+def split_episode(items: Tensor, labels: Tensor, n_way: int, k_shot: int) -> Episode:
+    """Cut a batch into support and query, and number its classes.
+
+    Parameters
+    ----------
+    items : (n, ...) tensor
+        The first n_way * k_shot are the support, class by class.
+    labels : (n,) tensor
+        Any integers.
+
+    Raises
+    ------
+    ValueError
+        If the support is not k_shot samples of each of n_way classes, or a query is of none of them.
+
+    Examples
+    --------
+    >>> split_episode(torch.arange(5), torch.tensor([7, 3, 3, 7, 3]), n_way=2, k_shot=1).query_labels
+    tensor([1, 0, 1])
+    """
+    of_support = labels[: n_way * k_shot]
+    classes = of_support[::k_shot]
+    whole = len(of_support) == n_way * k_shot and len(classes.unique()) == n_way
+    if not whole or bool((of_support.view(n_way, k_shot) != classes[:, None]).any()):
+        raise ValueError(f"labels: expected a support of {k_shot} samples of each of {n_way} classes, class by class")
+    same = labels[:, None] == classes
+    if not bool(same.any(1).all()):
+        raise ValueError("labels: a query is of none of the classes of the support")
+    numbers, cut = same.to(torch.uint8).argmax(1), n_way * k_shot
+    return Episode(items[:cut], numbers[:cut], items[cut:], numbers[cut:])
+
+
+def prototypes(z: Tensor, labels: Tensor, n_way: int) -> Tensor:
+    """Return the (N, ...) class means of (n, ...) embeddings or maps; the gradient reaches every sample."""
+    hot = (labels[:, None] == torch.arange(n_way, device=labels.device)).to(z.dtype)
+    means: Tensor = (hot / hot.sum(0).clamp_min(1)).T @ z.flatten(1)
+    return means.reshape(n_way, *z.shape[1:])
+
+
+def classify(query: Tensor, support: Tensor, labels: Tensor, n_way: int, *, normalize: bool = True) -> Tensor:
+    """Return the (q,) class of the nearest prototype for (q, d) embeddings.
+
+    Parameters
+    ----------
+    query, support : (q, d), (s, d) float tensors
+    labels : (s,) integers, 0 to n_way - 1
+    n_way : int
+    normalize : bool
+        Scale embeddings and prototypes to unit length first.
+    """
+    if normalize:
+        query, support = unit(query), unit(support)
+    means = prototypes(support, labels, n_way)
+    means = unit(means) if normalize else means
+    return (means.square().sum(1) / 2 - query @ means.T).argmin(1)
+
+
+class SiameseHead(nn.Module):
+    """Probability that two items are of one class (Koch, Zemel & Salakhutdinov, 2015): sigmoid(w . |h - h'| + b).
+
+    Parameters
+    ----------
+    dim : int
+        Width of the embeddings h.
+
+    Notes
+    -----
+    A weighted L1 distance, computed as two unweighted ones (of the positive and of the negative weights), so that no
+    (n, m, d) array is built. It cannot be differentiated twice.
+
+    Examples
+    --------
+    >>> head = SiameseHead(4)
+    >>> head(torch.rand(3, 4), torch.rand(5, 4)).shape
+    torch.Size([3, 5])
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(-torch.rand(dim) / dim**0.5)  # further apart is less alike
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    def forward(self, h: Tensor, ref: Tensor) -> Tensor:
+        """Return the (n, m) log-odds that rows of h (n, d) and of ref (m, d) are of one class."""
+        more, less = relu(self.weight), relu(-self.weight)
+        return torch.cdist(h * more, ref * more, p=1) - torch.cdist(h * less, ref * less, p=1) + self.bias
+
+    def loss(self, h: Tensor, labels: Tensor, *, balanced: bool = True) -> Tensor:
+        """Return the cross-entropy of all pairs of a batch.
+
+        Parameters
+        ----------
+        h : (n, d) float tensor
+        labels : (n,) integers
+        balanced : bool
+            The mean over similar and that over dissimilar pairs count the same; else the mean over all pairs.
+        """
+        i, j = torch.triu_indices(len(h), len(h), offset=1, device=h.device)
+        same = (labels[i] == labels[j]).to(h.dtype)
+        values = binary_cross_entropy_with_logits(self(h, h)[i, j], same, reduction="none")
+        if not balanced:
+            return values.sum() / max(len(values), 1)
+        kinds = [(values * part).sum() / part.sum().clamp_min(1) for part in (same, 1 - same)]
+        return torch.stack(kinds).mean()
+
+    def classify(self, query: Tensor, support: Tensor, labels: Tensor, n_way: int) -> Tensor:
+        """Return the (q,) class with the largest mean probability over its support samples."""
+        odds = self(query, support).sigmoid()
+        return prototypes(odds.T, labels, n_way).argmax(0)

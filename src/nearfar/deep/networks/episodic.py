@@ -1,0 +1,146 @@
+"""Learning from episodes, on the support and then on the query (Finn, Abbeel & Levine, 2017).
+
+    theta' = theta - a grad L_S(theta)                        what the support teaches, perhaps in several steps
+    maml:        theta <- theta - b grad_theta L_Q(theta'(theta))
+    fomaml:      theta <- theta - b grad L_Q(theta')          the gradient at theta', taken for that at theta
+    sequential:  theta <- theta' - b grad L_Q(theta')         the update on the support is kept
+
+L_S, L_Q: a metric loss on the labels of the episode's support and query; b is the optimiser's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ..episodes import Episode
+
+MODES = ("maml", "fomaml", "sequential")
+Weights = dict[str, Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def embedded(net: nn.Module, weights: Weights, items: Tensor) -> Tensor:
+    """Return the embeddings of items by the network with other weights."""
+    found = functional_call(net, weights, (items,))
+    embedding: Tensor = getattr(found, "embedding", found)
+    return embedding
+
+
+def adapted(
+    net: nn.Module, weights: Weights, loss: Loss, episode: Episode, lr: float, steps: int, second: bool
+) -> Weights:
+    """Return theta' after gradient steps on the support; `second` keeps how it depends on theta."""
+    for _ in range(steps):
+        value = loss(embedded(net, weights, episode.support), episode.support_labels)
+        grads = torch.autograd.grad(value, list(weights.values()), create_graph=second, allow_unused=True)
+        pairs = zip(weights.items(), grads, strict=True)
+        weights = {name: w if g is None else w - lr * g for (name, w), g in pairs}
+        if not second:
+            weights = {name: w.detach().requires_grad_() for name, w in weights.items()}
+    return weights
+
+
+class EpisodicTrainer:
+    """Train a network on episodes.
+
+    Parameters
+    ----------
+    net : Module
+        Items to embeddings, (n, d), or to a tuple with the field `embedding`.
+    loss : callable
+        ``loss(embeddings, labels)`` on the labels 0 to N - 1 of an episode; any loss of the library.
+    optimizer : Optimizer
+        Of the network's parameters: the second update. It may hold parameters of the loss too, which the query trains
+        in every mode.
+    mode : str
+        "maml" (second order), "fomaml" (first order) or "sequential" (the survey's literal text).
+    inner_lr : float
+        a.
+    inner_steps : int
+        Steps on the support.
+    norm : str
+        "batch": batch normalisation takes the statistics of the support, and of the queries, that it is given
+        (transductive), and its running statistics follow both. "frozen": it uses its running statistics as they are.
+
+    Notes
+    -----
+    A support of one sample per class has no similar pair: with a pair loss it moves the weights only where dissimilar
+    pairs do (as in `NPairLoss`' norm penalty, or `ContrastiveLoss`), so take k_shot >= 2 for most losses. The
+    gradient of `maml` is exact for losses whose gradients can be differentiated, as those of all row losses can.
+
+    Examples
+    --------
+    >>> from nearfar.deep.losses.triplet import TripletLoss
+    >>> net = nn.Linear(8, 4)
+    >>> trainer = EpisodicTrainer(net, TripletLoss(), torch.optim.SGD(net.parameters(), lr=0.1), mode="maml")
+    >>> labels = torch.arange(3).repeat_interleave(2)
+    >>> value = trainer.step([Episode(torch.rand(6, 8), labels, torch.rand(6, 8), labels)])
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        loss: Loss,
+        optimizer: torch.optim.Optimizer,
+        *,
+        mode: str = "maml",
+        inner_lr: float = 0.01,
+        inner_steps: int = 1,
+        norm: str = "batch",
+    ) -> None:
+        for name, value, known in (("mode", mode, MODES), ("norm", norm, ("batch", "frozen"))):
+            if value not in known:
+                raise ValueError(f"EpisodicTrainer: {name} must be one of {', '.join(known)}, got {value!r}")
+        if inner_lr < 0 or inner_steps < 1:
+            raise ValueError(
+                f"EpisodicTrainer: expected inner_lr >= 0 and inner_steps >= 1, got {inner_lr}, {inner_steps}"
+            )
+        self.net, self.loss, self.optimizer = net, loss, optimizer
+        self.mode, self.inner_lr, self.inner_steps, self.norm = mode, inner_lr, inner_steps, norm
+
+    def adapt(self, episode: Episode) -> Weights:
+        """Return the weights that the support of an episode gives, by their names."""
+        weights = {name: w for name, w in self.net.named_parameters() if w.requires_grad}
+        return adapted(self.net, weights, self.loss, episode, self.inner_lr, self.inner_steps, self.mode == "maml")
+
+    def backward(self, episode: Episode, share: float = 1.0) -> Tensor:
+        """Add `share` times the gradient of an episode to the parameters' `grad`; returns its query loss."""
+        own = [w for w in self.net.parameters() if w.requires_grad]
+        others = [w for group in self.optimizer.param_groups for w in group["params"]]
+        others = [w for w in others if w.requires_grad and all(w is not theta for theta in own)]
+        weights = self.adapt(episode)
+        value = self.loss(embedded(self.net, weights, episode.query), episode.query_labels)
+        wanted = own if self.mode == "maml" else list(weights.values())
+        grads = torch.autograd.grad(value, [*wanted, *others], allow_unused=True)
+        with torch.no_grad():
+            if self.mode == "sequential":
+                for w, new in zip(own, weights.values(), strict=True):
+                    w.copy_(new)
+            for w, g in zip([*own, *others], grads, strict=True):
+                if g is not None:
+                    w.grad = share * g if w.grad is None else w.grad + share * g
+        return value.detach()
+
+    def step(self, episodes: Sequence[Episode]) -> float:
+        """Update the network on one episode, or on the mean of several; returns the mean query loss before it."""
+        if not episodes or (self.mode == "sequential" and len(episodes) > 1):
+            wanted = "one episode" if self.mode == "sequential" else "at least one episode"
+            raise ValueError(f"EpisodicTrainer: episodes: expected {wanted}, got {len(episodes)}")
+        self.net.train()
+        if self.norm == "frozen":
+            _evaluating(self.net.modules())
+        self.optimizer.zero_grad()
+        values = [self.backward(episode, 1 / len(episodes)) for episode in episodes]
+        self.optimizer.step()
+        return float(torch.stack(values).mean())
+
+
+def _evaluating(modules: Iterable[nn.Module]) -> None:
+    for module in modules:
+        if isinstance(module, _BatchNorm):
+            module.eval()
