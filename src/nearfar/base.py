@@ -28,7 +28,9 @@ The shells validate, check `n_components`, centre (``_center = False`` turns tha
 does not matter when constraints come from labels, set the fitted attributes (`Solution.attributes` adds any others),
 cast to the input's float type, and put the estimator's name in front of every ValueError: functions in `core` and in
 method files just raise ``ValueError("reg must be ...")`` (`core.checks` has the usual ones). `self._start()` gives the
-last components under `warm_start`, `self._report()` what to hand to an optimiser as `report`.
+last components under `warm_start`, `self._report()` what to hand to an optimiser as `report`; `self._as_given(values)` puts
+values of the rows of `_solve` back into the order in which the user's rows came. A linear method that needs differences
+of rows only says ``_span = True`` and is given rows in their span where d > n.
 
 The laws that every learner must obey, and what a method's reference file holds, are in `tests/test_learners.py`.
 """
@@ -98,6 +100,7 @@ class FromPairs(MetricLearner):
         pairs: AnyArray | None = None,
         pair_labels: AnyArray | None = None,
         pair_weights: AnyArray | None = None,
+        rows: AnyArray | None = None,
     ) -> Self:
         """Learn from labelled rows or from pairs of rows.
 
@@ -112,6 +115,9 @@ class FromPairs(MetricLearner):
             +1 similar, -1 dissimilar. Default: all similar.
         pair_weights : array-like of shape (m,), optional
             At least 0. Default: all 1.
+        rows : array-like of shape (n,), optional
+            The numbers by which pairs call the rows of X. Default: 0..n-1. Those of other rows are left out, so that
+            one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
         """
         with named(self):
             if pairs is None:
@@ -120,6 +126,8 @@ class FromPairs(MetricLearner):
             X = self._rows(X)
             if pair_weights is not None and not self._weights:
                 raise ValueError("pair_weights are not supported by this method")
+            if rows is not None:
+                pairs, pair_labels, pair_weights = here(pairs, rows, len(X), "pairs", pair_labels, pair_weights)
             told = checks.check_pairs(pairs, pair_labels, pair_weights, len(X))
             if self._both_kinds:
                 constraints.require_both(int(told.similar.sum()), int((~told.similar).sum()))
@@ -148,7 +156,14 @@ class FromPairs(MetricLearner):
 class FromTriplets(MetricLearner):
     """`fit(X, y)` or `fit(X, triplets=...)`; `_solve` gets labels and triplets, one of them None."""
 
-    def fit(self: Self, X: AnyArray, y: AnyArray | None = None, *, triplets: AnyArray | None = None) -> Self:
+    def fit(
+        self: Self,
+        X: AnyArray,
+        y: AnyArray | None = None,
+        *,
+        triplets: AnyArray | None = None,
+        rows: AnyArray | None = None,
+    ) -> Self:
         """Learn from labelled rows or from triplets of rows.
 
         Parameters
@@ -158,6 +173,9 @@ class FromTriplets(MetricLearner):
             Class labels; -1 means unknown. Not read where `triplets` are given.
         triplets : array-like of shape (m, 3), optional
             Row numbers (anchor, positive, negative): the first two are nearer to each other than the first and third.
+        rows : array-like of shape (n,), optional
+            The numbers by which triplets call the rows of X. Default: 0..n-1. Those of other rows are left out, so that
+            one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
         """
         with named(self):
             if triplets is None:
@@ -165,6 +183,8 @@ class FromTriplets(MetricLearner):
                 constraints.require_classes(labels)
                 return self._learn(X, labels, None, own=True)
             X = self._rows(X)
+            if rows is not None:
+                triplets = here(triplets, rows, len(X), "triplets")[0]
             return self._learn(X, None, checks.check_indices(triplets, 3, len(X), "triplets"))
 
 
@@ -187,6 +207,7 @@ class FromChunklets(MetricLearner):
         negative_links: AnyArray | None = None,
         pairs: AnyArray | None = None,
         pair_labels: AnyArray | None = None,
+        rows: AnyArray | None = None,
     ) -> Self:
         """Learn from labelled rows, or from chunklets: small sets of rows known to be of one class each.
 
@@ -203,6 +224,9 @@ class FromChunklets(MetricLearner):
             Row numbers of X, instead of chunklets.
         pair_labels : array-like of shape (m,), optional
             +1 similar, -1 dissimilar. Default: all similar.
+        rows : array-like of shape (n,), optional
+            The numbers by which pairs call the rows of X. Default: 0..n-1. Those of other rows are left out, so that
+            one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
         """
         with named(self):
             if chunklets is None and pairs is None:
@@ -211,6 +235,8 @@ class FromChunklets(MetricLearner):
                 return self._learn(X, *self._linked(*self._from_labels(labels)), own=True)
             X = self._rows(X)
             if chunklets is None:
+                if rows is not None:
+                    pairs, pair_labels = here(pairs, rows, len(X), "pairs", pair_labels)
                 closed = constraints.close(checks.check_pairs(pairs, pair_labels, None, len(X)), len(X))
                 return self._learn(X, *self._linked(*closed))
             told = checks.check_chunklets(chunklets, negative_links, len(X))
@@ -258,3 +284,9 @@ class FromSets(MetricLearner):
             ):
                 raise ValueError("y must be a 0/1 matrix with one row per row of X and a 1 in every row")
             return self._learn(X, candidates.astype(bool))
+
+
+def here(indices: Any, rows: AnyArray, n: int, name: str, *beside: AnyArray | None) -> list[Any]:
+    """Index tuples as places in X where all their rows are here, and what stands beside the ones that are."""
+    places, kept = checks.present(indices, rows, n, name)
+    return [places, *(None if values is None else checks.listed(values, len(kept), name)[kept] for values in beside)]

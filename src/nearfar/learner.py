@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .core import constraints, kernels
+from .core import constraints, kernels, scatter
 from .core.optimize import Report, Solution
 from .core.types import AnyArray, Array, Ints
 from .fitted import Fitted, LinearDistance, named
@@ -31,6 +31,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """X (and y) checked by scikit-learn, in float32 or float64."""
         options: dict[str, Any] = {"dtype": [np.float64, np.float32], "reset": reset}
         if reset:
+            self.__dict__.pop("_sorted", None)
             options["ensure_min_samples"] = 2
         return validate_data(self, X, **options) if y is None else validate_data(self, X, y, **options)
 
@@ -40,12 +41,24 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             raise ValueError(f"requires y to be passed, but the target y is None{needs}")
         X, y = self._rows(X, y)
         check_classification_targets(y)
-        order = self._order(X)
+        self._sorted = order = self._order(X)
         return X[order], constraints.encode(np.asarray(y)[order])[1]
 
     def _order(self, X: AnyArray) -> Ints:
         """An order of rows that does not depend on how they came."""
         return row_order(X)
+
+    def _as_given(self, values: AnyArray) -> AnyArray:
+        """Values of the rows that `_solve` sees, in the order in which the user's rows came."""
+        values = np.asarray(values)
+        out = np.empty_like(values)
+        out[self._given(np.arange(len(values)))] = values
+        return out
+
+    def _given(self, places: Ints) -> Ints:
+        """Numbers of the user's rows that stand at these places of what `_solve` sees."""
+        order: Ints | None = self.__dict__.get("_sorted")
+        return places if order is None else order[places]
 
     def _learn(self: Self, X: AnyArray, *supervision: Any, own: bool = False) -> Self:
         """Solve in float64 and keep what came out; with `own`, X may be overwritten."""
@@ -57,6 +70,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         if not np.isfinite(solution.x).all():
             raise ValueError("the solution is not finite; scale the features or regularise more")
         self._keep(solution.x, X.dtype)
+        self.__dict__.pop("_sorted", None)
         self._record(solution)
         return self
 
@@ -104,15 +118,33 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
 
 class Mahalanobis(MetricLearner):
-    """d(a, b) = |L (a - b)| with L = `components_` of shape (k, d)."""
+    """d(a, b) = |L (a - b)| with L = `components_` of shape (k, d).
+
+    A class that says ``_span = True`` works in the span of the rows' differences where d > n, so that nothing of size
+    d x d is formed: `_solve` gets rows (n, r), r < n, and M is 0 on the directions in which no two rows differ.
+    """
 
     _center = True
+    _span: Any = False
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
+        self.__dict__.pop("_basis", None)
         R = np.ascontiguousarray(X, dtype=np.float64) if own else np.array(X, dtype=np.float64, order="C")
         if self._center:
             R -= R.mean(axis=0)
-        return R
+        if not self._span or R.shape[1] <= len(R):
+            return R
+        basis = scatter.data_span(R)
+        self._basis = basis if len(basis) else np.eye(1, R.shape[1])
+        return R @ self._basis.T
+
+    def _keep(self, components: Array, dtype: Any) -> None:
+        basis = self.__dict__.pop("_basis", None)
+        super()._keep(components if basis is None else components @ basis, dtype)
+
+    def _start(self) -> Array | None:
+        last, basis = super()._start(), self.__dict__.get("_basis")
+        return last if last is None or basis is None else last @ basis.T
 
     def transform(self, X: AnyArray) -> AnyArray:
         """``X @ components_.T``: Euclidean distances between the rows of the result are the learned ones.
@@ -160,7 +192,7 @@ class KernelMetric(MetricLearner):
         seed = getattr(self, "random_state", None)
         settings: dict[str, Any] = {"gamma": self.gamma_, "degree": self.degree, "coef0": self.coef0}
         found = kernels.kernel_map(X, self.kernel, landmarks=self.landmarks, seed=seed, **settings)
-        self.landmarks_, self._basis = found.landmarks, found.basis
+        self.landmarks_, self._basis = self._given(found.landmarks), found.basis
         self.X_fit_ = np.zeros((0, X.shape[1])) if self.kernel == "precomputed" else X[found.landmarks]
         return found.rows
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from .constraints import Pairs, encode
@@ -30,8 +32,43 @@ def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> In
     return indices.astype(np.intp)
 
 
+def present(indices: AnyArray, rows: AnyArray, n: int, name: str) -> tuple[Ints, Bools]:
+    """Tuples of row numbers that `rows` gives, as places in it; those with a number that is not there are left out.
+
+    Parameters
+    ----------
+    indices : array-like of shape (m, width)
+    rows : array-like of shape (n,)
+        Each row's number, no two alike.
+
+    Returns
+    -------
+    places : ndarray of shape (m', width)
+    kept : ndarray of shape (m,)
+    """
+    rows, indices = np.asarray(rows), np.asarray(indices)
+    if rows.shape != (n,) or len(np.unique(rows)) < n:
+        raise ValueError(f"rows must be {n} different numbers, one per row of X; got shape {rows.shape}")
+    if indices.ndim != 2:
+        raise ValueError(f"{name} must be an integer array of two dimensions; got shape {indices.shape}")
+    order = np.argsort(rows)
+    at = np.minimum(np.searchsorted(rows, indices, sorter=order), n - 1)
+    kept = (rows[order][at] == indices).all(axis=1)
+    if not kept.any():
+        raise ValueError(f"{name}: none of {len(indices)} join two of the rows given by rows=")
+    return order[at[kept]], kept
+
+
+def listed(values: AnyArray, m: int, name: str) -> AnyArray:
+    """One value for each of m constraints."""
+    values = np.asarray(values)
+    if values.shape != (m,):
+        raise ValueError(f"labels and weights of {name} must have shape ({m},); got {values.shape}")
+    return values
+
+
 def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weights: AnyArray | None, n: int) -> Pairs:
-    """User's pairs, checked; repeated ones merged (their weights add), order kept, i < j.
+    """User's pairs, checked; repeated ones merged with a warning (their weights add), order kept, i < j.
 
     Parameters
     ----------
@@ -58,6 +95,8 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
     if len(first) == len(ij):
         return Pairs(ij[:, 0], ij[:, 1], similar, weight)
     keep = np.sort(first)
+    added = "" if weight is None else ", their weights added"
+    warnings.warn(f"{len(ij) - len(keep)} of {len(ij)} pairs repeat others; they were merged{added}", stacklevel=3)
     if weight is not None:
         weight = np.bincount(which, weight)[which[keep]]
     return Pairs(ij[keep, 0], ij[keep, 1], similar[keep], weight)

@@ -2,6 +2,8 @@
 
 Three distances: ``euclidean`` |x - y|, ``sqeuclidean`` |x - y|^2, ``cosine`` 1 - x.y / (|x| |y|). A zero row has the
 cosine distance 1 to every row.
+
+Mahalanobis distances of points to sets, and between sets, are here by name too: `point_to_set`, `set_to_set`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from .mahalanobis import point_to_set as point_to_set
+from .mahalanobis import set_to_set as set_to_set
 
 DISTANCES = ("cosine", "euclidean", "sqeuclidean")
 LARGEST = 1e70  # products of squares of larger values overflow float64

@@ -15,6 +15,11 @@ Report = Callable[[int, float, float], None]
 Objective = Callable[[Array], tuple[float, Array]]
 Bounds = tuple[float | Array | None, float | Array | None]
 Projection = Callable[[Array], Array]
+Stop = Callable[[float, float], bool]
+
+
+class HaltedError(Exception):
+    """The caller's own stopping rule is met; never leaves this module."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ def lbfgs(
     bounds: Bounds | None = None,
     memory: int = 10,
     report: Report | None = None,
+    stop: Stop | None = None,
+    ftol: float = 1e-15,
 ) -> Solution:
     """Minimise a smooth function by L-BFGS-B.
 
@@ -76,6 +83,11 @@ def lbfgs(
         Numbers or arrays of the shape of `x0`; None for no bound on that side.
     report : callable or None
         Called with (iteration, value, largest gradient entry).
+    stop : callable or None
+        Asked after each iteration with (value before, value), the first time with (inf, value): True ends the search as
+        converged. It may look at what `fun` computed last, which belongs to the iterate.
+    ftol : float
+        Stops too where an iteration lowers the value by at most ``ftol * max(1, |value|)``.
     """
     history: list[float] = []
     last = [np.inf, np.inf]
@@ -86,13 +98,21 @@ def lbfgs(
         return float(value), gradient.ravel()
 
     def each(x: Array) -> None:
+        before = history[-1] if history else np.inf
         history.append(last[0])
         if report is not None:
             report(len(history), last[0], last[1])
+        if stop is not None and stop(before, last[0]):
+            iterate[:] = x
+            raise HaltedError
 
-    options = {"maxiter": max_iter, "maxfun": 20 * max_iter + 100, "gtol": tol, "ftol": 1e-15, "maxcor": memory}
+    iterate = x0.astype(np.float64).ravel()
+    options = {"maxiter": max_iter, "maxfun": 20 * max_iter + 100, "gtol": tol, "ftol": ftol, "maxcor": memory}
     limits = None if bounds is None else np.stack([side.ravel() for side in sides(x0, bounds)], axis=1)
-    found = minimize(flat, x0.ravel(), jac=True, method="L-BFGS-B", bounds=limits, callback=each, options=options)
+    try:
+        found = minimize(flat, x0.ravel(), jac=True, method="L-BFGS-B", bounds=limits, callback=each, options=options)
+    except HaltedError:
+        return Solution(iterate.reshape(x0.shape), history[-1], len(history), history=np.array(history))
     step = projected_step(found.x.reshape(x0.shape), found.jac.reshape(x0.shape), bounds)
     gradient = float(np.abs(step).max(initial=0.0))
     converged = bool(found.success or gradient <= tol * max(1.0, abs(float(found.fun))))

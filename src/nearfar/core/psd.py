@@ -156,9 +156,11 @@ def require_pd(A: Array, name: str, strict: bool = True) -> Array:
     if A.ndim != 2 or A.shape[0] != A.shape[1] or not np.isfinite(A).all():
         raise ValueError(f"{name} must be a finite square matrix; got shape {A.shape}")
     scale = max(float(np.abs(A).max(initial=0.0)), np.finfo(np.float64).tiny)
-    if np.abs(A - A.T).max(initial=0.0) > 1e-8 * scale:
-        raise ValueError(f"{name} must be symmetric; it differs from its transpose by {np.abs(A - A.T).max():.3g}")
     low = float(eigh(symmetrize(A), eigvals_only=True, subset_by_index=[0, 0])[0])
+    apart = float(np.abs(A - A.T).max(initial=0.0))
+    if apart > 1e-8 * scale:
+        which = f"it differs from its transpose by {apart:.3g}; smallest eigenvalue of their mean {low:.3g}"
+        raise ValueError(f"{name} must be symmetric; {which}")
     if low <= 0 if strict else low < -1e-8 * scale:
         kind = "definite" if strict else "semi-definite"
         raise ValueError(f"{name} must be positive {kind}; its smallest eigenvalue is {low:.3g}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -38,10 +39,29 @@ def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
     ------
     ValueError
         One of the two sets is empty.
+
+    Warns
+    -----
+    UserWarning
+        All similar pairs coincide.
     """
-    if isinstance(pairs, LabelPairs):
-        require_classes(pairs.labels)
-        return SCATTERS[pairs.weighting](*known(X, pairs.labels))
+    found = label_scatters(X, pairs) if isinstance(pairs, LabelPairs) else listed_scatters(X, pairs)
+    if not found.similar.any():
+        message = "all similar pairs coincide, so their scatter is 0; only dissimilar pairs and regularisation count"
+        warnings.warn(message, stacklevel=2)
+    return found
+
+
+def label_scatters(X: Array, pairs: LabelPairs) -> PairScatters:
+    """Scatters of all the pairs that labels imply."""
+    require_classes(pairs.labels)
+    if pairs.weighting not in SCATTERS:
+        raise ValueError(f"weighting must be one of {', '.join(map(repr, SCATTERS))}; got {pairs.weighting!r}")
+    return SCATTERS[pairs.weighting](*known(X, pairs.labels))
+
+
+def listed_scatters(X: Array, pairs: Pairs) -> PairScatters:
+    """Scatters of pairs given one by one."""
     require_both(int(pairs.similar.sum()), int((~pairs.similar).sum()))
     similar, dissimilar = pairs.part(True), pairs.part(False)
     return PairScatters(
