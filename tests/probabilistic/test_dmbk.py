@@ -1,0 +1,155 @@
+"""DMBK: gradients, invariances of the divergences, the constraint, imbalance."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from nearfar import DMBK
+from nearfar.core import divergences
+from tests.learners import data, fit
+from tests.references import dmbk as loops
+
+
+def classes(shrinkage=1e-3):
+    X, y = data()
+    return divergences.gaussians(X, y, [shrinkage] * 3), X, y
+
+
+def slope(f, U):
+    """Central differences."""
+    G = np.zeros_like(U)
+    for k in range(U.size):
+        E = np.zeros_like(U)
+        E.flat[k] = 1e-6
+        G.flat[k] = (f(U + E) - f(U - E)) / 2e-6
+    return G
+
+
+def test_divergences_equal_the_loops():
+    told, X, y = classes()
+    U = np.random.default_rng(0).normal(size=(4, 2))
+    listed = loops.gaussians(X, y)
+    expected = [[loops.kl(U, a, b) for b in listed] for a in listed]
+    assert_allclose(divergences.divergences(U, told), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_gradients():
+    told, X, y = classes()
+    rng = np.random.default_rng(0)
+    U, W = rng.normal(size=(4, 2)), rng.normal(size=(3, 3))
+    assert_allclose(
+        divergences.weighted_gradient(U, W, told),
+        slope(lambda V: np.vdot(W, divergences.divergences(V, told)), U),
+        rtol=1e-6,
+        atol=1e-7,
+    )
+    for alpha in (0.0, 0.7):
+        value, gradient = divergences.balance(U, told, alpha)
+        assert_allclose(value, loops.objective(U, X, y, reg=0.0, alpha=alpha), rtol=1e-9)
+        assert_allclose(
+            gradient, slope(lambda V, alpha=alpha: divergences.balance(V, told, alpha)[0], U), rtol=1e-5, atol=1e-8
+        )
+    i, j = np.nonzero(np.triu(y[:, None] != y, 1))
+    value, gradient = divergences.mean_distance(U, X[i] - X[j])
+    assert_allclose(value, np.mean([np.linalg.norm(U.T @ (X[a] - X[b])) for a, b in zip(i, j, strict=True)]))
+    assert_allclose(gradient, slope(lambda V: divergences.mean_distance(V, X[i] - X[j])[0], U), rtol=1e-6)
+
+
+def test_divergences_depend_on_the_column_space_only():
+    told, *_ = classes()
+    rng = np.random.default_rng(0)
+    U, R = rng.normal(size=(4, 3)), rng.normal(size=(3, 3))
+    K = divergences.divergences(U, told)
+    assert_allclose(divergences.divergences(U @ R, told), K, rtol=1e-8, atol=1e-10)
+    assert_allclose(np.diag(K), 0, atol=1e-10)
+    assert K.min() >= -1e-10
+    every = divergences.divergences(np.eye(4), told)
+    assert_allclose(divergences.divergences(rng.normal(size=(4, 4)), told), every, rtol=1e-7, atol=1e-8)
+    assert_allclose(
+        divergences.divergences(U @ R[:, :2], told), divergences.divergences(7 * U @ R[:, :2], told), atol=1e-9
+    )
+
+
+def test_the_first_term_is_largest_for_equal_shares():
+    told, *_ = classes()
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        assert divergences.balance(rng.normal(size=(4, 2)), told, 0.0)[0] <= -np.log(6) + 1e-12
+    corners = 3 * np.array([[0.0, 0], [1, 0], [0.5, np.sqrt(0.75)]])
+    even = divergences.Classes(corners, np.stack([np.eye(2)] * 3), np.full(3, 5.0))
+    assert_allclose(divergences.balance(np.eye(2), even, 0.0)[0], -np.log(6), rtol=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{}, {"alpha": 1.0}, {"reg": 2.0}, {"n_components": 3}, {"n_components": 1}])
+def test_constraint_holds_and_more_starts_are_no_worse(settings):
+    X, y = data()
+    learner = fit(DMBK(random_state=0, **settings), X, y)
+    D = [learner.transform(X[[i, j]]) for i in range(60) for j in range(i) if y[i] == y[j]]
+    assert_allclose(np.mean([np.sum((a - b) ** 2) for a, b in D]), 1)
+    more = fit(DMBK(random_state=0, n_init=6, **settings), X, y)
+    assert more.objective_ >= learner.objective_ - 1e-9
+    assert learner.history_[-1] >= learner.history_[0]
+
+
+def test_two_classes_have_something_to_separate():
+    X, y = data()
+    y = np.minimum(y, 1)
+    learner = fit(DMBK(random_state=0), X, y)
+    assert_allclose(learner.objective_, fit(DMBK(alpha=1.0, random_state=0), X, y).objective_)
+    Z = learner.transform(X).ravel()
+    gap = abs(Z[y == 0].mean() - Z[y == 1].mean())
+    assert gap > np.std(Z[y == 0]) + np.std(Z[y == 1])
+
+
+def test_a_small_class_is_not_sacrificed():
+    rng = np.random.default_rng(0)
+    n = (300, 300, 12)
+    y = np.repeat(np.arange(3), n)
+    # the two large classes differ along the first axis, the small one along the second, which is louder within
+    X = rng.normal(size=(612, 6)) * np.array([1, 1.5, 1, 1, 1, 1])
+    X[:, 0] += np.array([-3.0, 3.0, 0.0])[y]
+    X[:, 1] += np.array([0.0, 0.0, 6.0])[y]
+    L = fit(DMBK(alpha=1.0, shrinkage=0.3, whiten=True, random_state=0), X, y).components_
+    M = L.T @ L
+    assert M[1, 1] > 3 * M[2:, 2:].max()
+    assert M[0, 0] > 3 * M[2:, 2:].max()
+
+
+def test_whitening_keeps_the_space_and_the_constraint():
+    X, y = data()
+    plain = fit(DMBK(random_state=0), X, y).components_
+    white = fit(DMBK(whiten=True, random_state=0), X, y)
+    assert np.linalg.matrix_rank(np.r_[plain, white.components_], tol=1e-6) == 2
+    Z = white.transform(X)
+    D = np.array([Z[i] - Z[j] for i in range(60) for j in range(i) if y[i] == y[j]])
+    assert_allclose(D.T @ D / len(D), np.eye(2) / 2, atol=1e-9)
+
+
+def test_ledoit_wolf_keeps_few_rows_usable():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 20)), np.arange(12) % 3
+    assert np.isfinite(fit(DMBK(shrinkage="ledoit_wolf", random_state=0), X, y).components_).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"n_components": 4}, "n_components=4"),
+        ({"reg": -1.0}, "reg"),
+        ({"alpha": -1.0}, "alpha"),
+        ({"shrinkage": 2.0}, "shrinkage"),
+        ({"n_pairs": 0}, "n_pairs"),
+    ],
+)
+def test_bad_settings(settings, word):
+    X, y = data()
+    with pytest.raises(ValueError, match=f"^DMBK: {word}"):
+        DMBK(**settings).fit(X, y)
+
+
+def test_a_class_of_one_sample_is_an_error():
+    X, y = data()
+    y = y.copy()
+    y[0] = 9
+    with pytest.raises(ValueError, match=r"^DMBK: y holds 1 classes of one sample"):
+        DMBK().fit(X, y)
