@@ -64,7 +64,8 @@ def starts(Y: Array, labels: Ints, p: int, n_init: int, seed: Seed) -> list[Arra
 def divergences(U: Array, classes: Classes) -> Array:
     """K, shape (c, c), K[a, b] = KL(a | b)."""
     G = propped(U.T @ classes.covs @ U)
-    return from_projected(G, np.linalg.inv(G), classes.means @ U)
+    B: Array = np.linalg.inv(G).astype(np.float64, copy=False)
+    return from_projected(G, B, classes.means @ U)
 
 
 def propped(G: Array) -> Array:

@@ -90,9 +90,8 @@ class DMBK(FromLabels, Mahalanobis):
         Pairs of different classes in the mean distance; all where there are fewer.
     n_init : int
         Random starts besides the two of discriminant and principal directions; the best maximum is kept.
-    max_iter, tol
+    max_iter, tol, verbose
         Of L-BFGS; `tol` is on the gradient.
-    verbose : bool
     random_state : int, RandomState, Generator or None
 
     Attributes
