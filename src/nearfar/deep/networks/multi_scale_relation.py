@@ -1,0 +1,115 @@
+"""Multi-scale relation network, MSML (Jiang, Huang, Geng & Deng, 2020).
+
+    p_sc = mean of the support maps of class c at scale s          F_s: (n, C_s, H_s, W_s)
+    r_qc = sigmoid(MLP(g_1(F_1(q), p_1c), ..., g_S(F_S(q), p_Sc)))     g_s: L_s convolutions, then the mean over space
+    L = mean_q -log softmax_c(t r_qc)[y_q] + lambda mean_q [max_{c != y} r_qc - r_qy + m]_+
+
+The higher the level of a scale, the deeper its relation network: L_s = s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
+
+from ..episodes import Episode, prototypes
+from .scales import GROUPS, Relation
+
+CELLS = 2**24  # values of one layer held at a time
+
+
+def multi_scale_relation(scores: Tensor, labels: Tensor, margin: float, weight: float, scale: float) -> Tensor:
+    """Return the loss of (q, N) scores in (0, 1) for the classes (q,) of the queries."""
+    own = labels[:, None]
+    rival = scores.scatter(1, own, -torch.inf).amax(1)
+    gap = (rival - scores.gather(1, own).squeeze(1) + margin).clamp_min(0)
+    return cross_entropy(scale * scores, labels) + weight * gap.mean()
+
+
+class MultiScaleRelationNet(nn.Module):
+    """Score queries against class prototypes at several scales.
+
+    Parameters
+    ----------
+    scales : Module
+        Items to a list of maps, low level first; best trained beforehand, as `Conv4Scales` of a run's trunk.
+    channels : sequence of int
+        C_s of each scale; `scales.channels` where not given.
+    depths : sequence of int, optional
+        L_s; 1, 2, ..., S where not given.
+    width, hidden : int
+        Channels of the relation networks, a multiple of 4; width of the layer that joins them.
+    margin, weight : float
+        m, lambda.
+    scale : float
+        t; the text of the survey is 1, with which the cross-entropy of scores in (0, 1) cannot come near 0.
+    block : int, optional
+        Queries at a time; the value is the same for any block. None chooses.
+
+    Notes
+    -----
+    The paper's own intra- and inter-class relation loss is replaced by cross-entropy and triplet loss, as in the
+    survey (Ghojogh et al., 2022). "Deeper networks for scales with more information" is read as the higher levels.
+
+    Examples
+    --------
+    >>> from nearfar.deep.networks.conv4 import Conv4
+    >>> from nearfar.deep.networks.scales import Conv4Scales
+    >>> net = MultiScaleRelationNet(Conv4Scales(Conv4(1, 8)), width=4)
+    >>> net(torch.rand(6, 1, 28, 28), torch.rand(3, 1, 28, 28), torch.arange(3)).shape
+    torch.Size([6, 3])
+    """
+
+    def __init__(
+        self,
+        scales: nn.Module,
+        channels: Sequence[int] | None = None,
+        *,
+        depths: Sequence[int] | None = None,
+        width: int = 32,
+        hidden: int = 32,
+        margin: float = 0.2,
+        weight: float = 1.0,
+        scale: float = 1.0,
+        block: int | None = None,
+    ) -> None:
+        super().__init__()
+        channels = list(scales.channels if channels is None else channels)
+        depths = list(range(1, len(channels) + 1) if depths is None else depths)
+        if len(depths) != len(channels) or min(depths, default=0) < 1 or width % GROUPS:
+            raise ValueError(
+                f"MultiScaleRelationNet: expected a depth >= 1 for each of {len(channels)} scales and a width that "
+                f"{GROUPS} divides, got depths={depths}, width={width}"
+            )
+        self.scales = scales
+        self.relations = nn.ModuleList(Relation(c, width, depth) for c, depth in zip(channels, depths, strict=True))
+        self.score = nn.Sequential(nn.Linear(len(channels) * width, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+        self.margin, self.weight, self.scale, self.width, self.block = margin, weight, scale, width, block
+
+    def forward(self, query: Tensor, support: Tensor, labels: Tensor) -> Tensor:
+        """Return the (q, N) scores in (0, 1) of query items for the classes 0..N-1, (s,) labels, of support items."""
+        maps = self.scales(torch.cat([support, query]))  # one pass: the same batch statistics for both
+        n, n_way = len(support), int(labels.max()) + 1
+        return self.relate([m[n:] for m in maps], [prototypes(m[:n], labels, n_way) for m in maps])
+
+    def relate(self, query: Sequence[Tensor], classes: Sequence[Tensor]) -> Tensor:
+        """Return the (q, c) scores of the maps of queries with those of classes, or of other items."""
+        largest = max(m[0, 0].numel() for m in classes) * self.width * len(classes[0])
+        blocks = list(zip(*(m.split(self.block or max(1, CELLS // largest)) for m in query), strict=True))
+        if len(blocks) == 1 or not torch.is_grad_enabled():
+            return torch.cat([self._scores(block, classes) for block in blocks])
+        return torch.cat([checkpoint(self._scores, block, classes, use_reentrant=False) for block in blocks])
+
+    def _scores(self, query: Sequence[Tensor], classes: Sequence[Tensor]) -> Tensor:
+        parts = [g(q, c) for g, q, c in zip(self.relations, query, classes, strict=True)]
+        scores: Tensor = self.score(torch.cat(parts, 2)).sigmoid().squeeze(2)
+        return scores
+
+    def loss(self, episode: Episode) -> Tensor:
+        """Return the loss of an episode's queries."""
+        scores = self(episode.query, episode.support, episode.support_labels)
+        return multi_scale_relation(scores, episode.query_labels, self.margin, self.weight, self.scale)
