@@ -1,0 +1,83 @@
+"""A network on positive definite matrices: handwritten digits as covariance descriptors.
+
+    python examples/spd_network.py
+
+An 8 x 8 digit becomes the covariance, over its pixels, of 13 numbers per pixel: place, products of places, intensity,
+gradients and curvatures. Three nearest neighbours vote for the digit: with the entries of the matrices, with their
+logarithms, and with the embedding of a network of BiMap, ReEig and LogEig layers whose bilinear weights stay
+orthonormal. About 10 seconds on one core.
+"""
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+from torch import nn
+
+from nearfar import AMSoftmaxLoss, BiMap, LogEig, MPerClassSampler, ReEig
+from nearfar.deep.networks.log_eig import upper_vector
+from nearfar.deep.spd import StiefelSGD, other_parameters, stiefel_parameters
+
+EPOCHS = 25
+
+
+def descriptors(images):
+    """Return the (n, 13, 13) covariances of (n, 8, 8) images."""
+    n, side, _ = images.shape
+    padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))
+
+    def moved(down, right):
+        return padded[:, 1 + down : 1 + down + side, 1 + right : 1 + right + side]
+
+    y, x = np.meshgrid(np.linspace(-1, 1, side), np.linspace(-1, 1, side), indexing="ij")
+    places = [np.broadcast_to(a, images.shape) for a in (x, y, x * x, x * y, y * y)]
+    dx, dy = moved(0, 1) - moved(0, -1), moved(1, 0) - moved(-1, 0)
+    dxx, dyy = (moved(*step) + moved(*(-s for s in step)) - 2 * images for step in ((0, 1), (1, 0)))
+    dxy = moved(1, 1) - moved(1, -1) - moved(-1, 1) + moved(-1, -1)
+    numbers = np.stack([*places, images, dx, dy, abs(dx), abs(dy), dxx, dxy, dyy], axis=-1).reshape(n, side**2, -1)
+    numbers = numbers / numbers.std(axis=(0, 1))
+    numbers -= numbers.mean(axis=1, keepdims=True)
+    return torch.tensor(numbers.swapaxes(1, 2) @ numbers / side**2 + 1e-2 * np.eye(numbers.shape[2]))
+
+
+def train(matrices, labels, seed=0):
+    """Return a trained network from (n, 13, 13) matrices to (n, 32) embeddings."""
+    torch.manual_seed(seed)
+    net = nn.Sequential(
+        BiMap(13, 11), ReEig(), BiMap(11, 9), ReEig(), LogEig(), nn.BatchNorm1d(45), nn.Linear(45, 32)
+    ).double()
+    loss = AMSoftmaxLoss(10, 32).double()
+    manifold = StiefelSGD(stiefel_parameters(net), lr=0.05, momentum=0.9)
+    rest = torch.optim.Adam([*other_parameters(net), *loss.parameters()], lr=5e-3)
+    sampler = MPerClassSampler(labels, 8, 80, seed=seed, rounds=None)
+    for batch in (batch for _ in range(EPOCHS) for batch in sampler):
+        value = loss(net(matrices[batch]), labels[batch])
+        manifold.zero_grad()
+        rest.zero_grad()
+        value.backward()
+        manifold.step()
+        rest.step()
+    return net.eval()
+
+
+def main():
+    """Print one line per representation."""
+    images, digits = load_digits(return_X_y=True)
+    matrices = descriptors(images.reshape(-1, 8, 8) / 16)
+    seen, unseen, y, expected = train_test_split(matrices, torch.tensor(digits), test_size=0.5, random_state=0)
+    net = train(seen, y)
+    for name, embed in {
+        "entries of the covariances": upper_vector,
+        "their logarithms (log-Euclidean)": LogEig(),
+        "SPD network": lambda X: nn.functional.normalize(net(X)),
+    }.items():
+        with torch.no_grad():
+            votes = KNeighborsClassifier(3).fit(embed(seen), y)
+            print(f"{name:34s} accuracy {votes.score(embed(unseen), expected):.4f}")
+    worst = max(float((W.T @ W - torch.eye(W.shape[1])).abs().max().detach()) for W in stiefel_parameters(net))
+    print(f"largest deviation of a bilinear weight from orthonormal columns: {worst:.1e}")
+
+
+if __name__ == "__main__":
+    main()
