@@ -1,0 +1,171 @@
+"""What curvilinear distances promise beyond the laws of all learners."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
+
+import nearfar
+from nearfar.core import curves, curvilinear
+from nearfar.core.constraints import Pairs, pairs_from_labels
+from tests.learners import accuracy, data, distances, fit, toy
+from tests.references import cdml as loops
+
+X, Y = data()
+R = (X - X.mean(axis=0)) / np.sqrt(np.mean(np.sum((X - X.mean(axis=0)) ** 2, axis=1)))
+PAIRS = pairs_from_labels(Y, 20, 0)
+
+
+def bent(m=3, d=4, c=3, seed=0):
+    return np.random.default_rng(seed).normal(size=(m, d, c)) * 0.6 ** np.arange(c)
+
+
+@pytest.mark.parametrize("c", [1, 2, 3, 4, 5])
+def test_nearest_points_are_those_of_a_fine_grid(c):
+    grid = np.linspace(-8, 8, 160001)
+    for C, T in zip(bent(c=c), curves.Curves(bent(c=c), R[:8]).T, strict=True):
+        points = curves.powers(grid, c) @ C.T
+        for x, t in zip(R[:8], T, strict=True):
+            best = np.sum((points - x) ** 2, axis=1).min()
+            mine = np.sum((loops.theta(C, t) - x) ** 2)
+            assert mine <= best + 1e-12
+            assert abs((loops.theta(C, t) - x) @ loops.theta_slope(C, t)) <= 1e-9
+
+
+def test_cubic_roots_against_a_root_finder():
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(500, 3)) * 3
+    found = curves.cubic_roots(a)
+    for row, roots in zip(a, found, strict=True):
+        real = np.roots([1, *row[::-1]])
+        real = np.real(real[np.abs(np.imag(real)) < 1e-9])
+        assert_allclose(np.sort(np.unique(roots.round(7))), np.sort(real), atol=1e-6)
+    assert_allclose(np.sort(curves.cubic_roots(np.array([[-6.0, 11.0, -6.0]]))), [[1, 2, 3]], atol=1e-9)
+    assert_allclose(curves.cubic_roots(np.zeros((1, 3))), 0.0)
+
+
+@pytest.mark.parametrize("c", [1, 2, 3, 4])
+def test_distances_equal_roots_and_quadrature(c):
+    C = bent(c=c)
+    y = curves.embed(C, R[:6])
+    for i in range(6):
+        for j in range(i):
+            d = loops.squared_distance(C, R[i], R[j])
+            assert_allclose(np.sum((y[i] - y[j]) ** 2), d, rtol=1e-8)
+
+
+def test_straight_curves_are_a_mahalanobis_distance():
+    C = bent(c=1)
+    assert_allclose(curves.embed(C, R), R @ C[:, :, 0].T, rtol=1e-12, atol=1e-12)
+    learner = fit(nearfar.CDML(3, degree=1, random_state=0), X, Y)
+    L = learner.components_[:, :, 0] / learner.scale_
+    assert_allclose(learner.transform(X), (X - X.mean(axis=0)) @ L.T, rtol=1e-12, atol=1e-12)
+
+
+def test_vanishing_higher_coefficients_lower_the_degree():
+    C = bent(c=1)
+    padded = np.concatenate([C, np.zeros((3, 4, 3))], axis=2)
+    assert_allclose(curves.embed(padded, R), curves.embed(C, R), rtol=1e-12, atol=1e-12)
+    assert_allclose(curves.embed(np.concatenate([C, np.full((3, 4, 2), 1e-9)], axis=2), R),
+                    curves.embed(C, R), atol=1e-7)  # fmt: skip
+    assert (curves.embed(np.zeros((2, 4, 3)), R) == 0).all()
+
+
+@pytest.mark.parametrize("c", [1, 2, 3, 4])
+def test_gradient_is_that_of_finite_differences(c):
+    C = 0.8 * bent(c=c)
+    loss = curvilinear.PairLoss(R, PAIRS, (0.5, 3.0), 0.1)
+    value, G = loss(C)
+    assert_allclose(value, loops.objective(C, R, PAIRS, (0.5, 3.0), 0.1), rtol=1e-9)
+    for k in range(C.size):
+        step = 1e-5 * np.eye(C.size)[k].reshape(C.shape)
+        difference = (loss(C + step)[0] - loss(C - step)[0]) / 2e-5
+        assert_allclose(G.flat[k], difference, rtol=1e-7, atol=1e-7 * np.abs(G).max())
+
+
+def test_batches_add_up():
+    loss, C = curvilinear.PairLoss(R, PAIRS, (2.0, 8.0), 0.1), bent()
+    value, G = loss(C)
+    parts = [loss(C, batch) for batch in np.array_split(np.random.default_rng(0).permutation(len(PAIRS.i)), 3)]
+    assert_allclose(sum(part[0] for part in parts), value)
+    assert_allclose(sum(part[1] for part in parts), G, rtol=1e-9, atol=1e-12)
+
+
+def test_blocks_do_not_matter(monkeypatch):
+    C = bent()
+    whole, back = curves.embed(C, R), curves.Embedding(C, R).pull_back(R[:, :3])
+    monkeypatch.setattr(curves, "BLOCK", 21)
+    assert_allclose(curves.embed(C, R), whole)
+    assert_allclose(curves.Embedding(C, R).pull_back(R[:, :3]), back, rtol=1e-10, atol=1e-12)
+
+
+def test_weights_repeat_pairs():
+    weight = np.random.default_rng(0).integers(1, 4, len(PAIRS.i))
+    repeated = Pairs(*(np.repeat(part, weight) for part in PAIRS[:3]))
+    a = curvilinear.PairLoss(R, PAIRS._replace(weight=weight.astype(float)), (2.0, 8.0), 0.1)(bent())
+    b = curvilinear.PairLoss(R, repeated, (2.0, 8.0), 0.1)(bent())
+    assert_allclose(a[0], b[0])
+    assert_allclose(a[1], b[1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("init", ["pca", "gmml"])
+def test_start_has_the_level_of_the_margins(init):
+    C = curvilinear.start(R, PAIRS, init, 4, 3, 5.0, 0)
+    Z = R @ C[:, :, 0].T
+    assert_allclose(np.mean(np.sum((Z[PAIRS.i] - Z[PAIRS.j]) ** 2, axis=1)), 5.0)
+    assert np.abs(C[:, :, 1:]).max() < 0.1 * np.abs(C[:, :, 0]).max()
+
+
+@pytest.mark.parametrize("settings", [{}, {"init": "gmml"}, {"degree": 2}, {"solver": "adam", "batch_size": 64}])
+def test_learns_more_than_its_start(settings):
+    A, a = toy()
+    learner = fit(nearfar.CDML(random_state=0, **settings), A[:200], a[:200])
+    plain = accuracy(A[:200], a[:200], A[200:], a[200:])
+    assert accuracy(learner.transform(A[:200]), a[:200], learner.transform(A[200:]), a[200:]) >= plain + 0.05
+    assert learner.curvature_ > 0
+    assert learner.objective_ < learner.history_[0]
+
+
+def test_value_never_rises():
+    learner = fit(nearfar.CDML(random_state=0, max_iter=30), X, Y)
+    assert (np.diff(learner.history_) <= 1e-12).all()
+
+
+def test_turns_with_the_space_where_the_start_does():
+    Q = np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))[0]
+    start = 0.7 * bent()
+    told = {"pairs": np.stack([PAIRS.i, PAIRS.j], axis=1), "pair_labels": np.where(PAIRS.similar, 1, -1)}
+    a = fit(nearfar.CDML(3, init=start, max_iter=5), X, **told)
+    b = fit(nearfar.CDML(3, init=np.einsum("mdc,de->mec", start, Q), max_iter=5), X @ Q, **told)
+    assert_allclose(distances(b, X @ Q), distances(a, X), rtol=1e-6)
+
+
+def test_units_and_place_of_the_data_do_not_matter():
+    a = fit(nearfar.CDML(random_state=0, max_iter=5), X, Y)
+    b = fit(nearfar.CDML(random_state=0, max_iter=5), 100 * X + 7, Y)
+    assert_allclose(distances(b, 100 * X + 7), distances(a, X), rtol=1e-6)
+
+
+def test_warm_start_goes_on():
+    learner = nearfar.CDML(random_state=0, max_iter=3, warm_start=True)
+    with pytest.warns(ConvergenceWarning, match=r"^CDML: "):
+        learner.fit(X, Y)
+    first = learner.objective_
+    assert fit(learner.set_params(max_iter=10), X, Y).history_[0] <= first * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"degree": 0}, "degree must be"),
+        ({"margins": (8.0, 2.0)}, "margins must be"),
+        ({"lam": -1.0}, "lam must be"),
+        ({"solver": "sgd"}, "solver must be one of"),
+        ({"init": "random"}, "init must be one of"),
+        ({"init": np.ones((2, 4))}, "init must be a finite array of shape"),
+        ({"batch_size": 0}, "batch_size must be"),
+    ],
+)
+def test_refuses(settings, word):
+    with pytest.raises(ValueError, match=f"^CDML: {word}"):
+        nearfar.CDML(**settings).fit(X, Y)
