@@ -45,9 +45,11 @@ def wine():
 
 
 @pytest.mark.parametrize("form", ["ratio", "log", "neg_trace_ratio"])
-def test_every_form_equals_the_loops(form):
+@pytest.mark.parametrize("normalize", [False, True])
+def test_every_form_equals_the_loops(form, normalize):
     x, y = samples((*LABELS, -1))
-    same(ProbabilisticDiscriminantLoss(form=form)(x, y), probabilistic_discriminant.reference(x, y, form=form), x)
+    how = {"form": form, "normalize": normalize}
+    same(ProbabilisticDiscriminantLoss(**how)(x, y), probabilistic_discriminant.reference(x, y, **how), x)
 
 
 def test_law_of_total_variance():

@@ -18,7 +18,8 @@ def traces(x, y):
     return within, trace_cov(means)
 
 
-def reference(x, y, *, pooled=None, scores=None, proxies=None, form="ratio", **_):
+def reference(x, y, *, pooled=None, scores=None, proxies=None, form="ratio", normalize=False, **_):
+    x = torch.stack([row / row.norm() for row in x]) if normalize else x
     W, B = traces(x, y)
     floor = 1e-6 * (W + B)
     if form == "neg_trace_ratio":

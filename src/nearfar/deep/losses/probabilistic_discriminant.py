@@ -12,6 +12,7 @@ import warnings
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
 from ..class_scatter import bounded_ratio, deviations, traces
@@ -39,6 +40,9 @@ class ProbabilisticDiscriminantLoss(SetTerm):
     form : str
         "ratio" W / B (the paper's), "log" of it, whose gradient does not depend on the size of the ratio, or
         "neg_trace_ratio", -B / W.
+    normalize : bool
+        Scale embeddings to unit length first; the paper does not. Then norms, which a search by cosine does not see,
+        cannot lower the loss.
 
     Warns
     -----
@@ -50,7 +54,8 @@ class ProbabilisticDiscriminantLoss(SetTerm):
     -----
     The loss does not change when embeddings are moved, turned or scaled by one factor. A batch of one class, or of
     equal embeddings, has the loss 0 and no gradient. 1e-6 of the total is added to denominators. Samples of unknown
-    class are left out.
+    class are left out. The loss asks classes to be small, not to be apart one by one: a few directions that separate
+    groups of classes satisfy it.
 
     Examples
     --------
@@ -59,11 +64,11 @@ class ProbabilisticDiscriminantLoss(SetTerm):
     0.1111
     """
 
-    def __init__(self, *, form: str = "ratio") -> None:
+    def __init__(self, *, form: str = "ratio", normalize: bool = False) -> None:
         super().__init__()
         if form not in FORMS:
             raise ValueError(f"ProbabilisticDiscriminantLoss: form must be one of {', '.join(FORMS)}, got {form!r}")
-        self.form = form
+        self.form, self.normalize = form, normalize
 
     def value(self, batch: Batch) -> Tensor:
         if batch.ref is not None:
@@ -74,8 +79,8 @@ class ProbabilisticDiscriminantLoss(SetTerm):
         y = batch.classes("ProbabilisticDiscriminantLoss")
         if len(y) > 1 and y.device.type == "cpu" and len(torch.unique(y)) == len(y):
             warnings.warn("ProbabilisticDiscriminantLoss: no class of the batch has two samples", stacklevel=2)
-        parts = deviations(batch.x, y)
+        parts = deviations(unit(batch.x) if self.normalize else batch.x, y)
         return probabilistic_discriminant(*traces(parts), self.form, parts.comparable)
 
     def extra_repr(self) -> str:
-        return f"form={self.form!r}"
+        return f"form={self.form!r}, normalize={self.normalize}"
