@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import inv, sqrtm
+from sklearn.neighbors import KNeighborsClassifier
 
 import nearfar
 from nearfar.core import eig, scatter
-from nearfar.core.constraints import LabelPairs
+from nearfar.core.constraints import LabelPairs, encode
+from nearfar.learner import row_order
 from tests.core import conic
-from tests.learners import all_pairs, data, distances
+from tests.learners import all_pairs, data, distances, toy
 from tests.references import dca as dca_loops
 from tests.references import mmc as mmc_loops
 from tests.references import side_information as side_loops
@@ -560,3 +562,264 @@ def test_gmml_regularises_singular_scatters():
         nearfar.GMML(reg=0.0).fit(flat, Y)
     assert np.isfinite(metric(nearfar.GMML(reg="auto"), flat)).all()
     assert_allclose(metric(nearfar.GMML(reg="auto")), metric(nearfar.GMML(reg=0.0)))
+
+
+def test_gmml_reports_what_auto_adds():
+    with pytest.warns(UserWarning, match="times the prior was added"):
+        nearfar.GMML(reg="auto").fit(np.c_[X, X[:, 0]], Y)
+
+
+def test_gmml_tunes_t_by_cross_validation():
+    from nearfar.core import tuning
+
+    Z, y = toy(150)
+    learner = nearfar.GMML("auto").fit(Z, y)
+    assert learner.t_ in np.round(np.arange(0, 1.01, 0.02), 12)
+    plain = nearfar.GMML(learner.t_).fit(Z, y)
+    assert_allclose(learner.components_, plain.components_)
+    # the slow way: a learner per fold and t, on rows in the order of the fit
+    order = row_order(Z)
+    Zs, ys = (Z - Z.mean(axis=0))[order], y[order]
+    fold = tuning.folds(encode(ys)[1])
+    assert (np.stack([np.bincount(fold[ys == c], minlength=5) for c in range(3)]) == 10).all()
+
+    def hits(t):
+        found = 0
+        for k in range(5):
+            inner = nearfar.GMML(t).fit(Zs[fold != k], ys[fold != k])
+            near = KNeighborsClassifier(3).fit(inner.transform(Zs[fold != k]), ys[fold != k])
+            votes = ys[fold != k][near.kneighbors(inner.transform(Zs[fold == k]))[1]]
+            said = [b if b == c else a for a, b, c in votes]
+            found += np.sum(said == ys[fold == k])
+        return found
+
+    middle = max(tuning.COARSE, key=lambda t: (hits(t), -abs(t - 0.5), -t))
+    assert abs(learner.t_ - middle) <= 0.1 + 1e-9
+    assert hits(learner.t_) >= max(hits(t) for t in tuning.COARSE)
+    for told in (few_pairs(), {"y": np.repeat([0, 1, 2, 3], 15)[np.argsort(np.arange(60) % 7)]}):
+        if "pairs" in told:
+            with pytest.raises(ValueError, match=r"^GMML: t='auto' needs labels"):
+                nearfar.GMML("auto").fit(X, **told)
+        else:
+            assert 0 <= nearfar.GMML("auto").fit(X, **told).t_ <= 1
+    with pytest.raises(ValueError, match=r"^GMML: t must be one of 'auto'"):
+        nearfar.GMML("best").fit(X, Y)
+
+
+# --- More features than rows
+
+
+WIDE = np.random.default_rng(5).normal(size=(40, 90))
+WIDE_Y = np.arange(40) % 3
+
+
+def test_gmml_in_the_span_is_the_whole_metric_on_differences_of_rows():
+    whole = nearfar.GMML(0.3, prior=np.eye(90)).fit(WIDE, WIDE_Y)
+    span = nearfar.GMML(0.3).fit(WIDE, WIDE_Y)
+    assert span.components_.shape == (39, 90)
+    S, _ = scatter.pair_scatters(WIDE, LabelPairs(WIDE_Y)).mean()
+    V = scatter.data_span(WIDE)
+    # the prior's weight is relative to the mean eigenvalue, which the span has more of
+    same = nearfar.GMML(0.3, prior=np.eye(90), reg=0.1 * 90 / 39).fit(WIDE, WIDE_Y)
+    assert_allclose(distances(span, WIDE), distances(same, WIDE), rtol=1e-8)
+    M = same.get_mahalanobis_matrix()
+    lam = 0.1 * np.trace(S) / 39
+    assert_allclose(M - V.T @ V @ M @ V.T @ V, lam ** (2 * 0.3 - 1) * (np.eye(90) - V.T @ V), atol=1e-9)
+    assert whole.components_.shape == (90, 90)
+
+
+@pytest.mark.parametrize("solver", ["gevd", "hoi"])
+def test_dca_in_the_span_equals_the_whole_space(solver):
+    chunklets = np.arange(40) % 3
+    found = nearfar.DCA(solver=solver)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        span = found.fit(WIDE, chunklets=chunklets)
+    V = scatter.data_span(WIDE)
+    C_b, C_w = dca_loops.scatters(WIDE, chunklets)
+    A = span.components_.T
+    inner = V @ C_w @ V.T
+    shrunk = inner + (eig.SHRINK * np.trace(inner) / 39 * np.eye(39) if solver == "gevd" else 0)
+    assert_allclose(A.T @ V.T @ shrunk @ V @ A, np.eye(2), atol=1e-8)
+    assert_allclose(A.T @ C_b @ A, np.diag(span.eigenvalues_), rtol=1e-7, atol=1e-8 * span.eigenvalues_[0])
+
+
+def test_rca_in_the_span_whitens_there():
+    with pytest.warns(UserWarning, match="was added to its diagonal"):
+        learner = nearfar.RCA().fit(WIDE, WIDE_Y)
+    V = scatter.data_span(WIDE)
+    C = V @ (scatter.within(WIDE, WIDE_Y) / 40) @ V.T
+    L = learner.components_ @ V.T
+    assert learner.components_.shape == (39, 90)
+    assert_allclose(L @ (C + eig.SHRINK * np.trace(C) / 39 * np.eye(39)) @ L.T, np.eye(39), atol=1e-7)
+    assert_allclose(learner.components_ @ (np.eye(90) - V.T @ V), 0, atol=1e-8 * np.abs(learner.components_).max())
+
+
+@pytest.mark.parametrize("name", ["GMML", "RCA", "DCA"])
+def test_nothing_of_size_d_by_d_is_formed(name):
+    import tracemalloc
+
+    wide = np.random.default_rng(0).normal(size=(30, 4000))
+    tracemalloc.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        learner = getattr(nearfar, name)().fit(wide, np.arange(30) % 3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * wide.nbytes < 8 * 4000**2
+    assert np.isfinite(learner.transform(wide)).all()
+    small = learner.set_params(n_components=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert small.fit(wide, np.arange(30) % 3).components_.shape == (2, 4000)
+        # rows as wide as they are many, after wide ones: no span is left over
+        assert small.fit(X, Y).components_.shape == (2, 4)
+
+
+def test_equal_rows_have_no_span_and_are_told():
+    with pytest.warns(UserWarning, match="all similar pairs coincide"):
+        learner = nearfar.GMML().fit(np.ones((5, 9)), [0, 0, 1, 1, 1])
+    assert np.isfinite(learner.components_).all()
+
+
+# --- RCA: the chunklet criterion and principal components first
+
+
+def chunklet_value(L, rows=X, chunklets=Y):
+    value = 0.0
+    for c in np.unique(chunklets):
+        Z = rows[chunklets == c]
+        value += np.linalg.slogdet(L @ np.cov(Z.T, bias=True) @ L.T)[1]
+    return value
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_rca_keeps_the_volume_of_each_chunklet(k):
+    learner = nearfar.RCA(k, criterion="chunklet").fit(X, Y)
+    C = scatter.within(X, Y) / 60
+    L = learner.components_
+    assert learner.converged_
+    assert_allclose(L @ C @ L.T, np.eye(k), atol=1e-9)
+    best = chunklet_value(L)
+    assert best >= chunklet_value(nearfar.RCA(k).fit(X, Y).components_) - 1e-9
+
+    def value(A):
+        return chunklet_value(A) - 3 * np.linalg.slogdet(A @ C @ A.T)[1]
+
+    assert_allclose(value(L), best, atol=1e-9)
+    for _ in range(50):
+        step = rng.normal(size=L.shape) * np.abs(L).max()
+        assert value(L + 1e-3 * step) <= best + 1e-9
+        assert abs(value(L + 1e-5 * step) - value(L - 1e-5 * step)) / 2e-5 < 1e-3
+
+
+def test_both_criteria_of_rca_are_one_metric_with_all_components():
+    assert_allclose(metric(nearfar.RCA(criterion="chunklet")), metric(nearfar.RCA()))
+
+
+def test_chunklets_smaller_than_the_components_are_told_and_finite():
+    chunklets = np.arange(60) // 2
+    with pytest.warns(UserWarning, match="30 chunklets have no more rows than n_components"):
+        learner = nearfar.RCA(2, criterion="chunklet").fit(X, chunklets=chunklets)
+    assert np.isfinite(learner.components_).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nearfar.RCA(2, criterion="chunklet", shrinkage=0.1).fit(X, chunklets=chunklets)
+
+
+def test_rca_after_principal_components():
+    V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:3]
+    learner = nearfar.RCA(pca=3).fit(X, Y)
+    assert_allclose(distances(learner, X), distances(nearfar.RCA().fit(X @ V.T, Y), X @ V.T), rtol=1e-8)
+    assert learner.components_.shape == (3, 4)
+    assert nearfar.RCA(2, pca=3).fit(X, Y).components_.shape == (2, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nearfar.RCA(pca=4).fit(np.c_[X, X[:, 0]], Y)  # singular before, not after
+    for n_components, pca in ((None, 5), (None, 0), (3, 2)):
+        with pytest.raises(ValueError, match=r"^RCA: pca must be in"):
+            nearfar.RCA(n_components, pca=pca).fit(X, Y)
+
+
+# --- Side information with target distances
+
+
+def targets(m=40, seed=2):
+    pairs, _ = all_pairs(Y)
+    keep = np.random.default_rng(seed).permutation(len(pairs))[:m]
+    B = np.random.default_rng(3).normal(size=(2, 4))
+    d = np.linalg.norm((X[pairs[keep, 0]] - X[pairs[keep, 1]]) @ B.T, axis=1)
+    return B, {"target_pairs": pairs[keep], "target_distances": d}
+
+
+def test_side_information_finds_the_metric_whose_distances_it_is_told():
+    B, told = targets()
+    learner = nearfar.SideInformationMetric(tol=1e-9, max_iter=5000).fit(X, **told)
+    assert_allclose(learner.get_mahalanobis_matrix(), B.T @ B, atol=1e-3)
+    assert_allclose(learner.pair_distance(told["target_pairs"], X), told["target_distances"], rtol=1e-3)
+    assert nearfar.SideInformationMetric(2).fit(X, **told).components_.shape == (2, 4)
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0, 20.0])
+def test_side_information_with_targets_equals_the_generic_solver(beta):
+    _, told = targets()
+    b = (told["target_distances"] + 0.5) ** 2
+    told["target_distances"] = np.sqrt(b)
+    Z = X[told["target_pairs"][:, 0]] - X[told["target_pairs"][:, 1]]
+    A = beta * side_loops.difference(X, Y)
+    Q = np.stack([conic.svec(np.outer(z, z)) for z in Z])
+    rows = [(-np.eye(10), np.zeros(10), "psd", 4)]
+    M = conic.smat(conic.solve(2 * Q.T @ Q, conic.svec(A) - 2 * Q.T @ b, rows))
+
+    def value(M):
+        return np.sum((np.einsum("pd,de,pe->p", Z, M, Z) - b) ** 2) + np.sum(A * M)
+
+    learner = nearfar.SideInformationMetric(beta=beta, tol=1e-8, max_iter=5000).fit(X, Y, **told)
+    assert learner.converged_
+    assert_allclose(value(learner.get_mahalanobis_matrix()), learner.objective_, rtol=1e-6)
+    assert_allclose(learner.objective_, value(M), rtol=1e-5)
+    assert learner.duality_gap_ <= 1e-8 * max(1, abs(learner.objective_))
+    assert learner.objective_ - learner.duality_gap_ <= value(M) + 1e-6 * abs(value(M))
+
+
+def test_targets_and_labels_do_not_depend_on_the_order_of_rows():
+    _, told = targets()
+    d = distances(nearfar.SideInformationMetric().fit(X, Y, **told), X)
+    order = np.random.default_rng(4).permutation(60)
+    told["target_pairs"] = np.argsort(order)[told["target_pairs"]]
+    again = nearfar.SideInformationMetric().fit(X[order], Y[order], **told)
+    assert_allclose(distances(again, X), d, rtol=1e-6)
+
+
+def test_few_targets_leave_other_directions_alone_or_are_refused():
+    _, told = targets(2)
+    learner = nearfar.SideInformationMetric(beta=0.0).fit(X, Y, **told)
+    assert_allclose(learner.pair_distance(told["target_pairs"], X), told["target_distances"], rtol=1e-2)
+    with pytest.raises(ValueError, match=r"^SideInformationMetric: the target distances leave directions free"):
+        nearfar.SideInformationMetric(beta=1.0).fit(X, Y, **told)
+    # where similar pairs are far in every direction that is left, two targets are enough
+    learner = nearfar.SideInformationMetric(tol=1e-8, max_iter=5000).fit(
+        X, pairs=[*told["target_pairs"], *np.arange(40).reshape(20, 2)], pair_labels=[-1, -1] + 20 * [1], **told
+    )
+    assert learner.converged_
+
+
+def test_targets_are_checked_and_warm_start_goes_on(capsys):
+    _, told = targets()
+    for wrong in ({"target_distances": told["target_distances"][:-1]}, {"target_distances": -told["target_distances"]}):
+        with pytest.raises(ValueError, match=r"^SideInformationMetric: target_distances must be"):
+            nearfar.SideInformationMetric().fit(X, **(told | wrong))
+    with pytest.raises(ValueError, match=r"^SideInformationMetric: target_pairs must point at rows"):
+        nearfar.SideInformationMetric().fit(X, **(told | {"target_pairs": told["target_pairs"] + 60}))
+    learner = nearfar.SideInformationMetric(warm_start=True, verbose=True).fit(X, **told)
+    assert "SideInformationMetric: iteration 1, objective" in capsys.readouterr().out
+    assert learner.fit(X, **told).n_iter_ == 1
+
+
+def test_fish_mml_goes_on_from_the_last_fit(capsys):
+    V = views()
+    learner = nearfar.FISHMML(2, lam2=0.5, warm_start=True, verbose=True).fit(V, Y)
+    assert "FISHMML: iteration 1, objective" in capsys.readouterr().out
+    best = learner.objective_
+    assert learner.fit(V, Y).n_iter_ == 1
+    assert_allclose(learner.objective_, best, rtol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -152,6 +153,16 @@ def check_chunklets(chunklets: AnyArray, negative_links: AnyArray | None, n: int
     apart = np.zeros((len(names),) * 2, dtype=bool)
     apart[i, j] = apart[j, i] = True
     return codes, apart
+
+
+def side_by_side(X: Any) -> tuple[Any, list[int] | None]:
+    """Views as one matrix and their widths; a matrix as it is."""
+    if not isinstance(X, (list, tuple)) or not X or any(np.ndim(view) != 2 for view in X):
+        return X, None
+    views = [np.asarray(view) for view in X]
+    if len({len(view) for view in views}) > 1:
+        raise ValueError(f"views must have the same rows; got {[len(view) for view in views]} rows")
+    return np.hstack(views), [view.shape[1] for view in views]
 
 
 def at_least(low: float, **values: float) -> None:

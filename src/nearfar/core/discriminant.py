@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from . import eig, psd
 from .optimize import Solution
-from .types import Array
+from .types import Array, Ints
 
 SOLVERS = ("gevd", "hoi")
 
@@ -49,3 +51,21 @@ def discriminative_components(
         w, U = psd.spectrum(inner)
         mu, A = 1 / w[::-1][:p], psd.fix_signs(Z @ U[:, ::-1][:, :p] / np.sqrt(w[::-1][:p]))
     return Solution(A.T, objective=float(np.log(mu).sum()), attributes={"eigenvalues": mu})
+
+
+def without_singles(chunklets: Ints) -> Ints:
+    """Chunklets of two rows or more as codes 0, 1, ...; -1 for all other rows.
+
+    Raises
+    ------
+    ValueError
+        There is none.
+    """
+    sizes = np.append(np.bincount(chunklets[chunklets >= 0]), 0)  # the last entry is that of -1
+    codes = np.where(sizes > 1, np.cumsum(sizes > 1) - 1, -1)[chunklets]
+    if codes.max(initial=-1) < 0:
+        raise ValueError("every chunklet has a single row; chunklets of two or more are needed")
+    alone = int((sizes == 1).sum())
+    if alone:
+        warnings.warn(f"{alone} chunklets of a single row carry nothing; they were left out", stacklevel=3)
+    return codes

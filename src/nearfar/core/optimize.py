@@ -17,6 +17,8 @@ Bounds = tuple[float | Array | None, float | Array | None]
 Projection = Callable[[Array], Array]
 Stop = Callable[[float, float], bool]
 
+NOISE = 1e-10  # relative difference of values below which rounding hides their order
+
 
 class HaltedError(Exception):
     """The caller's own stopping rule is met; never leaves this module."""
@@ -178,7 +180,7 @@ def fista(
             return Solution(x, value, max(1, k - 1), duality_gap=float(certificate), history=np.array(history))
         fy, gy = (value, gradient) if y is x else fun(y)
         x_new, value_new, gradient_new, step = backtrack(fun, project, y, fy, gy, step)
-        if value_new > value and y is not x:
+        if value_new > value + 1e-14 * abs(value) and y is not x:
             y, t = x, 1.0
             continue
         if np.vdot(gy, x_new - x) > 0:
@@ -204,7 +206,12 @@ def backtrack(
         x = project(y - step * gy, step)
         value, gradient = fun(x)
         D = x - y
-        if value <= fy + np.vdot(gy, D) + np.vdot(D, D) / (2 * step) + 1e-12 * abs(fy):
+        if abs(value - fy) > NOISE * abs(fy):
+            short = value <= fy + np.vdot(gy, D) + np.vdot(D, D) / (2 * step)
+        else:
+            # values this near say nothing; gradients still do
+            short = np.vdot(gradient - gy, D) <= np.vdot(D, D) / step
+        if short:
             break
         step /= 2
     return x, value, gradient, step

@@ -190,3 +190,19 @@ def data_span(X: Array) -> Array:
     C = X - X.mean(axis=0)
     _, s, Vt = np.linalg.svd(C, full_matrices=False)
     return Vt[s > max(C.shape) * np.finfo(float).eps * s.max(initial=0.0)]
+
+
+def principal(X: Array, count: int | None, at_least: int | None = None) -> Array | None:
+    """The first `count` principal directions of X as rows (count, d); None where `count` is None.
+
+    Raises
+    ------
+    ValueError
+        `count` is not in 1..rank, or below `at_least`.
+    """
+    if count is None:
+        return None
+    V = data_span(X)
+    if not (at_least or 1) <= count <= len(V):
+        raise ValueError(f"pca must be in {at_least or 1}..{len(V)} (n_components to the rank of X); got {count}")
+    return V[:count] * np.sign(V[:count][np.arange(count), np.abs(V[:count]).argmax(axis=1)])[:, None]

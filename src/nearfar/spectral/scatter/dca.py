@@ -55,9 +55,11 @@ class DCA(FromChunklets, Mahalanobis):
     -----
     Hoi, Liu, Lyu & Ma, "Learning distance metrics with contextual constraints for image retrieval", CVPR 2006. Their
     procedure is ``solver="hoi"``; "gevd" reaches the larger ratio of determinants.
+    With more features than rows both work in the span of the rows' differences.
     """
 
     _links = True
+    _span = True
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from scipy.linalg import block_diag
 
 from ...base import FromLabels, Mahalanobis, named
 from ...core import checks, psd, scatter
-from ...core.optimize import Solution, stopped
+from ...core.optimize import Report, Solution, stopped
 from ...core.types import AnyArray, Array, Ints
 
 
@@ -29,12 +29,17 @@ def fish_mml(
     hsic_scale: bool = True,
     max_iter: int = 50,
     tol: float = 1e-6,
+    start: Array | None = None,
+    report: Report | None = None,
 ) -> Solution:
     """Block-diagonal L (p V, sum d_v) as `x`; ``attributes["view_components"]`` lists P_v' (p, d_v)."""
     n, views = len(labels), [X - X.mean(axis=0) for X in views]
     own = [scatter.between(X, labels) / (labels >= 0).sum() + lam1 * X.T @ X / n for X in views]
     C = [[X.T @ Y / (n - 1 if hsic_scale else 1) for Y in views] for X in views]
     P = [psd.spectrum(A)[1][:, :p] for A in own]
+    widths = np.cumsum([len(A) for A in own])
+    if start is not None and start.shape == (p * len(own), widths[-1]):
+        P = [start[v * p : (v + 1) * p, end - len(own[v]) : end].T for v, end in enumerate(widths)]
     history = [value(P, own, C, lam2)]
     converged = False
     while not converged and len(history) <= max_iter:
@@ -42,6 +47,8 @@ def fish_mml(
             links = [C[v][w] @ P[w] for w in range(len(P)) if w != v]
             P[v] = psd.spectrum(A + lam2 * sum(K @ K.T for K in links))[1][:, :p]
         history.append(value(P, own, C, lam2))
+        if report is not None:
+            report(len(history) - 1, history[-1], history[-1] - history[-2])
         converged = history[-1] - history[-2] <= tol * abs(history[-1])
     k = len(history) - 1
     message = "" if converged else stopped("block coordinate ascent", k, "last gain", history[-1] - history[-2], tol)
@@ -76,6 +83,8 @@ class FISHMML(FromLabels, Mahalanobis):
     max_iter : int
     tol : float
         On the relative gain of one sweep over the views.
+    warm_start, verbose : bool
+        Start from the last fit; print progress.
 
     Attributes
     ----------
@@ -100,6 +109,8 @@ class FISHMML(FromLabels, Mahalanobis):
         hsic_scale: bool = True,
         max_iter: int = 50,
         tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: bool = False,
     ) -> None:
         self.n_components = n_components
         self.lam1 = lam1
@@ -108,18 +119,20 @@ class FISHMML(FromLabels, Mahalanobis):
         self.hsic_scale = hsic_scale
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
 
     def fit(self, X: Any, y: AnyArray | None = None) -> FISHMML:
         """Learn from views, a list of arrays (n, d_v), or from their columns side by side, and labels (n,)."""
         with named(self):
-            X, sizes = side_by_side(X)
+            X, sizes = checks.side_by_side(X)
         self.view_sizes_ = np.asarray(self.view_sizes if sizes is None else sizes) if sizes or self.view_sizes else None
         return super().fit(X, y)
 
     def transform(self, X: Any) -> AnyArray:
         """Every view's projection side by side, shape (n, k); X as in `fit`."""
         with named(self):
-            return super().transform(side_by_side(X)[0])
+            return super().transform(checks.side_by_side(X)[0])
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
         checks.at_least(0, lam1=self.lam1, lam2=self.lam2)
@@ -133,14 +146,5 @@ class FISHMML(FromLabels, Mahalanobis):
         p = self.n_components or min(int(labels.max()), narrowest)
         views = np.split(X, np.cumsum(self.view_sizes_)[:-1], axis=1)
         settings: dict[str, Any] = {"hsic_scale": self.hsic_scale, "max_iter": self.max_iter, "tol": self.tol}
+        settings |= {"start": self._start(), "report": self._report()}
         return fish_mml(views, labels, p, self.lam1, self.lam2, **settings)
-
-
-def side_by_side(X: Any) -> tuple[Any, list[int] | None]:
-    """Views as one matrix and their widths; a matrix as it is."""
-    if not isinstance(X, (list, tuple)) or not X or any(np.ndim(view) != 2 for view in X):
-        return X, None
-    views = [np.asarray(view) for view in X]
-    if len({len(view) for view in views}) > 1:
-        raise ValueError(f"views must have the same rows; got {[len(view) for view in views]} rows")
-    return np.hstack(views), [view.shape[1] for view in views]

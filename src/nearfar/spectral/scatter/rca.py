@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...base import FromChunklets, Mahalanobis
-from ...core import checks, eig, psd, scatter
+from ...core import checks, discriminant, eig, mahalanobis, psd, scatter
+from ...core.chunklet_spread import widest_chunklets
 from ...core.optimize import Solution
 from ...core.types import Array, Ints
 
@@ -24,34 +25,28 @@ def rca(
     n_components: int | None = None,
     *,
     objective: str = "whiten",
+    criterion: str = "total",
     kappa: float | None = None,
     ddof: int | str = 0,
     shrinkage: float = 0.0,
     on_singular: str = "shrink",
+    **limits: Any,
 ) -> Solution:
     """L (k, d) as `x`, with L C L' = I (scaled by kappa / k for the probabilistic form); see `RCA`."""
-    sizes = np.bincount(chunklets[chunklets >= 0])
-    chunks = np.where(sizes > 1, np.cumsum(sizes > 1) - 1, -1)[chunklets] if len(sizes) else chunklets
-    chunks = np.where(chunklets >= 0, chunks, -1)
-    if chunks.max() < 0:
-        raise ValueError("every chunklet has a single row; chunklets of two or more are needed")
+    chunks = discriminant.without_singles(chunklets)
     n = int((chunks >= 0).sum()) - (chunks.max() + 1 if ddof == "chunklets" else 0)
-    C = scatter.within(X, chunks) / n
-    C = (1 - shrinkage) * C + shrinkage * np.trace(C) / len(C) * np.eye(len(C))
+    C = mahalanobis.shrink(scatter.within(X, chunks) / n, shrinkage)
     C = eig.shrunk(C, on_singular, "the within-chunklet covariance")
     if n_components is None or n_components == len(C):
-        L = psd.power(C, -0.5)
+        found = Solution(psd.power(C, -0.5))
     else:
-        L = reduced(C, scatter.total(X) / len(X), n_components)
-    k = len(L)
-    kappa = kappa if kappa is not None else float(k)
-    scale = kappa / k if objective == "probabilistic" else 1.0
-    return Solution(np.sqrt(scale) * L, objective=float(np.linalg.slogdet(L @ L.T)[1] + k * np.log(scale)))
-
-
-def reduced(C: Array, T: Array, k: int) -> Array:
-    """Rows that whiten C inside the k directions of largest u' T u / u' C u."""
-    return eig.gevd(T, C, k)[1].T
+        found = Solution(eig.gevd(scatter.total(X), C, n_components)[1].T)
+        if criterion == "chunklet":
+            found = widest_chunklets(X, chunks, C, found.x, shrinkage, **limits)
+    k = len(found.x)
+    scale = (k if kappa is None else kappa) / k if objective == "probabilistic" else 1.0
+    value = np.linalg.slogdet(found.x @ found.x.T)[1] + k * np.log(scale)
+    return found.with_x(np.sqrt(scale) * found.x, objective=float(value))
 
 
 class RCA(FromChunklets, Mahalanobis):
@@ -64,6 +59,11 @@ class RCA(FromChunklets, Mahalanobis):
     objective : "whiten" or "probabilistic"
         "probabilistic" is Bar-Hillel et al.'s maximum of log det M subject to a mean squared within-chunklet distance
         of `kappa`; for ``kappa=None`` (k) both are one metric.
+    criterion : "total" or "chunklet"
+        What fewer components keep: total scatter, or the sum of log det of each chunklet's own covariance (a local
+        maximum by L-BFGS, as the survey writes the problem). With all components both are one metric.
+    pca : int, optional
+        Keep so many principal components of X first, for chunklets too few to fill its dimensions.
     kappa : float, optional
         Only with "probabilistic". Default: the number of components.
     ddof : 0 or "chunklets"
@@ -76,6 +76,8 @@ class RCA(FromChunklets, Mahalanobis):
         Draw so many chunklets from labels. Default: one per class.
     chunklet_size : int
         Rows of each drawn chunklet.
+    max_iter, tol, verbose
+        Only with ``criterion="chunklet"``; `tol` is on the gradient.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -86,38 +88,54 @@ class RCA(FromChunklets, Mahalanobis):
     Notes
     -----
     Shental, Hertz, Weinshall & Pavel, ECCV 2002; Bar-Hillel, Hertz, Shental & Weinshall, JMLR 6, 2005. Chunklets of one
-    row carry nothing and are left out of N.
+    row carry nothing and are left out of N. With more features than rows the metric is learned in the span of the rows.
     """
+
+    _span = True
 
     def __init__(
         self,
         n_components: int | None = None,
         *,
         objective: str = "whiten",
+        criterion: str = "total",
+        pca: int | None = None,
         kappa: float | None = None,
         ddof: int | str = 0,
         shrinkage: float = 0.0,
         on_singular: str = "shrink",
         n_chunklets: int | None = None,
         chunklet_size: int = 2,
+        max_iter: int = 200,
+        tol: float = 1e-6,
+        verbose: bool = False,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
         self.objective = objective
+        self.criterion = criterion
+        self.pca = pca
         self.kappa = kappa
         self.ddof = ddof
         self.shrinkage = shrinkage
         self.on_singular = on_singular
         self.n_chunklets = n_chunklets
         self.chunklet_size = chunklet_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
         self.random_state = random_state
 
     def _solve(self, X: Array, chunklets: Ints) -> Solution:
         checks.one_of(("whiten", "probabilistic"), objective=self.objective)
+        checks.one_of(("total", "chunklet"), criterion=self.criterion)
         checks.one_of((0, "chunklets"), ddof=self.ddof)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
         checks.between(0, 1, shrinkage=self.shrinkage)
         if self.kappa is not None:
             checks.above(0, kappa=self.kappa)
-        names = ("objective", "kappa", "ddof", "shrinkage", "on_singular")
-        return rca(X, chunklets, self.n_components, **{name: getattr(self, name) for name in names})
+        V = scatter.principal(X, self.pca, self.n_components)
+        names = ("objective", "criterion", "kappa", "ddof", "shrinkage", "on_singular", "max_iter", "tol")
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        found = rca(X if V is None else X @ V.T, chunklets, self.n_components, **settings, report=self._report())
+        return found if V is None else found.with_x(found.x @ V)
