@@ -49,7 +49,8 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
     Parameters
     ----------
     n_components : int, optional
-        Default: with labels one less than the classes; with pairs the fewest that keep 95 % of the dissimilar scatter.
+        Default: with labels one less than the classes; with pairs the fewest that keep 95 % of the dissimilar scatter
+        (often all but one).
     lam : float
         Weight of the neighbourhoods.
     n_neighbors : int

@@ -1,0 +1,380 @@
+"""What the kernel methods promise beyond the laws of all learners."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.base import clone
+
+import nearfar
+from nearfar import (
+    KernelDCA,
+    KernelFisherMetric,
+    Kernelized,
+    KernelLLERegularizedMetric,
+    KernelNuSVMMetric,
+    KernelSpectrumMetric,
+    LaplacianRegularizedKernel,
+)
+from nearfar.core import graphs, kernels, locality, scatter
+from nearfar.core.constraints import LabelPairs
+from tests.core import conic
+from tests.learners import accuracy, all_pairs, data, distances, fit
+from tests.references import laplacian_regularized as loops
+
+X, Y = data()
+GAMMA = 0.1
+K = kernels.gram(X, X, "rbf", GAMMA)
+CLOSED = [
+    KernelSpectrumMetric(n_components=4),
+    KernelLLERegularizedMetric(n_components=2),
+    KernelDCA(),
+    KernelFisherMetric(),
+    KernelFisherMetric(constraint="within"),
+]
+ALL = [*CLOSED, KernelNuSVMMetric(random_state=0), LaplacianRegularizedKernel(random_state=0)]
+PLANE = {"graph_space": "feature", "lle_space": "feature"}
+
+
+def same(found, expected, rtol=1e-8):
+    assert_allclose(found, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
+
+
+def dual_in_order(learner, X=X):
+    """Dual coefficients, one row per row of X."""
+    order = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in learner.X_fit_]
+    T = np.zeros_like(learner.dual_coef_)
+    T[order] = learner.dual_coef_
+    return T
+
+
+def with_kernel(learner, kernel, **settings):
+    if kernel == "precomputed":
+        settings |= {name: value for name, value in PLANE.items() if name in learner.get_params()}
+    return clone(learner).set_params(kernel=kernel, **settings)
+
+
+@pytest.mark.parametrize("learner", ALL, ids=repr)
+def test_landmarks_of_all_rows_change_nothing(learner):
+    expected = distances(fit(clone(learner), X, Y), X)
+    same(distances(fit(clone(learner).set_params(landmarks=60), X, Y), X), expected, 1e-5)
+    few = fit(clone(learner).set_params(landmarks=25, random_state=0), X, Y)
+    assert few.dual_coef_.shape[0] == 25
+    assert np.isfinite(few.transform(X)).all()
+
+
+@pytest.mark.parametrize("kernel", ["linear", "polynomial", "laplacian", "cosine", lambda A, B: (A @ B.T + 2) ** 2])
+@pytest.mark.parametrize("learner", ALL, ids=repr)
+def test_every_kernel(learner, kernel):
+    settings = {"n_components": 1} if isinstance(learner, KernelLLERegularizedMetric | KernelSpectrumMetric) else {}
+    found = fit(with_kernel(learner, kernel, **settings), X[:40], Y[:40])
+    assert_allclose(found.transform(X)[:40], found.transform(X[:40]), rtol=1e-9)
+    assert np.ptp(distances(found, X)) > 0
+
+
+@pytest.mark.parametrize("learner", ALL, ids=repr)
+def test_a_precomputed_kernel_is_that_kernel(learner):
+    order = np.argsort(X @ np.cos(np.arange(1.0, 5)))  # the order in which the shell takes rows
+    A, a = X[order], Y[order]
+    settings = {"gamma": GAMMA} | {name: value for name, value in PLANE.items() if name in learner.get_params()}
+    expected = fit(clone(learner).set_params(**settings), A, a)
+    gram = kernels.gram(A, A, "rbf", GAMMA)
+    found = fit(with_kernel(learner, "precomputed"), gram, a)
+    same(distances(found, gram), distances(expected, A), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["KernelLLERegularizedMetric", "LaplacianRegularizedKernel"])
+def test_input_neighbours_need_rows(name):
+    with pytest.raises(ValueError, match=f"^{name}: .*_space must be .*'feature'"):
+        getattr(nearfar, name)(kernel="precomputed").fit(K, Y)
+
+
+# ---- S20
+
+
+def test_spectrum_weights_are_optimal():
+    learner = fit(KernelSpectrumMetric(n_components=6, scale=2.5, gamma=GAMMA), X, Y)
+    assert_allclose(learner.beta_.sum(), 2.5)
+    product = learner.f_ * learner.beta_
+    assert_allclose(product, product[0], rtol=1e-12)
+    assert_allclose(learner.objective_, 2.5**2 / np.sum(1 / learner.f_))
+    twice = fit(KernelSpectrumMetric(n_components=6, scale=5.0, gamma=GAMMA), X, Y)
+    same(distances(twice, X), 2 * distances(learner, X))
+
+
+def test_spectrum_keeps_the_share_of_the_trace():
+    w = np.linalg.eigvalsh(K)[::-1]
+    for share in (0.5, 0.9, 1.0):
+        p = len(fit(KernelSpectrumMetric(share=share, gamma=GAMMA), X, Y).beta_)
+        assert w[:p].sum() >= share * w.sum() * (1 - 1e-9)
+        assert p == 1 or w[: p - 1].sum() < share * w.sum()
+
+
+def test_spectrum_centred_is_the_centred_kernel():
+    H = np.eye(60) - 1 / 60
+    given = fit(KernelSpectrumMetric(n_components=5, kernel="precomputed"), H @ K @ H, Y)
+    centred = fit(KernelSpectrumMetric(n_components=5, center=True, gamma=GAMMA), X, Y)
+    same(distances(centred, X), distances(given, H @ K @ H), 1e-7)
+
+
+def test_spectrum_uses_similar_pairs_only():
+    pairs, labels = all_pairs(Y)
+    similar = fit(KernelSpectrumMetric(n_components=4), X, pairs=pairs[labels == 1])
+    same(distances(similar, X), distances(fit(KernelSpectrumMetric(n_components=4), X, Y), X), 1e-7)
+
+
+def test_spectrum_floor_and_rank():
+    still = fit(KernelSpectrumMetric(n_components=5, floor=0.5), X, Y)
+    assert still.f_.min() >= 0.5 * still.f_.max()
+    with pytest.raises(ValueError, match=r"^KernelSpectrumMetric: n_components must be .*1..4"):
+        KernelSpectrumMetric(n_components=5, kernel="linear").fit(X, Y)
+    with pytest.raises(ValueError, match=r"^KernelSpectrumMetric: share"):
+        KernelSpectrumMetric(share=1.5).fit(X, Y)
+
+
+# ---- S21
+
+
+def test_lle_with_a_linear_kernel_is_the_linear_method():
+    weights = graphs.lle_weights(X, 10, 1e-3)
+    S, D = scatter.pair_scatters(X, LabelPairs(Y)).mean()
+    below = S + 0.7 * locality.rebuilding_scatter(X, weights)
+    for solver in ("ratio", "gevd"):
+        U = locality.ratio_directions(D, below, 2, solver=solver).x
+        settings = {"n_components": 2, "lam": 0.7, "solver": solver, "reg": 0.0, "kernel": "linear"}
+        learner = fit(KernelLLERegularizedMetric(**settings), X, Y)
+        same(distances(learner, X), np.linalg.norm((X[:, None] - X)[np.triu_indices(60, 1)] @ U.T, axis=1))
+        assert_allclose(learner.objective_, np.trace(U @ D @ U.T) / np.trace(U @ below @ U.T), rtol=1e-9)
+        linear = nearfar.LLERegularizedMetric(n_components=2, lam=0.7, solver=solver)
+        same(distances(learner, X), distances(fit(linear, X, Y), X))
+    feature = fit(KernelLLERegularizedMetric(lle_space="feature", **settings), X, Y)
+    same(distances(feature, X), distances(learner, X), 1e-7)
+
+
+def test_lle_directions_are_orthonormal_in_feature_space():
+    T = dual_in_order(fit(KernelLLERegularizedMetric(n_components=3, gamma=GAMMA), X, Y))
+    assert_allclose(T.T @ K @ T, np.eye(3), atol=1e-7)
+
+
+def test_lle_without_neighbourhoods_is_the_trace_ratio():
+    learner = fit(KernelLLERegularizedMetric(n_components=2, lam=0.0, reg=0.0, kernel="polynomial", degree=2), X, Y)
+    expected = fit(Kernelized(nearfar.HighDimensionalDCA(n_components=2), "polynomial", degree=2), X, Y)
+    same(distances(learner, X), distances(expected, X), 1e-6)
+
+
+def test_lle_counts_unlabelled_rows():
+    y = np.where(np.arange(60) < 40, Y, -1)
+    moved = X.copy()
+    moved[40:] += 3
+    a, b = (fit(KernelLLERegularizedMetric(n_components=1, gamma=GAMMA), rows, y) for rows in (X, moved))
+    assert np.abs(distances(a, X[:40]) - distances(b, X[:40])).max() > 1e-3
+    with pytest.raises(ValueError, match=r"^KernelLLERegularizedMetric: n_neighbors must be in 1..59"):
+        KernelLLERegularizedMetric(n_neighbors=60).fit(X, Y)
+    with pytest.raises(ValueError, match=r"^KernelLLERegularizedMetric: lam"):
+        KernelLLERegularizedMetric(lam=-1).fit(X, Y)
+
+
+def test_lle_default_count_of_directions():
+    assert fit(KernelLLERegularizedMetric(), X, Y).transform(X).shape[1] == 2
+    S, D = scatter.pair_scatters(X, LabelPairs(Y)).mean()
+    for share in (0.1, 0.5, 0.9):
+        U = locality.ratio_directions(D, S, None, share).x
+        kept = [np.trace(V @ D @ V.T) / np.trace(D) for V in (locality.ratio_directions(D, S, p).x for p in (1, 2, 3))]
+        enough = [p for p, value in zip((1, 2, 3), kept, strict=True) if value >= share]
+        assert len(U) == min([*enough, 3])
+    pairs, labels = all_pairs(Y)
+    told = {"pairs": pairs, "pair_labels": labels}
+    assert fit(KernelLLERegularizedMetric(kernel="linear"), X, **told).transform(X).shape[1] == len(
+        locality.ratio_directions(D, S + locality.rebuilding_scatter(X, graphs.lle_weights(X, 10)), None).x
+    )
+
+
+# ---- S23
+
+
+@pytest.mark.parametrize("solver", ["gevd", "hoi"])
+def test_dca_with_a_linear_kernel_is_dca(solver):
+    linear = fit(nearfar.DCA(solver=solver), X, Y)
+    learner = fit(KernelDCA(solver=solver, reg=0.0, kernel="linear"), X, Y)
+    assert_allclose(learner.eigenvalues_, linear.eigenvalues_, rtol=1e-10)
+    same(distances(learner, X), distances(linear, X))
+
+
+def test_dca_whitens_the_regularised_within_scatter():
+    learner = fit(KernelDCA(gamma=GAMMA, reg=0.01), X, Y)
+    R = kernels.kernel_map(X, "rbf", gamma=GAMMA).rows
+    within = scatter.within(R, Y) / 60
+    T = dual_in_order(learner)
+    inside = T.T @ scatter.within(K, Y) @ T / 60
+    whole = inside + 0.01 * np.trace(within) / len(within) * T.T @ K @ T
+    assert_allclose(whole, np.eye(2), atol=1e-6)
+    links = fit(KernelDCA(gamma=GAMMA, reg=0.01), X, chunklets=Y, negative_links=[[0, 1], [0, 2], [1, 2]])
+    same(distances(links, X), distances(learner, X), 1e-6)
+
+
+# ---- S24
+
+
+def test_fisher_with_a_linear_kernel_is_fisher():
+    for p in (1, 2, 3):
+        linear = fit(nearfar.FisherMetric("trace", scale="unit", n_components=p), X, Y)
+        learner = fit(KernelFisherMetric(p, kernel="linear"), X, Y)
+        assert_allclose(learner.eigenvalues_, linear.eigenvalues_, rtol=1e-10)
+        same(distances(learner, X), distances(linear, X))
+        within = fit(KernelFisherMetric(p, constraint="within", reg=0.0, kernel="linear"), X, Y)
+        same(distances(within, X), distances(fit(nearfar.FisherMetric(n_components=p), X, Y), X))
+
+
+def test_fisher_directions_are_orthonormal_and_useful():
+    learner = fit(KernelFisherMetric(gamma=GAMMA), X, Y)
+    T = dual_in_order(learner)
+    assert_allclose(T.T @ K @ T, np.eye(T.shape[1]), atol=1e-6)
+    assert (learner.eigenvalues_ < 0).all()
+    assert T.shape[1] <= 50
+    assert_allclose(learner.objective_, learner.eigenvalues_.sum())
+
+
+def test_fisher_is_blind_to_centring():
+    H = np.eye(60) - 1 / 60
+    plain, centred = (fit(KernelFisherMetric(3, kernel="precomputed"), A, Y) for A in (K, H @ K @ H))
+    same(distances(centred, H @ K @ H), distances(plain, K), 1e-7)
+    assert_allclose(centred.eigenvalues_, plain.eigenvalues_, rtol=1e-9)
+
+
+# ---- S25
+
+
+def svm_problem():
+    """Dissimilar differences and the similar scatter in the units of the solver, for a linear kernel."""
+    pairs, labels = all_pairs(Y)
+    Z = (X[pairs[:, 0]] - X[pairs[:, 1]])[labels == -1]
+    unit = np.mean(np.sum(Z**2, axis=1))
+    return Z / np.sqrt(unit), scatter.pair_scatters(X, LabelPairs(Y)).mean()[0] / unit, unit
+
+
+@pytest.mark.parametrize("definite", [True, False])
+@pytest.mark.parametrize(("l2", "nu"), [(5.0, 0.5), (200.0, 0.3)])
+def test_svm_with_a_linear_kernel_is_the_optimum_over_matrices(definite, l2, nu):
+    learner = KernelNuSVMMetric(l2=l2, nu=nu, kernel="linear", n_pairs="all", tol=1e-7, definite=definite)
+    fit(learner, X, Y)
+    Z, S, unit = svm_problem()
+    (m, d), k = Z.shape, 10
+    before = np.sum(Z**2, axis=1)
+    Q = np.stack([conic.svec(np.outer(z, z)) for z in Z])
+    P = np.diag(np.r_[np.ones(k), np.zeros(m + 1)])
+    q = np.r_[conic.svec(S), -l2 * nu, np.full(m, l2 / m)]
+    rows = [
+        (np.hstack([-Q, np.ones((m, 1)), -np.eye(m)]), -before, "positive", m),
+        (np.hstack([np.zeros((m + 1, k)), -np.eye(m + 1)]), np.zeros(m + 1), "positive", m + 1),
+    ]
+    if definite:
+        rows.append((np.hstack([-np.eye(k), np.zeros((k, m + 1))]), np.zeros(k), "psd", d))
+    x = conic.solve(P, q, rows)
+    assert_allclose(learner.objective_, x @ P @ x / 2 + q @ x, rtol=1e-5)
+    M = conic.smat(x[:k])
+    w, V = np.linalg.eigh(M)
+    M = (V * np.maximum(w, 0)) @ V.T / unit
+    i, j = np.triu_indices(60, 1)
+    expected = np.sqrt(np.einsum("pd,pd->p", (X[i] - X[j]) @ M, X[i] - X[j]))
+    same(distances(learner, X), expected, 1e-3)
+
+
+def test_svm_multipliers_obey_their_bounds_and_nu_counts_errors():
+    nu, l2 = 0.3, 200.0
+    learner = fit(KernelNuSVMMetric(nu=nu, l2=l2, kernel="linear", n_pairs="all", tol=1e-7), X, Y)
+    Z, _, _ = svm_problem()
+    pairs, labels = all_pairs(Y)
+    a, m = learner.dual_, len(Z)
+    assert a.min() >= 0
+    assert a.max() <= l2 / m * (1 + 1e-9)
+    assert a.sum() >= l2 * nu * (1 - 1e-9)
+    assert learner.margin_ > 0
+    assert learner.duality_gap_ <= 1e-6 * abs(learner.objective_)
+    stretch = learner.pair_distance(pairs[labels == -1], X) ** 2 - np.sum(Z**2, axis=1)
+    assert (stretch < learner.margin_ - 1e-4).mean() <= nu
+    assert (stretch < learner.margin_ + 1e-4).mean() >= nu
+
+
+def test_svm_with_a_linear_kernel_is_the_linear_method():
+    pairs, labels = all_pairs(Y)
+    told = {"pairs": pairs[::4], "pair_labels": labels[::4], "pair_weights": np.arange(1.0, 444.0)}
+    settings = {"l2": 50.0, "tol": 1e-8}
+    linear = fit(nearfar.NuSVMMetric(**settings), X, **told)
+    learner = fit(KernelNuSVMMetric(kernel="linear", **settings), X, **told)
+    same(distances(learner, X), distances(linear, X), 1e-5)
+    assert_allclose(learner.objective_, linear.objective_, rtol=1e-8)
+
+
+def test_svm_does_not_know_the_unit():
+    a, b = (fit(KernelNuSVMMetric(kernel="linear", random_state=0), c * X, Y) for c in (1, 10))
+    same(distances(b, 10 * X), distances(a, X), 1e-6)
+
+
+# ---- S22
+
+
+def graph(**settings):
+    return LaplacianRegularizedKernel(**{"n_pairs": "all", "random_state": 0, **settings})
+
+
+def test_laplacian_is_the_optimum_over_kernel_matrices():
+    A, a = X[:14], Y[:14]
+    learner = fit(graph(q=13, n_neighbors=3, lam=0.5, tol=1e-7), A, a)
+    n, k = 14, 105
+    edges = loops.edges(A, 3)
+    pairs, labels = all_pairs(a)
+
+    def difference(i, j):
+        e = np.eye(n)[i] - np.eye(n)[j]
+        return np.outer(e, e)
+
+    C = np.mean([difference(i, j) for i, j in pairs[labels == 1]], axis=0)
+    C = C + 0.5 * sum(difference(i, j) for i, j in edges)
+    D = np.stack([conic.svec(difference(i, j)) for i, j in pairs[labels == -1]])
+    rows = [(-D, -np.ones(len(D)), "positive", len(D)), (-np.eye(k), np.zeros(k), "psd", n)]
+    x = conic.solve(np.zeros((k, k)), conic.svec(C + 1e-9 * np.eye(n)), rows)
+    assert_allclose(learner.objective_, conic.svec(C) @ x, rtol=1e-5)
+    assert learner.duality_gap_ <= 1e-7 * learner.objective_
+
+
+def test_laplacian_scales_with_c_and_falls_with_q():
+    one = fit(graph(), X, Y)
+    five = fit(graph(c=5.0), X, Y)
+    assert_allclose(five.objective_, 5 * one.objective_, rtol=1e-6)
+    same(five.embedding_ @ five.embedding_.T, 5 * one.embedding_ @ one.embedding_.T, 1e-4)
+    values = [fit(graph(q=q), X, Y).objective_ for q in (5, 15, 30, 59)]
+    assert values == sorted(values, reverse=True)
+    for learner in (one, five):
+        assert_allclose(loops.least(learner.embedding_, Y), learner.c, rtol=1e-6)
+
+
+def test_laplacian_embeds_every_row_in_its_place():
+    learner = fit(graph(q=59, ridge=1e-9), X, Y)
+    same(learner.transform(X), learner.embedding_, 1e-3)
+    pairs, labels = all_pairs(Y)
+    by_pairs = fit(graph(q=59), X, pairs=pairs, pair_labels=labels)
+    same(by_pairs.embedding_ @ by_pairs.embedding_.T, learner.embedding_ @ learner.embedding_.T, 1e-4)
+    assert learner.transductive_ is True
+    near = fit(graph(q=59, ridge=1e-3), X[:45], Y[:45])
+    assert accuracy(near.transform(X[:45]), Y[:45], near.transform(X[45:]), Y[45:]) >= 0.8
+
+
+def test_laplacian_of_a_graph_in_pieces_is_finite():
+    A = np.vstack([X[:30], X[:30] + 1000])
+    learner = fit(graph(n_neighbors=5), A, np.r_[Y[:30], Y[:30]])
+    assert learner.duality_gap_ <= 1e-6 * learner.objective_
+    assert np.abs(learner.transform(A)).max() < 1e3
+
+
+def test_laplacian_errors():
+    with pytest.raises(ValueError, match=r"^LaplacianRegularizedKernel: n_components must be at most \d+, the rank"):
+        graph(n_components=25).fit(X, Y)
+    for wrong in ({"lam": 0}, {"c": 0}, {"ridge": 0}, {"q": 0}, {"tol": 0}, {"graph_space": "no"}):
+        with pytest.raises(ValueError, match=f"^LaplacianRegularizedKernel: {next(iter(wrong))} must be"):
+            graph(**wrong).fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert graph(n_components=2).fit(X, Y).transform(X).shape == (60, 2)
+    with pytest.warns(match="stopped after 3"):
+        graph(max_iter=3).fit(X, Y)
