@@ -99,6 +99,11 @@ def test_conv4_gives_four_scales():
     images = torch.rand(2, 1, 28, 28)
     assert [tuple(m.shape) for m in scales(images)] == [(2, 8, 14, 14), (2, 8, 7, 7), (2, 8, 3, 3), (2, 8, 1, 1)]
     torch.testing.assert_close(scales(images)[-1].flatten(1), scales.trunk(images))
+    last = Conv4Scales(scales.trunk, skip=2)
+    torch.testing.assert_close(last(images), scales(images)[2:])
+    assert last.channels == [8, 8]
+    with pytest.raises(ValueError, match=r"skip must be in 0\.\.3"):
+        Conv4Scales(scales.trunk, skip=4)
 
 
 def test_training_learns_episodes():

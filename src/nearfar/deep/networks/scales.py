@@ -11,20 +11,29 @@ GROUPS = 4  # of channels that are normalised together
 
 
 class Conv4Scales(nn.Module):
-    """The four block outputs of a `Conv4`, such as the trunk of a trained embedder, as maps of four scales."""
+    """The four block outputs of a `Conv4`, such as the trunk of a trained embedder, as maps of four scales.
 
-    def __init__(self, trunk: Conv4) -> None:
+    Parameters
+    ----------
+    trunk : Conv4
+    skip : int
+        Leave out the first maps: they are the largest, and nearly all of the cost of comparing them.
+    """
+
+    def __init__(self, trunk: Conv4, skip: int = 0) -> None:
         super().__init__()
-        self.trunk = trunk
-        self.channels = [trunk.num_features] * 4
+        if not 0 <= skip < 4:
+            raise ValueError(f"Conv4Scales: skip must be in 0..3, got {skip}")
+        self.trunk, self.skip = trunk, skip
+        self.channels = [trunk.num_features] * (4 - skip)
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Return (n, width, H / 2^k, W / 2^k) for k = 1 to 4."""
+        """Return (n, width, H / 2^k, W / 2^k) for k = skip + 1 to 4."""
         maps = []
         for block in self.trunk.blocks:
             images = relu(max_pool2d(block(images), 2))
             maps.append(images)
-        return maps
+        return maps[self.skip :]
 
 
 class Relation(nn.Module):
