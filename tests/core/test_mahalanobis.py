@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import mahalanobis as scipy_mahalanobis
 
-from nearfar.core import mahalanobis
+from nearfar.core import distances, mahalanobis
 
 rng = np.random.default_rng(0)
 A, B = rng.normal(size=(20, 3)), rng.normal(size=(15, 3)) + [3, 0, 1]
@@ -52,3 +52,8 @@ def test_too_few_points():
         mahalanobis.covariance(A[:1])
     with pytest.raises(ValueError, match="no freedom"):
         mahalanobis.pooled_covariance([A[:1], B[:1]])
+
+
+def test_distances_of_sets_are_among_the_distances():
+    assert distances.set_to_set is mahalanobis.set_to_set
+    assert distances.point_to_set is mahalanobis.point_to_set

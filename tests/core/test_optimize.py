@@ -83,3 +83,48 @@ def test_fista_stops_at_once_at_the_optimum_and_when_cut_short_says_so():
     cut = optimize.fista(quadratic, lambda x, _: psd.project_simplex(x), start, gap=simplex_gap, max_iter=1, tol=1e-14)
     assert not cut.converged
     assert "gap" in cut.message
+
+
+def rosenbrock(x):
+    a, b = x
+    return (1 - a) ** 2 + 100 * (b - a * a) ** 2, np.array([2 * (a - 1) - 400 * a * (b - a * a), 200 * (b - a * a)])
+
+
+def test_lbfgs_ends_where_its_stop_says():
+    asked = []
+
+    def stop(before, now):
+        asked.append((before, now))
+        return now < 0.1
+
+    found = optimize.lbfgs(rosenbrock, np.array([-1.0, 2.0]), stop=stop, tol=0.0)
+    assert found.converged
+    assert found.objective < 0.1 <= found.history[-2]
+    assert rosenbrock(found.x)[0] == found.objective
+    assert found.n_iter == len(found.history) == len(asked)
+    assert asked[0][0] == np.inf
+    assert [before for before, _ in asked[1:]] == [now for _, now in asked[:-1]]
+
+
+def test_lbfgs_ends_where_values_hardly_fall():
+    loose = optimize.lbfgs(rosenbrock, np.array([-1.0, 2.0]), tol=0.0, ftol=1e-1)
+    tight = optimize.lbfgs(rosenbrock, np.array([-1.0, 2.0]), tol=0.0, ftol=1e-12)
+    assert loose.n_iter < tight.n_iter
+    assert tight.objective < 1e-10
+
+
+def test_fista_ends_below_the_noise_of_values():
+    rng = np.random.default_rng(0)
+    A, b = rng.normal(size=(60, 8)), 100 + rng.normal(size=60)
+    A /= np.linspace(1, 20, 8)
+    exact = np.linalg.lstsq(A, b, rcond=None)[0]
+
+    def fun(x):
+        r = A @ x - b
+        return float(r @ r), 2 * A.T @ r
+
+    def distance(x, value, gradient):
+        return float(np.abs(x - exact).max() / np.abs(exact).max()) * value
+
+    found = optimize.fista(fun, lambda x, step: x, np.zeros(8), gap=distance, tol=1e-9, max_iter=5000)
+    assert found.converged

@@ -7,12 +7,13 @@ import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from nearfar import GMML, RCA
-from nearfar.base import FromPairs, FromSets, FromTriplets, KernelMetric, Mahalanobis, MetricLearner
+from nearfar import DCA, GMML, MMC, RCA, FisherMetric, HighDimensionalDCA, SideInformationMetric
+from nearfar.base import FromChunklets, FromPairs, FromSets, FromTriplets, KernelMetric, Mahalanobis, MetricLearner
 from nearfar.core import kernels
 from nearfar.core.optimize import Solution
 from tests.learners import all_pairs, data
@@ -209,3 +210,214 @@ def test_saved_learners_are_data_not_code(tmp_path):
     storage.write(tmp_path / "z", {}, text)
     with pytest.raises(ValueError, match="no fitted attribute"):
         MetricLearner.load(tmp_path / "z")
+
+
+class Rowwise(FromPairs, Mahalanobis):
+    """Publishes something of every row."""
+
+    def _solve(self, X, pairs):
+        return Solution(np.eye(X.shape[1]), attributes={"first": self._as_given(X[:, 0]), "centred": X})
+
+
+class Chunks(FromChunklets, Mahalanobis):
+    _links = True
+
+    def _solve(self, X, chunklets, apart):
+        self.given_ = chunklets
+        return np.eye(X.shape[1])
+
+
+class Spanned(FromPairs, Mahalanobis):
+    _span = True
+
+    def __init__(self, n_components=None, warm_start=True):
+        self.n_components = n_components
+        self.warm_start = warm_start
+
+    def _solve(self, X, pairs):
+        self.given_, self.last_ = X, self._start()
+        return np.eye(X.shape[1])[: self.n_components]
+
+
+def test_values_of_rows_come_back_in_the_order_of_the_rows():
+    x = (X - X.mean(axis=0))[:, 0]
+    by_labels, by_pairs = Rowwise().fit(X, Y), Rowwise().fit(X, pairs=PAIRS, pair_labels=SIGNS)
+    for learner in (by_labels, by_pairs):
+        assert_allclose(learner.first_, x, atol=1e-12)
+    assert np.abs(by_labels.centred_[:, 0] - x).max() > 1
+    assert_allclose(by_pairs.centred_[:, 0], x, atol=1e-12)
+
+
+def test_landmarks_are_numbers_of_the_users_rows():
+    learner = KernelIdentity(landmarks=10).fit(X, Y)
+    assert_array_equal(X[learner.landmarks_], learner.X_fit_)
+
+
+def test_wide_rows_are_solved_in_their_span_and_start_there_again():
+    wide = np.random.default_rng(0).normal(size=(8, 20))
+    y = np.arange(8) % 2
+    learner = Spanned().fit(wide, y)
+    assert learner.given_.shape == (8, 7)
+    assert learner.last_ is None
+    order = np.argsort(wide @ np.cos(np.arange(1.0, 21)))
+    assert_allclose(learner.given_ @ learner.components_, (wide - wide.mean(axis=0))[order], atol=1e-12)
+    assert_allclose(learner.fit(wide, y).last_, np.eye(7), atol=1e-12)
+    with pytest.raises(ValueError, match=r"^Spanned: n_components must be an integer in 1..7"):
+        Spanned(8).fit(wide, y)
+    assert learner.fit(X, Y).given_.shape == X.shape
+
+
+# --- Supervision that travels
+
+
+def test_constraints_travel_through_pipelines():
+    triplets, chunklets = np.array([[0, 1, 2], [3, 4, 5]]), np.where(np.arange(60) < 30, Y, -1)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = make_pipeline(StandardScaler(), Scaled().set_fit_request(triplets=True))
+        assert_array_equal(model.fit(X, triplets=triplets)[1].given_, triplets)
+        model = make_pipeline(StandardScaler(), RCA().set_fit_request(chunklets=True), KNeighborsClassifier())
+        model.fit(X, Y, chunklets=chunklets)
+    alone = RCA().fit(StandardScaler().fit_transform(X), chunklets=chunklets)
+    assert_allclose(model[1].components_, alone.components_)
+
+
+def search(learner, told):
+    grid = {"kneighborsclassifier__n_neighbors": [1, 3]}
+    with sklearn.config_context(enable_metadata_routing=True):
+        learner.set_fit_request(**dict.fromkeys(told, True))
+        model = make_pipeline(StandardScaler(), learner, KNeighborsClassifier())
+        return GridSearchCV(model, grid, cv=KFold(3, shuffle=True, random_state=0), error_score="raise").fit(
+            X, Y, **told
+        )
+
+
+def test_chunklets_travel_into_the_folds_of_a_search():
+    chunklets = np.where(np.arange(60) < 40, Y, -1)
+    model = search(RCA(), {"chunklets": chunklets}).best_estimator_
+    alone = RCA().fit(StandardScaler().fit_transform(X), chunklets=chunklets)
+    assert_allclose(model[1].components_, alone.components_)
+
+
+class Recorded(GMML):
+    """Remembers the distances of the pairs of every fit."""
+
+    seen: list = []
+
+    def _solve(self, X, pairs):
+        self.seen.append((X, pairs))
+        return super()._solve(X, pairs)
+
+
+@pytest.mark.parametrize("m", [300, 60])
+def test_pairs_of_all_rows_serve_every_fold_of_a_search(m):
+    # as many pairs as rows are cut like rows on the way, which leaves out more, but none is wrong
+    keep = np.random.default_rng(0).permutation(len(SIGNS))[:m]
+    told = {"pairs": PAIRS[keep], "pair_labels": SIGNS[keep], "pair_weights": np.ones(m), "rows": np.arange(60)}
+    Recorded.seen.clear()
+    search(Recorded(), told)
+    assert len(Recorded.seen) == 2 * 3 + 1
+    known = {(*sorted(np.round([X[i].sum(), X[j].sum()], 6)),): sign for (i, j), sign in zip(PAIRS, SIGNS, strict=True)}
+    for fold, (train, _) in enumerate(KFold(3, shuffle=True, random_state=0).split(X)):
+        scaler = StandardScaler().fit(X[train])
+        rows, pairs = Recorded.seen[fold]
+        back = np.round(scaler.inverse_transform(rows + scaler.transform(X[train]).mean(axis=0)).sum(axis=1), 6)
+        expected = np.isin(PAIRS[keep], train).all(axis=1).sum()
+        assert len(pairs.i) == expected if m == 300 else 0 < len(pairs.i) <= expected
+        for i, j, similar in zip(pairs.i, pairs.j, pairs.similar, strict=True):
+            assert known[(*sorted((back[i], back[j])),)] == (1 if similar else -1)
+
+
+def test_rows_name_the_rows_of_all_kinds_of_constraints():
+    names = np.arange(60) * 3 + 100
+    assert_allclose(
+        GMML().fit(X, pairs=names[PAIRS], pair_labels=SIGNS, rows=names).components_,
+        GMML().fit(X, pairs=PAIRS, pair_labels=SIGNS).components_,
+    )
+    triplets = np.array([[0, 1, 2], [3, 4, 5]])
+    assert_array_equal(Scaled().fit(X, triplets=[*names[triplets], [100, 103, 7]], rows=names).given_, triplets)
+    pairs = [[0, 1], [2, 3], [4, 5]]
+    a = Chunks().fit(X, pairs=[*names[pairs], [100, 1]], pair_labels=[1, 1, -1, 1], rows=names).given_
+    assert_array_equal(a, Chunks().fit(X, pairs=pairs, pair_labels=[1, 1, -1]).given_)
+
+
+# --- Bad input: one ValueError each, in words
+
+PAIR = {"pairs": [[0, 1], [2, 3]], "pair_labels": [1, -1]}
+NAN, INF = X.copy(), X.copy()
+NAN[3, 1], INF[3, 1] = np.nan, np.inf
+REFUSED = {
+    "nan": (GMML(), {"X": NAN, "y": Y}, "NaN"),
+    "infinite": (GMML(), {"X": INF, "y": Y}, "infinity"),
+    "one dimension": (GMML(), {"X": X[0], "y": Y}, "2D"),
+    "three dimensions": (GMML(), {"X": X[None], "y": Y}, "dim 3"),
+    "one row": (GMML(), {"X": X[:1], "y": Y[:1]}, "minimum of 2"),
+    "lengths": (GMML(), {"X": X, "y": Y[1:]}, "inconsistent"),
+    "nothing told": (GMML(), {"X": X}, "requires y"),
+    "row out of range": (GMML(), {"X": X, **PAIR, "pairs": [[0, 60], [1, 2]]}, "pairs must point at rows 0..59"),
+    "negative row": (GMML(), {"X": X, **PAIR, "pairs": [[0, -1], [1, 2]]}, "pairs must point at rows 0..59"),
+    "row with itself": (GMML(), {"X": X, **PAIR, "pairs": [[0, 1], [2, 2]]}, r"pairs\[1\] joins a row with itself"),
+    "pairs of floats": (GMML(), {"X": X, **PAIR, "pairs": [[0.0, 1.0], [2.0, 3.0]]}, "integer row numbers"),
+    "no pairs": (GMML(), {"X": X, "pairs": np.zeros((0, 2), int)}, "m >= 1"),
+    "label zero": (GMML(), {"X": X, **PAIR, "pair_labels": [1, 0]}, r"pair_labels must be \+1 .* or -1"),
+    "label lengths": (GMML(), {"X": X, **PAIR, "pair_labels": [1, -1, 1]}, r"pair_labels .* shape \(2,\)"),
+    "no similar pair": (GMML(), {"X": X, **PAIR, "pair_labels": [-1, -1]}, "set of similar pairs is empty"),
+    "no dissimilar pair": (GMML(), {"X": X, **PAIR, "pair_labels": [1, 1]}, "set of dissimilar pairs is empty"),
+    "both labels": (GMML(), {"X": X, "pairs": [[0, 1], [1, 0]], "pair_labels": [1, -1]}, r"contradict.*\[0, 1\]"),
+    "negative weight": (GMML(), {"X": X, **PAIR, "pair_weights": [1.0, -1.0]}, "pair_weights must be"),
+    "weights of nothing": (GMML(), {"X": X, **PAIR, "pair_weights": [0.0, 0.0]}, "pair_weights must be"),
+    "rows lengths": (GMML(), {"X": X, **PAIR, "rows": np.arange(59)}, "rows must be 60 different"),
+    "rows twice": (GMML(), {"X": X, **PAIR, "rows": np.zeros(60)}, "rows must be 60 different"),
+    "no pair here": (GMML(), {"X": X, **PAIR, "rows": np.arange(100, 160)}, "none of 2 join"),
+    "labels beside rows": (GMML(), {"X": X, **PAIR, "pair_labels": [1], "rows": np.arange(60)}, "labels and weights"),
+    "one class": (GMML(), {"X": X, "y": np.zeros(60)}, "at least 2 classes"),
+    "all unknown": (GMML(), {"X": X, "y": np.full(60, -1)}, "at least 2 classes"),
+    "all alone": (GMML(), {"X": X, "y": np.arange(60)}, "no similar pair"),
+    "chunklets lengths": (RCA(), {"X": X, "chunklets": Y[1:]}, "chunklets must be 60 integers"),
+    "chunklets of floats": (RCA(), {"X": X, "chunklets": Y + 0.5}, "chunklets must be 60 integers"),
+    "chunklets unknown": (RCA(), {"X": X, "chunklets": np.full(60, -1)}, "at least one chunklet"),
+    "links to nowhere": (DCA(), {"X": X, "chunklets": Y, "negative_links": [[0, 9]]}, "negative_links must be"),
+    "torn chunklet": (
+        DCA(),
+        {"X": X, "pairs": [[0, 1], [1, 2], [0, 2]], "pair_labels": [1, 1, -1]},
+        "joined by a chain",
+    ),
+    "components": (GMML(n_components=5), {"X": X, "y": Y}, r"n_components must be an integer in 1\.\.4"),
+    "no components": (RCA(0), {"X": X, "y": Y}, r"n_components must be an integer in 1\.\.4"),
+    "weighting": (GMML(weighting="row"), {"X": X, "y": Y}, "weighting must be one of"),
+    "prior not symmetric": (GMML(prior=np.triu(np.ones((4, 4)))), {"X": X, "y": Y}, "symmetric.*smallest eigenvalue"),
+    "prior not definite": (GMML(prior=np.diag([1, 1, 1, -2.0])), {"X": X, "y": Y}, "smallest eigenvalue is -2"),
+    "kernel not square": (KernelIdentity("precomputed"), {"X": X, "y": Y}, "square"),
+    "kernel not symmetric": (KernelIdentity("precomputed"), {"X": np.triu(X @ X.T), "y": Y}, "symmetric"),
+    "kernel not definite": (KernelIdentity("precomputed"), {"X": -X @ X.T, "y": Y}, "eigenvalue"),
+    "singular": (GMML(reg=0.0), {"X": np.c_[X, X[:, 0]], "y": Y}, "rank 4 of 5.*use reg > 0"),
+    "singular chunklets": (RCA(on_singular="raise"), {"X": np.c_[X, X[:, 0]], "y": Y}, "rank 4 of 5.*shrink"),
+    "no difference": (GMML(reg=0.0), {"X": np.repeat(X[:2], 3, axis=0), "y": [0, 0, 0, 1, 1, 1]}, "rank 0 of 4"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:all similar pairs coincide")
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_one_error_that_starts_with_the_name(case):
+    learner, told, words = REFUSED[case]
+    with pytest.raises(ValueError, match=rf"(?s)^{type(learner).__name__}\b.*{words}"):
+        learner.fit(**told)
+
+
+@pytest.mark.parametrize("learner", [GMML(), MMC(), FisherMetric(), SideInformationMetric(), HighDimensionalDCA()])
+def test_equal_similar_rows_give_a_result_and_a_warning(learner):
+    flat = np.repeat(X[:6], 2, axis=0)
+    with pytest.warns(UserWarning, match="all similar pairs coincide"):
+        learner.fit(flat, np.repeat(np.arange(6), 2))
+    assert np.isfinite(learner.transform(X)).all()
+
+
+@pytest.mark.parametrize("learner", [RCA(), DCA(), MMC(), FisherMetric()], ids=lambda learner: type(learner).__name__)
+def test_a_constant_column_gives_a_result_and_a_warning_that_says_what_was_done(learner):
+    with pytest.warns(UserWarning, match="was added to its diagonal"):
+        learner.fit(np.c_[X, np.full(60, 3.0)], Y)
+    assert np.isfinite(learner.transform(np.c_[X, np.full(60, 3.0)])).all()
+
+
+def test_repeated_pairs_are_told():
+    with pytest.warns(UserWarning, match="1 of 3 pairs repeat others"):
+        GMML().fit(X, pairs=[[0, 1], [1, 0], [2, 3]], pair_labels=[1, 1, -1])

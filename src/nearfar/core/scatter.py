@@ -12,6 +12,7 @@ from .constraints import LabelPairs, Pairs, class_sizes, require_both, require_c
 from .types import Array, Bools, Ints
 
 BLOCK = 1 << 20  # numbers in one block of differences
+ROUNDING = 1e-24  # what rounding leaves of squares of equal rows' differences, against those of other rows
 
 
 class PairScatters(NamedTuple):
@@ -46,7 +47,8 @@ def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
         All similar pairs coincide.
     """
     found = label_scatters(X, pairs) if isinstance(pairs, LabelPairs) else listed_scatters(X, pairs)
-    if not found.similar.any():
+    if np.trace(found.similar) <= ROUNDING * np.trace(found.dissimilar):
+        found = found._replace(similar=np.zeros_like(found.similar))
         message = "all similar pairs coincide, so their scatter is 0; only dissimilar pairs and regularisation count"
         warnings.warn(message, stacklevel=2)
     return found
