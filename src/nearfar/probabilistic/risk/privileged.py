@@ -1,0 +1,143 @@
+"""Metric learning with privileged information by empirical risk minimisation (Yang, Wang, Zhang & Tao, 2016).
+
+    min_{M, P PSD}  mean_p log(1 + exp(s_p (|x_p|_M^2 - |z_p|_P^2))) + reg_x tr(M) + reg_z tr(P)
+
+x_p, z_p: difference of pair p's rows in the main view and in one that is there for training only; s_p = +1 for similar,
+-1 for dissimilar pairs. The privileged distance is each pair's own threshold. Jointly convex.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_array
+
+from ...base import FromPairs, Mahalanobis, named
+from ...core import certified, checks, constraints, psd, risk, two_views
+from ...core.constraints import Pairs
+from ...core.optimize import Report, Solution
+from ...core.pairs import PairList
+from ...core.two_views import PENALTIES, TwoViews
+from ...core.types import AnyArray, Array
+
+
+def privileged(
+    X: Array,
+    Z: Array,
+    pairs: Pairs,
+    reg_x: float = 1e-3,
+    reg_z: float = 1e-3,
+    *,
+    penalty: str = "trace",
+    pair_weight: str = "none",
+    start: Array | None = None,
+    max_iter: int = 500,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """L (d + e, d) as `x` and ``attributes["privileged"]`` (d + e, e); see `PrivilegedMetric`."""
+    scale, scale_z = two_views.unit_scale(X), two_views.unit_scale(Z)
+    share = pairs.weights / pairs.weights.sum()
+    similar = float(share[pairs.similar].sum())
+    w = share * np.where(pairs.similar, *risk.kind_weights(similar, 1 - similar, pair_weight))
+    listed = PairList(pairs.i, pairs.j, len(X))
+    order = listed.order
+    problem = TwoViews(X / scale, Z / scale_z, listed, pairs.sign[order], w[order], (reg_x, reg_z), penalty)
+    search: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": report}
+    found = certified.minimise(problem.__call__, problem.gap, problem.scaling(), start=start, **search)
+    L, Q = found.x[:, : X.shape[1]] / scale, found.x[:, X.shape[1] :] / scale_z
+    return found.with_x(L, attributes={**found.attributes, "privileged": Q})
+
+
+class PrivilegedMetric(FromPairs, Mahalanobis):
+    """A metric learned with the help of a second view of the training rows.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Keep so many directions of largest eigenvalue, in both views.
+    reg_x, reg_z : float
+        Weights of the penalties on M and P, beside a mean over pairs and in units where two rows have a mean squared
+        distance of 1. Without them separable pairs push the scale to infinity.
+    penalty : "trace" or "frobenius"
+        The trace, or half the squared Frobenius norm.
+    pair_weight : "none" or "balanced"
+        Both kinds of pairs weigh a half.
+    n_pairs : int or None
+        Pairs of each kind drawn from labels. None: 20 c^2 for c classes.
+    max_iter : int
+    tol : float
+        Stop where the duality gap is below ``tol * max(1, objective)``.
+    verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_, privileged_components_ : ndarray of shape (k, d), (k', e)
+    objective_, duality_gap_ : float
+        Without penalties the gap is none, only the size of what violates the optimality conditions.
+    kkt_ : ndarray of shape (2,)
+        Negative part of the smallest eigenvalue of the gradient, and abs(<gradient, (M, P)>).
+    threshold_ : float
+        Of distances in the main view, where pairs were given: there is no privileged one to compare with afterwards.
+
+    Notes
+    -----
+    Yang et al., IJCAI 2016; its penalty is not known to us. The paper's accelerated proximal gradient comes second
+    here, after a search over factors. A survey sums over i only. Without a privileged view, P is 0: the logistic loss
+    of LDML with its threshold at 0.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        reg_x: float = 1e-3,
+        reg_z: float = 1e-3,
+        penalty: str = "trace",
+        pair_weight: str = "none",
+        n_pairs: int | None = None,
+        max_iter: int = 500,
+        tol: float = 1e-6,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.reg_x = reg_x
+        self.reg_z = reg_z
+        self.penalty = penalty
+        self.pair_weight = pair_weight
+        self.n_pairs = n_pairs
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(
+        self, X: AnyArray, y: AnyArray | None = None, *, privileged: AnyArray | None = None, **told: Any
+    ) -> PrivilegedMetric:
+        """Learn from labelled rows or from pairs (see `FromPairs.fit`), with a second view `privileged` (n, e)."""
+        with named(self):
+            rows = self._rows(X)
+            Z = np.zeros((len(rows), 0)) if privileged is None else check_array(privileged, dtype=np.float64)
+            if len(Z) != len(rows):
+                raise ValueError(f"privileged must have the {len(rows)} rows of X; got {len(Z)}")
+            self._view = Z if told.get("pairs") is not None else Z[self._order(rows)]
+        super().fit(X, y, **told)
+        del self._view
+        return self
+
+    def _solve(self, X: Array, pairs: Any) -> Solution:
+        checks.at_least(0, reg_x=self.reg_x, reg_z=self.reg_z, tol=self.tol)
+        checks.at_least(1, max_iter=self.max_iter)
+        checks.one_of(PENALTIES, penalty=self.penalty)
+        checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
+        settings = {
+            name: getattr(self, name) for name in ("reg_x", "reg_z", "penalty", "pair_weight", "max_iter", "tol")
+        }
+        found = privileged(X, self._view, constraints.written_out(pairs), report=self._report(), **settings)
+        Q = found.attributes.pop("privileged")
+        Q = psd.compress(Q, self.n_components) if Q.size else Q[:0]
+        x = psd.compress(found.x, self.n_components)
+        return found.with_x(x, attributes={**found.attributes, "privileged_components": Q})

@@ -1,0 +1,174 @@
+"""Privileged information: gradients, one optimum from every start, the views' roles."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.linalg import block_diag
+
+from nearfar import PrivilegedMetric
+from nearfar.core.constraints import Pairs
+from nearfar.core.pairs import PairList
+from nearfar.core.two_views import TwoViews, unit_scale
+from nearfar.probabilistic.risk.privileged import privileged
+from tests.learners import all_pairs, data, fit
+from tests.references import privileged as loops
+
+
+def views(n=30):
+    X, y = data(n)
+    rng = np.random.default_rng(1)
+    Z = rng.normal(size=(n, 3))
+    # what blurs the main view is seen in the other one
+    X = X + 3 * Z[:, :1] * np.array([2.0, -1.0, 1.0, 0.5])
+    pairs, labels = all_pairs(y)
+    return X, Z, Pairs(pairs[:, 0], pairs[:, 1], labels > 0), y
+
+
+def problem(penalty="trace"):
+    X, Z, told, _ = views()
+    listed = PairList(told.i, told.j, len(X))
+    w = np.full(len(told.i), 1 / len(told.i))
+    return TwoViews(X / unit_scale(X), Z / unit_scale(Z), listed, told.sign[listed.order], w, (0.01, 0.02), penalty)
+
+
+def test_value_equals_the_loops():
+    told = problem()
+    L = np.random.default_rng(0).normal(size=(7, 7))
+    pairs = list(zip(told.pairs.i, told.pairs.j, strict=True))
+    M, P = L[:, :4].T @ L[:, :4], L[:, 4:].T @ L[:, 4:]
+    f, G = told(L)
+    assert_allclose(f, loops.objective(M, P, told.X, told.Z, pairs, told.s, 0.01, 0.02), rtol=1e-12)
+    assert_allclose(
+        G, block_diag(*loops.gradient(M, P, told.X, told.Z, pairs, told.s, 0.01, 0.02)), rtol=1e-8, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("penalty", ["trace", "frobenius"])
+def test_gradient_by_the_factor(penalty):
+    told = problem(penalty)
+    L = 0.5 * np.random.default_rng(0).normal(size=(7, 7))
+    gradient, slopes = 2 * L @ told(L)[1], np.zeros_like(L)
+    for k in range(L.size):
+        E = np.zeros_like(L)
+        E.flat[k] = 1e-6
+        slopes.flat[k] = (told(L + E)[0] - told(L - E)[0]) / 2e-6
+    assert_allclose(gradient, slopes, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("penalty", ["trace", "frobenius"])
+def test_every_start_ends_at_one_certified_optimum(penalty):
+    X, Z, told, _ = views()
+    found = [
+        privileged(
+            X,
+            Z,
+            told,
+            0.01,
+            0.02,
+            penalty=penalty,
+            tol=1e-9,
+            max_iter=400,
+            start=None if seed is None else np.random.default_rng(seed).normal(size=(7, 7)),
+        )
+        for seed in (None, 0, 1)
+    ]
+    for each in found:
+        assert each.converged
+        assert each.duality_gap <= 1e-7
+        assert_allclose(each.objective, found[0].objective, atol=1e-7)
+        assert_allclose(
+            each.x.T @ each.x, found[0].x.T @ found[0].x, rtol=1e-2, atol=1e-3 * np.abs(found[0].x).max() ** 2
+        )
+        assert np.abs(found[0].attributes["privileged"]).max() > 0.1
+        Q, Q0 = each.attributes["privileged"], found[0].attributes["privileged"]
+        assert_allclose(Q.T @ Q, Q0.T @ Q0, rtol=1e-2, atol=1e-3 * np.abs(Q0).max() ** 2)
+
+
+def test_the_gap_bounds_what_is_missing():
+    X, Z, told, _ = views()
+    for penalty in ("trace", "frobenius"):
+        best = privileged(X, Z, told, 0.01, 0.02, penalty=penalty, tol=1e-8, max_iter=400)
+        for steps in (1, 3, 10, 30):
+            early = privileged(X, Z, told, 0.01, 0.02, penalty=penalty, tol=1e-8, max_iter=steps)
+            assert early.objective - best.objective <= early.duality_gap + 1e-9
+
+
+def test_swapping_views_and_signs_swaps_the_metrics():
+    X, Z, told, _ = views()
+    a = privileged(X, Z, told, 0.01, 0.02, tol=1e-7, max_iter=400)
+    b = privileged(Z, X, told._replace(similar=~told.similar), 0.02, 0.01, tol=1e-7, max_iter=400)
+    assert_allclose(a.objective, b.objective, atol=1e-6)
+    M, P = a.x.T @ a.x, b.attributes["privileged"].T @ b.attributes["privileged"]
+    assert_allclose(M, P, rtol=1e-2, atol=1e-3 * np.abs(M).max())
+
+
+def test_no_privileged_view_is_the_logistic_loss_with_threshold_0():
+    X, _, told, y = views()
+    a = privileged(X, np.zeros((30, 0)), told, 0.01, max_iter=400)
+    b = privileged(X, np.zeros((30, 2)), told, 0.01, max_iter=400)
+    assert_allclose(a.objective, b.objective, atol=1e-6)
+    L = a.x * unit_scale(X)
+    pairs = list(zip(told.i, told.j, strict=True))
+    M = L.T @ L
+    expected = 0.01 * np.trace(M)
+    for (i, j), s in zip(pairs, told.sign, strict=True):
+        z = (X[i] - X[j]) / unit_scale(X)
+        expected += np.logaddexp(0, s * (z @ M @ z)) / len(pairs)
+    assert_allclose(a.objective, expected)
+    learner = PrivilegedMetric(reg_x=0.01, random_state=0).fit(X, y)
+    assert learner.privileged_components_.shape[1] == 0
+
+
+def test_labels_with_a_view_do_not_depend_on_row_order():
+    X, Z, _, y = views()
+    order = np.random.default_rng(0).permutation(30)
+    a = fit(PrivilegedMetric(random_state=0), X, y, privileged=Z).get_mahalanobis_matrix()
+    b = fit(PrivilegedMetric(random_state=0), X[order], y[order], privileged=Z[order]).get_mahalanobis_matrix()
+    assert_allclose(a, b, rtol=1e-6, atol=1e-9 * a.max())
+    c = fit(PrivilegedMetric(random_state=0), X, y, privileged=Z[order]).get_mahalanobis_matrix()
+    assert np.abs(a - c).max() > 1e-3 * a.max()
+
+
+def test_units_of_both_views_do_not_matter():
+    X, Z, _, y = views()
+    a = fit(PrivilegedMetric(random_state=0), X, y, privileged=Z).get_mahalanobis_matrix()
+    b = fit(PrivilegedMetric(random_state=0), 10 * X, y, privileged=Z / 7).get_mahalanobis_matrix()
+    assert_allclose(b, a / 100, rtol=1e-4, atol=1e-6 * a.max() / 100)
+
+
+def test_balanced_pairs_weigh_a_half():
+    X, Z, told, _ = views()
+    many = Pairs(*(np.concatenate([field, field[told.similar]]) for field in told[:3]))
+    a = privileged(X, Z, told, 0.01, 0.01, pair_weight="balanced", max_iter=400)
+    b = privileged(X, Z, many, 0.01, 0.01, pair_weight="balanced", max_iter=400)
+    assert_allclose(a.objective, b.objective, atol=2e-6)
+
+
+def test_a_view_of_the_blur_is_a_threshold_and_lowers_the_risk():
+    X, Z, told, _ = views(60)
+    alone = privileged(X, np.zeros((60, 0)), told)
+    helped = privileged(X, Z, told)
+    assert helped.objective < alone.objective - 0.01
+    P = helped.attributes["privileged"].T @ helped.attributes["privileged"]
+    assert P.trace() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"reg_x": -1.0}, "reg_x"),
+        ({"reg_z": -1.0}, "reg_z"),
+        ({"penalty": "l1"}, "penalty"),
+        ({"pair_weight": 3}, "pair_weight"),
+    ],
+)
+def test_bad_settings(settings, word):
+    X, Z, _, y = views()
+    with pytest.raises(ValueError, match=f"^PrivilegedMetric: {word}"):
+        PrivilegedMetric(**settings).fit(X, y, privileged=Z)
+
+
+def test_views_of_different_length():
+    X, Z, _, y = views()
+    with pytest.raises(ValueError, match=r"^PrivilegedMetric: privileged must have the 30 rows of X; got 29"):
+        PrivilegedMetric().fit(X, y, privileged=Z[:-1])
