@@ -225,9 +225,10 @@ def test_soft_counts_in_parts(monkeypatch):
     g = torch.Generator().manual_seed(0)
     t = torch.rand(7, 3, generator=g, dtype=torch.float64, requires_grad=True)
     v = torch.rand(7, 5, generator=g, dtype=torch.float64, requires_grad=True)
-    expected = torch.sigmoid((t[:, :, None] - v[:, None]) / 0.1).sum(2)
+    keep = torch.rand(7, 5, generator=g) > 0.3
+    expected = (torch.sigmoid((t[:, :, None] - v[:, None]) / 0.1) * keep[:, None]).sum(2)
     for cached in (10, 1 << 17):
         monkeypatch.setattr(row_sums, "CACHED", cached)
-        torch.testing.assert_close(soft_counts(t, v, 0.1), expected)
-        assert torch.autograd.gradcheck(lambda a, b: soft_counts(a, b, 0.1), (t, v))
-    assert soft_counts(t, torch.full_like(v, torch.inf), 0.1).max() < 1e-20
+        torch.testing.assert_close(soft_counts(t, v, keep, 0.1), expected)
+        assert torch.autograd.gradcheck(lambda a, b: soft_counts(a, b, keep, 0.1), (t, v))
+    assert soft_counts(t, v, torch.zeros_like(keep), 0.1).max() < 1e-20

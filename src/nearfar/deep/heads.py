@@ -65,6 +65,10 @@ class HeadLoss(Term):
         """Return the loss per sample, (b,), of (b, outputs) on (b, num_classes) targets."""
         raise NotImplementedError
 
+    def class_term(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the loss per sample for (b,) class numbers; anything for unknown ones."""
+        return self.term(outputs, (y[:, None] == self.classes).to(outputs.dtype))
+
     def outputs(self, x: Tensor) -> Tensor:
         """Return the (n, outputs) outputs of the head for (n, d) embeddings."""
         weight = self.proxies.to(x.dtype)
@@ -80,10 +84,12 @@ class HeadLoss(Term):
         y = self._labels(batch)
 
         def one(x: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
-            targets = y[lo:hi] if y.ndim == 2 else y[lo:hi, None] == self.classes
-            known = (targets != 0).any(1) if y.ndim == 2 else y[lo:hi] != UNKNOWN
-            targets = targets.to(x.dtype)
-            return torch.where(known, self.term(self.outputs(x[lo:hi]), targets), 0.0).sum(), known.sum()
+            own, outputs = y[lo:hi], self.outputs(x[lo:hi])
+            if y.ndim == 2:
+                known, loss = (own != 0).any(1), self.term(outputs, own)
+            else:
+                known, loss = own != UNKNOWN, self.class_term(outputs, own)
+            return torch.where(known, loss, 0.0).sum(), known.sum()
 
         blocks = spans(batch.anchors, self.num_classes, self.block)
         if len(blocks) == 1:

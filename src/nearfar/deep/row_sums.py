@@ -30,44 +30,47 @@ class _SoftCounts(torch.autograd.Function):
     """See `soft_counts`; the sigmoids are computed again in the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, t: Tensor, v: Tensor, temperature: float) -> Tensor:
-        ctx.save_for_backward(t, v)
+    def forward(ctx: Any, t: Tensor, v: Tensor, keep: Tensor, temperature: float) -> Tensor:
+        ctx.save_for_backward(t, v, keep)
         ctx.temperature = temperature
         counts = torch.empty_like(t)
         for part in cache_parts(v):
-            t_part, v_part = t[part] / temperature, v[part] / temperature
-            room = torch.empty_like(v_part)
+            near, (t_part, v_part) = torch.empty_like(v[part]), _scaled(t[part], v[part], keep[part], temperature)
             for k in range(t.shape[1]):
-                counts[part, k] = _sigmoids(t_part[:, k : k + 1], v_part, room).sum(1)
+                counts[part, k] = _sigmoids(t_part[:, k : k + 1], v_part, near).sum(1)
         return counts
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        t, v = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        t, v, keep = ctx.saved_tensors
         g = grads[0] / ctx.temperature
-        to_t, to_v = torch.empty_like(t), torch.zeros_like(v)
+        to_t, to_v = torch.empty_like(t), torch.empty_like(v)
         for part in cache_parts(v):
-            t_part, v_part, sums = t[part] / ctx.temperature, v[part] / ctx.temperature, to_v[part]
-            room = torch.empty_like(v_part)
+            near, (t_part, v_part) = torch.empty_like(v[part]), _scaled(t[part], v[part], keep[part], ctx.temperature)
+            sums = to_v[part].zero_()
             for k in range(t.shape[1]):
-                near = _sigmoids(t_part[:, k : k + 1], v_part, room)
+                near = _sigmoids(t_part[:, k : k + 1], v_part, near)
                 slope = near.addcmul_(near, near, value=-1)
                 to_t[part, k] = slope.sum(1)
                 sums.addcmul_(slope, g[part, k : k + 1], value=-1)
-        return to_t * g, to_v, None
+        return to_t * g, to_v, None, None
+
+
+def _scaled(t: Tensor, v: Tensor, keep: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    return t / temperature, torch.where(keep, v, torch.inf).div_(temperature)
 
 
 def _sigmoids(t: Tensor, v: Tensor, out: Tensor) -> Tensor:
     return torch.sub(t, v, out=out).clamp_min_(FLOOR).sigmoid_()
 
 
-def soft_counts(t: Tensor, v: Tensor, temperature: float) -> Tensor:
-    """Count, softly, how many values of a row lie below each of its thresholds.
+def soft_counts(t: Tensor, v: Tensor, keep: Tensor, temperature: float) -> Tensor:
+    """Count, softly, how many kept values of a row lie below each of its thresholds.
 
     Parameters
     ----------
-    t : (b, K) finite thresholds
-    v : (b, m) values; +inf is below nothing
+    t : (b, K) thresholds
+    v, keep : (b, m) values, and which count
     temperature : float
         Of the sigmoid that replaces the step.
 
@@ -75,7 +78,7 @@ def soft_counts(t: Tensor, v: Tensor, temperature: float) -> Tensor:
     -------
     (b, K) sums over v of 1 / (1 + exp((v - t) / temperature)).
     """
-    value: Tensor = _SoftCounts.apply(t, v, temperature)
+    value: Tensor = _SoftCounts.apply(t, v, keep, temperature)
     return value
 
 

@@ -59,5 +59,10 @@ class CrossEntropyHead(HeadLoss):
             raise ValueError(f"CrossEntropyHead: temperature must be positive, smoothing in [0, 1), got {got}")
         self.temperature, self.smoothing = temperature, smoothing
 
+    def class_term(self, outputs: Tensor, y: Tensor) -> Tensor:
+        log_q = (outputs / self.temperature).log_softmax(1)
+        own = log_q.gather(1, y.clamp_min(0)[:, None]).squeeze(1)
+        return -own if not self.smoothing else (self.smoothing - 1) * own - self.smoothing * log_q.mean(1)
+
     def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy_head(outputs / self.temperature, smoothed(targets, self.smoothing))

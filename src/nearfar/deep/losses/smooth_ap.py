@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..order import negatives, positives
+from ..order import positives
 from ..row_sums import soft_counts
 from ..rows import Rows, count
 from ..terms import RowLoss
@@ -22,9 +22,10 @@ def smooth_ap(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor one minus its smooth average precision, and 1 where it has a positive."""
     columns, keep = positives(rows)
     d_ij = rows.d.gather(1, columns)
-    mates = torch.where(keep, d_ij, torch.inf)
-    before = soft_counts(d_ij, mates, temperature) + 0.5  # itself counts half: this is one plus the other positives
-    precision = before / (before + soft_counts(d_ij, negatives(rows), temperature))
+    before = (
+        soft_counts(d_ij, d_ij, keep, temperature) + 0.5
+    )  # itself counts half: this is one plus the other positives
+    precision = before / (before + soft_counts(d_ij, rows.d, rows.neg, temperature))
     number = count(keep)
     average = torch.where(keep, precision, 0.0).sum(1) / number.clamp_min(1)
     return torch.where(number > 0, 1 - average, 0.0), number > 0

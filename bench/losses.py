@@ -1,0 +1,355 @@
+"""Every loss and miner shared with pytorch-metric-learning, beside it in the same run: value, gradient, time, memory.
+
+    python bench/losses.py                        all, B = 128, 512, 2048 (about ten minutes)
+    python bench/losses.py --sizes 128 512 --only Triplet Lifted
+
+One thread, 4 samples per class, 128 dimensions, forward and backward in float32. Time is the least CPU time (user and
+system) of some runs. "bare" is what no pair loss can do without: the similarity matrix and the two products of its
+gradient. Memory is the peak above the start of the call, also in matrices of B x B float32. "equal" is the largest
+difference of value and gradient in float64 at the smallest size, relative to the largest entry, where the two mean
+the same; where not, the note says why. Each measurement runs in a process of its own, at most a minute and 8 GB.
+Afterwards: all triplets and NT-Xent of 16,384 samples in blocks, and the whole table on a GPU where there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from pytorch_metric_learning import distances, losses, miners, reducers
+from threadpoolctl import threadpool_info, threadpool_limits
+from torch import Tensor
+
+import nearfar as nf
+
+DIM, PER_CLASS, CLASSES = 128, 4, 100
+SECONDS, BYTES = 60, 8 << 30
+Value = Callable[[Tensor, Tensor], Tensor]
+
+
+class Case(NamedTuple):
+    """Ours and theirs under one heading; `note` says why they differ, "" that they are equal."""
+
+    name: str
+    ours: Callable[[], Any]
+    theirs: Callable[[], Any]
+    note: str = ""
+    classes: int | None = None
+
+
+def squared() -> distances.LpDistance:
+    return distances.LpDistance(power=2)
+
+
+class Mined:
+    """A loss of pytorch-metric-learning with its miner, as one thing to call."""
+
+    def __init__(self, loss: Any, miner: Any) -> None:
+        self.loss, self.miner = loss, miner
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.loss(x, y, self.miner(x, y))
+
+
+class Scaled:
+    """A loss that leaves some of the vectors as long as they are, on unit vectors."""
+
+    def __init__(self, loss: Any) -> None:
+        self.loss = loss
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.loss(torch.nn.functional.normalize(x), y)
+
+
+class Remembered:
+    """A cross-batch memory that is full of other samples."""
+
+    def __init__(self, memory: Any) -> None:
+        self.memory, self.full = memory, False
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        if not self.full:
+            with torch.no_grad():
+                for _ in range(max(1, 4096 // len(x))):
+                    self.memory(torch.randn_like(x), y)
+            self.full = True
+        return self.memory(x, y)
+
+
+def triplet(miner: Any = None, power: int = 2) -> Any:
+    loss = losses.TripletMarginLoss(margin=0.2, distance=distances.LpDistance(power=power))
+    return loss if miner is None else Mined(loss, miner)
+
+
+def pairs() -> Any:
+    return losses.ContrastiveLoss(0, 0.25, distance=squared(), reducer=reducers.MeanReducer())
+
+
+def proxies(name: str, ours: dict[str, Any], theirs: dict[str, Any], their_name: str = "") -> Case:
+    """Two losses with class proxies."""
+    one, other = getattr(nf, name), getattr(losses, their_name or name)
+    title = name.removesuffix("Loss")
+    return Case(title, lambda: one(CLASSES, DIM, **ours), lambda: other(CLASSES, DIM, **theirs), classes=CLASSES)
+
+
+CASES = [
+    Case("Contrastive", lambda: nf.ContrastiveLoss(form="survey", normalize=True, reduction="balanced"), pairs),
+    Case("Triplet, all", nf.TripletLoss, triplet),
+    Case("Triplet, hard", lambda: nf.TripletLoss(mine=nf.BatchHard()), lambda: triplet(miners.BatchHardMiner())),
+    Case(
+        "Triplet, semi-hard",
+        lambda: nf.TripletLoss(mine=nf.BatchSemiHard("skip", window=0.2)),
+        lambda: triplet(miners.TripletMarginMiner(0.2, "semihard", distance=squared())),
+        "theirs keeps all semi-hard negatives, ours the nearest",
+    ),
+    Case(
+        "Triplet, easy positive",
+        lambda: nf.TripletLoss(mine=nf.EasyPositive("hard")),
+        lambda: triplet(miners.BatchEasyHardMiner("easy", "hard")),
+    ),
+    Case(
+        "Margin, distance-weighted",
+        lambda: nf.MarginLoss(mine=nf.DistanceWeighted()),
+        lambda: Mined(losses.MarginLoss(), miners.DistanceWeightedMiner()),
+        "random draws",
+    ),
+    Case(
+        "Margin, hard",
+        lambda: nf.MarginLoss(mine=nf.BatchHard()),
+        lambda: Mined(losses.MarginLoss(), miners.BatchHardMiner()),
+    ),
+    Case("N-pair", lambda: nf.NPairLoss(reg=0.0), losses.NPairsLoss, "theirs takes one pair of each class, ours all"),
+    Case("NCA", lambda: nf.NCALoss(normalize=True), losses.NCALoss),
+    Case("Lifted", lambda: nf.LiftedLoss(normalize=True), losses.LiftedStructureLoss),
+    Case("Angular", lambda: nf.AngularLoss(40, form="softmax"), lambda: Scaled(losses.AngularLoss())),
+    Case("NT-Xent", nf.NTXentLoss, losses.NTXentLoss),
+    Case("SupCon", nf.SupConLoss, lambda: losses.SupConLoss(temperature=0.1)),
+    Case("Multi-similarity", nf.MultiSimilarityLoss, losses.MultiSimilarityLoss),
+    Case(
+        "Multi-similarity, mined",
+        lambda: nf.MultiSimilarityLoss(epsilon=0.1),
+        lambda: Mined(losses.MultiSimilarityLoss(), miners.MultiSimilarityMiner(epsilon=0.1)),
+    ),
+    Case("Circle", nf.CircleLoss, losses.CircleLoss),
+    Case("Smooth-AP", nf.SmoothAPLoss, losses.SmoothAPLoss, "theirs ranks the query itself and groups by place"),
+    proxies("ProxyNCAPlusPlusLoss", {}, {"softmax_scale": 9}, "ProxyNCALoss"),
+    proxies("ProxyAnchorLoss", {}, {}),
+    proxies("SoftTripleLoss", {"tau": 0.0}, {}),
+    proxies("ArcFaceLoss", {}, {"margin": math.degrees(0.5)}),
+    proxies("CosFaceLoss", {}, {}),
+    proxies("CrossEntropyHead", {"normalize": True, "temperature": 0.05}, {}, "NormalizedSoftmaxLoss"),
+    Case(
+        "Memory of 4096, contrastive",
+        lambda: Remembered(nf.CrossBatchMemory(nf.ContrastiveLoss(form="survey", normalize=True), size=4096)),
+        lambda: Remembered(losses.CrossBatchMemory(pairs(), DIM, memory_size=4096)),
+        "theirs remembers the batch before it compares",
+    ),
+]
+
+
+def data(
+    n: int, classes: int | None = None, dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(0)
+    y = torch.arange(n) // PER_CLASS
+    y = y if classes is None else y % classes
+    x = torch.randn(n, DIM, generator=g) + 0.5 * torch.randn(n, DIM, generator=g)[y]
+    return x.to(device, dtype).requires_grad_(), y.to(device)
+
+
+def share_proxies(ours: Any, theirs: Any, dtype: torch.dtype, device: str) -> None:
+    """Give theirs the proxies of ours: class by class, as rows or columns, under one of three names."""
+    proxies = getattr(ours, "proxies", None)
+    if proxies is None:
+        return
+    rows = proxies.detach().to(device, dtype).unflatten(0, (-1, CLASSES)).transpose(0, 1).flatten(0, 1)
+    name = next(name for name in ("proxies", "W", "fc") if hasattr(theirs, name))
+    getattr(theirs, name).data = rows if name == "proxies" else rows.T.contiguous()
+
+
+def step(loss: Value, x: Tensor, y: Tensor) -> Tensor:
+    x.grad = None
+    value = loss(x, y)
+    value.backward()
+    return value
+
+
+def placed(thing: Any, dtype: torch.dtype, device: str) -> Any:
+    return thing.to(device, dtype) if isinstance(thing, torch.nn.Module) else thing
+
+
+def difference(case: Case, n: int) -> str:
+    """The largest relative difference of value and gradient in float64."""
+    if case.note:
+        return "-"
+    x, y = data(n, case.classes, torch.float64)
+    ours, theirs = placed(case.ours(), torch.float64, "cpu"), case.theirs()
+    share_proxies(ours, theirs, torch.float64, "cpu")
+    a, grad_a = step(ours, x, y).detach(), x.grad
+    b, grad_b = step(theirs, x, y).detach(), x.grad
+    assert grad_a is not None
+    assert grad_b is not None
+    apart = max((a - b).abs() / b.abs(), (grad_a - grad_b).abs().max() / grad_b.abs().max())
+    return f"{float(apart):.0e}"
+
+
+def bare(n: int, device: str) -> Callable[[], None]:
+    x, _ = data(n, device=device)
+    z = x.detach()
+    slope = torch.randn(n, n, device=device)
+
+    def products() -> None:
+        similarity = z @ z.T
+        assert len(similarity) == n
+        (slope @ z).add_(slope.T @ z)
+
+    return products
+
+
+def timed(run: Callable[[], Any], device: str, budget: float = 4.0) -> float:
+    """The least time of up to 15 runs, in seconds: of the processor, or on a GPU the wall's."""
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    best, spent = float("inf"), 0.0
+    for k in range(16):
+        start = clock()
+        run()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        took = clock() - start
+        spent += took
+        if k or took > budget:  # the first warms up
+            best = min(best, took)
+        if spent > budget:
+            break
+    return best
+
+
+def measured(make: Callable[[], Any], n: int, classes: int | None, device: str) -> tuple[float, float]:
+    """Seconds and peak bytes above the start."""
+    x, y = data(n, classes, device=device)
+    loss = placed(make(), torch.float32, device)
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step(loss, x, y)
+        peak = torch.cuda.max_memory_allocated() - before
+        return timed(lambda: step(loss, x, y), device), float(peak)
+    small, small_y = data(8, classes)
+    step(loss, small, small_y) if not isinstance(loss, Remembered) else None
+    before = resident()
+    step(loss, x, y)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    return timed(lambda: step(loss, x, y), device), float(max(peak, 0))
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def apart(work: Callable[[], Any]) -> Any:
+    """Run in a forked process, within a minute and 8 GB; returns what it returned, or why it did not."""
+    gc.collect()
+    out, into = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.alarm(SECONDS)
+        resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
+        try:
+            found = work()
+        except (RuntimeError, MemoryError) as error:
+            found = "out of memory" if "alloc" in str(error) or isinstance(error, MemoryError) else str(error)
+        os.write(into, json.dumps(found).encode())
+        os._exit(0)
+    os.close(into)
+    with os.fdopen(out) as pipe:
+        text = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(text) if text else "over a minute"
+
+
+def row(case: Case, n: int, device: str, least: float, equal: str) -> str:
+    def both(make: Callable[[], Any]) -> Any:
+        if device != "cpu":
+            try:
+                return measured(make, n, case.classes, device)
+            except torch.OutOfMemoryError:
+                return "out of memory"
+        return apart(lambda: measured(make, n, case.classes, device))
+
+    ours, theirs = both(case.ours), both(case.theirs)
+    if isinstance(ours, str):
+        return f"| {case.name} | {n} | {equal} | {ours} | | | | | | {case.note} |"
+    cells = [f"{ours[0] * 1e3:.1f}", f"{ours[0] / least:.1f}", f"{ours[1] / 2**20:.0f}", f"{ours[1] / (4 * n * n):.1f}"]
+    if isinstance(theirs, str):
+        cells += [theirs, "", ""]
+    else:
+        cells += [f"{theirs[0] * 1e3:.1f}", f"{theirs[0] / ours[0]:.1f}", f"{theirs[1] / 2**20:.0f}"]
+    return f"| {case.name} | {n} | {equal} | " + " | ".join(cells) + f" | {case.note} |"
+
+
+def table(sizes: list[int], only: list[str], device: str) -> None:
+    cases = [case for case in CASES if not only or any(word.lower() in case.name.lower() for word in only)]
+    floor = {n: timed(bare(n, device), device, 2.0) for n in sizes}
+    print("\nbare: " + ", ".join(f"B = {n}: {seconds * 1e3:.2f} ms" for n, seconds in floor.items()) + "\n")
+    heads = ["ours, ms", "times bare", "MB", "B x B", "theirs, ms", "theirs / ours", "MB"]
+    print("| loss | B | equal | " + " | ".join(heads) + " | note |")
+    print("|---" * 11 + "|")
+    for case in cases:
+        equal = difference(case, min(sizes))
+        for n in sizes:
+            print(row(case, n, device, floor[n], equal), flush=True)
+
+
+def blocks(n: int = 16_384, block: int = 512) -> None:
+    """All triplets and NT-Xent of a large batch in blocks: seconds and the process's whole peak."""
+    print(f"\nB = {n:,} in blocks of {block}, forward and backward, in a process of its own:")
+    for name, loss in (("all triplets", nf.TripletLoss(block=block)), ("NT-Xent", nf.NTXentLoss(block=block))):
+
+        def work(loss: Any = loss) -> tuple[float, float]:
+            x, y = data(n)
+            start = time.process_time()
+            step(loss, x, y)
+            return time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+        found = apart(work)
+        print(f"{name}: {found if isinstance(found, str) else f'{found[0]:.1f} s, {found[1]:.2f} GB resident at most'}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[128, 512, 2048])
+    parser.add_argument("--only", nargs="*", default=[], help="words of the names of losses")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        describe()
+        table(arguments.sizes, arguments.only, "cpu")
+        if not arguments.only:
+            blocks()
+    if not torch.cuda.is_available():
+        print("\nno GPU here: its table is skipped")
+        return
+    print(f"\n{torch.cuda.get_device_name()}")
+    table([*arguments.sizes, 8192], arguments.only, "cuda")
+
+
+def describe() -> None:
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} thread, {torch.backends.cpu.get_cpu_capability()}")
+    print(f"MKL: {torch.backends.mkl.is_available()}; load of the machine: {os.getloadavg()[0]:.1f}")
+    for pool in threadpool_info():
+        kernel = f", kernel {pool['architecture']}" if "architecture" in pool else ""
+        print(f"{pool['internal_api']} {pool['version'] or ''}: {pool['num_threads']} thread{kernel}")
+
+
+if __name__ == "__main__":
+    main()
