@@ -22,9 +22,9 @@ def smooth_ap(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor one minus its smooth average precision, and 1 where it has a positive."""
     columns, keep = positives(rows)
     d_ij = rows.d.gather(1, columns)
-    before = (
-        soft_counts(d_ij, d_ij, keep, temperature) + 0.5
-    )  # itself counts half: this is one plus the other positives
+    mates = torch.where(keep, d_ij, 0.0)
+    # a sample counts half before itself: with the other half this is one plus the other positives before it
+    before = soft_counts(d_ij, mates, keep, temperature) + 0.5
     precision = before / (before + soft_counts(d_ij, rows.d, rows.neg, temperature))
     number = count(keep)
     average = torch.where(keep, precision, 0.0).sum(1) / number.clamp_min(1)
