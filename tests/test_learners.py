@@ -274,10 +274,14 @@ def bad_calls(method: Method) -> dict[str, tuple[dict[str, Any], str]]:
     hole[3, 1] = np.nan
     calls: dict[str, tuple[dict[str, Any], str]] = {
         "nan": ({"X": hole, "y": y}, "NaN"),
+        "infinite": ({"X": np.where(np.isnan(hole), np.inf, hole), "y": y}, "infinity"),
+        "one row": ({"X": X[:1], "y": y[:1]}, "minimum of 2|1 sample"),
         "one dimension": ({"X": X[:, 0], "y": y}, "2D|dimension"),
     }
     if make(method).__sklearn_tags__().target_tags.required:
         calls["one class"] = ({"X": X, "y": np.zeros(30, dtype=int)}, "class")
+        if not isinstance(make(method), FromSets):
+            calls["all alone"] = ({"X": X, "y": np.arange(30)}, "similar")
         calls["lengths"] = ({"X": X, "y": y[:-1]}, "inconsistent")
         calls["no labels"] = ({"X": X}, "requires y")
     if isinstance(make(method), FromPairs):
@@ -298,6 +302,23 @@ def test_bad_input_is_one_clear_error(method: Method) -> None:
     for kwargs, word in bad_calls(method).values():
         with pytest.raises(ValueError, match=rf"(?s)^{method.name}.*({word})"):
             make(method).fit(**kwargs)
+
+
+AT_LEAST_ZERO = (
+    *("reg", "lam", "lam1", "lam2", "l1", "mu", "ridge", "lle_reg", "shrinkage", "regularization", "tol"),
+    *("alpha", "beta", "gamma", "c", "eta", "floor", "scale", "prior_precision"),
+)
+AT_LEAST_ONE = ("k", "n_neighbors", "neighbors", "max_iter")
+
+
+@every_learner
+def test_settings_out_of_their_range_are_named(method: Method) -> None:
+    X, y = data(30)
+    settings = make(method).get_params()
+    for name in settings:
+        if name in AT_LEAST_ZERO or name in AT_LEAST_ONE:
+            with pytest.raises(ValueError, match=rf"(?s)^{method.name}\b.*{name}"):
+                fit(make(method, **{name: -1.0 if name in AT_LEAST_ZERO else 0}), X, y)
 
 
 @every_learner

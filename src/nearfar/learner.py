@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .core import constraints, kernels, scatter
+from .core import checks, constraints, kernels, scatter
 from .core.optimize import Report, Solution
 from .core.types import AnyArray, Array, Ints
 from .fitted import Fitted, LinearDistance, named
@@ -65,6 +65,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         self.__dict__.pop("threshold_", None)
         R = self._enter(X, own)
         check_n_components(getattr(self, "n_components", None), R.shape[1])
+        checks.at_least(1, max_iter=getattr(self, "max_iter", 1))
+        checks.at_least(0, tol=getattr(self, "tol", 0.0))
         found = self._solve(R, *supervision)
         solution = found if isinstance(found, Solution) else Solution(found)
         if not np.isfinite(solution.x).all():
@@ -188,6 +190,8 @@ class KernelMetric(MetricLearner):
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         X = np.asarray(X, dtype=np.float64)
+        if self.gamma is not None:
+            checks.above(0, gamma=self.gamma)
         self.gamma_ = kernels.median_gamma(X, self.kernel) if self.gamma is None else float(self.gamma)
         seed = getattr(self, "random_state", None)
         settings: dict[str, Any] = {"gamma": self.gamma_, "degree": self.degree, "coef0": self.coef0}
