@@ -154,7 +154,7 @@ def test_weights_of_the_push(mu):
 
 
 def test_pull_alone_is_refused():
-    with pytest.raises(ValueError, match="^LMNN: regularization must be below 1"):
+    with pytest.raises(ValueError, match=r"^LMNN: regularization must be below 1"):
         LMNN(regularization=1.0).fit(*data())
 
 

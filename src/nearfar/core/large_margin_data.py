@@ -44,10 +44,8 @@ def from_triplets(X: Array, triplets: Ints, mu: float, squared: bool, pull: str 
     return LargeMargin(X, i, j, mu, squared, weight=weight, fixed=Impostors(a, n, target.ravel()))
 
 
-def sorted_rows(X: Array, labels: Ints | None) -> tuple[Array, Ints | None]:
+def sorted_rows(X: Array, labels: Ints) -> tuple[Array, Ints]:
     """Rows of known class, in the order of their classes."""
-    if labels is None:
-        return X, None
     order = np.argsort(labels, kind="stable")[int((labels < 0).sum()) :]
     return X[order], labels[order]
 

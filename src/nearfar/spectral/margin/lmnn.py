@@ -121,7 +121,7 @@ class LMNN(FromTriplets, Mahalanobis):
         self._check()
         L, last = starts.start(X, labels, self.init, self.n_components, self.random_state), self._start()
         last = L if last is None or last.shape != L.shape else last
-        X, labels = data.sorted_rows(X, labels)
+        X, labels = (X, None) if labels is None else data.sorted_rows(X, labels)
         V, squared, seed = data.span(X), self.loss == "squared_hinge", self.random_state
         rule = data.Rule(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
 

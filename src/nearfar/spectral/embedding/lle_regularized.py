@@ -1,0 +1,117 @@
+"""Metric that keeps the data's manifold (Baghshah & Shouraki, 2009).
+
+    max_U  tr(U' S_D U) / tr(U' (S_S + lam X' E X / n) U)   s.t.  U' U = I,    E = (I - W)'(I - W),  M = U U'
+
+S_S, S_D: mean scatters of similar and of dissimilar pairs; W: the weights that rebuild every row, labelled or not, from
+its neighbours (LLE). The ratio is maximised exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base import FromPairs, Mahalanobis
+from ...core import checks, graphs, locality, psd, scatter
+from ...core.constraints import LabelPairs, Pairs
+from ...core.optimize import Solution
+from ...core.types import Array
+
+
+def lle_regularized(
+    X: Array,
+    pairs: Pairs | LabelPairs,
+    n_components: int | None = None,
+    *,
+    lam: float = 1.0,
+    n_neighbors: int = 10,
+    lle_reg: float = 1e-3,
+    solver: str = "ratio",
+    tol: float = 1e-10,
+) -> Solution:
+    """L = U' (p, d) as `x`; see `LLERegularizedMetric` for the settings."""
+    V = scatter.data_span(X) if X.shape[1] >= len(X) else np.eye(X.shape[1])
+    Y = X @ V.T
+    S_w, S_b = scatter.pair_scatters(Y, pairs).mean()
+    if lam > 0:
+        S_w = S_w + lam * locality.rebuilding_scatter(Y, graphs.lle_weights(Y, n_neighbors, lle_reg))
+    w, R = psd.spectrum(S_w + S_b)
+    R = R[:, : max(psd.rank(w), 1)]
+    S_w, S_b, r = R.T @ S_w @ R, R.T @ S_b @ R, R.shape[1]
+    if n_components is not None and n_components >= r > 1:
+        raise ValueError(f"n_components must be below the rank {r} of the scatters; got {n_components}")
+    if n_components is None and isinstance(pairs, LabelPairs):
+        n_components = max(1, min(int(pairs.labels.max()), r - 1))
+    found = locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol)
+    return found.with_x(psd.fix_signs((found.x @ R.T @ V).T).T)
+
+
+class LLERegularizedMetric(FromPairs, Mahalanobis):
+    """Orthonormal directions: dissimilar pairs apart, similar pairs and neighbourhoods together.
+
+    Rows without a label count too: they shape the neighbourhoods.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Below the rank of the data. Default: with labels one less than the classes; with pairs the fewest that keep 95 %
+        of the dissimilar scatter.
+    lam : float
+        Weight of the neighbourhoods; with 0 this is `HighDimensionalDCA`.
+    n_neighbors : int
+        Below the number of rows.
+    lle_reg : float
+        Ridge of each row's rebuilding weights, in units of the mean eigenvalue of its neighbours' Gram matrix.
+    solver : "ratio" or "gevd"
+        The problem above, or generalised eigenvectors, whose constraint is U' (S_S + lam X' E X / n) U = I instead.
+    tol : float
+        On the ratio's optimality, relative to the trace of S_D.
+    n_pairs : "all", int or None
+        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+    weighting : "pairs" or "class"
+        With ``n_pairs="all"``: every pair weighs the same, or every class does.
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+        Orthonormal rows with ``solver="ratio"``.
+    objective_ : float
+        The ratio.
+
+    Notes
+    -----
+    Soleymani Baghshah & Bagheri Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
+    The neighbourhoods' scatter is divided by n, so that `lam` does not depend on the number of rows; its default and
+    those of `n_neighbors` and `lle_reg` are ours.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        lam: float = 1.0,
+        n_neighbors: int = 10,
+        lle_reg: float = 1e-3,
+        solver: str = "ratio",
+        tol: float = 1e-10,
+        n_pairs: int | str | None = "all",
+        weighting: str = "pairs",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.lam = lam
+        self.n_neighbors = n_neighbors
+        self.lle_reg = lle_reg
+        self.solver = solver
+        self.tol = tol
+        self.n_pairs = n_pairs
+        self.weighting = weighting
+        self.random_state = random_state
+
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+        checks.at_least(0, lam=self.lam, lle_reg=self.lle_reg)
+        checks.one_of(locality.SOLVERS, solver=self.solver)
+        names = ("lam", "n_neighbors", "lle_reg", "solver", "tol")
+        return lle_regularized(X, pairs, self.n_components, **{name: getattr(self, name) for name in names})

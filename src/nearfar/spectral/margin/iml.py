@@ -1,0 +1,127 @@
+"""Imbalanced metric learning (Gautheron, Habrard, Morvant & Sebban, 2019).
+
+    min_{M PSD}  sum_c a / (4 |Sim_c|) sum_{Sim_c} [d_ij - 1]_+ + (1 - a) / (4 |Dis_c|) sum_{Dis_c} [1 + m - d_ij]_+
+                 + gamma |M - I|^2,    d_ij = (x_i - x_j)' M (x_i - x_j)
+
+Sim_c, Dis_c: rows of class c, each with its k nearest rows of its own class (in the input space) and of other classes
+(under M). Each class weighs the same, however small it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base import FromLabels, Mahalanobis
+from ...core import checks, psd, rivals
+from ...core.large_margin_data import sorted_rows
+from ...core.optimize import Solution
+from ...core.types import Array, Ints
+
+
+def iml(
+    X: Array, labels: Ints, k: int = 3, a: float = 0.5, m: float = 1.0, gamma: float = 0.1, **limits: Any
+) -> Solution:
+    """L (d, d) as `x`, for rows sorted by class; see `IML` for the settings."""
+    if k > len(X) - np.bincount(labels).max():
+        raise ValueError(f"n_neighbors must be at most the number of rows outside the largest class; got {k}")
+    return rivals.hinges(X, labels, k, a=a, width=m, gamma=gamma, **limits)
+
+
+class IML(FromLabels, Mahalanobis):
+    """Neighbours of a class within a squared distance of 1, its rivals beyond 1 + m, each class with the same weight.
+
+    Scale features first: both bounds are absolute.
+
+    Parameters
+    ----------
+    n_neighbors : int
+        Neighbours of each kind per row; below the smallest class size.
+    a : float
+        In [0, 1]: share of the similar pairs. The paper tries 0 to 1 in steps of 0.05.
+    m : float
+        The margin, in squared distance. The paper tries 1 to 10^4.
+    gamma : float
+        Pull towards the identity; the paper tries 0 to 10. With 0 the problem is solved without a certificate.
+    rivals : "dynamic" or "fixed"
+        Look rows of other classes up again under each metric found (the paper), or once in the input space (convex).
+    weighting : "mean" or "frequency"
+        Each class's pairs sum to the same, or each pair weighs the share of rows that are not of its class.
+    n_components : int, optional
+        Keep so many directions of largest eigenvalue.
+    max_iter : int
+        Steps for each set of rivals.
+    tol : float
+        On the duality gap relative to the objective (with gamma = 0: on the gradient).
+    warm_start : bool
+        With ``gamma=0``: start from the last fit.
+    verbose : bool
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    duality_gap_ : float
+        For the last rivals; only with gamma > 0.
+    n_looks_ : int
+        How often rivals were looked up.
+    rivals_settled_ : bool
+        Whether the last look found the rivals of the one before.
+
+    Notes
+    -----
+    Gautheron, Habrard, Morvant & Sebban, ICTAI 2019, for two classes; with C classes the factors 1/4 are 1 / (2 C).
+    The paper looks rivals up in every evaluation, which makes its objective jump; here the convex problem of each set
+    is solved exactly, until the set stays.
+    """
+
+    def __init__(
+        self,
+        n_neighbors: int = 3,
+        *,
+        a: float = 0.5,
+        m: float = 1.0,
+        gamma: float = 0.1,
+        rivals: str = "dynamic",
+        weighting: str = "mean",
+        n_components: int | None = None,
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.a = a
+        self.m = m
+        self.gamma = gamma
+        self.rivals = rivals
+        self.weighting = weighting
+        self.n_components = n_components
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def _solve(self, X: Array, labels: Ints) -> Solution:
+        checks.at_least(1, n_neighbors=self.n_neighbors)
+        checks.at_least(0, m=self.m, gamma=self.gamma)
+        checks.between(0, 1, a=self.a)
+        checks.one_of(("dynamic", "fixed"), rivals=self.rivals)
+        checks.one_of(("mean", "frequency"), weighting=self.weighting)
+        X, labels = sorted_rows(X, labels)
+        start = self._start()
+        found = iml(
+            X,
+            labels,
+            self.n_neighbors,
+            self.a,
+            self.m,
+            self.gamma,
+            weighting=self.weighting,
+            dynamic=self.rivals == "dynamic",
+            start=start if start is not None and start.shape[0] == X.shape[1] else None,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            report=self._report(),
+        )
+        return found.with_x(psd.compress(found.x, self.n_components))

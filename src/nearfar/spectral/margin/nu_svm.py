@@ -1,0 +1,131 @@
+"""Metric learning like a nu support vector machine (Tsang & Kwok, 2003).
+
+    min_{M PSD, g >= 0, xi >= 0}  1/2 |M|^2 + l1 / |S| sum_S d_ij + l2 (-nu g + 1/|D| sum_D xi_ij)
+    s.t.  d_ij - d0_ij >= g - xi_ij  for (i, j) in D,    d_ij = (x_i - x_j)' M (x_i - x_j)
+
+d0: the original squared distance. Dissimilar pairs gain at least the margin g; at most a share nu of them fails to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base import FromPairs, Mahalanobis
+from ...core import checks, psd, scatter
+from ...core.constraints import LabelPairs, Pairs, written_out
+from ...core.nu_margin import NuMargin, nu_margin
+from ...core.optimize import Solution
+from ...core.types import AnyArray, Array
+
+
+class PriorMargin(NuMargin):
+    """The problem with squared distances before learning that are not those of the rows."""
+
+    known: Array
+
+    @property
+    def before(self) -> Array:
+        return self.known
+
+
+def nu_svm(
+    X: Array,
+    pairs: Pairs | LabelPairs,
+    l1: float = 1.0,
+    l2: float = 5.0,
+    nu: float = 0.5,
+    definite: bool = True,
+    prior: AnyArray | None = None,
+    **search: Any,
+) -> Solution:
+    """M (d, d) as `x`; see `NuSVMMetric` for the settings."""
+    pairs, d = written_out(pairs), X.shape[1]
+    S, far = scatter.pair_scatters(X, pairs).similar / pairs.part(True).weights.sum(), pairs.part(False)
+    P = np.eye(d) if prior is None else psd.require_pd(prior, "prior", strict=False)
+    if P.shape != (d, d):
+        raise ValueError(f"prior must have shape {(d, d)}; got {P.shape}")
+    Z, weight = X[far.i] - X[far.j], far.weights / far.weights.sum()
+    known = np.einsum("pd,pd->p", Z @ P, Z)
+    unit = float(weight @ known) or 1.0
+    problem = PriorMargin(S / unit, Z / np.sqrt(unit), weight, l1, l2, nu, definite)
+    problem.known = known / unit
+    found = nu_margin(problem, **search)
+    return found.with_x(found.x / unit)
+
+
+class NuSVMMetric(FromPairs, Mahalanobis):
+    """Dissimilar pairs farther apart than they were by a learned margin, similar pairs near, to a certified optimum.
+
+    Parameters
+    ----------
+    l1 : float
+        Weight of the similar pairs' mean squared distance; at least 0.
+    l2 : float
+        Weight of the margin; above 0.
+    nu : float
+        In (0, 1]: bounds the share of dissimilar pairs that miss the margin.
+    prior : array-like of shape (d, d), optional
+        Positive semi-definite: the original distance. Default: the identity.
+    definite : bool
+        False: solve without the constraint that M be semi-definite, and cut its negative part off afterwards.
+    n_components : int, optional
+        Keep so many directions of largest eigenvalue.
+    n_pairs : int, "all" or None
+        Pairs made of labels: so many of each kind, all, or 20 c^2 of each kind for c classes.
+    max_iter : int
+    tol : float
+        On the duality gap, relative to the objective where that is above 1.
+    verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    duality_gap_ : float
+    margin_ : float
+        g, in units of the dissimilar pairs' mean original squared distance.
+    dual_ : ndarray of shape (number of dissimilar pairs,)
+        Multipliers, between 0 and l2 / |D|.
+
+    Notes
+    -----
+    Tsang & Kwok, "Distance metric learning with kernels", ICANN 2003. Rows are scaled so that the mean original squared
+    distance of dissimilar pairs is 1, which makes the settings free of units; their defaults are ours.
+    """
+
+    def __init__(
+        self,
+        l1: float = 1.0,
+        *,
+        l2: float = 5.0,
+        nu: float = 0.5,
+        prior: AnyArray | None = None,
+        definite: bool = True,
+        n_components: int | None = None,
+        n_pairs: int | str | None = None,
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.l1 = l1
+        self.l2 = l2
+        self.nu = nu
+        self.prior = prior
+        self.definite = definite
+        self.n_components = n_components
+        self.n_pairs = n_pairs
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+        checks.at_least(0, l1=self.l1)
+        checks.above(0, l2=self.l2, nu=self.nu, tol=self.tol)
+        checks.between(0, 1, nu=self.nu)
+        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
+        found = nu_svm(X, pairs, self.l1, self.l2, self.nu, self.definite, self.prior, **search)
+        return found.with_x(psd.components(found.x, self.n_components))

@@ -1,0 +1,106 @@
+"""The nu-margin metric: optimum, constraints of the dual, units, the share of margin errors."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from nearfar import NuSVMMetric
+from tests.core import conic
+from tests.learners import all_pairs, data, fit
+from tests.references import nu_svm as loops
+
+SETTINGS = {"n_pairs": "all", "l2": 50.0, "tol": 1e-8}
+
+
+def told(X, y):
+    """Squared distances and differences of dissimilar pairs, mean scatter of similar ones, in the method's units."""
+    pairs, s = all_pairs(y)
+    Z = X[pairs[:, 0]] - X[pairs[:, 1]]
+    unit = np.mean(np.sum(Z[s < 0] ** 2, axis=1))
+    S = Z[s > 0].T @ Z[s > 0] / (s > 0).sum() / unit
+    return Z[s < 0] / np.sqrt(unit), S, unit
+
+
+@pytest.mark.parametrize("definite", [True, False])
+@pytest.mark.parametrize("l2", [5.0, 50.0])
+def test_optimum_equals_a_generic_solver(definite, l2):
+    X, y = data(18, 2)
+    Z, S, unit = told(X, y)
+    m, k, nu = len(Z), 3, 0.5
+    Q = np.stack([conic.svec(np.outer(z, z)) for z in Z])
+    P = np.diag(np.r_[np.ones(k), np.zeros(1 + m)])
+    q = np.r_[conic.svec(S), -l2 * nu, np.full(m, l2 / m)]
+    rows = [
+        (np.hstack([-Q, np.ones((m, 1)), -np.eye(m)]), -np.sum(Z**2, axis=1), "positive", m),
+        (np.hstack([np.zeros((m + 1, k)), -np.eye(m + 1)]), np.zeros(m + 1), "positive", m + 1),
+    ]
+    if definite:
+        rows.append((np.hstack([-np.eye(k), np.zeros((k, m + 1))]), np.zeros(k), "psd", 2))
+    x = conic.solve(P, q, rows)
+    learner = fit(NuSVMMetric(n_pairs="all", l2=l2, definite=definite, tol=1e-8), X, y)
+    assert_allclose(learner.objective_, 0.5 * x @ P @ x + q @ x, atol=1e-6 * max(1, abs(learner.objective_)))
+    assert_allclose(learner.margin_, x[k], atol=1e-3)
+    if definite:
+        assert_allclose(learner.get_mahalanobis_matrix() * unit, conic.smat(x[:k]), atol=1e-3)
+
+
+def test_dual_constraints_and_slackness():
+    X, y = data(40, 3)
+    learner = fit(NuSVMMetric(**SETTINGS), X, y)
+    Z, _, unit = told(X, y)
+    a, high = learner.dual_, 50.0 / len(Z)
+    assert (a >= -1e-12).all()
+    assert (a <= high * (1 + 1e-9)).all()
+    assert a.sum() >= 25.0 * (1 - 1e-9)
+    M = learner.get_mahalanobis_matrix() * unit
+    gain = np.sort(np.einsum("pd,pd->p", Z @ M, Z) - np.sum(Z**2, axis=1))
+    missed = learner.margin_ - gain
+    assert learner.margin_ > 0
+    assert (missed > 1e-4).mean() <= 0.5 + 1e-9
+    assert (missed > -1e-4).mean() >= 0.5 - 1e-9
+    # multipliers below their bound belong to pairs that meet the margin: as many miss it as are at the bound
+    assert (missed > 1e-4).sum() <= (a > high * (1 - 1e-6)).sum() + 1
+
+
+@pytest.mark.parametrize("nu", [0.1, 0.4, 0.9, 1.0])
+def test_nu_bounds_the_share_of_errors(nu):
+    X, y = data(40, 3)
+    learner = fit(NuSVMMetric(nu=nu, **SETTINGS), X, y)
+    Z, _, unit = told(X, y)
+    M = learner.get_mahalanobis_matrix() * unit
+    gain = np.einsum("pd,pd->p", Z @ M, Z) - np.sum(Z**2, axis=1)
+    assert learner.margin_ == 0 or (gain < learner.margin_ - 1e-4).mean() <= nu + 1e-9
+
+
+def test_units_do_not_matter():
+    X, y = data()
+    M = fit(NuSVMMetric(**SETTINGS), X, y).get_mahalanobis_matrix()
+    assert_allclose(fit(NuSVMMetric(**SETTINGS), 7 * X, y).get_mahalanobis_matrix() * 49, M, rtol=1e-3, atol=1e-5)
+
+
+def test_gap_and_weights():
+    X, y = data()
+    pairs, s = all_pairs(y)
+    learner = fit(NuSVMMetric(l2=50.0, tol=1e-8), X, pairs=pairs, pair_labels=s, pair_weights=np.full(len(s), 2.0))
+    assert learner.duality_gap_ <= 1e-8 * max(1, abs(learner.objective_))
+    assert_allclose(learner.objective_, fit(NuSVMMetric(**SETTINGS), X, y).objective_, rtol=1e-6)
+    assert_allclose(loops.primal(learner.get_mahalanobis_matrix(), X, y), learner.objective_, rtol=1e-6)
+
+
+def test_prior_is_the_distance_before():
+    X, y = data()
+    plain = fit(NuSVMMetric(**SETTINGS), X, y)
+    same = fit(NuSVMMetric(prior=np.eye(4), **SETTINGS), X, y)
+    assert_allclose(same.components_, plain.components_)
+    other = fit(NuSVMMetric(prior=np.diag([1.0, 2, 3, 4]), **SETTINGS), X, y)
+    assert abs(other.objective_ - plain.objective_) > 1e-3
+    with pytest.raises(ValueError, match=r"^NuSVMMetric: prior .*semi-definite"):
+        NuSVMMetric(prior=-np.eye(4)).fit(X, y)
+    with pytest.raises(ValueError, match=r"^NuSVMMetric: prior must have shape"):
+        NuSVMMetric(prior=np.eye(3)).fit(X, y)
+
+
+@pytest.mark.parametrize("nu", [0.0, 1.5, -1.0])
+def test_nu_out_of_range_is_refused(nu):
+    with pytest.raises(ValueError, match=r"^NuSVMMetric: nu must be"):
+        NuSVMMetric(nu=nu).fit(*data())
