@@ -232,3 +232,42 @@ def test_bad_input_is_named():
         BayesianUpdating(C, DIM, loss="hinge")
     with pytest.raises(ValueError, match=r"decay in \(0, 1\]"):
         BayesianUpdating(C, DIM, decay=0)
+
+
+def worker(rank, world, port, folder):
+    import os
+
+    import torch.distributed as dist
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    x, y = samples(12)
+    term = BayesianUpdating(C, DIM).double()
+    own = x[rank * 6 : rank * 6 + 6].clone().requires_grad_()
+    value = term(own, y[rank * 6 : rank * 6 + 6])
+    value.backward()
+    torch.save(
+        {"value": value.detach(), "grad": own.grad / world, **term.gaussians.state_dict()}, folder / f"{rank}.pt"
+    )
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(tmp_path):
+    import socket
+
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    torch.multiprocessing.spawn(worker, (2, port, tmp_path), nprocs=2)
+    parts = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    x, y = samples(12)
+    x.requires_grad_()
+    term = BayesianUpdating(C, DIM).double()
+    value = term(x, y)
+    value.backward()
+    torch.testing.assert_close(torch.cat([part.pop("grad") for part in parts]), x.grad)
+    for part in parts:
+        torch.testing.assert_close(part.pop("value"), value.detach())
+        torch.testing.assert_close(part, dict(term.gaussians.state_dict()))
