@@ -1,0 +1,38 @@
+"""The benchmarks run."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parent.parent / "bench"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it forks")
+def test_the_classical_bench_runs():
+    command = [sys.executable, str(BENCH / "classical.py")]
+    quick = subprocess.run([*command, "--quick"], capture_output=True, text=True, check=True).stdout
+    for name in ("GMML", "RCA", "DCA", "MMC", "NCA", "LDA", "Euclidean", "FISHMML"):
+        assert f"| {name} |" in quick
+    assert "Error" not in quick
+    assert "out of time" not in quick
+    nca = next(line for line in quick.splitlines() if line.startswith("| scikit-learn | NCA |"))
+    fit, ratio, _, _, same, accuracy = nca.strip("| ").split(" | ")[2:8]
+    assert float(fit) > 0
+    assert float(ratio) > 0
+    assert 0.5 < float(same) <= 1
+    assert 0.5 < float(accuracy) <= 1
+
+
+def test_the_classical_bench_reads_tables_by_the_name_of_their_label(tmp_path):
+    spec = importlib.util.spec_from_file_location("classical", BENCH / "classical.py")
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    (tmp_path / "small.csv").write_text("p,kind,q\n1,b,2\n3,a,4\n")
+    X, y = bench.read(tmp_path / "small.csv", "kind")
+    assert X.tolist() == [[1, 2], [3, 4]]
+    assert y.tolist() == [1, 0]
+    (tmp_path / "last.csv").write_text("p,q,kind\n1,2,b\n3,4,a\n")
+    assert bench.read(tmp_path / "last.csv", None)[1].tolist() == [1, 0]
