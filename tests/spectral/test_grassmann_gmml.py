@@ -29,12 +29,13 @@ def subspaces(n=30, d=5, q=2, seed=0):
 X, Y = subspaces()
 
 
+@pytest.mark.parametrize("keep", ["best", "last"])
 @pytest.mark.parametrize("rounds", [1, 2, 3])
-def test_equals_loops(rounds):
+def test_equals_loops(rounds, keep):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        learner = nearfar.GrassmannGMML(n_rounds=rounds, tol=0.0).fit(X, Y)
-    kept = int(np.argmin(learner.history_)) + 1
+        learner = nearfar.GrassmannGMML(n_rounds=rounds, tol=0.0, keep=keep).fit(X, Y)
+    kept = int(np.argmin(learner.history_)) + 1 if keep == "best" else rounds
     before, M = loops.alternate(X, Y, kept)
     assert_allclose(learner.components_.T @ learner.components_, M, rtol=1e-7, atol=1e-9)
     pairs, _ = all_pairs(Y)
@@ -43,7 +44,7 @@ def test_equals_loops(rounds):
 
 
 def test_riccati_residual_up_to_scale():
-    learner = nearfar.GrassmannGMML().fit(X, Y)
+    learner = nearfar.GrassmannGMML(keep="last").fit(X, Y)
     S, D = loops.scatters([loops.rule(A, learner.rule_) for A in X], Y)
     M = learner.components_.T @ learner.components_
     N = M @ S @ M
@@ -52,7 +53,7 @@ def test_riccati_residual_up_to_scale():
 
 
 def test_ends_at_a_fixed_point():
-    learner = nearfar.GrassmannGMML(tol=1e-9).fit(X, Y)
+    learner = nearfar.GrassmannGMML(tol=1e-9, keep="last").fit(X, Y)
     assert learner.converged_
     assert_allclose(learner.rule_, learner.components_.T @ learner.components_, atol=1e-8)
 
@@ -119,6 +120,6 @@ def test_refuses():
         nearfar.GrassmannGMML().fit(X.transpose(0, 2, 1), Y)
     with pytest.raises(ValueError, match=r"^GrassmannGMML: "):
         nearfar.GrassmannGMML().fit(X, Y).transform(X[:, :4])
-    for settings in ({"t": 2.0}, {"reg": -1.0}, {"n_rounds": 0}, {"tol": -1.0}):
+    for settings in ({"t": 2.0}, {"reg": -1.0}, {"n_rounds": 0}, {"tol": -1.0}, {"keep": "all"}):
         with pytest.raises(ValueError, match=f"^GrassmannGMML: {next(iter(settings))} "):
             nearfar.GrassmannGMML(**settings).fit(X, Y)

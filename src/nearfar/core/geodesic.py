@@ -5,6 +5,8 @@ M = (S + lam I)^-1 #_t (D + lam I)
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from . import checks, psd, scatter
@@ -42,6 +44,28 @@ def stack_scatters(T: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
     """Means over similar and over dissimilar pairs of (T_i - T_j)(T_i - T_j)' for matrices T (n, d, q).
 
     A column of all matrices at a time is a table of rows, whose scatters class sums give.
+
+    Warns
+    -----
+    UserWarning
+        All similar pairs coincide.
     """
-    found = [scatter.pair_scatters(np.ascontiguousarray(T[:, :, k]), pairs).mean() for k in range(T.shape[2])]
-    return sum((S for S, _ in found), np.zeros(())), sum((D for _, D in found), np.zeros(()))
+    found = [column_scatters(np.ascontiguousarray(T[:, :, k]), pairs) for k in range(T.shape[2])]
+    S, D = np.sum([one.similar for one in found], axis=0), np.sum([one.dissimilar for one in found], axis=0)
+    if np.trace(S) <= scatter.ROUNDING * np.trace(D):
+        S = np.zeros_like(S)
+        warnings.warn("all similar pairs coincide; only dissimilar pairs and regularisation count", stacklevel=2)
+    return S / found[0].n_similar, D / found[0].n_dissimilar
+
+
+def column_scatters(X: Array, pairs: Pairs | LabelPairs) -> scatter.PairScatters:
+    """Scatters of one column, which alone may well be the same in all similar pairs."""
+    return scatter.label_scatters(X, pairs) if isinstance(pairs, LabelPairs) else scatter.listed_scatters(X, pairs)
+
+
+def unit_mean(T: Array, pairs: Pairs | LabelPairs, t: float, reg: float | str) -> tuple[Array, float]:
+    """L of the geometric mean of a stack, scaled to tr M = d, and tr(M S) + tr(M^-1 D) before that."""
+    S, D = regularized(*stack_scatters(T, pairs), reg)
+    L = psd.sharp_factor(S, D, t)
+    value = np.sum(L * (L @ S)) + np.trace(np.linalg.solve(L.T @ L, D))
+    return L * np.sqrt(len(L) / np.sum(L**2)), float(value)

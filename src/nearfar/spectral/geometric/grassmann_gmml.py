@@ -29,30 +29,20 @@ def grassmann_gmml(
     *,
     n_rounds: int = 20,
     tol: float = 1e-6,
+    keep: str = "best",
 ) -> Solution:
     """L (d, d) as `x` from bases U (n, d, q); ``attributes["rule"]`` is the M within T_i."""
-    M = np.eye(U.shape[1])
+    M, change = np.eye(U.shape[1]), np.inf
     rounds: list[Solution] = []
-    history: list[float] = []
-    for k in range(1, n_rounds + 1):
-        L, value = one_round(manifolds.projectors(U, M), pairs, t, reg)
-        change = float(np.linalg.norm(L.T @ L - M) / np.linalg.norm(M))
-        history.append(value)
-        rounds.append(Solution(psd.compress(L), value, k, history=np.array(history), attributes={"rule": M}))
-        if change <= tol or n_rounds == 1:
-            return rounds[-1]
-        M = L.T @ L
-    best = rounds[history.index(min(history))]
-    message = stopped("the alternation", n_rounds, "relative change", change, tol)
-    return best.with_x(best.x, n_iter=n_rounds, converged=False, message=message, history=np.array(history))
-
-
-def one_round(T: Array, pairs: Pairs | LabelPairs, t: float, reg: float | str) -> tuple[Array, float]:
-    """L with trace d, and tr(M S) + tr(M^-1 D) before that scaling."""
-    S, D = geodesic.regularized(*geodesic.stack_scatters(T, pairs), reg)
-    L = psd.sharp_factor(S, D, t)
-    value = np.sum(L * (L @ S)) + np.trace(np.linalg.solve(L.T @ L, D))
-    return L * np.sqrt(len(L) / np.sum(L**2)), float(value)
+    while len(rounds) < n_rounds and change > tol:
+        L, value = geodesic.unit_mean(manifolds.projectors(U, M), pairs, t, reg)
+        rounds.append(Solution(psd.compress(L), value, attributes={"rule": M}))
+        change, M = float(np.linalg.norm(L.T @ L - M) / np.linalg.norm(M)), L.T @ L
+    history = np.array([found.objective for found in rounds])
+    kept = rounds[int(history.argmin()) if keep == "best" else -1]
+    converged = change <= tol or n_rounds == 1
+    message = "" if converged else stopped("the alternation", n_rounds, "relative change", change, tol)
+    return kept.with_x(kept.x, n_iter=len(rounds), converged=converged, message=message, history=history)
 
 
 class GrassmannGMML(FromPairs, MetricLearner):
@@ -71,6 +61,8 @@ class GrassmannGMML(FromPairs, MetricLearner):
         Most rounds of the alternation. 1: T_i stays the orthogonal projector on the span.
     tol : float
         On the relative change of M.
+    keep : "best" or "last"
+        Which round: that of the lowest objective, or the last one.
     n_pairs, weighting
         As for `GMML`.
     random_state : int, RandomState, Generator or None
@@ -80,13 +72,13 @@ class GrassmannGMML(FromPairs, MetricLearner):
     components_ : ndarray of shape (d, d)
         L; `transform` gives the entries of L T_i, shape (n, d^2).
     rule_ : ndarray of shape (d, d)
-        The M within T_i: that of the round before, the same as L' L up to `tol` where the alternation converged.
+        The M within T_i: that of the round before.
 
     Notes
     -----
     Zhu, Cheng, Hu, Wang & Zhang, "Towards generalized and efficient metric learning on Riemannian manifold", IJCAI
-    2018. T_i does not depend on the basis, so no QR factorisation is needed. No objective is known to fall from round
-    to round: the fixed point is kept where one is reached, the round of the lowest objective otherwise.
+    2018. T_i does not depend on the basis, so no QR factorisation is needed. The objective need not fall from round to
+    round; where it rises, classification by neighbours got worse too in our trials, hence `keep`.
     """
 
     def __init__(
@@ -96,6 +88,7 @@ class GrassmannGMML(FromPairs, MetricLearner):
         reg: float | str = 0.1,
         n_rounds: int = 20,
         tol: float = 1e-6,
+        keep: str = "best",
         n_pairs: int | str | None = "all",
         weighting: str = "pairs",
         random_state: Any = None,
@@ -104,6 +97,7 @@ class GrassmannGMML(FromPairs, MetricLearner):
         self.reg = reg
         self.n_rounds = n_rounds
         self.tol = tol
+        self.keep = keep
         self.n_pairs = n_pairs
         self.weighting = weighting
         self.random_state = random_state
@@ -123,7 +117,9 @@ class GrassmannGMML(FromPairs, MetricLearner):
         checks.between(0, 1, t=self.t)
         checks.at_least(1, n_rounds=self.n_rounds)
         checks.at_least(0, tol=self.tol)
-        return grassmann_gmml(U, pairs, self.t, self.reg, n_rounds=self.n_rounds, tol=self.tol)
+        checks.one_of(("best", "last"), keep=self.keep)
+        settings: dict[str, Any] = {name: getattr(self, name) for name in ("n_rounds", "tol", "keep")}
+        return grassmann_gmml(U, pairs, self.t, self.reg, **settings)
 
     def transform(self, X: AnyArray) -> AnyArray:
         """The entries of L T_i: Euclidean distances between the rows of the result are the learned ones.
