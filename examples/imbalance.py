@@ -1,0 +1,56 @@
+"""A rare class among loud features: which projection keeps it apart?
+
+    python examples/imbalance.py
+
+Two classes of 300 rows differ along one direction, a third one of 25 rows along another; four louder directions say
+nothing. Projections to two dimensions are judged by 3 nearest neighbours on 200 new rows of each class. The directions
+of largest variance see only noise. DMBK weighs pairs of classes and not of rows: as published it evens the divergences
+out, which raises the rare class at the cost of the others; with the separating term, and both directions of equal
+length, it keeps all three. Means of four repetitions, a few seconds.
+"""
+
+import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.metrics import recall_score
+from sklearn.neighbors import KNeighborsClassifier
+
+from nearfar import DMBK
+
+LEARNERS = {
+    "all features": lambda: PCA(8),
+    "largest variance": lambda: PCA(2),
+    "DMBK, as published": lambda: DMBK(shrinkage=0.3, random_state=0),
+    "DMBK, separating": lambda: DMBK(reg=0.01, alpha=1.0, shrinkage=0.3, whiten=True, tol=1e-3, random_state=0),
+}
+
+
+def drawn(sizes: tuple[int, int, int], seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and their classes."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(3), sizes)
+    X = rng.normal(size=(len(y), 8)) * np.array([1, 1.5, 1, 1, 3, 3, 3, 3])
+    X[:, 0] += np.array([-3.0, 3.0, 0.0])[y]
+    X[:, 1] += np.array([0.0, 0.0, 5.0])[y]
+    return X, y
+
+
+def recalls(name: str, repetitions: int = 4) -> np.ndarray:
+    """Mean share of each class's new rows that are recognised."""
+    found = []
+    for seed in range(repetitions):
+        (X, y), (new, expected) = drawn((300, 300, 25), seed), drawn((200, 200, 200), seed + 100)
+        learner = LEARNERS[name]().fit(X, y)
+        voted = KNeighborsClassifier(3).fit(learner.transform(X), y).predict(learner.transform(new))
+        found.append(recall_score(expected, voted, average=None))
+    return np.mean(found, axis=0)
+
+
+def main() -> None:
+    print(f"{'recall':20}{'large':>8}{'large':>8}{'rare':>8}{'mean':>8}")
+    for name in LEARNERS:
+        found = recalls(name)
+        print(f"{name:20}" + "".join(f"{value:8.3f}" for value in [*found, found.mean()]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Every script of `examples/` runs, says something, and what its statement claims is so."""
+
+import ast
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+QUICK = {"active_pairs", "imbalance", "stream_of_pairs", "uncertain_distances"}
+SCRIPTS = [
+    pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
+    for path in sorted(EXAMPLES.glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("path", SCRIPTS)
+def test_example_runs_and_prints_its_result(path, tmp_path):
+    doc = ast.get_docstring(ast.parse(path.read_text()))
+    assert doc, "its statement is on top"
+    assert f"python examples/{path.name}" in doc
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::UserWarning:__main__"}
+    ran = subprocess.run(
+        [sys.executable, path], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert len(ran.stdout.splitlines()) >= 3
+
+
+def load(name):
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"))
+
+
+def test_more_pairs_make_distances_surer():
+    rows = load("uncertain_distances")["from_pairs"]((20, 320))
+    assert rows[1][1] < rows[0][1]
+    assert rows[1][2] < rows[0][2]
+
+
+def test_asking_well_beats_asking_at_random():
+    found = load("active_pairs")["curves"]()
+    for strategy in ("entropy", "bald"):
+        assert found[strategy][-1] > found["random"][-1] + 0.01
+    np.testing.assert_allclose(found["entropy"][0], found["random"][0])
+
+
+def test_active_pairs_draws_a_figure(tmp_path):
+    pytest.importorskip("matplotlib")
+    module = load("active_pairs")
+    module["draw"]({"random": np.linspace(0.5, 0.8, 7)}, str(tmp_path / "curve.png"))
+    assert (tmp_path / "curve.png").stat().st_size > 1000
+
+
+def test_dmbk_keeps_the_rare_class():
+    recalls = load("imbalance")["recalls"]
+    plain, learned = recalls("all features", 2), recalls("DMBK, separating", 2)
+    assert learned[2] > plain[2] + 0.2
+    assert learned.mean() > plain.mean() + 0.05
+
+
+def test_the_stream_helps():
+    module = load("stream_of_pairs")
+    X, y, *_ = module["world"]()
+    ((_, online, *_),) = module["follow"]((10,))
+    assert online > module["accuracy"](None, X, y) + 0.005
