@@ -1,0 +1,151 @@
+"""Metric learning like multidimensional scaling (Zhang, Kwok & Yeung, 2003).
+
+    sstress:  min_{M PSD}  sum_{i<j} w_ij (t_ij - (x_i - x_j)' M (x_i - x_j))^2
+    stress:   min_L        sum_{i<j} w_ij (sqrt t_ij - |L (x_i - x_j)|)^2
+
+t: squared target distances; by labels, t = a d^2 within a class and b d^2 between classes, d the distance before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...base import FromLabels, Mahalanobis, named
+from ...core import checks, psd, starts, target_pairs
+from ...core.optimize import Solution
+from ...core.target_fit import ClassTargets, ListedTargets, sstress, stress
+from ...core.types import AnyArray, Array, Ints
+
+Loss = Callable[[AnyArray, AnyArray], AnyArray]
+
+
+def mds(targets: ClassTargets | ListedTargets, L: Array, loss: str = "sstress", **limits: Any) -> Solution:
+    """Components as `x`, from a start L (k, d); see `MDSMetric` for the settings."""
+    if loss == "sstress":
+        return sstress(targets, L, **limits)
+    if isinstance(targets, ClassTargets):
+        raise ValueError("stress needs listed pairs")
+    return stress(targets, L, **limits)
+
+
+class MDSMetric(FromLabels, Mahalanobis):
+    """Distances near target ones: shorter than before within classes, longer between them, or as given.
+
+    Parameters
+    ----------
+    targets : "label", "euclidean", callable or array-like of shape (n, n)
+        "label": see `a`, `b`. "euclidean": the distances as they are, in fewer dimensions. A function of squared
+        distances (m,) and of whether the classes are the same (m,) that returns squared targets. Or target distances.
+    a, b : float
+        At least 0: factors of squared distances within and between classes.
+    loss : "sstress" or "stress"
+        On squared distances: convex where `n_components` is None; or on distances, as in the paper.
+    weighting : "equal" or "relative"
+        Each pair weighs 1; or 1 / t^2 (stress: 1 / t), t at least its 5 % quantile, as large distances rule otherwise.
+    n_components : int, optional
+    n_pairs : int or None
+        Draw so many pairs of rows. None: all, except that only 2 million are drawn where pairs must be listed, which
+        they must for everything but equal weights, sstress and `targets="label"`.
+    max_iter : int
+    tol : float
+        sstress: on the duality gap relative to the objective; stress: on its relative fall in a step.
+    warm_start : bool
+        Start from the last fit.
+    verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    duality_gap_ : float
+        sstress with ``n_components=None``.
+
+    Notes
+    -----
+    Zhang, Kwok & Yeung, "Parametric distance metric learning with label information", IJCAI 2003. The targets by labels
+    are ours. Without them, and with all components, the identity is the trivial answer and is refused.
+    """
+
+    def __init__(
+        self,
+        targets: str | AnyArray | Loss = "label",
+        *,
+        a: float = 0.25,
+        b: float = 2.25,
+        loss: str = "sstress",
+        weighting: str = "equal",
+        n_components: int | None = None,
+        n_pairs: int | None = None,
+        max_iter: int = 2000,
+        tol: float = 1e-8,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.targets = targets
+        self.a = a
+        self.b = b
+        self.loss = loss
+        self.weighting = weighting
+        self.n_components = n_components
+        self.n_pairs = n_pairs
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: AnyArray,
+        y: AnyArray | None = None,
+        *,
+        pairs: AnyArray | None = None,
+        distances: AnyArray | None = None,
+    ) -> MDSMetric:
+        """Learn from labelled rows, or from pairs of rows with target distances.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,), optional
+            Class labels; -1 means unknown. Not read where `pairs` are given.
+        pairs : array-like of shape (m, 2), optional
+            Row numbers of X.
+        distances : array-like of shape (m,), optional
+            Target distances of the pairs, at least 0.
+        """
+        if pairs is None:
+            return super().fit(X, y)
+        with named(self):
+            X = self._rows(X)
+            return self._learn(X, target_pairs.check(pairs, distances, len(X)))
+
+    def _order(self, X: AnyArray) -> Ints:
+        # a matrix of targets belongs to the rows as they came
+        return super()._order(X) if isinstance(self.targets, str) or callable(self.targets) else np.arange(len(X))
+
+    def _solve(self, X: Array, labels: Ints | target_pairs.Told) -> Solution:
+        checks.at_least(0, a=self.a, b=self.b)
+        checks.above(0, tol=self.tol)
+        checks.one_of(("sstress", "stress"), loss=self.loss)
+        checks.one_of(("equal", "relative"), weighting=self.weighting)
+        if isinstance(self.targets, str):
+            checks.one_of(("label", "euclidean"), targets=self.targets)
+            if (
+                self.targets == "euclidean"
+                and not isinstance(labels, tuple)
+                and self.n_components in (None, X.shape[1])
+            ):
+                raise ValueError('targets="euclidean" needs n_components below the number of features')
+        names = ("targets", "a", "b", "loss", "weighting", "n_pairs", "random_state")
+        problem = target_pairs.pose(X, labels, **{name: getattr(self, name) for name in names})
+        L = self._start()
+        if L is None or L.shape[0] != (self.n_components or X.shape[1]):
+            L = starts.principal(X, self.n_components) if self.n_components else np.eye(X.shape[1])
+        limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
+        found = mds(problem, L, self.loss, **limits)
+        return found.with_x(psd.compress(found.x, self.n_components))

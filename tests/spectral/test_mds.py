@@ -1,0 +1,161 @@
+"""Metrics with target distances: trivial limits, certificate, both losses, every kind of target."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from nearfar import MDSMetric
+from nearfar.core import target_fit, target_pairs
+from tests.core import conic
+from tests.learners import data, distances, fit
+from tests.references import mds as loops
+
+
+def test_unchanged_targets_give_the_identity():
+    X, _ = data()
+    i, j = target_pairs.listed(60, None, 0)
+    found = target_fit.sstress(target_fit.ListedTargets(X, i, j, np.sum((X[i] - X[j]) ** 2, axis=1)), 0.3 * np.eye(4))
+    assert_allclose(found.x.T @ found.x, np.eye(4), atol=1e-4)
+
+
+@pytest.mark.parametrize("a", [0.5, 3.0])
+def test_equal_factors_give_a_multiple_of_the_identity(a):
+    X, y = data()
+    assert_allclose(fit(MDSMetric(a=a, b=a), X, y).get_mahalanobis_matrix(), a * np.eye(4), atol=1e-4 * a)
+
+
+def test_all_pairs_are_listed_once():
+    i, j = target_pairs.listed(40, None, 0)
+    assert (i < j).all()
+    assert len(np.unique(i * 40 + j)) == 40 * 39 // 2
+    i, j = target_pairs.listed(40, 30, 0)
+    assert len(np.unique(i * 40 + j)) == 30
+
+
+def test_class_sums_equal_listed_pairs():
+    X, y = data()
+    X = X - X.mean(axis=0)
+    i, j = target_pairs.listed(60, None, 0)
+    square = np.sum((X[i] - X[j]) ** 2, axis=1)
+    sums = target_fit.ClassTargets(X, y, 0.3, 2.0)
+    pairs = target_fit.ListedTargets(X, i, j, square * np.where(y[i] == y[j], 0.3, 2.0))
+    A = np.random.default_rng(0).normal(size=(4, 4))
+    for name in ("S", "T", "weight", "constant"):
+        assert_allclose(getattr(sums, name), getattr(pairs, name), rtol=1e-9)
+    assert_allclose(sums.quartic(A.T @ A), pairs.quartic(A.T @ A), rtol=1e-9)
+
+
+def test_optimum_equals_a_generic_solver():
+    X, y = data(15, 2)
+    Q, t = zip(*((conic.svec(np.outer(z, z)), t) for z, t in loops.terms(X, y, a=0.0, b=3.0)), strict=True)
+    Q, t = np.stack(Q), np.array(t)
+    unit = t.max()
+    Q, t = Q / unit, t / unit
+    x = conic.solve(2 * Q.T @ Q, -2 * Q.T @ t, [(-np.eye(3), np.zeros(3), "psd", 2)])
+    learner = fit(MDSMetric(a=0.0, b=3.0, tol=1e-10), X, y)
+    assert_allclose(learner.get_mahalanobis_matrix(), conic.smat(x), atol=1e-4)
+    best = loops.objective(conic.smat(x), X, y, a=0.0, b=3.0)
+    assert learner.objective_ <= best * (1 + 1e-7)
+    assert learner.objective_ - learner.duality_gap_ <= best
+
+
+def test_gap_bounds_the_distance_to_the_optimum():
+    X, y = data()
+    best = fit(MDSMetric(tol=1e-10), X, y).objective_
+    for steps in (1, 3, 10):
+        learner = fit(MDSMetric(max_iter=steps), X, y)
+        assert learner.objective_ - learner.duality_gap_ <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("weighting", ["equal", "relative"])
+@pytest.mark.parametrize("n_components", [None, 2])
+def test_stress_falls_in_every_step(weighting, n_components):
+    X, y = data()
+    learner = fit(MDSMetric(loss="stress", weighting=weighting, n_components=n_components), X, y)
+    assert (np.diff(learner.history_) <= 1e-9 * learner.history_[0]).all()
+    assert learner.history_[-1] < learner.history_[0]
+    assert not hasattr(learner, "duality_gap_")
+    M, f, t = learner.get_mahalanobis_matrix(), 0.0, np.array([t for _, t in loops.terms(X, y)])
+    for (z, target), w in zip(loops.terms(X, y), 1 / np.maximum(t, np.quantile(t, 0.05)), strict=True):
+        f += (1.0 if weighting == "equal" else w) * (np.sqrt(target) - np.sqrt(max(z @ M @ z, 0.0))) ** 2
+    assert_allclose(f, learner.objective_, rtol=1e-8)
+
+
+def test_relative_weights_of_sstress():
+    X, y = data()
+    learner = fit(MDSMetric(weighting="relative"), X, y)
+    t = np.array([t for _, t in loops.terms(X, y)])
+    M, bound = learner.get_mahalanobis_matrix(), np.quantile(t, 0.05)
+    f = sum((t - z @ M @ z) ** 2 / max(t, bound) ** 2 for z, t in loops.terms(X, y))
+    assert_allclose(f, learner.objective_, rtol=1e-8)
+    assert learner.converged_
+
+
+def test_distances_kept_in_fewer_dimensions():
+    X, y = data()
+    X = X * np.array([3.0, 2.0, 0.01, 0.01])
+    learner = fit(MDSMetric("euclidean", n_components=2), X, y)
+    assert learner.components_.shape == (2, 4)
+    assert_allclose(distances(learner, X), np.linalg.norm(X[:, None] - X, axis=2)[np.triu_indices(60, 1)], atol=0.05)
+    for n_components in (None, 4):
+        with pytest.raises(ValueError, match=r"^MDSMetric: targets=.euclidean. needs n_components"):
+            MDSMetric("euclidean", n_components=n_components).fit(X, y)
+
+
+def test_every_kind_of_target_says_the_same():
+    X, y = data()
+    M = fit(MDSMetric(), X, y).get_mahalanobis_matrix()
+    same = y[:, None] == y
+    table = np.linalg.norm(X[:, None] - X, axis=2) * np.where(same, 0.5, 1.5)
+    i, j = np.triu_indices(60, 1)
+    given = {
+        "table": fit(MDSMetric(table), X, y),
+        "function": fit(MDSMetric(lambda square, alike: square * np.where(alike, 0.25, 2.25)), X, y),
+        "pairs": fit(MDSMetric(), X, pairs=np.stack([i, j], axis=1), distances=table[i, j]),
+        "drawn": fit(MDSMetric(n_pairs=60 * 59 // 2), X, y),
+    }
+    for learner in given.values():
+        assert_allclose(learner.get_mahalanobis_matrix(), M, atol=2e-4 * np.abs(M).max())
+
+
+def test_unknown_rows_have_no_targets():
+    X, y = data()
+    hidden = np.where(np.arange(60) < 20, -1, y)
+    M = fit(MDSMetric(), X, hidden).get_mahalanobis_matrix()
+    assert_allclose(M, fit(MDSMetric(), X[20:], y[20:]).get_mahalanobis_matrix(), atol=1e-4 * np.abs(M).max())
+
+
+def test_rotation_turns_the_metric():
+    X, y = data()
+    Q = np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))[0]
+    M, N = (fit(MDSMetric(), rows, y).get_mahalanobis_matrix() for rows in (X, X @ Q.T))
+    assert_allclose(N, Q @ M @ Q.T, atol=1e-4 * np.abs(M).max())
+
+
+def test_warm_start_goes_on():
+    X, y = data()
+    learner = fit(MDSMetric(warm_start=True), X, y)
+    first = learner.n_iter_
+    assert fit(learner, X, y).n_iter_ <= max(1, first // 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told", "word"),
+    [
+        ({"a": -1.0}, {}, "a must"),
+        ({"loss": "strain"}, {}, "loss"),
+        ({"weighting": "none"}, {}, "weighting"),
+        ({"targets": "far"}, {}, "targets"),
+        ({"targets": -np.ones((60, 60))}, {}, "targets"),
+        ({"targets": np.triu(np.ones((60, 60)))}, {}, "targets must be a symmetric"),
+        ({"targets": lambda square, same: -square}, {}, "targets"),
+        ({"n_pairs": 0}, {}, "n_pairs"),
+        ({}, {"pairs": [[0, 1]], "distances": [-1.0]}, "distances"),
+        ({}, {"pairs": [[0, 1]]}, "distances"),
+        ({}, {"pairs": [[0, 60]], "distances": [1.0]}, "pairs"),
+    ],
+)
+def test_bad_input_is_named(settings, told, word):
+    X, y = data()
+    with pytest.raises(ValueError, match=f"^MDSMetric: {word}"):
+        fit(MDSMetric(**settings), X, **(told or {"y": y}))
