@@ -160,7 +160,7 @@ METHODS = tuple(Method(*row) for row in (
     # Deep: discriminant, multi-modal, geometric, few-shot
     ("ProbabilisticDiscriminantLoss", "deep/losses/probabilistic_discriminant", "loss", "set", "Li 2019", "D37"),
     ("VirtualSampleLoss", "deep/losses/virtual_sample", "loss", "set", "Kim 2021", "D38"),
-    ("DeepFisherLoss", "deep/losses/deep_fisher", "loss", "set", "Diaz-Vico 2017", "D39", {"num_classes": 8}),
+    ("DeepFisherLoss", "deep/losses/deep_fisher", "loss", "set", "Diaz-Vico 2017", "D39", PROXIES),
     ("MultiModalAutoencoder", "deep/networks/multi_modal", "network", "views", "Roostaiyan 2017", "D40"),
     ("LayeredGMML", "spectral/geometric/layered_gmml", "learner", "pairs", "Hajiabadi 2019", "D41"),
     ("BiMap", "deep/networks/bi_map", "network", "rows", "Huang 2017", "D42"),
