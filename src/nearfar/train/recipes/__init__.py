@@ -1,4 +1,4 @@
-"""Settings of the founding papers, and of two small tasks, per dataset: ``recipe("jrd/cub")`` gives fields of `TrainConfig`.
+"""Settings of the founding papers and of two small tasks: ``recipe("jrd/cub")`` gives fields of `TrainConfig`.
 
 A recipe is everything but the data and the weights of the trunk, which come from local files:
 
