@@ -20,7 +20,7 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import blas, cholesky, eigvalsh
+from scipy.linalg import blas
 
 from .optimize import Report, Solution, stopped
 from .types import Array, Bools
@@ -141,10 +141,10 @@ def newton(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None =
     the violated rows (m, d) with a (d, d) matrix, O(m d^2).
     """
     d = pairs.V.shape[1]
-    L, U, history = np.eye(d), pairs.V, []
+    L, U, volume, history = np.eye(d), pairs.V, 0.0, []
     for k in range(max_iter + 1):
         p, T = np.einsum("cd,cd->c", U, U), L @ L.T
-        history.append(float(np.trace(T) - d - np.linalg.slogdet(T)[1]) + penalty(p, pairs))
+        history.append(float(np.trace(T)) - d - volume + penalty(p, pairs))
         dual = multipliers(p, pairs)
         bad = dual > 0
         E = T - np.eye(d) + (U[bad].T * (pairs.sign * dual)[bad]) @ U[bad]
@@ -155,8 +155,9 @@ def newton(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None =
             break
         S = direction(E, U[bad], (pairs.gamma / p**2)[bad])
         t = step(S, E, T, p, np.einsum("cd,cd->c", U @ S, U), pairs)
-        C = cholesky(np.eye(d) + t * S, lower=True)
+        C = np.linalg.cholesky(np.eye(d) + t * S).astype(np.float64, copy=False)
         L, U = C.T @ L, U @ C
+        volume += 2 * float(np.log(np.diag(C)).sum())
     converged = bool(gap <= tol**2 / 2)
     message = "" if converged else stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
     attributes = {"dual": dual, "slacks": np.where(bad, p, pairs.bound)}
@@ -165,7 +166,7 @@ def newton(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None =
 
 def logdet_gap(E: Array) -> float:
     """tr(E) - log det(I + E): the LogDet divergence of I + E from I, infinite where that is not positive definite."""
-    e = eigvalsh(E) if len(E) else np.zeros(1)
+    e = np.linalg.eigvalsh(E) if len(E) else np.zeros(1)
     return max(0.0, float((e - np.log1p(e)).sum())) if e[0] > -1 else np.inf
 
 
@@ -189,7 +190,7 @@ def direction(E: Array, U: Array, h: Array, max_iter: int = 200) -> Array:
 
 def step(S: Array, E: Array, T: Array, p: Array, q: Array, pairs: Bounded) -> float:
     """The longest of 1, 1/2, 1/4, ... that keeps I + t S positive definite and lowers f enough."""
-    s, trace, slope = eigvalsh(S), float(np.vdot(S, T)), float(np.vdot(E, S))
+    s, trace, slope = np.linalg.eigvalsh(S), float(np.vdot(S, T)), float(np.vdot(E, S))
 
     def value(t: float) -> float:
         return t * trace - float(np.log1p(t * s).sum()) + penalty(p + t * q, pairs)
