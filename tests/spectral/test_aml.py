@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 import nearfar
 from nearfar.core import adversary
 from nearfar.spectral.adversarial.aml import aml
-from tests.learners import all_pairs, data, fit
+from tests.learners import all_pairs, data, distances, fit
 from tests.references import aml as loops
 from tests.references import low_rank_gmml
 
@@ -68,6 +68,13 @@ def test_adversaries_minimise_their_objective():
 @pytest.mark.parametrize("solver", ["bilevel", "alternate"])
 def test_without_an_adversary_it_is_the_geometric_mean(solver):
     assert_allclose(metric(alpha=0.0, solver=solver), GMML, rtol=1e-6, atol=1e-7)
+
+
+def test_more_features_than_rows():
+    wide, y = np.random.default_rng(0).normal(size=(12, 40)), np.arange(12) % 3
+    d = distances(nearfar.GMML().fit(wide, y), wide)
+    assert_allclose(distances(fit(nearfar.AML(0.0, tol=1e-10), wide, y), wide), d, rtol=1e-6)
+    assert np.isfinite(fit(nearfar.AML(), wide, y).components_).all()
 
 
 @pytest.mark.parametrize("solver", ["bilevel", "alternate"])

@@ -97,6 +97,8 @@ class AML(FromPairs, Mahalanobis):
     has beta^2 where the derivation gives beta, and M instead of its inverse on dissimilar adversaries.
     """
 
+    _span = True
+
     def __init__(
         self,
         alpha: float = 1.0,
@@ -137,10 +139,7 @@ class AML(FromPairs, Mahalanobis):
         return found.with_x(found.x[: self.n_components])
 
     def adversarial_pairs(self, X: AnyArray, pairs: AnyArray, pair_labels: AnyArray) -> Array:
-        """The adversary's answer to the learned metric for pairs (m, 2) of rows of X, shape (m, 2, d).
-
-        `pair_labels` (m,) are +1 for similar and -1 for dissimilar pairs.
-        """
+        """The adversary's answer (m, 2, d) for pairs (m, 2) of rows of X; `pair_labels` are +1 similar, -1 not."""
         check_is_fitted(self)
         with named(self):
             X = np.asarray(self._rows(X, reset=False), dtype=np.float64)

@@ -81,6 +81,8 @@ class PartialLabelGMML(FromSets, Mahalanobis):
     True
     """
 
+    _span = True
+
     def __init__(
         self,
         n_neighbors: int = 10,
