@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 
 from nearfar import AdversarialTriplet, ContrastiveLoss, NPairLoss, ProxyNCALoss, TripletLoss
 from nearfar.deep.miners.batch_hard import BatchHard
+from nearfar.deep.miners.batch_semi_hard import BatchSemiHard
 from nearfar.deep.miners.random_negative import RandomNegative
 from nearfar.deep.objective import ObjectiveError, parse_objective
 from nearfar.deep.triplets import as_batch
@@ -50,6 +51,7 @@ def gradients(value, x, term):
             {"lam1": 0.5, "lam2": 3.0, "weight": 0.2, "joint": True},
         ),
         ({"loss": "TripletLoss(margin=4.0, normalize=False)"}, {"margin": 4.0}),
+        ({"normalize": True}, {"normalize": True}),
     ],
 )
 def test_equals_the_loops_in_value_and_every_gradient(settings, told):
@@ -160,12 +162,12 @@ def test_a_batch_of_triplets_compares_each_with_its_own():
     torch.testing.assert_close(value, gaps.clamp_min(0).mean())
 
 
-def test_miners_choose_the_triplets():
+def test_triplets_are_semi_hard_unless_mined():
     x, y = samples()
-    assert AdversarialTriplet(DIM, mine=BatchHard()).double()(x, y).isfinite()
-    torch.manual_seed(0)
+    torch.testing.assert_close(make()(x, y), make(mine=BatchSemiHard())(x, y))
+    assert make(mine=BatchHard())(x, y) != make()(x, y)
     term = make(mine=RandomNegative())
-    assert term(x, y) != term(x, y)
+    assert len({term(x, y).item() for _ in range(5)}) > 1
 
 
 def test_survey_form_generates_inputs():
@@ -175,7 +177,7 @@ def test_survey_form_generates_inputs():
     x, y = samples()
     term = AdversarialTriplet(DIM, metric=net, hinge_sign=1).double()
     term(x.detach(), y).backward()
-    assert all(weight.grad.abs().max() > 0 for weight in term.parameters())
+    assert all(weight.grad.abs().max() > 0 for weight in term.parameters() if weight.ndim == 2)
     assert {id(weight) for weight in net.parameters()} <= {id(weight) for weight in term.parameters()}
 
 

@@ -8,13 +8,16 @@ DETACHED = True  # the embeddings in one part of the loss and the generated nega
 
 
 def triplets(x, y):
-    """Return every positive pair of an anchor with the anchor's nearest negative, as index triples."""
+    """Return every positive pair with the nearest negative that is farther, or the farthest, as index triples."""
+    d = [[float((u - v).square().sum()) for v in x] for u in x]
     found = []
     for a in range(len(x)):
-        far = [n for n in range(len(x)) if y[n] != y[a] and min(y[n], y[a]) >= 0]
+        others = [n for n in range(len(x)) if y[n] != y[a] and min(y[n], y[a]) >= 0]
         for p in range(len(x)):
-            if p != a and y[p] == y[a] and far:
-                found.append((a, p, min(far, key=lambda n: float((x[a] - x[n]).square().sum()))))
+            if p != a and y[p] == y[a] and others:
+                farther = [n for n in others if d[a][n] > d[a][p]]
+                n = min(farther, key=d[a].__getitem__) if farther else max(others, key=d[a].__getitem__)
+                found.append((a, p, n))
     return found
 
 
@@ -55,7 +58,9 @@ def reference(
     joint=False,
     weight=1.0,
     real=False,
+    normalize=False,
 ):
+    x = torch.stack([row / row.norm() for row in x]) if normalize else x
     weights = weights or start()
     held = (lambda v: v) if joint else (lambda v: v.detach())
     generator, metric, active = 0.0, 0.0, 0

@@ -6,25 +6,27 @@ import torch
 from torch import Tensor, nn
 
 from .batch import Batch
-from .order import negatives, positives
+from .order import next_above, positives
 from .rows import Rows, Triplets
 
 
-def nearest_negatives(rows: Rows) -> Triplets:
-    """Pair every positive of a row with the row's nearest negative."""
+def semi_hard(rows: Rows) -> Triplets:
+    """Pair every positive of a row with the nearest negative that is farther, or the farthest where none is."""
     columns, keep = positives(rows)
     if not columns.shape[1]:
         return Triplets(columns, columns, keep)
-    near = negatives(rows).detach().min(1, keepdim=True)
-    return Triplets(columns, near.indices.expand_as(columns), keep & (near.values < torch.inf))
+    d = rows.d.detach()
+    chosen, found = next_above(d.gather(1, columns), torch.where(rows.neg, d, torch.inf))
+    last = torch.where(rows.neg, d, -torch.inf).max(1, keepdim=True)
+    return Triplets(columns, torch.where(found, chosen, last.indices), keep & rows.neg.any(1, keepdim=True))
 
 
 def indices(rows: Rows, start: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return the (t,) anchors, positives and negatives of a block of rows whose first anchor is `start`.
 
-    They are the mined triplets, or every positive pair with the anchor's nearest negative.
+    They are the mined triplets, or every positive pair with a semi-hard negative.
     """
-    triplets = rows.triplets or nearest_negatives(rows)
+    triplets = rows.triplets or semi_hard(rows)
     row, place = triplets.keep.nonzero(as_tuple=True)
     return row + start, triplets.positive[row, place], triplets.negative[row, place]
 

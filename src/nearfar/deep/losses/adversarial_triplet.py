@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.functional import normalize as unit
 
 from .. import processes
 from ..batch import Batch
@@ -49,16 +50,17 @@ class AdversarialTriplet(Term):
         J_m: any pair or triplet loss, as a term or as text, without proxies.
     weight, lam1, lam2, alpha : float
         w, lambda1, lambda2 and alpha.
+    normalize : bool
+        Scale embeddings to unit length first; the published code does not.
     hinge_sign : int
         s. -1 (the published code's): the hinge is on where g is farther than the positive by more than alpha. +1 (the
         survey's): where it is not nearer by alpha.
     joint : bool
-        Let the gradient of both J train everything, as in the published code.
+        Let both J train everything, as in the published code.
     pretrain : int
-        Epochs in which J_m gets the real negatives, while G already learns; the published runs have 20. Without them
-        J_m starts from the negatives of an untrained G.
+        Epochs in which J_m gets the real negatives, while G already learns; the published runs have 20.
     mine : callable, optional
-        A miner that chooses triplets. None: every positive pair with the anchor's nearest negative.
+        A miner that chooses triplets. None: every positive pair with its semi-hard negative, as in ``BatchSemiHard()``.
     rectify : bool
         End G with a ReLU, as in the published code, which confines g to the positive orthant.
     layers : int
@@ -82,6 +84,7 @@ class AdversarialTriplet(Term):
         lam1: float = 1.0,
         lam2: float = 1.0,
         alpha: float = 1.0,
+        normalize: bool = False,
         hinge_sign: int = -1,
         joint: bool = False,
         pretrain: int = 0,
@@ -97,8 +100,8 @@ class AdversarialTriplet(Term):
             raise TypeError(f"AdversarialTriplet: loss must be a pair or triplet loss, got {loss!r}")
         if hinge_sign not in (-1, 1):
             raise ValueError(f"AdversarialTriplet: hinge_sign must be -1 or 1, got {hinge_sign!r}")
-        self.loss, self.weight, self.lam1, self.lam2 = term, weight, lam1, lam2
-        self.alpha, self.joint, self.pretrain, self.mine = hinge_sign * alpha, joint, pretrain, mine
+        self.loss, self.weight, self.lam1, self.lam2, self.alpha = term, weight, lam1, lam2, hinge_sign * alpha
+        self.normalize, self.joint, self.pretrain, self.mine = normalize, joint, pretrain, mine
         self.generator = generator or negative_generator(embedding_dim, rectify)
         self.metric = metric or identity_layers(embedding_dim, layers)
         self.epoch = pretrain
@@ -111,25 +114,26 @@ class AdversarialTriplet(Term):
     def share(self, batch: Batch) -> Tensor:
         if batch.ref is not None:
             raise ValueError("AdversarialTriplet: ref does not apply, triplets are made of one batch")
-        a, p, n = (batch.x[index] for index in self._triplets(batch))
+        x = unit(batch.x) if self.normalize else batch.x
+        a, p, n = (x[index] for index in self._triplets(batch))
         Ma, Mp = self.metric(a), self.metric(p)
+        stacked = torch.cat([a, p, n], 1)
+        g = self.generator(stacked if self.joint else stacked.detach())
         if self.joint:
-            g = self.generator(torch.cat([a, p, n], 1))
             Mg = self.metric(g)
             points, mapped = (a, n, g), (Ma, Mp, Mg)
         else:
-            g = self.generator(torch.cat([a, p, n], 1).detach())
             points, mapped = (a.detach(), n.detach(), g), (Ma.detach(), Mp.detach(), self._held(g))
             Mg = self.metric(g.detach())
-        each = adversarial_triplet(points, mapped, self.lam1, self.lam2, self.alpha)
-        J_gen = each.sum() / processes.total(each.new_tensor(float(len(each)))).clamp_min(1)
+        J_gen = adversarial_triplet(points, mapped, self.lam1, self.lam2, self.alpha)
+        J_gen = J_gen.sum() / processes.total(J_gen.new_tensor(float(len(J_gen)))).clamp_min(1)
         J_m = self.loss.share(as_batch(Ma, Mp, self.metric(n) if self.epoch < self.pretrain else Mg))
         self._last = J_gen.detach(), J_m.detach()
         return J_gen + self.weight * J_m + batch.x.sum() * 0
 
     @torch.no_grad()
     def _triplets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        part, how = batch.anchors, (self.loss.distance, self.loss.normalize)
+        part, how = batch.anchors, (self.loss.distance, self.loss.normalize or self.normalize)
         c = Comparison(batch.x, batch.y, batch.x, batch.y, part, True, *how).prepared()
         rows = c.block(c.x, c.ref, part.start, part.stop)
         return indices(self.mine(rows) if self.mine is not None else rows, part.start)
