@@ -68,7 +68,7 @@ class Fitted(BaseEstimator):
                 ij = checks.check_indices(pairs, 2, len(Z), "pairs")
                 return np.linalg.norm(Z[ij[:, 0]] - Z[ij[:, 1]], axis=1)
             points = np.asarray(pairs)
-            if points.ndim != 3 or points.shape[1] != 2:
+            if points.ndim < 3 or points.shape[1] != 2:
                 raise ValueError(f"pairs must have shape (m, 2, d), or (m, 2) with X=; got shape {points.shape}")
             a, b = np.asarray(self.transform(points[:, 0])), np.asarray(self.transform(points[:, 1]))
             return np.linalg.norm(a - b, axis=1)

@@ -185,11 +185,11 @@ class Comparison(NamedTuple):
         """Normalise or centre once for all blocks: distances do not move, float32 cancellation shrinks."""
         if self.normalize or self.distance == "cosine":
             x = unit(self.x)
-            return self._replace(x=x, ref=x if self.is_self else unit(self.ref), normalize=False)
+            return self._replace(x=x, ref=x if self.ref is self.x else unit(self.ref), normalize=False)
         if self.distance.endswith("euclidean") and len(self.ref):
             center = self.ref.detach().mean(0)
             x = self.x - center
-            return self._replace(x=x, ref=x if self.is_self else self.ref - center)
+            return self._replace(x=x, ref=x if self.ref is self.x else self.ref - center)
         return self
 
     def block(self, x: Tensor, ref: Tensor, lo: int, hi: int) -> Rows:

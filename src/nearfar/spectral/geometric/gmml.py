@@ -106,7 +106,7 @@ class GMML(FromPairs, Mahalanobis):
     >>> import numpy as np
     >>> X = np.array([[0.0, 0], [0, 3], [1, 0], [1, 3]])
     >>> M = GMML(reg=0.01).fit(X, [0, 0, 1, 1]).get_mahalanobis_matrix()
-    >>> bool(M[0, 0] > 10 * M[1, 1])
+    >>> bool(M[0, 0] > 5 * M[1, 1])
     True
     """
 
