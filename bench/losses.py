@@ -7,7 +7,8 @@ One thread, 4 samples per class, 128 dimensions, forward and backward in float32
 system) of some runs. "bare" is what no pair loss can do without: the similarity matrix and the two products of its
 gradient. Memory is the peak above the start of the call, also in matrices of B x B float32. "equal" is the largest
 difference of value and gradient in float64 at B = 128, relative to the largest entry, where the two mean the same;
-where not, the note says why. Each measurement runs in a process of its own, at most a minute and 8 GB. Afterwards: all triplets and NT-Xent of 16,384 samples in blocks, and the whole table on a GPU where there is one.
+where not, the note says why. Each measurement runs in a process of its own, at most a minute and 8 GB. Afterwards:
+all triplets and NT-Xent of 16,384 samples in blocks, and the whole table on a GPU where there is one.
 """
 
 from __future__ import annotations
