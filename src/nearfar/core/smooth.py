@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import eigh, svd
+from scipy.linalg import eigh
 from scipy.sparse import csr_array, dia_array
-from scipy.sparse.linalg import eigsh
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 from . import graphs
 from .types import Array
 
-DENSE = 600  # rows up to which all eigenvectors are computed
+DENSE = 600  # rows up to which a dense solver is used
+TOL = 1e-6  # of eigenvalues, relative
 
 
 def graph_laplacian(X: Array, k: int) -> csr_array:
@@ -23,15 +24,14 @@ def graph_laplacian(X: Array, k: int) -> csr_array:
 
 
 def smoothest(laplacian: csr_array, q: int) -> Array:
-    """Orthonormal functions (n, q) that span the constant's complement in the q + 1 smoothest eigenvectors."""
+    """The q smoothest eigenvectors besides the constant, orthonormal, shape (n, q)."""
     n = laplacian.shape[0]
-    if n <= DENSE or 4 * q > n:
-        V = eigh(laplacian.toarray(), subset_by_index=[0, q])[1]
-    else:
-        # a little below 0, where the matrix is singular
-        shift = -1e-4 * float(laplacian.diagonal().mean())
-        V = eigsh(laplacian, k=q + 1, sigma=shift, v0=np.cos(np.arange(n)))[1]
-    return svd(V - V.mean(axis=0), full_matrices=False)[0][:, :q]
+    top = 2 * float(laplacian.diagonal().max())  # above all eigenvalues: where the constant is moved
+    if n <= DENSE or 4 * q >= n:
+        return eigh(laplacian.toarray() + top / n, subset_by_index=[0, q - 1])[1]
+    moved = LinearOperator((n, n), lambda x: laplacian @ x + top * x.mean(), dtype=np.float64)
+    # a wide Krylov space instead of shift and invert: the factors of a graph of many dimensions would be dense
+    return eigsh(moved, k=q, which="SA", ncv=4 * q, maxiter=1000, tol=TOL, v0=np.cos(np.arange(n)))[1]
 
 
 def ridge_map(R: Array, Y: Array, ridge: float) -> Array:
