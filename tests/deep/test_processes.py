@@ -17,7 +17,9 @@ from nearfar.catalog import METHODS
 NAMES = [
     m.name
     for m in METHODS
-    if m.done and m.kind in ("loss", "regularizer", "composition", "head") and m.takes != "triplets"
+    if m.done
+    and m.takes != "triplets"
+    and (m.kind in ("loss", "regularizer", "composition", "head") or (m.kind == "memory" and m.takes != "rows"))
 ]
 SMALL = {m.name: m.small for m in METHODS}
 DIM, POOLED, BATCH = 5, 7, 24

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .rows import FLOOR
+
 CACHED = 1 << 17  # entries of a part whose temporaries stay in a processor's cache
-FLOOR = -60.0  # exponents below it add nothing that a float64 sum could hold, and would be slow denormal numbers
 
 
 def finite(x: Tensor, otherwise: float = 0.0) -> Tensor:

@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from .relations import Labels, masks
 
 DISTANCES = ("sq_euclidean", "euclidean", "cosine", "dot")
+FLOOR = -60.0  # exponents below it add nothing that a float64 sum could hold, and would be slow denormal numbers
 FULL = 1 << 24  # comparisons held at once before `block=None` starts to cut the batch
 
 
@@ -135,7 +136,7 @@ class _MaskedLogSumExp(torch.autograd.Function):
         weights = torch.where(keep, values, -torch.inf)
         most = weights.amax(1, keepdim=True)
         most = torch.where(most.isinf(), 0.0, most)
-        weights = weights.sub_(most).exp_()
+        weights = torch.threshold_(weights.sub_(most), FLOOR, -torch.inf).exp_()
         total = weights.sum(1, keepdim=True)
         value = (total.log() + most).squeeze(1)
         ctx.save_for_backward(values, keep, value, weights, total)
