@@ -87,6 +87,8 @@ def main() -> None:
     if arguments.work:
         return work(*arguments.work)
     describe_machine()
+    for library, python in libraries(arguments).items():
+        list(ask(python, library, drawn(2, 2), [], arguments))
     if not arguments.large:
         for name, table in tables(arguments).items():
             compare(name, table, arguments)
@@ -138,16 +140,21 @@ def compare(name: str, table: Table, arguments: argparse.Namespace) -> None:
     X, y = table
     wanted = arguments.only or (QUICK if arguments.quick else None)
     print(f"\n{name}: {len(X)} x {X.shape[1]}, {len(np.unique(y))} classes")
-    results = list(ask(sys.executable, "nearfar", table, wanted, arguments))
-    peers = {library: peer_names(library, wanted) for library in ("scikit-learn", "metric-learn")}
-    results += ask(sys.executable, "scikit-learn", table, peers["scikit-learn"], arguments)
-    if arguments.metric_learn:
-        results += ask(str(arguments.metric_learn), "metric-learn", table, peers["metric-learn"], arguments)
     print("\n| library | method | fit, s | ratio | MB | objective | same | 3-NN | folds | note |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    ours = {result["name"]: result for result in results if result["library"] == "nearfar"}
-    for result in results:
-        print(line(result, ours), flush=True)
+    ours: dict[str, Result] = {}
+    for library, python in libraries(arguments).items():
+        names = wanted if library == "nearfar" else peer_names(library, wanted)
+        for result in ask(python, library, table, names, arguments):
+            if library == "nearfar":
+                ours[result["name"]] = result
+            print(line(result, ours), flush=True)
+
+
+def libraries(arguments: argparse.Namespace) -> dict[str, str]:
+    """The interpreter of each library."""
+    found = {"nearfar": sys.executable, "scikit-learn": sys.executable}
+    return found | ({"metric-learn": str(arguments.metric_learn)} if arguments.metric_learn else {})
 
 
 def peer_names(library: str, wanted: Any) -> list[str]:
@@ -173,10 +180,10 @@ def ask(
         assert child.stdout is not None
         for text in child.stdout:
             found = json.loads(text)
-            if "about" in found:
-                print(f"{library}: {found['about']}", flush=True)
-            else:
+            if "about" not in found:
                 yield found
+            elif names == []:
+                print(f"{library}: {found['about']}", flush=True)
         if child.wait() != 0:
             raise SystemExit(f"the process of {library} failed")
 
@@ -195,9 +202,8 @@ def line(result: Result, ours: dict[str, Result]) -> str:
 def closed_forms(arguments: argparse.Namespace) -> None:
     n, d = (2000, 10) if arguments.quick else (100_000, 50)
     print(f"\nclosed forms, {n:,} x {d}, 10 classes, one fit on all rows (aim: under 2 s and 300 MB)")
-    results = list(ask(sys.executable, "nearfar", drawn(n, d), CLOSED, arguments, folds=0))
     print("\n| method | fit, s | MB | within the aim |\n|---|---|---|---|")
-    for result in results:
+    for result in ask(sys.executable, "nearfar", drawn(n, d), CLOSED, arguments, folds=0):
         if not result["fit"]:
             print(f"| {result['name']} | | | {result['note']} |")
             continue
