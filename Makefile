@@ -25,14 +25,14 @@ demo: venv ## train on glyph images, score on glyph classes never seen, write th
 	$(BIN)/nearfar report $(RUN)
 
 test: venv ## run every test
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: venv ## format, lint, types and the fast tests: every commit passes this
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python tools/generate.py --check
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q -m 'not slow'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q -m 'not slow'
 
 format: venv ## format the code and mend what the linter can
 	$(BIN)/ruff format .

@@ -1,4 +1,5 @@
 """Which pairs should a person be asked about? Chosen pairs against random ones, with the same number of questions.
+================================================================================================================
 
     python examples/active_pairs.py [FIGURE.png]
 

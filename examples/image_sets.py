@@ -1,4 +1,5 @@
 """Sets of images as points on manifolds: handwritten digits, several images of one digit at a time.
+=================================================================================================
 
     python examples/image_sets.py
 

@@ -1,4 +1,5 @@
 """A rare class among loud features: which projection keeps it apart?
+==================================================================
 
     python examples/imbalance.py
 

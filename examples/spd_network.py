@@ -1,4 +1,5 @@
 """A network on positive definite matrices: handwritten digits as covariance descriptors.
+======================================================================================
 
     python examples/spd_network.py
 

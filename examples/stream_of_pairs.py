@@ -1,4 +1,5 @@
 """A metric that follows a stream of pairs: OnlineITML against ITML on everything seen so far.
+===========================================================================================
 
     python examples/stream_of_pairs.py
 

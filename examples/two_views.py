@@ -1,4 +1,5 @@
 """Two views of the same real images, one of which may be missing: 8 x 8 digits cut into an upper and a lower half.
+================================================================================================================
 
     python examples/two_views.py
 

@@ -1,4 +1,5 @@
 """How sure is a learned distance? Posteriors over metrics on the iris flowers.
+============================================================================
 
     python examples/uncertain_distances.py
 

@@ -93,7 +93,7 @@ METHODS = tuple(Method(*row) for row in (
     ("GrassmannGMML", "spectral/geometric/grassmann_gmml", "learner", "labels", "Zhu 2018", "S32"),
     ("StiefelSPDMetric", "spectral/geometric/stiefel_spd", "learner", "pairs", "Harandi 2017", "S33", {"max_iter": 20}),
     ("KernelStiefelSPDMetric", "spectral/kernel/kernel_stiefel_spd", "learner", "pairs", "Harandi 2017", "S34", {"max_iter": 20}),
-    ("CDML", "spectral/geometric/cdml", "learner", "pairs", "Chen 2019", "S35", {"max_iter": 20}),
+    ("CDML", "spectral/geometric/cdml", "learner", "pairs", "Chen 2019", "S35", {"max_iter": 5}),
     ("AML", "spectral/adversarial/aml", "learner", "pairs", "Chen 2018", "S36", {"max_iter": 20}),
     # Probabilistic metric learning
     ("MCML", "probabilistic/collapsing/mcml", "learner", "labels", "Globerson 2005", "P1", {"max_iter": 30}),
