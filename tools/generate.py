@@ -62,7 +62,7 @@ def reference() -> str:
         done = [m for m in METHODS if m.home == home and m.done]
         if done:
             lines += [title, "-" * len(title), ""]
-            lines += [line for m in done for line in (f".. autoclass:: {m.module}.{m.name}", "")]
+            lines += [line for m in done for line in (f".. autoclass:: nearfar.{m.name}", "")]
     lines += ["Evaluation", "----------", "", ".. automodule:: nearfar.evaluation", "   :members:", ""]
     return "\n".join(lines)
 
