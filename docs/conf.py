@@ -13,6 +13,7 @@ exclude_patterns = ["_build"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 napoleon_use_rtype = False
+napoleon_use_ivar = True
 nitpicky = False
 suppress_warnings = ["docutils", "ref.python", "config.cache"]
 sphinx_gallery_conf = {
