@@ -28,7 +28,7 @@ def lle_regularized(
     n_components: int | None = None,
     *,
     lam: float = 1.0,
-    reg: float = 1e-6,
+    reg: float = 1e-3,
     solver: str = "ratio",
     tol: float = 1e-10,
 ) -> Solution:
@@ -101,7 +101,7 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
         n_neighbors: int = 10,
         lle_reg: float = 1e-3,
         lle_space: str = "input",
-        reg: float = 1e-6,
+        reg: float = 1e-3,
         solver: str = "ratio",
         tol: float = 1e-10,
         kernel: Kernel = "rbf",
