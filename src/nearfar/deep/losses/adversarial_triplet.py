@@ -71,8 +71,8 @@ class AdversarialTriplet(Term):
 
     Notes
     -----
-    What is kept is the embedding; ``term.metric`` maps it on. The published code halves both hinges (lam2=0.5,
-    weight=0.5) and gives every network its own learning rate; here G and M share that of the objective's parameters.
+    What is kept is the embedding; ``term.metric`` maps it on. The published code halves both hinges and, after the
+    pre-training, takes a rate 1000 times lower for the trunk; with one rate, add the term to a loss on real negatives.
     """
 
     def __init__(

@@ -58,7 +58,8 @@ class VirtualSampleLoss(SetTerm):
     eps : float
         e, "a small positive number": how far virtual samples spread; 0 puts them all at the mean.
     layer : str
-        Which features h are: the "pooled" ones of the trunk (the paper's; needs ``pooled=``), or the "embedding".
+        Which features h are: the "pooled" ones of the trunk (the paper's; needs ``pooled=``), or the "embedding". With
+        "pooled" the embedding learns from the small Fisher ratio alone: search with the pooled features then.
     normalize : bool
         Scale h to unit length inside g. False is the paper's; exponents are then capped at 30.
     above_zero : bool

@@ -135,11 +135,8 @@ class MDSMetric(FromLabels, Mahalanobis):
         checks.one_of(("equal", "relative"), weighting=self.weighting)
         if isinstance(self.targets, str):
             checks.one_of(("label", "euclidean"), targets=self.targets)
-            if (
-                self.targets == "euclidean"
-                and not isinstance(labels, tuple)
-                and self.n_components in (None, X.shape[1])
-            ):
+            trivial = self.targets == "euclidean" and self.n_components in (None, X.shape[1])
+            if trivial and not isinstance(labels, tuple):
                 raise ValueError('targets="euclidean" needs n_components below the number of features')
         names = ("targets", "a", "b", "loss", "weighting", "n_pairs", "random_state")
         problem = target_pairs.pose(X, labels, **{name: getattr(self, name) for name in names})
