@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 import nearfar
 from nearfar import cli
 
+COMMANDS = ("train", "evaluate", "embed", "index", "search", "report", "compare", "list")
 SMALL = ["--set", "image_size=28", "--sampler", "random", "--batch-size", "32", "--set", "steps=3", "--quiet"]
 
 
@@ -42,11 +43,11 @@ def test_help_loads_nothing_heavy():
     script = f"import atexit, sys; atexit.register(lambda: {heavy}); {code}"
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout
     assert shown.strip().endswith("[]")
-    for command in ("train", "evaluate", "embed", "report", "compare", "list"):
+    for command in COMMANDS:
         assert command in shown
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "embed", "report", "compare", "list"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(command, capsys, monkeypatch):
     code, out, _ = run(capsys, monkeypatch, command, "--help")
     assert code == 0
@@ -74,6 +75,68 @@ def test_a_run_is_trained_scored_and_shown(digits, capsys, monkeypatch, tmp_path
     code, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "digits.npz")
     assert code == 0
     assert "MAP@R" in out
+
+
+def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    images = (load_digits().images * 15).astype(np.uint8)
+    for i in range(40):
+        path = tmp_path / f"photos/{'low' if i < 20 else 'high'}/{i:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(images[i]).save(path)
+    Image.fromarray(images[7]).convert("RGB").resize((64, 64), Image.Resampling.BILINEAR).save(tmp_path / "query.png")
+    file = tmp_path / "photos.index"
+    code, out, err = run(capsys, monkeypatch, "index", digits, tmp_path / "photos", "-o", file)
+    assert (code, err) == (0, "")
+    assert "Index of 40 x " in out
+    code, out, _ = run(capsys, monkeypatch, "search", file, tmp_path / "query.png", "-k", "3")
+    assert code == 0
+    assert len(out.splitlines()) == 4
+    assert "photos/low/07.png" in out.splitlines()[1]
+    code, out, _ = run(capsys, monkeypatch, "index", digits, tmp_path / "photos", "-o", file, "--add")
+    assert "40 of them replaced" in out
+    code, out, _ = run(capsys, monkeypatch, "index", digits, tmp_path / "query.png", "-o", file, "--add")
+    assert "Index of 41 x " in out
+    code, out, _ = run(capsys, monkeypatch, "search", file, tmp_path / "photos", "-k", "1", "-o", tmp_path / "hits.csv")
+    lines = (tmp_path / "hits.csv").read_text().splitlines()
+    assert lines[0] == "query,rank,distance,class,name"
+    assert len(lines) == 41
+    assert all(line.startswith(line.rpartition(",")[2]) for line in lines[1:])  # every image finds itself
+
+
+def test_an_index_knows_its_network(digits, capsys, monkeypatch, tmp_path):
+    import shutil
+
+    copy = tmp_path / "run"
+    shutil.copytree(digits, copy)
+    run(capsys, monkeypatch, "index", copy, "digits", "-o", tmp_path / "a.index")
+    from nearfar.core import storage
+
+    arrays, text = storage.read(copy / "best.safetensors")
+    storage.write(copy / "best.safetensors", {name: array * 1 for name, array in arrays.items()}, text | {"x": "y"})
+    for words in (
+        ["search", tmp_path / "a.index", "digits"],
+        ["index", copy, "digits", "-o", tmp_path / "a.index", "--add"],
+    ):
+        code, _, err = run(capsys, monkeypatch, *words)
+        assert code == 2
+        assert "index anew" in err
+
+
+def test_rows_are_indexed_with_a_learner_or_as_they_are(capsys, monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 4)), np.repeat(["a", "b"], 30)
+    np.savez(tmp_path / "rows.npz", X=X, y=y)
+    np.save(tmp_path / "query.npy", X[:2])
+    nearfar.RCA().fit(X, y).save(tmp_path / "rca.safetensors")
+    for source in (["rca.safetensors", "rows.npz"], ["rows.npz"]):
+        words = [tmp_path / word for word in source]
+        code, _, err = run(capsys, monkeypatch, "index", *words, "-o", tmp_path / "a.index")
+        assert (code, err) == (0, "")
+        code, out, _ = run(capsys, monkeypatch, "search", tmp_path / "a.index", tmp_path / "query.npy", "-k", "1")
+        assert [line.split()[-2:] for line in out.splitlines()[1::2]] == [["a", "rows[0]"], ["a", "rows[1]"]]
 
 
 def test_few_shot_accuracy_of_a_run_and_of_embeddings(digits, capsys, monkeypatch, tmp_path):
@@ -141,6 +204,10 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
         (["evaluate", "RUN", "--protocol", "zero-shot"], "--protocol"),
         (["report", "RUN"], "RUN"),
         (["embed", "RUN", "digits", "-o", "RUN.npz"], "RUN"),
+        (["index", "RUN", "digits", "-o", "RUN.index"], "RUN"),
+        (["index", "RUN", "-o", "RUN.index"], "DATA"),
+        (["index", "RUN", "digits", "-o", "RUN.index", "--add"], "no such index"),
+        (["search", "RUN.index", "digits"], "no such index"),
         (["compare", "digits", "--out", "RUN"], "--objective"),
     ],
     ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",

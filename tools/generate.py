@@ -35,6 +35,7 @@ FAMILIES = {
     "deep/samplers": "Deep: samplers",
     "deep/networks": "Deep: networks",
 }
+PACKAGES = {"Evaluation": "nearfar.evaluation", "Index": "nearfar.index"}
 
 
 def stub() -> str:
@@ -63,7 +64,8 @@ def reference() -> str:
         if done:
             lines += [title, "-" * len(title), ""]
             lines += [line for m in done for line in (f".. autoclass:: nearfar.{m.name}", "")]
-    lines += ["Evaluation", "----------", "", ".. automodule:: nearfar.evaluation", "   :members:", ""]
+    for title, module in PACKAGES.items():
+        lines += [title, "-" * len(title), "", f".. automodule:: {module}", "   :members:", ""]
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``nearfar train | evaluate | embed | report | compare | list``."""
+"""The command line: ``nearfar train | evaluate | embed | index | search | report | compare | list``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
+from . import listing, searching
 from .settings import is_first, launch, make_config
 
 app = App(
@@ -22,6 +23,10 @@ app = App(
 TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", negative=())]
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative=())]
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", negative=())]
+
+app.command(searching.index)
+app.command(searching.search)
+app.command(listing.list_methods, name="list")
 
 
 def main() -> None:
@@ -205,7 +210,7 @@ def embed(run: Path, data: str, *, out: Annotated[Path, Parameter(name=["--out",
     run
         The folder of a run, or a learner saved as .safetensors.
     data
-        As for train.
+        As for train; also loose images.
     out
         An .npz: embeddings (n, d), labels (n,), classes and names.
     """
@@ -275,26 +280,3 @@ def compare(
 
     chosen = {"data": data, "test": test, "test_classes": test_classes or None, "epochs": epochs}
     print(compare_to(make_config(chosen, settings, recipe), objectives, range(seeds), out, jobs))
-
-
-@app.command(name="list")
-def list_methods(*, recipes: bool = False, planned: bool = False) -> None:
-    """List every method of the field: what is done, and what is planned.
-
-    Example: nearfar list
-
-    Parameters
-    ----------
-    recipes
-        List the settings of the papers instead.
-    planned
-        Only what is not done yet.
-    """
-    if recipes:
-        from ..train import recipe_names
-
-        print("\n".join(recipe_names()))
-        return
-    from .listing import listing
-
-    print(listing(planned_only=planned))

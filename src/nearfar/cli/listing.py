@@ -1,10 +1,30 @@
-"""The catalogue as a table for the terminal."""
+"""``nearfar list``: the catalogue as a table for the terminal."""
 
 from __future__ import annotations
 
 from itertools import groupby
 
 from ..catalog import METHODS, Method
+
+
+def list_methods(*, recipes: bool = False, planned: bool = False) -> None:
+    """List every method of the field: what is done, and what is planned.
+
+    Example: nearfar list
+
+    Parameters
+    ----------
+    recipes
+        List the settings of the papers instead.
+    planned
+        Only what is not done yet.
+    """
+    if recipes:
+        from ..train import recipe_names
+
+        print("\n".join(recipe_names()))
+    else:
+        print(listing(planned_only=planned))
 
 
 def listing(*, planned_only: bool = False) -> str:

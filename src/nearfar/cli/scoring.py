@@ -86,9 +86,9 @@ def embedded_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple
     """Open data and embed it with a run or a learner, or read an .npz of embeddings; returns items and embeddings."""
     if source.suffix == ".npz":
         dataset = open_dataset(str(source), classes=classes)
-        return dataset, _rows(dataset, source)
+        return dataset, rows_of(dataset, source)
     dataset = _open(source, data, classes)
-    return dataset, _embedded(source, dataset)
+    return dataset, embed_with(source, dataset)
 
 
 def distance_of(source: Path) -> str:
@@ -100,7 +100,8 @@ def _size(dataset: Dataset) -> str:
     return f"{len(dataset)} items of {len(dataset.classes)} classes"
 
 
-def _rows(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
+def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
+    """Return the rows of a data set of rows."""
     if dataset.kind != "row" or dataset.array is None:
         raise ValueError(f"{source}: expected embeddings or rows, got {dataset.kind}s")
     return dataset.array
@@ -118,7 +119,8 @@ def _open(source: Path, data: str | None, classes: Sequence[str]) -> Dataset:
     return test.only(classes) if classes else test
 
 
-def _embedded(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
+def embed_with(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
+    """Embed items with a run or a learner."""
     if is_run(source):
         from ..train import embed_run
 
@@ -126,13 +128,15 @@ def _embedded(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
     from ..fitted import Fitted
 
     learner: Any = Fitted.load(source)
-    return np.asarray(learner.transform(_rows(dataset, source)))
+    return np.asarray(learner.transform(rows_of(dataset, source)))
 
 
 def embed_to(source: Path, data: str, out: Path) -> str:
     """Embed data and write an .npz; returns one line on what was written."""
-    dataset = open_dataset(data)
-    embeddings = _embedded(source, dataset)
+    from ..data.items import open_items
+
+    dataset = open_items(data)
+    embeddings = embed_with(source, dataset)
     partial = out.with_name(out.name + ".partial")
     with partial.open("wb") as file:
         names = np.asarray(dataset.names, dtype=np.str_)

@@ -10,6 +10,7 @@ A block is one matrix product of centred factors, with a known bound on its erro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +46,13 @@ class Space:
         self.squares = (row_squares(queries), row_squares(gallery)) if self.cosine else None
         radius = 1.0 if self.cosine else max(self._radius(queries), self._radius(gallery))
         self.unit = float(2.0 ** np.ceil(np.log2(radius)))
+
+    def asking(self, queries: Reals) -> Space:
+        """The same gallery, prepared as it is, under other queries."""
+        other = copy(self)
+        other.queries, other.own = queries, None
+        other.squares = None if self.squares is None else (row_squares(queries), self.squares[1])
+        return other
 
     def _radius(self, rows: Reals) -> float:
         return max(1e-100, *(float(np.linalg.norm(part - self.centre, axis=1).max()) for part in chunks(rows)))
@@ -105,6 +113,12 @@ class Product:
         self.postponed: list[Ints] = []
         self._buffer = np.empty(0, dtype=dtype)
         self.original = originals(space.gallery) if self.last else np.arange(0)
+
+    def asking(self, queries: Reals) -> Product:
+        """The same factors of the gallery under other queries; tables are not shared."""
+        other = copy(self)
+        other.space, other.postponed, other._buffer = self.space.asking(queries), [], self._buffer[:0]
+        return other
 
     def postpone(self, rows: Ints) -> None:
         """Leave these queries to the float64 product."""

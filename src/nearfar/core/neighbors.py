@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .distances import as_rows, pair_distances
+from .distances import as_rows, pair_cosines, pair_distances
 from .nearness import WIDEST, Block, Ints, Product, Reals, Space, passes
 
 MEMORY = 2**28  # bytes that one block takes at most: its product, its candidates, their order
@@ -83,6 +83,50 @@ def nearest(
             product.postpone(part[~ranked.done])
     pairs = np.broadcast_to(np.arange(len(x))[:, None], indices.shape)
     return pair_distances(x, y, pairs, indices, distance), indices
+
+
+class Gallery:
+    """Rows prepared once and searched many times; finds what `nearest` finds.
+
+    Parameters
+    ----------
+    rows : array-like of shape (m, d)
+        Kept as they are, beside one float32 copy.
+    distance : {"euclidean", "sqeuclidean", "cosine"}
+        What is compared and returned.
+    """
+
+    def __init__(self, rows: Any, distance: str = "euclidean") -> None:
+        self.rows, self.distance = as_rows(rows, "gallery"), distance
+        self._product = Product(Space(self.rows[:1], self.rows, distance), np.float32)
+
+    def nearest(self, queries: Any, k: int) -> tuple[NDArray[np.float64], Ints]:
+        """Distances (n, k) and rows (n, k) of the k nearest, nearest first, ties by row.
+
+        Raises
+        ------
+        ValueError
+            Unequal columns, k out of range, rows that are not finite.
+        """
+        x = as_rows(queries, "queries")
+        _own_rows(x, self.rows, False)
+        _check_k(k, len(self.rows))
+        product = self._product.asking(x)
+        indices = np.empty((len(x), k), dtype=np.intp)
+        for part in parts(np.arange(len(x)), np.full(len(x), k), product):
+            ranked = rank_block(product, part, k)
+            indices[part[ranked.done]] = ranked.columns[ranked.done, :k]
+            product.postpone(part[~ranked.done])
+        left = np.concatenate([np.empty(0, np.intp), *product.postponed])
+        if left.size:
+            indices[left] = nearest(x[left], self.rows, k, distance=self.distance)[1]
+        return self._distances(product.space, indices), indices
+
+    def _distances(self, space: Space, indices: Ints) -> NDArray[np.float64]:
+        pairs = np.broadcast_to(np.arange(len(indices))[:, None], indices.shape)
+        if space.cosine:  # the squares of the gallery are known
+            return np.maximum(1.0 - pair_cosines(space.queries, self.rows, pairs, indices, space.squares), 0.0)
+        return pair_distances(space.queries, self.rows, pairs, indices, self.distance)
 
 
 def _own_rows(x: Reals, y: Reals, exclude_self: bool) -> Ints | None:

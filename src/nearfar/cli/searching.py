@@ -1,0 +1,176 @@
+"""``nearfar index`` and ``nearfar search``: embeddings of a run or a learner in a file, and what is near in it."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from ..core.types import AnyArray
+    from ..data import Dataset
+    from ..index import Found, Index
+
+Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
+
+
+def index(
+    source: Path,
+    data: str | None = None,
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    add: bool = False,
+    engine: str = "exact",
+) -> None:
+    """Embed data with a run or a learner, and keep the embeddings in a file that can be searched.
+
+    Example: nearfar index runs/glyphs photos/ -o photos.index
+
+    Parameters
+    ----------
+    source
+        The folder of a run, a learner saved as .safetensors, or an .npz with embeddings and labels.
+    data
+        As for train; also loose images. Not with an .npz.
+    out
+        The file of the index.
+    add
+        Add to the index in OUT; items that it has already, by name, are replaced.
+    engine
+        exact, or a recipe of faiss such as HNSW32.
+    """
+    print(index_to(source, data, out, add=add, engine=engine))
+
+
+def search(file: Path, query: str, *, k: Annotated[int, Parameter(name="-k")] = 5, out: Out = None) -> None:
+    """Find what is nearest to an image, to rows, or to every item of a data set.
+
+    Example: nearfar search photos.index query.jpg -k 5
+
+    Parameters
+    ----------
+    file
+        What `nearfar index` wrote.
+    query
+        An image, a folder of images, an .npy or .npz of rows, or data as for train.
+    k
+        Neighbours of each query.
+    out
+        Write a .csv (query, rank, distance, class, name) instead of printing.
+    """
+    print(search_in(file, query, k, out))
+
+
+def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: str) -> str:
+    """Build or extend an index; returns one line on what was written."""
+    from ..index import Index
+    from .scoring import distance_of
+
+    about = made_by(source)
+    old = opened(out) if add else None
+    if old is not None and old.about != about:
+        raise ValueError(f"{source} with its present weights did not make {out}; index anew, without --add")
+    items, rows = embedded(source, data)
+    names, labels = called(items, data), [items.classes[label] for label in items.labels]
+    new = Index(rows, names=names, labels=labels, distance=distance_of(source), engine=engine, about=about)
+    new, replaced = (new, 0) if old is None else extended(old, new)
+    new.search(rows[:1], k=1)  # an engine that does not work says so before the file is written
+    new.save(out)
+    return f"{out}: {new!r}; {len(rows):,} items embedded" + (f", {replaced:,} of them replaced" if replaced else "")
+
+
+def extended(old: Index, new: Index) -> tuple[Index, int]:
+    """Put the new items into the old index, in place of those of the same names; also how many those were."""
+    import numpy as np
+
+    again = np.intersect1d(old.names, new.names)
+    if len(again) == len(old):
+        new.engine = old.engine
+        return new, len(again)
+    if len(again):
+        old.remove(again)
+    old.add(new.embeddings, names=new.names, labels=new.labels)
+    return old, len(again)
+
+
+def search_in(file: Path, query: str, k: int, out: Path | None) -> str:
+    """Search an index; returns the lines to print."""
+    index = opened(file)
+    source = Path(index.about.get("source", ""))
+    if made_by(source) != index.about:
+        raise ValueError(f"{source} has changed since it made {file}; index anew")
+    items, rows = embedded(source, query)
+    names = called(items, query)
+    lines = list(neighbours(index, names, index.search(rows, k)))
+    if out is None:
+        return "\n".join(printed(lines))
+    partial = out.with_name(out.name + ".partial")
+    with partial.open("w", newline="") as handle:
+        csv.writer(handle).writerows([("query", "rank", "distance", "class", "name"), *lines])
+    partial.replace(out)
+    return f"{out}: {min(k, len(index))} neighbours of {len(names):,} queries"
+
+
+def opened(file: Path) -> Index:
+    """Read an index."""
+    from ..index import Index
+
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such index; `nearfar index RUN DATA -o {file}` makes it")
+    return Index.load(file)
+
+
+def made_by(source: Path) -> dict[str, str]:
+    """Say what embeds items, and with which weights: a query must be embedded by the same."""
+    if source.suffix == ".npz":
+        return {"source": "", "weights": ""}
+    file = source / "best.safetensors" if source.is_dir() else source
+    if source == Path() or not file.is_file():
+        return {"source": str(source) if source != Path() else "", "weights": ""}
+    return {"source": str(source.resolve()), "weights": hashlib.sha256(file.read_bytes()).hexdigest()[:16]}
+
+
+def embedded(source: Path, data: str | None) -> tuple[Dataset, AnyArray]:
+    """Items and their embeddings; rows are embeddings already where nothing embeds them."""
+    from ..data.items import open_items
+    from .scoring import embed_with, rows_of
+
+    if source == Path() or source.suffix == ".npz":
+        path = str(source) if data is None else data
+        items = open_items(path)
+        return items, rows_of(items, Path(path))
+    if data is None:
+        raise ValueError("DATA: say what to embed, for example a folder of images")
+    items = open_items(data)
+    return items, embed_with(source, items)
+
+
+def called(items: Dataset, data: str | None) -> list[str]:
+    """Names of items: below a folder or an archive, the path that leads to them."""
+    if data is None or items.kind == "row" or not Path(data).exists():
+        return list(items.names)
+    path = Path(data)
+    root = path.parent if path.is_file() and items.names == (path.name,) else path
+    return [(root / name).as_posix() for name in items.names]
+
+
+def neighbours(index: Index, names: Sequence[str], found: Found) -> Iterator[tuple[str, int, float, str, str]]:
+    """Query, rank, distance, class and name of every neighbour."""
+    for query, distances, positions in zip(names, *found, strict=True):
+        for rank, (distance, at) in enumerate(zip(distances, positions, strict=True), start=1):
+            if at >= 0:
+                label = "" if index.labels is None else str(index.labels[at])
+                yield query, rank, float(distance), label, str(index.names[at])
+
+
+def printed(lines: Sequence[tuple[str, int, float, str, str]]) -> Iterator[str]:
+    """Yield a heading for each query, and below it its neighbours."""
+    wide = max((len(line[3]) for line in lines), default=0)
+    for query, part in groupby(lines, key=lambda line: line[0]):
+        yield query
+        yield from (f"  {rank:>3}  {distance:8.4f}  {label:<{wide}}  {name}" for _, rank, distance, label, name in part)

@@ -1,0 +1,61 @@
+"""Approximate search by faiss: it proposes, exact distances order what it proposed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..core.distances import pair_distances, unit_rows
+from ..core.types import AnyArray, Array, Ints
+
+MORE = 2  # candidates asked of faiss, relative to the neighbours wanted
+
+
+class Approximate:
+    """Rows in a faiss index.
+
+    Parameters
+    ----------
+    rows : ndarray of float32, shape (m, d)
+    distance : {"euclidean", "sqeuclidean", "cosine"}
+    recipe : str
+        What faiss's index factory reads, such as "HNSW32" or "IVF256,Flat".
+
+    Raises
+    ------
+    ImportError
+        faiss is not installed.
+    ValueError
+        faiss does not know the recipe, or there are too few rows for it.
+    """
+
+    def __init__(self, rows: AnyArray, distance: str, recipe: str) -> None:
+        try:
+            import faiss
+        except ImportError as error:
+            raise ImportError(f"engine={recipe!r} needs faiss: pip install 'nearfar[ann]'") from error
+        self.rows, self.distance = rows, distance
+        given = self._given(rows)
+        try:
+            self._index: Any = faiss.index_factory(rows.shape[1], recipe, faiss.METRIC_L2)
+            self._index.train(given)
+            self._index.add(given)
+        except RuntimeError as error:
+            reason = str(error).strip().rpartition(": ")[2]
+            raise ValueError(f"engine: faiss cannot index {len(rows)} rows as {recipe!r} ({reason})") from None
+
+    def _given(self, rows: AnyArray) -> AnyArray:
+        """Rows as faiss compares them: the order of cosines is that of Euclidean distances between unit rows."""
+        rows = unit_rows(rows) if self.distance == "cosine" else rows
+        return np.ascontiguousarray(rows, dtype=np.float32)
+
+    def nearest(self, queries: AnyArray, k: int) -> tuple[Array, Ints]:
+        """Distances (n, k) and rows (n, k), nearest first; infinity and -1 where fewer than k were found."""
+        wanted = min(MORE * k, len(self.rows))
+        found = self._index.search(self._given(queries), wanted)[1].astype(np.intp)
+        pairs = np.broadcast_to(np.arange(len(found))[:, None], found.shape)
+        exact = pair_distances(queries, self.rows, pairs, np.maximum(found, 0), self.distance)
+        exact[found < 0] = np.inf
+        order = np.lexsort((found, exact))[:, :k]
+        return np.take_along_axis(exact, order, 1), np.take_along_axis(found, order, 1)

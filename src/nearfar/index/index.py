@@ -1,0 +1,246 @@
+"""An index: embeddings, what each is called, what class it has; nearest first."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..core import storage
+from ..core.distances import as_rows, check_distance
+from ..core.neighbors import Gallery
+from ..core.types import AnyArray, Array, Ints
+from .approximate import Approximate
+
+FORMAT = "nearfar index 1"
+
+
+class Found(NamedTuple):
+    """Neighbours, nearest first.
+
+    Attributes
+    ----------
+    distances : (n, k), infinity where an approximate engine found fewer
+    positions : (n, k) rows of the index, then -1
+    """
+
+    distances: Array
+    positions: Ints
+
+
+class Index:
+    """Embeddings that can be searched, grown, cut and saved.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Arrays or tensors; kept as float32.
+    names : sequence of str, optional
+        What each item is called, all different; "0", "1", ... where not given.
+    labels : sequence of int or str, optional
+        The class of each item.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        How items are compared: cosine for networks, Euclidean for learners on tables.
+    engine : str
+        "exact", or what faiss's index factory reads, such as "HNSW32" (needs the extra `ann`). It is built at the
+        first search, and anew after a change.
+    about : dict of str, optional
+        Text that is saved with the index.
+
+    Attributes
+    ----------
+    embeddings : ndarray of float32, shape (n, d)
+    names : ndarray of str, shape (n,)
+    labels : ndarray of int64 or str, shape (n,), or None
+
+    Raises
+    ------
+    ValueError
+        Lengths that differ, a name that occurs twice, rows that are not finite, an unknown distance.
+
+    Notes
+    -----
+    Memory of the exact engine: the embeddings twice, and at most 256 MB while it searches.
+
+    Examples
+    --------
+    >>> index = Index([[1.0, 0.0], [0.0, 1.0]], names=["east", "north"], labels=["x", "y"])
+    >>> found = index.search([[0.2, 0.9]], k=1)
+    >>> str(index.labels[found.positions[0, 0]])
+    'y'
+    >>> index.add([[-1.0, 0.0]], names=["west"], labels=["x"])
+    >>> len(index)
+    3
+    """
+
+    def __init__(
+        self,
+        embeddings: Any,
+        *,
+        names: Any = None,
+        labels: Any = None,
+        distance: str = "cosine",
+        engine: str = "exact",
+        about: dict[str, str] | None = None,
+    ) -> None:
+        self.embeddings = as_rows(embeddings, "embeddings").astype(np.float32)
+        self.names = _names(names, len(self.embeddings), 0)
+        self.labels = _labels(labels, len(self.embeddings))
+        self.distance, self.engine, self.about = check_distance(distance), engine, dict(about or {})
+        _check_different(self.names)
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    def __repr__(self) -> str:
+        n, d = self.embeddings.shape
+        return f"Index of {n:,} x {d}, {self.distance}, engine {self.engine}"
+
+    def search(self, queries: Any, k: int = 10) -> Found:
+        """Find the k nearest items of each query, or all items where there are fewer.
+
+        Parameters
+        ----------
+        queries : array-like of shape (n, d)
+        k : int
+
+        Raises
+        ------
+        ValueError
+            Another number of columns than the index has, k below 1, rows that are not finite.
+        """
+        x = as_rows(queries, "queries").astype(np.float32, copy=False)
+        if x.shape[1] != self.embeddings.shape[1]:
+            raise ValueError(f"queries: expected {self.embeddings.shape[1]} columns as in the index, got {x.shape[1]}")
+        if k < 1:
+            raise ValueError(f"k: expected 1 or more, got {k}")
+        return Found(*self._engine.nearest(x, min(k, len(self))))
+
+    def add(self, embeddings: Any, *, names: Any = None, labels: Any = None) -> None:
+        """Append items; they need labels exactly where the index has them.
+
+        Raises
+        ------
+        ValueError
+            As on construction; the index is then as it was.
+        """
+        rows = as_rows(embeddings, "embeddings").astype(np.float32)
+        if rows.shape[1] != self.embeddings.shape[1]:
+            expected = self.embeddings.shape[1]
+            raise ValueError(f"embeddings: expected {expected} columns as in the index, got {rows.shape[1]}")
+        if (labels is None) != (self.labels is None):
+            has = "no labels" if self.labels is None else "labels"
+            raise ValueError(f"labels: the index has {has}, the new items have {'none' if labels is None else 'some'}")
+        joined = np.concatenate([self.names, _names(names, len(rows), len(self))])
+        _check_different(joined)
+        new = _labels(labels, len(rows))
+        if self.labels is not None and new is not None:
+            self.labels = _joined(self.labels, new)
+        self.embeddings, self.names = np.concatenate([self.embeddings, rows]), joined
+        self._forget()
+
+    def remove(self, names: Any) -> None:
+        """Remove the items of these names.
+
+        Raises
+        ------
+        ValueError
+            Names that the index does not have, or nothing would be left.
+        """
+        gone = np.asarray(names, dtype=np.str_).ravel()
+        unknown = np.setdiff1d(gone, self.names)
+        if len(unknown):
+            raise ValueError(f"names: the index has no {str(unknown[0])!r} ({len(unknown)} of {len(gone)} are unknown)")
+        keep = ~np.isin(self.names, gone)
+        if not keep.any():
+            raise ValueError("names: nothing would be left in the index")
+        self.embeddings, self.names = self.embeddings[keep], self.names[keep]
+        self.labels = None if self.labels is None else self.labels[keep]
+        self._forget()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index into one file of the safetensors format; it appears whole or not at all."""
+        arrays = {"embeddings": self.embeddings, "names": _bytes(self.names)}
+        if self.labels is not None:
+            arrays["labels"] = self.labels if self.labels.dtype.kind == "i" else _bytes(self.labels)
+        text = {"format": FORMAT, "distance": self.distance, "engine": self.engine, "about": json.dumps(self.about)}
+        storage.write(path, arrays, text)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Index:
+        """Read an index that `save` wrote; nothing in the file is run.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such file.
+        ValueError
+            It is not an index.
+        """
+        arrays, text = storage.read(path)
+        if text.get("format") != FORMAT:
+            raise ValueError(f"{os.fspath(path)} is not an index (expected one that `nearfar index` wrote)")
+        labels = arrays.get("labels")
+        return cls(
+            arrays["embeddings"],
+            names=_words(arrays["names"]),
+            labels=_words(labels) if labels is not None and labels.dtype == np.uint8 else labels,
+            distance=text["distance"],
+            engine=text["engine"],
+            about=json.loads(text["about"]),
+        )
+
+    @cached_property
+    def _engine(self) -> Gallery | Approximate:
+        if self.engine == "exact":
+            return Gallery(self.embeddings, self.distance)
+        return Approximate(self.embeddings, self.distance, self.engine)
+
+    def _forget(self) -> None:
+        self.__dict__.pop("_engine", None)
+
+
+def _names(names: Any, n: int, start: int) -> AnyArray:
+    if names is None:
+        return np.arange(start, start + n).astype(np.str_)
+    found = np.asarray(names, dtype=np.str_)
+    if found.shape != (n,):
+        raise ValueError(f"names: expected {n}, one per embedding, got shape {found.shape}")
+    return found
+
+
+def _labels(labels: Any, n: int) -> AnyArray | None:
+    if labels is None:
+        return None
+    found = np.asarray(labels.tolist() if hasattr(labels, "tolist") else labels)
+    if found.shape != (n,):
+        raise ValueError(f"labels: expected {n}, one per embedding, got shape {found.shape}")
+    if found.dtype.kind not in "iuUS":
+        raise ValueError(f"labels: expected whole numbers or text, got dtype {found.dtype}")
+    return found.astype(np.int64 if found.dtype.kind in "iu" else np.str_)
+
+
+def _joined(labels: AnyArray, new: AnyArray) -> AnyArray:
+    if (labels.dtype.kind == "i") != (new.dtype.kind == "i"):
+        kinds = ["numbers" if part.dtype.kind == "i" else "text" for part in (labels, new)]
+        raise ValueError(f"labels: expected {kinds[0]} as in the index, got {kinds[1]}")
+    return np.concatenate([labels, new])
+
+
+def _check_different(names: AnyArray) -> None:
+    unique, counts = np.unique(names, return_counts=True)
+    twice = unique[counts > 1]
+    if len(twice):
+        raise ValueError(f"names: {str(twice[0])!r} occurs more than once ({len(twice)} such names)")
+
+
+def _bytes(words: AnyArray) -> AnyArray:
+    """Text as bytes that the file format can hold: UTF-8 as a JSON list."""
+    return np.frombuffer(json.dumps(words.tolist(), ensure_ascii=False).encode(), dtype=np.uint8)
+
+
+def _words(data: AnyArray) -> AnyArray:
+    return np.asarray(json.loads(data.tobytes().decode()), dtype=np.str_)

@@ -1,0 +1,69 @@
+"""Items without classes: one image, loose images, rows alone; and anything that a data set is."""
+
+import numpy as np
+import pytest
+from conftest import class_folders, png, write, zipped
+
+from nearfar.data import DataError
+from nearfar.data.items import open_items
+
+
+def test_one_image(tmp_path):
+    write(tmp_path, {"a.png": png(7, mode="L"), "b.png": png(9)})
+    items = open_items(str(tmp_path / "a.png"))
+    assert (items.names, items.classes, items.kind) == (("a.png",), ("",), "image")
+    assert items.read(0).shape == (10, 12, 1)
+    assert (items.read(0) == 7).all()
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_loose_images(tmp_path, kind):
+    content = {"b.png": png(2), "a.png": png(1), "notes.txt": "no image"}
+    path = write(tmp_path / "in", content) if kind == "folder" else zipped(tmp_path / "in.zip", content)
+    items = open_items(str(path))
+    assert items.names == ("a.png", "b.png")
+    assert [int(items.read(i)[0, 0, 0]) for i in range(2)] == [1, 2]
+
+
+def test_rows_without_labels(tmp_path, rows):
+    np.save(tmp_path / "a.npy", rows)
+    np.savez(tmp_path / "b.npz", embeddings=rows)
+    np.savez(tmp_path / "c.npz", X=rows, y=np.arange(30) % 3)
+    for name in "a.npy", "b.npz", "c.npz":
+        items = open_items(str(tmp_path / name))
+        assert np.array_equal(items.array, rows)
+        assert items.classes == (("0", "1", "2") if name == "c.npz" else ("",))
+
+
+def test_class_folders_are_read_as_ever(tmp_path):
+    assert open_items(str(write(tmp_path / "birds", class_folders()))).classes == tuple(f"class{c}" for c in range(4))
+
+
+def test_what_cannot_be_read_is_named(tmp_path, rows):
+    np.save(tmp_path / "cube.npy", rows.reshape(2, 3, 25))
+    np.savez(tmp_path / "other.npz", z=rows)
+    np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
+    (tmp_path / "torn.npz").write_bytes(b"PK")
+    for name, words in (
+        ("cube.npy", "shape"),
+        ("other.npz", "it has z"),
+        ("objects.npy", "not a readable"),
+        ("torn.npz", "not a readable"),
+        ("nothing.png", "neither a file"),
+    ):
+        with pytest.raises(DataError, match=words):
+            open_items(str(tmp_path / name))
+
+
+def test_channels_change(tmp_path):
+    write(tmp_path, {"a/1.png": png(7, mode="L"), "a/2.png": png(9, mode="L")})
+    items = open_items(str(tmp_path))
+    colour = items.with_channels(3)
+    assert colour.read(1).shape == (10, 12, 3)
+    assert (colour.read(1) == 9).all()
+    again = colour.with_channels(1)
+    assert np.array_equal(again.array, items.array)
+    red = np.array([[[200, 0, 0]]], np.uint8)
+    from nearfar.data.dataset import with_channels
+
+    assert with_channels(red, 1).tolist() == [[[60]]]

@@ -1,0 +1,158 @@
+"""The index: exact, approximate, grown, cut, saved; and what it refuses."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from nearfar.core.neighbors import Gallery, nearest
+from nearfar.index import Index
+
+DISTANCES = ("cosine", "euclidean", "sqeuclidean")
+
+
+def rows(n=200, d=8, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_gallery_finds_what_nearest_finds(distance):
+    gallery = rows(500)
+    gallery[100:180] = gallery[0]  # more equal rows than the float32 pass settles
+    queries = np.concatenate([gallery[:30], 1e3 * rows(30, seed=1), np.zeros((1, 8), np.float32)])
+    prepared = Gallery(gallery, distance)
+    for part in (queries, queries[:1]):  # one preparation, several searches
+        distances, indices = prepared.nearest(part, 120)
+        expected = nearest(part, gallery, 120, distance=distance)
+        assert_array_equal(indices, expected[1])
+        assert_array_equal(distances, expected[0])
+
+
+def test_gallery_refuses_what_nearest_refuses():
+    gallery = Gallery(rows())
+    with pytest.raises(ValueError, match="5 columns as in queries, got 8"):
+        gallery.nearest(rows(3, 5), 1)
+    with pytest.raises(ValueError, match="expected 1 to 200"):
+        gallery.nearest(rows(3), 201)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_search_equals_loops(distance):
+    x, q = rows(40), rows(5, seed=1)
+    found = Index(x, distance=distance).search(q, 7)
+    for i in range(5):
+        values = []
+        for j in range(40):
+            square = sum((float(a) - float(b)) ** 2 for a, b in zip(q[i], x[j], strict=True))
+            lengths = sum(float(a) ** 2 for a in q[i]) * sum(float(b) ** 2 for b in x[j])
+            dot = sum(float(a) * float(b) for a, b in zip(q[i], x[j], strict=True))
+            values.append({"cosine": 1 - dot / lengths**0.5, "sqeuclidean": square, "euclidean": square**0.5}[distance])
+        order = np.argsort(values)[:7]
+        assert_array_equal(found.positions[i], order)
+        assert_allclose(found.distances[i], np.array(values)[order], rtol=1e-6)
+
+
+def test_fewer_items_than_neighbours_gives_all():
+    assert Index(rows(3)).search(rows(2), 10).positions.shape == (2, 3)
+
+
+def test_growing_equals_building_whole():
+    x = rows()
+    index = Index(x[:120], labels=np.arange(120) % 7)
+    index.search(x[:1])  # the engine of the small index must not stay
+    index.add(x[120:], labels=np.arange(120, 200) % 7)
+    whole = Index(x, labels=np.arange(200) % 7)
+    assert_array_equal(index.names, whole.names)
+    assert_array_equal(index.labels, whole.labels)
+    assert_array_equal(index.search(x, 5).positions, whole.search(x, 5).positions)
+
+
+def test_removing_equals_building_without():
+    x = rows(20)
+    index = Index(x, names=[f"item {i}" for i in range(20)], labels=["even", "odd"] * 10)
+    index.search(x[:1])
+    index.remove(["item 3", "item 4"])
+    assert len(index) == 18
+    assert index.names[3] == "item 5"
+    assert index.labels[3] == "odd"
+    assert index.search(x[3:4], 1).distances[0, 0] > 0
+
+
+@pytest.mark.parametrize("labels", [None, np.arange(30) - 5, ["Größe", "b\0", ""] * 10])
+def test_saved_and_loaded_is_the_same(tmp_path, labels):
+    names = [f"ordner/ä {i}\n.jpg" for i in range(30)]
+    index = Index(rows(30), names=names, labels=labels, distance="euclidean", about={"source": "runs/a"})
+    index.save(tmp_path / "a.index")
+    again = Index.load(tmp_path / "a.index")
+    assert again.names.tolist() == names
+    assert again.distance == "euclidean"
+    assert again.about == {"source": "runs/a"}
+    assert_array_equal(again.embeddings, index.embeddings)
+    if labels is None:
+        assert again.labels is None
+    else:
+        assert_array_equal(again.labels, index.labels)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.index"]
+
+
+def test_files_that_are_no_index_are_refused(tmp_path):
+    from nearfar.core import storage
+
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(ValueError, match="not a readable"):
+        Index.load(tmp_path / "text")
+    storage.write(tmp_path / "other", {"embeddings": rows()}, {"format": "something else"})
+    with pytest.raises(ValueError, match="is not an index"):
+        Index.load(tmp_path / "other")
+    with pytest.raises(FileNotFoundError):
+        Index.load(tmp_path / "nothing")
+
+
+def test_bad_input_leaves_the_index_as_it_was():
+    index = Index(rows(10), labels=[0] * 10)
+    for words, wrong in (
+        ("columns", {"embeddings": rows(2, 3), "labels": [0, 0]}),
+        ("the index has labels", {"embeddings": rows(2)}),
+        ("occurs more than once", {"embeddings": rows(1), "names": ["3"], "labels": [0]}),
+        ("expected numbers", {"embeddings": rows(1), "labels": ["a"]}),
+        ("labels: expected 1", {"embeddings": rows(1), "labels": [0, 1]}),
+        ("names: expected 1", {"embeddings": rows(1), "names": ["a", "b"], "labels": [0]}),
+        ("NaN", {"embeddings": np.full((1, 8), np.nan), "labels": [0]}),
+    ):
+        with pytest.raises(ValueError, match=words):
+            index.add(**wrong)
+        assert len(index) == len(index.names) == len(index.labels) == 10
+    with pytest.raises(ValueError, match="has no 'x'"):
+        index.remove(["x"])
+    with pytest.raises(ValueError, match="nothing would be left"):
+        index.remove(index.names)
+    with pytest.raises(ValueError, match="k: expected 1"):
+        index.search(rows(1), 0)
+    with pytest.raises(ValueError, match="queries: expected 8 columns"):
+        index.search(rows(1, 3))
+    with pytest.raises(ValueError, match="distance"):
+        Index(rows(3), distance="manhattan")
+    with pytest.raises(ValueError, match="whole numbers or text"):
+        Index(rows(3), labels=[0.5, 1.0, 2.0])
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_approximate_engine(distance, tmp_path):
+    pytest.importorskip("faiss")
+    x = rows(1000)
+    exact = Index(x, distance=distance).search(x[:100], 5)
+    assert_array_equal(Index(x, distance=distance, engine="Flat").search(x[:100], 5).positions, exact.positions)
+    near = Index(x, distance=distance, engine="HNSW32")
+    near.save(tmp_path / "near.index")
+    found = Index.load(tmp_path / "near.index").search(x[:100], 5)
+    assert (found.positions == exact.positions).mean() > 0.9
+    hit = found.positions == exact.positions
+    assert_allclose(found.distances[hit], exact.distances[hit], atol=1e-12)
+
+
+def test_approximate_engine_says_what_it_cannot_do():
+    pytest.importorskip("faiss")
+    with pytest.raises(ValueError, match="engine: faiss cannot index 10 rows as 'HNSW3x'"):
+        Index(rows(10), engine="HNSW3x").search(rows(1))
+    found = Index(rows(200), engine="IVF20,Flat").search(rows(1), 100)  # one list is looked at
+    assert found.positions[0, -1] == -1
+    assert np.isinf(found.distances[0, -1])
