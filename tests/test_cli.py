@@ -106,6 +106,13 @@ def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
     assert all(line.startswith(line.rpartition(",")[2]) for line in lines[1:])  # every image finds itself
 
 
+def test_a_run_does_not_embed_what_it_cannot(digits, capsys, monkeypatch, tmp_path):
+    np.save(tmp_path / "rows.npy", np.zeros((3, 4)))
+    code, _, err = run(capsys, monkeypatch, "embed", digits, tmp_path / "rows.npy", "-o", tmp_path / "out.npz")
+    assert code == 2
+    assert "takes images, got rows" in err
+
+
 def test_an_index_knows_its_network(digits, capsys, monkeypatch, tmp_path):
     import shutil
 

@@ -53,17 +53,3 @@ def test_what_cannot_be_read_is_named(tmp_path, rows):
     ):
         with pytest.raises(DataError, match=words):
             open_items(str(tmp_path / name))
-
-
-def test_channels_change(tmp_path):
-    write(tmp_path, {"a/1.png": png(7, mode="L"), "a/2.png": png(9, mode="L")})
-    items = open_items(str(tmp_path))
-    colour = items.with_channels(3)
-    assert colour.read(1).shape == (10, 12, 3)
-    assert (colour.read(1) == 9).all()
-    again = colour.with_channels(1)
-    assert np.array_equal(again.array, items.array)
-    red = np.array([[[200, 0, 0]]], np.uint8)
-    from nearfar.data.dataset import with_channels
-
-    assert with_channels(red, 1).tolist() == [[[60]]]

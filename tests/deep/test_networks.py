@@ -142,7 +142,7 @@ def test_timm_is_asked_for_no_download(monkeypatch) -> None:
         def forward_features(self, images):
             return images[:, :2]
 
-        def forward(self, images):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
             return self.forward_features(images).mean((2, 3))
 
     asked = {}
@@ -204,3 +204,30 @@ def test_dropout_is_before_the_layer_and_only_in_training() -> None:
     assert pooled.eq(1).all()
     assert set(embedding.unique().tolist()) == {0.0, 2.0}
     assert embedder.eval()(rows).embedding.eq(1).all()
+
+
+class Tokens(nn.Module):
+    """A trunk whose features are the mean of tokens, as those of vision transformers."""
+
+    def maps(self, images: torch.Tensor) -> torch.Tensor:
+        return images.flatten(2).transpose(1, 2)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.maps(images).mean(1)
+
+
+def test_trunks_of_tokens_have_no_feature_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("own")
+    monkeypatch.setattr(module, "tokens", lambda shape: Tokens(), raising=False)
+    monkeypatch.setitem(sys.modules, "own", module)
+    trunk = make_trunk("own:tokens", (3, 8, 8))
+    assert trunk.num_features == 3
+    assert not Embedder(trunk, 2).has_feature_map
+    assert Embedder(make_trunk("conv4", (1, 28, 28)), 2).has_feature_map
+
+
+@pytest.mark.parametrize("trunk", ["mlp", "identity", "conv4"])
+def test_images_are_brought_to_the_channels_of_any_trunk(trunk: str) -> None:
+    embedder = Embedder(make_trunk(trunk, (1, 16, 16)), 2).eval()
+    grey = torch.rand(2, 1, 16, 16)
+    torch.testing.assert_close(embedder(grey.expand(-1, 3, -1, -1)).embedding, embedder(grey).embedding)

@@ -179,17 +179,15 @@ def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, 
     from ..train import TrainConfig, load_embedder
 
     config, embedder = TrainConfig.from_json(run / "config.json"), load_embedder(run)
-    if not hasattr(embedder.trunk, "maps"):
-        return None
-    device = next(embedder.parameters()).device
+    device = next(embedder.parameters(), torch.empty(0)).device
 
     def maps(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        pixels = np.ascontiguousarray(fit(image, config.image_size or image.shape[0]))
-        batch = to_float(torch.from_numpy(pixels).permute(2, 0, 1)[None])
+        pixels = fit(image, config.image_size or image.shape[0]).transpose(2, 0, 1)
+        batch = to_float(torch.from_numpy(pixels[None].copy()))
         with torch.inference_mode():
             return np.asarray(embedder.feature_map(batch.to(device))[0].cpu())
 
-    return maps
+    return maps if embedder.has_feature_map else None
 
 
 def compare_to(config: Any, objectives: Sequence[str], seeds: Sequence[int], out: Path, jobs: int) -> str:

@@ -46,30 +46,6 @@ class PickedReader:
         return self.read(int(self.index[i]))
 
 
-GREY = np.array([0.299, 0.587, 0.114], dtype=np.float32)
-"""Shares of red, green and blue in a grey value (ITU-R BT.601)."""
-
-
-@dataclass(frozen=True)
-class ChannelsReader:
-    """Item i of another reader with 1 channel (its grey values) or 3 (equal ones)."""
-
-    read: Callable[[int], NDArray[Any]]
-    channels: int
-
-    def __call__(self, i: int) -> NDArray[Any]:
-        return with_channels(self.read(i), self.channels)
-
-
-def with_channels(images: NDArray[Any], channels: int) -> NDArray[Any]:
-    """Make grey images (..., 1) of coloured ones (..., 3), or the reverse."""
-    if images.shape[-1] == channels:
-        return images
-    if channels == 3:
-        return np.repeat(images, 3, axis=-1)
-    return np.rint(images @ GREY)[..., None].astype(images.dtype)
-
-
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Items with one class label each.
@@ -156,13 +132,6 @@ class Dataset:
             read=PickedReader(self.read, chosen) if array is None else ArrayReader(array),
             names=tuple(self.names[i] for i in chosen),
             array=array,
-        )
-
-    def with_channels(self, channels: int) -> Dataset:
-        """The same images in grey (1 channel) or in colour (3)."""
-        array = None if self.array is None else with_channels(self.array, channels)
-        return replace(
-            self, read=ChannelsReader(self.read, channels) if array is None else ArrayReader(array), array=array
         )
 
     def only(self, classes: Sequence[str] | Sequence[int], name: str | None = None) -> Dataset:

@@ -76,7 +76,7 @@ def embed_run(run: Run | str | Path, dataset: Dataset, *, layer: str = "embeddin
     run : Run, str or Path
         The run or its folder.
     dataset : Dataset
-        The items. Images are brought to the size and the channels that the network was trained on.
+        The items. Images are brought to the size that the network was trained on.
     layer : {"embedding", "pooled"}
         Which of its outputs.
     which : {"best", "last"}
@@ -89,22 +89,19 @@ def embed_run(run: Run | str | Path, dataset: Dataset, *, layer: str = "embeddin
     """
     folder, config = _folder(run)
     shape = tuple(read_about(folder.best if which == "best" else folder.last)["shape"])
-    sizes, items = sizes_of(config), _as_trained(dataset, shape, folder.path)
+    _check_kind(dataset, shape, folder.path)
+    sizes = sizes_of(config)
     if len(shape) == 3 and shape[1] == shape[2]:
         sizes["image_size"] = shape[1]
-    return embed(load_embedder(run, which), items, layer=layer, **sizes)
+    return embed(load_embedder(run, which), dataset, layer=layer, **sizes)
 
 
-def _as_trained(dataset: Dataset, shape: tuple[int, ...], run: Path) -> Dataset:
+def _check_kind(dataset: Dataset, shape: tuple[int, ...], run: Path) -> None:
     expected = "images" if len(shape) == 3 else f"rows of {shape[0]} columns"
     if (dataset.kind == "image") != (len(shape) == 3):
         raise TrainError(f"{dataset.name}: the network of {run} takes {expected}, got {dataset.kind}s")
-    if len(shape) == 3:
-        return dataset.with_channels(shape[0])
-    columns = len(dataset.read(0))
-    if columns != shape[0]:
-        raise TrainError(f"{dataset.name}: the network of {run} takes {expected}, got {columns} columns")
-    return dataset
+    if len(shape) == 1 and len(dataset.read(0)) != shape[0]:
+        raise TrainError(f"{dataset.name}: the network of {run} takes {expected}, got {len(dataset.read(0))} columns")
 
 
 def evaluate_run(run: Run | str | Path, *, which: str = "best", clustering: bool = True) -> Result:

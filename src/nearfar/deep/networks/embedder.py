@@ -96,6 +96,11 @@ class Embedder(nn.Module):
         """Embed (n, D) features that the trunk has given before."""
         return Features(pooled, self.layer(self.dropout(pooled)))
 
+    @property
+    def has_feature_map(self) -> bool:
+        """Whether `feature_map` works: trunks of tokens, and those of rows, have none."""
+        return hasattr(self.trunk, "maps") and getattr(self.trunk, "convolutional", True)
+
     def feature_map(self, images: Tensor) -> Tensor:
         """Return the (n, C', H', W') output of the last convolution, for attention maps.
 
@@ -104,10 +109,9 @@ class Embedder(nn.Module):
         ValueError
             If the trunk has none.
         """
-        maps = getattr(self.trunk, "maps", None)
-        if maps is None:
+        if not self.has_feature_map:
             raise ValueError(f"{type(self.trunk).__name__} has no convolutional feature map")
-        found: Tensor = maps(as_channels(images, self.trunk))
+        found: Tensor = self.trunk.maps(as_channels(images, self.trunk))
         return found
 
 

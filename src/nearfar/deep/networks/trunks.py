@@ -55,6 +55,8 @@ def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) ->
         trunk = build(shape, **options)
     except TypeError as error:
         raise TrunkError(f"trunk {text!r}: {error}") from error
+    if len(shape) == 3 and not hasattr(trunk, "in_channels"):
+        trunk.in_channels = shape[0]
     if weights is not None:
         load_weights(getattr(trunk, "inner", trunk), weights)
     return trunk if hasattr(trunk, "num_features") else Probed(trunk, shape)
@@ -143,7 +145,8 @@ def _transformers(name: str, shape: Shape, **options: Any) -> nn.Module:
         else:
             model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(name, **options))
     except (OSError, ValueError) as error:
-        raise TrunkError(f"transformers:{name}: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0].partition(". Should contain")[0]  # the list of all models follows
+        raise TrunkError(f"transformers:{name}: {reason}") from error
     channels = getattr(model.config, "num_channels", channels)
     return Probed(TransformersTrunk(model), (channels, *shape[1:]))
 
@@ -196,6 +199,7 @@ class Probed(nn.Module):
             self.in_channels = shape[0]
         with torch.no_grad():
             self.num_features = self.eval()(torch.zeros(2, *shape)).shape[1]
+            self.convolutional = getattr(module, "maps", module)(torch.zeros(2, *shape)).ndim == 4
         self.train()
 
     @property
