@@ -63,6 +63,7 @@ CLOSED: dict[str, Callable[..., Any]] = {
     "Kernelized(HighDimensionalDCA)": lambda **k: nf.Kernelized(nf.HighDimensionalDCA(), **k),
     "Kernelized(CovarianceMetric)": lambda **k: nf.Kernelized(nf.CovarianceMetric(), **k),
     "KernelNuSVMMetric (iterates)": nf.KernelNuSVMMetric,
+    "KernelStiefelSPDMetric (iterates)": nf.KernelStiefelSPDMetric,
     "LaplacianRegularizedKernel (iterates)": nf.LaplacianRegularizedKernel,
 }
 
@@ -176,8 +177,8 @@ def one(arguments: argparse.Namespace) -> None:
 
 
 def peak_mb() -> float:
-    """Largest resident memory of this process so far (ru_maxrss is in KB, on a Mac in bytes)."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    """Largest resident memory of this process so far, in 10^6 bytes (ru_maxrss is in KiB, on a Mac in bytes)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 2**10) / 1e6
 
 
 def rings(n: int, d: int) -> Table:

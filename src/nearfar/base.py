@@ -262,7 +262,7 @@ class FromChunklets(MetricLearner):
 class FromSets(MetricLearner):
     """`fit(X, y)` with labels, or with a 0/1 matrix of the classes that each row may have."""
 
-    def fit(self: Self, X: AnyArray, y: AnyArray) -> Self:
+    def fit(self: Self, X: AnyArray, y: AnyArray | None = None) -> Self:
         """Learn from rows of which only candidate classes are known.
 
         Parameters
@@ -272,7 +272,7 @@ class FromSets(MetricLearner):
             1 where row i may be of class k; or labels, each then its row's only candidate, -1 standing for any class.
         """
         with named(self):
-            if y is None or np.ndim(y) < 2 or np.shape(y)[1] == 1:
+            if y is None or (y := np.asarray(y)).ndim < 2 or y.shape[1] == 1:
                 X, labels = self._labelled(X, y)
                 constraints.require_classes(labels)
                 return self._learn(X, (labels[:, None] == np.arange(labels.max() + 1)) | (labels[:, None] < 0))

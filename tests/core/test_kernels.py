@@ -60,6 +60,32 @@ def test_landmarks_are_exact_when_all_are_taken_and_fewer_when_not():
     assert_allclose(rows @ rows.T, kernels.gram(X[some.landmarks], X[some.landmarks], "rbf"), atol=1e-9)
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "polynomial", "cosine", "precomputed", lambda A, B: A @ B.T])
+def test_rows_of_a_map_come_in_blocks(kernel, monkeypatch):
+    A = kernels.gram(X, X, "rbf", 0.5) if kernel == "precomputed" else X
+    K = A if kernel == "precomputed" else kernels.gram(A, A, kernel, 0.5)
+    monkeypatch.setattr(kernels, "BLOCK", 21)
+    found = kernels.kernel_map(A, kernel, gamma=0.5, landmarks=6, seed=3)
+    assert_allclose(found.rows, K[:, found.landmarks] @ found.basis, rtol=1e-9, atol=1e-11)
+    inner = K[np.ix_(found.landmarks, found.landmarks)]
+    assert_allclose(found.rows @ found.rows.T, K[:, found.landmarks] @ np.linalg.pinv(inner, rcond=1e-9) @
+                    K[found.landmarks], rtol=1e-6, atol=1e-9)  # fmt: skip
+
+
+def test_values_that_are_no_numbers_are_refused_wherever_they_are():
+    with np.errstate(over="ignore", invalid="ignore"):
+        for landmarks in (None, 5):
+            with pytest.raises(ValueError, match="the kernel matrix must be finite"):
+                kernels.kernel_map(np.r_[X, [[1e200] * 3]], "polynomial", landmarks=landmarks, seed=1)
+
+
+def test_rows_are_left_as_they_were():
+    A = X.copy()
+    for kernel in ("rbf", "laplacian", "polynomial", "cosine", "linear"):
+        kernels.gram(A, A, kernel, 0.3, 2, 0.5)
+    assert (A == X).all()
+
+
 def test_precomputed():
     K = kernels.gram(X, X, "rbf", 0.5)
     rows = kernels.kernel_map(K, "precomputed").rows

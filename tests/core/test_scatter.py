@@ -110,6 +110,16 @@ def test_data_span_keeps_all_differences():
     assert_allclose(Z @ V.T @ V, Z, atol=1e-12)
 
 
+def test_data_span_of_many_rows_holds_their_principal_directions():
+    long = rng.normal(size=(101, 3)) @ np.diag([1.0, 5.0, 2.0]) @ rng.normal(size=(3, 7)) + 100
+    V = scatter.data_span(long)
+    _, s, expected = np.linalg.svd(long - long.mean(axis=0), full_matrices=False)
+    assert V.shape == (3, 7)
+    assert_allclose(np.abs(np.sum(V * expected[:3], axis=1)), 1, atol=1e-10)
+    assert_allclose(np.linalg.svd(scatter.centred_triangle(long))[1], s, atol=1e-10)
+    assert scatter.centred_triangle(long).shape == (7, 7)
+
+
 @pytest.mark.parametrize(("similar", "word"), [(True, "dissimilar"), (False, "similar")])
 def test_an_empty_set_is_named(similar, word):
     pairs = some_pairs(6)._replace(similar=np.full(6, similar))

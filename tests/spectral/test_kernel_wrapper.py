@@ -87,6 +87,14 @@ def test_landmarks_of_all_rows_are_exact_and_few_come_near(kernel):
     assert np.corrcoef(distances(few, X), exact)[0, 1] > 0.9
 
 
+def test_landmarks_are_numbers_of_the_users_rows():
+    learner = fit(Kernelized(GMML(), landmarks=20, random_state=0), X, Y)
+    assert_array_equal(X[learner.landmarks_], learner.X_fit_)
+    pairs, labels = all_pairs(Y)
+    by_pairs = fit(Kernelized(GMML(), landmarks=20, random_state=0), X, pairs=pairs, pair_labels=labels)
+    assert_array_equal(X[by_pairs.landmarks_], by_pairs.X_fit_)
+
+
 def test_order_of_rows_and_names_of_classes_do_not_matter():
     order = np.random.default_rng(1).permutation(60)
     names = np.array(["pear", "fig", "apple"])[Y]

@@ -101,6 +101,15 @@ def test_identity_prior_is_no_prior():
     assert_allclose(learn(prior=np.eye(2)).objective_, learn().objective_, rtol=1e-8)
 
 
+def test_only_rows_in_pairs_enter_the_search():
+    chosen = PAIRS._replace(i=PAIRS.i[::40], j=PAIRS.j[::40], similar=PAIRS.similar[::40])
+    rows, among = stiefel.paired(X, chosen)
+    assert len(rows) < len(X)
+    assert_allclose(rows[among.i], X[chosen.i])
+    assert_allclose(rows[among.j], X[chosen.j])
+    assert (among.similar == chosen.similar).all()
+
+
 def test_units_of_the_data_do_not_matter():
     learner = learn()
     other = fit(nearfar.StiefelSPDMetric(2, lam=0.1, n_pairs="all", max_iter=3000, tol=1e-9), 100 * X, Y)

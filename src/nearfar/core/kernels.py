@@ -22,17 +22,26 @@ def linear(X: Array, Y: Array) -> Array:
 
 def rbf(X: Array, Y: Array, gamma: float) -> Array:
     """exp(-gamma |x - y|^2)."""
-    return np.exp(-gamma * cdist(X, Y, "sqeuclidean"))
+    return decay(cdist(X, Y, "sqeuclidean"), gamma)
 
 
 def laplacian(X: Array, Y: Array, gamma: float) -> Array:
     """exp(-gamma |x - y|_1)."""
-    return np.exp(-gamma * cdist(X, Y, "cityblock"))
+    return decay(cdist(X, Y, "cityblock"), gamma)
+
+
+def decay(d: Array, gamma: float) -> Array:
+    """exp(-gamma d), written over d."""
+    d *= -gamma
+    return np.exp(d, out=d)
 
 
 def polynomial(X: Array, Y: Array, gamma: float, degree: float, coef0: float) -> Array:
     """(gamma x'y + coef0)^degree."""
-    return (gamma * (X @ Y.T) + coef0) ** degree
+    K = X @ Y.T
+    K *= gamma
+    K += coef0
+    return np.power(K, degree, out=K)
 
 
 def cosine(X: Array, Y: Array) -> Array:
@@ -56,6 +65,7 @@ def median_gamma(X: Array, kernel: Kernel, seed: Seed = 0, size: int = 500) -> f
     return 1.0 / float(np.median(d)) if len(d) else 1.0
 
 
+BLOCK = 1 << 20  # kernel values in one block of rows
 KERNELS = ("linear", "rbf", "polynomial", "laplacian", "cosine", "precomputed")
 
 
@@ -127,21 +137,42 @@ def kernel_map(
         The kernel matrix is not symmetric positive semi-definite.
     """
     n = len(X)
+    if kernel == "precomputed" and X.shape[0] != X.shape[1]:
+        raise ValueError(f"a precomputed kernel must be a square matrix; got shape {X.shape}")
     m = n if landmarks is None else min(landmarks, n)
     chosen = np.arange(n) if m == n else np.sort(generator(seed).permutation(n)[:m])
-    if kernel == "precomputed":
-        if X.shape[0] != X.shape[1]:
-            raise ValueError(f"a precomputed kernel must be a square matrix; got shape {X.shape}")
-        K_nm = X[:, chosen]
-    else:
-        K_nm = gram(X, X[chosen], kernel, gamma, degree, coef0)
-    K = K_nm[chosen]
-    low = float(np.abs(K - K.T).max(initial=0.0))
-    if not np.isfinite(K_nm).all() or low > 1e-8 * max(float(np.abs(K).max()), 1e-300):
-        raise ValueError(f"the kernel matrix must be finite and symmetric; it differs from its transpose by {low:.3g}")
+    Z = X if m == n else X[chosen]
+
+    def values(part: slice) -> Array:
+        if kernel == "precomputed":
+            return X[part, chosen]
+        return gram(X[part], Z, kernel, gamma, degree, coef0)
+
+    K = Z[:, chosen] if kernel == "precomputed" else gram(Z, Z, kernel, gamma, degree, coef0)
+    basis = roots(K, tol)
+    if m == n:
+        return KernelMap(chosen, K @ basis, basis)
+    rows = np.empty((n, basis.shape[1]))
+    step = max(1, BLOCK // m)
+    for a in range(0, n, step):
+        rows[a : a + step] = finite(values(slice(a, a + step))) @ basis
+    return KernelMap(chosen, rows, basis)
+
+
+def roots(K: Array, tol: float) -> Array:
+    """V w^(-1/2) of a kernel matrix K = V diag(w) V', without the eigenvalues below ``tol * largest``."""
+    low = float(np.abs(finite(K) - K.T).max(initial=0.0))
+    if low > 1e-8 * max(float(np.abs(K).max()), 1e-300):
+        raise ValueError(f"the kernel matrix must be symmetric; it differs from its transpose by {low:.3g}")
     w, V = psd.spectrum(K)
     if w[-1] < -1e-8 * max(w[0], 0.0) or w[0] <= 0:
         raise ValueError(f"the kernel matrix must be positive semi-definite; its smallest eigenvalue is {w[-1]:.3g}")
     keep = w > tol * w[0]
-    basis = V[:, keep] / np.sqrt(w[keep])
-    return KernelMap(chosen, K_nm @ basis, basis)
+    return V[:, keep] / np.sqrt(w[keep])
+
+
+def finite(K: Array) -> Array:
+    """Kernel values themselves, if they all are numbers."""
+    if not np.isfinite(K).all():
+        raise ValueError("the kernel matrix must be finite; it holds infinities or what is no number")
+    return K

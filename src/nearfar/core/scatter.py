@@ -189,9 +189,20 @@ def quartic(X: Array, W: Array) -> Array:
 
 def data_span(X: Array) -> Array:
     """Orthonormal rows that span the differences of the rows of X, shape (r, d): nothing is lost outside of it."""
-    C = X - X.mean(axis=0)
-    _, s, Vt = np.linalg.svd(C, full_matrices=False)
-    return Vt[s > max(C.shape) * np.finfo(float).eps * s.max(initial=0.0)]
+    _, s, Vt = np.linalg.svd(centred_triangle(X), full_matrices=False)
+    return Vt[s > max(X.shape) * np.finfo(float).eps * s.max(initial=0.0)]
+
+
+def centred_triangle(X: Array) -> Array:
+    """Centred rows, or where they are many a triangular R of their singular values: R' R = C' C, R from blocks of C."""
+    n, d = X.shape
+    mean, step = X.mean(axis=0), 4 * d
+    if n <= step:
+        return X - mean
+    R = np.empty((0, d))
+    for a in range(0, n, step):
+        R = np.asarray(np.linalg.qr(np.concatenate([R, X[a : a + step] - mean]), mode="r"))
+    return R
 
 
 def principal(X: Array, count: int | None, at_least: int | None = None) -> Array | None:

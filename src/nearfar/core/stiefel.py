@@ -57,7 +57,8 @@ def stiefel_spd(
     checks.above(0, lam=lam)
     span = scatter.data_span(X)
     p = check_rank(p, len(span))
-    X, pairs = X @ span.T, written_out(pairs)
+    X, pairs = paired(X, written_out(pairs))
+    X = X @ span.T
     scale = mean_distance(X, pairs)
     loss = pair_loss(X / scale, pairs, bias)
     root = np.eye(p) if prior is None else cholesky(given_prior(prior, p))
@@ -74,6 +75,13 @@ def stiefel_spd(
         L = factor(found.x, p)[0]
     L = psd.compress(L / scale) @ span
     return found.with_x(L, attributes=parts(L) | {"scale": scale})
+
+
+def paired(X: Array, pairs: Pairs) -> tuple[Array, Pairs]:
+    """The rows that are in a pair, and the pairs with their numbers among these."""
+    rows, places = np.unique(np.concatenate([pairs.i, pairs.j]), return_inverse=True)
+    i, j = np.split(places, 2)
+    return X[rows], pairs._replace(i=i, j=j)
 
 
 def check_rank(p: int | None, rank: int) -> int:
@@ -161,7 +169,7 @@ def directions(X: Array, pairs: Pairs, p: int, init: str, seed: Seed) -> Array:
     """Orthonormal rows to start from."""
     checks.one_of(INITS, init=init)
     if init == "pca":
-        return psd.spectrum(scatter.total(X))[1].T[:p]
+        return np.eye(p, X.shape[1])  # the rows of the span are principal directions
     if init == "random":
         return manifolds.orthonormal(generator(seed).normal(size=(X.shape[1], p)))[0].T
     S, D = scatter.pair_scatters(X, pairs).mean()

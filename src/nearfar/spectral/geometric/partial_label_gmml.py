@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...base import FromSets, Mahalanobis, named
+from ...base import FromSets, Mahalanobis
 from ...core import candidates, checks, geodesic, psd, scatter
-from ...core.types import AnyArray, Array, Bools
+from ...core.types import Array, Bools
 
 
 def partial_label_gmml(
@@ -99,13 +99,6 @@ class PartialLabelGMML(FromSets, Mahalanobis):
         self.t = t
         self.reg = reg
         self.n_components = n_components
-
-    def fit(self, X: AnyArray, y: AnyArray | None = None) -> PartialLabelGMML:
-        """Learn from rows (n, d) and a 0/1 matrix (n, q) of the classes that each may have, or labels (-1: any)."""
-        with named(self):
-            if y is None:
-                raise ValueError("requires y to be passed, but the target y is None")
-        return super().fit(X, np.asarray(y))
 
     def _solve(self, X: Array, Y: Bools) -> Array:
         checks.at_least(1, n_neighbors=self.n_neighbors)

@@ -2,8 +2,7 @@
 
     d(a, b) = |L (R(a) - R(b))|,   R(x) = k(x)' V w^(-1/2),   K = V diag(w) V'
 
-L: what the learner finds on the rows R(x_i) of the empirical kernel map. For a learner whose objective depends on inner
-products only, that is its problem in the kernel's feature space, exactly.
+L: what the learner finds on the rows R(x_i): its problem in feature space, exactly, where only inner products count.
 """
 
 from __future__ import annotations
@@ -102,9 +101,10 @@ class Kernelized(KernelMetric):
             X, told = self._rows(X), {key: value for key, value in supervision.items() if value is not None}
             check_consistent_length(X, y)
             if y is not None:
-                order = np.arange(len(X)) if told else self._order(X)
+                self._sorted = order = np.arange(len(X)) if told else self._order(X)
                 X, told = X[order], {"y": np.asarray(y)[order], **told}
             self.learner_, L = kernelized(clone(self._linear()), self._enter(X), **told)
+            self.__dict__.pop("_sorted", None)
             self._keep(L, X.dtype)
         for name in TOLD:
             self.__dict__.pop(name, None)
@@ -115,7 +115,7 @@ class Kernelized(KernelMetric):
         R = super()._enter(X, own)
         checks.at_least(1, rank=1 if self.rank is None else self.rank)
         self._basis = self._basis[:, : self.rank]
-        return np.ascontiguousarray(R[:, : self.rank])
+        return R if self.rank is None else np.ascontiguousarray(R[:, : self.rank])
 
     def _linear(self) -> Any:
         """The learner, made of its description where that was given."""

@@ -42,7 +42,7 @@ def laplacian_regularized(
     w = psd.spectrum(found.x)[0]
     G = psd.components(found.x, int((w > VISIBLE * w[0]).sum())).T
     G *= np.sqrt(c / np.sum((Z[seen] @ G) ** 2, axis=1).min())
-    return found.with_x(F @ G, attributes={"embedding": F @ G, "transductive": True})
+    return found.with_x(F @ G)
 
 
 class LaplacianRegularizedKernel(FromPairs, KernelMetric):
@@ -125,13 +125,6 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: AnyArray, y: AnyArray | None = None, **pairs: Any) -> LaplacianRegularizedKernel:
-        """Learn from labelled rows (-1: unknown) or from pairs of rows."""
-        super().fit(X, y, **pairs)
-        if pairs.get("pairs") is None:  # the rows were sorted
-            self.embedding_: Array = self.embedding_[np.argsort(self._order(self._rows(X, reset=False)))]
-        return self
-
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         R, spaces = super()._enter(X, own), ("input", "feature")
         checks.one_of(spaces[self.kernel == "precomputed" :], graph_space=self.graph_space)
@@ -147,4 +140,5 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
         found = laplacian_regularized(pairs, graph, self.q, self.lam, self.c, **search)
         if (self.n_components or 0) > found.x.shape[1]:
             raise ValueError(f"n_components must be at most {found.x.shape[1]}, the rank of the learned kernel")
-        return found.with_x(smooth.ridge_map(R, found.x[:, : self.n_components], self.ridge))
+        L = smooth.ridge_map(R, found.x[:, : self.n_components], self.ridge)
+        return found.with_x(L, attributes={"embedding": self._as_given(found.x), "transductive": True})
