@@ -202,6 +202,27 @@ def test_folders_that_are_taken_or_missing(tmp_path, small) -> None:
         train(small(), run.folder, progress=False)
 
 
+def test_images_that_differ_in_size_become_squares(tmp_path, small) -> None:
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for name in range(8):
+        (tmp_path / f"photos/{name}").mkdir(parents=True)
+        for i in range(4):
+            image = Image.fromarray(rng.integers(0, 255, (40 + 3 * i, 50 + name, 3), np.uint8))
+            image.save(tmp_path / f"photos/{name}/{i}.png")
+    config = small(data=str(tmp_path / "photos"), trunk="auto", sampler="random", batch_size=4, steps=1)
+    run = train(config, tmp_path / "run", progress=False)
+    assert (run.config.trunk, run.config.image_size) == ("conv4", 84)
+    assert evaluate_run(run.folder).scores.recall_at[1] >= 0
+
+
+def test_nothing_is_left_of_a_run_that_fails_before_its_first_checkpoint(tmp_path, small) -> None:
+    with pytest.raises(TrainError, match="no checkpoint yet"):
+        train(small(objective="TripletLoss(margin=1e60)"), tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
 def test_nothing_is_left_of_a_run_that_cannot_start(tmp_path, small) -> None:
     for wrong in ({"data": "nowhere"}, {"objective": "TripletLos()"}, {"trunk": "conv"}, {"batch_size": 400}):
         with pytest.raises(ValueError, match=r"\A[^\n]+\Z"):

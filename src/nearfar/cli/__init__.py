@@ -108,7 +108,8 @@ def train(
     augment
         Random changes of training images, such as "affine(degrees=15), erasing".
     image_size
-        Side of the square images that the network sees.
+        Side of the square images that the network sees; where images differ in size, by default 84 for conv4 and
+        224 for larger trunks.
     seed
         Of weights, batches, augmentation and split.
     settings

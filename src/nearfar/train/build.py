@@ -29,6 +29,10 @@ from .config import TrainConfig, TrainError
 from .features import as_floats, cached_features, sizes_of
 from .optim import make_optimizer, param_groups
 
+SMALL = ("conv4", "mlp", "identity")
+"""Trunks that the field feeds with 84x84 images where these are photographs."""
+LOOKED_AT = 16
+
 
 class Step(nn.Module):
     """Embedder and objective as one module, so that one wrapper averages the gradients of both over processes."""
@@ -155,9 +159,20 @@ def open_data(config: TrainConfig) -> Task:
 
 def resolve(config: TrainConfig, task: Task) -> TrainConfig:
     """Fill in what depends on the data."""
-    if config.trunk != "auto":
-        return config
-    return config.replace(trunk="mlp" if task.train.kind == "row" else "conv4")
+    if config.trunk == "auto":
+        config = config.replace(trunk="mlp" if task.train.kind == "row" else "conv4")
+    if config.image_size is None and config.resize is None and differ_in_size(task.train):
+        size, resize = (84, None) if config.trunk.startswith(SMALL) else (224, 256)
+        config = config.replace(image_size=size, resize=resize)
+    return config
+
+
+def differ_in_size(dataset: Dataset) -> bool:
+    """Return whether some of the items, evenly chosen, are images of different sizes."""
+    if dataset.kind == "row" or dataset.array is not None:
+        return False
+    chosen = np.unique(np.linspace(0, len(dataset) - 1, LOOKED_AT).astype(int))
+    return len({dataset.read(int(i)).shape for i in chosen}) > 1
 
 
 def item_shape(dataset: Dataset, config: TrainConfig) -> tuple[int, ...]:

@@ -67,12 +67,12 @@ def train(
         folder.create()
     try:
         parts = build(config)
+        with Interrupts() as interrupts:
+            return Trainer(parts, folder, interrupts, resume, progress, watchers).run()
     except BaseException:
-        if not resume:
+        if not resume and processes.rank() == 0:
             folder.discard()
         raise
-    with Interrupts() as interrupts:
-        return Trainer(parts, folder, interrupts, resume, progress, watchers).run()
 
 
 class Trainer:

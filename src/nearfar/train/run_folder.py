@@ -50,6 +50,9 @@ class Run:
     best: float | None
 
 
+COMMAND, ENVIRONMENT = "command.txt", "environment.json"
+
+
 class RunFolder:
     """Reads and writes the files of one run."""
 
@@ -77,14 +80,18 @@ class RunFolder:
             raise TrainError(f"{self.path}: cannot be made ({error.strerror})") from error
 
     def discard(self) -> None:
-        """Remove the folder again if nothing was written into it."""
-        if self.path.is_dir() and not any(self.path.iterdir()):
+        """Remove the folder again, unless a checkpoint is in it."""
+        if self.last.exists() or not self.path.is_dir():
+            return
+        for path in (self.config, self.log, self.metrics, self.path / COMMAND, self.path / ENVIRONMENT):
+            path.unlink(missing_ok=True)
+        if not any(self.path.iterdir()):
             self.path.rmdir()
 
     def describe(self, config: TrainConfig, device: str) -> None:
         """Write the settings, the command and the environment; the config last, so that with it all are there."""
-        replace_file(self.path / "command.txt", (shlex.join(sys.argv) + "\n").encode())
-        replace_file(self.path / "environment.json", _json(environment(device)))
+        replace_file(self.path / COMMAND, (shlex.join(sys.argv) + "\n").encode())
+        replace_file(self.path / ENVIRONMENT, _json(environment(device)))
         replace_file(self.config, config.to_json().encode())
 
     def state_path(self, step: int, rank: int) -> Path:
