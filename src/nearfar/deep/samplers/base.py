@@ -237,9 +237,8 @@ class ClassBatchSampler(BatchSampler):
         super().__init__(samples, batch_size, seed)
         found = len(classes.counts)
         if per_batch > found:
-            raise ValueError(
-                f"batch_size: batch_size={batch_size} with {why} needs {per_batch} classes, got {found}; make it smaller"
-            )
+            needed = f"batch_size={batch_size} with {why} needs {per_batch} classes, got {found}"
+            raise ValueError(f"batch_size: {needed}; make it smaller")
         if rounds is not None and rounds < 1:
             raise ValueError(f"rounds: must be at least 1, got {rounds}")
         self.classes, self.per_batch, self.drop_last = classes, per_batch, drop_last
