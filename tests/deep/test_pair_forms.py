@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from nearfar import (
     CenterTripletLoss,
     ContrastiveLoss,
+    CrossBatchMemory,
     DistanceWeighted,
     GeneralizedContrastiveLoss,
     MarginLoss,
@@ -50,6 +51,60 @@ def test_boundary_is_learned_towards_balance():
         assert (loss(x, Y).item() - base) / step == pytest.approx(grad.item(), abs=1e-4)
     assert not MarginLoss(learn_boundary=False).boundary.requires_grad
     assert [name for name, _ in MarginLoss().named_parameters()] == ["boundary"]
+
+
+@pytest.mark.parametrize("block", [None, 1, 4])
+@pytest.mark.parametrize("own", [("class",), ("sample",), ("class", "sample")], ids=str)
+def test_margin_with_a_boundary_for_each_class_and_sample(own, block):
+    x, _ = data()
+    ids = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, -1])
+    loss = MarginLoss(per_class=5 if "class" in own else None, per_sample=10 if "sample" in own else None, nu=0.3)
+    loss, g = loss.double(), torch.Generator().manual_seed(2)
+    loss.block = block
+    for offsets in list(loss.parameters())[1:]:
+        with torch.no_grad():
+            offsets.copy_(torch.randn(len(offsets), generator=g) / 5)
+    given = {"class_offsets": loss.class_offsets, "sample_offsets": loss.sample_offsets, "ids": ids}
+    found = loss(x, Y, ids=ids)
+    expected = margin.reference(x, Y, boundary=loss.boundary, nu=0.3, **given)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    inputs = [x, *loss.parameters()]
+    grads = [torch.autograd.grad(value, inputs) for value in (found, expected)]
+    torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-9)
+    assert any(grad[1:].any() for grad in grads[0][2:])
+    assert 0 < loss.stats_["active"] <= 1
+
+
+def test_boundaries_reach_the_anchors_of_a_reference_and_of_a_memory():
+    x, _ = data()
+    loss = MarginLoss(per_class=4).double()
+    with torch.no_grad():
+        loss.class_offsets.copy_(torch.tensor([-0.5, 0.25, 0.5, 0.0]))
+    ref, one = torch.randn(6, 4, dtype=torch.float64), torch.tensor([0, 1, 2, 3, 0, 1])
+    parts = []
+    for k in range(4):  # the anchors of one class, with its boundary for all
+        alone = MarginLoss(boundary=1.2 + float(loss.class_offsets[k].detach())).double()
+        alone.reduction = "sum"
+        parts.append(alone(x, Y.where(Y.eq(k), -1), ref=ref, ref_labels=one))
+    loss.reduction = "sum"
+    torch.testing.assert_close(loss(x, Y, ref=ref, ref_labels=one), sum(parts), rtol=1e-6, atol=1e-6)
+    memory = CrossBatchMemory(MarginLoss(per_sample=9), size=20).double()
+    values = [memory(x, Y, ids=torch.arange(9)) for _ in range(2)]
+    assert values[1] > values[0]
+
+
+def test_bad_boundaries_are_named():
+    x, _ = data()
+    with pytest.raises(ValueError, match="per_class must be at least 1, got 0"):
+        MarginLoss(per_class=0)
+    with pytest.raises(ValueError, match=r"MarginLoss: labels must be in 0..1, got 3"):
+        MarginLoss(per_class=2)(x, Y)
+    with pytest.raises(ValueError, match="per_sample needs ids="):
+        MarginLoss(per_sample=9)(x, Y)
+    with pytest.raises(ValueError, match=r"MarginLoss: ids must be in 0..8, got 9"):
+        MarginLoss(per_sample=9)(x, Y, ids=torch.arange(1, 10))
+    with pytest.raises(ValueError, match=r"ids: expected \(9,\) integers, got torch.int64 of shape \(3,\)"):
+        MarginLoss()(x, Y, ids=[1, 2, 3])
 
 
 def test_mined_margin_counts_the_two_pairs_of_a_triplet():

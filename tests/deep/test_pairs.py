@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import nearfar
+from nearfar.deep.rows import Comparison
 from tests.references import contrastive, n_pair, triplet
 
 Y = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 4, 4])
@@ -27,6 +28,42 @@ def same(loss, reference, **settings):
 def test_triplet(reduction, soft):
     loss = nearfar.TripletLoss(0.3, soft=soft, reduction=reduction, normalize=False)
     same(loss, triplet.reference, margin=0.3, soft=soft, reduction=reduction, normalize=False)
+
+
+@pytest.mark.parametrize("distance", ["sq_euclidean", "euclidean", "cosine", "dot"])
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.parametrize("block", [None, 3])
+def test_swapped_triplets(distance, soft, reference, block):
+    x, g = sample(), torch.Generator().manual_seed(1)
+    ref = torch.randn(7, 4, generator=g, dtype=torch.float64).requires_grad_() if reference else None
+    more = {"ref": ref, "ref_labels": torch.tensor([0, 0, 1, 1, 4, 3, -1])} if reference else {}
+    how = {"margin": 0.5, "soft": soft, "swap": True, "normalize": False, "distance": distance, "reduction": "valid"}
+    ours, theirs = nearfar.TripletLoss(**how, block=block)(x, Y, **more), triplet.reference(x, Y, **how, **more)
+    torch.testing.assert_close(ours, theirs)
+    inputs = [x] if ref is None else [x, ref]
+    torch.testing.assert_close(torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs))
+    plain = nearfar.TripletLoss(**{**how, "swap": False})(x, Y, **more)
+    assert ours > plain
+
+
+@pytest.mark.parametrize("distance", ["sq_euclidean", "euclidean", "cosine", "dot"])
+@pytest.mark.parametrize("reference", [False, True])
+def test_swapped_mined_triplets(distance, reference):
+    x = sample()
+    ref, ref_y = (sample(1).detach(), Y.flip(0)) if reference else (x, Y)
+    more = {"ref": ref, "ref_labels": ref_y} if reference else {}
+    how = {"margin": 0.5, "swap": True, "normalize": False, "distance": distance, "reduction": "sum"}
+    c = Comparison(x, Y, ref, ref_y, slice(0, len(Y)), not reference, distance, False).prepared()
+    positive, negative, keep = nearfar.BatchSemiHard()(c.block(c.x, c.ref, 0, len(Y))).triplets
+    expected = 0.0
+    for a, k in keep.nonzero().tolist():
+        three = torch.stack([x[a], ref[positive[a, k]], ref[negative[a, k]]])
+        one = [three[:1], torch.tensor([0])], {"ref": three[1:], "ref_labels": torch.tensor([0, 1])}
+        expected = expected + triplet.reference(*one[0], **one[1], **how)
+    value = nearfar.TripletLoss(**how, mine=nearfar.BatchSemiHard())(x, Y, **more)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(torch.autograd.grad(value, x), torch.autograd.grad(expected, x))
 
 
 @pytest.mark.parametrize("reduction", ["mean", "balanced", "anchor", "sum"])

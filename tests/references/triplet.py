@@ -4,17 +4,42 @@ import torch
 
 
 def reference(
-    x, y, *, pooled=None, scores=None, proxies=None, margin=0.2, normalize=True, soft=False, reduction="active"
+    x,
+    y,
+    *,
+    ref=None,
+    ref_labels=None,
+    pooled=None,
+    scores=None,
+    proxies=None,
+    margin=0.2,
+    normalize=True,
+    soft=False,
+    swap=False,
+    distance="sq_euclidean",
+    reduction="active",
 ):
-    z = torch.nn.functional.normalize(x) if normalize else x
+    def apart(u, v):
+        if normalize or distance == "cosine":
+            u, v = torch.nn.functional.normalize(u, dim=0), torch.nn.functional.normalize(v, dim=0)
+        if distance in ("dot", "cosine"):
+            return int(distance == "cosine") - (u * v).sum()
+        square = ((u - v) ** 2).sum()
+        return square if distance == "sq_euclidean" else square.sqrt()
+
     total, active, valid = x.sum() * 0, 0, 0
-    n = len(x)
-    for a in range(n):
-        for p in range(n):
-            for k in range(n):
-                if a == p or y[a] != y[p] or y[a] == y[k] or -1 in (y[a], y[p], y[k]):
+    others, other_y = (x, y) if ref is None else (ref, ref_labels)
+    for a in range(len(x)):
+        for p in range(len(others)):
+            for k in range(len(others)):
+                if (ref is None and a == p) or y[a] != other_y[p] or y[a] == other_y[k]:
                     continue
-                gap = ((z[a] - z[p]) ** 2).sum() - ((z[a] - z[k]) ** 2).sum()
+                if -1 in (y[a], other_y[p], other_y[k]):
+                    continue
+                rival = apart(x[a], others[k])
+                if swap:
+                    rival = torch.minimum(rival, apart(others[p], others[k]))
+                gap = apart(x[a], others[p]) - rival
                 value = torch.log1p(gap.exp()) if soft else (gap + margin).clamp_min(0)
                 total, active, valid = total + value, active + int(value > 0), valid + 1
     return total / max({"active": active, "valid": valid, "sum": 1}[reduction], 1)

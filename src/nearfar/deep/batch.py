@@ -24,6 +24,7 @@ class Batch(NamedTuple):
     anchors : the rows of x that this process computes
     pooled : (n, D) features of the trunk, if given
     scores : (n, C) class scores, published by a proxy loss of the same objective
+    ids : (n,) which sample of the data set each row is, if given
     ref, ref_y : another set to compare with, if given; None is the batch itself
     """
 
@@ -34,6 +35,7 @@ class Batch(NamedTuple):
     scores: Tensor | None = None
     ref: Tensor | None = None
     ref_y: Labels | None = None
+    ids: Tensor | None = None
 
     def classes(self, who: str) -> Tensor:
         """Return the (n,) class labels, or raise if the supervision is of another kind."""
@@ -41,6 +43,12 @@ class Batch(NamedTuple):
             raise ValueError(f"{who}: labels must be one class per sample, got a relation or label sets")
         assert isinstance(self.y, Tensor)
         return self.y
+
+    def class_numbers(self, who: str, num_classes: int) -> Tensor:
+        """Return the (n,) class labels, or raise if one is not below num_classes (checked on the CPU)."""
+        y = self.classes(who)
+        check_range(f"{who}: labels", y, num_classes)
+        return y
 
     def known(self, who: str) -> Batch:
         """Return the batch without the samples of unknown class."""
@@ -50,7 +58,17 @@ class Batch(NamedTuple):
             return self
         pooled = None if self.pooled is None else self.pooled[keep]
         scores = None if self.scores is None else self.scores[keep]
-        return self._replace(x=self.x[keep], y=y[keep], pooled=pooled, scores=scores)
+        ids = None if self.ids is None else self.ids[keep]
+        return self._replace(x=self.x[keep], y=y[keep], pooled=pooled, scores=scores, ids=ids)
+
+
+def check_range(name: str, numbers: Tensor, end: int) -> None:
+    """Raise unless the numbers are in 0..end - 1, or unknown; asked on the CPU only, where nothing waits."""
+    if numbers.device.type != "cpu" or not len(numbers) or torch.compiler.is_compiling():
+        return
+    lo, hi = int(numbers.numpy().min()), int(numbers.numpy().max())
+    if lo < UNKNOWN or hi >= end:
+        raise ValueError(f"{name} must be in 0..{end - 1}, got {lo if lo < UNKNOWN else hi}")
 
 
 def make_batch(
@@ -59,6 +77,7 @@ def make_batch(
     ref: Tensor | None,
     ref_labels: AnyLabels | None,
     pooled: Tensor | None,
+    ids: Tensor | Sequence[int] | None = None,
 ) -> Batch:
     """Validate one process's samples and gather those of all processes."""
     x = _floats("embeddings", embeddings)
@@ -66,6 +85,7 @@ def make_batch(
     pooled = None if pooled is None else _floats("pooled", pooled.flatten(1))
     if pooled is not None and len(pooled) != len(x):
         raise ValueError(f"pooled: expected one row per embedding, {len(x)}, got {len(pooled)}")
+    ids = None if ids is None else _ids(ids, len(x), x.device)
     ref, ref_y = _reference(x, ref, ref_labels)
     columns = len(x) if ref is None else len(ref)
     if isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] != columns:
@@ -78,7 +98,15 @@ def make_batch(
         part = slice(processes.rank() * n, (processes.rank() + 1) * n)
         x, y = processes.gather(x), processes.gather(y)
         pooled = None if pooled is None else processes.gather(pooled)
-    return Batch(x, y, part, pooled, None, ref, ref_y)
+        ids = None if ids is None else processes.gather(ids)
+    return Batch(x, y, part, pooled, None, ref, ref_y, ids)
+
+
+def _ids(ids: Tensor | Sequence[int], n: int, device: torch.device) -> Tensor:
+    numbers = torch.as_tensor(ids, device=device)
+    if numbers.shape != (n,) or numbers.is_floating_point():
+        raise ValueError(f"ids: expected ({n},) integers, got {numbers.dtype} of shape {tuple(numbers.shape)}")
+    return numbers.long()
 
 
 def _reference(x: Tensor, ref: Tensor | None, ref_labels: AnyLabels | None) -> tuple[Tensor | None, Labels | None]:

@@ -56,6 +56,8 @@ class Rows(NamedTuple):
         Dimension of the embeddings.
     triplets : Triplets or None
         Where a miner chooses one negative for each of some positives.
+    first : int
+        Which sample of the batch the block's first anchor is.
     """
 
     d: Tensor
@@ -64,6 +66,7 @@ class Rows(NamedTuple):
     distance: str
     dim: int
     triplets: Triplets | None = None
+    first: int = 0
 
 
 RowFunction = Callable[[Rows], tuple[Tensor, Tensor]]
@@ -109,6 +112,11 @@ def dissimilarity(x: Tensor, ref: Tensor, distance: str) -> Tensor:
     if distance == "cosine":
         return one_minus_product(unit(x), unit(ref))
     return _Euclidean.apply(x, ref, distance == "sq_euclidean")
+
+
+def prepared_rows(x: Tensor, ref: Tensor, distance: str) -> Tensor:
+    """Return the same of vectors that are `Comparison.prepared`, where those of "cosine" have unit length."""
+    return one_minus_product(x, ref) if distance == "cosine" else dissimilarity(x, ref, distance)
 
 
 def one_minus_product(x: Tensor, ref: Tensor) -> Tensor:
@@ -171,6 +179,7 @@ class Comparison(NamedTuple):
     anchors : the rows of x that this process computes
     is_self : whether the reference is the batch itself, so that every anchor meets itself
     distance, normalize : one of `DISTANCES`; whether both sides are scaled to unit length first
+    ready : whether they are `prepared`
     """
 
     x: Tensor
@@ -181,17 +190,19 @@ class Comparison(NamedTuple):
     is_self: bool
     distance: str
     normalize: bool
+    ready: bool = False
 
     def prepared(self) -> Comparison:
         """Normalise or centre once for all blocks: distances do not move, float32 cancellation shrinks."""
-        if self.normalize or self.distance == "cosine":
-            x = unit(self.x)
-            return self._replace(x=x, ref=x if self.ref is self.x else unit(self.ref), normalize=False)
-        if self.distance.endswith("euclidean") and len(self.ref):
-            center = self.ref.detach().mean(0)
-            x = self.x - center
-            return self._replace(x=x, ref=x if self.ref is self.x else self.ref - center)
-        return self
+        x, ref = self.x, self.ref
+        if not self.ready and (self.normalize or self.distance == "cosine"):
+            x = unit(x)
+            ref = x if self.ref is self.x else unit(ref)
+        elif not self.ready and self.distance.endswith("euclidean") and len(ref):
+            center = ref.detach().mean(0)
+            x = x - center
+            ref = x if self.ref is self.x else ref - center
+        return self._replace(x=x, ref=ref, normalize=False, ready=True)
 
     def block(self, x: Tensor, ref: Tensor, lo: int, hi: int) -> Rows:
         """Return rows lo to hi (indices into the batch) of a comparison that is `prepared`."""
@@ -199,8 +210,8 @@ class Comparison(NamedTuple):
         if self.is_self:  # no anchor is its own positive
             pos.diagonal(lo).fill_(False)
         x, dim = x[lo:hi], x.shape[1]
-        d = one_minus_product(x, ref) if self.distance == "cosine" else dissimilarity(x, ref, self.distance)
-        return Rows(d, pos, neg, self.distance, dim)
+        d = prepared_rows(x, ref, self.distance)
+        return Rows(d, pos, neg, self.distance, dim, first=lo)
 
 
 def spans(anchors: slice, m: int, block: int | None) -> list[tuple[int, int]]:

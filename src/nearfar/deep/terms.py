@@ -8,7 +8,7 @@ Four kinds of term, and a method is a final class of one of them that states one
 - `Sum`: weighted terms, which keeps each part's value for the log.
 
 Every term is called the same way: ``term(embeddings, labels)``, with ``ref=``/``ref_labels=`` to compare with another
-set and ``pooled=`` to pass the trunk's features.
+set, ``pooled=`` to pass the trunk's features and ``ids=`` to say which samples they are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.nn.functional import normalize as unit
 
 from . import processes
 from .batch import AnyLabels, Batch, make_batch
-from .relations import UNKNOWN, Labels
+from .relations import Labels
 from .rows import DISTANCES, Comparison, Rows, reduce
 
 
@@ -37,6 +37,7 @@ class Term(nn.Module):
         ref: Tensor | None = None,
         ref_labels: AnyLabels | None = None,
         pooled: Tensor | None = None,
+        ids: Tensor | Sequence[int] | None = None,
     ) -> Tensor:
         """Return the value of the term, a scalar.
 
@@ -50,6 +51,8 @@ class Term(nn.Module):
             Compare with these instead of with the batch itself.
         pooled : (n, D) float tensor, optional
             The trunk's features, for terms that act on them.
+        ids : (n,) integers, optional
+            Which sample of the data set each embedding is, for terms that remember samples.
 
         Raises
         ------
@@ -57,7 +60,7 @@ class Term(nn.Module):
             If shapes or lengths disagree, or embeddings are not finite (checked on the CPU).
         """
         with torch.autocast(embeddings.device.type, enabled=False):
-            batch = make_batch(embeddings, labels, ref, ref_labels, pooled)
+            batch = make_batch(embeddings, labels, ref, ref_labels, pooled, ids)
             return processes.whole(self.share(batch))
 
     def share(self, batch: Batch) -> Tensor:
@@ -262,12 +265,7 @@ class ProxyLoss(RowLoss):
         name = type(self).__name__
         if batch.ref is not None:
             raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
-        y = batch.classes(name)
-        if y.device.type == "cpu" and len(y) and not torch.compiler.is_compiling():
-            lo, hi = int(y.numpy().min()), int(y.numpy().max())
-            if lo < UNKNOWN or hi >= self.num_classes:
-                bad = lo if lo < UNKNOWN else hi
-                raise ValueError(f"{name}: labels must be in 0..{self.num_classes - 1}, got {bad}")
+        batch.class_numbers(name, self.num_classes)
         return self.proxies.to(batch.x.dtype), self.proxy_labels
 
     def publish(self, batch: Batch) -> Batch:

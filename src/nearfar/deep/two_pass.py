@@ -21,16 +21,16 @@ from torch.utils.checkpoint import checkpoint
 from . import processes
 from .batch import Batch
 from .relations import Labels, LabelSets
-from .rows import Comparison, RowFunction, Rows, reduce, spans
+from .rows import Comparison, RowFunction, Rows, prepared_rows, reduce, safe_sqrt, spans
 from .terms import RowLoss
 
 
-class _Bound(RowLoss):
+class BoundLoss(RowLoss):
     """A row loss whose rows read what `find` found in the comparison at hand."""
 
     _found: Any = None
 
-    def find(self, c: Comparison) -> Any:
+    def find(self, c: Comparison, batch: Batch) -> Any:
         """Return a named tuple with what the rows need, or None if they hold it themselves."""
         raise NotImplementedError
 
@@ -40,7 +40,7 @@ class _Bound(RowLoss):
 
     def comparison(self, batch: Batch) -> Comparison:
         c = super().comparison(batch).prepared()
-        self._found = self.find(c)
+        self._found = self.find(c, batch)
         return c
 
     @property
@@ -57,7 +57,7 @@ def _detached(found: Any) -> Any:
     return found._make(part.detach() if isinstance(part, Tensor) else part for part in found)
 
 
-class TwoPassLoss(_Bound):
+class TwoPassLoss(BoundLoss):
     """A row loss that needs sums over the whole batch: a method states `sums`, `conclude` and `finish`.
 
     Where one block holds all rows of the only process, the sums are formed once.
@@ -75,7 +75,7 @@ class TwoPassLoss(_Bound):
         """Return (numerator, denominator) per anchor of the block."""
         raise NotImplementedError
 
-    def find(self, c: Comparison) -> Any:
+    def find(self, c: Comparison, batch: Batch) -> Any:
         if processes.world() == 1 and _one_block(c, self.block):
             return None
         with torch.no_grad():
@@ -109,7 +109,7 @@ class Sides(NamedTuple):
     other: Tensor | None
 
 
-class SidedLoss(_Bound):
+class SidedLoss(BoundLoss):
     """A row loss of pairs that read both rows: a method states `second_pass`, and `statistic` if it has one.
 
     The row of a reference is its comparison with the batch: with the batch as reference, the row of that sample.
@@ -119,7 +119,7 @@ class SidedLoss(_Bound):
         """Return a number per row, (b,); a method whose pairs need none leaves it out."""
         raise NotImplementedError
 
-    def find(self, c: Comparison) -> Sides:
+    def find(self, c: Comparison, batch: Batch) -> Sides:
         square = c.is_self and _one_block(c, self.block)
         needless = square or type(self).statistic is SidedLoss.statistic
         return Sides(c.ref, square, None if needless else self._statistics(c))
@@ -135,6 +135,24 @@ class SidedLoss(_Bound):
         blocks = spans(c.anchors, len(c.ref), self.block)
         parts = [checkpoint(one, c.x, c.ref, lo, hi, use_reentrant=False) for lo, hi in blocks]
         return torch.cat(parts) if parts else c.x.new_zeros(0)
+
+
+def reference_rows(rows: Rows, sides: Sides, columns: Tensor) -> Tensor:
+    """Return the (b, m) dissimilarities of one reference of each row, `columns` (b,), to all references."""
+    return rows.d[columns] if sides.square else prepared_rows(sides.ref[columns], sides.ref, rows.distance)
+
+
+def reference_pairs(rows: Rows, sides: Sides, one: Tensor, other: Tensor) -> Tensor:
+    """Return the (b, k) dissimilarities of pairs of references, given by their columns."""
+    ref = sides.ref
+    if rows.distance in ("cosine", "dot"):
+        parts = [(ref[i] * ref[j]).sum(1) for i, j in zip(one.T, other.T, strict=True)]
+    else:
+        parts = [(ref[i] - ref[j]).square().sum(1) for i, j in zip(one.T, other.T, strict=True)]
+    products = torch.stack(parts, 1) if parts else rows.d[:, :0]
+    if rows.distance == "euclidean":
+        return safe_sqrt(products)
+    return {"cosine": 1 - products, "dot": -products, "sq_euclidean": products}[rows.distance]
 
 
 def _flipped(c: Comparison) -> Comparison:

@@ -19,7 +19,7 @@ from torch.nn.functional import softplus
 from ..midpoints import Rule, midpoint_products, midpoint_sums
 from ..order import FEW, negatives, positives
 from ..rows import Rows, count
-from ..two_pass import SidedLoss, Sides
+from ..two_pass import SidedLoss, Sides, reference_pairs
 
 FORMS = ("hinge", "softmax")
 REDUCTIONS = ("active", "valid", "sum")
@@ -52,10 +52,8 @@ def mined_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
     """Return the same over the mined triplets."""
     assert rows.triplets is not None
     p, n, keep = rows.triplets
-    ref = sides.ref
-    d_pn = [-(ref[i] * ref[j]).sum(1) for i, j in zip(p.T, n.T, strict=True)]
-    between = torch.stack(d_pn, 1) if d_pn else torch.zeros_like(keep, dtype=ref.dtype)
-    f = 2 * (1 + T) * rows.d.gather(1, p) - 4 * T * (rows.d.gather(1, n) + between) + 2 - 6 * T
+    far = rows.d.gather(1, n) + reference_pairs(rows, sides, p, n)
+    f = 2 * (1 + T) * rows.d.gather(1, p) - 4 * T * far + 2 - 6 * T
     value = torch.where(keep, f.clamp_min(0), 0.0)
     return value.sum(1), count(value > 0)
 

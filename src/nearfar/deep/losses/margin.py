@@ -1,26 +1,34 @@
 """Margin loss (Wu, Manmatha, Smola & Krähenbühl, 2017).
 
-    L = 1/K ( sum_{(a,p) in P} [alpha + rho_ap - beta]_+  +  sum_{(a,n) in N} [alpha - rho_an + beta]_+ )  +  nu beta
+    L = 1/K ( sum_{(a,p) in P} [alpha + rho_ap - beta_a]_+  +  sum_{(a,n) in N} [alpha - rho_an + beta_a]_+ )
+        + nu mean_a beta_a,        beta_a = beta + beta of a's class + beta of sample a
 
-K: number of positive terms, rho: unsquared distance of unit vectors, beta: the learned boundary.
+K: number of positive terms, rho: unsquared distance of unit vectors, beta: the learned boundaries.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .. import processes
-from ..batch import Batch
+from ..batch import Batch, check_range
 from ..order import hinges, negatives, positives
-from ..rows import Rows, count
-from ..terms import RowLoss
+from ..relations import UNKNOWN
+from ..rows import Comparison, Rows, count
+from ..two_pass import BoundLoss
+
+
+class Boundary(NamedTuple):
+    """The boundary of all anchors, (), or of each sample of the batch as an anchor, (n,)."""
+
+    beta: Tensor
 
 
 def margin(rows: Rows, alpha: float, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum of its hinges and the number of positive ones, over all or the mined pairs."""
+    """Return per anchor the sum of its hinges and the number of positive ones; beta is () or (b, 1)."""
     if rows.triplets is None:
         columns, keep = positives(rows)
         d_an = negatives(rows)
@@ -32,8 +40,8 @@ def margin(rows: Rows, alpha: float, beta: Tensor) -> tuple[Tensor, Tensor]:
     return pull.sum(1) + push, count(pull > 0) + active[:, 0]
 
 
-class MarginLoss(RowLoss):
-    """Margin loss with a learnable boundary, over all or the mined pairs.
+class MarginLoss(BoundLoss):
+    """Margin loss with learnable boundaries, over all or the mined pairs.
 
     Parameters
     ----------
@@ -43,8 +51,12 @@ class MarginLoss(RowLoss):
         beta at the start, an unsquared distance.
     learn_boundary : bool
         Make beta the parameter `boundary`; give it an optimiser group of its own (paper: learning rate 0.1).
+    per_class, per_sample : int, optional
+        Number of classes, and of samples of the data set, that have a learned boundary of their own: the parameters
+        `class_offsets` and `sample_offsets`, which begin at 0 and are added to beta. Classes are numbered from 0; a
+        loss with `per_sample` is called with ``ids=``, the numbers of the samples. Unknown ones (-1) have none.
     nu : float
-        Weight of the penalty on beta.
+        Weight of the penalty on the mean boundary of the batch's samples.
     normalize : bool
         Scale embeddings to unit length first, as the paper does.
     mine : callable, optional
@@ -54,10 +66,12 @@ class MarginLoss(RowLoss):
 
     Notes
     -----
-    One boundary for all classes. A mined triplet counts as its two pairs.
+    A pair has the boundary of its anchor. A mined triplet counts as its two pairs.
     """
 
     boundary: Tensor
+    class_offsets: Tensor | None
+    sample_offsets: Tensor | None
 
     def __init__(
         self,
@@ -65,6 +79,8 @@ class MarginLoss(RowLoss):
         *,
         boundary: float = 1.2,
         learn_boundary: bool = True,
+        per_class: int | None = None,
+        per_sample: int | None = None,
         nu: float = 0.0,
         normalize: bool = True,
         mine: Any = None,
@@ -73,10 +89,42 @@ class MarginLoss(RowLoss):
         super().__init__(distance="euclidean", normalize=normalize, mine=mine, block=block)
         self.margin, self.nu = margin, nu
         self.boundary = nn.Parameter(torch.tensor(float(boundary)), requires_grad=learn_boundary)
+        self.class_offsets = _offsets("per_class", per_class)
+        self.sample_offsets = _offsets("per_sample", per_sample)
 
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return margin(rows, self.margin, self.boundary.to(rows.d.dtype))
+    def boundaries(self, batch: Batch) -> Tensor:
+        """Return beta of all, (), or of each sample of the batch, (n,)."""
+        beta = self.boundary.to(batch.x.dtype)
+        if self.class_offsets is not None:
+            y = batch.class_numbers("MarginLoss", len(self.class_offsets))
+            beta = beta + _picked(self.class_offsets, y, beta.dtype)
+        if self.sample_offsets is not None:
+            if batch.ids is None:
+                raise ValueError("MarginLoss: per_sample needs ids=, one sample number per embedding")
+            check_range("MarginLoss: ids", batch.ids, len(self.sample_offsets))
+            beta = beta + _picked(self.sample_offsets, batch.ids, beta.dtype)
+        return beta
+
+    def find(self, c: Comparison, batch: Batch) -> Boundary:
+        return Boundary(self.boundaries(batch))
+
+    def second_pass(self, rows: Rows, found: Boundary) -> tuple[Tensor, Tensor]:
+        beta = found.beta
+        return margin(rows, self.margin, beta if not beta.ndim else beta[rows.first : rows.first + len(rows.d), None])
 
     def share(self, batch: Batch) -> Tensor:
         value = super().share(batch)
-        return value + self.nu * self.boundary.to(value.dtype) / processes.world() if self.nu else value
+        if not self.nu:
+            return value
+        beta = self.boundaries(batch)
+        return value + self.nu * beta.sum() / max(beta.numel(), 1) / processes.world()
+
+
+def _offsets(name: str, number: int | None) -> nn.Parameter | None:
+    if number is not None and number < 1:
+        raise ValueError(f"MarginLoss: {name} must be at least 1, got {number}")
+    return None if number is None else nn.Parameter(torch.zeros(number))
+
+
+def _picked(offsets: Tensor, numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.where(numbers == UNKNOWN, 0.0, offsets.to(dtype)[numbers.clamp_min(0)])

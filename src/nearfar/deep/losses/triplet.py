@@ -1,9 +1,10 @@
 """Triplet loss (Schroff, Kalenichenko & Philbin, 2015).
 
     L = sum over triplets (a, p, n) of [d_ap - d_an + m]_+  /  number of triplets with a positive term
+    swap:  min(d_an, d_pn) in place of d_an  (Balntas et al., 2016)
 
 A row of m references with K positives costs O(K m) or a sort, O(m log m), never a list of triplets: what counts is
-how many negatives are nearer than d_ap + m, and their sum.
+how many negatives are nearer than d_ap + m, and their sum. With swap it costs the rows of the K positives.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch.nn.functional import softplus
 
 from ..order import hinges, negatives, positives
 from ..rows import Rows, count
-from ..terms import RowLoss
+from ..two_pass import SidedLoss, Sides, reference_pairs, reference_rows
 
 REDUCTIONS = ("active", "valid", "sum")
 
@@ -29,27 +30,37 @@ def all_triplets(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
     return value, count(active)
 
 
-def mined_triplets(rows: Rows, margin: float, soft: bool) -> tuple[Tensor, Tensor]:
-    """Return the same over the mined triplets; soft: log(1 + exp(d_ap - d_an))."""
+def mined_triplets(rows: Rows, margin: float, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:
+    """Return the same over the mined triplets; soft: log(1 + exp(d_ap - d_an)); sides: with swap."""
     assert rows.triplets is not None
     positive, negative, keep = rows.triplets
-    gap = rows.d.gather(1, positive) - rows.d.gather(1, negative)
+    rival = rows.d.gather(1, negative)
+    if sides is not None:
+        rival = torch.minimum(rival, reference_pairs(rows, sides, positive, negative))
+    gap = rows.d.gather(1, positive) - rival
     value = softplus(gap) if soft else (gap + margin).clamp_min(0)
     value = torch.where(keep, value, 0.0)
     return value.sum(1), count(value > 0)
 
 
-def soft_triplets(rows: Rows) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum over all its triplets of log(1 + exp(d_ap - d_an)), positive by positive."""
+def each_positive(rows: Rows, margin: float, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:
+    """Return the same over all triplets, positive by positive: the soft form, or the rows of the positives."""
     columns, keep = positives(rows)
-    value = rows.d.sum(1) * 0
+    value, active = rows.d.sum(1) * 0, torch.zeros_like(count(rows.pos))
     for column, real in zip(columns.T, keep.T, strict=True):
-        gap = softplus(rows.d.gather(1, column[:, None]) - rows.d)
-        value = value + torch.where(rows.neg & real[:, None], gap, 0.0).sum(1)
-    return value, count(rows.pos) * count(rows.neg)
+        near, far = rows.d.gather(1, column[:, None]), rows.d
+        if sides is not None:
+            far = torch.minimum(far, reference_rows(rows, sides, column))
+        if soft:
+            value = value + torch.where(rows.neg & real[:, None], softplus(near - far), 0.0).sum(1)
+        else:
+            reach, rivals = torch.where(real[:, None], near + margin, -torch.inf), torch.where(rows.neg, far, torch.inf)
+            some, number = hinges(reach, rivals)
+            value, active = value + some, active + number[:, 0]
+    return value, count(rows.pos) * count(rows.neg) if soft else active
 
 
-class TripletLoss(RowLoss):
+class TripletLoss(SidedLoss):
     """Triplet loss over all, or the mined, triplets of the batch.
 
     Parameters
@@ -58,6 +69,9 @@ class TripletLoss(RowLoss):
         m, in the unit of the distance (0.2 on squared distances of unit vectors is the paper's).
     soft : bool
         log(1 + exp(d_ap - d_an)) in place of the hinge, without margin (Hermans, Beyer & Leibe, 2017).
+    swap : bool
+        Let the negative part from the nearer of anchor and positive: min(d_an, d_pn) in place of d_an. Against a
+        reference both the positive and the negative are of the reference.
     distance : str
         "sq_euclidean" (the paper's), "euclidean", "cosine", "dot".
     normalize : bool
@@ -80,6 +94,7 @@ class TripletLoss(RowLoss):
         margin: float = 0.2,
         *,
         soft: bool = False,
+        swap: bool = False,
         distance: str = "sq_euclidean",
         normalize: bool = True,
         mine: Any = None,
@@ -89,13 +104,15 @@ class TripletLoss(RowLoss):
         super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
         if reduction not in REDUCTIONS:
             raise ValueError(f"TripletLoss: reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
-        self.margin, self.soft, self.reduction = margin, soft, reduction
+        self.margin, self.soft, self.swap, self.reduction = margin, soft, swap, reduction
 
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+    def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
+        how = (rows, self.margin, self.soft, found if self.swap else None)
         if rows.triplets is not None:
-            value, active = mined_triplets(rows, self.margin, self.soft)
+            value, active = mined_triplets(*how)
             valid = count(rows.triplets.keep)
         else:
-            value, active = soft_triplets(rows) if self.soft else all_triplets(rows, self.margin)
+            each = self.soft or self.swap
+            value, active = each_positive(*how) if each else all_triplets(rows, self.margin)
             valid = count(rows.pos) * count(rows.neg)
         return value, active if self.reduction == "active" else valid

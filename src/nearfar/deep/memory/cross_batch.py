@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import processes
-from ..batch import AnyLabels, Batch
+from ..batch import Batch
 from ..relations import UNKNOWN
 from ..terms import ProxyLoss, RowLoss, Term
 
@@ -82,16 +82,6 @@ class CrossBatchMemory(Term):
         self.register_buffer("ids", torch.full((size,), UNKNOWN))
         self.register_buffer("position", torch.tensor(0))
         self.register_buffer("steps", torch.tensor(0))
-        self._batch_ids: Tensor | None = None
-
-    def forward(self, embeddings: Tensor, labels: AnyLabels, *, ids: Any = None, **more: Any) -> Tensor:
-        """Return the value and remember the batch; `ids`, (n,) integers, say which sample each embedding is."""
-        if ids is not None:
-            ids = processes.gather(torch.as_tensor(ids, device=embeddings.device))
-        self._batch_ids = ids
-        value = super().forward(embeddings, labels, **more)
-        self._batch_ids = None
-        return value
 
     def publish(self, batch: Batch) -> Batch:
         return self.loss.publish(batch)
@@ -122,9 +112,9 @@ class CrossBatchMemory(Term):
         if isinstance(self.loss, ProxyLoss):
             cut = [self.size * part // processes.world() for part in (processes.rank(), processes.rank() + 1)]
             return Batch(features, self.classes, slice(*cut))
-        if self._batch_ids is None:
+        if batch.ids is None:
             return batch._replace(ref=features, ref_y=self.classes)
-        itself = (self._batch_ids[:, None] == self.ids) & (self.ids != UNKNOWN)
+        itself = (batch.ids[:, None] == self.ids) & (self.ids != UNKNOWN)
         unknown = (y[:, None] == UNKNOWN) | (self.classes == UNKNOWN) | itself
         relation = torch.where(unknown, UNKNOWN, (y[:, None] == self.classes).long())  # (n, M)
         return batch._replace(y=relation, ref=features, ref_y=self.classes)
@@ -133,7 +123,7 @@ class CrossBatchMemory(Term):
     def _remember(self, batch: Batch) -> None:
         # copies: the loss just computed still needs the old memory for its gradient
         y = batch.classes("CrossBatchMemory")
-        ids = torch.full_like(y, UNKNOWN) if self._batch_ids is None else self._batch_ids
+        ids = torch.full_like(y, UNKNOWN) if batch.ids is None else batch.ids
         for name, new in (("features", batch.x), ("classes", y), ("ids", ids)):
             setattr(self, name, cross_batch(getattr(self, name), new, self.position))
         self.position = (self.position + len(y)) % self.size
