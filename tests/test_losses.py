@@ -16,8 +16,6 @@ from nearfar.deep.batch import make_batch
 from nearfar.deep.terms import ProxyLoss, RowLoss, SetTerm
 
 TERMS = [m for m in METHODS if m.done and m.kind in ("loss", "regularizer", "head")]
-WHOLE = {m.name for m in TERMS if m.takes == "triplets"}  # terms with a calling convention of their own
-TERMS = [m for m in TERMS if m.name not in WHOLE]
 CLASSES, DIM = 8, 5
 every_term = pytest.mark.parametrize("method", TERMS, ids=lambda m: m.name)
 

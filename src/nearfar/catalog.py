@@ -143,7 +143,7 @@ METHODS = tuple(Method(*row) for row in (
     ("SoftTripleLoss", "deep/losses/soft_triple", "loss", "rows", "Qian 2019", "D21", PROXIES),
     ("FisherTripletLoss", "deep/losses/fisher_triplet", "loss", "set", "Ghojogh 2020", "D22"),
     ("FisherContrastiveLoss", "deep/losses/fisher_contrastive", "loss", "set", "Ghojogh 2020", "D23"),
-    ("AdversarialTriplet", "deep/losses/adversarial_triplet", "loss", "triplets", "Duan 2018", "D24", {"embedding_dim": 5}),
+    ("AdversarialTriplet", "deep/losses/adversarial_triplet", "loss", "rows", "Duan 2018", "D24", {"embedding_dim": 5}),
     ("BatchAll", "deep/miners/batch_all", "miner", "rows", "Ding 2015", "D25"),
     ("BatchHard", "deep/miners/batch_hard", "miner", "rows", "Hermans 2017", "D26"),
     ("BatchSemiHard", "deep/miners/batch_semi_hard", "miner", "rows", "Schroff 2015", "D27"),

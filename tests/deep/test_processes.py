@@ -18,7 +18,6 @@ NAMES = [
     m.name
     for m in METHODS
     if m.done
-    and m.takes != "triplets"
     and (m.kind in ("loss", "regularizer", "composition", "head") or (m.kind == "memory" and m.takes != "rows"))
 ]
 SMALL = {m.name: m.small for m in METHODS}

@@ -33,7 +33,7 @@ def reference(
     pooled=None,
     scores=None,
     proxies=None,
-    margin=0.5,
+    margin=0.1,
     eps=0.01,
     normalize=True,
     above_zero=True,

@@ -54,12 +54,12 @@ class VirtualSampleLoss(SetTerm):
     Parameters
     ----------
     margin : float
-        m.
+        m; on features of unit length without negative entries, as after a ReLU, only one below about 0.4 can be met.
     eps : float
         e, "a small positive number": how far virtual samples spread; 0 puts them all at the mean.
     layer : str
         Which features h are: the "pooled" ones of the trunk (the paper's; needs ``pooled=``), or the "embedding". With
-        "pooled" the embedding learns from the small Fisher ratio alone: search with the pooled features then.
+        "pooled" the embedding layer learns from the Fisher ratio alone, see Notes.
     normalize : bool
         Scale h to unit length inside g. False is the paper's; exponents are then capped at 30.
     above_zero : bool
@@ -77,11 +77,16 @@ class VirtualSampleLoss(SetTerm):
     as the embedding is linear in the pooled features (no dropout between them). r and lambda have no gradient, and
     S_W a ridge of 1e-4 of its mean eigenvalue. The paper states neither m nor e. Without similar or without dissimilar
     pairs the loss is 0.
+
+    A margin out of reach leaves every pairing active: the loss is then a difference of means, which a few directions
+    satisfy. For the ratio a single one is best, and an optimiser that rescales gradients (Adam) makes its small weight
+    a full step of the embedding layer: with "pooled", hold that layer (``lr_embedding=0``) or search with the pooled
+    features.
     """
 
     def __init__(
         self,
-        margin: float = 0.5,
+        margin: float = 0.1,
         *,
         eps: float = 0.01,
         layer: str = "pooled",
