@@ -229,6 +229,15 @@ def test_bad_input_is_one_line_and_leaves_nothing(words, message, capsys, monkey
     assert not list(tmp_path.iterdir())
 
 
+def test_a_missing_package_names_its_extra(capsys, monkeypatch, tmp_path):
+    np.savez(tmp_path / "rows.npz", X=np.eye(8), y=np.arange(8) % 2)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.delitem(sys.modules, "nearfar.report.page", raising=False)
+    monkeypatch.delitem(sys.modules, "nearfar.report", raising=False)
+    code, _, err = run(capsys, monkeypatch, "report", tmp_path / "rows.npz")
+    assert (code, err) == (2, "nearfar: jinja2 is not installed: pip install 'nearfar[report]'\n")
+
+
 def test_ctrl_c_exits_with_130(capsys, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt

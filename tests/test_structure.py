@@ -133,5 +133,20 @@ def test_unknown_and_planned_names_say_so():
     assert "planned" in missing(next((m.name for m in METHODS if not m.done), "")) or all(m.done for m in METHODS)
 
 
+def test_a_missing_package_names_its_extra():
+    code = (
+        "import sys; sys.modules['torch'] = None; import nearfar\n"
+        "try:\n    nearfar.TripletLoss\nexcept ImportError as error:\n    print(error)"
+    )
+    assert run(code) == "nearfar.TripletLoss: torch is not installed: pip install 'nearfar[deep]'"
+
+
+def test_extras_are_those_of_the_project():
+    from nearfar.extras import PACKAGES
+
+    project = (HERE.parent.parent / "pyproject.toml").read_text()
+    assert all(f"\n{extra} = [" in project for extra in PACKAGES.values())
+
+
 def test_dir_lists_what_is_done():
     assert {method.name for method in DONE} <= set(dir(nearfar))

@@ -29,7 +29,12 @@ def __getattr__(name: str) -> Any:
     method = BY_NAME.get(name)
     if method is None or not method.done:
         raise AttributeError(missing(name))
-    value = getattr(import_module(method.module), name)
+    try:
+        value = getattr(import_module(method.module), name)
+    except ModuleNotFoundError as error:
+        from .extras import hint
+
+        raise ModuleNotFoundError(f"nearfar.{name}: {hint(error)}", name=error.name) from error
     globals()[name] = value
     return value
 

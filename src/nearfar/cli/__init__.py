@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
+from ..extras import hint
 from . import listing, searching
 from .settings import is_first, launch, make_config
 
@@ -42,7 +43,8 @@ def main() -> None:
     except (ValueError, OSError, ImportError) as error:
         if os.environ.get("NEARFAR_DEBUG"):
             raise
-        _stop(" ".join(str(error).split()) or type(error).__name__, 2)
+        message = hint(error) if isinstance(error, ModuleNotFoundError) else str(error)
+        _stop(" ".join(message.split()) or type(error).__name__, 2)
 
 
 def _stop(message: str, code: int) -> NoReturn:
