@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar import LMNN
-from nearfar.core import impostors, large_margin_data, triplet_mining
+from nearfar.core import active_set, impostors, large_margin_data, triplet_mining
 from nearfar.core.large_margin import Hinge
 from tests.core import conic
 from tests.learners import accuracy, data, distances, fit, toy
@@ -86,7 +86,7 @@ def test_gradient_equals_differences(hinge, p):
     near = task.scan(L, 0.1)
     slope = np.vdot(task(L, near, hinge)[1], step)
     assert_allclose((task(L + step, near, hinge)[0] - task(L - step, near, hinge)[0]) / 2, slope, rtol=1e-6)
-    G = task.in_metric(L, near, hinge)[1]
+    G = task.in_metric(near.squares(task.X @ L.T), near, hinge)[1]
     assert_allclose(2 * L @ G, task(L, near, hinge)[1], rtol=1e-9, atol=1e-9)
 
 
@@ -211,6 +211,32 @@ def test_warm_start_goes_on():
         fit(learner, X, y)
     assert learner.objective_ < first
     assert_allclose(learner.objective_, fit(LMNN(tol=1e-4), X, y).objective_, rtol=5e-3)
+
+
+def test_warm_start_begins_where_the_last_fit_ended():
+    X, y = toy(150)
+    learner = fit(LMNN(warm_start=True), X, y)
+    last = learner.objective_
+    assert_allclose(fit(learner, X, y).history_[0], last, rtol=1e-9)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+def test_a_start_gets_its_best_scale(squared):
+    _, _, task = problem(squared)
+    for scale in (1e-3, 1.0, 40.0):
+        L = active_set.scaled(task, scale * np.eye(3))
+        best, *others = (task.value(t * L, task.scan(t * L), Hinge(squared)) for t in (1, 0.97, 1.03))
+        assert best <= min(others)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+def test_value_of_a_rounded_hinge_follows_from_its_kinks(squared):
+    _, _, task = problem(squared)
+    L = active_set.scaled(task, np.random.default_rng(3).normal(size=(3, 3)))
+    place = active_set.place(task, L, 0.2, Hinge(squared))
+    for share in (1e-9, 1e-2, 0.2, 5.0):
+        hinge, value = active_set.rounded(task, place, share)
+        assert_allclose(value, task.value(L, place.edges, hinge), rtol=1e-12)
 
 
 def test_second_pass_looks_neighbours_up_again():

@@ -15,23 +15,24 @@ from typing import NamedTuple
 import numpy as np
 
 from . import psd
-from .impostors import Impostors
+from .edges import Edges
 from .large_margin import Certificate, Hinge, LargeMargin
 from .optimize import Report, Solution, fista, lbfgs, stopped
 from .types import Array
 
 FLOOR = 1e-6  # smallest eigenvalue of C that whitening knows, relative to the largest
 SLACK = 0.2
-STEPS = (15, 15, 20, 30, 40)  # of the first rounds
+STEPS = (15, 15, 20, 10, 10, 20, 40)  # of the first rounds
 MEMORY = 20
 PATIENCE = 3  # rounds without progress
+OCTAVES = 30.0  # a start is scaled by at most this power of 2
 
 
 class Place(NamedTuple):
     """A point of the search, the impostors around it, and what is known of it."""
 
     K: Array
-    near: Impostors
+    edges: Edges
     seen: Certificate
 
 
@@ -62,20 +63,22 @@ def minimise(
     """
     A, B = whitening(problem.C)
     white = problem.on(problem.X @ A)
-    K, slack = scaled(white, L0 @ B), SLACK
+    K, slack = L0 @ B, SLACK
     here = place(white, K, slack, Hinge(problem.squared))
     race = Race(tol, len(K) >= K.shape[1], here)
     while race.spent < max_iter and not race.over:
-        hinge = rounded(white, here, race.share)
+        hinge, before = rounded(white, here, race.share)
         steps = min(STEPS[min(len(race.history), len(STEPS)) - 1], max_iter - race.spent)
-        found = search(white, refilled(white, here, hinge), here.near, hinge, method, steps, report)
+        K = refilled(white, here, hinge, before)
+        found = search(white, K, here.edges, hinge, method, steps, report)
         there = place(white, found.x, slack, hinge)
-        before, now = (white.value(at.K, at.near, hinge) for at in (here, there))
+        now = there.seen.rounded
         race.enter(there, found.n_iter, (before - now) / max(abs(now), 1e-300))
         if now < before:
             here = there
         elif problem.fixed is None:
-            here, slack = here._replace(near=here.near.joined(there.near)), 2 * slack
+            joined = here.edges.near.joined(there.edges.near)
+            here, slack = here._replace(edges=Edges(white.i, white.j, joined, len(white.X))), 2 * slack
     return race.solution(A)
 
 
@@ -128,8 +131,8 @@ class Race:
 
 def place(problem: LargeMargin, K: Array, slack: float, hinge: Hinge) -> Place:
     """K with all impostors around it."""
-    near = problem.scan(K, slack)
-    return Place(K, near, problem.certify(K, near, hinge))
+    edges = problem.scan(K, slack)
+    return Place(K, edges, problem.certify(K, edges, hinge))
 
 
 def whitening(C: Array) -> tuple[Array, Array]:
@@ -139,44 +142,50 @@ def whitening(C: Array) -> tuple[Array, Array]:
     return (V / np.sqrt(w)) @ V.T, (V * np.sqrt(w)) @ V.T
 
 
-def scaled(problem: LargeMargin, K: Array) -> Array:
-    """K times the power of 2 with the smallest f, as far as some of the rows tell."""
-    pull, differences = problem.differences(K)
-    hinge = Hinge(problem.squared)
+def scaled(problem: LargeMargin, L: Array) -> Array:
+    """L times the factor with the smallest f, as far as some of the rows tell: the root of df/dt, t the square."""
+    pull, differences = problem.differences(L)
+    hinge, low, high = Hinge(problem.squared), -OCTAVES, OCTAVES
+    for _ in range(60):
+        t = 2.0 ** ((low + high) / 2)
+        pushed = float(np.vdot(hinge(1 - t * differences)[1], differences))
+        if (1 - problem.mu) * pull >= problem.mu * pushed:
+            high = (low + high) / 2
+        else:
+            low = (low + high) / 2
+            differences = differences[t * differences < 1]  # the others push nowhere above t
+    return float(2.0 ** (high / 2)) * L
 
-    def value(t: float) -> float:
-        u = 1 - t * differences
-        return (1 - problem.mu) * t * pull + problem.mu * hinge(u[u > 0])[0]
 
-    t = 1.0
-    for factor in (0.25, 4.0):
-        while 1e-9 < t < 1e9 and value(factor * t) < value(t):
-            t *= factor
-    return np.sqrt(t) * K
+def rounded(problem: LargeMargin, at: Place, share: float) -> tuple[Hinge, float]:
+    """The hinge with its kink rounded so that this widens the gap by the given share of f, and f with it.
 
-
-def rounded(problem: LargeMargin, at: Place, share: float) -> Hinge:
-    """The hinge, its kink rounded so that this widens the gap by the given share of f: sum u (1 - u / width)."""
+    Over u below the width, the gap widens by the sum of u (1 - u / width); f loses u - u^2 / (2 width) there, and half
+    the width elsewhere.
+    """
+    value, u = at.seen.value, at.seen.kinks
     if problem.squared:
-        return Hinge(True)
-    u = problem.kinks(at.K, at.near)
+        return Hinge(True), value
     if len(u) == 0:
-        return Hinge(False, 1.0)
-    cost = problem.mu * (np.cumsum(u) - np.cumsum(u * u) / u)
-    fits = np.searchsorted(cost, share * max(1.0, at.seen.value), side="right")
-    return Hinge(False, float(max(u[max(fits - 1, 0)], 1e-6)))
+        return Hinge(False, 1.0), value - problem.mu * at.seen.positive / 2
+    sums, squares = np.cumsum(u), np.cumsum(u * u)
+    fits = np.searchsorted(problem.mu * (sums - squares / u), share * max(1.0, value), side="right")
+    width = float(max(u[max(fits - 1, 0)], 1e-6))
+    below = int(np.searchsorted(u, width))
+    lost = float(sums[below - 1] - squares[below - 1] / (2 * width)) if below else 0.0
+    return Hinge(False, width), value - problem.mu * (lost + width / 2 * (at.seen.positive - below))
 
 
-def refilled(problem: LargeMargin, at: Place, hinge: Hinge) -> Array:
+def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Array:
     """K after a step on M along the directions that fall: L-BFGS hardly moves those that (square) K has nearly lost."""
     K, V = at.K, at.seen.directions
     if len(K) < K.shape[1] or V.shape[1] == 0:
         return K
     M, D = K.T @ K, (V * at.seen.excess) @ V.T
-    best, t = (problem.value(K, at.near, hinge), K), 1e-5 * np.trace(M) / np.trace(D)
+    best, t = (value, K), 1e-5 * np.trace(M) / np.trace(D)
     for _ in range(8):
         more = psd.components(M + t * D)
-        value = problem.value(more, at.near, hinge)
+        value = problem.value(more, at.edges, hinge)
         if value >= best[0]:
             break
         best, t = (value, more), 8 * t
@@ -184,15 +193,15 @@ def refilled(problem: LargeMargin, at: Place, hinge: Hinge) -> Array:
 
 
 def search(
-    problem: LargeMargin, K: Array, near: Impostors, hinge: Hinge, method: str, steps: int, report: Report | None
+    problem: LargeMargin, K: Array, edges: Edges, hinge: Hinge, method: str, steps: int, report: Report | None
 ) -> Solution:
     """Some steps over the given impostors; `x` is K."""
     if method == "lbfgs":
-        return lbfgs(lambda K: problem(K, near, hinge), K, max_iter=steps, tol=1e-10, memory=MEMORY, report=report)
+        return lbfgs(lambda K: problem(K, edges, hinge), K, max_iter=steps, tol=1e-10, memory=MEMORY, report=report)
 
     def on_metric(M: Array) -> tuple[float, Array]:
         L = psd.components(M)
-        pushed, G = problem.in_metric(L, near, hinge)
+        pushed, G = problem.in_metric(edges.squares(problem.X @ L.T), edges, hinge)
         return (1 - problem.mu) * float(np.vdot(M, problem.C)) + problem.mu * pushed.value, G
 
     M = K.T @ K

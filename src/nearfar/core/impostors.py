@@ -20,7 +20,7 @@ from .types import AnyArray, Array, Bools, Ints
 
 CELLS = 1 << 21  # cells in one block of products
 GROUP = 512  # rows of small classes that are looked at together
-VALUES = 1 << 16  # numbers in one block of differences: they stay in the cache
+VALUES = 1 << 15  # numbers in one block of differences: they stay in the cache
 MOST = 10_000_000  # impostors kept at a time
 
 
@@ -98,10 +98,14 @@ def pair_squares(Z: Array, i: Ints, j: Ints) -> Array:
     """|z_i - z_j|^2 of listed pairs by differences."""
     out = np.empty(len(i))
     step = max(1, VALUES // max(Z.shape[1], 1))
+    left, right = np.empty((2, min(step, len(i)), Z.shape[1]))
     for a in range(0, len(i), step):
-        D = Z.take(i[a : a + step], 0)
-        D -= Z.take(j[a : a + step], 0)
-        np.einsum("pk,pk->p", D, D, out=out[a : a + step])
+        part = slice(a, a + step)
+        m = len(i[part])
+        # "clip" writes to the buffer at once; "raise" would fill a copy first
+        D, E = Z.take(i[part], 0, left[:m], "clip"), Z.take(j[part], 0, right[:m], "clip")
+        D -= E
+        np.einsum("pk,pk->p", D, D, out=out[part])
     return out
 
 

@@ -19,14 +19,15 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.sparse import csr_array
 
-from . import impostors
+from . import impostors, scatter
 from .distances import squared_distances
+from .edges import Edges
 from .impostors import Impostors
 from .types import Array, Ints
 
 CHUNK = 1 << 17  # pairs looked at together
+NONE = Impostors(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp), None)
 
 
 class Hinge(NamedTuple):
@@ -36,13 +37,15 @@ class Hinge(NamedTuple):
     width: float = 0.0
 
     def __call__(self, u: Array) -> tuple[float, Array]:
-        """Sum of values and slopes at u > 0."""
+        """Sum of values, and slopes."""
         if self.squared:
-            return float(u @ u), 2 * u
+            v = np.maximum(u, 0.0)
+            return float(np.vdot(v, v)), 2 * v
         if self.width == 0:
-            return float(u.sum()), np.ones_like(u)
-        a = np.minimum(u / self.width, 1.0)
-        return float((u - self.width / 2 * a) @ a), a
+            a = (u > 0).astype(np.float64)
+            return float(np.vdot(u, a)), a
+        a = np.clip(u / self.width, 0.0, 1.0)
+        return float(np.vdot(u - self.width / 2 * a, a)), a
 
     def bound(self, theta: float, total: float, squares: float) -> float:
         """The dual value of slopes times the best factor up to theta."""
@@ -52,34 +55,13 @@ class Hinge(NamedTuple):
         return theta * total - theta**2 * squares / 4
 
 
-def signed_laplacian_times(i: Ints, j: Ints, weight: Array, Y: Array) -> Array:
-    """(diag(W 1) - W) Y for the graph with edges i-j of any sign; fast where i consists of few rising runs."""
-    order, n = np.argsort(i, kind="stable"), len(Y)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(i, minlength=n))])
-    W = csr_array((weight[order], j[order], starts), shape=(n, n))
-    out = (np.bincount(i, weight, n) + np.bincount(j, weight, n))[:, None] * Y
-    out -= W @ Y
-    out -= W.T @ Y
-    return out
-
-
 class Pushed(NamedTuple):
-    """Sums over all triplets of values, slopes and squared slopes, and the graph with the slopes as signed weights."""
+    """Sums over all triplets of values, slopes and squared slopes, and the signed weight of each edge."""
 
     value: float
     total: float
     squares: float
-    i: Ints
-    j: Ints
     weight: Array
-
-
-class Active(NamedTuple):
-    """Some triplets with a positive hinge: its value, the number of the pull, and of the impostor."""
-
-    u: Array
-    pull: Ints
-    impostor: Ints
 
 
 class Certificate(NamedTuple):
@@ -95,6 +77,12 @@ class Certificate(NamedTuple):
         The part of the gap that is left where all slopes are feasible.
     directions, excess : ndarray of shape (d, q), (q,)
         M + t v v' has a smaller f for each direction v and small t, the more so the larger the excess.
+    rounded : float
+        f with its hinge rounded as it was searched.
+    kinks : ndarray
+        Positive hinges below 1, rising.
+    positive : int
+        How many hinges are positive.
     """
 
     value: float
@@ -102,6 +90,9 @@ class Certificate(NamedTuple):
     rounding: float
     directions: Array
     excess: Array
+    rounded: float
+    kinks: Array
+    positive: int
 
 
 class LargeMargin:
@@ -137,84 +128,83 @@ class LargeMargin:
     ) -> None:
         self.X, self.i, self.j, self.mu, self.squared, self.weight = X, i, j, mu, squared, weight
         self.labels, self.fixed, self.k = labels, fixed, len(i) // len(X)
+        self.pulls = Edges(i, j, NONE if fixed is None else fixed, len(X))
         w = np.ones(len(i)) if weight is None else weight
-        self.C = X.T @ signed_laplacian_times(i, j, w, X)
-        self.C = (self.C + self.C.T) / 2
+        parts = [slice(a, a + len(X)) for a in range(0, len(i), len(X))]
+        # so few at a time go through their differences: 0 in directions without a pull, and not rounding
+        self.C = sum(
+            (scatter.weighted_outer(X, i[part], j[part], w[part]) for part in parts), np.zeros((X.shape[1],) * 2)
+        )
 
     def on(self, X: Array) -> LargeMargin:
         """The same pulls and pushes on other rows."""
         same = (self.mu, self.squared)
         return LargeMargin(X, self.i, self.j, *same, weight=self.weight, labels=self.labels, fixed=self.fixed)
 
-    def scan(self, L: Array, slack: float = 0.0) -> Impostors:
+    def scan(self, L: Array, slack: float = 0.0) -> Edges:
         """All impostors at L, and those whose squared distance is up to (1 + slack) times too large."""
         if self.fixed is not None or self.labels is None:
-            return self.fixed or Impostors(self.i[:0], self.i[:0])
+            return self.pulls
         Z = self.X @ L.T
         reach = impostors.pair_squares(Z, self.i, self.j).reshape(-1, self.k).max(axis=1)
-        return impostors.find(Z, self.labels, (1 + slack) * (1 + reach))
+        near = impostors.find(Z, self.labels, (1 + slack) * (1 + reach))
+        return Edges(self.i, self.j, near, len(Z))
 
-    def active(self, Z: Array, near: Impostors) -> Iterator[Active]:
-        """Triplets whose hinge is positive, in chunks."""
-        reach = 1 + impostors.pair_squares(Z, self.i, self.j)
+    def margins(self, square: Array, edges: Edges) -> Iterator[tuple[slice, Array]]:
+        """1 + d_ij - d_il of chunks of the impostors, one column for each pull that they are held against."""
+        near, reach = edges.near, 1 + square[edges.pull]
+        by_row = reach if near.target is not None else reach.reshape(-1, self.k)
         for start in range(0, len(near.i), CHUNK):
             part = slice(start, start + CHUNK)
-            far = impostors.pair_squares(Z, near.i[part], near.l[part])
-            if near.target is None:
-                pull = near.i[part, None] * self.k + np.arange(self.k)
-            else:
-                pull = near.target[part, None]
-            u = (reach[pull] - far[:, None]).ravel()
-            hit = np.flatnonzero(u > 0)
-            yield Active(u[hit], pull.ravel()[hit], start + hit // pull.shape[1])
+            held = near.i[part] if near.target is None else near.target[part]
+            yield part, by_row.take(held, 0).reshape(len(held), -1) - square[edges.push[part], None]
 
-    def push(self, Z: Array, near: Impostors, hinge: Hinge) -> Pushed:
-        """The hinges of the listed impostors."""
-        pulled, pushed, sums = np.zeros(len(self.i)), np.zeros(len(near.i)), np.zeros(3)
-        for u, pull, impostor in self.active(Z, near):
+    def push(self, square: Array, edges: Edges, hinge: Hinge) -> Pushed:
+        """The hinges of the listed impostors, from the squared lengths of all edges."""
+        near, sums = edges.near, np.zeros(3)
+        pulled, pushed = np.zeros(len(self.i)), np.zeros(len(near.i))
+        for part, u in self.margins(square, edges):
             value, a = hinge(u)
-            pulled += np.bincount(pull, a, len(pulled))
-            first = impostor[0] if len(impostor) else 0
-            counts = np.bincount(impostor - first, a)
-            pushed[first : first + len(counts)] += counts
-            sums += np.array([value, a.sum(), a @ a])
-        at = np.flatnonzero(pushed)
-        weight = np.concatenate([pulled, -pushed[at]])
-        i, j = np.concatenate([self.i, near.i[at]]), np.concatenate([self.j, near.l[at]])
-        return Pushed(float(sums[0]), float(sums[1]), float(sums[2]), i, j, weight)
+            pushed[part] = a @ np.ones(a.shape[1])
+            sums += np.array([value, pushed[part].sum(), np.vdot(a, a)])
+            if near.target is None:
+                first = np.flatnonzero(np.diff(near.i[part], prepend=-1))
+                pulled.reshape(-1, self.k)[near.i[part][first]] += np.add.reduceat(a, first, axis=0)
+            else:
+                pulled += np.bincount(near.target[part], a[:, 0], len(pulled))
+        return Pushed(float(sums[0]), float(sums[1]), float(sums[2]), edges.weights(pulled, pushed))
 
-    def kinks(self, L: Array, near: Impostors) -> Array:
-        """All positive hinges below 1, rising."""
-        parts = [one.u[one.u < 1] for one in self.active(self.X @ L.T, near)]
-        return np.sort(np.concatenate([np.zeros(0), *parts]))
-
-    def __call__(self, L: Array, near: Impostors, hinge: Hinge) -> tuple[float, Array]:
+    def __call__(self, L: Array, edges: Edges, hinge: Hinge) -> tuple[float, Array]:
         """f and df/dL over the listed impostors."""
         Z, LC = self.X @ L.T, L @ self.C
-        pushed = self.push(Z, near, hinge)
-        Y = signed_laplacian_times(pushed.i, pushed.j, pushed.weight, Z)
+        pushed = self.push(edges.squares(Z), edges, hinge)
+        Y = edges.laplacian_times(pushed.weight, Z)
         value = (1 - self.mu) * float(np.vdot(LC, L)) + self.mu * pushed.value
         return value, 2 * ((1 - self.mu) * LC + self.mu * Y.T @ self.X)
 
-    def value(self, L: Array, near: Impostors, hinge: Hinge) -> float:
+    def value(self, L: Array, edges: Edges, hinge: Hinge) -> float:
         """f alone."""
-        return (1 - self.mu) * float(np.vdot(L @ self.C, L)) + self.mu * self.push(self.X @ L.T, near, hinge).value
+        value = sum(hinge(u)[0] for _, u in self.margins(edges.squares(self.X @ L.T), edges))
+        return (1 - self.mu) * float(np.vdot(L @ self.C, L)) + self.mu * value
 
-    def in_metric(self, L: Array, near: Impostors, hinge: Hinge) -> tuple[Pushed, Array]:
+    def in_metric(self, square: Array, edges: Edges, hinge: Hinge) -> tuple[Pushed, Array]:
         """The push, and df/dM."""
-        pushed = self.push(self.X @ L.T, near, hinge)
-        A = self.X.T @ signed_laplacian_times(pushed.i, pushed.j, pushed.weight, self.X)
+        pushed = self.push(square, edges, hinge)
+        A = self.X.T @ edges.laplacian_times(pushed.weight, self.X)
         return pushed, (1 - self.mu) * self.C + self.mu * (A + A.T) / 2
 
-    def certify(self, L: Array, near: Impostors, hinge: Hinge) -> Certificate:
+    def certify(self, L: Array, edges: Edges, hinge: Hinge) -> Certificate:
         """The exact f at L, with a lower bound of min f from the (rounded) hinge's slopes."""
-        value = self.value(L, near, Hinge(self.squared))
-        if not near.complete:
-            return Certificate(value, -np.inf, 0.0, np.zeros((len(self.C), 0)), np.zeros(0))
-        pushed, G = self.in_metric(L, near, hinge)
+        pull, square = (1 - self.mu) * float(np.vdot(L @ self.C, L)), edges.squares(self.X @ L.T)
+        u = np.concatenate([np.zeros(0), *(u[u > 0] for _, u in self.margins(square, edges))])
+        value = pull + self.mu * Hinge(self.squared)(u)[0]
+        pushed, G = self.in_metric(square, edges, hinge)
+        rest = (pull + self.mu * pushed.value, np.sort(u[u < 1]), len(u))
+        if not edges.near.complete:
+            return Certificate(value, -np.inf, 0.0, np.zeros((len(self.C), 0)), np.zeros(0), *rest)
         theta, V, excess = self.feasible(((1 - self.mu) * self.C - G) / self.mu)
-        bound, rest = (self.mu * hinge.bound(t, pushed.total, pushed.squares) for t in (theta, 1.0))
-        return Certificate(value, bound, value - rest, V, excess)
+        bound, most = (self.mu * hinge.bound(t, pushed.total, pushed.squares) for t in (theta, 1.0))
+        return Certificate(value, bound, value - most, V, excess, *rest)
 
     def feasible(self, S: Array) -> tuple[float, Array, Array]:
         """The largest theta with theta mu S <= (1 - mu) C, and the directions that keep it below 1."""
@@ -230,10 +220,11 @@ class LargeMargin:
         square = impostors.pair_squares(Z, self.i, self.j)
         weighed = square if self.weight is None else square * self.weight
         if self.fixed is not None or self.labels is None:
-            near = self.scan(L)
+            near = self.pulls.near
             far = impostors.pair_squares(Z, near.i, near.l)
             return float(weighed.sum()), far - square[near.target]
-        rows = np.arange(0, len(Z), -(-len(Z) // anchors))
+        order = np.argsort(np.einsum("np,np->n", Z, Z), kind="stable")  # which no rotation changes
+        rows = order[:: -(-len(Z) // anchors)]
         far = squared_distances(Z[rows], Z)
         apart = self.labels[rows, None] != self.labels
         reach = square.reshape(-1, self.k)[rows]

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from . import psd
-from .impostors import Impostors
+from .edges import Edges
 from .large_margin import Hinge, LargeMargin
 from .optimize import Report, Solution, stopped
 from .types import Array, Ints
@@ -42,9 +42,9 @@ def solve(
     L, known, spent, history = L0, np.zeros((0, 3), dtype=np.intp), 0, []
     bare, bound = Hinge(problem.squared), -np.inf
     while spent < max_iter:
-        near = problem.scan(L)
-        history.append(problem.value(L, near, bare))
-        fresh = violated(problem, L, near, first=spent == 0)
+        edges = problem.scan(L)
+        history.append(problem.value(L, edges, bare))
+        fresh = violated(problem, L, edges, first=spent == 0)
         known = np.unique(np.concatenate([known, fresh]), axis=0)
         if len(known) > LARGEST:
             raise ValueError(f'solver="sdp" takes up to {LARGEST} triplets, needs {len(known)}; use solver="lbfgs"')
@@ -61,12 +61,15 @@ def solve(
     return Solution(L, value, spent, False, message, gap, np.array([*history, value]))
 
 
-def violated(problem: LargeMargin, L: Array, near: Impostors, first: bool) -> Ints:
+def violated(problem: LargeMargin, L: Array, edges: Edges, first: bool) -> Ints:
     """Triplets (i, j, l) with a positive hinge at L, at first only the largest of each pull."""
-    parts = [(one.u, one.pull, near.l[one.impostor]) for one in problem.active(problem.X @ L.T, near)]
-    if not parts:
-        return np.zeros((0, 3), dtype=np.intp)
-    u, pull, l = (np.concatenate(part) for part in zip(*parts, strict=True))
+    square = edges.squares(problem.X @ L.T)
+    u = np.concatenate([np.zeros((0, 1)), *(u.reshape(-1, 1) for _, u in problem.margins(square, edges))])[:, 0]
+    near = edges.near
+    if near.target is None:
+        pull, l = (near.i[:, None] * problem.k + np.arange(problem.k)).ravel(), np.repeat(near.l, problem.k)
+    else:
+        pull, l = near.target, near.l
     keep = u > VIOLATED
     u, pull, l = u[keep], pull[keep], l[keep]
     if first:

@@ -15,7 +15,7 @@ from ...base import FromTriplets, Mahalanobis
 from ...core import active_set, checks, starts, strata, triplet_sdp
 from ...core import large_margin_data as data
 from ...core.large_margin import LargeMargin
-from ...core.optimize import Report, Solution
+from ...core.optimize import Solution
 from ...core.types import AnyArray, Array, Ints
 
 SOLVERS = ("lbfgs", "pgd", "sdp")
@@ -23,14 +23,11 @@ SOLVERS = ("lbfgs", "pgd", "sdp")
 
 def lmnn(problem: LargeMargin, L: Array, solver: str = "lbfgs", **limits: Any) -> Solution:
     """Components as `x`, from a start L (k, d); see `LMNN` for the settings."""
-    if solver == "lbfgs":
-        return active_set.minimise(problem, L, **limits)
-    L = L if len(L) == L.shape[1] else np.eye(L.shape[1])
-    return (
-        triplet_sdp.solve(problem, L, **limits)
-        if solver == "sdp"
-        else active_set.minimise(problem, L, solver, **limits)
-    )
+    if solver != "lbfgs" and len(L) < L.shape[1]:
+        L = np.eye(L.shape[1])
+    if solver == "sdp":
+        return triplet_sdp.solve(problem, L, **limits)
+    return active_set.minimise(problem, L, solver, **limits)
 
 
 class LMNN(FromTriplets, Mahalanobis):
@@ -120,13 +117,14 @@ class LMNN(FromTriplets, Mahalanobis):
     def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None) -> Solution:
         self._check()
         L, last = starts.start(X, labels, self.init, self.n_components, self.random_state), self._start()
-        last = L if last is None or last.shape != L.shape else last
+        last, fresh = (L, True) if last is None or last.shape != L.shape else (last, False)
         X, labels = (X, None) if labels is None else data.sorted_rows(X, labels)
         V, squared, seed = data.span(X), self.loss == "squared_hinge", self.random_state
         rule = data.Rule(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
 
-        def solve(X: Array, y: Ints | None, L: Array, begin: Array, report: Report | None = None) -> Solution:
+        def solve(X: Array, y: Ints | None, L: Array, begin: Array, fresh: bool = True, report: Any = None) -> Solution:
             problem = rule.pose(X, y, triplets, L)
+            begin = active_set.scaled(problem, begin) if fresh else begin
             return lmnn(problem, begin, self.solver, max_iter=self.max_iter, tol=self.tol, report=report)
 
         X, L, last = X @ V.T, np.eye(len(V)) if isinstance(self.init, str) else L @ V.T, last @ V.T
@@ -134,8 +132,8 @@ class LMNN(FromTriplets, Mahalanobis):
             found = strata.stratified(X, labels, solve, rule.n_neighbors, self.stratified, seed)
             return found.with_x(data.exactly(found.x @ V, self.n_components))
         for _ in range(self.outer_passes):
-            found = solve(X, labels, L, last, self._report())
-            L = last = found.x
+            found = solve(X, labels, L, last, fresh, self._report())
+            L, last, fresh = found.x, found.x, False
         return found.with_x(data.exactly(found.x @ V, self.n_components))
 
     def _check(self) -> None:
