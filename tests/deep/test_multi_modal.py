@@ -204,6 +204,18 @@ def test_file_holds_the_learner(tmp_path):
         Autoencoder.load(tmp_path / "m.safetensors")
 
 
+def test_columns_side_by_side_are_cut():
+    views, y = wine()
+    side = np.hstack(views)
+    apart = MultiModalAutoencoder(3, **SMALL).fit(views, y)
+    learner = MultiModalAutoencoder(3, view_sizes=(5, 8), **SMALL).fit(side, y)
+    np.testing.assert_array_equal(learner.transform(side), apart.transform(views))
+    np.testing.assert_array_equal(apart.transform(side), apart.transform(views))  # fitted on views, their widths known
+    np.testing.assert_array_equal(learner.reconstruction_error(side), apart.reconstruction_error(views))
+    with pytest.raises(ValueError, match=r"view_sizes: expected widths that add up to 13 columns, got \[5, 7\]"):
+        MultiModalAutoencoder(3, view_sizes=(5, 7), **SMALL).fit(side)
+
+
 def test_labels_of_any_kind():
     views, y = wine()
     plain = MultiModalAutoencoder(3, **SMALL).fit(views, y).transform(views)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from .reconstruction import ROWS, NetworkLearner, check_numbers, check_options, 
 from .relations import UNKNOWN
 
 Self = TypeVar("Self", bound="ViewReconstruction")
-Views = Sequence[AnyArray | None]
+Views: TypeAlias = Sequence[AnyArray | None] | AnyArray
 
 
 def check_views(views: Views, expected: Sequence[int] | None = None) -> list[AnyArray]:
@@ -52,6 +52,15 @@ def check_views(views: Views, expected: Sequence[int] | None = None) -> list[Any
     return found
 
 
+def cut_views(views: Views, sizes: Sequence[int] | None) -> Views:
+    """Return columns side by side, (n, sum of D_v), as one array per modality; a list of arrays as it is."""
+    if sizes is None or not isinstance(views, np.ndarray) or views.ndim != 2:
+        return views
+    if sum(sizes) != views.shape[1] or min(sizes, default=0) < 1:
+        raise ValueError(f"view_sizes: expected widths that add up to {views.shape[1]} columns, got {list(sizes)}")
+    return np.split(views, np.cumsum(sizes)[:-1], axis=1)
+
+
 class ViewReconstruction(NetworkLearner):
     """Codes of several modalities from which they can be made again; a method states `_objective`."""
 
@@ -78,12 +87,13 @@ class ViewReconstruction(NetworkLearner):
         Parameters
         ----------
         views : sequence of array-like of shape (n, D_v)
-            One per modality; a row with a NaN is a missing one. Every sample needs one that is there.
+            One per modality; a row with a NaN is a missing one. Every sample needs one that is there. With
+            `view_sizes` also their columns side by side, one array.
         y : array-like of shape (n,), optional
             Classes; negative numbers are unknown. Without them only the reconstruction counts.
         """
         self._check()
-        found = check_views(views)
+        found = check_views(cut_views(views, self.view_sizes))
         self.n_features_in_ = tuple(X.shape[1] for X in found)
         X = np.concatenate(found, axis=1)
         self.mean_, self.scale_ = standard(X) if self.standardize else (np.zeros_like(X[0]), np.ones_like(X[0]))
@@ -137,7 +147,7 @@ class ViewReconstruction(NetworkLearner):
 
     def _known(self, views: Views) -> Modalities:
         check_is_fitted(self)
-        return self._standard(check_views(views, self.n_features_in_))
+        return self._standard(check_views(cut_views(views, self.n_features_in_), self.n_features_in_))
 
     def _parts(self, views: Views) -> list[Modalities]:
         """Return the samples, a few thousand at a time."""
@@ -146,7 +156,10 @@ class ViewReconstruction(NetworkLearner):
 
     @torch.no_grad()
     def transform(self, views: Views) -> AnyArray:
-        """Return the (n, n_components) shared codes; a modality may be None, or NaN in some rows."""
+        """Return the (n, n_components) shared codes; a modality may be None, or NaN in some rows.
+
+        The columns of all modalities side by side, one array, are taken too.
+        """
         return np.concatenate([self.network_.encode(part).cpu().numpy() for part in self._parts(views)])
 
     def fit_transform(self, views: Views, y: AnyArray | None = None) -> AnyArray:

@@ -9,6 +9,8 @@ A missing modality enters as a learned default, and its reconstruction does not 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -57,6 +59,8 @@ class MultiModalAutoencoder(ViewReconstruction):
         lambda1, lambda2 and the margins, m2 > m1.
     pairs : str
         "mean" over the pairs of each kind in a batch, or "sum" (the formula's), which grows with the batch.
+    view_sizes : sequence of int, optional
+        D_v of modalities that come as columns side by side, one array, as from a file of rows.
     scale_views : bool
         Divide each modality's error by its number of features; otherwise the widest one rules.
     hide : float
@@ -93,6 +97,7 @@ class MultiModalAutoencoder(ViewReconstruction):
         m1: float = 0.0,
         m2: float = 1.0,
         pairs: str = "mean",
+        view_sizes: Sequence[int] | None = None,
         scale_views: bool = True,
         hide: float = 0.0,
         pretrain: int = 10,
@@ -114,6 +119,7 @@ class MultiModalAutoencoder(ViewReconstruction):
         self.m1 = m1
         self.m2 = m2
         self.pairs = pairs
+        self.view_sizes = view_sizes
         self.scale_views = scale_views
         self.hide = hide
         self.pretrain = pretrain
