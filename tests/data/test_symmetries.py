@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nearfar.data import DataError, Dataset
-from nearfar.data.symmetries import with_symmetries
+from nearfar.data import DataError, Dataset, open_task
+from nearfar.data.symmetries import with_more_classes, with_symmetries
 
 
 def images(n=6, shape=(5, 5, 1)):
@@ -49,3 +49,12 @@ def test_rows_and_unknown_kinds_are_refused():
         with_symmetries(rows)
     with pytest.raises(DataError, match="expected one of rotations, all"):
         with_symmetries(images(), "some")
+
+
+def test_only_training_classes_of_a_task_are_turned():
+    task = open_task("digits", seed=3)
+    more = with_more_classes(task, "all")
+    assert len(more.train.classes) == 8 * len(task.train.classes)
+    assert more.validation is task.validation
+    assert more.test is task.test
+    assert more.protocol.endswith(f"; trained on {len(more.train.classes)} classes, with those turned or mirrored.")

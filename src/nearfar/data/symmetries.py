@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .dataset import ArrayReader, DataError, Dataset
+from .dataset import ArrayReader, DataError, Dataset, Task
 from .decode import load
 
 TURNS = {"rotations": 4, "all": 8}
@@ -68,6 +68,13 @@ def with_symmetries(dataset: Dataset, kind: str = "rotations") -> Dataset:
     )
     array = None if dataset.array is None else load(read, len(turned))
     return turned if array is None else replace(turned, array=array, read=ArrayReader(array))
+
+
+def with_more_classes(task: Task, kind: str) -> Task:
+    """Return the task with the symmetries of its training classes as further classes; validation and test stay."""
+    train = with_symmetries(task.train, kind)
+    more = f"trained on {len(train.classes):,} classes, with those turned{' or mirrored' if kind == 'all' else ''}"
+    return replace(task, train=train, protocol=f"{task.protocol.removesuffix('.')}; {more}.")
 
 
 def _mark(turn: int) -> str:
