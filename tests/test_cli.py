@@ -119,12 +119,19 @@ def test_an_index_knows_its_network(digits, capsys, monkeypatch, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(digits, copy)
     run(capsys, monkeypatch, "index", copy, "digits", "-o", tmp_path / "a.index")
+    copy = copy.rename(tmp_path / "moved")
+    code, _, err = run(capsys, monkeypatch, "search", tmp_path / "a.index", "digits")
+    assert code == 2
+    assert "--run" in err
+    code, out, _ = run(capsys, monkeypatch, "search", tmp_path / "a.index", "digits", "-k", "1", "--run", copy)
+    assert code == 0
+    assert len(out.splitlines()) == 2 * 1797
     from nearfar.core import storage
 
     arrays, text = storage.read(copy / "best.safetensors")
     storage.write(copy / "best.safetensors", {name: array * 1 for name, array in arrays.items()}, text | {"x": "y"})
     for words in (
-        ["search", tmp_path / "a.index", "digits"],
+        ["search", tmp_path / "a.index", "digits", "--run", copy],
         ["index", copy, "digits", "-o", tmp_path / "a.index", "--add"],
     ):
         code, _, err = run(capsys, monkeypatch, *words)
@@ -212,8 +219,8 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
         (["report", "RUN"], "RUN"),
         (["embed", "RUN", "digits", "-o", "RUN.npz"], "RUN"),
         (["index", "RUN", "digits", "-o", "RUN.index"], "RUN"),
-        (["index", "RUN", "-o", "RUN.index"], "DATA"),
-        (["index", "RUN", "digits", "-o", "RUN.index", "--add"], "no such index"),
+        (["index", "RUN", "-o", "RUN.index"], "neither a run nor a learner"),
+        (["index", "RUN", "digits", "-o", "RUN.index", "--add"], "neither a run nor a learner"),
         (["search", "RUN.index", "digits"], "no such index"),
         (["compare", "digits", "--out", "RUN"], "--objective"),
     ],

@@ -47,7 +47,14 @@ def index(
     print(index_to(source, data, out, add=add, engine=engine))
 
 
-def search(file: Path, query: str, *, k: Annotated[int, Parameter(name="-k")] = 5, out: Out = None) -> None:
+def search(
+    file: Path,
+    query: str,
+    *,
+    k: Annotated[int, Parameter(name="-k")] = 5,
+    run: Path | None = None,
+    out: Out = None,
+) -> None:
     """Find what is nearest to an image, to rows, or to every item of a data set.
 
     Example: nearfar search photos.index query.jpg -k 5
@@ -60,10 +67,12 @@ def search(file: Path, query: str, *, k: Annotated[int, Parameter(name="-k")] = 
         An image, a folder of images, an .npy or .npz of rows, or data as for train.
     k
         Neighbours of each query.
+    run
+        Where the run or the learner that made the index is now, if it was moved.
     out
         Write a .csv (query, rank, distance, class, name) instead of printing.
     """
-    print(search_in(file, query, k, out))
+    print(search_in(file, query, k, run, out))
 
 
 def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: str) -> str:
@@ -71,12 +80,14 @@ def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: st
     from ..index import Index
     from .scoring import distance_of
 
-    about = made_by(source)
+    alone = source.suffix == ".npz"
+    about = {"source": "" if alone else str(source.resolve()), "weights": "" if alone else weights_of(source)}
     old = opened(out) if add else None
-    if old is not None and old.about != about:
+    if old is not None and old.about.get("weights") != about["weights"]:
         raise ValueError(f"{source} with its present weights did not make {out}; index anew, without --add")
-    items, rows = embedded(source, data)
-    names, labels = called(items, data), [items.classes[label] for label in items.labels]
+    data = str(source) if alone and data is None else data
+    items, rows = embedded(None if alone else source, data)
+    names, labels = called(items, str(data)), [items.classes[label] for label in items.labels]
     new = Index(rows, names=names, labels=labels, distance=distance_of(source), engine=engine, about=about)
     new, replaced = (new, 0) if old is None else extended(old, new)
     new.search(rows[:1], k=1)  # an engine that does not work says so before the file is written
@@ -98,12 +109,15 @@ def extended(old: Index, new: Index) -> tuple[Index, int]:
     return old, len(again)
 
 
-def search_in(file: Path, query: str, k: int, out: Path | None) -> str:
+def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None) -> str:
     """Search an index; returns the lines to print."""
     index = opened(file)
-    source = Path(index.about.get("source", ""))
-    if made_by(source) != index.about:
-        raise ValueError(f"{source} has changed since it made {file}; index anew")
+    made = index.about.get("source", "")
+    source = run or (Path(made) if made else None)
+    if source is not None and not source.exists():
+        raise FileNotFoundError(f"{source}, which made {file}, is not there; say with --run where it is")
+    if source is not None and weights_of(source) != index.about["weights"]:
+        raise ValueError(f"{source} has other weights than those that made {file}; index anew")
     items, rows = embedded(source, query)
     names = called(items, query)
     lines = list(neighbours(index, names, index.search(rows, k)))
@@ -125,34 +139,28 @@ def opened(file: Path) -> Index:
     return Index.load(file)
 
 
-def made_by(source: Path) -> dict[str, str]:
-    """Say what embeds items, and with which weights: a query must be embedded by the same."""
-    if source.suffix == ".npz":
-        return {"source": "", "weights": ""}
+def weights_of(source: Path) -> str:
+    """Say which weights a run or a learner has: queries must be embedded by those that made the index."""
     file = source / "best.safetensors" if source.is_dir() else source
-    if source == Path() or not file.is_file():
-        return {"source": str(source) if source != Path() else "", "weights": ""}
-    return {"source": str(source.resolve()), "weights": hashlib.sha256(file.read_bytes()).hexdigest()[:16]}
+    if not file.is_file():
+        raise FileNotFoundError(f"{source}: neither a run nor a learner")
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
-def embedded(source: Path, data: str | None) -> tuple[Dataset, AnyArray]:
-    """Items and their embeddings; rows are embeddings already where nothing embeds them."""
+def embedded(source: Path | None, data: str | None) -> tuple[Dataset, AnyArray]:
+    """Items and their embeddings; without a source they are rows, and embeddings already."""
     from ..data.items import open_items
     from .scoring import embed_with, rows_of
 
-    if source == Path() or source.suffix == ".npz":
-        path = str(source) if data is None else data
-        items = open_items(path)
-        return items, rows_of(items, Path(path))
     if data is None:
         raise ValueError("DATA: say what to embed, for example a folder of images")
     items = open_items(data)
-    return items, embed_with(source, items)
+    return items, rows_of(items, Path(data)) if source is None else embed_with(source, items)
 
 
-def called(items: Dataset, data: str | None) -> list[str]:
+def called(items: Dataset, data: str) -> list[str]:
     """Names of items: below a folder or an archive, the path that leads to them."""
-    if data is None or items.kind == "row" or not Path(data).exists():
+    if items.kind == "row" or not Path(data).exists():
         return list(items.names)
     path = Path(data)
     root = path.parent if path.is_file() and items.names == (path.name,) else path
