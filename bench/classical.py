@@ -3,7 +3,10 @@
     python bench/classical.py                                    digits and breast cancer
     python bench/classical.py --data FOLDER [--label NAME]       and every CSV table of FOLDER (class last, or named)
     python bench/classical.py --metric-learn PATH                and metric-learn, by the interpreter of its environment
+    python bench/classical.py --table letter vehicle             of all tables only these, by their file names
+    python bench/classical.py --rows 5000                        at most so many rows of a table, by classes, seed 0
     python bench/classical.py --only GMML RCA LMNN               some learners and their peers
+    python bench/classical.py --paired                           the learners that have a peer: minutes, not hours
     python bench/classical.py --large                            closed forms on 100,000 rows of 50 features, alone
     python bench/classical.py --quick                            a smoke run of a few seconds
 
@@ -42,7 +45,7 @@ from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
@@ -77,7 +80,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of CSV tables (also .gz) with a header")
     parser.add_argument("--label", help="the label's column; default: the last")
     parser.add_argument("--metric-learn", type=Path, metavar="PATH", help="an interpreter that has metric-learn")
+    parser.add_argument("--table", nargs="+", help="names of the tables to run")
+    parser.add_argument("--rows", type=int, help="most rows of a table")
     parser.add_argument("--only", nargs="+", help="nearfar's names of the learners to run")
+    parser.add_argument("--paired", action="store_true", help="only learners that have a peer")
     parser.add_argument("--seconds", type=int, default=60, help="CPU seconds for a learner on a table")
     parser.add_argument("--memory", type=float, default=4.0, help="GB that a learner may ask for")
     parser.add_argument("--large", action="store_true", help="only closed forms on 100,000 rows")
@@ -86,12 +92,15 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.work:
         return work(*arguments.work)
+    if arguments.paired:
+        arguments.only = list(PEERS)
     describe_machine()
     for library, python in libraries(arguments).items():
         list(ask(python, library, drawn(2, 2), [], arguments))
     if not arguments.large:
         for name, table in tables(arguments).items():
-            compare(name, table, arguments)
+            if not arguments.table or name in arguments.table:
+                compare(name, *sampled(table, arguments.rows), arguments)
     if not arguments.only or arguments.large:
         closed_forms(arguments)
     return None
@@ -127,6 +136,15 @@ def read(path: Path, label: str | None) -> Table:
     return np.delete(rows[1:], at, axis=1).astype(float), np.unique(rows[1:, at], return_inverse=True)[1]
 
 
+def sampled(table: Table, rows: int | None) -> tuple[Table, int]:
+    """At most so many rows, each class by its share, and how many there were."""
+    X, y = table
+    if rows is None or len(X) <= rows:
+        return table, len(X)
+    kept = train_test_split(np.arange(len(X)), train_size=rows, stratify=y, random_state=0)[0]
+    return (X[np.sort(kept)], y[np.sort(kept)]), len(X)
+
+
 def drawn(n: int, d: int) -> Table:
     rng = np.random.default_rng(0)
     y = rng.integers(10, size=n)
@@ -136,10 +154,11 @@ def drawn(n: int, d: int) -> Table:
 # --- The parent: who runs, and what is printed
 
 
-def compare(name: str, table: Table, arguments: argparse.Namespace) -> None:
+def compare(name: str, table: Table, of: int, arguments: argparse.Namespace) -> None:
     X, y = table
     wanted = arguments.only or (QUICK if arguments.quick else None)
-    print(f"\n{name}: {len(X)} x {X.shape[1]}, {len(np.unique(y))} classes")
+    sample = f", a sample of {of}" if len(X) < of else ""
+    print(f"\n{name}: {len(X)} x {X.shape[1]}, {len(np.unique(y))} classes{sample}")
     print("\n| library | method | fit, s | ratio | MB | objective | same | 3-NN | folds | note |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     ours: dict[str, Result] = {}

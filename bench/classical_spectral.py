@@ -9,11 +9,12 @@
     python bench/classical_spectral.py closed                      closed forms on 100,000 rows of 50 features
 
 Each fit runs in a process of its own on one thread. `fit` is its CPU seconds (user and system; the mean over as many
-fits as take 0.2 s), the median over the folds; `MB` what resident memory rose by at most; `ratio` the time over that of nearfar's LMNN. Five stratified folds
-(shuffled, seed 0), features standardised on the training part; accuracy of 3 nearest neighbours. `hinge` and `square`
-are LMNN's objectives (3 targets, halves of pull and push) with the hinge and its square, over all impostors, the mean
-over the folds: metric-learn minimises the first, PyLMNN the second. A table of its own is fitted whole, with a fifth
-held out. PyLMNN 1.6 imports six and GPyOpt without need; empty modules of these names do.
+fits as take 0.2 s), the median over the folds; `MB` what resident memory rose by at most; `ratio` the time over that of
+nearfar's LMNN. Five stratified folds (shuffled, seed 0), features standardised on the training part; accuracy of 3
+nearest neighbours. `hinge` and `square` are LMNN's objectives (3 targets, halves of pull and push) with the hinge and
+its square, over all impostors, the mean over the folds: metric-learn minimises the first, PyLMNN the second. A table of
+its own is fitted whole, with a fifth held out. PyLMNN 1.6 imports six and GPyOpt without need; empty modules of these
+names do.
 """
 
 from __future__ import annotations
