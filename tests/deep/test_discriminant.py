@@ -154,6 +154,15 @@ def test_equal_pairs_leave_the_margin():
     assert VirtualSampleLoss(margin=0.3, ratio=0)(x, y, pooled=h).item() == pytest.approx(0.3)
 
 
+def test_the_margin_can_be_met_behind_a_relu():
+    """Unit features without negative entries are at best equal or orthogonal."""
+    y = torch.arange(4).repeat_interleave(2)
+    h = torch.nn.functional.one_hot(y).double()
+    assert VirtualSampleLoss(eps=0, ratio=0)(h, y, pooled=h) == 0
+    assert VirtualSampleLoss(margin=0.4, eps=0, ratio=0)(h, y, pooled=h) == 0
+    assert VirtualSampleLoss(margin=0.5, eps=0, ratio=0)(h, y, pooled=h) > 0
+
+
 def test_without_spread_all_virtual_samples_are_the_mean():
     h, y = samples()
     loss = VirtualSampleLoss(eps=0, layer="embedding")
