@@ -1,6 +1,6 @@
 """The geodesic from the inverse similar scatter to the dissimilar scatter, with a prior that keeps both definite.
 
-M = (S + lam I)^-1 #_t (D + lam I)
+M = (S + lam M0^-1)^-1 #_t (D + lam M0)
 """
 
 from __future__ import annotations
@@ -8,32 +8,40 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+from scipy.linalg import inv
 
 from . import checks, psd, scatter
 from .constraints import LabelPairs, Pairs
-from .types import Array
+from .types import AnyArray, Array
 
 
 def relative(reg: float | str, S: Array) -> float:
-    """lam in units of tr(S) / d; "auto": 1e-6, and that only where S is nearly singular."""
+    """lam in units of tr(S) / d; "auto": 1e-6, and that only where S is nearly singular, with a warning."""
     unit = float(np.trace(S)) / len(S) or 1.0
     if reg == "auto":
         w = psd.spectrum(S)[0]
-        return 1e-6 * unit if w[-1] < 1e-9 * w[0] or w[0] <= 0 else 0.0
+        if w[-1] >= 1e-9 * w[0] > 0:
+            return 0.0
+        message = f"the similar scatter is nearly singular; {1e-6 * unit:.3g} times the prior was added"
+        warnings.warn(message, stacklevel=2)
+        return 1e-6 * unit
     checks.at_least(0, reg=float(reg))
     return float(reg) * unit
 
 
-def regularized(S: Array, D: Array, reg: float | str) -> tuple[Array, Array]:
-    """S + lam I and D + lam I.
+def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = None) -> tuple[Array, Array]:
+    """S + lam M0^-1 and D + lam M0, with M0 the identity unless a prior is given.
 
     Raises
     ------
     ValueError
-        The first of them is singular.
+        The prior is no positive definite matrix of the shape of S, or the first of the two sums is singular.
     """
-    lam = relative(reg, S) * np.eye(len(S))
-    S, D = S + lam, D + lam
+    M0 = np.eye(len(S)) if prior is None else psd.require_pd(prior, "prior")
+    if M0.shape != S.shape:
+        raise ValueError(f"prior must have shape {S.shape}; got {M0.shape}")
+    if lam := relative(reg, S):
+        S, D = S + lam * inv(M0), D + lam * M0
     w = psd.spectrum(S)[0]
     if psd.is_singular(w):
         raise ValueError(f"reg={reg} leaves the similar scatter singular (rank {psd.rank(w)} of {len(w)}); use reg > 0")

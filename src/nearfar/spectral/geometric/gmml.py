@@ -8,14 +8,10 @@ S, D: mean scatters of the similar and of the dissimilar pairs; M0: prior; #_t: 
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-import numpy as np
-from scipy.linalg import inv
-
 from ...base import FromPairs, Mahalanobis
-from ...core import checks, psd, scatter, tuning
+from ...core import checks, geodesic, psd, scatter, tuning
 from ...core.constraints import LabelPairs, Pairs
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
@@ -27,7 +23,7 @@ def gmml(
     """L (d, d) with L' L = M as `x`; see `GMML` for the settings."""
 
     def regularized(X: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
-        return with_prior(*scatter.pair_scatters(X, pairs).mean(), reg, prior)
+        return geodesic.regularized(*scatter.pair_scatters(X, pairs).mean(), reg, prior)
 
     if isinstance(t, str):
         if not isinstance(pairs, LabelPairs):
@@ -35,35 +31,6 @@ def gmml(
         weighting = pairs.weighting
         t = tuning.best_on_geodesic(X, pairs.labels, lambda X, labels: regularized(X, LabelPairs(labels, weighting)))
     return Solution(psd.sharp_factor(*regularized(X, pairs), t), attributes={"t": float(t)})
-
-
-def with_prior(S: Array, D: Array, reg: float | str, prior: AnyArray | None) -> tuple[Array, Array]:
-    """S + lam M0^-1 and D + lam M0."""
-    M0 = np.eye(len(S)) if prior is None else psd.require_pd(prior, "prior")
-    if M0.shape != S.shape:
-        raise ValueError(f"prior must have shape {S.shape}; got {M0.shape}")
-    lam = relative(reg, S)
-    if lam:
-        S, D = S + lam * inv(M0), D + lam * M0
-    w = psd.spectrum(S)[0]
-    if psd.is_singular(w):
-        raise ValueError(f"reg={reg} leaves the similar scatter singular (rank {psd.rank(w)} of {len(w)}); use reg > 0")
-    return S, D
-
-
-def relative(reg: float | str, S: Array) -> float:
-    """lambda in units of tr(S) / d; "auto": 1e-6, and that only where S is nearly singular."""
-    unit = float(np.trace(S)) / len(S) or 1.0
-    if reg == "auto":
-        w = psd.spectrum(S)[0]
-        if w[-1] >= 1e-9 * w[0] > 0:
-            return 0.0
-        warnings.warn(
-            f"the similar scatter is nearly singular; {1e-6 * unit:.3g} times the prior was added", stacklevel=2
-        )
-        return 1e-6 * unit
-    checks.at_least(0, reg=float(reg))
-    return float(reg) * unit
 
 
 class GMML(FromPairs, Mahalanobis):
