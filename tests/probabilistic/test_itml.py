@@ -97,6 +97,36 @@ def test_equals_a_generic_conic_solver(gamma):
     assert_allclose(found.attributes["slacks"], xi, rtol=2e-3)
 
 
+def test_few_pairs_are_solved_like_many(monkeypatch):
+    rng = np.random.default_rng(0)
+    E, U, h = rng.normal(size=(6, 6)), rng.normal(size=(20, 6)), rng.exponential(size=20)
+    E = 1e-8 * (E + E.T)
+    dense = logdet.direction(E, U, h)
+    assert_allclose(dense + (U.T * (h * np.einsum("cd,de,ce->c", U, dense, U))) @ U, -E, atol=1e-20)
+    monkeypatch.setattr(logdet, "DENSE", 0)
+    assert_allclose(logdet.direction(E, U, h), dense, rtol=1e-6, atol=1e-14)
+
+
+def test_the_first_sweep_is_one_of_the_loops_unless_the_prior_is_better(monkeypatch):
+    told, one = problem(c=12), np.eye(4)
+    mixed = np.random.default_rng(0).permutation(12)
+    A = loops.project(told.V[mixed], told.sign[mixed], told.bound[mixed], 1.0, one, sweeps=1)[0]
+    L = logdet.swept(told)
+    assert_allclose(L.T @ L, A, rtol=1e-10, atol=1e-12)
+    values = [loops.objective(M, told.V, told.sign, told.bound, 1.0, one) for M in (A, one)]
+    assert values[0] < values[1]
+    monkeypatch.setattr(logdet, "project_one", lambda A, *_: (1e6 * A, 0.0, 0.0))
+    assert_array_equal(logdet.swept(told), one)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1e-3, 0.049, 0.2])
+def test_the_gap_is_bounded_closely(size):
+    E = np.diag([size, -size / 2, 0.0])
+    exact = float(np.sum(np.diag(E) - np.log1p(np.diag(E))))
+    assert exact * (1 - 1e-6) <= logdet.logdet_gap(E) <= 1.2 * exact
+    assert logdet.logdet_gap(np.diag([0.5, -1.5])) == np.inf
+
+
 def test_history_falls_and_ends_at_the_objective():
     found = logdet.nearest(problem(gamma=100.0), prior())
     assert (np.diff(found.history) <= 1e-9 * found.history[0]).all()
