@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .rows import Rows, Triplets, count
+from .rows import Rows, Triplets, filled, on_host
 
 FEW = 12  # positives of a row up to which one pass for each is faster than a sort
 
@@ -24,16 +25,36 @@ def positives(rows: Rows) -> tuple[Tensor, Tensor]:
     wait for the device: there k is the width of the row.
     """
     b, m = rows.pos.shape
-    if rows.pos.device.type == "cpu" and not torch.compiler.is_compiling():
-        most = int(count(rows.pos).numpy().max(initial=0))
-        keep, columns = rows.pos.to(torch.uint8).topk(most, dim=1)
-        return columns, keep.bool()
-    return torch.arange(m, device=rows.d.device).expand(b, m), rows.pos
+    if not on_host(rows.pos):
+        return torch.arange(m, device=rows.d.device).expand(b, m), rows.pos
+    places = np.flatnonzero(rows.pos.numpy())
+    row, column = np.divmod(places, max(m, 1))
+    number = np.bincount(row, minlength=b)
+    keep = np.arange(number.max(initial=0)) < number[:, None]
+    columns = np.zeros(keep.shape, dtype=np.int64)
+    columns[keep] = column
+    return torch.from_numpy(columns), torch.from_numpy(keep)
 
 
 def negatives(rows: Rows) -> Tensor:
-    """Return the (b, m) dissimilarities with everything but the negatives at infinity."""
-    return torch.where(rows.neg, rows.d, torch.inf)
+    """Return the (b, m) dissimilarities with everything but the negatives at infinity.
+
+    What has a gradient there, which no finite value has, passes it on.
+    """
+    value: Tensor = _Negatives.apply(rows.d, rows.neg)
+    return value
+
+
+class _Negatives(torch.autograd.Function):
+    """See `negatives`."""
+
+    @staticmethod
+    def forward(ctx: Any, d: Tensor, neg: Tensor) -> Tensor:
+        return filled(d, neg, torch.inf)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0], None
 
 
 def narrowed(rows: Rows, triplets: Triplets) -> Rows:
@@ -81,14 +102,14 @@ def hinges(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 def _by_columns(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     value = v.new_zeros(len(v))
     k = torch.zeros_like(t, dtype=torch.int32)
-    c = torch.zeros_like(v, dtype=torch.uint8)
-    hinge = torch.empty_like(v)
+    c = torch.empty_like(v) if t.shape[1] else torch.zeros_like(v)
     for column in range(t.shape[1]):
-        torch.sub(t[:, column : column + 1], v, out=hinge)
-        active = hinge > 0
+        hinge = torch.sub(t[:, column : column + 1], v, out=torch.empty_like(v) if column else c)
         value += hinge.clamp_min_(0).sum(1)
-        k[:, column] = count(active)
-        c += active
+        active = hinge.sign_()  # on a CPU several times as fast as a comparison
+        k[:, column] = active.sum(1)
+        if column:
+            c += active
     return value, k, c
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .rows import FLOOR
+from .rows import FLOOR, exponentials_, filled, masked_logsumexp
 
 CACHED = 1 << 17  # entries of a part whose temporaries stay in a processor's cache
 
@@ -89,7 +89,7 @@ class _Tilted(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, d: Tensor, keep: Tensor, T: float, beta: float, detach: bool, mean: bool) -> Tensor:
         limits = torch.finfo(d.dtype)
-        heights = torch.where(keep, d, torch.inf)
+        heights = filled(d, keep, torch.inf)
         least = heights.amin(1, keepdim=True) if d.shape[1] else d.new_zeros(len(d), 1)
         heights = heights.sub_(least.clamp_max_(limits.max))  # where nothing counts all stays infinite
         below = _exponentials(heights, -beta / T) if beta else keep
@@ -118,8 +118,7 @@ def _exponentials(heights: Tensor, scale: float) -> Tensor:
     """Return exp(scale heights), in one new matrix, 0 where it does not count beside 1."""
     result = torch.empty_like(heights)
     for part in cache_parts(heights):
-        room = torch.mul(heights[part], scale, out=result[part])
-        torch.threshold_(room, FLOOR, -torch.inf).exp_()
+        exponentials_(torch.mul(heights[part], scale, out=result[part]))
     return result
 
 
@@ -158,7 +157,30 @@ def tilted(d: Tensor, keep: Tensor, temperature: float, beta: float, detach: boo
 
 def log_sum_exp(d: Tensor, keep: Tensor, temperature: float) -> Tensor:
     """Return log sum_n e^{-d_n / T} over the kept entries of each row, (b,); -inf, with zero gradient, without any."""
-    value: Tensor = _Tilted.apply(d, keep, temperature, 0.0, False, False)
+    return masked_logsumexp(d, keep, -1 / temperature)
+
+
+class _HingeSquares(torch.autograd.Function):
+    """See `hinge_squares`; one matrix, the hinges, is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, margin: float) -> Tensor:
+        hinge = torch.rsub(v, margin).clamp_min_(0)
+        ctx.margin = margin
+        ctx.save_for_backward(v, hinge)
+        return torch.linalg.vector_norm(hinge, dim=1).square_()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        v, hinge = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            hinge = (ctx.margin - v).clamp_min(0)
+        return hinge * (-2 * grads[0][:, None]), None
+
+
+def hinge_squares(v: Tensor, margin: float) -> Tensor:
+    """Return the (b,) sums over the values v, (b, m), of [margin - v]_+^2; +inf adds nothing."""
+    value: Tensor = _HingeSquares.apply(v, margin)
     return value
 
 

@@ -10,12 +10,13 @@ and no pair or triplet index is ever built.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import exp
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize as unit
-from torch.utils.checkpoint import checkpoint
 
 from .relations import Labels, masks
 
@@ -83,8 +84,8 @@ class _Euclidean(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ref: Tensor, squared: bool) -> Tensor:
-        d = torch.addmm(ref.square().sum(1)[None], x, ref.T, alpha=-2)
-        d = d.add_(x.square().sum(1)[:, None]).clamp_min_(0)
+        d = torch.mm(x, ref.T).mul_(-2)
+        d = d.add_(x.square().sum(1)[:, None]).add_(ref.square().sum(1)).clamp_min_(0)
         ctx.squared = squared
         if not squared:
             d = d.sqrt_()
@@ -94,10 +95,21 @@ class _Euclidean(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, ref, d = ctx.saved_tensors
-        g = 2 * grads[0] if ctx.squared else torch.where(d > 0, grads[0] / d, 0.0)
+        g = 2 * grads[0] if ctx.squared else slopes(grads[0], d, "euclidean")
         to_x = g.sum(1)[:, None] * x - g @ ref if ctx.needs_input_grad[0] else None
         to_ref = g.sum(0)[:, None] * ref - g.T @ x if ctx.needs_input_grad[1] else None
         return to_x, to_ref, None
+
+
+def slopes(g: Tensor, d: Tensor, distance: str) -> Tensor:
+    """Turn a gradient in distances into one in half squared distances, or in minus the products of the vectors.
+
+    For "sq_euclidean" it is half of that.
+    """
+    if distance != "euclidean":
+        return g
+    slope = torch.threshold(d, 0, torch.inf)  # where two points coincide it is 0
+    return g / slope if torch.is_grad_enabled() else torch.div(g, slope, out=slope)
 
 
 def sq_euclidean(x: Tensor, ref: Tensor) -> Tensor:
@@ -132,36 +144,62 @@ def rho(rows: Rows) -> Tensor:
     return safe_sqrt(squared.clamp_min(0))
 
 
+def on_host(x: Tensor) -> bool:
+    """Return whether NumPy may read and write the memory of x: on a CPU, and not in a compiled graph."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def filled(x: Tensor, keep: Tensor, otherwise: float) -> Tensor:
+    """Return x where `keep`, and elsewhere a number, in a new matrix without a graph."""
+    if not on_host(x):
+        return torch.where(keep, x, otherwise)
+    result = x.detach().clone()
+    np.copyto(result.numpy(), otherwise, where=~keep.numpy(), casting="unsafe")  # few: skips what stays
+    return result
+
+
+def exponentials_(x: Tensor) -> Tensor:
+    """Overwrite x, at most 0, by its exponentials, 0 where x is below `FLOOR`: a processor is slow to find a 0."""
+    return torch.threshold_(x.clamp_min_(FLOOR).exp_(), 2 * exp(FLOOR), 0.0)
+
+
 class _MaskedLogSumExp(torch.autograd.Function):
     """See `masked_logsumexp`; one matrix, the weights, is kept for the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, keep: Tensor) -> Tensor:
+    def forward(ctx: Any, values: Tensor, keep: Tensor, scale: float) -> Tensor:
+        ctx.scale = scale
         if not values.shape[1]:
             value = values.new_full((len(values),), -torch.inf)
             ctx.save_for_backward(values, keep, value, values, values.new_zeros(len(values), 1))
             return value
-        weights = torch.where(keep, values, -torch.inf)
+        weights = filled(values, keep, -torch.inf if scale > 0 else torch.inf)
+        weights = weights if scale == 1 else weights.mul_(scale)
         most = weights.amax(1, keepdim=True)
         most = torch.where(most.isinf(), 0.0, most)
-        weights = torch.threshold_(weights.sub_(most), FLOOR, -torch.inf).exp_()
+        weights = exponentials_(weights.sub_(most))
         total = weights.sum(1, keepdim=True)
         value = (total.log() + most).squeeze(1)
         ctx.save_for_backward(values, keep, value, weights, total)
         return value
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        values, keep, value, weights, total = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (values, keep, value, weights, total), g = ctx.saved_tensors, ctx.scale * grads[0][:, None]
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
             shift = torch.where(value.isinf(), 0.0, value)[:, None]
-            return grads[0][:, None] * torch.where(keep, torch.where(keep, values - shift, 0.0).exp(), 0.0), None
-        return weights * torch.where(total > 0, grads[0][:, None] / total, 0.0), None
+            low = torch.where(keep, ctx.scale * values - shift, 0.0)
+            return g * torch.where(keep, low.exp(), 0.0), None, None
+        return weights * torch.where(total > 0, g / total, 0.0), None, None
 
 
-def masked_logsumexp(values: Tensor, keep: Tensor) -> Tensor:
-    """Return log sum exp over the kept entries of each row; -inf, with zero gradient, where a row keeps none."""
-    return _MaskedLogSumExp.apply(values, keep)
+def masked_logsumexp(values: Tensor, keep: Tensor, scale: float = 1.0) -> Tensor:
+    """Return log sum exp(scale value) over the kept entries of each row.
+
+    Where a row keeps none it is -inf, with zero gradient.
+    """
+    value: Tensor = _MaskedLogSumExp.apply(values, keep, scale)
+    return value
 
 
 def count(mask: Tensor) -> Tensor:
@@ -192,13 +230,17 @@ class Comparison(NamedTuple):
     normalize: bool
     ready: bool = False
 
+    @property
+    def is_euclidean(self) -> bool:
+        return self.distance.endswith("euclidean")
+
     def prepared(self) -> Comparison:
         """Normalise or centre once for all blocks: distances do not move, float32 cancellation shrinks."""
         x, ref = self.x, self.ref
         if not self.ready and (self.normalize or self.distance == "cosine"):
             x = unit(x)
             ref = x if self.ref is self.x else unit(ref)
-        elif not self.ready and self.distance.endswith("euclidean") and len(ref):
+        elif not self.ready and self.is_euclidean and len(ref):
             center = ref.detach().mean(0)
             x = x - center
             ref = x if self.ref is self.x else ref - center
@@ -219,30 +261,3 @@ def spans(anchors: slice, m: int, block: int | None) -> list[tuple[int, int]]:
     n = anchors.stop - anchors.start
     size = block or max(1, n if n * m <= FULL else FULL // (2 * m))
     return [(lo, min(lo + size, anchors.stop)) for lo in range(anchors.start, anchors.stop, size)]
-
-
-def reduce(
-    loss: RowFunction,
-    comparison: Comparison,
-    *,
-    mine: Callable[[Rows], Rows] | None = None,
-    block: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Sum a row loss over the anchors: returns (numerator, denominator), two scalars or two (k,) vectors.
-
-    With more than one block each block is computed again in the backward pass instead of being kept.
-    """
-    c = comparison.prepared()
-
-    def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
-        rows = c.block(x, ref, lo, hi)
-        num, den = loss(mine(rows) if mine is not None else rows)
-        return num.sum(0), den.sum(0).to(num.dtype)
-
-    blocks = spans(c.anchors, len(c.ref), block)
-    if not blocks:
-        return c.x.sum() * 0, c.x.new_zeros(())
-    if len(blocks) == 1:
-        return one(c.x, c.ref, *blocks[0])
-    parts = [checkpoint(one, c.x, c.ref, lo, hi, use_reentrant=False) for lo, hi in blocks]
-    return torch.stack([num for num, _ in parts]).sum(0), torch.stack([den for _, den in parts]).sum(0)

@@ -23,7 +23,8 @@ from torch.nn.functional import normalize as unit
 from . import processes
 from .batch import AnyLabels, Batch, make_batch
 from .relations import Labels
-from .rows import DISTANCES, Comparison, Rows, reduce
+from .rows import DISTANCES, Comparison, Rows
+from .sweep import reduce
 
 
 class Term(nn.Module):
@@ -161,7 +162,11 @@ class RowLoss(Term):
         "sum" leaves the sum over anchors undivided; anything else divides by the sum of the denominators.
     stats_ : dict of str to float
         Of the last call: "active" (share of anchors with a positive loss), "positive", "negative" (mean distances).
+    whole : bool
+        Whether rows read one another, so that all are held at once where they fit.
     """
+
+    whole = False
 
     def __init__(self, *, distance: str, normalize: bool, mine: Any = None, block: int | None = None) -> None:
         super().__init__()
@@ -180,6 +185,10 @@ class RowLoss(Term):
         """Return (numerator, denominator) per anchor of the block, each (b,), or (b, k) for a sum of k means."""
         raise NotImplementedError
 
+    def held(self) -> tuple[Tensor, ...]:
+        """Return what else than the distances the rows have a gradient in."""
+        return tuple(self.parameters(recurse=False))
+
     def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
         """Return what the batch is compared with."""
         if batch.ref is None:
@@ -196,7 +205,8 @@ class RowLoss(Term):
         comparison = self.comparison(batch)
         x, ref = comparison.x.detach(), comparison.ref.detach()
         self._last = comparison._replace(x=x, ref=x if comparison.is_self else ref)
-        num, den = reduce(self.rows, comparison, mine=self.mine, block=self.block)
+        more = self.held()
+        num, den = reduce(self.rows, comparison, mine=self.mine, block=self.block, whole=self.whole, more=more)
         if self.reduction == "sum":
             return num.sum()
         den = processes.total(den.detach())
@@ -260,6 +270,9 @@ class ProxyLoss(RowLoss):
         self.proxies = nn.Parameter(torch.empty(num_classes, embedding_dim))
         nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
         self.register_buffer("proxy_labels", torch.arange(num_classes), persistent=False)
+
+    def held(self) -> tuple[Tensor, ...]:
+        return ()  # the proxies are the reference
 
     def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
         name = type(self).__name__

@@ -21,7 +21,8 @@ from torch.utils.checkpoint import checkpoint
 from . import processes
 from .batch import Batch
 from .relations import Labels, LabelSets
-from .rows import Comparison, RowFunction, Rows, prepared_rows, reduce, safe_sqrt, spans
+from .rows import Comparison, RowFunction, Rows, prepared_rows, safe_sqrt
+from .sweep import cuts, reduce
 from .terms import RowLoss
 
 
@@ -43,6 +44,12 @@ class BoundLoss(RowLoss):
         self._found = self.find(c, batch)
         return c
 
+    def _one_block(self, c: Comparison) -> bool:
+        return cuts(c, self.block, self.whole) == [(0, len(c.x))]
+
+    def held(self) -> tuple[Tensor, ...]:
+        return () if self._found is None else tuple(part for part in self._found if isinstance(part, Tensor))
+
     @property
     def rows(self) -> RowFunction:
         """The row function of the comparison at hand: a later call does not move what backward computes again."""
@@ -63,6 +70,8 @@ class TwoPassLoss(BoundLoss):
     Where one block holds all rows of the only process, the sums are formed once.
     """
 
+    whole = True
+
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return two sums per anchor, (b,) or (b, k) each."""
         raise NotImplementedError
@@ -76,10 +85,10 @@ class TwoPassLoss(BoundLoss):
         raise NotImplementedError
 
     def find(self, c: Comparison, batch: Batch) -> Any:
-        if processes.world() == 1 and _one_block(c, self.block):
+        if processes.world() == 1 and self._one_block(c):
             return None
         with torch.no_grad():
-            total, number = reduce(self.sums, c, mine=self.mine, block=self.block)
+            total, number = reduce(self.sums, c, mine=self.mine, block=self.block, whole=self.whole)
         return self.conclude(processes.total(total), processes.total(number))
 
     def second_pass(self, rows: Rows, found: Any) -> tuple[Tensor, Tensor]:
@@ -88,10 +97,6 @@ class TwoPassLoss(BoundLoss):
             total, number = (part.detach().sum(0) for part in sums)
             found = self.conclude(total, number.to(total.dtype))
         return self.finish(rows, sums, found)
-
-
-def _one_block(c: Comparison, block: int | None) -> bool:
-    return spans(c.anchors, len(c.ref), block) == [(0, len(c.x))]
 
 
 class Sides(NamedTuple):
@@ -115,12 +120,14 @@ class SidedLoss(BoundLoss):
     The row of a reference is its comparison with the batch: with the batch as reference, the row of that sample.
     """
 
+    whole = True
+
     def statistic(self, rows: Rows) -> Tensor:
         """Return a number per row, (b,); a method whose pairs need none leaves it out."""
         raise NotImplementedError
 
     def find(self, c: Comparison, batch: Batch) -> Sides:
-        square = c.is_self and _one_block(c, self.block)
+        square = c.is_self and self._one_block(c)
         needless = square or type(self).statistic is SidedLoss.statistic
         return Sides(c.ref, square, None if needless else self._statistics(c))
 
@@ -132,7 +139,7 @@ class SidedLoss(BoundLoss):
             rows = c.block(x, ref, lo, hi)
             return self.statistic(self.mine(rows) if self.mine is not None else rows)
 
-        blocks = spans(c.anchors, len(c.ref), self.block)
+        blocks = cuts(c, self.block, self.whole)
         parts = [checkpoint(one, c.x, c.ref, lo, hi, use_reentrant=False) for lo, hi in blocks]
         return torch.cat(parts) if parts else c.x.new_zeros(0)
 

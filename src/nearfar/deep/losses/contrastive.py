@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..order import negatives, positives
+from ..order import hinges, negatives, positives
+from ..row_sums import hinge_squares
 from ..rows import Rows, count
 from ..terms import RowLoss
 
@@ -27,13 +28,13 @@ def contrastive(rows: Rows, margin: float, form: str) -> tuple[Tensor, Tensor]:
     """Return per anchor the attraction of its similar and the repulsion of its dissimilar samples."""
     columns, keep = positives(rows)
     near, far = rows.d.gather(1, columns), negatives(rows)  # (b, K), (b, m) with others at infinity
-    if form == "xbm":
-        push = torch.where(far < 1 - margin, 1 - far, 0.0)
-    else:
-        push = (margin - far).clamp_min(0)
     if form == "hadsell":
-        near, push = near.square() / 2, push.square() / 2
-    return torch.where(keep, near, 0.0).sum(1), push.sum(1)
+        return torch.where(keep, near.square() / 2, 0.0).sum(1), hinge_squares(far, margin) / 2
+    reach = 1 - margin if form == "xbm" else margin
+    push, active = hinges(far.new_full((len(far), 1), reach), far)
+    if form == "xbm":  # s = (s - m) + m
+        push = push + margin * active[:, 0]
+    return torch.where(keep, near, 0.0).sum(1), push
 
 
 class ContrastiveLoss(RowLoss):

@@ -106,6 +106,10 @@ class FisherContrastiveLoss(TwoPassLoss):
         norm = like.new_zeros(()) if layer is None else layer.weight.to(like.dtype).square().sum()
         return torch.stack([(2 - self.lam) * self.ridge * norm, self.margin - self.lam * self.ridge * norm])
 
+    def held(self) -> tuple[Tensor, ...]:
+        (layer,) = self._layer
+        return super().held() if layer is None else (*super().held(), layer.weight)
+
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return pair_scatter(rows)
 

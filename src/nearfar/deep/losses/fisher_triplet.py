@@ -101,6 +101,10 @@ class FisherTripletLoss(TwoPassLoss):
         norm = like.new_zeros(()) if layer is None else layer.weight.to(like.dtype).square().sum()
         return self.margin + (2 - 2 * self.lam) * self.ridge * norm
 
+    def held(self) -> tuple[Tensor, ...]:
+        (layer,) = self._layer
+        return super().held() if layer is None else (*super().held(), layer.weight)
+
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return triplet_scatter(rows, self.lam)
 

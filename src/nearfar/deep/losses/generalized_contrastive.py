@@ -15,8 +15,9 @@ from torch.utils.checkpoint import checkpoint
 
 from .. import processes
 from ..batch import Batch
-from ..order import negatives, positives
+from ..order import hinges, negatives, positives
 from ..relations import is_classes
+from ..row_sums import hinge_squares
 from ..rows import Rows, count, dissimilarity, spans
 from ..terms import RowLoss
 
@@ -74,10 +75,12 @@ class GeneralizedContrastiveLoss(RowLoss):
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return the loss with g of 0 and 1, from the masks."""
         columns, keep = positives(rows)
-        near, far = rows.d.gather(1, columns), (self.margin - negatives(rows)).clamp_min(0)
+        near, far = rows.d.gather(1, columns), negatives(rows)
         if self.form == "squared":
-            near, far = near.square() / 2, far.square() / 2
-        return torch.where(keep, near, 0.0).sum(1) + far.sum(1), count(rows.pos) + count(rows.neg)
+            near, push = near.square() / 2, hinge_squares(far, self.margin) / 2
+        else:
+            push, _ = hinges(far.new_full((len(far), 1), self.margin), far)
+        return torch.where(keep, near, 0.0).sum(1) + push, count(keep) + count(rows.neg)
 
     def share(self, batch: Batch) -> Tensor:
         graded = self.similarity == "pooled" or not is_classes(batch.y)

@@ -23,8 +23,8 @@ from ..terms import RowLoss
 def multi_similarity(rows: Rows, alpha: float, beta: float, base: float) -> tuple[Tensor, Tensor]:
     """Return per anchor its soft hardest positive and negative beyond the base, and 1 where it has any pair."""
     columns, keep = positives(rows)
-    near = masked_logsumexp(alpha * rows.d.gather(1, columns), keep) - alpha * (1 - base)
-    far = masked_logsumexp(-beta * rows.d, rows.neg) + beta * (1 - base)
+    near = masked_logsumexp(rows.d.gather(1, columns), keep, alpha) - alpha * (1 - base)
+    far = masked_logsumexp(rows.d, rows.neg, -beta) + beta * (1 - base)
     near, far = softplus(near, threshold=40) / alpha, softplus(far, threshold=40) / beta
     return near + far, (rows.pos | rows.neg).any(1)
 

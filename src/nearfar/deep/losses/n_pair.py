@@ -25,7 +25,7 @@ FORMS = {"npair": "dot", "hinge": "sq_euclidean"}
 
 def n_pair(rows: Rows) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of log(1 + sum_n exp(s_n - s_p)) and their number."""
-    rival = masked_logsumexp(-rows.d, rows.neg)  # log sum_n exp(s_n)
+    rival = masked_logsumexp(rows.d, rows.neg, -1.0)  # log sum_n exp(s_n)
     columns, keep = positives(rows)
     gap = torch.where(rival.isfinite(), rival, 0.0)[:, None] + rows.d.gather(1, columns)
     keep = keep & rival.isfinite()[:, None]  # without negatives the term is log 1

@@ -22,7 +22,7 @@ def sup_con(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     columns, keep = positives(rows)
     number = count(keep)
     mean = torch.where(keep, rows.d.gather(1, columns), 0.0).sum(1) / number.clamp_min(1)  # of 1 - s
-    total = masked_logsumexp(rows.d / -temperature, rows.pos | rows.neg)
+    total = masked_logsumexp(rows.d, rows.pos | rows.neg, -1 / temperature)
     return torch.where(number > 0, total + mean / temperature, 0.0), number > 0
 
 

@@ -105,6 +105,7 @@ class TripletLoss(SidedLoss):
         if reduction not in REDUCTIONS:
             raise ValueError(f"TripletLoss: reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
         self.margin, self.soft, self.swap, self.reduction = margin, soft, swap, reduction
+        self.whole = swap  # else no row reads another
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
         how = (rows, self.margin, self.soft, found if self.swap else None)
