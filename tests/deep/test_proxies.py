@@ -11,13 +11,15 @@ from nearfar import (
     AMSoftmaxLoss,
     ArcFaceLoss,
     CosFaceLoss,
+    CrossBatchMemory,
     ProxyAnchorLoss,
     ProxyNCALoss,
     ProxyNCAPlusPlusLoss,
     SoftTripleLoss,
 )
+from nearfar.deep.class_centres import _parts, similarity, spread
+from nearfar.deep.class_scores import class_log_sum_exp, own_and_others
 from nearfar.deep.losses.arc_face import add_angle
-from nearfar.deep.losses.soft_triple import similarity, spread
 from tests.references import arc_face, proxy_anchor, proxy_nca, proxy_nca_plus_plus, soft_triple
 
 C, D = 6, 4
@@ -35,6 +37,7 @@ SETTINGS = [
     (ArcFaceLoss, arc_face, {"scale": 4.0, "margin": 2.5}),  # many angles beyond pi - m
     (ProxyAnchorLoss, proxy_anchor, {"scale": 8.0, "margin": 0.3}),
     (ProxyNCALoss, proxy_nca, {"temperature": 0.7}),
+    (ProxyNCALoss, proxy_nca, {"temperature": 0.7, "assign": "nearest"}),
     (ProxyNCAPlusPlusLoss, proxy_nca_plus_plus, {"temperature": 0.7}),
     (SoftTripleLoss, soft_triple, {"centers": 3, "scale": 5.0, "margin": 0.1, "gamma": 0.5, "tau": 2.0}),
     (SoftTripleLoss, soft_triple, {"centers": 1, "gamma": 1.0}),
@@ -69,6 +72,42 @@ def test_settings_reach_the_formula_in_embeddings_and_proxies(loss, loops, setti
         term = make(loss, **settings, block=block)
         expected = loops.reference(x, y, proxies=term.proxies, **settings)
         same(term(x, y), expected, [x, term.proxies], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("loss", "loops", "settings"), SETTINGS)
+def test_gradients_can_be_differentiated_again(loss, loops, settings):
+    x, y = samples()
+    term = make(loss, **settings)
+    values = term(x, y), loops.reference(x, y, proxies=term.proxies, **settings)
+    first = [torch.autograd.grad(value, [x, term.proxies], create_graph=True) for value in values]
+    second = [torch.autograd.grad(a.square().sum() + b.square().sum(), [x, term.proxies]) for a, b in first]
+    torch.testing.assert_close(*second)
+
+
+@pytest.mark.parametrize("loss", PROXY_LOSSES)
+def test_statistics_of_the_last_call(loss):
+    x, y = samples()
+    term = make(loss)
+    assert term.stats_ == {}
+    term(x, y)
+    scores = term.publish(batch_of(x, y)).scores[y >= 0]
+    own = scores[torch.arange(len(scores)), y[y >= 0]]
+    assert term.stats_["positive"] == pytest.approx(-own.mean().item())
+    assert term.stats_["negative"] == pytest.approx(-(scores.sum(1) - own).mean().item() / (C - 1))
+    assert 0 <= term.stats_["active"] <= 1
+    whole = term.stats_
+    term.block = 3
+    assert term.stats_ == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("loss", PROXY_LOSSES)
+def test_a_memory_adds_its_samples_and_nothing_else(loss):
+    (x, y), (earlier, earlier_y) = samples(), samples(seed=3)
+    term = make(loss)
+    memory = CrossBatchMemory(term, size=len(x)).double()
+    memory(earlier, earlier_y)
+    once = term.tau * spread(term._centres(term.proxies)) / (C * 10 * 9) if loss is SoftTripleLoss else 0.0
+    same(memory(x, y), term(x, y) + term(earlier, earlier_y) - once, [x, term.proxies])
 
 
 @pytest.mark.parametrize("loss", PROXY_LOSSES)
@@ -149,8 +188,9 @@ def test_one_centre_is_am_softmax():
 
 
 def test_softness_of_the_centres():
-    x = torch.ones(1, 1, dtype=torch.float64)
-    w = torch.tensor([0.1, 0.5, -0.3], dtype=torch.float64).view(3, 1, 1)  # one class with these products
+    x = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    w = torch.tensor([[0.1], [0.5], [-0.3]], dtype=torch.float64).acos()
+    w = torch.stack([w.cos(), w.sin()], 2)  # (3, 1, 2): one class with these cosines
     assert similarity(x, w, 1e9).item() == pytest.approx(0.1)
     assert similarity(x, w, 1e-4).item() == pytest.approx(0.5)
     assert similarity(x, w, 0.1).item() <= 0.5
@@ -166,8 +206,8 @@ def test_chunks_of_classes_change_nothing(monkeypatch):
     whole.proxies = term.proxies
     expected = whole(x, y)
     scores = whole.publish(batch_of(x, y)).scores
-    monkeypatch.setattr("nearfar.deep.losses.soft_triple.CHUNK", 2 * 10 * len(x))
-    assert len(term._centres(batch_of(x, y))) == 3
+    monkeypatch.setattr("nearfar.deep.class_centres.CACHED", 2 * 10 * len(x))
+    assert len(_parts(term.proxies.view(10, C, D), len(x))) == 3
     same(term(x, y), expected, [x, term.proxies])
     torch.testing.assert_close(term.publish(batch_of(x, y)).scores, scores)
 
@@ -179,6 +219,45 @@ def test_regulariser_draws_centres_together():
     before, after = unit(term.proxies.detach()), unit(term.proxies.detach() - 1e-4 * grad)
     gap = [(w[:C] - w[C:]).norm() for w in (before, after)]
     assert gap[1] < gap[0]
+
+
+def test_the_nearest_proxies_are_the_classes_own_once_they_are_learned():
+    x, y = samples(labels=(0, 0, 1, 2, 2, 5, 5, 4))
+    nearest = make(ProxyNCALoss, assign="nearest")
+    near = nearest(x, y)
+    alone = y.bincount(minlength=C)[y] == 1
+    own = make(ProxyNCALoss)
+    assert not torch.allclose(near, own(x[~alone], y[~alone]))
+    for term in (nearest, own):
+        term.proxies.data = torch.stack(
+            [x.detach()[y == c].sum(0) if (y == c).any() else -x.detach()[0] for c in range(C)]
+        )
+    z = own.proxies.detach()[y].requires_grad_()  # each sample where its proxy is
+    same(nearest(z, y), own(z[~alone], y[~alone]), [z])
+    assert nearest(x[:1], y[:1]) == 0
+    with pytest.raises(ValueError, match="assign must be one of class, nearest, got 'static'"):
+        make(ProxyNCALoss, assign="static")
+
+
+def test_own_and_others_of_rows_and_columns():
+    logits = torch.tensor([[3.0, 1.0, 2.0], [0.0, 500.0, 4.0], [7.0, 7.0, 7.0]], dtype=torch.float64)
+    y = torch.tensor([0, 1, -1])
+    own, others = own_and_others(logits, y)
+    torch.testing.assert_close(own[:2], torch.tensor([3.0, 500.0], dtype=torch.float64))
+    expected = torch.tensor([[1.0, 2.0], [0.0, 4.0]], dtype=torch.float64).logsumexp(1)  # 500 does not drown them
+    torch.testing.assert_close(others, torch.cat([expected, torch.tensor([-torch.inf], dtype=torch.float64)]))
+    _, others = own_and_others(logits, y, dim=0)
+    torch.testing.assert_close(others[:2], torch.tensor([0.0, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(others[2], logits[:2, 2].logsumexp(0))
+
+
+def test_log_sum_exp_of_each_class():
+    values = torch.tensor([1.0, -900.0, 3.0, 2.0], dtype=torch.float64, requires_grad=True)
+    found = class_log_sum_exp(values, torch.tensor([0, 2, 0, -1]), 3)
+    torch.testing.assert_close(found[0], values[[0, 2]].logsumexp(0))
+    assert found.tolist()[1:] == [-math.inf, -900.0]
+    (grad,) = torch.autograd.grad(found[found.isfinite()].sum(), values)
+    torch.testing.assert_close(grad[1:], torch.tensor([1.0, 1 - float(grad[0]), 0.0], dtype=torch.float64))
 
 
 def test_nca_plus_plus_is_softplus_of_nca_per_sample():

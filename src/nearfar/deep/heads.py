@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize as unit
-from torch.utils.checkpoint import checkpoint
 
-from . import processes
 from .batch import Batch
+from .class_scores import cosines
+from .proxies import sum_in_blocks
 from .relations import UNKNOWN, LabelSets
 from .rows import spans
 from .terms import Term
@@ -71,10 +70,18 @@ class HeadLoss(Term):
 
     def outputs(self, x: Tensor) -> Tensor:
         """Return the (n, outputs) outputs of the head for (n, d) embeddings."""
+        return self.linear(x, 1.0)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return what `term` reads of (n, d) embeddings: the outputs, or the same times a scale."""
+        return self.outputs(x)
+
+    def linear(self, x: Tensor, scale: float) -> Tensor:
+        """Return the outputs times a scale, in one product."""
         weight = self.proxies.to(x.dtype)
         if self.bias is None:
-            return unit(x) @ unit(weight).T
-        return torch.addmm(self.bias.to(x.dtype), x, weight.T)
+            return cosines(x, weight, scale)
+        return torch.addmm(self.bias.to(x.dtype), x, weight.T, beta=scale, alpha=scale)
 
     def publish(self, batch: Batch) -> Batch:
         """Give the outputs, the class-level representation, to the other terms."""
@@ -82,24 +89,14 @@ class HeadLoss(Term):
 
     def share(self, batch: Batch) -> Tensor:
         y = self._labels(batch)
+        known = y != UNKNOWN if y.ndim == 1 else (y != 0).any(1)
+        loss_of = self.class_term if y.ndim == 1 else self.term
 
-        def one(x: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
-            own, outputs = y[lo:hi], self.outputs(x[lo:hi])
-            if y.ndim == 2:
-                known, loss = (own != 0).any(1), self.term(outputs, own)
-            else:
-                known, loss = own != UNKNOWN, self.class_term(outputs, own)
-            return torch.where(known, loss, 0.0).sum(), known.sum()
+        def one(x: Tensor, lo: int, hi: int) -> Tensor:
+            return torch.where(known[lo:hi], loss_of(self.logits(x[lo:hi]), y[lo:hi]), 0.0).sum()
 
-        blocks = spans(batch.anchors, self.num_classes, self.block)
-        if len(blocks) == 1:
-            parts = [one(batch.x, *blocks[0])]
-        else:
-            parts = [checkpoint(one, batch.x, lo, hi, use_reentrant=False) for lo, hi in blocks]
-        if not parts:
-            return batch.x.sum() * 0
-        total, number = (torch.stack(part).sum() for part in zip(*parts, strict=True))
-        return total if self.reduction == "sum" else total / processes.total(number).clamp_min(1)
+        total = sum_in_blocks(one, spans(batch.anchors, self.num_classes, self.block), batch.x)
+        return total if self.reduction == "sum" else total / known.sum().clamp_min(1)
 
     def _labels(self, batch: Batch) -> Tensor:
         """Return the (n,) checked class numbers or the (n, C) targets."""
@@ -112,9 +109,7 @@ class HeadLoss(Term):
                 raise ValueError(f"{name}: labels need one column per class, {self.num_classes}, got {width}")
             hot = batch.y.hot.to(batch.x.dtype)
             return hot / hot.sum(1, keepdim=True).clamp_min(torch.finfo(hot.dtype).tiny) if self.probabilities else hot
-        y = batch.classes(name)
-        check_range(name, y, self.num_classes)
-        return y
+        return batch.class_numbers(name, self.num_classes)
 
 
 class RegressionHead(HeadLoss):
@@ -141,15 +136,6 @@ class RegressionHead(HeadLoss):
         if self.target == "index":
             targets = (targets @ self.classes.to(targets.dtype))[:, None]
         return self.residual_loss(outputs - targets).sum(1)
-
-
-def check_range(name: str, y: Tensor, num_classes: int) -> None:
-    """Raise unless the labels are class numbers or unknown; checked where that does not wait for a device."""
-    if y.device.type != "cpu" or not len(y) or torch.compiler.is_compiling():
-        return
-    lo, hi = int(y.min()), int(y.max())
-    if lo < UNKNOWN or hi >= num_classes:
-        raise ValueError(f"{name}: labels must be in 0..{num_classes - 1}, got {lo if lo < UNKNOWN else hi}")
 
 
 def smoothed(targets: Tensor, smoothing: float) -> Tensor:

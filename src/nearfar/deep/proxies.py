@@ -1,32 +1,122 @@
-"""Class proxies: the cross-entropy that their losses share, and proxies that are computed instead of learned."""
+"""Losses with class proxies: how they compare a batch, and proxies that are computed instead of learned."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy as softmax_loss
-from torch.nn.functional import normalize as unit
+from torch.utils.checkpoint import checkpoint
 
 from .batch import Batch
+from .class_scores import cosines, own_and_others, unit
 from .relations import UNKNOWN
-from .rows import Rows
+from .rows import FULL, spans
 from .terms import ProxyLoss
 
 SOURCES = ("learned", "class_mean", "kmeans")
 
 
-def own_class(rows: Rows) -> tuple[Tensor, Tensor]:
-    """Return the (b, 1) column of each anchor's own proxy and (b,) whether it has one."""
-    most = rows.pos.to(torch.uint8).max(1, keepdim=True)
-    return most.indices, most.values.squeeze(1) > 0
+def in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *inputs: Tensor) -> list[Tensor]:
+    """Return ``one(*inputs, lo, hi)`` of every block; where there are several, backward computes them again."""
+    if len(blocks) == 1:
+        return [one(*inputs, *blocks[0])]
+    return [checkpoint(one, *inputs, lo, hi, use_reentrant=False) for lo, hi in blocks]
 
 
-def cross_entropy(logits: Tensor, own: Tensor, known: Tensor, margin: float | Tensor = 0.0) -> Tensor:
-    """Return per anchor minus the log-softmax at its own column, the margin taken off there; 0 where not known."""
-    logits = logits.scatter(1, own, logits.gather(1, own) - margin)
-    return torch.where(known, softmax_loss(logits, own.squeeze(1), reduction="none"), 0.0)
+def sum_in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *inputs: Tensor) -> Tensor:
+    """Return the sum of a scalar over blocks, as `in_blocks`; 0, with a gradient, where there is none."""
+    parts = in_blocks(one, blocks, *inputs)
+    return parts[0] if len(parts) == 1 else sum(parts, inputs[0].sum() * 0)
+
+
+class ClassProxyLoss(ProxyLoss):
+    """A loss of samples against learnable class proxies, the mean over the samples of known class.
+
+    A method states ``per_sample(own, others)``: the loss per sample, from its scaled cosine to its own proxy and the
+    log-sum-exp of those to the other proxies, -inf where there are none.
+
+    Parameters
+    ----------
+    num_classes, embedding_dim : int
+        Shape of the proxies.
+    block : int, optional
+        Samples at a time; the value is the same for any block.
+
+    Attributes
+    ----------
+    scale : float
+        Of the cosines.
+    """
+
+    scale: float
+
+    def __init__(self, num_classes: int, embedding_dim: int, *, block: int | None = None) -> None:
+        super().__init__(num_classes, embedding_dim, distance="dot", normalize=True, block=block)
+        self._seen: tuple[Tensor, Tensor] | None = None
+
+    def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
+        """Return the (b,) losses, 0 where `others` is -inf."""
+        raise NotImplementedError
+
+    def logits(self, x: Tensor, w: Tensor) -> Tensor:
+        """Return the (b, C) scaled cosines of embeddings to proxies."""
+        return cosines(x, w, self.scale)
+
+    def find(self, x: Tensor, w: Tensor) -> Tensor | None:
+        """Return what the losses of every block read of the whole batch, if they do."""
+        return None
+
+    def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
+        """Return the losses of some samples, 0 for those of unknown class."""
+        return self.per_sample(*own_and_others(self.logits(x[rows], w), y[rows]))
+
+    def counted(self, y: Tensor) -> Tensor:
+        """Return which samples the mean is over."""
+        return y != UNKNOWN
+
+    def compare(self, batch: Batch) -> Tensor:
+        """Return this process's share of the loss of a batch, which leaves no trace in the proxies."""
+        (w, _), y = self.reference(batch), batch.classes(type(self).__name__)
+        self._seen, found = (batch.x.detach(), y), self.find(batch.x, w)
+
+        def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
+            return self.losses(x, w, y, slice(lo, hi), found).sum()
+
+        total = sum_in_blocks(one, spans(batch.anchors, self.num_classes, self.block), batch.x, w)
+        return total / self.counted(y).sum().clamp_min(1)
+
+    def share(self, batch: Batch) -> Tensor:
+        return self.compare(batch)
+
+    @property
+    def stats_(self) -> dict[str, float]:
+        """Of the last call: share of samples with a positive loss, mean distance (minus the cosine) to proxies."""
+        if self._seen is None:
+            return {}
+        x, y = self._seen
+        return _statistics(self, x, y)
+
+
+@torch.no_grad()
+def nearest(x: Tensor, w: Tensor) -> Tensor:
+    """Return for each row of x (n, d) the row of w (C, d) at the smallest angle, (n,)."""
+    return torch.cat([cosines(rows, w).argmax(1) for rows in x.split(max(1, FULL // len(w)))])
+
+
+@torch.no_grad()
+def _statistics(loss: ClassProxyLoss, x: Tensor, y: Tensor) -> dict[str, float]:
+    w, sums = loss.proxies.to(x.dtype), x.new_zeros(3)
+    found = loss.find(x, w)
+    for rows in (slice(*span) for span in spans(slice(0, len(x)), loss.num_classes, loss.block)):
+        cosine, known = loss.logits(x[rows], w) / loss.scale, y[rows] != UNKNOWN
+        own = cosine.gather(1, y[rows].clamp_min(0)[:, None]).squeeze(1)
+        rest = cosine.sum(1) - own
+        active = loss.losses(x, w, y, rows, found) > 0
+        sums += torch.stack([torch.where(known, part, 0.0).sum() for part in (active, own, rest)])
+    known = (y != UNKNOWN).sum().clamp_min(1)
+    active, own, rest = (sums / known).tolist()
+    return {"active": active, "positive": -own, "negative": -rest / max(loss.num_classes - 1, 1)}
 
 
 def class_means(x: Tensor, y: Tensor, fallback: Tensor) -> Tensor:
@@ -48,15 +138,20 @@ def kmeans(x: Tensor, centers: Tensor, max_iter: int = 20) -> Tensor:
     return centers
 
 
-class SourcedProxyLoss(ProxyLoss):
-    """A proxy loss whose proxies are learned, follow the class means, or are k-means centres."""
+class NeighbourProxyLoss(ClassProxyLoss):
+    """A loss of squared distances over a temperature to proxies that are learned, class means, or k-means centres.
 
-    def __init__(self, num_classes: int, embedding_dim: int, *, proxies: str, **how: Any) -> None:
-        super().__init__(num_classes, embedding_dim, **how)
+    Between unit vectors -||z - p||^2 / T is 2 z.p / T up to a constant, which cancels.
+    """
+
+    def __init__(
+        self, num_classes: int, embedding_dim: int, *, temperature: float, proxies: str, block: int | None
+    ) -> None:
+        super().__init__(num_classes, embedding_dim, block=block)
         if proxies not in SOURCES:
             name = type(self).__name__
             raise ValueError(f"{name}: proxies must be one of {', '.join(SOURCES)}, got {proxies!r}")
-        self.source = proxies
+        self.temperature, self.scale, self.source = temperature, 2 / temperature, proxies
         torch.nn.init.normal_(self.proxies, std=1 / 8)
         if proxies != "learned":
             self.proxies.requires_grad_(False)

@@ -10,11 +10,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..losses.am_softmax import am_softmax
-from ..rows import Rows
-from ..terms import ProxyLoss
+from ..proxies import ClassProxyLoss
 
 
-class CosFaceLoss(ProxyLoss):
+class CosFaceLoss(ClassProxyLoss):
     """``AMSoftmaxLoss`` with the settings of face recognition.
 
     Parameters
@@ -26,7 +25,7 @@ class CosFaceLoss(ProxyLoss):
     margin : float
         m, taken off the own class's cosine.
     block : int, optional
-        Anchors at a time.
+        Samples at a time.
     """
 
     def __init__(
@@ -38,8 +37,8 @@ class CosFaceLoss(ProxyLoss):
         margin: float = 0.35,
         block: int | None = None,
     ) -> None:
-        super().__init__(num_classes, embedding_dim, distance="dot", normalize=True, block=block)
+        super().__init__(num_classes, embedding_dim, block=block)
         self.scale, self.margin = scale, margin
 
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return am_softmax(rows, self.scale, self.margin)
+    def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
+        return am_softmax(own, others, self.scale, self.margin)

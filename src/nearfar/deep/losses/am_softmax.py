@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ..proxies import cross_entropy, own_class
-from ..rows import Rows
-from ..terms import ProxyLoss
+from ..class_scores import softmax_loss
+from ..proxies import ClassProxyLoss
 
 
-def am_softmax(rows: Rows, scale: float, margin: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor the cross-entropy of s(cos - m [own class]), and 1 where the class is known."""
-    own, known = own_class(rows)
-    return cross_entropy(-scale * rows.d, own, known, scale * margin), known
+def am_softmax(own: Tensor, others: Tensor, scale: float, margin: float) -> Tensor:
+    """Return the loss per sample, from s cos_iy and log sum_{c != y_i} e^{s cos_ic}."""
+    return softmax_loss(own - scale * margin, others)
 
 
-class AMSoftmaxLoss(ProxyLoss):
+class AMSoftmaxLoss(ClassProxyLoss):
     """Cross-entropy of cosines to one proxy per class, with a margin on the own class.
 
     Parameters
@@ -33,7 +31,7 @@ class AMSoftmaxLoss(ProxyLoss):
         m, taken off the own class's cosine; 0 is the normalised softmax. The diversification paper takes 0.1 on
         CUB-200-2011 and Stanford Online Products, 0.05 on Cars-196.
     block : int, optional
-        Anchors at a time.
+        Samples at a time.
 
     Notes
     -----
@@ -50,9 +48,9 @@ class AMSoftmaxLoss(ProxyLoss):
         margin: float = 0.1,
         block: int | None = None,
     ) -> None:
-        super().__init__(num_classes, embedding_dim, distance="dot", normalize=True, block=block)
+        super().__init__(num_classes, embedding_dim, block=block)
         self.scale, self.margin = scale, margin
         nn.init.uniform_(self.proxies, -(num_classes**-0.5), num_classes**-0.5)
 
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return am_softmax(rows, self.scale, self.margin)
+    def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
+        return am_softmax(own, others, self.scale, self.margin)

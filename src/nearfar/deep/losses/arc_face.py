@@ -13,9 +13,9 @@ from math import cos, sin
 import torch
 from torch import Tensor
 
-from ..proxies import cross_entropy, own_class
-from ..rows import Rows, safe_sqrt
-from ..terms import ProxyLoss
+from ..class_scores import softmax_loss
+from ..proxies import ClassProxyLoss
+from ..rows import safe_sqrt
 
 
 def add_angle(c: Tensor, margin: float) -> Tensor:
@@ -24,14 +24,12 @@ def add_angle(c: Tensor, margin: float) -> Tensor:
     return torch.where(c >= -cos(margin), turned, c - margin * sin(margin))
 
 
-def arc_face(rows: Rows, scale: float, margin: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor the cross-entropy of its scaled cosines, and 1 where the class is known."""
-    own, known = own_class(rows)
-    cosine = -rows.d.gather(1, own)
-    return cross_entropy(-scale * rows.d, own, known, scale * (cosine - add_angle(cosine, margin))), known
+def arc_face(own: Tensor, others: Tensor, scale: float, margin: float) -> Tensor:
+    """Return the loss per sample, from s cos theta_iy and log sum_{c != y_i} e^{s cos theta_ic}."""
+    return softmax_loss(scale * add_angle(own / scale, margin), others)
 
 
-class ArcFaceLoss(ProxyLoss):
+class ArcFaceLoss(ClassProxyLoss):
     """Cross-entropy of cosines to one proxy per class, with a margin on the angle to the own class.
 
     Parameters
@@ -43,7 +41,7 @@ class ArcFaceLoss(ProxyLoss):
     margin : float
         m in radians, from 0 to pi; the paper's 0.5 is 28.6 degrees.
     block : int, optional
-        Anchors at a time.
+        Samples at a time.
 
     Raises
     ------
@@ -60,10 +58,10 @@ class ArcFaceLoss(ProxyLoss):
         margin: float = 0.5,
         block: int | None = None,
     ) -> None:
-        super().__init__(num_classes, embedding_dim, distance="dot", normalize=True, block=block)
+        super().__init__(num_classes, embedding_dim, block=block)
         if not 0 <= margin <= 3.1416:
             raise ValueError(f"ArcFaceLoss: margin is in radians, from 0 to pi, got {margin}")
         self.scale, self.margin = scale, margin
 
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return arc_face(rows, self.scale, self.margin)
+    def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
+        return arc_face(own, others, self.scale, self.margin)

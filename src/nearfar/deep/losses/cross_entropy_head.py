@@ -8,8 +8,10 @@ y_i: target distribution over classes; z_i: embedding. The mean over samples, un
 from __future__ import annotations
 
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from ..heads import HeadLoss, smoothed
+from ..relations import UNKNOWN
 
 
 def cross_entropy_head(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -59,10 +61,11 @@ class CrossEntropyHead(HeadLoss):
             raise ValueError(f"CrossEntropyHead: temperature must be positive, smoothing in [0, 1), got {got}")
         self.temperature, self.smoothing = temperature, smoothing
 
+    def logits(self, x: Tensor) -> Tensor:
+        return self.linear(x, 1 / self.temperature)
+
     def class_term(self, outputs: Tensor, y: Tensor) -> Tensor:
-        log_q = (outputs / self.temperature).log_softmax(1)
-        own = log_q.gather(1, y.clamp_min(0)[:, None]).squeeze(1)
-        return -own if not self.smoothing else (self.smoothing - 1) * own - self.smoothing * log_q.mean(1)
+        return cross_entropy(outputs, y, ignore_index=UNKNOWN, reduction="none", label_smoothing=self.smoothing)
 
     def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return cross_entropy_head(outputs / self.temperature, smoothed(targets, self.smoothing))
+        return cross_entropy_head(outputs, smoothed(targets, self.smoothing))

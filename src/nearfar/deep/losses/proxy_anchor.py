@@ -15,21 +15,26 @@ from torch.nn.functional import softplus
 
 from .. import processes
 from ..batch import Batch
-from ..order import positives
-from ..rows import Comparison, Rows, masked_logsumexp
-from ..terms import ProxyLoss
+from ..class_scores import class_log_sum_exp, own_and_others
+from ..proxies import ClassProxyLoss, in_blocks
+from ..rows import masked_logsumexp, spans
 
 
-def proxy_anchor(rows: Rows, margin: float, scale: float) -> tuple[Tensor, Tensor]:
-    """Return per proxy its attraction and repulsion, (b, 2), and 1 where it takes part in their means."""
-    columns, keep = positives(rows)
-    near = softplus(masked_logsumexp(scale * rows.d.gather(1, columns), keep) + scale * margin, threshold=40)
-    far = softplus(masked_logsumexp(-scale * rows.d, rows.neg) + scale * margin, threshold=40)
-    present = keep.any(1)
-    return torch.stack([near, far], 1), torch.stack([present, torch.ones_like(present)], 1)
+def proxy_anchor(near: Tensor, far: Tensor, scale: float, margin: float) -> Tensor:
+    """Return the loss, from log sum e^{-a s_ic} over each class and log sum e^{a s_ic} over the others, (C,) each."""
+    attraction = softplus(near + scale * margin, threshold=40).sum() / near.isfinite().sum().clamp_min(1)
+    return attraction + softplus(far + scale * margin, threshold=40).mean()
 
 
-class ProxyAnchorLoss(ProxyLoss):
+def merged(parts: Tensor) -> Tensor:
+    """Return the log-sum-exp over the first dimension; -inf where there is nothing."""
+    if len(parts) == 1:
+        return parts[0]
+    values = parts.flatten(1).T
+    return masked_logsumexp(values, values.isfinite()).view(parts.shape[1:])
+
+
+class ProxyAnchorLoss(ClassProxyLoss):
     """Each class's proxy against the samples of the batch.
 
     Parameters
@@ -41,12 +46,11 @@ class ProxyAnchorLoss(ProxyLoss):
     scale : float
         The paper's alpha.
     block : int, optional
-        Proxies at a time.
+        Samples at a time.
 
     Notes
     -----
-    The paper trains the proxies with 100 times the network's learning rate. With several processes each computes its
-    part of the proxies against the whole batch.
+    The paper trains the proxies with 100 times the network's learning rate.
     """
 
     def __init__(
@@ -58,15 +62,27 @@ class ProxyAnchorLoss(ProxyLoss):
         scale: float = 32.0,
         block: int | None = None,
     ) -> None:
-        super().__init__(num_classes, embedding_dim, distance="dot", normalize=True, block=block)
+        super().__init__(num_classes, embedding_dim, block=block)
         self.margin, self.scale = margin, scale
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
-    def comparison(self, batch: Batch) -> Comparison:
-        proxies, labels = self.reference(batch)
-        rank, world = processes.rank(), processes.world()
-        part = slice(rank * self.num_classes // world, (rank + 1) * self.num_classes // world)
-        return Comparison(proxies, labels, batch.x, batch.y, part, False, self.distance, self.normalize)
+    def sums(self, x: Tensor, w: Tensor, y: Tensor) -> Tensor:
+        """Return (2, C): of some samples, the log-sum-exp of -a s over each class and of a s over the others."""
+        own, far = own_and_others(self.logits(x, w), y, dim=0)
+        return torch.stack([class_log_sum_exp(-own, y, self.num_classes), far])
 
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return proxy_anchor(rows, self.margin, self.scale)
+    def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
+        """Return the attraction of each sample alone, which only the statistics read."""
+        return softplus(self.scale * self.margin - own, threshold=40)
+
+    def compare(self, batch: Batch) -> Tensor:
+        (w, _), y = self.reference(batch), batch.classes("ProxyAnchorLoss")
+        self._seen = batch.x.detach(), y
+
+        def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
+            return self.sums(x[lo:hi], w, y[lo:hi])
+
+        none = batch.x.new_full((2, self.num_classes), -torch.inf) + 0 * batch.x.sum()
+        parts = in_blocks(one, spans(batch.anchors, self.num_classes, self.block), batch.x, w)
+        near, far = merged(processes.gather(merged(torch.stack(parts or [none]))[None]))
+        return proxy_anchor(near, far, self.scale, self.margin) / processes.world()

@@ -1,29 +1,39 @@
 """Proxy-NCA (Movshovitz-Attias et al., 2017).
 
-    L = mean_i -log( e^{-||z_i - p_y||^2 / T} / sum_{c != y_i} e^{-||z_i - p_c||^2 / T} )
+    L = mean_i -log( e^{-||z_i - p(i)||^2 / T} / sum_{c != y_i} e^{-||z_i - p_c||^2 / T} )
 
-z_i: unit embedding of sample i; p_c: unit proxy of class c; y: the sample's class, which the denominator leaves out.
+z_i: unit embedding of sample i; p_c: unit proxy of class c; y_i: the sample's class, which the denominator leaves out;
+p(i): the proxy of class y_i, or the one assigned to another sample of that class, the nearest to it.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from ..proxies import SourcedProxyLoss, own_class
-from ..rows import Rows, masked_logsumexp
+from ..class_scores import own_and_others
+from ..proxies import NeighbourProxyLoss, nearest
+from ..relations import UNKNOWN
+
+ASSIGNMENTS = ("class", "nearest")
 
 
-def proxy_nca(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the loss per anchor, and 1 where it has an own and another class."""
-    own, known = own_class(rows)
-    logits = -2 / temperature * rows.d  # -||z - p||^2 up to a constant, which cancels
-    others = masked_logsumexp(logits, rows.neg)
-    valid = known & others.isfinite()
-    return torch.where(valid, others - logits.gather(1, own).squeeze(1), 0.0), valid
+def proxy_nca(own: Tensor, others: Tensor) -> Tensor:
+    """Return the loss per sample, from -||z - p(i)||^2 / T and log sum_{c != y_i} e^{-||z - p_c||^2 / T}."""
+    return torch.where(others.isfinite(), others - own, 0.0)
 
 
-class ProxyNCALoss(SourcedProxyLoss):
+def assigned(logits: Tensor, proxy: Tensor, y: Tensor, lo: int) -> tuple[Tensor, Tensor]:
+    """Return the mean logit (b,) of samples lo.. at the proxies (n,) of the others of their class; whether any is."""
+    same = (y[lo : lo + len(logits), None] == y) & (y != UNKNOWN)  # (b, n)
+    same.diagonal(lo).fill_(False)
+    number = same.sum(1)
+    return torch.where(same, logits[:, proxy], 0.0).sum(1) / number.clamp_min(1), number > 0
+
+
+class ProxyNCALoss(NeighbourProxyLoss):
     """Neighbourhood component analysis against one proxy per class.
 
     Parameters
@@ -35,14 +45,17 @@ class ProxyNCALoss(SourcedProxyLoss):
     proxies : str
         "learned" with the network, "class_mean" (running means of the embeddings, which move after each training
         call), or "kmeans" (centres set by ``refit(embeddings, labels)``). The last two take no gradient.
+    assign : str
+        Which proxy stands for a positive. "class": that of its class, the paper's static assignment. "nearest": the
+        nearest to it, of whatever class; the loss is the mean over the other samples of the anchor's class in the
+        batch, and an anchor alone in its class does not count.
     block : int, optional
-        Anchors at a time.
+        Samples at a time.
 
     Notes
     -----
-    The own class is not in the denominator, so the loss can be negative and is not bounded below. Each sample is tied
-    to the proxy of its class, the paper's static assignment. The proxies' learning rate is usually far larger than
-    the network's. With one class the loss is 0.
+    The own class is not in the denominator, so the loss can be negative and is not bounded below. The proxies' learning
+    rate is usually far larger than the network's. With one class the loss is 0.
     """
 
     def __init__(
@@ -52,11 +65,31 @@ class ProxyNCALoss(SourcedProxyLoss):
         *,
         temperature: float = 1 / 9,
         proxies: str = "learned",
+        assign: str = "class",
         block: int | None = None,
     ) -> None:
-        how = {"distance": "dot", "normalize": True, "block": block}
-        super().__init__(num_classes, embedding_dim, proxies=proxies, **how)
-        self.temperature = temperature
+        super().__init__(num_classes, embedding_dim, temperature=temperature, proxies=proxies, block=block)
+        if assign not in ASSIGNMENTS:
+            raise ValueError(f"ProxyNCALoss: assign must be one of {', '.join(ASSIGNMENTS)}, got {assign!r}")
+        self.assign = assign
 
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return proxy_nca(rows, self.temperature)
+    def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
+        return proxy_nca(own, others)
+
+    def find(self, x: Tensor, w: Tensor) -> Tensor | None:
+        return nearest(x, w) if self.assign == "nearest" else None
+
+    def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Any) -> Tensor:
+        if found is None:
+            return super().losses(x, w, y, rows, found)
+        logits = self.logits(x[rows], w)
+        _, others = own_and_others(logits, y[rows])
+        near, some = assigned(logits, found, y, rows.start)
+        return torch.where(some, proxy_nca(near, others), 0.0)
+
+    def counted(self, y: Tensor) -> Tensor:
+        known = super().counted(y)
+        if self.assign == "class":
+            return known
+        size = torch.zeros_like(self.proxy_labels).scatter_add(0, y.clamp_min(0), known.long())
+        return known & (size[y.clamp_min(0)] > 1)

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..proxies import SourcedProxyLoss, cross_entropy, own_class
-from ..rows import Rows
+from ..class_scores import softmax_loss
+from ..proxies import NeighbourProxyLoss
 
 
-def proxy_nca_plus_plus(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor the cross-entropy of its distances to the proxies, and 1 where the class is known."""
-    own, known = own_class(rows)
-    logits = -2 / temperature * rows.d  # -||z - p||^2 up to a constant, which cancels
-    return cross_entropy(logits, own, known), known
+def proxy_nca_plus_plus(own: Tensor, others: Tensor) -> Tensor:
+    """Return the loss per sample, from -||z - p_y||^2 / T and log sum_{c != y_i} e^{-||z - p_c||^2 / T}."""
+    return softmax_loss(own, others)
 
 
-class ProxyNCAPlusPlusLoss(SourcedProxyLoss):
+class ProxyNCAPlusPlusLoss(NeighbourProxyLoss):
     """Probability of the own class's proxy among all proxies, at a low temperature.
 
     Parameters
@@ -32,7 +30,7 @@ class ProxyNCAPlusPlusLoss(SourcedProxyLoss):
     proxies : str
         "learned", "class_mean" or "kmeans", as in ``ProxyNCALoss``.
     block : int, optional
-        Anchors at a time.
+        Samples at a time.
 
     Notes
     -----
@@ -50,9 +48,7 @@ class ProxyNCAPlusPlusLoss(SourcedProxyLoss):
         proxies: str = "learned",
         block: int | None = None,
     ) -> None:
-        how = {"distance": "dot", "normalize": True, "block": block}
-        super().__init__(num_classes, embedding_dim, proxies=proxies, **how)
-        self.temperature = temperature
+        super().__init__(num_classes, embedding_dim, temperature=temperature, proxies=proxies, block=block)
 
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return proxy_nca_plus_plus(rows, self.temperature)
+    def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
+        return proxy_nca_plus_plus(own, others)

@@ -17,7 +17,7 @@ from torch.nn.functional import normalize as unit
 from .. import processes
 from ..batch import Batch
 from ..gaussians import Gaussians
-from ..heads import check_range, one_of
+from ..heads import one_of
 from ..row_sums import finite, log_sum_exp
 from ..terms import Term
 
@@ -108,8 +108,7 @@ class BayesianUpdating(Term):
         self._draws = torch.Generator().manual_seed(seed)
 
     def share(self, batch: Batch) -> Tensor:
-        y = batch.classes("BayesianUpdating")
-        check_range("BayesianUpdating", y, self.num_classes)
+        y = batch.class_numbers("BayesianUpdating", self.num_classes)
         d = self.gaussians.means.shape[1]
         if batch.ref is not None or batch.x.shape[1] != d:
             raise ValueError(

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from .. import processes
 from ..batch import Batch
+from ..proxies import ClassProxyLoss
 from ..relations import UNKNOWN
-from ..terms import ProxyLoss, RowLoss, Term
+from ..terms import RowLoss, Term
 
 
 def cross_batch(memory: Tensor, new: Tensor, position: Tensor) -> Tensor:
@@ -94,7 +95,8 @@ class CrossBatchMemory(Term):
             return value
         self._fit(batch)
         late = (self.steps >= self.start).to(value.dtype)  # a tensor: nothing waits for the device
-        remembered = RowLoss.share(self.loss, self._against(batch))
+        loss, memory = self.loss, self._against(batch)
+        remembered = loss.compare(memory) if isinstance(loss, ClassProxyLoss) else RowLoss.share(loss, memory)
         if self.training:
             self._remember(batch)
         return value + self.weight * late * remembered
@@ -109,7 +111,7 @@ class CrossBatchMemory(Term):
     def _against(self, batch: Batch) -> Batch:
         """Return the batch compared with the memory; for a proxy loss, the memory as anchors."""
         features, y = self.features.to(batch.x.dtype), batch.classes("CrossBatchMemory")
-        if isinstance(self.loss, ProxyLoss):
+        if isinstance(self.loss, ClassProxyLoss):
             cut = [self.size * part // processes.world() for part in (processes.rank(), processes.rank() + 1)]
             return Batch(features, self.classes, slice(*cut))
         if batch.ids is None:

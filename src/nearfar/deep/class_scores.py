@@ -1,0 +1,133 @@
+"""Samples against classes: what every softmax, proxy and centre loss reads of its (n, C) logits.
+
+A loss needs two things: each sample's logit at its own class, and the log-sum-exp of the others, along its row or down
+a class's column. `own_and_others` finds both, with the gradient of the formula; the rest of a loss works on vectors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from .relations import UNKNOWN
+from .rows import FLOOR, exponentials_
+
+LEAST_NORM = 1e-12
+
+
+class _Unit(torch.autograd.Function):
+    """See `unit`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, length: float) -> Tensor:
+        u, shrink = normalized(x, length)
+        ctx.save_for_backward(x, u, shrink)
+        ctx.length = length
+        return u
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        x, u, shrink = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
+            u, shrink = normalized(x, ctx.length)
+        return tangent(grads[0], u, shrink, ctx.length), None
+
+
+def normalized(x: Tensor, length: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Return x scaled to a length along its last dimension, and what it was divided by."""
+    shrink = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(LEAST_NORM) / length
+    return x / shrink, shrink
+
+
+def tangent(grad: Tensor, u: Tensor, shrink: Tensor, length: float = 1.0) -> Tensor:
+    """Return (g - u (u.g) / length^2) / shrink, the gradient by x, from g, that by u = x / shrink."""
+    along = (grad * u).sum(-1, keepdim=True)
+    return torch.addcmul(grad, u, along, value=-(length**-2)).div_(shrink)
+
+
+def unit(x: Tensor, length: float = 1.0) -> Tensor:
+    """Return x scaled to a length along its last dimension."""
+    u: Tensor = _Unit.apply(x, length)
+    return u
+
+
+def cosines(x: Tensor, w: Tensor, scale: float = 1.0) -> Tensor:
+    """Return the (n, C) cosines between the rows of x (n, d) and of w (C, d), times a scale."""
+    return unit(x, scale) @ unit(w).T
+
+
+class _OwnAndOthers(torch.autograd.Function):
+    """See `own_and_others`; one matrix, the exponentials, is kept beside the logits."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, y: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        own = y.clamp_min(0)[:, None]
+        weights, total, most = _exponentials(logits, y, own, dim)
+        ctx.save_for_backward(logits, y, own, weights, total)
+        ctx.dim = dim
+        return logits.gather(1, own).squeeze(1), total.log().add_(most).squeeze(dim)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        logits, y, own, weights, total = ctx.saved_tensors
+        if torch.is_grad_enabled():  # as in `_Unit`
+            weights, total, _ = _exponentials(logits, y, own, ctx.dim)
+        slope = weights * (grads[1].unsqueeze(ctx.dim) / torch.where(total > 0, total, 1.0))
+        return slope.scatter_(1, own, grads[0][:, None]), None, None
+
+
+def _exponentials(logits: Tensor, y: Tensor, own: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return e^{logits - most}, 0 at own classes and unknown samples, its sums along dim, and the greatest logits."""
+    left_out = torch.zeros_like(y, dtype=logits.dtype).masked_fill_(y == UNKNOWN, -torch.inf)
+    heights = (logits + left_out[:, None]).scatter_(1, own, -torch.inf)
+    most = heights.detach().amax(dim, keepdim=True).clamp_min_(torch.finfo(logits.dtype).min)
+    weights = _exp(heights.sub_(most))
+    return weights, weights.sum(dim, keepdim=True), most
+
+
+def _exp(x: Tensor) -> Tensor:
+    """Return the exponentials of x, at most 0, in its place where no graph needs it; 0 below `FLOOR`."""
+    return torch.where(x > FLOOR, x.clamp_min(FLOOR).exp(), 0.0) if torch.is_grad_enabled() else exponentials_(x)
+
+
+def own_and_others(logits: Tensor, y: Tensor, dim: int = 1) -> tuple[Tensor, Tensor]:
+    """Return each sample's logit at its own class, and the log-sum-exp of the logits at other classes.
+
+    Parameters
+    ----------
+    logits : (n, C) tensor
+    y : (n,) class numbers
+        A sample of unknown class, -1, adds nothing to a log-sum-exp; its own logit means nothing.
+    dim : int
+        1: over the other classes of each sample, (n,); 0: over the samples of other classes of each class, (C,).
+
+    Returns
+    -------
+    The (n,) own logits, and the log-sum-exp, which is -inf, with zero gradient, where there are no others.
+
+    Examples
+    --------
+    >>> own, others = own_and_others(torch.tensor([[3.0, 1.0, -torch.inf]]), torch.tensor([0]))
+    >>> own.tolist(), others.tolist()
+    ([3.0], [1.0])
+    """
+    own, others = _OwnAndOthers.apply(logits, y, dim)
+    return own, others
+
+
+def softmax_loss(own: Tensor, others: Tensor) -> Tensor:
+    """Return minus the log-softmax at the own class, log(1 + e^{others - own})."""
+    return softplus(others - own, threshold=40)
+
+
+def class_log_sum_exp(values: Tensor, y: Tensor, num_classes: int) -> Tensor:
+    """Return the (C,) log-sum-exp over the samples of each class of their values (n,); -inf where it has none."""
+    known = y != UNKNOWN
+    y, values = y.clamp_min(0), torch.where(known, values, -torch.inf)
+    least = torch.finfo(values.dtype).min
+    most = values.new_full((num_classes,), least).scatter_reduce_(0, y, values.detach(), "amax")
+    total = torch.zeros_like(most).scatter_add(0, y, torch.where(known, values - most[y], -torch.inf).exp())
+    return torch.where(total > 0, torch.where(total > 0, total, 1.0).log() + most, -torch.inf)
