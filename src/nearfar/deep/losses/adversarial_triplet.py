@@ -72,7 +72,8 @@ class AdversarialTriplet(Term):
     Notes
     -----
     What is kept is the embedding; ``term.metric`` maps it on. The published code halves both hinges and, after the
-    pre-training, takes a rate 1000 times lower for the trunk; with one rate, add the term to a loss on real negatives.
+    pre-training, takes a rate 1000 times lower for the trunk. With one rate, embeddings run from negatives that follow
+    them, and get worse after the pre-training: add a small part of the term, a tenth say, to a loss on real negatives.
     """
 
     def __init__(
