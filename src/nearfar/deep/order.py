@@ -59,13 +59,14 @@ class _Negatives(torch.autograd.Function):
 
 def narrowed(rows: Rows, triplets: Triplets) -> Rows:
     """Keep of a block only mined triplets: as triplets, and as masks for losses that read pairs."""
-    pos, neg = _marks(rows.pos, triplets.positive, triplets), _marks(rows.neg, triplets.negative, triplets)
+    pos, neg = (marks(rows.pos, columns, triplets.keep) for columns in (triplets.positive, triplets.negative))
     return rows._replace(pos=pos, neg=neg, triplets=triplets)
 
 
-def _marks(mask: Tensor, columns: Tensor, triplets: Triplets) -> Tensor:
-    marks = torch.zeros_like(mask, dtype=torch.uint8)
-    return marks.scatter_reduce_(1, columns, triplets.keep.to(torch.uint8), "amax").bool()
+def marks(mask: Tensor, columns: Tensor, keep: Tensor) -> Tensor:
+    """Return a mask of the shape of another, which holds the kept columns, (b, k), of its rows."""
+    room = torch.zeros_like(mask, dtype=torch.uint8)
+    return room.scatter_reduce_(1, columns, keep.to(torch.uint8), "amax").view(torch.bool)
 
 
 class _Hinges(torch.autograd.Function):

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 UNKNOWN = -1
+FEW = 1 << 16  # comparisons too few for another way of comparing to pay
 
 
 class LabelSets(NamedTuple):
@@ -69,11 +71,21 @@ def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tens
         relation = labels[rows]
         return relation > 0, relation == 0
     mine, theirs = labels[rows, None], ref_labels[None]  # (b, 1), (1, m)
-    same = mine == theirs
-    if _all_known(labels) and _all_known(ref_labels):
+    same = _equal(mine, theirs)
+    if _all_known(labels) and (ref_labels is labels or _all_known(ref_labels)):
         return same, ~same
     known = (mine != UNKNOWN) & (theirs != UNKNOWN)
     return same & known, ~same & known
+
+
+def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
+    """Compare classes; on a CPU with NumPy, in 32 bits where they fit, at twice the speed."""
+    if mine.device.type != "cpu" or torch.compiler.is_compiling() or mine.numel() * theirs.numel() < FEW:
+        return mine == theirs
+    a, b = mine.numpy(), theirs.numpy()
+    if max(a.max(), b.max(), -a.min(), -b.min()) < 2**31:
+        a, b = a.astype(np.int32), b.astype(np.int32)
+    return torch.from_numpy(a == b)
 
 
 def _all_known(labels: Tensor) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .rows import FLOOR, exponentials_, filled, masked_logsumexp
 
@@ -18,6 +19,12 @@ CACHED = 1 << 17  # entries of a part whose temporaries stay in a processor's ca
 def finite(x: Tensor, otherwise: float = 0.0) -> Tensor:
     """Return x with its infinities, which carry no gradient, at another value."""
     return torch.where(x.isfinite(), x, otherwise)
+
+
+def log1p_(x: Tensor) -> Tensor:
+    """Overwrite x, above -1, by log(1 + x), exact also where it is tiny, where a processor's own takes its time."""
+    y = x + 1
+    return x.sub_(y - 1).div_(y).add_(y.log_())  # first what the sum lost
 
 
 def cache_parts(x: Tensor) -> list[slice]:
@@ -32,37 +39,31 @@ class _SoftCounts(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, v: Tensor, keep: Tensor, temperature: float) -> Tensor:
-        ctx.save_for_backward(t, v, keep)
+        t, v, counts = t / temperature, filled(v, keep, torch.inf).div_(temperature), torch.empty_like(t)
+        if t.shape[1]:  # beyond, nothing counts, and denormal numbers would be slow
+            v.clamp_max_(t.amax(1, keepdim=True) - FLOOR)
+        ctx.save_for_backward(t, v)
         ctx.temperature = temperature
-        counts = torch.empty_like(t)
         for part in cache_parts(v):
-            near, (t_part, v_part) = torch.empty_like(v[part]), _scaled(t[part], v[part], keep[part], temperature)
+            near = torch.empty_like(v[part])
             for k in range(t.shape[1]):
-                counts[part, k] = _sigmoids(t_part[:, k : k + 1], v_part, near).sum(1)
+                counts[part, k] = torch.sub(t[part, k : k + 1], v[part], out=near).sigmoid_().sum(1)
         return counts
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        t, v, keep = ctx.saved_tensors
+        t, v = ctx.saved_tensors
         g = grads[0] / ctx.temperature
         to_t, to_v = torch.empty_like(t), torch.empty_like(v)
         for part in cache_parts(v):
-            near, (t_part, v_part) = torch.empty_like(v[part]), _scaled(t[part], v[part], keep[part], ctx.temperature)
-            sums = to_v[part].zero_()
+            near, sums = torch.empty_like(v[part]), to_v[part].zero_()
             for k in range(t.shape[1]):
-                near = _sigmoids(t_part[:, k : k + 1], v_part, near)
+                near = torch.sub(t[part, k : k + 1], v[part], out=near).sigmoid_()
                 slope = near.addcmul_(near, near, value=-1)
                 to_t[part, k] = slope.sum(1)
                 sums.addcmul_(slope, g[part, k : k + 1], value=-1)
         return to_t * g, to_v, None, None
-
-
-def _scaled(t: Tensor, v: Tensor, keep: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    return t / temperature, torch.where(keep, v, torch.inf).div_(temperature)
-
-
-def _sigmoids(t: Tensor, v: Tensor, out: Tensor) -> Tensor:
-    return torch.sub(t, v, out=out).clamp_min_(FLOOR).sigmoid_()
 
 
 def soft_counts(t: Tensor, v: Tensor, keep: Tensor, temperature: float) -> Tensor:
@@ -181,6 +182,31 @@ class _HingeSquares(torch.autograd.Function):
 def hinge_squares(v: Tensor, margin: float) -> Tensor:
     """Return the (b,) sums over the values v, (b, m), of [margin - v]_+^2; +inf adds nothing."""
     value: Tensor = _HingeSquares.apply(v, margin)
+    return value
+
+
+class _SoftplusSums(torch.autograd.Function):
+    """See `softplus_sums`; one matrix, the sigmoids, is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, at: float, scale: float) -> Tensor:
+        heights = torch.rsub(v, at).mul_(scale)
+        value = log1p_(exponentials_(heights.abs().neg_())).sum(1).add_(heights.clamp_min(0).sum(1))
+        ctx.at, ctx.scale = at, scale
+        ctx.save_for_backward(v, heights.clamp_min_(FLOOR).sigmoid_())
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        v, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            slope = (ctx.scale * (ctx.at - v)).sigmoid()
+        return slope * (-ctx.scale * grads[0][:, None]), None, None
+
+
+def softplus_sums(v: Tensor, at: float, scale: float) -> Tensor:
+    """Return the (b,) sums over the values v, (b, m), of log(1 + exp(scale (at - v))); +inf adds nothing."""
+    value: Tensor = _SoftplusSums.apply(v, at, scale)
     return value
 
 

@@ -159,8 +159,12 @@ def filled(x: Tensor, keep: Tensor, otherwise: float) -> Tensor:
 
 
 def exponentials_(x: Tensor) -> Tensor:
-    """Overwrite x, at most 0, by its exponentials, 0 where x is below `FLOOR`: a processor is slow to find a 0."""
-    return torch.threshold_(x.clamp_min_(FLOOR).exp_(), 2 * exp(FLOOR), 0.0)
+    """Overwrite x, at most 0, by its exponentials, 0 where they would add nothing to 1.
+
+    A processor is slow to find a 0, and to square what is nearly 0.
+    """
+    floor = FLOOR if x.dtype == torch.float64 else FLOOR * 2 / 3
+    return torch.threshold_(x.clamp_min_(floor).exp_(), 2 * exp(floor), 0.0)
 
 
 class _MaskedLogSumExp(torch.autograd.Function):

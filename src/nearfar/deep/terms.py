@@ -210,7 +210,7 @@ class RowLoss(Term):
         if self.reduction == "sum":
             return num.sum()
         den = processes.total(den.detach())
-        return torch.where(den > 0, num / torch.where(den > 0, den, 1.0), num * 0).sum()
+        return (num * torch.where(den > 0, den.reciprocal(), 0.0)).sum()
 
     @property
     def stats_(self) -> dict[str, float]:

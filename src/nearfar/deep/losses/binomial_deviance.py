@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ..order import negatives, positives
+from ..row_sums import softplus_sums
 from ..rows import Rows, count
 from ..terms import RowLoss
 
@@ -24,8 +25,7 @@ def binomial_deviance(rows: Rows, alpha: float, beta: float, eta: float) -> tupl
     """Return per anchor the summed deviance of its similar and of its dissimilar pairs."""
     columns, keep = positives(rows)
     near = softplus(alpha * (rows.d.gather(1, columns) - (1 - beta)), threshold=40)
-    far = softplus(alpha * eta * ((1 - beta) - negatives(rows)), threshold=40)  # 0 for all but the negatives
-    return torch.where(keep, near, 0.0).sum(1), far.sum(1)
+    return torch.where(keep, near, 0.0).sum(1), softplus_sums(negatives(rows), 1 - beta, alpha * eta)
 
 
 class BinomialDevianceLoss(RowLoss):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -23,9 +24,9 @@ def circle(rows: Rows, margin: float, scale: float) -> tuple[Tensor, Tensor]:
     columns, keep = positives(rows)
     near, far = rows.d.gather(1, columns), rows.d  # 1 - s
     short = (near.detach() + margin).clamp_min(0)
-    over = (1 + margin - far.detach()).clamp_min(0)
+    over = torch.rsub(far.detach(), 1 + margin).clamp_min_(0).mul_(scale)
     pull = masked_logsumexp(scale * short * (near - margin), keep)
-    push = masked_logsumexp(scale * over * (1 - margin - far), rows.neg)
+    push = masked_logsumexp(over * (1 - margin - far), rows.neg)
     return softplus(pull + push, threshold=40), keep.any(1) & push.isfinite()
 
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ..order import positives
-from ..rows import Rows, masked_logsumexp
+from ..order import marks, positives
+from ..rows import Rows, filled, masked_logsumexp
 from ..terms import RowLoss
 
 
@@ -31,10 +31,13 @@ def multi_similarity(rows: Rows, alpha: float, beta: float, base: float) -> tupl
 
 def informative(rows: Rows, epsilon: float) -> Rows:
     """Keep the pairs that the hardest pair of the other kind, moved by epsilon, reaches."""
-    nearest = rows.d.masked_fill(~rows.neg, torch.inf).amin(1, keepdim=True)
-    farthest = rows.d.masked_fill(~rows.pos, -torch.inf).amax(1, keepdim=True)
-    pos, neg = rows.d + epsilon > nearest, rows.d - epsilon < farthest
-    return rows._replace(pos=rows.pos & pos, neg=rows.neg & neg)
+    d, (columns, keep) = rows.d.detach(), positives(rows)
+    d_ip = d.gather(1, columns)
+    nearest = filled(d, rows.neg, torch.inf).amin(1, keepdim=True)
+    farthest = torch.cat([filled(d_ip, keep, -torch.inf), torch.full_like(d[:, :1], -torch.inf)], 1)
+    reached = keep & (d_ip + epsilon > nearest)
+    neg = rows.neg & (d < farthest.amax(1, keepdim=True) + epsilon)
+    return rows._replace(pos=marks(rows.pos, columns, reached), neg=neg)
 
 
 class MultiSimilarityLoss(RowLoss):

@@ -12,38 +12,54 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ..batch import Batch
-from ..rows import Comparison, Rows, masked_logsumexp
+from ..order import positives
+from ..rows import Comparison, Rows, count, exponentials_, filled
 from ..terms import RowLoss
 
 LEAST = 1e-7  # 1 - p is never taken to be smaller
 
 
 class _Likelihood(torch.autograd.Function):
-    """Per anchor: minus sum_P log p + sum_N log(1 - p), where p is the softmax of the logits in P and N."""
+    """Per anchor: minus sum_P log p + sum_N log(1 - p); one matrix, its slope in the logits, is kept."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
-        known = pos | neg
-        log_p = logits - masked_logsumexp(logits, known).clamp_min(torch.finfo(logits.dtype).min)[:, None]
-        log_p = torch.where(known, log_p, -torch.inf).clamp_max_(0)
-        less = torch.expm1(torch.where(neg, log_p.clamp_max(-LEAST), log_p))  # p - 1, without cancellation
-        ctx.save_for_backward(less, pos, neg)
-        return -torch.where(pos, log_p, torch.where(neg, less.neg().log(), 0.0)).sum(1)
+    def forward(ctx: Any, rows: Rows, d: Tensor, T: float) -> Tensor:
+        ctx.T, (columns, keep) = T, positives(rows)
+        p, log_total = _softmax(d, rows.pos | rows.neg, T)
+        rival = filled(p, rows.neg, 0.0)
+        minus = rival.neg()
+        ratio = rival.div_(torch.threshold_(minus + 1, LEAST, torch.inf))  # p / (1 - p), without a slope at the least
+        far = minus.clamp_min_(LEAST - 1).log1p_().sum(1)
+        near = torch.where(keep, d.gather(1, columns) / -T - log_total[:, None], 0.0).sum(1)
+        slope = ratio.addcmul_(p, ratio.sum(1, keepdim=True) - count(keep)[:, None], value=-1)
+        ctx.save_for_backward(slope.scatter_add_(1, columns, -keep.to(d.dtype)))
+        return -(near + far)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        less, pos, neg = ctx.saved_tensors
-        p = less + 1
-        to_log_p = torch.where(neg & (less < -LEAST), -p / less, 0.0).sub_(pos.to(p.dtype))
-        return grads[0][:, None] * (to_log_p - p * to_log_p.sum(1, keepdim=True)), None, None
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None]:
+        (slope,) = ctx.saved_tensors
+        return None, slope * (grads[0] / -ctx.T)[:, None], None
+
+
+def _softmax(d: Tensor, known: Tensor, T: float) -> tuple[Tensor, Tensor]:
+    """Return the (b, m) probabilities, 0 where not known, and the (b,) logarithms of their denominators."""
+    if not d.shape[1]:
+        return torch.zeros_like(d), d.new_zeros(len(d))
+    logits = filled(d, known, torch.inf).mul_(-1 / T)
+    most = logits.amax(1, keepdim=True).clamp_min_(torch.finfo(d.dtype).min)
+    e = exponentials_(logits.sub_(most))
+    total = e.sum(1, keepdim=True).clamp_min_(torch.finfo(d.dtype).tiny)
+    return e.div_(total), (total.log() + most).squeeze(1)
 
 
 def softmax_triplet(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor minus the log-likelihood of its row, and 1 where it has a known relation."""
-    logits = -rows.d / temperature  # a constant in d cancels
-    return _Likelihood.apply(logits, rows.pos, rows.neg), (rows.pos | rows.neg).any(1)
+    value: Tensor = _Likelihood.apply(rows, rows.d, temperature)
+    return value, (rows.pos | rows.neg).any(1)
 
 
 class SoftmaxTripletLoss(RowLoss):
