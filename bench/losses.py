@@ -1,6 +1,6 @@
 """Every loss and miner shared with pytorch-metric-learning, beside it in the same run: value, gradient, time, memory.
 
-    python bench/losses.py                        all, B = 128, 512, 2048 (about ten minutes)
+    python bench/losses.py                        all, B = 128, 512, 2048 (about fifteen minutes)
     python bench/losses.py --sizes 128 512 --only Triplet Lifted
 
 One thread, 4 samples per class, 128 dimensions, forward and backward in float32. Time is the least CPU time (user and
@@ -8,7 +8,8 @@ system) of some runs. "bare" is what no pair loss can do without: the similarity
 gradient. Memory is the peak above the start of the call, also in matrices of B x B float32. "equal" is the largest
 difference of value and gradient in float64 at B = 128, relative to the largest entry, where the two mean the same;
 where not, the note says why. Each measurement runs in a process of its own, at most a minute and 8 GB. Afterwards:
-all triplets and NT-Xent of 16,384 samples in blocks, and the whole table on a GPU where there is one.
+all triplets and NT-Xent of 16,384 samples in blocks, the losses with class proxies at 11,318 classes and 512 samples
+("bare" is then the three products with the proxies), and the whole table on a GPU where there is one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from torch import Tensor
 
 import nearfar as nf
 
-DIM, PER_CLASS, CLASSES = 128, 4, 100
+DIM, PER_CLASS, CLASSES, MANY = 128, 4, 100, 11_318
 SECONDS, BYTES = 60, 8 << 30
 Value = Callable[[Tensor, Tensor], Tensor]
 
@@ -45,6 +46,7 @@ class Case(NamedTuple):
     theirs: Callable[[], Any]
     note: str = ""
     classes: int | None = None
+    proxies: int = 0
 
 
 def squared() -> distances.LpDistance:
@@ -95,11 +97,34 @@ def pairs() -> Any:
     return losses.ContrastiveLoss(0, 0.25, distance=squared(), reducer=reducers.MeanReducer())
 
 
-def proxies(name: str, ours: dict[str, Any], theirs: dict[str, Any], their_name: str = "") -> Case:
-    """Two losses with class proxies."""
-    one, other = getattr(nf, name), getattr(losses, their_name or name)
-    title = name.removesuffix("Loss")
-    return Case(title, lambda: one(CLASSES, DIM, **ours), lambda: other(CLASSES, DIM, **theirs), classes=CLASSES)
+class Proxies(NamedTuple):
+    """Two losses with class proxies, `centers` of each class."""
+
+    name: str
+    ours: dict[str, Any]
+    theirs: dict[str, Any]
+    their_name: str = ""
+    centers: int = 1
+
+    def case(self, classes: int) -> Case:
+        one, other = getattr(nf, self.name), getattr(losses, self.their_name or self.name)
+        return Case(
+            self.name.removesuffix("Loss"),
+            lambda: one(classes, DIM, **self.ours),
+            lambda: other(classes, DIM, **self.theirs),
+            classes=classes,
+            proxies=classes * self.centers,
+        )
+
+
+PROXIES = [
+    Proxies("ProxyNCAPlusPlusLoss", {}, {"softmax_scale": 9}, "ProxyNCALoss"),
+    Proxies("ProxyAnchorLoss", {}, {}),
+    Proxies("SoftTripleLoss", {"tau": 0.0}, {}, centers=10),
+    Proxies("ArcFaceLoss", {}, {"margin": math.degrees(0.5)}),
+    Proxies("CosFaceLoss", {}, {}),
+    Proxies("CrossEntropyHead", {"normalize": True, "temperature": 0.05}, {}, "NormalizedSoftmaxLoss"),
+]
 
 
 CASES = [
@@ -142,12 +167,7 @@ CASES = [
     ),
     Case("Circle", nf.CircleLoss, losses.CircleLoss),
     Case("Smooth-AP", nf.SmoothAPLoss, losses.SmoothAPLoss, "theirs ranks the query itself and groups by place"),
-    proxies("ProxyNCAPlusPlusLoss", {}, {"softmax_scale": 9}, "ProxyNCALoss"),
-    proxies("ProxyAnchorLoss", {}, {}),
-    proxies("SoftTripleLoss", {"tau": 0.0}, {}),
-    proxies("ArcFaceLoss", {}, {"margin": math.degrees(0.5)}),
-    proxies("CosFaceLoss", {}, {}),
-    proxies("CrossEntropyHead", {"normalize": True, "temperature": 0.05}, {}, "NormalizedSoftmaxLoss"),
+    *(pair.case(CLASSES) for pair in PROXIES),
     Case(
         "Memory of 4096, contrastive",
         lambda: Remembered(nf.CrossBatchMemory(nf.ContrastiveLoss(form="survey", normalize=True), size=4096)),
@@ -177,8 +197,10 @@ def share_proxies(ours: Any, theirs: Any, dtype: torch.dtype, device: str) -> No
     getattr(theirs, name).data = rows if name == "proxies" else rows.T.contiguous()
 
 
-def step(loss: Value, x: Tensor, y: Tensor) -> Tensor:
+def step(loss: Any, x: Tensor, y: Tensor) -> Tensor:
     x.grad = None
+    if isinstance(loss, torch.nn.Module):
+        loss.zero_grad()
     value = loss(x, y)
     value.backward()
     return value
@@ -203,15 +225,18 @@ def difference(case: Case, n: int = 128) -> str:
     return f"{float(apart):.0e}"
 
 
-def bare(n: int, device: str) -> Callable[[], None]:
+def bare(n: int, device: str, proxies: int = 0) -> Callable[[], None]:
     x, _ = data(n, device=device)
     z = x.detach()
-    slope = torch.randn(n, n, device=device)
+    w = torch.randn(proxies, DIM, device=device) if proxies else z
+    slope = torch.randn(n, len(w), device=device)
 
     def products() -> None:
-        similarity = z @ z.T
+        similarity = z @ w.T
         assert len(similarity) == n
-        (slope @ z).add_(slope.T @ z)
+        to_x, to_w = slope @ w, slope.T @ z
+        if w is z:
+            to_x.add_(to_w)
 
     return products
 
@@ -294,21 +319,35 @@ def row(case: Case, n: int, device: str, least: float, equal: str) -> str:
     if isinstance(theirs, str):
         cells += [theirs, "", ""]
     else:
-        cells += [f"{theirs[0] * 1e3:.1f}", f"{theirs[0] / ours[0]:.1f}", f"{theirs[1] / 2**20:.0f}"]
+        cells += [f"{theirs[0] * 1e3:.1f}", f"{theirs[0] / ours[0]:.2f}", f"{theirs[1] / 2**20:.0f}"]
     return f"| {case.name} | {n} | {equal} | " + " | ".join(cells) + f" | {case.note} |"
+
+
+def print_head() -> None:
+    heads = ["ours, ms", "times bare", "MB", "B x B", "theirs, ms", "theirs / ours", "MB"]
+    print("| loss | B | equal | " + " | ".join(heads) + " | note |")
+    print("|---" * 11 + "|")
 
 
 def table(sizes: list[int], only: list[str], device: str) -> None:
     cases = [case for case in CASES if not only or any(word.lower() in case.name.lower() for word in only)]
     floor = {n: timed(bare(n, device), device, 2.0) for n in sizes}
     print("\nbare: " + ", ".join(f"B = {n}: {seconds * 1e3:.2f} ms" for n, seconds in floor.items()) + "\n")
-    heads = ["ours, ms", "times bare", "MB", "B x B", "theirs, ms", "theirs / ours", "MB"]
-    print("| loss | B | equal | " + " | ".join(heads) + " | note |")
-    print("|---" * 11 + "|")
+    print_head()
     for case in cases:
         equal = apart(partial(difference, case))
         for n in sizes:
             print(row(case, n, device, floor[n], equal), flush=True)
+
+
+def many(only: list[str], n: int = 512) -> None:
+    """The losses with class proxies where classes are many."""
+    print(f"\n{MANY:,} classes, against the bare products with their proxies:\n")
+    print_head()
+    for pair in PROXIES:
+        case = pair.case(MANY)
+        if not only or any(word.lower() in case.name.lower() for word in only):
+            print(row(case, n, "cpu", timed(bare(n, "cpu", case.proxies), "cpu", 2.0), "-"), flush=True)
 
 
 def blocks(n: int = 16_384, block: int = 512) -> None:
@@ -335,6 +374,7 @@ def main() -> None:
     with threadpool_limits(1):
         describe()
         table(arguments.sizes, arguments.only, "cpu")
+        many(arguments.only)
         if not arguments.only:
             blocks()
     if not torch.cuda.is_available():

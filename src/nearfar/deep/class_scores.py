@@ -75,14 +75,14 @@ class _OwnAndOthers(torch.autograd.Function):
         logits, y, own, weights, total = ctx.saved_tensors
         if torch.is_grad_enabled():  # as in `_Unit`
             weights, total, _ = _exponentials(logits, y, own, ctx.dim)
-        slope = weights * (grads[1].unsqueeze(ctx.dim) / torch.where(total > 0, total, 1.0))
+        slope = weights * (grads[1].unsqueeze(ctx.dim) / total.clamp_min(1))  # it is 0, or holds an e^0
         return slope.scatter_(1, own, grads[0][:, None]), None, None
 
 
 def _exponentials(logits: Tensor, y: Tensor, own: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return e^{logits - most}, 0 at own classes and unknown samples, its sums along dim, and the greatest logits."""
-    left_out = torch.zeros_like(y, dtype=logits.dtype).masked_fill_(y == UNKNOWN, -torch.inf)
-    heights = (logits + left_out[:, None]).scatter_(1, own, -torch.inf)
+    left_out = torch.where(y == UNKNOWN, -torch.inf, 0.0)[:, None]
+    heights = (logits + left_out.to(logits.dtype)).scatter_(1, own, -torch.inf)
     most = heights.detach().amax(dim, keepdim=True).clamp_min_(torch.finfo(logits.dtype).min)
     weights = _exp(heights.sub_(most))
     return weights, weights.sum(dim, keepdim=True), most

@@ -15,12 +15,14 @@ from torch import Tensor
 
 from ..class_scores import softmax_loss
 from ..proxies import ClassProxyLoss
-from ..rows import safe_sqrt
+
+SMALLEST = 1e-20  # squared sine whose root has a finite slope
 
 
 def add_angle(c: Tensor, margin: float) -> Tensor:
     """Return cos(theta + margin) from c = cos theta, continued so that it falls over all of [0, pi]."""
-    turned = c * cos(margin) - safe_sqrt((1 - c.square()).clamp_min(0)) * sin(margin)
+    sine = (1 - c.square()).clamp_min(SMALLEST).sqrt()
+    turned = c * cos(margin) - sine * sin(margin)
     return torch.where(c >= -cos(margin), turned, c - margin * sin(margin))
 
 
