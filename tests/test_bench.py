@@ -36,3 +36,13 @@ def test_the_classical_bench_reads_tables_by_the_name_of_their_label(tmp_path):
     assert y.tolist() == [1, 0]
     (tmp_path / "last.csv").write_text("p,q,kind\n1,2,b\n3,4,a\n")
     assert bench.read(tmp_path / "last.csv", None)[1].tolist() == [1, 0]
+
+
+def test_the_kernel_bench_tunes_and_compares():
+    options = "tables --tune --train 40 --splits 1 --test 30 --table iris --only KernelDCA".split()
+    told = subprocess.run(
+        [sys.executable, str(BENCH / "kernels.py"), *options], capture_output=True, text=True, check=True
+    )
+    row = next(line for line in told.stdout.splitlines() if line.startswith("| DCA, KernelDCA |"))
+    assert all(30 < float(cell) <= 100 for k, cell in enumerate(row.strip("| ").split("|")[1:]) if k in (0, 1, 3, 4))
+    assert "| linear, kernel | mean | better | worse | iris |" in told.stdout

@@ -54,6 +54,17 @@ def test_distances_equal_roots_and_quadrature(c):
             assert_allclose(np.sum((y[i] - y[j]) ** 2), d, rtol=1e-8)
 
 
+def test_distances_are_those_of_a_metric():
+    learner = fit(nearfar.CDML(3, random_state=0, max_iter=20), X, Y)
+    pairs = np.stack(np.meshgrid(np.arange(12), np.arange(12)), axis=-1)[~np.eye(12, dtype=bool)]
+    d = np.zeros((12, 12))
+    d[pairs[:, 0], pairs[:, 1]] = learner.pair_distance(pairs, X)
+    assert (d == d.T).all()
+    assert (d[:, :, None] <= d[:, None, :] + d.T[None, :, :] + 1e-12).all()
+    metric = learner.get_metric()
+    assert metric(X[0], X[0]) == 0
+
+
 def test_straight_curves_are_a_mahalanobis_distance():
     C = bent(c=1)
     assert_allclose(curves.embed(C, R), R @ C[:, :, 0].T, rtol=1e-12, atol=1e-12)

@@ -30,6 +30,16 @@ def test_full_rank_is_the_geometric_mean(t):
     assert_allclose(a, nearfar.GMML(t).fit(X, Y).get_mahalanobis_matrix(), rtol=1e-8, atol=1e-8 * np.abs(a).max())
 
 
+@pytest.mark.parametrize("kind", ["discriminant", *SEARCHES])
+def test_inner_metric_solves_the_riccati_equation(kind):
+    learner = learn(subspace=kind)
+    U, B = learner.subspace_, learner.inner_
+    inner_S, inner_D = U.T @ S @ U, U.T @ D @ U
+    assert_allclose(U.T @ U, np.eye(2), atol=1e-10)
+    assert np.abs(B @ inner_S @ B - inner_D).max() <= 1e-8 * np.abs(inner_D).max()
+    assert_allclose(learner.get_mahalanobis_matrix(), U @ B @ U.T, rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_costs_are_the_published_objectives(kind):
     for seed in range(5):
