@@ -1,4 +1,4 @@
-"""Optimisers that stop by a rule of their own, in two float types, or by steps on batches."""
+"""When a search has settled, and steps on batches."""
 
 from __future__ import annotations
 
@@ -7,58 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .optimize import Bounds, Objective, Report, Solution, lbfgs, stopped
+from .optimize import Report, Solution, Stop, stopped
 from .types import Array
-
-Stop = Callable[[float, float], bool]
-
-
-class SettledError(Exception):
-    """The stopping rule is met."""
-
-
-def settle(
-    fun: Objective,
-    x0: Array,
-    stop: Stop,
-    *,
-    max_iter: int = 100,
-    tol: float = 0.0,
-    bounds: Bounds | None = None,
-    report: Report | None = None,
-) -> Solution:
-    """Minimise by L-BFGS until `stop(last value, value)` holds after an iteration.
-
-    Parameters
-    ----------
-    fun : callable
-        x -> (value, gradient).
-    stop : callable
-        Asked after each iteration; it may look at what `fun` computed last, which belongs to the iterate.
-    tol : float
-        Stops too where no entry of the gradient is larger.
-    bounds : (low, high) or None
-        As for `optimize.lbfgs`.
-    """
-    values = [np.inf]
-    last: list[Any] = [x0, np.inf]
-
-    def kept(x: Array) -> tuple[float, Array]:
-        value, gradient = fun(x)
-        last[:] = x.copy(), float(value)
-        return value, gradient
-
-    def each(k: int, value: float, gradient: float) -> None:
-        values.append(value)
-        if report is not None:
-            report(k, value, gradient)
-        if stop(values[-2], value):
-            raise SettledError
-
-    try:
-        return lbfgs(kept, x0, max_iter=max_iter, tol=tol, bounds=bounds, report=each)
-    except SettledError:
-        return Solution(last[0], last[1], max(1, len(values) - 1), history=np.array(values[1:]))
 
 
 def hardly_changes(tol: float) -> Stop:

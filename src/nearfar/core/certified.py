@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import inv
 
-from . import ascent, psd
-from .optimize import Report, Solution, fista
+from . import psd
+from .optimize import Report, Solution, fista, lbfgs
 from .types import Array
 
 Evaluate = Callable[[Array], tuple[float, Array]]
@@ -66,7 +66,7 @@ def minimise(
         close = gap(seen["L"], seen["f"], seen["G"]) <= tol * max(1.0, abs(seen["f"]))
         return close or before - now <= STALL * max(1.0, abs(now))
 
-    found = ascent.settle(on_factor, K0, certified, max_iter=max_iter, report=report)
+    found = lbfgs(on_factor, K0, stop=certified, max_iter=max_iter, tol=0.0, report=report)
     history = scale * np.asarray(found.history)
     rest = max_iter - found.n_iter
     first = finished(evaluate, gap, found.x @ A, found.n_iter, tol, history)

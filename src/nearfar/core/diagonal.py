@@ -67,10 +67,10 @@ def of_lists(Y: Array, lists: listed.Lists) -> Likelihood:
 
 def directly(F: Likelihood, gamma: Array, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:
     """L-BFGS within bounds on gamma itself: its roots would leave no way back from 0."""
-    found = ascent.settle(
+    found = lbfgs(
         F.negative,
         gamma,
-        ascent.hardly_changes(tol),
+        stop=ascent.hardly_changes(tol),
         max_iter=max_iter,
         tol=1e-3 * tol,
         bounds=(0.0, None),

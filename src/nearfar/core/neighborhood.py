@@ -10,7 +10,7 @@ import numpy as np
 
 from . import ascent, softmax
 from .constraints import generator
-from .optimize import Report, Solution
+from .optimize import Report, Solution, lbfgs
 from .softmax import Block, SortedRows
 from .types import Array, Ints, Seed
 
@@ -83,10 +83,10 @@ def maximise(
     n : float
         Number of anchors: the search works on F / n, and `tol` is on that.
     """
-    found = ascent.settle(
+    found = lbfgs(
         lambda L: negative(L, terms, ridge, n),
         L0,
-        ascent.hardly_changes(tol),
+        stop=ascent.hardly_changes(tol),
         max_iter=max_iter,
         tol=1e-3 * tol,
         report=report,

@@ -11,7 +11,7 @@ from . import ascent, psd, scatter, softmax
 from .constraints import LabelPairs, Pairs, encode, generator, require_classes
 from .logistic import LabelledPairs, ListedPairs, Loss
 from .neighborhood import batches
-from .optimize import Report, Solution, stopped
+from .optimize import Report, Solution, lbfgs, stopped
 from .pairs import PairList
 from .types import AnyArray, Array, Seed
 
@@ -105,7 +105,7 @@ def minimise(
         return value, pack(G, slope if learn_b else 0.0)
 
     stop = ascent.hardly_changes(1e-2 * tol)
-    found = ascent.settle(packed, pack(L0, b), stop, max_iter=max_iter, tol=1e-3 * tol, report=report)
+    found = lbfgs(packed, pack(L0, b), stop=stop, max_iter=max_iter, tol=1e-3 * tol, report=report)
     return unpacked(found)
 
 
@@ -163,7 +163,7 @@ def minimise_convex(
     K = np.eye(len(A)) / np.sqrt(2 * len(A)) if L0 is None else L0 @ np.linalg.pinv(A)
     spent, history = 0, np.zeros(0)
     for _ in range(ROUNDS):
-        found = ascent.settle(packed, pack(K, b), stop, max_iter=max_iter - spent, report=report)
+        found = lbfgs(packed, pack(K, b), stop=stop, max_iter=max_iter - spent, tol=0.0, report=report)
         spent, history = spent + found.n_iter, np.concatenate([history, np.asarray(found.history)])
         value = packed(found.x)[0]
         kkt, size = residual(seen)

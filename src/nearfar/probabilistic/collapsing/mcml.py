@@ -15,7 +15,7 @@ import numpy as np
 from ...base import FromLabels, Mahalanobis
 from ...core import ascent, certified, checks, psd, starts
 from ...core.collapse import WEIGHTINGS, Collapse
-from ...core.optimize import Report, Solution
+from ...core.optimize import Report, Solution, lbfgs
 from ...core.types import Array, Ints
 
 
@@ -49,7 +49,7 @@ def low_rank(problem: Collapse, L0: Array, max_iter: int, tol: float, report: Re
         f, G = problem(L)
         return f / n, 2 / n * L @ G
 
-    found = ascent.settle(per_row, L0, ascent.hardly_changes(1e-2 * tol), max_iter=max_iter, report=report)
+    found = lbfgs(per_row, L0, stop=ascent.hardly_changes(1e-2 * tol), max_iter=max_iter, tol=0.0, report=report)
     return found.with_x(psd.compress(found.x), objective=problem(found.x)[0])
 
 
