@@ -386,7 +386,9 @@ def main() -> None:
 
 def describe() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} thread, {torch.backends.cpu.get_cpu_capability()}")
-    print(f"MKL: {torch.backends.mkl.is_available()}; load of the machine: {os.getloadavg()[0]:.1f}")
+    coretype = os.environ.get("OPENBLAS_CORETYPE", "unset")
+    load = f"load of the machine: {os.getloadavg()[0]:.1f}"
+    print(f"MKL: {torch.backends.mkl.is_available()}; OPENBLAS_CORETYPE: {coretype}; {load}")
     for pool in threadpool_info():
         kernel = f", kernel {pool['architecture']}" if "architecture" in pool else ""
         print(f"{pool['internal_api']} {pool['version'] or ''}: {pool['num_threads']} thread{kernel}")
