@@ -39,10 +39,9 @@ def test_the_classical_bench_reads_tables_by_the_name_of_their_label(tmp_path):
 
 
 def test_the_kernel_bench_tunes_and_compares():
-    options = "tables --tune --train 40 --splits 1 --test 30 --table iris --only KernelDCA".split()
-    told = subprocess.run(
-        [sys.executable, str(BENCH / "kernels.py"), *options], capture_output=True, text=True, check=True
-    )
+    size = ["--train", "40", "--splits", "1", "--test", "30"]
+    command = [sys.executable, str(BENCH / "kernels.py"), "tables", "--tune", "--table", "iris", "--only", "KernelDCA"]
+    told = subprocess.run([*command, *size], capture_output=True, text=True, check=True)
     row = next(line for line in told.stdout.splitlines() if line.startswith("| DCA, KernelDCA |"))
     assert all(30 < float(cell) <= 100 for k, cell in enumerate(row.strip("| ").split("|")[1:]) if k in (0, 1, 3, 4))
     assert "| linear, kernel | mean | better | worse | iris |" in told.stdout
