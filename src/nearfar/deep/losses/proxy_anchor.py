@@ -82,7 +82,8 @@ class ProxyAnchorLoss(ClassProxyLoss):
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
             return self.sums(x[lo:hi], w, y[lo:hi])
 
-        none = batch.x.new_full((2, self.num_classes), -torch.inf) + 0 * batch.x.sum()
         parts = in_blocks(one, spans(batch.anchors, self.num_classes, self.block), batch.x, w)
-        near, far = merged(processes.gather(merged(torch.stack(parts or [none]))[None]))
+        if not parts:
+            parts = [batch.x.new_full((2, self.num_classes), -torch.inf) + 0 * batch.x.sum()]
+        near, far = merged(processes.gather(merged(torch.stack(parts))[None]))
         return proxy_anchor(near, far, self.scale, self.margin) / processes.world()
