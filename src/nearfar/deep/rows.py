@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize as unit
 
 from .relations import Labels, masks
 
@@ -79,26 +78,61 @@ def safe_sqrt(x: Tensor) -> Tensor:
     return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)
 
 
-class _Euclidean(torch.autograd.Function):
-    """Distances with the gradient of the formula, 2 (x - r) or (x - r) / rho, and 0 where two points coincide."""
+class _Unit(torch.autograd.Function):
+    """See `unit`; in closed form, which takes fewer steps than that of the parts."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, ref: Tensor, squared: bool) -> Tensor:
-        d = torch.mm(x, ref.T).mul_(-2)
-        d = d.add_(x.square().sum(1)[:, None]).add_(ref.square().sum(1)).clamp_min_(0)
-        ctx.squared = squared
-        if not squared:
-            d = d.sqrt_()
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        length = _lengths(x)
+        z = x / length
+        ctx.save_for_backward(x, z, length)
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (x, z, length), g = ctx.saved_tensors, grads[0]
+        length = _lengths(x) if torch.is_grad_enabled() else length
+        return (g - (g * z).sum(1, keepdim=True) * z) / length
+
+
+def _lengths(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1e-12)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Return the rows of x, (n, d), scaled to unit length; zeros stay zeros."""
+    z: Tensor = _Unit.apply(x)
+    return z
+
+
+class _Distances(torch.autograd.Function):
+    """See `prepared_rows`; where two points coincide the gradient of "euclidean" is 0."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, ref: Tensor, distance: str) -> Tensor:
+        if distance == "cosine":
+            d = torch.addmm(x.new_ones(1, 1), x, ref.T, alpha=-1)
+        else:
+            d = torch.mm(x, ref.T).mul_(-1 if distance == "dot" else -2)
+        if distance.endswith("euclidean"):
+            squares = x.square().sum(1)
+            d.add_(squares[:, None]).add_(squares if x is ref else ref.square().sum(1)).clamp_min_(0)
+        d = d.sqrt_() if distance == "euclidean" else d
+        ctx.distance, ctx.itself = distance, x is ref
         ctx.save_for_backward(x, ref, d)
         return d
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, ref, d = ctx.saved_tensors
-        g = 2 * grads[0] if ctx.squared else slopes(grads[0], d, "euclidean")
-        to_x = g.sum(1)[:, None] * x - g @ ref if ctx.needs_input_grad[0] else None
-        to_ref = g.sum(0)[:, None] * ref - g.T @ x if ctx.needs_input_grad[1] else None
-        return to_x, to_ref, None
+        g = slopes(2 * grads[0] if ctx.distance == "sq_euclidean" else grads[0], d, ctx.distance)
+        bent, (to_x, to_ref) = ctx.distance.endswith("euclidean"), ctx.needs_input_grad[:2]
+        if ctx.itself:
+            both = torch.addmm(g @ x, g.T, x)
+            return (g.sum(1) + g.sum(0))[:, None] * x - both if bent else -both, None, None
+        one = (g.sum(1)[:, None] * x if bent else 0) - g @ ref if to_x else None
+        other = (g.sum(0)[:, None] * ref if bent else 0) - g.T @ x if to_ref else None
+        return one, other, None
 
 
 def slopes(g: Tensor, d: Tensor, distance: str) -> Tensor:
@@ -112,28 +146,21 @@ def slopes(g: Tensor, d: Tensor, distance: str) -> Tensor:
     return g / slope if torch.is_grad_enabled() else torch.div(g, slope, out=slope)
 
 
+def prepared_rows(x: Tensor, ref: Tensor, distance: str) -> Tensor:
+    """Return the (b, m) dissimilarities of rows of x to rows of ref; those of "cosine" have unit length."""
+    d: Tensor = _Distances.apply(x, ref, distance)
+    return d
+
+
 def sq_euclidean(x: Tensor, ref: Tensor) -> Tensor:
     """Return the (b, m) squared Euclidean distances, from one matrix product."""
-    return _Euclidean.apply(x, ref, True)
+    return prepared_rows(x, ref, "sq_euclidean")
 
 
 def dissimilarity(x: Tensor, ref: Tensor, distance: str) -> Tensor:
     """Return the (b, m) dissimilarities of rows of x to rows of ref; `distance` is one of `DISTANCES`."""
-    if distance == "dot":
-        return -x @ ref.T
-    if distance == "cosine":
-        return one_minus_product(unit(x), unit(ref))
-    return _Euclidean.apply(x, ref, distance == "sq_euclidean")
-
-
-def prepared_rows(x: Tensor, ref: Tensor, distance: str) -> Tensor:
-    """Return the same of vectors that are `Comparison.prepared`, where those of "cosine" have unit length."""
-    return one_minus_product(x, ref) if distance == "cosine" else dissimilarity(x, ref, distance)
-
-
-def one_minus_product(x: Tensor, ref: Tensor) -> Tensor:
-    """Return the (b, m) cosine distances of unit vectors."""
-    return torch.addmm(x.new_ones(1, 1), -x, ref.T)
+    sides = (unit(x), unit(ref)) if distance == "cosine" else (x, ref)
+    return prepared_rows(*sides, distance)
 
 
 def rho(rows: Rows) -> Tensor:
@@ -255,9 +282,9 @@ class Comparison(NamedTuple):
         pos, neg = masks(self.y, self.ref_y, slice(lo, hi))
         if self.is_self:  # no anchor is its own positive
             pos.diagonal(lo).fill_(False)
-        x, dim = x[lo:hi], x.shape[1]
-        d = prepared_rows(x, ref, self.distance)
-        return Rows(d, pos, neg, self.distance, dim, first=lo)
+        if hi - lo < len(x) or torch.compiler.is_compiling():  # compiled, no function takes one tensor twice
+            x = x[lo:hi]
+        return Rows(prepared_rows(x, ref, self.distance), pos, neg, self.distance, x.shape[1], first=lo)
 
 
 def spans(anchors: slice, m: int, block: int | None) -> list[tuple[int, int]]:

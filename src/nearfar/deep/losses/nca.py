@@ -21,21 +21,21 @@ from ..terms import RowLoss
 
 DENOMINATORS = ("all", "negatives")
 POSITIVES = ("sum", "each")
-LEAST = -1e30  # exponent of what does not count: its exponential is 0, its gradient finite
 
 
 def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[Tensor, Tensor]:
     """Return minus the log-probability of the similar samples per anchor, and 1 where the anchor counts."""
     columns, keep = positives(rows)
-    near = torch.where(keep, rows.d.gather(1, columns) / -temperature, LEAST)  # (b, K) log of the unscaled p
-    mates, rivals = near.logsumexp(1), log_sum_exp(rows.d, rows.neg, temperature)
+    near = rows.d.gather(1, columns)
+    mates, rivals = log_sum_exp(near, keep, temperature), log_sum_exp(rows.d, rows.neg, temperature)  # or -inf
     valid = keep.any(1) if denominator == "all" else keep.any(1) & rivals.isfinite()
     if denominator == "all":
         value = softplus(rivals - mates, threshold=40)  # of all over the similar
     else:
         value = finite(rivals) - mates
     if each:
-        value = value + mates - torch.where(keep, near, 0.0).sum(1) / count(keep).clamp_min(1)
+        mean = torch.where(keep, near, 0.0).sum(1) / count(keep).clamp_min(1)
+        value = value + mates + mean / temperature
     return torch.where(valid, value, 0.0), valid
 
 
