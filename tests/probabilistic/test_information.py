@@ -74,6 +74,15 @@ def test_linear_kernel_is_the_linear_method_without_centring():
     assert_allclose(kernel.transform(X[:5] + 1).shape, (5, 4))
 
 
+@pytest.mark.parametrize("lam", [0.1, 0.5])
+def test_the_learned_kernel_is_the_kernel_of_the_labels(lam):
+    X, y = data(24)
+    learner = KernelInformationGeometryMetric(lam=lam, kernel="rbf", ridge=0, landmarks=None).fit(X, y)
+    Z = learner.transform(X)
+    target = lam * np.eye(24) + (y[:, None] == y)
+    assert_allclose(Z @ Z.T, target, atol=1e-6)
+
+
 def test_landmarks_and_ridge_do_not_learn_by_heart():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 4)), rng.integers(2, size=60)

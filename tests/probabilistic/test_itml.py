@@ -1,5 +1,7 @@
 """ITML, offline and online: optimum, invariants, bounds, streams."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -298,6 +300,27 @@ def test_online_stays_positive_definite(mode):
     assert updates > 1000
     assert_array_equal(A, A.T)
     assert np.linalg.eigvalsh(A)[0] > 0
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_a_pair_of_equal_points_changes_nothing_in_a_stream(mode):
+    A = prior().T @ prior()
+    for sign in (-1.0, 0.0, 1.0):
+        found, updates = logdet_stream.follow(A, np.zeros((1, 4)), np.array([sign]), np.ones(1), 0.5, mode)
+        assert_allclose(found, A, rtol=1e-15)
+        assert updates == 0
+
+
+@pytest.mark.parametrize(("yh", "y", "eta"), [(1e-6, 1.0, 1e-3), (1.0, 1e-9, 1e-6), (1e8, 3.0, 10.0), (2.0, 5.0, 1e9)])
+def test_no_form_of_the_new_distance_cancels(yh, y, eta):
+    found = logdet_stream.implicit(yh, y, eta)
+    assert found > 0
+    # the root of eta yh yb^2 - (eta y yh - 1) yb - yh = 0 is passed between neighbours of what was found
+    h, t, e = map(Fraction, (yh, y, eta))
+    below, above = (
+        e * h * x * x - (e * t * h - 1) * x - h for x in map(Fraction, (found * (1 - 1e-13), found * (1 + 1e-13)))
+    )
+    assert below < 0 < above
 
 
 def test_explicit_steps_are_gradient_steps_on_the_inverse():

@@ -1,5 +1,7 @@
 """Collapsing classes: the convex problem, its certificate, its kernel form."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -158,6 +160,16 @@ def test_kernel_tells_rings_apart():
     X = (1 + 2 * y)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.1 * rng.normal(size=(80, 2))
     Z = fit(KernelMCML(1, max_iter=100), X, y).transform(X)[:, 0]
     assert max(Z[y == 0]) < min(Z[y == 1]) or max(Z[y == 1]) < min(Z[y == 0])
+
+
+def test_memory_stays_in_blocks():
+    X, y = data(4000, 8, 10)
+    collapse = Collapse(X, y)
+    tracemalloc.start()
+    collapse(np.eye(8))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * 8 * 256 * 4000
 
 
 @pytest.mark.parametrize(

@@ -342,6 +342,24 @@ def test_fast_gradient_equals_differences(kind):
     assert_allclose((up - down) / 2, np.vdot(G, step), rtol=1e-6)
 
 
+@pytest.mark.parametrize("learner", [FastNCA, KernelFastNCA])
+def test_more_neighbours_than_there_are_is_told(learner):
+    X, y = data(30)
+    with pytest.warns(UserWarning, match="k=50 is more than any row's"):
+        learner(k=50, max_iter=2).fit(X, y)
+
+
+@pytest.mark.parametrize("learner", [KernelNCA, KernelFastNCA])
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [(lambda K: K[:, :-1], "square"), (np.triu, "symmetric"), (np.negative, "positive semi-definite")],
+)
+def test_what_is_no_kernel_is_refused(learner, change, word):
+    X, y = data(30)
+    with pytest.raises(ValueError, match=rf"^{learner.__name__}: .*{word}"):
+        learner(kernel="precomputed", landmarks=None).fit(change(X @ X.T + np.eye(30)), y)
+
+
 def test_fast_settings_matter_as_told():
     X, y = toy(150)
     plain = fit(FastNCA(k=5, max_iter=20), X, y)

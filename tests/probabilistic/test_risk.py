@@ -1,5 +1,7 @@
 """Logistic losses of pairs: the kernels over lists and over labels, LDML, PCCA and its kernel form."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -98,6 +100,16 @@ def test_far_rows_stay_finite():
             assert np.isfinite(G).all()
     near = np.logaddexp(0, 3.0 * np.array([-1e6, -3.0, 0.0, 2.0, 1e6]))
     assert_allclose(logistic.softplus(3.0 * np.array([-1e6, -3.0, 0.0, 2.0, 1e6]))[0], near, rtol=1e-15)
+
+
+def test_memory_stays_in_blocks():
+    X, y = data(4000, 8, 10)
+    R = risk.risk(X, LabelPairs(y))
+    tracemalloc.start()
+    R(np.eye(8), 1.0, by_metric=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * 8 * 256 * 4000
 
 
 def test_weighted_differences_equal_loops():
