@@ -120,12 +120,10 @@ class AdversarialTriplet(Term):
         Ma, Mp = self.metric(a), self.metric(p)
         stacked = torch.cat([a, p, n], 1)
         g = self.generator(stacked if self.joint else stacked.detach())
-        if self.joint:
-            Mg = self.metric(g)
-            points, mapped = (a, n, g), (Ma, Mp, Mg)
-        else:
+        Mg = self.metric(g if self.joint else g.detach())
+        points, mapped = (a, n, g), (Ma, Mp, Mg)
+        if not self.joint:
             points, mapped = (a.detach(), n.detach(), g), (Ma.detach(), Mp.detach(), self._held(g))
-            Mg = self.metric(g.detach())
         J_gen = adversarial_triplet(points, mapped, self.lam1, self.lam2, self.alpha)
         J_gen = J_gen.sum() / processes.total(J_gen.new_tensor(float(len(J_gen)))).clamp_min(1)
         J_m = self.loss.share(as_batch(Ma, Mp, self.metric(n) if self.epoch < self.pretrain else Mg))
