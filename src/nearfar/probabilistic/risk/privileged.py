@@ -86,7 +86,8 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
     -----
     Yang et al., IJCAI 2016; its penalty is not known to us. The paper's accelerated proximal gradient comes second
     here, after a search over factors. A survey sums over i only. Without a privileged view, P is 0: the logistic loss
-    of LDML with its threshold at 0.
+    of LDML with its threshold at 0. Then no similar pair costs less than log 2, the optimum keeps few directions, and
+    LDML, which learns the threshold, is the better choice.
     """
 
     def __init__(
