@@ -328,6 +328,26 @@ def test_probabilistic_rca_holds_kappa_and_is_whitening_by_default():
     assert_allclose(unbiased, inv(C * 60 / 57), rtol=1e-8)
 
 
+@pytest.mark.parametrize("ddof", [0, "chunklets"])
+def test_rca_weighs_rows_or_chunklets_alike(ddof):
+    kinds = [X[c == Y] for c in range(3)]
+    mean = sum(np.cov(rows.T, bias=ddof == 0) for rows in kinds) / 3
+    assert len({len(rows) for rows in kinds}) > 1
+    learner = nearfar.RCA(weighting="chunklets", ddof=ddof)
+    assert_allclose(metric(learner), inv(mean), rtol=1e-9)
+    assert not np.allclose(metric(nearfar.RCA(ddof=ddof)), inv(mean), rtol=1e-3)
+    some = np.where(np.arange(60) < 10, -1, Y)
+    kinds = [X[some == c] for c in range(3)]
+    mean = sum(np.cov(rows.T, bias=ddof == 0) for rows in kinds) / 3
+    assert_allclose(metric(learner, chunklets=some), inv(mean), rtol=1e-9)
+
+
+def test_mmc_takes_all_pairs_of_small_tables():
+    assert_allclose(metric(nearfar.MMC()), metric(nearfar.MMC(n_pairs="all")), rtol=1e-9)
+    few = metric(nearfar.MMC(n_pairs=5, random_state=0))
+    assert not np.allclose(few / np.trace(few), metric(nearfar.MMC()) / np.trace(metric(nearfar.MMC())), rtol=1e-2)
+
+
 def test_rca_on_singular_data():
     flat = np.c_[X, X[:, 0]]
     with pytest.raises(ValueError, match=r"^RCA: the within-chunklet covariance is singular \(rank 4 of 5\)"):

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import psd
-from .edges import Edges
-from .large_margin import Certificate, Hinge, LargeMargin
+from .large_margin import Certificate, Graph, Hinge, LargeMargin
 from .optimize import Report, Solution, fista, lbfgs, stopped
 from .types import Array
 
@@ -32,7 +31,7 @@ class Place(NamedTuple):
     """A point of the search, the impostors around it, and what is known of it."""
 
     K: Array
-    edges: Edges
+    edges: Graph
     seen: Certificate
 
 
@@ -78,7 +77,7 @@ def minimise(
             here = there
         elif problem.fixed is None:
             joined = here.edges.near.joined(there.edges.near)
-            here, slack = here._replace(edges=Edges(white.i, white.j, joined, len(white.X))), 2 * slack
+            here, slack = here._replace(edges=Graph(white.i, white.j, joined, len(white.X))), 2 * slack
     return race.solution(A)
 
 
@@ -193,7 +192,7 @@ def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Arr
 
 
 def search(
-    problem: LargeMargin, K: Array, edges: Edges, hinge: Hinge, method: str, steps: int, report: Report | None
+    problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge, method: str, steps: int, report: Report | None
 ) -> Solution:
     """Some steps over the given impostors; `x` is K."""
     if method == "lbfgs":

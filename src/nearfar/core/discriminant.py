@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from . import eig, psd
+from . import eig, psd, scatter
 from .optimize import Solution
 from .types import Array, Ints
 
@@ -69,3 +69,22 @@ def without_singles(chunklets: Ints) -> Ints:
     if alone:
         warnings.warn(f"{alone} chunklets of a single row carry nothing; they were left out", stacklevel=3)
     return codes
+
+
+def within_chunklets(X: Array, chunks: Ints, lost: int, weighting: str) -> Array:
+    """The covariance (d, d) of rows about the mean of their chunklet, of which `lost` rows are not counted.
+
+    Parameters
+    ----------
+    chunks : ndarray of shape (n,)
+        Codes, -1 for rows in no chunklet.
+    weighting : "rows" or "chunklets"
+        Which of them count the same.
+    """
+    sizes = np.bincount(chunks[chunks >= 0]) - lost
+    if weighting == "rows":
+        return scatter.within(X, chunks) / sizes.sum()
+    rows, codes = scatter.known(X, chunks)
+    D = (rows - scatter.class_means(rows, codes)[codes]) / np.sqrt(sizes[codes, None])
+    C: Array = D.T @ D / len(sizes)
+    return C

@@ -1,22 +1,21 @@
-"""Pulls and impostors as one graph: each pair of rows is an edge that is measured once, whoever pulls or pushes it."""
+"""Pairs of rows as the edges of a graph: each is measured once, and one sparse matrix holds what weighs on it."""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from .impostors import Impostors, pair_squares
+from .impostors import pair_squares
 from .types import Array, Ints
 
 
 class Edges:
-    """The unordered pairs of rows among pulls and impostors.
+    """The different unordered pairs in a list of pairs.
 
     Parameters
     ----------
-    i, j : ndarray of shape (q,)
-        Pulls.
-    near : Impostors
+    i, j : ndarray of shape (m,)
+        Listed pairs, in any order, some perhaps many times.
     n : int
         Rows.
 
@@ -24,16 +23,14 @@ class Edges:
     ----------
     a, b : ndarray of shape (e,)
         Ends of the edges.
-    pull, push : ndarray of shape (q,) and (m,)
-        The edge of each pull, and of each impostor.
+    of : ndarray of shape (m,)
+        The edge of each listed pair.
     """
 
-    def __init__(self, i: Ints, j: Ints, near: Impostors, n: int) -> None:
-        first, second = np.concatenate([i, near.i]), np.concatenate([j, near.l])
-        key, edge = np.unique(np.minimum(first, second) * n + np.maximum(first, second), return_inverse=True)
-        self.near, self.n = near, n
+    def __init__(self, i: Ints, j: Ints, n: int) -> None:
+        key, self.of = np.unique(np.minimum(i, j) * n + np.maximum(i, j), return_inverse=True)
+        self.n = n
         self.a, self.b = np.divmod(key, n)
-        self.pull, self.push = edge[: len(i)], edge[len(i) :]
         ends = np.concatenate([self.a, self.b])
         order = np.argsort(ends, kind="stable")
         self.entry = order % max(len(key), 1)
@@ -44,11 +41,10 @@ class Edges:
         """|z_a - z_b|^2 of all edges."""
         return pair_squares(Z, self.a, self.b)
 
-    def weights(self, pulled: Array, pushed: Array) -> Array:
-        """Of each edge: what pulls it less what pushes it."""
+    def summed(self, values: Array, listed: Ints | None = None) -> Array:
+        """The sum of what the pairs of each edge say: all of them, or those of these edges."""
         out = np.zeros(len(self.a))
-        out += np.bincount(self.pull, pulled, len(out))
-        out -= np.bincount(self.push, pushed, len(out))
+        out += np.bincount(self.of if listed is None else listed, values, len(out))
         return out
 
     def laplacian_times(self, weight: Array, Y: Array) -> Array:

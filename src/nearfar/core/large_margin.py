@@ -55,6 +55,23 @@ class Hinge(NamedTuple):
         return theta * total - theta**2 * squares / 4
 
 
+class Graph(Edges):
+    """Pulls and impostors as edges; `pull` and `push` are the edge of each.
+
+    Parameters
+    ----------
+    i, j : ndarray of shape (q,)
+        Pulls.
+    near : Impostors
+    n : int
+        Rows.
+    """
+
+    def __init__(self, i: Ints, j: Ints, near: Impostors, n: int) -> None:
+        super().__init__(np.concatenate([i, near.i]), np.concatenate([j, near.l]), n)
+        self.near, self.pull, self.push = near, self.of[: len(i)], self.of[len(i) :]
+
+
 class Pushed(NamedTuple):
     """Sums over all triplets of values, slopes and squared slopes, and the signed weight of each edge."""
 
@@ -128,7 +145,7 @@ class LargeMargin:
     ) -> None:
         self.X, self.i, self.j, self.mu, self.squared, self.weight = X, i, j, mu, squared, weight
         self.labels, self.fixed, self.k = labels, fixed, len(i) // len(X)
-        self.pulls = Edges(i, j, NONE if fixed is None else fixed, len(X))
+        self.pulls = Graph(i, j, NONE if fixed is None else fixed, len(X))
         w = np.ones(len(i)) if weight is None else weight
         parts = [slice(a, a + len(X)) for a in range(0, len(i), len(X))]
         # so few at a time go through their differences: 0 in directions without a pull, and not rounding
@@ -141,16 +158,16 @@ class LargeMargin:
         same = (self.mu, self.squared)
         return LargeMargin(X, self.i, self.j, *same, weight=self.weight, labels=self.labels, fixed=self.fixed)
 
-    def scan(self, L: Array, slack: float = 0.0) -> Edges:
+    def scan(self, L: Array, slack: float = 0.0) -> Graph:
         """All impostors at L, and those whose squared distance is up to (1 + slack) times too large."""
         if self.fixed is not None or self.labels is None:
             return self.pulls
         Z = self.X @ L.T
         reach = impostors.pair_squares(Z, self.i, self.j).reshape(-1, self.k).max(axis=1)
         near = impostors.find(Z, self.labels, (1 + slack) * (1 + reach))
-        return Edges(self.i, self.j, near, len(Z))
+        return Graph(self.i, self.j, near, len(Z))
 
-    def margins(self, square: Array, edges: Edges) -> Iterator[tuple[slice, Array]]:
+    def margins(self, square: Array, edges: Graph) -> Iterator[tuple[slice, Array]]:
         """1 + d_ij - d_il of chunks of the impostors, one column for each pull that they are held against."""
         near, reach = edges.near, 1 + square[edges.pull]
         by_row = reach if near.target is not None else reach.reshape(-1, self.k)
@@ -159,7 +176,7 @@ class LargeMargin:
             held = near.i[part] if near.target is None else near.target[part]
             yield part, by_row.take(held, 0).reshape(len(held), -1) - square[edges.push[part], None]
 
-    def push(self, square: Array, edges: Edges, hinge: Hinge) -> Pushed:
+    def push(self, square: Array, edges: Graph, hinge: Hinge) -> Pushed:
         """The hinges of the listed impostors, from the squared lengths of all edges."""
         near, sums = edges.near, np.zeros(3)
         pulled, pushed = np.zeros(len(self.i)), np.zeros(len(near.i))
@@ -172,9 +189,14 @@ class LargeMargin:
                 pulled.reshape(-1, self.k)[near.i[part][first]] += np.add.reduceat(a, first, axis=0)
             else:
                 pulled += np.bincount(near.target[part], a[:, 0], len(pulled))
-        return Pushed(float(sums[0]), float(sums[1]), float(sums[2]), edges.weights(pulled, pushed))
+        return Pushed(
+            float(sums[0]),
+            float(sums[1]),
+            float(sums[2]),
+            edges.summed(pulled, edges.pull) - edges.summed(pushed, edges.push),
+        )
 
-    def __call__(self, L: Array, edges: Edges, hinge: Hinge) -> tuple[float, Array]:
+    def __call__(self, L: Array, edges: Graph, hinge: Hinge) -> tuple[float, Array]:
         """f and df/dL over the listed impostors."""
         Z, LC = self.X @ L.T, L @ self.C
         pushed = self.push(edges.squares(Z), edges, hinge)
@@ -182,18 +204,18 @@ class LargeMargin:
         value = (1 - self.mu) * float(np.vdot(LC, L)) + self.mu * pushed.value
         return value, 2 * ((1 - self.mu) * LC + self.mu * Y.T @ self.X)
 
-    def value(self, L: Array, edges: Edges, hinge: Hinge) -> float:
+    def value(self, L: Array, edges: Graph, hinge: Hinge) -> float:
         """f alone."""
         value = sum(hinge(u)[0] for _, u in self.margins(edges.squares(self.X @ L.T), edges))
         return (1 - self.mu) * float(np.vdot(L @ self.C, L)) + self.mu * value
 
-    def in_metric(self, square: Array, edges: Edges, hinge: Hinge) -> tuple[Pushed, Array]:
+    def in_metric(self, square: Array, edges: Graph, hinge: Hinge) -> tuple[Pushed, Array]:
         """The push, and df/dM."""
         pushed = self.push(square, edges, hinge)
         A = self.X.T @ edges.laplacian_times(pushed.weight, self.X)
         return pushed, (1 - self.mu) * self.C + self.mu * (A + A.T) / 2
 
-    def certify(self, L: Array, edges: Edges, hinge: Hinge) -> Certificate:
+    def certify(self, L: Array, edges: Graph, hinge: Hinge) -> Certificate:
         """The exact f at L, with a lower bound of min f from the (rounded) hinge's slopes."""
         pull, square = (1 - self.mu) * float(np.vdot(L @ self.C, L)), edges.squares(self.X @ L.T)
         u = np.concatenate([np.zeros(0), *(u[u > 0] for _, u in self.margins(square, edges))])

@@ -15,8 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from . import psd
-from .edges import Edges
-from .large_margin import Hinge, LargeMargin
+from .large_margin import Graph, Hinge, LargeMargin
 from .optimize import Report, Solution, stopped
 from .types import Array, Ints
 
@@ -61,7 +60,7 @@ def solve(
     return Solution(L, value, spent, False, message, gap, np.array([*history, value]))
 
 
-def violated(problem: LargeMargin, L: Array, edges: Edges, first: bool) -> Ints:
+def violated(problem: LargeMargin, L: Array, edges: Graph, first: bool) -> Ints:
     """Triplets (i, j, l) with a positive hinge at L, at first only the largest of each pull."""
     square = edges.squares(problem.X @ L.T)
     u = np.concatenate([np.zeros((0, 1)), *(u.reshape(-1, 1) for _, u in problem.margins(square, edges))])[:, 0]

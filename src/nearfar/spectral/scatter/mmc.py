@@ -17,19 +17,20 @@ from scipy.linalg import cholesky, solve_triangular
 from ...base import FromPairs, Mahalanobis
 from ...core import checks, eig, psd, scatter
 from ...core.constraints import LabelPairs, Pairs, written_out
+from ...core.edges import Edges
 from ...core.optimize import Solution
 from ...core.spread import farthest
 from ...core.types import Array
 
 
-def mmc(S: Array, Z: Array, weight: Array, alpha: float = 1.0, start: Array | None = None, **limits: Any) -> Solution:
-    """L (d, d) as `x`, from the similar scatter S and differences Z (m, d) of dissimilar pairs with their weights."""
+def mmc(X: Array, S: Array, apart: Pairs, alpha: float = 1.0, start: Array | None = None, **limits: Any) -> Solution:
+    """L (d, d) as `x`, from the similar scatter S and the dissimilar pairs."""
     C, I = cholesky(S, lower=True), np.eye(len(S))
-    Y = solve_triangular(C, Z.T, lower=True).T
+    Y, edges = solve_triangular(C, X.T, lower=True).T, Edges(apart.i, apart.j, len(X))
     found = farthest(
-        weight,
-        lambda F: np.linalg.norm(Y @ F.T, axis=1),
-        lambda a: (Y * a[:, None]).T @ Y,
+        edges.summed(apart.weights),
+        lambda F: np.sqrt(edges.squares(Y @ F.T)),
+        lambda a: Y.T @ edges.laplacian_times(a, Y),
         lambda G: float(np.linalg.eigvalsh(G)[-1]),
         I if start is None else np.vstack([start @ C, 1e-3 * np.linalg.norm(start @ C) * I]),
         **limits,
@@ -39,13 +40,13 @@ def mmc(S: Array, Z: Array, weight: Array, alpha: float = 1.0, start: Array | No
 
 
 def mmc_diagonal(
-    S: Array, Z: Array, weight: Array, c: float = 1.0, start: Array | None = None, **limits: Any
+    X: Array, S: Array, apart: Pairs, c: float = 1.0, start: Array | None = None, **limits: Any
 ) -> Solution:
     """Diagonal L as `x`: w = c/2 u^2 / s, with u on the unit sphere and s the diagonal of S."""
     s = np.diag(S)
-    Q, I = Z * Z / s, np.ones(len(s)) / len(s)
+    Q, I = (X[apart.i] - X[apart.j]) ** 2 / s, np.ones(len(s)) / len(s)
     found = farthest(
-        weight,
+        apart.weights,
         lambda u: np.sqrt(Q @ u**2),
         lambda a: a @ Q,
         lambda g: float(g.max()),
@@ -81,7 +82,8 @@ class MMC(FromPairs, Mahalanobis):
     n_components : int, optional
         Keep so many directions of largest eigenvalue.
     n_pairs : int, "all" or None
-        Pairs made of labels: so many of each kind, all, or 20 c^2 of each kind for c classes.
+        Pairs made of labels: so many of each kind (all where there are fewer), all, or 20 c^2 of each kind for c
+        classes, which is customary and few: the optimum then fits the draw.
     max_iter : int
     tol : float
         On the duality gap, relative to the objective.
@@ -99,8 +101,8 @@ class MMC(FromPairs, Mahalanobis):
     Notes
     -----
     Xing, Jordan, Russell & Ng, "Distance metric learning with application to clustering with side-information", 2002,
-    solved by a monotone fixed-point iteration on a
-    factor of B instead of cyclic projections. The optimum may have rank 1.
+    solved by a monotone fixed-point iteration on a factor of B instead of cyclic projections. The optimum has a low
+    rank, often 1 to 4: for nearest neighbours among many classes that is too little, however exactly it is found.
     """
 
     def __init__(
@@ -111,7 +113,7 @@ class MMC(FromPairs, Mahalanobis):
         c: float = 1.0,
         shrinkage: float = 1e-8,
         n_components: int | None = None,
-        n_pairs: int | str | None = None,
+        n_pairs: int | str | None = 20_000,
         max_iter: int = 1000,
         tol: float = 1e-6,
         warm_start: bool = False,
@@ -140,9 +142,8 @@ class MMC(FromPairs, Mahalanobis):
         S = eig.shrunk(S, policy, "the similar scatter", self.shrinkage)
         apart = pairs.part(False)
         limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        task = (S, X[apart.i] - X[apart.j], apart.weights)
         if self.diagonal:
-            found = mmc_diagonal(*task, self.c, self._start(), **limits)
+            found = mmc_diagonal(X, S, apart, self.c, self._start(), **limits)
         else:
-            found = mmc(*task, self.alpha, self._start(), **limits)
+            found = mmc(X, S, apart, self.alpha, self._start(), **limits)
         return found.with_x(psd.compress(found.x, self.n_components))

@@ -28,15 +28,15 @@ def rca(
     criterion: str = "total",
     kappa: float | None = None,
     ddof: int | str = 0,
+    weighting: str = "rows",
     shrinkage: float = 0.0,
     on_singular: str = "shrink",
     **limits: Any,
 ) -> Solution:
     """L (k, d) as `x`, with L C L' = I (scaled by kappa / k for the probabilistic form); see `RCA`."""
     chunks = discriminant.without_singles(chunklets)
-    n = int((chunks >= 0).sum()) - (chunks.max() + 1 if ddof == "chunklets" else 0)
-    C = mahalanobis.shrink(scatter.within(X, chunks) / n, shrinkage)
-    C = eig.shrunk(C, on_singular, "the within-chunklet covariance")
+    C = discriminant.within_chunklets(X, chunks, 1 if ddof == "chunklets" else 0, weighting)
+    C = eig.shrunk(mahalanobis.shrink(C, shrinkage), on_singular, "the within-chunklet covariance")
     if n_components is None or n_components == len(C):
         found = Solution(psd.power(C, -0.5))
     else:
@@ -68,6 +68,8 @@ class RCA(FromChunklets, Mahalanobis):
         Only with "probabilistic". Default: the number of components.
     ddof : 0 or "chunklets"
         Divide by N (paper), or by N less the number of chunklets (unbiased).
+    weighting : "rows" or "chunklets"
+        Each row counts the same (paper), or each chunklet does: for classes of very different sizes.
     shrinkage : float
         In [0, 1]: share of the scaled identity mixed into C.
     on_singular : "shrink" or "raise"
@@ -102,6 +104,7 @@ class RCA(FromChunklets, Mahalanobis):
         pca: int | None = None,
         kappa: float | None = None,
         ddof: int | str = 0,
+        weighting: str = "rows",
         shrinkage: float = 0.0,
         on_singular: str = "shrink",
         n_chunklets: int | None = None,
@@ -117,6 +120,7 @@ class RCA(FromChunklets, Mahalanobis):
         self.pca = pca
         self.kappa = kappa
         self.ddof = ddof
+        self.weighting = weighting
         self.shrinkage = shrinkage
         self.on_singular = on_singular
         self.n_chunklets = n_chunklets
@@ -130,12 +134,13 @@ class RCA(FromChunklets, Mahalanobis):
         checks.one_of(("whiten", "probabilistic"), objective=self.objective)
         checks.one_of(("total", "chunklet"), criterion=self.criterion)
         checks.one_of((0, "chunklets"), ddof=self.ddof)
+        checks.one_of(("rows", "chunklets"), weighting=self.weighting)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
         checks.between(0, 1, shrinkage=self.shrinkage)
         if self.kappa is not None:
             checks.above(0, kappa=self.kappa)
         V = scatter.principal(X, self.pca, self.n_components)
-        names = ("objective", "criterion", "kappa", "ddof", "shrinkage", "on_singular", "max_iter", "tol")
+        names = ("objective", "criterion", "kappa", "ddof", "weighting", "shrinkage", "on_singular", "max_iter", "tol")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         found = rca(X if V is None else X @ V.T, chunklets, self.n_components, **settings, report=self._report())
         return found if V is None else found.with_x(found.x @ V)
