@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .class_scores import normalized, tangent, unit
+from .directions import normalized, tangent, unit
 
 CACHED = 1 << 18  # numbers of a part whose temporaries stay in a processor's cache
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .batch import Batch
-from .class_scores import cosines, own_and_others, unit
+from .class_scores import cosines, own_and_others
+from .directions import unit
 from .relations import UNKNOWN
 from .rows import FULL, spans
 from .terms import ProxyLoss

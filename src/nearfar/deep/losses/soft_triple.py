@@ -15,7 +15,8 @@ from torch import Tensor
 from .. import processes
 from ..batch import Batch
 from ..class_centres import similarity, spread
-from ..class_scores import softmax_loss, unit
+from ..class_scores import softmax_loss
+from ..directions import unit
 from ..proxies import ClassProxyLoss
 
 
