@@ -45,3 +45,23 @@ def test_the_kernel_bench_tunes_and_compares():
     row = next(line for line in told.stdout.splitlines() if line.startswith("| DCA, KernelDCA |"))
     assert all(30 < float(cell) <= 100 for k, cell in enumerate(row.strip("| ").split("|")[1:]) if k in (0, 1, 3, 4))
     assert "| linear, kernel | mean | better | worse | iris |" in told.stdout
+
+
+def test_the_deep_bench_ranks_by_scores_of_pairs_as_the_evaluation_ranks_embeddings():
+    torch = pytest.importorskip("torch")
+    from nearfar.evaluation import evaluate
+
+    spec = importlib.util.spec_from_file_location("deep_table", BENCH / "deep_table.py")
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    z = torch.nn.functional.normalize(torch.randn(60, 5, generator=torch.Generator().manual_seed(0))).numpy()
+    y = torch.arange(60).numpy() % 12
+    z += z[y]  # what a class has in common
+    z /= (z**2).sum(1, keepdims=True) ** 0.5
+    expected = evaluate(z, y, ks=(1,), clustering=False)
+    assert bench.retrieval(z @ z.T, y) == pytest.approx((expected.recall_at[1], expected.map_at_r))
+    scores = z @ z.T
+    first = [max((scores[i, j], j) for j in range(60) if j != i)[1] for i in range(0, 60, 3)]
+    share = sum(y[j] == y[i] for i, j in zip(range(0, 60, 3), first, strict=True)) / 20
+    assert bench.retrieval(scores[::3], y, 3)[0] == pytest.approx(share)
+    assert 0.1 < expected.recall_at[1] < 1
