@@ -370,3 +370,15 @@ def test_half_precision_runs(tmp_path, small, precision) -> None:
     run = train(small(precision=precision, epochs=1), tmp_path / "run", progress=False)
     assert run.best is not None
     assert all(value.dtype != torch.bfloat16 for value in weights(run.folder).values())
+
+
+def test_symmetries_are_more_training_classes(tmp_path, small) -> None:
+    config = small(trunk="conv4(width=4)", image_size=16, batch_size=16, steps=2, symmetries="rotations")
+    parts = building.build(config)
+    plain = building.build(small(trunk="conv4(width=4)", image_size=16))
+    assert len(parts.train.classes) == 4 * len(plain.train.classes)
+    assert parts.unseen.classes == plain.unseen.classes
+    run = train(config, tmp_path / "run", progress=False)
+    result = evaluate_run(run, clustering=False)
+    assert result.scores.n_classes == len(plain.task.test.classes)
+    assert "classes, with those turned. The checkpoint" in result.protocol

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from ..data import Dataset, Task, open_task
 from ..data.augment import Augment
 from ..data.loader import make_loader
+from ..data.symmetries import with_more_classes
 from ..deep import processes
 from ..deep.networks.embedder import Embedder, Features
 from ..deep.networks.trunks import make_trunk
@@ -146,7 +147,7 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
 
 def open_data(config: TrainConfig) -> Task:
     """Open the task of a config."""
-    return open_task(
+    task = open_task(
         config.data,
         test=config.test,
         test_classes=config.test_classes,
@@ -155,6 +156,7 @@ def open_data(config: TrainConfig) -> Task:
         image_size=config.resize or config.image_size,
         skip_bad=config.skip_bad,
     )
+    return task if config.symmetries == "none" else with_more_classes(task, config.symmetries)
 
 
 def resolve(config: TrainConfig, task: Task) -> TrainConfig:

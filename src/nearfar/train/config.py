@@ -38,6 +38,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     resize : int, optional
         Side to which images are brought before; training images keep it, for a random crop. `image_size` where not
         given.
+    symmetries : {"none", "rotations", "all"}
+        Training classes turned by 90 degrees, and with "all" also mirrored, are more classes to learn from; for
+        characters and signs, where a turned class is another one.
     augment : str
         Random changes of training images, such as "affine(degrees=15), erasing"; empty for none.
     objective : str
@@ -102,6 +105,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     image_size: AtLeastOne | None = None
     resize: AtLeastOne | None = None
     skip_bad: bool = False
+    symmetries: Literal["none", "rotations", "all"] = "none"
     augment: str = ""
     objective: str = "TripletLoss()"
     trunk: str = "auto"
