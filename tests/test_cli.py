@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import nearfar
 from nearfar import cli
 
-COMMANDS = ("train", "evaluate", "embed", "index", "search", "report", "compare", "list")
+COMMANDS = ("train", "fit", "evaluate", "embed", "index", "search", "report", "compare", "list")
 SMALL = ["--set", "image_size=28", "--sampler", "random", "--batch-size", "32", "--set", "steps=3", "--quiet"]
 
 

@@ -24,7 +24,7 @@ ALLOWED = {
     "evaluation": {"core", "evaluation"},
     "spectral": {"base", "core"},
     "probabilistic": {"base", "core"},
-    "deep": {"catalog", "deep", "core"},
+    "deep": {"catalog", "deep", "core", "fitted"},
     "data": {"data"},
     "index": {"core", "index"},
     "report": {"report", "evaluation", "core", "data", "deep", "catalog"},

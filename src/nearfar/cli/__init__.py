@@ -1,4 +1,4 @@
-"""The command line: ``nearfar train | evaluate | embed | index | search | report | compare | list``."""
+"""The command line: ``nearfar train | fit | evaluate | embed | index | search | report | compare | list``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
 from ..extras import hint
-from . import listing, searching
+from . import fitting, listing, searching
 from .settings import is_first, launch, make_config
 
 app = App(
@@ -25,6 +25,7 @@ TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", negative
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative=())]
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", negative=())]
 
+app.command(fitting.fit)
 app.command(searching.index)
 app.command(searching.search)
 app.command(listing.list_methods, name="list")
@@ -162,7 +163,7 @@ def evaluate(
     shots: int = 1,
     queries: int = 15,
     episodes: int = 600,
-    classifier: Literal["prototype", "nearest"] = "prototype",
+    classifier: Literal["prototype", "nearest", "scores"] = "prototype",
     quiet: bool = False,
 ) -> None:
     """Score a run, a saved learner, or an .npz of embeddings.
@@ -185,7 +186,8 @@ def evaluate(
     episodes
         Few-shot episodes.
     classifier
-        Of few-shot queries: the nearest class mean, or the nearest support sample.
+        Of few-shot queries: the nearest class mean, the nearest support sample, or the highest score of the network
+        of pairs that the run has trained.
     quiet
         Print nothing but errors.
     """

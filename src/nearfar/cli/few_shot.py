@@ -1,4 +1,8 @@
-"""What ``nearfar evaluate --protocol`` does beyond retrieval: few-shot episodes, and Omniglot's one-shot runs."""
+"""What ``nearfar evaluate --protocol`` does beyond retrieval: few-shot episodes, and Omniglot's one-shot runs.
+
+Episodes are classified by distances of embeddings, or with the classifier "scores" by the network of pairs that a run
+has trained (`MultiScaleRelationNet`, `ContinuousSimilarityNet`).
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data import Dataset
-from ..evaluation.few_shot import few_shot, one_shot_accuracy
-from .scoring import distance_of, embedded_on, is_run
+from ..evaluation.few_shot import FewShot, few_shot, one_shot_accuracy
+from ..evaluation.intervals import interval
+from .scoring import distance_of, embedded_on, is_run, items_on
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ..data.one_shot_runs import OneShotRun
+    from ..deep.pair_networks import PairTerm
 
 
 def score_few_shot(protocol: str, source: Path, data: str | None, classes: Sequence[str], how: dict[str, Any]) -> str:
@@ -29,16 +37,75 @@ def score_episodes(source: Path, data: str | None, classes: Sequence[str], how: 
     source, data, classes
         As for ``nearfar evaluate``.
     how : dict
-        Keywords of `few_shot`.
+        Keywords of `few_shot`; its classifier may also be "scores".
     """
-    dataset, rows = embedded_on(source, data, classes)
-    found = few_shot(rows, dataset.labels, **how, distance=distance_of(source))
+    if how["classifier"] == "scores":
+        dataset = items_on(source, data, classes)
+        found = few_shot_by_scores(source, dataset, **{key: how[key] for key in how if key != "classifier"})
+    else:
+        dataset, rows = embedded_on(source, data, classes)
+        found = few_shot(rows, dataset.labels, **how, distance=distance_of(source))
     if is_run(source) and data is None and not classes:
         from ..train.run_folder import write_json
 
         write_json(source / "few_shot.json", found.to_dict())
     left = f", {found.left_out} left out for fewer than {found.shots + found.queries} items" if found.left_out else ""
     return f"{dataset.name}, {found.classes} classes{left}.\n\n{found}"
+
+
+def few_shot_by_scores(
+    source: Path, dataset: Dataset, *, ways: int, shots: int, queries: int, episodes: int
+) -> FewShot:
+    """Mean accuracy of random episodes whose queries go to the class with the highest score of a run's network.
+
+    Raises
+    ------
+    ValueError
+        If the source is no run, or its objective has no network of pairs.
+    """
+    import torch
+
+    from ..deep.episodes import split_episode
+    from ..deep.samplers.episodes import EpisodeSampler
+
+    term, parts = _scored_items(source, dataset)
+    sampler = EpisodeSampler(dataset.labels, ways, shots, queries, episodes)
+    labels, accuracies = torch.from_numpy(dataset.labels), []
+    with torch.inference_mode():
+        for rows in map(torch.tensor, sampler):
+            episode = split_episode(rows, labels[rows], ways, shots)
+            query, support = ([part[at] for part in parts] for at in (episode.query, episode.support))
+            scores = term.score(query, support, episode.support_labels, ways)
+            accuracies.append(float((scores.argmax(1) == episode.query_labels).float().mean()))
+    accuracy = interval(accuracies, "normal")
+    drawn = len(sampler.classes.counts)
+    return FewShot(accuracy, ways, shots, queries, episodes, "scores", term.title, drawn, sampler.left_out)
+
+
+def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor]]:
+    """Return the network of pairs of a run, and what it compares items by."""
+    import torch
+
+    from ..data.loader import make_loader
+    from ..deep.pair_networks import PairTerm
+    from ..train import TrainConfig
+    from ..train.features import as_floats
+    from ..train.finish import load_step
+
+    if not is_run(source):
+        raise ValueError("--classifier scores: expected a RUN, whose network scores pairs")
+    config, step = TrainConfig.from_json(source / "config.json"), load_step(source)
+    term = next((term for term in step.objective.terms if isinstance(term, PairTerm)), None)
+    if term is None:
+        raise ValueError(f"--classifier scores: {source} has no network of pairs in its objective, {config.objective}")
+    sizes: dict[str, Any] = {}
+    if dataset.kind == "image":
+        sizes = {"image_size": config.image_size, "resize": config.resize}
+    device = next(step.embedder.parameters()).device
+    with torch.inference_mode():
+        loader = make_loader(dataset, batch_size=256, **sizes)
+        parts = [term.features(step.embedder, as_floats(items.to(device))) for items, _, _ in loader]
+    return term, [torch.cat(part) for part in zip(*parts, strict=True)]
 
 
 def one_shot_runs_of(source: Path, data: str | None) -> str:

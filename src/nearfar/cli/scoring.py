@@ -12,6 +12,7 @@ import numpy as np
 from ..data import Dataset, open_dataset, open_task
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
+from .fitting import items_of, load_learner, remark
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,16 @@ def scored_on(source: Path, data: str | None, classes: Sequence[str]) -> Scored:
     if source.suffix == ".npz":
         scores = evaluate_embeddings(embedded, dataset.labels)
         return Scored(source.stem, f"{dataset.name}.", embedded, dataset, scores, None)
+    return _scored(source, dataset, embedded)
+
+
+def score_learner(source: Path, dataset: Dataset) -> str:
+    """Score a saved learner on items, and return the table to print."""
+    scored = _scored(source, dataset, embed_with(source, dataset))
+    return _table(scored.protocol, scored.scores, scored.raw)
+
+
+def _scored(source: Path, dataset: Dataset, embedded: np.ndarray[Any, Any]) -> Scored:
     distance = distance_of(source)
     scores = evaluate_embeddings(embedded, dataset.labels, distance=distance)
     raw = (
@@ -77,9 +88,10 @@ def scored_on(source: Path, data: str | None, classes: Sequence[str]) -> Scored:
             dataset.array.reshape(len(dataset), -1), dataset.labels, distance=distance, clustering=False
         )
     )
-    return Scored(
-        f"{source.stem} on {dataset.name}", f"{dataset.name}, {_size(dataset)}.", embedded, dataset, scores, raw
-    )
+    about = f"{dataset.name}, {_size(dataset)}."
+    if not is_run(source):
+        about += remark(load_learner(source), items_of(dataset), "these items")
+    return Scored(f"{source.stem} on {dataset.name}", about, embedded, dataset, scores, raw)
 
 
 def embedded_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple[Dataset, np.ndarray[Any, Any]]:
@@ -87,7 +99,7 @@ def embedded_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple
     if source.suffix == ".npz":
         dataset = open_dataset(str(source), classes=classes)
         return dataset, rows_of(dataset, source)
-    dataset = _open(source, data, classes)
+    dataset = items_on(source, data, classes)
     return dataset, embed_with(source, dataset)
 
 
@@ -107,7 +119,8 @@ def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
     return dataset.array
 
 
-def _open(source: Path, data: str | None, classes: Sequence[str]) -> Dataset:
+def items_on(source: Path, data: str | None, classes: Sequence[str]) -> Dataset:
+    """Open data, or where none is named the test classes of a run."""
     if data is not None:
         return open_dataset(data, classes=classes)
     if not is_run(source):
@@ -125,10 +138,7 @@ def embed_with(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
         from ..train import embed_run
 
         return embed_run(source, dataset)
-    from ..fitted import Fitted
-
-    learner: Any = Fitted.load(source)
-    return np.asarray(learner.transform(rows_of(dataset, source)))
+    return np.asarray(load_learner(source).transform(items_of(dataset)))
 
 
 def embed_to(source: Path, data: str, out: Path) -> str:

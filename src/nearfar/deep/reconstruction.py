@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ..catalog import BY_NAME
 from ..core import storage
 from ..core.types import AnyArray
+from ..fitted import Fitted
 from .codecs import ACTIVATIONS
 
 Self = TypeVar("Self", bound="NetworkLearner")
@@ -34,8 +35,10 @@ def standard(X: AnyArray) -> tuple[AnyArray, AnyArray]:
     return mean, np.where(constant, 1, scale).astype(X.dtype)
 
 
-class NetworkLearner(BaseEstimator):
+class NetworkLearner(Fitted):
     """A network that is fitted by Adam on batches, and kept in a file of its weights and settings.
+
+    Distances, neighbours and decisions on pairs are those between codes.
 
     A subclass stores `max_iter`, `batch_size`, `learning_rate`, `tol`, `random_state`, `verbose` and `device`, and
     makes its network from its settings and `n_features_in_`.

@@ -23,6 +23,7 @@ from ..deep import processes
 from ..deep.networks.embedder import Embedder, Features
 from ..deep.networks.trunks import make_trunk
 from ..deep.objective import parse_objective
+from ..deep.pair_networks import PairTerm
 from ..deep.samplers.base import BatchSampler
 from ..deep.samplers.resolve import make_sampler
 from ..deep.terms import Sum, Term
@@ -48,6 +49,9 @@ class Step(nn.Module):
         features: Features = self.embedder.head(items) if self.from_features else self.embedder(items)
         if labels is None:
             return features
+        for term in self.objective.terms:
+            if isinstance(term, PairTerm):
+                term.see(self.embedder, items)
         return self.objective(features.embedding, labels, pooled=features.pooled)
 
 

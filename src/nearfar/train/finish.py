@@ -11,7 +11,7 @@ import torch
 
 from ..data import Dataset
 from ..data.decode import fit
-from .build import make_accelerator, make_step, open_data
+from .build import Step, make_accelerator, make_step, open_data
 from .checkpoint import load_tensors, read_about, replace_file
 from .config import TrainConfig, TrainError
 from .features import Floats, embed, sizes_of
@@ -54,18 +54,29 @@ def load_embedder(run: Run | str | Path, which: str = "best") -> Embedder:
     TrainError
         If there is no such run or checkpoint, or it is damaged.
     """
+    return _loaded(run, which, "embedder.").embedder
+
+
+def load_step(run: Run | str | Path, which: str = "best") -> Step:
+    """Load embedder and objective of a run, as `load_embedder` does the former alone."""
+    return _loaded(run, which, "")
+
+
+def _loaded(run: Run | str | Path, which: str, part: str) -> Step:
     folder, config = _folder(run)
     tensors, about = load_tensors(folder.best if which == "best" else folder.last)
     bare = config if config.trunk_weights is None else config.replace(trunk_weights=None)
     step = make_step(bare, tuple(about["shape"]), about["num_classes"])
-    own = {key.removeprefix("embedder."): value for key, value in tensors.items() if key.startswith("embedder.")}
+    own = {key: value for key, value in tensors.items() if key.startswith(part)}
     try:
-        step.embedder.load_state_dict(own)
+        missing, unknown = step.load_state_dict(own, strict=False)
     except RuntimeError as error:
         raise TrainError(f"{folder.path}: weights and config.json do not belong together") from error
+    if unknown or any(key.startswith(part or "embedder.") for key in missing):
+        raise TrainError(f"{folder.path}: weights and config.json do not belong together")
     device, images = make_accelerator(config).device, len(about["shape"]) == 3
-    embedder = step.embedder.to(memory_format=torch.channels_last) if images else step.embedder
-    return embedder.to(device).eval()
+    step = step.to(memory_format=torch.channels_last) if images else step
+    return step.to(device).eval()
 
 
 def embed_run(run: Run | str | Path, dataset: Dataset, *, layer: str = "embedding", which: str = "best") -> Floats:

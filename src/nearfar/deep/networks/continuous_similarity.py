@@ -58,8 +58,8 @@ class ContinuousSimilarityNet(nn.Module):
     -----
     The survey prints "maximise"; to minimise is meant. Its constraint on s is dropped with "fixed": the targets lie
     inside it. Scaling d by its least and largest value in the batch is ours, as is the shape of the network; the
-    paper's own loss is only known from summaries, "alternate" follows them and "anchored" is our reading. Half of the
-    sum of s_ij and s_ji is the score.
+    paper's own loss is only known from summaries, "alternate" follows them and "anchored" is our reading. The score is
+    half of s_ij + s_ji.
 
     Examples
     --------
@@ -101,11 +101,9 @@ class ContinuousSimilarityNet(nn.Module):
     def forward(self, items: Tensor, ref: Tensor | None = None) -> Tensor:
         """Return the (n, m) scores in (0, 1) of items with those of `ref`, or with each other."""
         z = self.trunk(items)
-        if ref is None:
-            s = self.scores(z, z)
-            return (s + s.T) / 2
-        other = self.trunk(ref)
-        return (self.scores(z, other) + self.scores(other, z).T) / 2
+        other = z if ref is None else self.trunk(ref)
+        s = self.scores(z, other)
+        return (s + (s if ref is None else self.scores(other, z)).T) / 2
 
     def scores(self, u: Tensor, v: Tensor) -> Tensor:
         """Return the (n, m) scores of the ordered pairs of features u (n, D) and v (m, D)."""
@@ -124,8 +122,12 @@ class ContinuousSimilarityNet(nn.Module):
 
     def loss(self, items: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of all pairs of a batch: items (n, ...), integer labels (n,)."""
+        return self.of_scores(self(items), items, labels)
+
+    def of_scores(self, s: Tensor, items: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of (n, n) scores."""
         i, j = torch.triu_indices(len(items), len(items), offset=1, device=items.device)
-        s, same = self(items)[i, j], labels[i] == labels[j]
+        s, same = s[i, j], labels[i] == labels[j]
         rows = items.flatten(1).to(s.dtype)
         with torch.no_grad():
             target = self.targets(s, same, unit_range(sq_euclidean(rows, rows)[i, j]))

@@ -1,0 +1,164 @@
+"""``nearfar fit``: a learner of the catalogue, fitted on rows or on the pixels of images, saved and scored."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from ..core.types import AnyArray
+    from ..data import Dataset
+
+Classes = Annotated[tuple[str, ...], Parameter(name="--test-class", negative=())]
+
+
+def fit(
+    data: str,
+    learner: str,
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    test: str | None = None,
+    test_classes: Classes = (),
+    seed: int = 0,
+    quiet: bool = False,
+) -> None:
+    """Fit a learner on rows, or on the pixels of images, save it, and score it on classes that it has never seen.
+
+    Example: nearfar fit digits "Autoencoder(n_components=8)" --out codes.safetensors
+
+    Parameters
+    ----------
+    data
+        As for train. Images must be of one size.
+    learner
+        A classical learner or an autoencoder with its settings: "GMML(t=0.3)", "Kernelized(learner=RCA())",
+        "MultiModalAutoencoder(view_sizes=(47, 76))".
+    out
+        The file to write, a .safetensors: `nearfar evaluate`, `embed`, `report` and `index` take it.
+    test
+        Test on this source instead of on half of the classes of DATA.
+    test_classes
+        Test on these classes only: names, or the beginning of names. Repeat for several.
+    seed
+        Of the learner, where it draws, and of the split.
+    quiet
+        Print nothing but errors.
+    """
+    lines = fit_to(data, learner, out, test=test, test_classes=test_classes, seed=seed)
+    if not quiet:
+        print(lines)
+
+
+def fit_to(
+    data: str, text: str, out: Path, *, test: str | None = None, test_classes: Sequence[str] = (), seed: int = 0
+) -> str:
+    """Fit and save a learner; returns the table of its scores on the test classes."""
+    from ..data import open_task
+    from .scoring import score_learner
+
+    learner = make_learner(text, seed)
+    task = open_task(data, test=test, test_classes=test_classes, validation=0.0, seed=seed)
+    X = items_of(task.train)
+    learner.fit(X, task.train.labels)
+    learner.save(out)
+    return f"{task.protocol}{remark(learner, X, 'training items')}\n{score_learner(out, task.test)}"
+
+
+def make_learner(text: str, seed: int = 0) -> Any:
+    """Build a learner from text; the text is parsed, never run as code.
+
+    Parameters
+    ----------
+    text : str
+        Such as "LMNN(n_neighbors=5)"; a setting may be another learner.
+    seed : int
+        `random_state` of learners that have one and are not given one.
+
+    Raises
+    ------
+    ValueError
+        For anything but names of learners and keyword literals.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(f"LEARNER: {text!r} is not a learner such as 'GMML(t=0.3)'") from error
+    return _built(tree, seed)
+
+
+def _built(node: ast.expr, seed: int) -> Any:
+    call = ast.Call(node, [], []) if isinstance(node, ast.Name) else node
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+        raise ValueError(f"LEARNER: expected a name with keywords such as GMML(t=0.3), got {ast.unparse(node)!r}")
+    make = _found(call.func.id)
+    known = signature(make).parameters
+    settings = {str(word.arg): _value(word.value, seed) for word in call.keywords}
+    unknown = sorted(settings.keys() - known.keys())
+    if unknown:
+        raise ValueError(f"LEARNER: {call.func.id} has no setting {unknown[0]!r}; it takes {', '.join(known)}")
+    return make(**({"random_state": seed} if "random_state" in known else {}) | settings)
+
+
+def _value(node: ast.expr, seed: int) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return _built(node, seed)
+
+
+def _found(name: str) -> Any:
+    """Return a class of the catalogue that fits and transforms."""
+    from ..catalog import BY_NAME, missing
+
+    method = BY_NAME.get(name)
+    if method is None or not method.done:
+        raise ValueError(f"LEARNER: {missing(name)}")
+    found = getattr(import_module(method.module), name)
+    if not all(hasattr(found, verb) for verb in ("fit", "transform", "save")):
+        raise ValueError(f"LEARNER: {name} is a {method.kind}, which `nearfar train --objective` or Python takes")
+    return found
+
+
+def load_learner(path: Path) -> Any:
+    """Read any learner that was saved, classical or a network; no code of the file is run."""
+    from ..catalog import BY_NAME
+    from ..core import storage
+
+    _, text = storage.read(path)
+    method = BY_NAME.get(text.get("class", ""))
+    kind: Any = getattr(import_module(method.module), method.name) if method is not None and method.done else None
+    if not hasattr(kind, "load"):
+        raise ValueError(f"{path} holds no learner of nearfar")
+    return kind.load(path)
+
+
+def items_of(dataset: Dataset) -> AnyArray:
+    """Return (n, d) rows: the data set's, or the pixels of its images in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If the images differ in size.
+    """
+    import numpy as np
+
+    items = dataset.array
+    if items is None:
+        read = [dataset.read(i) for i in range(len(dataset))]
+        if len({item.shape for item in read}) > 1:
+            raise ValueError(f"{dataset.name}: a learner needs images of one size")
+        items = np.stack(read)
+    return items if dataset.kind == "row" else items.reshape(len(items), -1).astype(np.float32) / 255
+
+
+def remark(learner: Any, X: AnyArray, what: str) -> str:
+    """Return a sentence on how well a learner that reconstructs makes rows again, else nothing."""
+    if not hasattr(learner, "reconstruction_error"):
+        return ""
+    return f" Reconstruction error of {what}: {learner.reconstruction_error(X).mean():.4g}."

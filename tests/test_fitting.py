@@ -1,0 +1,145 @@
+"""Learners fitted from the command line, and few-shot scores by a trained network of pairs."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import nearfar
+from nearfar import cli
+from nearfar.cli.fitting import load_learner, make_learner
+
+SMALL = "max_iter=3, hidden=0"
+
+
+def run(capsys, monkeypatch, *words):
+    """Run a command in this process; returns (exit code, standard output, standard error)."""
+    monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, words)])
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def rows(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(6), 12)
+    X = rng.normal(size=(6, 7))[y] + 0.3 * rng.normal(size=(72, 7))
+    np.savez(tmp_path / "rows.npz", X=X.astype(np.float32), y=y)
+    return tmp_path / "rows.npz"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Autoencoder(n_components=3, {SMALL})",
+        f"DenoisingAutoencoder(n_components=3, noise='masking', {SMALL})",
+        f"VariationalAutoencoder(n_components=3, {SMALL})",
+        f"MultiModalAutoencoder(n_components=3, view_sizes=(3, 4), pretrain=1, {SMALL})",
+    ],
+)
+def test_autoencoders_are_fitted_scored_and_shown(text, rows, capsys, monkeypatch, tmp_path):
+    file, held = tmp_path / "codes.safetensors", ["--test-class", "4", "--test-class", "5"]
+    code, out, err = run(capsys, monkeypatch, "fit", rows, text, "--out", file, *held)
+    assert (code, err) == (0, "")
+    assert "train 48 rows of 4 classes" in out
+    code, again, _ = run(capsys, monkeypatch, "evaluate", file, rows, *held)
+    assert code == 0
+    assert again.strip() in out  # the same scores on the same classes
+    arrays = np.load(rows)
+    seen = arrays["y"] < 4
+    method = load_learner(file)
+    expected = method.reconstruction_error(arrays["X"][~seen]).mean()
+    assert f"Reconstruction error of these items: {expected:.4g}." in out
+    expected = make_learner(text).fit(arrays["X"][seen], arrays["y"][seen]).reconstruction_error(arrays["X"][seen])
+    assert f"Reconstruction error of training items: {expected.mean():.4g}." in out
+    code, out, _ = run(capsys, monkeypatch, "report", file, rows, "--out", tmp_path / "page.html")
+    assert code == 0
+    assert "Reconstruction error of these items" in (tmp_path / "page.html").read_text()
+    code, _, _ = run(capsys, monkeypatch, "embed", file, rows, "-o", tmp_path / "codes.npz")
+    assert code == 0
+    assert np.load(tmp_path / "codes.npz")["embeddings"].shape == (72, 3)
+
+
+def test_any_learner_is_fitted_on_pixels(capsys, monkeypatch, tmp_path):
+    file = tmp_path / "rca.safetensors"
+    code, out, _ = run(capsys, monkeypatch, "fit", "digits", "RCA(n_components=5)", "-o", file)
+    assert code == 0
+    assert "Recall@1" in out
+    assert "Reconstruction" not in out
+    assert load_learner(file).components_.shape == (5, 64)
+    code, out, _ = run(capsys, monkeypatch, "fit", "digits", "RCA", "-o", file, "--quiet")
+    assert (code, out) == (0, "")
+
+
+def test_learners_are_read_from_text():
+    learner = make_learner("Kernelized(learner=RCA(n_components=2))")
+    assert isinstance(learner, nearfar.Kernelized)
+    assert learner.learner.n_components == 2
+    assert make_learner("Autoencoder", seed=7).random_state == 7
+    assert make_learner("Autoencoder(random_state=3)", seed=7).random_state == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("GMML(t=0.3", "is not a learner such as"),
+        ("GML()", "did you mean GMML"),
+        ("GMML(0.3)", "expected a name with keywords"),
+        ("GMML(tt=0.3)", "GMML has no setting 'tt'; it takes t"),
+        ("TripletLoss()", "TripletLoss is a loss"),
+        ("GMML(t=open('x'))", "nearfar has no 'open'|expected a name with keywords"),
+    ],
+)
+def test_bad_texts_are_named(text, message, rows, capsys, monkeypatch, tmp_path):
+    code, _, err = run(capsys, monkeypatch, "fit", rows, text, "--out", tmp_path / "x.safetensors")
+    assert code == 2
+    assert err.count("\n") == 1
+    with pytest.raises(ValueError, match=message):
+        make_learner(text)
+    assert not (tmp_path / "x.safetensors").exists()
+
+
+def test_codes_have_distances_and_neighbours(rows):
+    X = np.load(rows)["X"]
+    for learner in (
+        nearfar.Autoencoder(3, max_iter=2, random_state=0).fit(X),
+        nearfar.MultiModalAutoencoder(3, view_sizes=(3, 4), max_iter=2, pretrain=1, random_state=0).fit(X),
+    ):
+        Z = learner.transform(X)
+        apart = np.linalg.norm(Z[:, None] - Z[None], axis=2)
+        np.testing.assert_allclose(learner.pair_distance([[0, 1], [4, 9]], X), apart[[0, 4], [1, 9]], rtol=1e-6)
+        np.testing.assert_allclose(
+            learner.pair_distance(np.stack([X[:5], X[5:10]], 1)), np.diag(apart[:5, 5:10]), rtol=1e-6
+        )
+        distances, indices = learner.kneighbors(X, n_neighbors=2)
+        np.fill_diagonal(apart, np.inf)
+        np.testing.assert_array_equal(indices, apart.argsort(1)[:, :2])
+        np.testing.assert_allclose(distances, np.sort(apart, 1)[:, :2], rtol=1e-6)
+        assert set(learner.set_threshold(1.0).predict([[0, 1]], X)) <= {1, -1}
+
+
+@pytest.mark.parametrize("network", ["MultiScaleRelationNet(width=4)", "ContinuousSimilarityNet(relations=2)"])
+def test_few_shot_by_a_network_of_pairs(network, capsys, monkeypatch, tmp_path):
+    small = ["--set", "image_size=28", "--sampler", "m_per_class:4", "--batch-size", "16", "--set", "steps=2"]
+    small += ["--set", "validation=0", "--quiet"]
+    code, _, err = run(
+        capsys, monkeypatch, "train", "digits", "--objective", network, "--out", tmp_path / "run", *small
+    )
+    assert (code, err) == (0, "")
+    few = ["--protocol", "few-shot", "--ways", "4", "--shots", "2", "--queries", "3", "--episodes", "6"]
+    code, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "run", *few, "--classifier", "scores")
+    assert code == 0
+    saved = json.loads((tmp_path / "run/few_shot.json").read_text())
+    name = network.partition("(")[0]
+    assert f"4-way 2-shot accuracy {saved['accuracy']:.4f} ± {saved['interval_95']:.4f} (scores, {name}; 6 epi" in out
+    assert 0 < saved["accuracy"] <= 1
+    code, _, err = run(capsys, monkeypatch, "evaluate", "digits.npz", *few, "--classifier", "scores")
+    assert code == 2
