@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import nearfar
 from nearfar.catalog import METHODS
 from nearfar.deep.batch import make_batch
-from nearfar.deep.terms import ProxyLoss, RowLoss, SetTerm
+from nearfar.deep.proxies import ClassProxyLoss
+from nearfar.deep.terms import RowLoss, SetTerm
 
 TERMS = [m for m in METHODS if m.done and m.kind in ("loss", "regularizer", "head")]
 CLASSES, DIM = 8, 5
@@ -237,7 +238,7 @@ def test_the_hot_path_never_waits_for_a_device(method, mine):
 @every_term
 def test_statistics_of_the_last_call(method):
     term = make(method)
-    if not isinstance(term, RowLoss) or isinstance(term, ProxyLoss):
+    if not isinstance(term, RowLoss) or isinstance(term, ClassProxyLoss):
         return
     assert term.stats_ == {}
     x, y, pooled = batch()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from .batch import Batch
 from .class_scores import cosines, own_and_others
 from .directions import unit
-from .relations import UNKNOWN
+from .relations import UNKNOWN, Labels
 from .rows import FULL, spans
-from .terms import ProxyLoss
+from .terms import RowLoss
 
 SOURCES = ("learned", "class_mean", "kmeans")
 
@@ -31,8 +31,11 @@ def sum_in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *in
     return parts[0] if len(parts) == 1 else sum(parts, inputs[0].sum() * 0)
 
 
-class ClassProxyLoss(ProxyLoss):
+class ClassProxyLoss(RowLoss):
     """A loss of samples against learnable class proxies, the mean over the samples of known class.
+
+    The labels are class numbers 0 to num_classes - 1. The proxies are a parameter of the loss: an optimiser group can
+    pick them out, and they are saved with it.
 
     A method states ``per_sample(own, others)``: the loss per sample, from its scaled cosine to its own proxy and the
     log-sum-exp of those to the other proxies, -inf where there are none.
@@ -40,7 +43,7 @@ class ClassProxyLoss(ProxyLoss):
     Parameters
     ----------
     num_classes, embedding_dim : int
-        Shape of the proxies.
+        Shape of `proxies`.
     block : int, optional
         Samples at a time; the value is the same for any block.
 
@@ -53,8 +56,26 @@ class ClassProxyLoss(ProxyLoss):
     scale: float
 
     def __init__(self, num_classes: int, embedding_dim: int, *, block: int | None = None) -> None:
-        super().__init__(num_classes, embedding_dim, distance="dot", normalize=True, block=block)
+        super().__init__(distance="dot", normalize=True, block=block)
+        for name, size in (("num_classes", num_classes), ("embedding_dim", embedding_dim)):
+            if size < 1:
+                raise ValueError(f"{type(self).__name__}: {name} must be at least 1, got {size}")
+        self.num_classes = num_classes
+        self.proxies = nn.Parameter(torch.empty(num_classes, embedding_dim))
+        nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
+        self.register_buffer("proxy_labels", torch.arange(num_classes), persistent=False)
         self._seen: tuple[Tensor, Tensor] | None = None
+
+    def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
+        name = type(self).__name__
+        if batch.ref is not None:
+            raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
+        batch.class_numbers(name, self.num_classes)
+        return self.proxies.to(batch.x.dtype), self.proxy_labels
+
+    def publish(self, batch: Batch) -> Batch:
+        """Give the cosines to the class proxies, the class-level representation, to the other terms."""
+        return batch._replace(scores=cosines(batch.x, self.proxies.to(batch.x.dtype)))
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
         """Return the (b,) losses, 0 where `others` is -inf."""

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .directions import unit
 from .relations import Labels, masks
 
 DISTANCES = ("sq_euclidean", "euclidean", "cosine", "dot")
@@ -76,33 +77,6 @@ def safe_sqrt(x: Tensor) -> Tensor:
     """Square root with gradient 0, not infinity, where x is 0 (two equal points)."""
     positive = x > 0
     return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)
-
-
-class _Unit(torch.autograd.Function):
-    """See `unit`; in closed form, which takes fewer steps than that of the parts."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        length = _lengths(x)
-        z = x / length
-        ctx.save_for_backward(x, z, length)
-        return z
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (x, z, length), g = ctx.saved_tensors, grads[0]
-        length = _lengths(x) if torch.is_grad_enabled() else length
-        return (g - (g * z).sum(1, keepdim=True) * z) / length
-
-
-def _lengths(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, dim=1, keepdim=True).clamp_min(1e-12)
-
-
-def unit(x: Tensor) -> Tensor:
-    """Return the rows of x, (n, d), scaled to unit length; zeros stay zeros."""
-    z: Tensor = _Unit.apply(x)
-    return z
 
 
 class _Distances(torch.autograd.Function):

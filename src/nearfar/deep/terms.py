@@ -3,7 +3,7 @@
 Four kinds of term, and a method is a final class of one of them that states one thing:
 
 - `RowLoss`: compares each anchor with a reference; states ``rows(rows) -> (numerator, denominator)`` per anchor;
-- `ProxyLoss`: a row loss whose reference is its own learnable class proxies;
+- `ClassProxyLoss` (in `proxies`): compares each sample with learnable class proxies of its own;
 - `SetTerm`: a number of the whole batch; states ``value(batch) -> scalar``;
 - `Sum`: weighted terms, which keeps each part's value for the log.
 
@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize as unit
 
 from . import processes
 from .batch import AnyLabels, Batch, make_batch
@@ -244,47 +243,6 @@ def _row_statistics(loss: RowLoss, comparison: Comparison) -> dict[str, float]:
 
     reduce(gather, comparison, block=loss.block)
     return sums
-
-
-class ProxyLoss(RowLoss):
-    """A row loss against one learnable proxy per class, the parameter `proxies` of shape (num_classes, embedding_dim).
-
-    The labels are class numbers 0 to num_classes - 1. The proxies are a parameter of the loss: an optimiser group can
-    pick them out, and they are saved with it.
-    """
-
-    def __init__(
-        self,
-        num_classes: int,
-        embedding_dim: int,
-        *,
-        distance: str,
-        normalize: bool,
-        block: int | None = None,
-    ) -> None:
-        super().__init__(distance=distance, normalize=normalize, block=block)
-        for name, size in (("num_classes", num_classes), ("embedding_dim", embedding_dim)):
-            if size < 1:
-                raise ValueError(f"{type(self).__name__}: {name} must be at least 1, got {size}")
-        self.num_classes = num_classes
-        self.proxies = nn.Parameter(torch.empty(num_classes, embedding_dim))
-        nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
-        self.register_buffer("proxy_labels", torch.arange(num_classes), persistent=False)
-
-    def held(self) -> tuple[Tensor, ...]:
-        return ()  # the proxies are the reference
-
-    def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
-        name = type(self).__name__
-        if batch.ref is not None:
-            raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
-        batch.class_numbers(name, self.num_classes)
-        return self.proxies.to(batch.x.dtype), self.proxy_labels
-
-    def publish(self, batch: Batch) -> Batch:
-        """Give the cosines to the class proxies, the class-level representation, to the other terms."""
-        scores = unit(batch.x) @ unit(self.proxies.to(batch.x.dtype)).T
-        return batch._replace(scores=scores)
 
 
 class SetTerm(Term):

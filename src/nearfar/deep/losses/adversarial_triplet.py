@@ -20,8 +20,9 @@ from torch.nn.functional import normalize as unit
 from .. import processes
 from ..batch import Batch
 from ..objective import parse_objective
+from ..proxies import ClassProxyLoss
 from ..rows import Comparison
-from ..terms import ProxyLoss, RowLoss, Term
+from ..terms import RowLoss, Term
 from ..triplets import as_batch, identity_layers, indices, negative_generator
 
 
@@ -97,7 +98,7 @@ class AdversarialTriplet(Term):
     ) -> None:
         super().__init__()
         term = parse_objective(loss) if isinstance(loss, str) else loss
-        if not isinstance(term, RowLoss) or isinstance(term, ProxyLoss):
+        if not isinstance(term, RowLoss) or isinstance(term, ClassProxyLoss):
             raise TypeError(f"AdversarialTriplet: loss must be a pair or triplet loss, got {loss!r}")
         if hinge_sign not in (-1, 1):
             raise ValueError(f"AdversarialTriplet: hinge_sign must be -1 or 1, got {hinge_sign!r}")
