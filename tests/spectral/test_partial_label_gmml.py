@@ -53,7 +53,7 @@ def test_nonnegative_least_squares_of_many_problems(d):
     assert slope.min() >= -1e-8 * scale
     assert np.abs(slope * w).max() <= 1e-7 * scale * max(w.max(), 1.0)
     residual = np.linalg.norm((A @ w[:, :, None])[:, :, 0] - b, axis=1)
-    assert_allclose(residual, [one_nnls(A[i], b[i])[1] for i in range(200)], rtol=1e-6, atol=2e-5)
+    assert_allclose(residual, [one_nnls(A[i], b[i], maxiter=1000)[1] for i in range(200)], rtol=1e-6, atol=2e-5)
 
 
 def test_nonnegative_least_squares_of_equal_columns_and_of_nothing():

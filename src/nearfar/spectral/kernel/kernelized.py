@@ -50,8 +50,7 @@ class Kernelized(KernelMetric):
         Rows drawn to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
     gamma : float, optional
         Default: 1 / median squared distance.
-    degree, coef0 : float
-        Of the polynomial kernel.
+    degree, coef0 : of the polynomial kernel
     rank : int, optional
         Keep so many leading directions of the kernel map, which regularises. Default: all above 1e-10 of the largest.
     random_state : int, RandomState, Generator or None
@@ -121,7 +120,8 @@ class Kernelized(KernelMetric):
         """The learner, made of its description where that was given."""
         if not isinstance(self.learner, dict):
             return self.learner
-        kind = getattr(nearfar, str(self.learner.get("class")), None)
+        method = nearfar.catalog.BY_NAME.get(str(self.learner.get("class")))
+        kind = getattr(nearfar, method.name) if method is not None and method.kind == "learner" else None
         if not (isinstance(kind, type) and issubclass(kind, MetricLearner)):
             raise ValueError(f"learner must be a learner of this library; got {self.learner.get('class')!r}")
         return kind(**self.learner.get("settings", {}))
