@@ -33,9 +33,10 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from nearfar import ITML
-from nearfar.core import divergences, information, logdet, logdet_stream, variational
-from nearfar.core.logdet import Bounded
-from nearfar.core.variational import Answers
+from nearfar.core.bayesian import variational
+from nearfar.core.bayesian.variational import Answers
+from nearfar.core.information_theory import divergences, information, logdet, logdet_stream
+from nearfar.core.information_theory.logdet import Bounded
 
 
 def main() -> None:

@@ -36,9 +36,10 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from nearfar import ITML, LDML, MCML, NCA, PCCA, FastNCA
-from nearfar.core import neighborhood, risk, softmax
-from nearfar.core.collapse import Collapse
 from nearfar.core.constraints import LabelPairs, encode
+from nearfar.core.empirical_risk import risk
+from nearfar.core.neighborhoods import neighborhood, softmax
+from nearfar.core.neighborhoods.collapse import Collapse
 
 try:
     import metric_learn

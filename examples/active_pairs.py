@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import expit
 
 from nearfar import ActivePairSelector, BayesianPairMetric
-from nearfar.core import directions
+from nearfar.core.bayesian import directions
 
 STRATEGIES = ("random", "entropy", "bald")
 WEIGHTS = np.array([0.0, 40.0, 0.0, 60.0, 0.0, 0.0])

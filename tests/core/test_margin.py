@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.testing import assert_allclose
 
-from nearfar.core.margin import hinge_primal, hinge_psd_dual
+from nearfar.core.margins.margin import hinge_primal, hinge_psd_dual
 from tests.core import conic
 
 rng = np.random.default_rng(0)

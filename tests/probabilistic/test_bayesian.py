@@ -7,9 +7,9 @@ from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
 from nearfar import ActivePairSelector, BayesianNCA, BayesianPairMetric
-from nearfar.core import directions, neighbor_posterior, querying, variational
-from nearfar.core.neighbor_posterior import Neighborhoods
-from nearfar.core.variational import Answers, Gaussian
+from nearfar.core.bayesian import directions, neighbor_posterior, querying, variational
+from nearfar.core.bayesian.neighbor_posterior import Neighborhoods
+from nearfar.core.bayesian.variational import Answers, Gaussian
 from nearfar.probabilistic.bayesian.active_pairs import active_pairs
 from tests.learners import all_pairs, data
 from tests.references import bayesian_nca as nca_loops

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from nearfar import DMBK
-from nearfar.core import divergences
+from nearfar.core.information_theory import divergences
 from tests.learners import data, fit
 from tests.references import dmbk as loops
 

@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from nearfar import InformationGeometryMetric, KernelInformationGeometryMetric
-from nearfar.core import information, scatter
+from nearfar.core import scatter
+from nearfar.core.information_theory import information
 from tests.learners import data, distances, fit
 from tests.references import information_geometry as loops
 

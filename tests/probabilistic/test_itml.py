@@ -9,8 +9,8 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from nearfar import ITML, OnlineITML
-from nearfar.core import logdet, logdet_stream, priors
-from nearfar.core.logdet import Bounded
+from nearfar.core.information_theory import logdet, logdet_stream, priors
+from nearfar.core.information_theory.logdet import Bounded
 from tests.core.conic import smat, svec
 from tests.learners import data, fit
 from tests.references import itml as loops

@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from nearfar import LDM
-from nearfar.core import diagonal, softmax
 from nearfar.core.constraints import LabelPairs, Pairs
+from nearfar.core.neighborhoods import diagonal, softmax
 from tests.learners import all_pairs, data, distances, fit
 from tests.references import ldm as loops
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from nearfar import MCML, KernelMCML
 from nearfar.core import certified
-from nearfar.core.collapse import Collapse
+from nearfar.core.neighborhoods.collapse import Collapse
 from tests.learners import data, distances, fit, toy
 from tests.references import mcml as loops
 

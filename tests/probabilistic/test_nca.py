@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from nearfar import NCA, FastNCA, KernelFastNCA, KernelNCA
-from nearfar.core import listed, neighborhood, softmax
-from nearfar.core.neighborhood import Ridge
+from nearfar.core.neighborhoods import listed, neighborhood, softmax
+from nearfar.core.neighborhoods.neighborhood import Ridge
 from tests.learners import accuracy, data, fit, toy
 from tests.references import fast_nca as fast_loops
 from tests.references import nca as loops

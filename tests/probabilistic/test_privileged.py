@@ -7,8 +7,8 @@ from scipy.linalg import block_diag
 
 from nearfar import PrivilegedMetric
 from nearfar.core.constraints import Pairs
+from nearfar.core.empirical_risk.two_views import TwoViews, unit_scale
 from nearfar.core.pairs import PairList
-from nearfar.core.two_views import TwoViews, unit_scale
 from nearfar.probabilistic.risk.privileged import privileged
 from tests.learners import all_pairs, data, fit
 from tests.references import privileged as loops

@@ -7,8 +7,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar import LDML, PCCA, KernelPCCA
-from nearfar.core import logistic, risk, softmax
 from nearfar.core.constraints import LabelPairs, Pairs
+from nearfar.core.empirical_risk import logistic, risk
+from nearfar.core.neighborhoods import softmax
 from nearfar.core.pairs import PairList
 from tests.learners import all_pairs, data, distances, fit, toy
 from tests.references import ldml as ldml_loops

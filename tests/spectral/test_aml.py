@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
 import nearfar
-from nearfar.core import adversary
+from nearfar.core.geometry import adversary
 from nearfar.spectral.adversarial.aml import aml
 from tests.learners import all_pairs, data, distances, fit
 from tests.references import aml as loops

@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
 import nearfar
-from nearfar.core import curves, curvilinear
 from nearfar.core.constraints import Pairs, pairs_from_labels
+from nearfar.core.geometry import curves, curvilinear
 from tests.learners import accuracy, data, distances, fit, toy
 from tests.references import cdml as loops
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar import IML
-from nearfar.core import rivals
+from nearfar.core.margins import rivals
 from tests.core import conic
 from tests.learners import data, distances, fit
 from tests.references import iml as loops

@@ -17,8 +17,9 @@ from nearfar import (
     KernelSpectrumMetric,
     LaplacianRegularizedKernel,
 )
-from nearfar.core import graphs, kernels, locality, scatter
+from nearfar.core import graphs, kernels, scatter
 from nearfar.core.constraints import LabelPairs
+from nearfar.core.discriminants import locality
 from tests.core import conic
 from tests.learners import accuracy, all_pairs, data, distances, fit
 from tests.references import laplacian_regularized as loops

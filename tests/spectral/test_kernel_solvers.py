@@ -5,8 +5,11 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import eigh
 
-from nearfar.core import apart, graphs, locality, smooth
-from nearfar.core.nu_margin import NuMargin, nu_margin
+from nearfar.core import graphs
+from nearfar.core.discriminants import locality
+from nearfar.core.geometry import smooth
+from nearfar.core.margins import apart
+from nearfar.core.margins.nu_margin import NuMargin, nu_margin
 from tests.core import conic
 
 rng = np.random.default_rng(0)

@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar import LMNN
-from nearfar.core import active_set, impostors, large_margin_data, triplet_mining
-from nearfar.core.large_margin import Hinge
+from nearfar.core.margins import active_set, impostors, large_margin_data, triplet_mining
+from nearfar.core.margins.large_margin import Hinge
 from tests.core import conic
 from tests.learners import accuracy, data, distances, fit, toy
 from tests.references import lmnn as loops
@@ -139,7 +139,7 @@ def test_program_refuses_what_is_too_large():
     with pytest.raises(ValueError, match=r"^LMNN: .*features.*lbfgs"):
         LMNN(solver="sdp").fit(np.random.default_rng(0).normal(size=(80, 70)), np.arange(80) % 2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nearfar.core.triplet_sdp.LARGEST", 20)
+        patch.setattr("nearfar.core.margins.triplet_sdp.LARGEST", 20)
         with pytest.raises(ValueError, match=r"^LMNN: .*triplets.*lbfgs"):
             LMNN(solver="sdp").fit(X, y)
 

@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import nearfar
-from nearfar.core import manifolds, subspaces
+from nearfar.core import manifolds
+from nearfar.core.geometry import subspaces
 from tests.learners import accuracy, data, fit, toy
 from tests.references import low_rank_gmml as loops
 

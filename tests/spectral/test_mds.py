@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from nearfar import MDSMetric
-from nearfar.core import target_fit, target_pairs
+from nearfar.core.empirical_risk import target_fit, target_pairs
 from tests.core import conic
 from tests.learners import data, distances, fit
 from tests.references import mds as loops

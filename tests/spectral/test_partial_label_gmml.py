@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import nnls as one_nnls
 
 import nearfar
-from nearfar.core import candidates
+from nearfar.core.geometry import candidates
 from nearfar.core.nnls import nnls
 from nearfar.spectral.geometric.partial_label_gmml import scatters
 from tests.learners import accuracy, data, toy

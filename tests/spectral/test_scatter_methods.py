@@ -590,7 +590,7 @@ def test_gmml_reports_what_auto_adds():
 
 
 def test_gmml_tunes_t_by_cross_validation():
-    from nearfar.core import tuning
+    from nearfar.core.geometry import tuning
 
     Z, y = toy(150)
     learner = nearfar.GMML("auto").fit(Z, y)

@@ -6,8 +6,9 @@ from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
 import nearfar
-from nearfar.core import manifolds, stiefel
+from nearfar.core import manifolds
 from nearfar.core.constraints import LabelPairs, written_out
+from nearfar.core.geometry import stiefel
 from tests.learners import accuracy, all_pairs, data, distances, fit, toy
 from tests.references import stiefel_spd as loops
 

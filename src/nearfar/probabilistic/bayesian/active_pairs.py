@@ -14,8 +14,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 
 from ...base import named
-from ...core import checks, querying, variational
-from ...core.constraints import generator
+from ...core import checks, constraints
+from ...core.bayesian import querying, variational
 from ...core.types import AnyArray, Array, Ints, Seed
 
 STRATEGIES = ("entropy", "bald", "margin", "random")
@@ -25,7 +25,7 @@ BLOCK = 1 << 14  # pairs scored at a time
 def active_pairs(mean: Array, variance: Array, strategy: str = "entropy", nodes: int = 32, seed: Seed = None) -> Array:
     """Scores of pairs whose log-odds t have this mean and variance, higher first to ask."""
     if strategy == "random":
-        return generator(seed).random(len(mean))
+        return constraints.generator(seed).random(len(mean))
     if strategy == "margin":
         return -np.abs(mean)
     total = variational.entropy(variational.expected("probability", mean, variance, nodes))
@@ -90,7 +90,7 @@ class ActivePairSelector(BaseEstimator):
                 raise ValueError(f"n={n} pairs cannot be chosen from a pool of shape {pool.shape}")
             if self.unique_points and X is None:
                 raise ValueError("unique_points needs a pool of row numbers, and X")
-            return self._best(self.learner, pool, n, X, generator(self.random_state))
+            return self._best(self.learner, pool, n, X, constraints.generator(self.random_state))
 
     def _check(self, **counts: int) -> None:
         checks.one_of(STRATEGIES, strategy=self.strategy)
@@ -135,7 +135,7 @@ class ActivePairSelector(BaseEstimator):
         """
         with named(self):
             self._check(rounds=rounds, batch_size=batch_size)
-            rng, pool = generator(self.random_state), checks.check_indices(pool, 2, len(X), "pool")
+            rng, pool = constraints.generator(self.random_state), checks.check_indices(pool, 2, len(X), "pool")
         self.learner_ = clone(self.learner).set_params(warm_start=True)
         order = rng.permutation(len(pool))
         self.pairs_, self.pair_labels_ = pool[:0], np.zeros(0, dtype=int)

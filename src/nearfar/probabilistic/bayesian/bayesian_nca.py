@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from ...base import FromLabels, Mahalanobis
-from ...core import checks, directions, neighbor_posterior, neighbors, psd, scatter
-from ...core.directions import RandomWeights
-from ...core.neighbor_posterior import Neighborhoods
+from ...core import checks, neighbors, psd, scatter
+from ...core.bayesian import directions, neighbor_posterior
+from ...core.bayesian.directions import RandomWeights
+from ...core.bayesian.neighbor_posterior import Neighborhoods
+from ...core.bayesian.variational import Gaussian
 from ...core.optimize import Report, Solution
 from ...core.types import AnyArray, Array, Ints
-from ...core.variational import Gaussian
 
 
 def bayesian_nca(

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from ...base import FromPairs, Mahalanobis, named
-from ...core import checks, constraints, directions, variational
+from ...core import checks, constraints
+from ...core.bayesian import directions, variational
+from ...core.bayesian.directions import RandomWeights
+from ...core.bayesian.variational import Answers, Gaussian
 from ...core.constraints import LabelPairs, Pairs
-from ...core.directions import RandomWeights
 from ...core.optimize import Report, Solution
 from ...core.types import AnyArray, Array
-from ...core.variational import Answers, Gaussian
 
 
 def bayesian_pair_metric(

@@ -12,8 +12,8 @@ from typing import Any
 
 from ...base import FromLabels, KernelMetric
 from ...core import certified, checks
-from ...core.collapse import WEIGHTINGS, Collapse
 from ...core.kernels import Kernel
+from ...core.neighborhoods.collapse import WEIGHTINGS, Collapse
 from ...core.optimize import Report, Solution
 from ...core.types import Array, Ints
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...base import FromLabels, Mahalanobis
 from ...core import ascent, certified, checks, psd, starts
-from ...core.collapse import WEIGHTINGS, Collapse
+from ...core.neighborhoods.collapse import WEIGHTINGS, Collapse
 from ...core.optimize import Report, Solution, lbfgs
 from ...core.types import Array, Ints
 

@@ -14,8 +14,9 @@ import numpy as np
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from ...base import FromLabels, Mahalanobis
-from ...core import checks, constraints, divergences, eig, optimize, psd, scatter
+from ...core import checks, constraints, eig, optimize, psd, scatter
 from ...core.constraints import LabelPairs, Seed
+from ...core.information_theory import divergences
 from ...core.optimize import Solution
 from ...core.types import Array, Ints
 
@@ -61,9 +62,7 @@ def shares(X: Array, labels: Ints, shrinkage: float | str) -> list[float]:
     """Of the identity in each class's covariance."""
     n = constraints.class_sizes(labels)
     if n.min() < 2:
-        raise ValueError(
-            f"y holds {int((n < 2).sum())} classes of one sample, which have no covariance; leave them out"
-        )
+        raise ValueError(f"y holds {int((n < 2).sum())} classes of one sample, which have no covariance")
     if not isinstance(shrinkage, str):
         return [float(shrinkage)] * len(n)
     return [float(ledoit_wolf_shrinkage(X[labels == c])) for c in range(len(n))]

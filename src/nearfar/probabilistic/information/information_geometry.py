@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...base import FromLabels, Mahalanobis, named
-from ...core import checks, information
+from ...core import checks
+from ...core.information_theory import information
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 

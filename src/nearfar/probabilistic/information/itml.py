@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...base import FromPairs, Mahalanobis
-from ...core import checks, constraints, logdet, priors, psd
+from ...core import checks, constraints, psd
 from ...core.constraints import LabelPairs, Pairs
+from ...core.information_theory import logdet, priors
 from ...core.optimize import Report, Solution
 from ...core.types import AnyArray, Array
 

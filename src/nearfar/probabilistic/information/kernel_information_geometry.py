@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import FromLabels, KernelMetric
-from ...core import checks, information
+from ...core import checks
+from ...core.information_theory import information
 from ...core.kernels import Kernel
 from ...core.optimize import Solution
 from ...core.types import Array, Ints

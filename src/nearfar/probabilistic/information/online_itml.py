@@ -15,21 +15,15 @@ import numpy as np
 from scipy.linalg import cholesky
 
 from ...base import FromPairs, Mahalanobis, named
-from ...core import checks, constraints, logdet, logdet_stream, priors, psd
+from ...core import checks, constraints, psd
 from ...core.constraints import LabelPairs, Pairs
+from ...core.information_theory import logdet, logdet_stream, priors
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 
 
 def online_itml(
-    A: Array,
-    X: Array,
-    pairs: Pairs,
-    bounds: Array,
-    eta: float = 0.5,
-    *,
-    mode: str = "implicit",
-    gamma: float = 1.0,
+    A: Array, X: Array, pairs: Pairs, bounds: Array, eta: float = 0.5, *, mode: str = "implicit", gamma: float = 1.0
 ) -> tuple[Array, int]:
     """A (d, d) after the pairs, whose weights are two-sided targets; and how many changed it. See `OnlineITML`."""
     Z, u, l = X[pairs.i] - X[pairs.j], *bounds

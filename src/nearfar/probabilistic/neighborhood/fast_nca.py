@@ -12,8 +12,8 @@ from typing import Any
 
 from ...base import FromLabels, Mahalanobis
 from ...core import checks, starts
-from ...core.fast_neighborhood import maximise_listed
-from ...core.neighborhood import Ridge
+from ...core.neighborhoods.fast_neighborhood import maximise_listed
+from ...core.neighborhoods.neighborhood import Ridge
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array, Ints
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from ...base import FromLabels, KernelMetric
 from ...core import checks, starts
-from ...core.fast_neighborhood import maximise_listed
 from ...core.kernels import Kernel
-from ...core.neighborhood import NO_RIDGE, Ridge
+from ...core.neighborhoods.fast_neighborhood import maximise_listed
+from ...core.neighborhoods.neighborhood import NO_RIDGE, Ridge
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array, Ints
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import FromLabels, KernelMetric
-from ...core import checks, neighborhood, softmax, starts
+from ...core import checks, starts
 from ...core.kernels import Kernel
-from ...core.neighborhood import Ridge
+from ...core.neighborhoods import neighborhood, softmax
+from ...core.neighborhoods.neighborhood import Ridge
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array, Ints
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...base import FromPairs, Mahalanobis
-from ...core import checks, constraints, diagonal, psd, scatter, starts
+from ...core import checks, constraints, psd, scatter, starts
 from ...core.constraints import LabelPairs, Pairs
+from ...core.neighborhoods import diagonal
 from ...core.optimize import Solution
 from ...core.types import Array, Seed
 

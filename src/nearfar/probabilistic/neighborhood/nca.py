@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...base import FromLabels, Mahalanobis, named
-from ...core import ascent, checks, constraints, neighborhood, softmax, starts
-from ...core.neighborhood import Ridge
+from ...core import ascent, checks, constraints, starts
+from ...core.neighborhoods import neighborhood, softmax
+from ...core.neighborhoods.neighborhood import Ridge
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array, Ints
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...base import FromPairs, KernelMetric
-from ...core import checks, risk
+from ...core import checks
 from ...core.constraints import LabelPairs, Pairs
+from ...core.empirical_risk import risk
 from ...core.kernels import Kernel
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array

@@ -2,8 +2,7 @@
 
     min_{M PSD, b}  sum_p w_p log(1 + exp(s_p (d_p - b))) + reg tr(M),  d_p = (x_i - x_j)' M (x_i - x_j)
 
-The negative log-likelihood of P(similar) = sigma(b - d_p), convex in (M, b). s_p: +1 for similar, -1 for dissimilar
-pairs; the weights w_p sum to 1.
+Minus the log-likelihood of P(similar) = sigma(b - d_p), convex in (M, b). s_p: 1 if similar, else -1; sum w_p = 1.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from typing import Any
 from scipy.special import expit
 
 from ...base import FromPairs, Mahalanobis, named
-from ...core import ascent, checks, risk
+from ...core import ascent, checks
 from ...core.constraints import LabelPairs, Pairs
+from ...core.empirical_risk import risk
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import FromPairs, Mahalanobis, named
-from ...core import ascent, checks, risk, starts
+from ...core import ascent, checks, starts
 from ...core.constraints import LabelPairs, Pairs
+from ...core.empirical_risk import risk
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 

@@ -14,11 +14,12 @@ import numpy as np
 from sklearn.utils.validation import check_array
 
 from ...base import FromPairs, Mahalanobis, named
-from ...core import certified, checks, constraints, psd, risk, two_views
+from ...core import certified, checks, constraints, psd
 from ...core.constraints import Pairs
+from ...core.empirical_risk import risk, two_views
+from ...core.empirical_risk.two_views import PENALTIES, TwoViews
 from ...core.optimize import Report, Solution
 from ...core.pairs import PairList
-from ...core.two_views import PENALTIES, TwoViews
 from ...core.types import AnyArray, Array
 
 

@@ -19,8 +19,9 @@ from scipy.linalg import inv
 from sklearn.utils.validation import check_is_fitted
 
 from ...base import FromPairs, Mahalanobis, named
-from ...core import adversary, checks, geodesic, optimize, psd, scatter
+from ...core import checks, optimize, psd, scatter
 from ...core.constraints import LabelPairs, Pairs
+from ...core.geometry import adversary, geodesic
 from ...core.optimize import Report, Solution
 from ...core.types import AnyArray, Array
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...base import FromPairs, Mahalanobis
-from ...core import checks, graphs, locality, psd, scatter
+from ...core import checks, graphs, psd, scatter
 from ...core.constraints import LabelPairs, Pairs
+from ...core.discriminants import locality
 from ...core.optimize import Solution
 from ...core.types import Array
 

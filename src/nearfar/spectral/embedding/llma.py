@@ -14,10 +14,11 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ...base import FromPairs, MetricLearner, named
-from ...core import checks, smooth_shift
+from ...core import checks
 from ...core.constraints import LabelPairs, Pairs, written_out
+from ...core.geometry import smooth_shift
+from ...core.geometry.smooth_shift import Field
 from ...core.optimize import Solution
-from ...core.smooth_shift import Field
 from ...core.types import AnyArray, Array
 
 

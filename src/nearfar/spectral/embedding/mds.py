@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ...base import FromLabels, Mahalanobis, named
-from ...core import checks, psd, starts, target_pairs
+from ...core import checks, psd, starts
+from ...core.empirical_risk import target_pairs
+from ...core.empirical_risk.target_fit import ClassTargets, ListedTargets, sstress, stress
 from ...core.optimize import Solution
-from ...core.target_fit import ClassTargets, ListedTargets, sstress, stress
 from ...core.types import AnyArray, Array, Ints
 
 Loss = Callable[[AnyArray, AnyArray], AnyArray]

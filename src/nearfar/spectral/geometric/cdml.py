@@ -15,8 +15,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ...base import FromPairs, MetricLearner, named
-from ...core import checks, curves, curvilinear
+from ...core import checks
 from ...core.constraints import LabelPairs, Pairs, written_out
+from ...core.geometry import curves, curvilinear
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 

@@ -17,9 +17,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ...base import FromPairs, MetricLearner, named
-from ...core import checks, geodesic, psd, scatter
+from ...core import checks, psd, scatter
 from ...core.constraints import LabelPairs, Pairs
-from ...core.layers import ACTIVATIONS, Layer
+from ...core.geometry import geodesic
+from ...core.geometry.layers import ACTIVATIONS, Layer
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 

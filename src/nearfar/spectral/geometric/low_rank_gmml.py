@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from ...base import FromPairs, Mahalanobis
-from ...core import checks, eig, geodesic, manifolds, psd, scatter, subspaces
+from ...core import checks, eig, manifolds, psd, scatter
 from ...core.constraints import LabelPairs, Pairs
+from ...core.geometry import geodesic, subspaces
 from ...core.optimize import Solution
 from ...core.types import Array
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...base import FromSets, Mahalanobis
-from ...core import candidates, checks, geodesic, psd, scatter
+from ...core import checks, psd, scatter
+from ...core.geometry import candidates, geodesic
 from ...core.types import Array, Bools
 
 

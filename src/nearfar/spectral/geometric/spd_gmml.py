@@ -15,8 +15,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ...base import FromPairs, Mahalanobis, MetricLearner, named
-from ...core import checks, geodesic, manifolds, psd
+from ...core import checks, manifolds, psd
 from ...core.constraints import LabelPairs, Pairs
+from ...core.geometry import geodesic
 from ...core.types import AnyArray, Array, Ints
 
 EMBEDDINGS = ("matrix", "vec")

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import FromPairs, Mahalanobis
-from ...core import checks, stiefel
+from ...core import checks
 from ...core.constraints import LabelPairs, Pairs
+from ...core.geometry import stiefel
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...base import FromChunklets, KernelMetric
 from ...core import checks, scatter
-from ...core.discriminant import SOLVERS, discriminative_components
+from ...core.discriminants.discriminant import SOLVERS, discriminative_components
 from ...core.kernels import Kernel
 from ...core.optimize import Solution
 from ...core.types import Array, Bools, Ints

@@ -17,7 +17,7 @@ from ...base import FromPairs, KernelMetric
 from ...core import checks, psd
 from ...core.constraints import LabelPairs, Pairs, written_out
 from ...core.kernels import Kernel
-from ...core.nu_margin import NuMargin, nu_margin
+from ...core.margins.nu_margin import NuMargin, nu_margin
 from ...core.optimize import Solution
 from ...core.scatter import pair_scatters
 from ...core.types import Array

@@ -15,9 +15,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...base import FromPairs, KernelMetric
-from ...core import apart, checks, psd, smooth
+from ...core import checks, psd
 from ...core.constraints import LabelPairs, Pairs, written_out
+from ...core.geometry import smooth
 from ...core.kernels import Kernel
+from ...core.margins import apart
 from ...core.optimize import Solution
 from ...core.scatter import pair_scatters
 from ...core.types import AnyArray, Array

@@ -14,8 +14,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ...base import FromPairs, KernelMetric
-from ...core import checks, graphs, locality, scatter
+from ...core import checks, graphs, scatter
 from ...core.constraints import LabelPairs, Pairs
+from ...core.discriminants import locality
 from ...core.kernels import Kernel
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array

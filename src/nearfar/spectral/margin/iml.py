@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ...base import FromLabels, Mahalanobis
-from ...core import checks, psd, rivals
-from ...core.large_margin_data import sorted_rows
+from ...core import checks, psd
+from ...core.margins import rivals
+from ...core.margins.large_margin_data import sorted_rows
 from ...core.optimize import Solution
 from ...core.types import Array, Ints
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ...base import FromTriplets, Mahalanobis
-from ...core import active_set, checks, starts, strata, triplet_sdp
-from ...core import large_margin_data as data
-from ...core.large_margin import LargeMargin
+from ...core import checks, starts
+from ...core.margins import active_set, strata, triplet_sdp
+from ...core.margins import large_margin_data as data
+from ...core.margins.large_margin import LargeMargin
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array, Ints
 
@@ -51,7 +52,7 @@ class LMNN(FromTriplets, Mahalanobis):
         ``pip install nearfar[solvers]``.
     mining : str, optional
         Learn from listed triplets only: "batch_hard", "batch_semi_hard", "extreme_hpen", "extreme_epen", "extreme_ephn"
-        or "negative_sampling" (`core.triplet_mining`). None or "batch_all": every impostor, which is LMNN itself.
+        or "negative_sampling" (`core.margins.triplet_mining`). None or "batch_all": every impostor, as LMNN itself.
     pull : "targets" or "triplets"
         With listed triplets: each pulled pair weighs 1, or as much as it has triplets.
     stratified : bool or dict

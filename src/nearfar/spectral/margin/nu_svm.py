@@ -15,7 +15,7 @@ import numpy as np
 from ...base import FromPairs, Mahalanobis
 from ...core import checks, psd, scatter
 from ...core.constraints import LabelPairs, Pairs, written_out
-from ...core.nu_margin import NuMargin, nu_margin
+from ...core.margins.nu_margin import NuMargin, nu_margin
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 

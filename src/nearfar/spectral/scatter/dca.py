@@ -13,7 +13,7 @@ from typing import Any
 
 from ...base import FromChunklets, Mahalanobis
 from ...core import checks, scatter
-from ...core.discriminant import SOLVERS, discriminative_components
+from ...core.discriminants.discriminant import SOLVERS, discriminative_components
 from ...core.optimize import Solution
 from ...core.types import Array, Bools, Ints
 

@@ -17,9 +17,9 @@ from scipy.linalg import cholesky, solve_triangular
 from ...base import FromPairs, Mahalanobis
 from ...core import checks, eig, psd, scatter
 from ...core.constraints import LabelPairs, Pairs, written_out
-from ...core.edges import Edges
+from ...core.margins.edges import Edges
+from ...core.margins.spread import farthest
 from ...core.optimize import Solution
-from ...core.spread import farthest
 from ...core.types import Array
 
 

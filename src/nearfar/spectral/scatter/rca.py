@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...base import FromChunklets, Mahalanobis
-from ...core import checks, discriminant, eig, mahalanobis, psd, scatter
-from ...core.chunklet_spread import widest_chunklets
+from ...core import checks, eig, mahalanobis, psd, scatter
+from ...core.discriminants import discriminant
+from ...core.discriminants.chunklet_spread import widest_chunklets
 from ...core.optimize import Solution
 from ...core.types import Array, Ints
 

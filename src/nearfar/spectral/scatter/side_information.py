@@ -17,8 +17,8 @@ import numpy as np
 from ...base import FromPairs, Mahalanobis, named
 from ...core import checks, psd, scatter
 from ...core.constraints import LabelPairs, Pairs
+from ...core.empirical_risk.target_distances import check_targets, match_distances
 from ...core.optimize import Solution
-from ...core.target_distances import check_targets, match_distances
 from ...core.types import AnyArray, Array
 
 

@@ -1,0 +1,1 @@
+"""What the Bayesian methods share: posteriors over weights, and what to ask about next."""

@@ -1,0 +1,92 @@
+"""A Gaussian posterior over weights m of directions, from who is next to whom.
+
+    log p_ij = -u_ij'm - log sum_{t in N_i} exp(-u_it'm),  u_ij = ((x_i - x_j)' V)^2
+    C_T^-1 = C_0^-1 + 1/2 sum_i |J_i| sum_t (u_it - mean_i)(u_it - mean_i)'
+
+N_i: the k nearest rows; J_i: those of i's class. The second line is Boehning's bound (1992) on the curvature of all
+terms, and does not depend on m; the mean is where sum_i sum_{j in J_i} log p_ij plus the log prior is largest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cholesky, inv, solve_triangular
+from scipy.special import logsumexp
+
+from .. import optimize, psd
+from ..optimize import Report, Solution
+from ..types import Array, Bools, Ints
+from .variational import Gaussian
+
+BLOCK = 1 << 20  # numbers in one block of u
+
+
+class Neighborhoods(NamedTuple):
+    """Projected rows Z (n, d), neighbours N (n, k), and which of them share the row's class (n, k)."""
+
+    Z: Array
+    N: Ints
+    same: Bools
+
+    def blocks(self) -> Iterator[tuple[Array, Array]]:
+        """u (b, k, d) and the classes' agreement (b, k) as numbers, for rows with a neighbour of their class."""
+        anchors = np.flatnonzero(self.same.any(axis=1))
+        step = max(1, BLOCK // max(self.N.shape[1] * self.Z.shape[1], 1))
+        for a in range(0, len(anchors), step):
+            i = anchors[a : a + step]
+            yield (self.Z[i, None] - self.Z[self.N[i]]) ** 2, self.same[i].astype(float)
+
+
+def curvature(hoods: Neighborhoods) -> Array:
+    """1/2 sum_i |J_i| sum_t (u_it - mean_i)(u_it - mean_i)'."""
+    d = hoods.Z.shape[1]
+    H = np.zeros((d, d))
+    for U, same in hoods.blocks():
+        U -= U.mean(axis=1, keepdims=True)
+        flat = U.reshape(-1, d)
+        H += (flat.T * np.repeat(same.sum(axis=1) / 2, U.shape[1])) @ flat
+    return psd.symmetrize(H)
+
+
+def log_likelihood(m: Array, hoods: Neighborhoods) -> tuple[float, Array]:
+    """sum_i sum_{j in J_i} log p_ij and its gradient."""
+    value, gradient = 0.0, np.zeros(len(m))
+    for U, same in hoods.blocks():
+        flat = U.reshape(-1, len(m))
+        log_p = -(flat @ m).reshape(same.shape)
+        log_p -= logsumexp(log_p, axis=1, keepdims=True)
+        value += float(np.vdot(same, log_p))
+        gradient += (same.sum(axis=1, keepdims=True) * np.exp(log_p) - same).ravel() @ flat
+    return value, gradient
+
+
+def log_posterior(m: Array, hoods: Neighborhoods, prior: Gaussian) -> tuple[float, Array]:
+    """log likelihood + log prior (without its constant) and its gradient."""
+    value, gradient = log_likelihood(m, hoods)
+    pull = np.linalg.solve(prior.cov, m - prior.mean)
+    return value - float((m - prior.mean) @ pull) / 2, gradient - pull
+
+
+def neighbor_posterior(
+    hoods: Neighborhoods, prior: Gaussian, *, max_iter: int = 100, tol: float = 1e-6, report: Report | None = None
+) -> Solution:
+    """The mean as `x`, ``attributes["cov"]``, and the evidence bound (`objective`, `history`).
+
+    L-BFGS in coordinates where the covariance is I: there the curvature is at most 1, and `tol` is on the gradient.
+    """
+    precision = inv(prior.cov) + curvature(hoods)
+    d = len(precision)
+    R = solve_triangular(cholesky(psd.symmetrize(precision), lower=True), np.eye(d), lower=True).T
+
+    def fun(z: Array) -> tuple[float, Array]:
+        value, gradient = log_posterior(prior.mean + R @ z, hoods, prior)
+        return -value, -(R.T @ gradient)
+
+    found = optimize.lbfgs(fun, np.zeros(d), max_iter=max_iter, tol=tol, report=report)
+    # of the traces in the bound and in KL(q | prior) nothing is left
+    volume = float(np.log(np.diag(R)).sum()) - float(np.linalg.slogdet(prior.cov)[1]) / 2
+    best, history = volume - float(found.objective or 0.0), volume - np.asarray(found.history)
+    return found.with_x(prior.mean + R @ found.x, objective=best, history=history, attributes={"cov": R @ R.T})

@@ -1,0 +1,39 @@
+"""Which pairs to ask about next: candidates, and the best ones of a pool."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..constraints import generator, sample, unrank_same
+from ..neighbors import nearest
+from ..types import Array, Ints, Seed
+
+
+def candidates(X: Array, n_random: int, n_neighbors: int, seed: Seed = None) -> Ints:
+    """Distinct pairs of rows, shape (m, 2): drawn ones, and every row with its nearest neighbours.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Mapped rows: neighbours are Euclidean ones.
+    """
+    n = len(X)
+    i, j = unrank_same(sample(n * (n - 1) // 2, n_random, generator(seed)), np.array([n]))
+    k = min(n_neighbors, n - 1)
+    near = nearest(X, X, k, exclude_self=True)[1] if k else np.zeros((n, 0), dtype=np.intp)
+    edges = np.stack([np.repeat(np.arange(n), k), near.ravel()], axis=1)
+    return np.unique(np.sort(np.r_[np.stack([i, j], axis=1), edges], axis=1), axis=0)
+
+
+def best(scores: Array, n: int, pool: Ints | None = None) -> Ints:
+    """Positions of the n largest scores, largest first, ties in order; with `pool` no point in two of the pairs."""
+    order = np.argsort(-scores, kind="stable")
+    if pool is None:
+        return order[:n]
+    chosen: list[int] = []
+    ranked, free = pool[order], np.ones(len(order), dtype=bool)
+    while len(chosen) < n and free.any():
+        k = int(free.argmax())
+        chosen.append(k)
+        free &= ~np.isin(ranked, ranked[k]).any(axis=1)
+    return order[chosen]

@@ -1,0 +1,78 @@
+"""The subspace in which chunklets, each whitened by all of them together, keep the most volume."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from .. import optimize, scatter
+from ..optimize import Report, Solution
+from ..types import Array, Ints
+
+FLOOR = 1e-6  # added to the covariance of a chunklet of too few rows, in units of the mean variance
+
+
+def widest_chunklets(
+    X: Array,
+    chunklets: Ints,
+    C: Array,
+    start: Array,
+    shrinkage: float = 0.0,
+    *,
+    max_iter: int = 200,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """max_U sum_l logdet(U' Sigma_l U)  s.t.  U' C U = I, by L-BFGS on a form that needs no constraint.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    chunklets : ndarray of shape (n,)
+        Codes; -1 rows are in none. Sigma_l is chunklet l's covariance (divided by its rows).
+    C : ndarray of shape (d, d)
+        Positive definite.
+    start : ndarray of shape (k, d)
+        Rows span the first subspace.
+    shrinkage : float
+        Share of the scaled identity in each Sigma_l.
+
+    Returns
+    -------
+    Solution
+        `x` is U' (k, d). A local maximum: the value depends on the span of the rows alone and is not concave there.
+    """
+    X, chunklets = scatter.known(X, chunklets)
+    sizes = np.bincount(chunklets)
+    members = csr_array((1 / sizes[chunklets], (chunklets, np.arange(len(X)))), shape=(len(sizes), len(X)))
+    X = X - scatter.class_means(X, chunklets)[chunklets]
+    variance = np.asarray(members @ np.sum(X * X, axis=1)) / X.shape[1]
+    ridge = shrinkage * variance
+    if shrinkage == 0 and sizes.min() <= len(start):
+        ridge = np.full(len(sizes), FLOOR * variance.mean())
+        few = int((sizes <= len(start)).sum())
+        warnings.warn(
+            f"{few} chunklets have no more rows than n_components; {ridge[0]:.3g} was added to the diagonal of each "
+            "chunklet's covariance",
+            stacklevel=2,
+        )
+
+    def fun(L: Array) -> tuple[float, Array]:
+        Y, P = X @ L.T, np.linalg.inv(L @ C @ L.T)
+        # over columns, so that memory stays (n, k)
+        G = np.stack([np.asarray(members @ (Y * column[:, None])) for column in Y.T], axis=1)
+        G = (1 - shrinkage) * G + ridge[:, None, None] * (L @ L.T)
+        inverse = np.linalg.inv(G)
+        value = np.linalg.slogdet(G)[1].sum() + len(sizes) * np.linalg.slogdet(P)[1]
+        pulled = np.einsum("nk,nkj->nj", Y, inverse[chunklets]) / sizes[chunklets, None]
+        slope = (1 - shrinkage) * pulled.T @ X + np.einsum("l,lkj->kj", ridge, inverse) @ L
+        return -float(value), 2 * len(sizes) * P @ L @ C - 2 * slope
+
+    unit = np.sqrt(np.trace(start @ C @ start.T) / len(start))
+    found = optimize.lbfgs(fun, start / unit, max_iter=max_iter, tol=tol, report=report)
+    w, V = np.linalg.eigh(found.x @ C @ found.x.T)
+    L = (V / np.sqrt(w)) @ V.T @ found.x
+    history = None if found.history is None else -found.history
+    return found.with_x(L, objective=-float(found.objective or 0.0), history=history)

@@ -1,0 +1,90 @@
+"""Discriminative components of two scatters, for the linear and the kernel learner alike."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from .. import eig, psd, scatter
+from ..optimize import Solution
+from ..types import Array, Ints
+
+SOLVERS = ("gevd", "hoi")
+
+
+def discriminative_components(
+    C_b: Array, C_w: Array, p: int | None = None, solver: str = "gevd", on_singular: str = "shrink", tol: float = 1e-9
+) -> Solution:
+    """A with A' C_w A = I and A' C_b A diagonal, falling: large |A' C_b A| / |A' C_w A|.
+
+    Parameters
+    ----------
+    C_b, C_w : ndarray of shape (d, d)
+        Between and within.
+    p : int or None
+        Columns of A. None: the rank of C_b, below d.
+    solver : str
+        "gevd": C_b a = mu C_w a, the optimum. "hoi": whiten C_b in its range first, then diagonalise C_w there
+        (Hoi et al., 2006), a subspace of the range of C_b.
+    tol : float
+        Eigenvalues of C_b below ``tol * largest`` count as 0.
+
+    Returns
+    -------
+    Solution
+        `x` is A' (p, d), `objective` log |A' C_b A|, ``attributes["eigenvalues"]`` its diagonal.
+    """
+    b, V = psd.spectrum(C_b)
+    rank, d = int((b > tol * max(b[0], 0.0)).sum()), len(b)
+    if rank == 0:
+        raise ValueError("all chunklet means coincide, nothing lies between them")
+    most = min(rank, max(d - 1, 1))
+    if p is not None and p > most:
+        raise ValueError(f"n_components must be at most {most} (the rank of the between scatter, below d); got {p}")
+    p = most if p is None else p
+    if solver == "gevd":
+        mu, A = eig.gevd(C_b, C_w, p, on_singular, "the within-chunklet covariance")
+    else:
+        Z = V[:, :rank] / np.sqrt(b[:rank])
+        inner = eig.shrunk(Z.T @ C_w @ Z, on_singular, "the within-chunklet covariance")
+        w, U = psd.spectrum(inner)
+        mu, A = 1 / w[::-1][:p], psd.fix_signs(Z @ U[:, ::-1][:, :p] / np.sqrt(w[::-1][:p]))
+    return Solution(A.T, objective=float(np.log(mu).sum()), attributes={"eigenvalues": mu})
+
+
+def without_singles(chunklets: Ints) -> Ints:
+    """Chunklets of two rows or more as codes 0, 1, ...; -1 for all other rows.
+
+    Raises
+    ------
+    ValueError
+        There is none.
+    """
+    sizes = np.append(np.bincount(chunklets[chunklets >= 0]), 0)  # the last entry is that of -1
+    codes = np.where(sizes > 1, np.cumsum(sizes > 1) - 1, -1)[chunklets]
+    if codes.max(initial=-1) < 0:
+        raise ValueError("every chunklet has a single row; chunklets of two or more are needed")
+    alone = int((sizes == 1).sum())
+    if alone:
+        warnings.warn(f"{alone} chunklets of a single row carry nothing; they were left out", stacklevel=3)
+    return codes
+
+
+def within_chunklets(X: Array, chunks: Ints, lost: int, weighting: str) -> Array:
+    """The covariance (d, d) of rows about the mean of their chunklet, of which `lost` rows are not counted.
+
+    Parameters
+    ----------
+    chunks : ndarray of shape (n,)
+        Codes, -1 for rows in no chunklet.
+    weighting : "rows" or "chunklets"
+        Which of them count the same.
+    """
+    sizes = np.bincount(chunks[chunks >= 0]) - lost
+    if weighting == "rows":
+        return scatter.within(X, chunks) / sizes.sum()
+    rows, codes = scatter.known(X, chunks)
+    D = (rows - scatter.class_means(rows, codes)[codes]) / np.sqrt(sizes[codes, None])
+    C: Array = D.T @ D / len(sizes)
+    return C

@@ -1,0 +1,75 @@
+"""Directions that keep dissimilar pairs apart, similar pairs together and a neighbourhood graph's shape."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from .. import eig, psd
+from ..optimize import Solution
+from ..types import Array
+
+SOLVERS = ("ratio", "gevd")
+BLOCK = 1 << 22  # numbers in one block of residuals
+
+
+def rebuilding_scatter(R: Array, S: csr_array) -> Array:
+    """R' (I - S)'(I - S) R / n: how far each row is from what the weights S make of its neighbours.
+
+    Parameters
+    ----------
+    R : ndarray of shape (n, r)
+    S : sparse array of shape (n, n)
+        Rows of sum 1, so that moving all rows changes nothing.
+    """
+    total = np.zeros((R.shape[1],) * 2)
+    step = max(1, BLOCK // max(R.shape[1], 1))
+    for a in range(0, len(R), step):
+        residual = R[a : a + step] - S[a : a + step] @ R
+        total += residual.T @ residual
+    return total / len(R)
+
+
+def ratio_directions(
+    S_b: Array, S_w: Array, p: int | None, share: float = 0.95, solver: str = "ratio", tol: float = 1e-12
+) -> Solution:
+    """Directions with a large tr(U' S_b U) / tr(U' S_w U), in the range of S_b + S_w.
+
+    Parameters
+    ----------
+    S_b, S_w : ndarray of shape (d, d)
+        Positive semi-definite.
+    p : int or None
+        How many. None: the fewest that keep `share` of tr(S_b); always below the dimension of the range.
+    solver : str
+        "ratio": the maximum over U' U = I. "gevd": the generalised eigenvectors, with U' S_w U = I.
+    tol : float
+        On the ratio's optimality.
+
+    Returns
+    -------
+    Solution
+        `x` is U' (p, d), `objective` the ratio.
+    """
+    w, V = psd.spectrum(S_b + S_w)
+    V = V[:, : max(psd.rank(w), 1)]
+    S_b, S_w, r = V.T @ S_b @ V, V.T @ S_w @ V, V.shape[1]
+    if p is not None and p >= r > 1:
+        raise ValueError(f"n_components must be below {r}, the dimension that the pairs and the graph span; got {p}")
+    if solver == "gevd":
+        p = min(r, max(1, r - 1)) if p is None else p
+        mu, U = eig.gevd(S_b, S_w, p, "shrink", "the scatter of similar pairs and neighbourhoods")
+        ratio = float(np.sum(U * (S_b @ U)) / np.sum(U * (S_w @ U)))
+        return Solution((V @ U).T, objective=ratio, attributes={"eigenvalues": mu})
+    found = eig.trace_ratio(S_b, S_w, fewest(S_b, S_w, share, tol) if p is None else p, tol)
+    return found.with_x(psd.fix_signs(V @ found.x).T)
+
+
+def fewest(S_b: Array, S_w: Array, share: float, tol: float) -> int:
+    """The smallest p whose best U keeps that share of tr(S_b), by bisection over p below the dimension."""
+    low, high = 1, max(len(S_b) - 1, 1)
+    while low < high:
+        p = (low + high) // 2
+        U = eig.trace_ratio(S_b, S_w, p, tol).x
+        low, high = (low, p) if np.sum(U * (S_b @ U)) >= share * np.trace(S_b) else (p + 1, high)
+    return low

@@ -1,0 +1,112 @@
+"""A metric whose squared distances come near given ones: convex least squares with a linear term, and a certificate.
+
+min_M  sum_P (z' M z - b)^2 + <A, M>   s.t.  M PSD,    z = x_i - x_j
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import cholesky, eigh, solve_triangular
+
+from .. import checks, optimize, psd
+from ..optimize import Report, Solution
+from ..types import AnyArray, Array, Ints
+
+
+def match_distances(
+    Z: Array,
+    b: Array,
+    A: Array,
+    start: Array | None = None,
+    *,
+    max_iter: int = 1000,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """M (d, d) as `x`, with a bound on its distance to the optimum as `duality_gap`.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (p, d)
+        Differences.
+    b : ndarray of shape (p,)
+        Their squared target distances.
+    A : ndarray of shape (d, d)
+        Symmetric.
+    start : ndarray of shape (d, d) or None
+        A PSD matrix.
+
+    Raises
+    ------
+    ValueError
+        The problem is unbounded: A has a negative direction to which all of Z is orthogonal.
+
+    Notes
+    -----
+    Projected gradient in coordinates in which the differences are white. The dual, max_u -b'u - |u|^2 / 4 subject to
+    sum_p u_p z z' + A PSD, is evaluated at u = 2 (z' M z - b) moved into the feasible set.
+    """
+    d = Z.shape[1]
+    Q = Z.T @ Z / len(Z)
+    C = cholesky(Q + (1e-3 if psd.is_singular(psd.spectrum(Q)[0]) else 1e-9) * np.trace(Q) / d * np.eye(d), lower=True)
+    Y, A = solve_triangular(C, Z.T, lower=True).T, solved(C, A)
+    lift = lifter(Y, A)
+
+    def fun(M: Array) -> tuple[float, Array]:
+        off = np.einsum("pd,pd->p", Y @ M, Y) - b
+        return float(off @ off + np.sum(A * M)), (2 * Y * off[:, None]).T @ Y + A
+
+    def gap(M: Array, value: float, G: Array) -> float:
+        u = 2 * (np.einsum("pd,pd->p", Y @ M, Y) - b) + lift(G)
+        return value + float(b @ u + u @ u / 4)
+
+    def project(M: Array, step: float) -> Array:
+        return psd.project(M)[0]
+
+    M0 = np.zeros((d, d)) if start is None else C.T @ start @ C
+    found = optimize.fista(fun, project, M0, gap=gap, max_iter=max_iter, tol=tol, step=1 / (2 * len(Y)), report=report)
+    K = solve_triangular(C, found.x, lower=True, trans="T")
+    return found.with_x(psd.symmetrize(solve_triangular(C, K.T, lower=True, trans="T")))
+
+
+def solved(C: Array, A: Array) -> Array:
+    """C^-1 A C^-T."""
+    return psd.symmetrize(solve_triangular(C, solve_triangular(C, A, lower=True).T, lower=True))
+
+
+def lifter(Y: Array, A: Array) -> Callable[[Array], float]:
+    """A function of the gradient G: the least s >= 0 that makes G + s sum y y' PSD."""
+    q, V = psd.spectrum(Y.T @ Y)
+    r = psd.rank(q)
+    inside, outside = V[:, :r], V[:, r:]
+    free = outside.T @ A @ outside
+    low = eigh(free, eigvals_only=True)[0] if r < len(q) and A.any() else 0.0
+    if low < -1e-10 * np.abs(A).max():
+        raise ValueError(
+            "the target distances leave directions free in which dissimilar pairs are further apart than similar ones, "
+            "so the optimum is infinite; give more target distances or beta=0"
+        )
+    bound = r < len(q) and low > 0
+
+    def lift(G: Array) -> float:
+        core = inside.T @ G @ inside
+        if bound:
+            cross = inside.T @ G @ outside
+            core = core - cross @ np.linalg.solve(free, cross.T)
+        return max(0.0, -float(eigh(psd.symmetrize(core), np.diag(q[:r]), eigvals_only=True)[0]))
+
+    return lift
+
+
+def check_targets(pairs: AnyArray, distances: AnyArray | None, rows: AnyArray | None, n: int) -> tuple[Ints, Array]:
+    """The user's pairs, as places in X, and their target distances."""
+    t = np.asarray(distances, dtype=np.float64)
+    if t.shape != (len(pairs),) or not np.isfinite(t).all() or (t < 0).any():
+        got = f"shape {t.shape}, {t.ravel()[:5].tolist()}"
+        raise ValueError(f"target_distances must be {len(pairs)} finite numbers >= 0, one per target pair; got {got}")
+    if rows is not None:
+        pairs, kept = checks.present(pairs, rows, n, "target_pairs")
+        t = t[kept]
+    return checks.check_indices(pairs, 2, n, "target_pairs"), t

@@ -1,0 +1,161 @@
+"""Metrics whose distances come near target ones, over all pairs implied by classes or over listed pairs.
+
+    sstress:  f(M) = sum_p w_p (t_p - z_p' M z_p)^2 = <M, Q(M)> - 2 <M, T> + const,  T = sum_p w_p t_p z_p z_p'
+    stress:   f(L) = sum_p w_p (sqrt t_p - |L z_p|)^2
+
+t: squared target distances. sstress is convex in M. Where M = L' L and G = 2 (Q(M) - T), with S = sum_p w_p z_p z_p'
+and W = sum_p w_p, scaling the optimum M* shows <M*, S> <= W lmax(T, S), so that
+
+    f(M) - min f <= <M, G> + max(0, -lmin(G, S)) W lmax(T, S)
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, eigh
+
+from .. import certified, psd, scatter
+from ..ascent import hardly_changes
+from ..constraints import class_sizes
+from ..optimize import Report, Solution, lbfgs, stopped
+from ..pairs import PairList
+from ..types import Array, Ints
+
+
+class Targets(Protocol):
+    """Pairs with weights and squared targets, as sums over them.
+
+    Attributes
+    ----------
+    S, T : ndarray of shape (d, d)
+    weight, constant : float
+        W, and sum_p w_p t_p^2.
+    """
+
+    S: Array
+    T: Array
+    weight: float
+    constant: float
+
+    def quartic(self, M: Array) -> Array:
+        """Q(M) = sum_p w_p (z_p' M z_p) z_p z_p'."""
+        ...
+
+
+class ClassTargets:
+    """Every pair of rows: t = same |z|^2 within classes, t = other |z|^2 between them; weights 1. No pair is listed.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    labels : ndarray of shape (n,)
+        Codes, all known.
+    same, other : float
+    """
+
+    def __init__(self, X: Array, labels: Ints, same: float, other: float) -> None:
+        self.X, I = X, np.eye(X.shape[1])
+        self.S = len(X) * scatter.total(X)
+        self.weight = len(X) * (len(X) - 1) / 2
+        whole, order = scatter.quartic(X, I), np.argsort(labels, kind="stable")
+        classes = np.split(X[order], np.cumsum(class_sizes(labels))[:-1])
+        within = np.sum([scatter.quartic(rows, I) for rows in classes], axis=0)
+        self.T = other * whole + (same - other) * within
+        self.constant = float(other**2 * np.trace(whole) + (same**2 - other**2) * np.trace(within))
+
+    def quartic(self, M: Array) -> Array:
+        return scatter.quartic(self.X, M)
+
+
+class ListedTargets:
+    """Listed pairs.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    i, j : ndarray of shape (m,)
+    t : ndarray of shape (m,)
+        Squared target distances.
+    w : ndarray of shape (m,), optional
+    """
+
+    def __init__(self, X: Array, i: Ints, j: Ints, t: Array, w: Array | None = None) -> None:
+        self.X, self.pairs = X, PairList(i, j, len(X))
+        self.t = t[self.pairs.order]
+        self.w = np.ones(len(t)) if w is None else w[self.pairs.order]
+        self.S, self.T = self.outer(self.w), self.outer(self.w * self.t)
+        self.weight, self.constant = float(self.w.sum()), float(self.w @ self.t**2)
+
+    def outer(self, w: Array) -> Array:
+        """sum_p w_p z_p z_p'."""
+        return psd.symmetrize(self.X.T @ self.pairs.laplacian_times(w, self.X))
+
+    def quartic(self, M: Array) -> Array:
+        return self.outer(self.w * self.pairs.squared_distances(self.X @ psd.components(M).T))
+
+
+def sstress(
+    targets: Targets,
+    L0: Array,
+    *,
+    max_iter: int = 2000,
+    tol: float = 1e-8,
+    report: Report | None = None,
+) -> Solution:
+    """L (k, d) of the least sstress, from L0; for k = d within ``tol * max(1, f)`` of the optimum."""
+    C = targets.constant
+
+    def evaluate(L: Array) -> tuple[float, Array]:
+        M = L.T @ L
+        Q = targets.quartic(M)
+        return max(float(np.vdot(M, Q - 2 * targets.T)) + C, 0.0), 2 * (Q - targets.T)
+
+    d = len(targets.S)
+    unit = max(float(np.trace(targets.S)) / d, 1e-300)
+    S = targets.S + 1e-9 * unit * np.eye(d)
+    reach = targets.weight * max(float(eigh(targets.T, S, eigvals_only=True)[-1]), 0.0)
+
+    def gap(L: Array, f: float, G: Array) -> float:
+        return max(float(np.vdot(L, L @ G)) + max(0.0, -float(eigh(G, S, eigvals_only=True)[0])) * reach, 0.0)
+
+    if len(L0) >= d:
+        A = psd.power(S / unit, -0.5)
+        return certified.minimise(evaluate, gap, A, start=L0, max_iter=max_iter, tol=tol, report=report)
+    scale = max(evaluate(L0)[0], 1e-300)
+
+    def on_factor(L: Array) -> tuple[float, Array]:
+        f, G = evaluate(L)
+        return f / scale, 2 / scale * L @ G
+
+    found = lbfgs(on_factor, L0, max_iter=max_iter, tol=max(tol, 1e-7), report=report)
+    return found.with_x(found.x, objective=scale * (found.objective or 0.0), history=scale * np.asarray(found.history))
+
+
+def stress(
+    targets: ListedTargets, L0: Array, *, max_iter: int = 2000, tol: float = 1e-8, report: Report | None = None
+) -> Solution:
+    """L (k, d) of a small stress, by majorisation: every step lowers it.
+
+    Notes
+    -----
+    L' <- S^-1 X' B Y with Y = X L', B the Laplacian of w sqrt(t) / |y_i - y_j|: S is factored once.
+    """
+    X, pairs, w, root = targets.X, targets.pairs, targets.w, np.sqrt(targets.t)
+    d = len(targets.S)
+    S = cho_factor(targets.S + 1e-10 * max(float(np.trace(targets.S)) / d, 1e-300) * np.eye(d))
+    L, history, enough = L0, [], hardly_changes(tol)
+    for k in range(max_iter + 1):
+        Y = X @ L.T
+        q = np.sqrt(pairs.squared_distances(Y))
+        history.append(float(w @ (root - q) ** 2))
+        if report is not None:
+            report(k, history[-1], history[-2] - history[-1] if k else np.inf)
+        if k and enough(history[-2], history[-1]):
+            return Solution(L, history[-1], k, history=np.array(history))
+        pull = np.divide(w * root, q, out=np.zeros_like(q), where=q > 0)
+        last, L = L, cho_solve(S, X.T @ pairs.laplacian_times(pull, Y)).T
+    fall = history[-2] - history[-1] if max_iter else np.inf
+    message = stopped("majorisation", max_iter, "fall", fall, tol * max(1.0, history[-1]))
+    return Solution(last, history[-1], max(1, max_iter), False, message, history=np.array(history))

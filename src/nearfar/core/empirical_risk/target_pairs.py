@@ -1,0 +1,103 @@
+"""From labels, functions or tables to pairs with target distances."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import checks, scatter
+from ..constraints import generator, sample
+from ..distances import pair_distances
+from ..types import AnyArray, Array, Ints, Seed
+from .target_fit import ClassTargets, ListedTargets
+
+MOST = 2_000_000
+
+
+class Told(NamedTuple):
+    """Pairs with squared target distances."""
+
+    i: Ints
+    j: Ints
+    squares: Array
+
+
+def check(pairs: AnyArray, distances: AnyArray | None, n: int) -> Told:
+    """The user's pairs and distances.
+
+    Raises
+    ------
+    ValueError
+        Bad indices, or distances that are not finite numbers of at least 0.
+    """
+    ij = checks.check_indices(pairs, 2, n, "pairs")
+    if distances is None:
+        raise ValueError("distances must be given with pairs")
+    t = np.asarray(distances, dtype=np.float64)
+    if t.shape != (len(ij),) or not np.isfinite(t).all() or (t < 0).any():
+        raise ValueError(f"distances must be {len(ij)} finite numbers >= 0, one per pair; got shape {t.shape}")
+    return Told(ij[:, 0], ij[:, 1], t**2)
+
+
+def listed(n: int, n_pairs: int | None, seed: Seed) -> tuple[Ints, Ints]:
+    """All pairs i < j of n rows, or a sample of them."""
+    total = n * (n - 1) // 2
+    k = sample(total, min(total, MOST) if n_pairs is None else n_pairs, generator(seed))
+    j = ((1 + np.sqrt(1 + 8.0 * k)) // 2).astype(np.intp)
+    j += (j + 1) * j // 2 <= k
+    j -= j * (j - 1) // 2 > k
+    return k - j * (j - 1) // 2, j
+
+
+def pose(
+    X: Array,
+    labels: Ints | Told,
+    targets: Any = "label",
+    a: float = 0.25,
+    b: float = 2.25,
+    loss: str = "sstress",
+    weighting: str = "equal",
+    n_pairs: int | None = None,
+    random_state: Seed = None,
+) -> ClassTargets | ListedTargets:
+    """The problem; the settings are those of `MDSMetric`."""
+    if isinstance(labels, Told):
+        return weighed(X, *labels, loss, weighting)
+    by_label = isinstance(targets, str) and targets == "label"
+    if by_label and loss == "sstress" and weighting == "equal" and n_pairs is None:
+        return ClassTargets(*scatter.known(X, labels), a, b)
+    table = None if isinstance(targets, str) or callable(targets) else square_table(targets, len(X))
+    if by_label or callable(targets):
+        X, labels = scatter.known(X, labels)
+    if n_pairs is not None:
+        checks.at_least(1, n_pairs=n_pairs)
+    i, j = listed(len(X), n_pairs, random_state)
+    before = pair_distances(X, X, i, j, "sqeuclidean")
+    if table is not None:
+        t = table[i, j] ** 2
+    elif callable(targets):
+        t = np.asarray(targets(before, labels[i] == labels[j]), dtype=np.float64)
+    else:
+        t = before * (np.where(labels[i] == labels[j], a, b) if by_label else 1.0)
+    if t.shape != i.shape or not np.isfinite(t).all() or (t < 0).any():
+        raise ValueError("targets must be finite numbers >= 0, one per pair")
+    return weighed(X, i, j, t, loss, weighting)
+
+
+def square_table(targets: AnyArray, n: int) -> Array:
+    """A symmetric table of target distances."""
+    table = np.asarray(targets, dtype=np.float64)
+    if table.shape != (n, n) or not np.isfinite(table).all() or (table < 0).any():
+        raise ValueError(f"targets must be a table of {n} x {n} finite distances >= 0; got shape {table.shape}")
+    if np.abs(table - table.T).max() > 1e-8 * max(float(table.max()), 1e-300):
+        raise ValueError("targets must be a symmetric table of distances")
+    return table
+
+
+def weighed(X: Array, i: Ints, j: Ints, t: Array, loss: str, weighting: str) -> ListedTargets:
+    """Listed targets with weight 1, or less for larger targets."""
+    if weighting == "equal":
+        return ListedTargets(X, i, j, t)
+    bounded = np.maximum(t, max(float(np.quantile(t, 0.05)), 1e-12 * float(t.max()), 1e-300))
+    return ListedTargets(X, i, j, t, bounded**-2 if loss == "sstress" else 1 / bounded)

@@ -1,0 +1,114 @@
+"""Two metrics at once, the distance in one view being the threshold of the distance in the other.
+
+    f(M, P) = sum_p w_p log(1 + exp(s_p (|x_p|_M^2 - |z_p|_P^2))) + reg_x pen(M) + reg_z pen(P),  sum_p w_p = 1
+
+pen is the trace, or half the squared Frobenius norm. Both metrics are the diagonal blocks of one PSD matrix L' L, of
+which f looks at nothing else, so that the search and the certificate for one metric serve for two.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import block_diag, eigvalsh
+from scipy.special import entr
+
+from .. import psd, scatter
+from ..pairs import PairList
+from ..types import Array
+from .logistic import softplus
+
+PENALTIES = ("trace", "frobenius")
+
+
+class TwoViews(NamedTuple):
+    """The problem; calling it with L (r, d + e) gives f and df/d(L' L).
+
+    Attributes
+    ----------
+    X, Z : ndarray of shape (n, d), (n, e)
+        Rows in both views; e may be 0.
+    pairs : PairList
+    s, w : ndarray of shape (m,)
+        Signs and weights, in the list's order.
+    reg : (float, float)
+        reg_x, reg_z.
+    penalty : {"trace", "frobenius"}
+    """
+
+    X: Array
+    Z: Array
+    pairs: PairList
+    s: Array
+    w: Array
+    reg: tuple[float, float]
+    penalty: str = "trace"
+
+    def __call__(self, L: Array) -> tuple[float, Array]:
+        d = self.X.shape[1]
+        near, far = (self.pairs.squared_distances(view @ half.T) for view, half in self.halves(L))
+        value, sigma = softplus(self.s * (near - far))
+        pull = self.w * self.s * sigma
+        f, blocks = float(self.w @ value), []
+        for (view, half), reg, sign in zip(self.halves(L), self.reg, (1.0, -1.0), strict=True):
+            M = half.T @ half
+            trace = self.penalty == "trace"
+            f += reg * float(np.trace(M) if trace else np.vdot(M, M) / 2)
+            G = sign * view.T @ self.pairs.laplacian_times(pull, view)
+            blocks.append(G + reg * (np.eye(len(M)) if trace else M))
+        return f, psd.symmetrize(block_diag(blocks[0], blocks[1]) if L.shape[1] > d else blocks[0])
+
+    def halves(self, L: Array) -> list[tuple[Array, Array]]:
+        """Each view with its columns of L."""
+        d = self.X.shape[1]
+        return [(self.X, L[:, :d]), (self.Z, L[:, d:])]
+
+    def gap(self, L: Array, f: float, G: Array) -> float:
+        """A bound on f - min f; without any penalty, a measure of the optimality conditions only."""
+        d = self.X.shape[1]
+        blocks = [
+            (reg, half, B) for (_, half), reg, B in zip(self.halves(L), self.reg, (G[:d, :d], G[d:, d:]), strict=True)
+        ]
+        blocks = [block for block in blocks if len(block[2])]
+        if all(reg > 0 for reg, *_ in blocks):
+            return (
+                self.dual_gap(L, f, blocks) if self.penalty == "trace" else sum(strong_gap(*block) for block in blocks)
+            )
+        rest = sum(negative(B) * float(np.vdot(half, half)) for _, half, B in blocks)
+        return max(float(np.vdot(L, L @ G)), 0.0) + rest
+
+    def dual_gap(self, L: Array, f: float, blocks: list[tuple[float, Array, Array]]) -> float:
+        """f less the dual's value sum w H(a), where a is sigma shrunk until the gradient has no negative eigenvalue."""
+        near, far = (self.pairs.squared_distances(view @ half.T) for view, half in self.halves(L))
+        shrink = min(reg / (reg + negative(B)) for reg, _, B in blocks)
+        a = shrink * softplus(self.s * (near - far))[1]
+        return max(f - float(self.w @ (entr(a) + entr(1 - a))), 0.0)
+
+    def scaling(self) -> Array:
+        """Roots of the inverse covariances, over the root of the features: coordinates for the search."""
+        views = [view for view in (self.X, self.Z) if view.shape[1]]
+        roots = []
+        for view in views:
+            C = scatter.total(view) / len(view)
+            floor = 1e-4 * float(np.trace(C)) / len(C) or 1.0
+            roots.append(psd.power(C, -0.5, floor=floor) / np.sqrt(2 * len(C)))
+        return block_diag(*roots)
+
+
+def negative(G: Array) -> float:
+    """The negative part of the smallest eigenvalue."""
+    return max(0.0, -float(eigvalsh(G, subset_by_index=[0, 0])[0]))
+
+
+def strong_gap(reg: float, L: Array, G: Array) -> float:
+    """max over PSD M' of <G, M - M'> - reg / 2 |M - M'|^2: a bound where f is reg-strongly convex."""
+    M = L.T @ L
+    D = M - psd.project(M - G / reg)[0]
+    return float(np.vdot(G, D)) - reg / 2 * float(np.vdot(D, D))
+
+
+def unit_scale(X: Array) -> float:
+    """The root of the mean squared distance of two rows; 1 where all are equal."""
+    n = len(X)
+    return float(np.sqrt(2 * np.trace(scatter.total(X)) / max(n - 1, 1))) or 1.0 if X.shape[1] else 1.0

@@ -1,0 +1,1 @@
+"""What the geometric methods share: geodesics, manifolds of frames and subspaces, curves, smooth fields."""

@@ -1,0 +1,124 @@
+"""Rows of which only candidate classes are known: who is near and may be alike, who is as near and cannot be."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from .. import scatter
+from ..nnls import nnls
+from ..types import Array, Bools, Ints
+
+BLOCK = 1 << 21  # numbers in one block of distances
+
+
+class Neighborhoods(NamedTuple):
+    """Neighbours that share a candidate, and the scatter of those within their reach that share none.
+
+    Attributes
+    ----------
+    near : ndarray of shape (n, k)
+        Rows that share a candidate, nearest first or not; where `there` is False the place is empty.
+    there : ndarray of shape (n, k)
+    apart : ndarray of shape (d, d)
+        Sum over (i, t) of (x_i - x_t)(x_i - x_t)', t nearer to i than its furthest neighbour, sharing no candidate.
+    n_apart : int
+        Pairs (i, t).
+    """
+
+    near: Ints
+    there: Bools
+    apart: Array
+    n_apart: int
+
+
+def neighborhoods(X: Array, candidates: Bools, k: int) -> Neighborhoods:
+    """Blocks of rows against all rows; nothing of size n^2 is kept.
+
+    Warns
+    -----
+    UserWarning
+        No row without common candidates lies within any reach: each row's nearest such row stands in.
+
+    Raises
+    ------
+    ValueError
+        Every two rows share a candidate.
+    """
+    n, d = X.shape
+    k = min(k, n - 1)
+    near, there = np.empty((n, k), dtype=np.intp), np.empty((n, k), dtype=bool)
+    foe, apart, count = np.full(n, -1), np.zeros((d, d)), 0
+    C, square = candidates.astype(np.float32), np.einsum("nd,nd->n", X, X)
+    step = max(1, BLOCK // n)
+    for a in range(0, n, step):
+        rows = slice(a, min(a + step, n))
+        share = C[rows] @ C.T > 0
+        distance = np.maximum(square[rows, None] + square - 2 * X[rows] @ X.T, 0.0)
+        near[rows], there[rows], reach = nearest_alike(distance, share, a, k)
+        distance[share] = np.inf
+        foe[rows] = np.where(np.isfinite(distance.min(axis=1)), distance.argmin(axis=1), -1)
+        A = distance < reach[:, None]
+        apart += outer_sums(X[rows], X, A)
+        count += int(A.sum())
+    if count == 0:
+        apart, count = stand_in(X, foe)
+    return Neighborhoods(near, there, apart, count)
+
+
+def nearest_alike(distance: Array, share: Bools, first: int, k: int) -> tuple[Ints, Bools, Array]:
+    """The k nearest that share (row i of the block is row first + i), which of these exist, and the furthest's."""
+    alike = np.where(share, distance, np.inf)
+    alike[np.arange(len(alike)), first + np.arange(len(alike))] = np.inf
+    near = np.argpartition(alike, k - 1, axis=1)[:, :k]
+    found = np.take_along_axis(alike, near, axis=1)
+    there = np.isfinite(found)
+    return near, there, np.where(there, found, 0.0).max(axis=1)
+
+
+def outer_sums(X_b: Array, X: Array, A: Bools) -> Array:
+    """sum_{it} A_it (x_i - x_t)(x_i - x_t)' for rows i of a block."""
+    W = A.astype(np.float64)
+    cross = X_b.T @ (W @ X)
+    return (X_b * W.sum(axis=1)[:, None]).T @ X_b + (X * W.sum(axis=0)[:, None]).T @ X - cross - cross.T
+
+
+def stand_in(X: Array, foe: Ints) -> tuple[Array, int]:
+    """The scatter of each row and its nearest row of other candidates."""
+    rows = np.flatnonzero(foe >= 0)
+    if len(rows) == 0:
+        raise ValueError("every two rows share a candidate class, so nothing is known to be dissimilar")
+    message = "no row without common candidates lies among any row's neighbours; the nearest such rows are used instead"
+    warnings.warn(message, stacklevel=2)
+    return scatter.weighted_outer(X, rows, foe[rows]), len(rows)
+
+
+def label_weights(candidates: Bools, near: Ints, there: Bools, ridge: float) -> Array:
+    """Rows of sum 1: argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 / q + ridge / k |w|^2 over neighbours, scaled."""
+    q, k = candidates.shape[1], near.shape[1]
+    w = reconstruct(candidates.astype(np.float64) / np.sqrt(q), near, there, ridge / k)
+    return w / np.where(there.any(axis=1), w.sum(axis=1), 1.0)[:, None]
+
+
+def reconstruct(Y: Array, near: Ints, there: Bools, ridge: float = 0.0) -> Array:
+    """argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 + ridge |w|^2 over each row's neighbours, shape (n, k)."""
+    k = near.shape[1]
+    w = np.empty(near.shape)
+    step = max(1, BLOCK // (k * (k + Y.shape[1])))
+    for a in range(0, len(Y), step):
+        rows = slice(a, a + step)
+        Z = np.where(there[rows, :, None], Y[near[rows]], 0.0)
+        G = Z @ Z.transpose(0, 2, 1) + ridge * np.eye(k)
+        w[rows] = nnls(G, (Z @ Y[rows, :, None])[:, :, 0])
+    return w
+
+
+def residual(X: Array, near: Ints, there: Bools) -> Array:
+    """x_i less its best non-negative combination of neighbours, for rows that have any."""
+    n, k = near.shape
+    w = reconstruct(X, near, there)
+    R = X - csr_array((w.ravel(), near.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n)) @ X
+    return R[there.any(axis=1)]

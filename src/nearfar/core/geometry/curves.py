@@ -1,0 +1,214 @@
+"""Polynomial curves through 0 in place of straight axes: nearest points on them, lengths along them, gradients of both.
+
+    theta(t) = sum_j C_j t^j,  j = 1..c;   T(x) = argmin_t |theta(t) - x|;   A(a, b) = int_a^b |theta'(t)| dt
+    y(x) = A(0, 1) A(0, T(x))
+
+Lengths on one curve are differences, so distances along curves are Euclidean between rows of y. All that is needed of
+the points is b = X C; of a curve, its Gram matrix C'C. Arrays run over m curves first, then over n points.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..types import Array
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
+NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2
+VANISHES = 1e-20  # share of the largest squared coefficient
+FLAT = 1e-8  # least second derivative, relative to the curve's size
+BLOCK = 1 << 15  # nearest points at a time
+
+
+def embed(curves: Array, X: Array) -> Array:
+    """y (n, m) of rows X (n, d) on curves (m, d, c)."""
+    return Embedding(curves, X).y
+
+
+class Embedding:
+    """y (n, m) of rows X (n, d) on curves (m, d, c), blocks of rows at a time, and its gradients."""
+
+    def __init__(self, curves: Array, X: Array) -> None:
+        step = max(1, BLOCK // len(curves))
+        self.rows = [slice(a, a + step) for a in range(0, len(X), step)]
+        self.blocks = [Curves(curves, X[rows]) for rows in self.rows]
+        self.y = np.concatenate([block.one[:, None] * block.along for block in self.blocks], axis=1).T
+
+    def pull_back(self, G: Array) -> Array:
+        """The gradient in the curves from that in y (n, m)."""
+        return np.sum([b.gradient(G[rows].T) for rows, b in zip(self.rows, self.blocks, strict=True)], axis=0)
+
+    def least_curvature(self) -> float:
+        """The least second derivative at a nearest point."""
+        return min(float(block.second.min()) for block in self.blocks)
+
+
+class Curves:
+    """Curves C (m, d, c) and the nearest points on them to the rows of X (n, d).
+
+    Attributes
+    ----------
+    T : ndarray of shape (m, n)
+    second : ndarray of shape (m, n)
+        Half the second derivative of the squared distance at T, above 0 where T is a minimum.
+    along : ndarray of shape (m, n)
+        A(0, T).
+    one : ndarray of shape (m,)
+        A(0, 1).
+    """
+
+    def __init__(self, C: Array, X: Array) -> None:
+        self.C, self.X, self.c = C, X, C.shape[2]
+        self.gram = C.transpose(0, 2, 1) @ C
+        j = np.arange(1, self.c + 1)
+        self.speed_square = antidiagonals(np.outer(j, j) * self.gram)
+        b = X @ C
+        self.T = nearest(self.gram, b)
+        self.second = second_derivative(self.gram, b, self.T)
+        self.one, self.along = self.length(np.ones((len(C), 1)))[:, 0], self.length(self.T)
+
+    def speed(self, t: Array) -> Array:
+        """|theta'(t)| for t (m, k)."""
+        return np.sqrt(np.maximum(horner(self.speed_square, t), 0.0))
+
+    def length(self, t: Array) -> Array:
+        """A(0, t) for t (m, k), negative for negative t."""
+        nodes = (t[:, :, None] * NODES).reshape(len(t), -1)
+        return t * (self.speed(nodes).reshape(*t.shape, -1) @ WEIGHTS)
+
+    def gradient(self, g: Array) -> Array:
+        """sum_i g_i dy_i / dC for g (m, n): through A(0, 1), through A(0, T) at fixed T, and through T."""
+        m, T, c = len(g), self.T, self.c
+        weight = np.sum(g * self.along, axis=1)[:, None] * WEIGHTS
+        K = self.speed_moments(np.broadcast_to(NODES, weight.shape), weight)
+        outer = self.one[:, None] * g
+        K += self.speed_moments(
+            (T[:, :, None] * NODES).reshape(m, -1), ((outer * T)[:, :, None] * WEIGHTS).reshape(m, -1)
+        )
+        size = np.trace(self.gram, axis1=1, axis2=2)[:, None] + np.finfo(np.float64).tiny
+        r = -outer * self.speed(T) / np.maximum(self.second, FLAT * size)
+        p, P = powers(T, c), slopes(T, c) * r[:, :, None]
+        cross = p.transpose(0, 2, 1) @ P
+        return self.C @ (K + cross + cross.transpose(0, 2, 1)) - self.X.T @ P
+
+    def speed_moments(self, t: Array, weight: Array) -> Array:
+        """K (m, c, c) with C K = sum over k of weight d|theta'(t)| / dC, for t and weight (m, k)."""
+        speed = self.speed(t)
+        w = np.divide(weight, speed, out=np.zeros_like(speed), where=speed > 0)
+        moments = np.empty((len(t), 2 * self.c - 1))
+        for e in range(moments.shape[1]):
+            moments[:, e], w = w.sum(axis=1), w * t
+        j = np.arange(1, self.c + 1)
+        return np.outer(j, j) * moments[:, j[:, None] + j - 2]
+
+
+def powers(t: Array, c: int) -> Array:
+    """t, t^2, ..., t^c along a new last axis."""
+    return np.multiply.accumulate(np.repeat(t[..., None], c, axis=-1), axis=-1)
+
+
+def slopes(t: Array, c: int) -> Array:
+    """1, 2 t, ..., c t^(c-1)."""
+    p = np.ones((*t.shape, c))
+    p[..., 1:] = powers(t, max(c - 1, 0))
+    return p * np.arange(1, c + 1)
+
+
+def bends(t: Array, c: int) -> Array:
+    """0, 2, 6 t, ..., c (c - 1) t^(c-2)."""
+    p = np.zeros((*t.shape, c))
+    p[..., 1:] = slopes(t, c - 1) * np.arange(2, c + 1)
+    return p
+
+
+def horner(coefficients: Array, t: Array) -> Array:
+    """Polynomials with rising coefficients (m, e) at t (m, k)."""
+    value = np.broadcast_to(coefficients[:, -1:], t.shape)
+    for k in range(coefficients.shape[1] - 2, -1, -1):
+        value = value * t + coefficients[:, k, None]
+    return value
+
+
+def antidiagonals(A: Array) -> Array:
+    """Their sums for each of m square matrices (m, c, c): coefficients of sum_jk A_jk t^(j+k), rising."""
+    m, c, _ = A.shape
+    found = np.zeros((m, 2 * c - 1))
+    for j in range(c):
+        found[:, j : j + c] += A[:, j]
+    return found
+
+
+def second_derivative(gram: Array, b: Array, t: Array) -> Array:
+    """|theta'|^2 + (theta - x)' theta'' for t (m, n), b (m, n, c)."""
+    c = gram.shape[1]
+    P, p = slopes(t, c), powers(t, c)
+    return np.einsum("mnj,mnj->mn", P @ gram, P) + np.einsum("mnj,mnj->mn", p @ gram - b, bends(t, c))
+
+
+def nearest(gram: Array, b: Array) -> Array:
+    """argmin_t |theta(t)|^2 - 2 theta(t)' x for grams (m, c, c) and b (m, n, c); of equal minima the smallest t.
+
+    Curves whose last coefficients vanish are of lower degree.
+    """
+    size = np.diagonal(gram, axis1=1, axis2=2)
+    there = size > VANISHES * size.max(axis=1, keepdims=True)
+    degree = np.where(there, np.arange(1, gram.shape[1] + 1), 0).max(axis=1)
+    t = np.zeros(b.shape[:2])
+    for c in np.unique(degree[degree > 0]):
+        of = degree == c
+        t[of] = lowest(gram[of, :c, :c], b[of, :, :c])
+    return t
+
+
+def lowest(gram: Array, b: Array) -> Array:
+    """`nearest` of curves of full degree.
+
+    Real parts of all roots of the derivative are candidates, of which the lowest is polished by Newton's method.
+    """
+    m, n, c = b.shape
+    t = stationary(gram, b)
+    p = powers(t, c).reshape(m, -1, c)
+    value = np.einsum("mkj,mkj->mk", p @ gram, p).reshape(m, n, -1)
+    value -= 2 * (p.reshape(m, n, -1, c) @ b[..., None])[..., 0]
+    least = value.min(axis=2, keepdims=True)
+    t = np.where(value <= least + 1e-12 * np.abs(least), t, np.inf).min(axis=2)
+    size = np.trace(gram, axis1=1, axis2=2)[:, None]
+    for _ in range(2):
+        slope = np.einsum("mnj,mnj->mn", powers(t, c) @ gram - b, slopes(t, c))
+        second = second_derivative(gram, b, t)
+        t = t - np.divide(slope, second, out=np.zeros_like(t), where=second > FLAT * size)
+    return t
+
+
+def stationary(gram: Array, b: Array) -> Array:
+    """Real parts (m, n, 2 c - 1) of the roots of sum_jk j G_jk t^(j+k-1) - sum_j j b_j t^(j-1)."""
+    m, n, c = b.shape
+    j = np.arange(1, c + 1)
+    A = np.zeros((m, n, 2 * c))
+    A[:, :, 1:] = antidiagonals(j[:, None] * gram)[:, None]
+    A[:, :, :c] -= j * b
+    monic = A[:, :, :-1] / A[:, :, -1:]
+    if c == 1:
+        return -monic
+    if c == 2 and np.abs(monic).max() < 1e6:
+        return cubic_roots(monic.reshape(-1, 3)).reshape(m, n, 3)
+    companion = np.zeros((m, n, 2 * c - 1, 2 * c - 1))
+    companion[:, :, 1:, :-1] = np.eye(2 * c - 2)
+    companion[:, :, :, -1] = -monic
+    return np.asarray(np.linalg.eigvals(companion).real)
+
+
+def cubic_roots(a: Array) -> Array:
+    """Real roots (n, 3) of t^3 + a2 t^2 + a1 t + a0, coefficients (n, 3) rising; a single one fills all places."""
+    a0, a1, a2 = a.T
+    shift, p = a2 / 3, a1 - a2**2 / 3
+    q = 2 * shift**3 - shift * a1 + a0
+    discriminant = (q / 2) ** 2 + (p / 3) ** 3
+    root = np.sqrt(np.maximum(discriminant, 0.0))
+    u = np.cbrt(-q / 2 - np.where(q < 0, -1, 1) * root)
+    single = u - np.divide(p, 3 * u, out=np.zeros_like(u), where=u != 0)
+    radius = np.sqrt(np.maximum(-p / 3, 0.0))
+    cosine = np.divide(-q / 2, radius**3, out=np.zeros_like(q), where=radius > 0)
+    angle = np.arccos(np.clip(cosine, -1, 1))[:, None] / 3 - 2 * np.pi / 3 * np.arange(3)
+    three = 2 * radius[:, None] * np.cos(angle)
+    return np.where((discriminant > 0)[:, None], single[:, None], three) - shift[:, None]

@@ -1,0 +1,107 @@
+"""Learning curves from pairs: squared hinges on squared distances along them, all pairs at once or in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import ascent, checks, psd, scatter
+from ..constraints import Pairs, generator
+from ..optimize import Report, Solution, lbfgs
+from ..pairs import PairList
+from ..types import AnyArray, Array, Ints, Seed
+from . import curves
+
+LARGE = 1_000_000  # nearest points per evaluation above which batches are taken
+
+
+def check_margins(margins: Any) -> tuple[float, float]:
+    """(near, far) with 0 <= near < far."""
+    found = np.asarray(margins, dtype=np.float64)
+    if found.shape != (2,) or not np.isfinite(found).all() or not 0 <= found[0] < found[1]:
+        raise ValueError(f"margins must be two numbers, 0 <= near < far; got {margins!r}")
+    return float(found[0]), float(found[1])
+
+
+def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: float, seed: Seed) -> Array:
+    """Curves (m, d, c), nearly straight, on which pairs have the mean squared distance `level`; or the user's."""
+    d = X.shape[1]
+    if not isinstance(init, str):
+        given = np.asarray(init, dtype=np.float64)
+        if given.shape != (m, d, c) or not np.isfinite(given).all():
+            raise ValueError(f"init must be a finite array of shape {(m, d, c)}; got shape {given.shape}")
+        return given
+    checks.one_of(("pca", "gmml"), init=init)
+    if init == "pca":
+        L = psd.spectrum(scatter.total(X))[1].T[:m]
+    else:
+        S, D = scatter.pair_scatters(X, pairs).mean()
+        ridge = (0.1 * np.trace(S) / d or 1.0) * np.eye(d)
+        L = psd.compress(psd.sharp_factor(S + ridge, D + ridge), m)
+    mean = PairList(pairs.i, pairs.j, len(X)).squared_distances(X @ L.T).mean()
+    L = L * np.sqrt(level / mean) if mean > 0 else L
+    found = 1e-2 * np.sqrt(np.mean(L**2)) * generator(seed).normal(size=(m, d, c))
+    found[:, :, 0] = L
+    return found
+
+
+class PairLoss:
+    """mean w max(0, d^2 - near)^2 over similar and mean w max(0, far - d^2)^2 over dissimilar pairs, + lam |curves|^2.
+
+    Means are over all pairs of both kinds.
+    """
+
+    def __init__(self, X: Array, pairs: Pairs, margins: tuple[float, float], lam: float) -> None:
+        self.X, self.pairs, self.lam = X, pairs, lam
+        self.limit = np.where(pairs.similar, *margins)
+        self.weight = pairs.weights / pairs.weights.sum()
+        self.curvature = np.inf
+
+    def __call__(self, C: Array, batch: Ints | None = None) -> tuple[float, Array]:
+        """Value and gradient, or those of a batch's share."""
+        take = slice(None) if batch is None else batch
+        weight, limit, sign = self.weight[take], self.limit[take], self.pairs.sign[take]
+        rows, places = np.unique(np.r_[self.pairs.i[take], self.pairs.j[take]], return_inverse=True)
+        listed = PairList(places[: len(weight)], places[len(weight) :], len(rows))
+        X, order = self.X[rows], listed.order
+        found = curves.Embedding(C, X)
+        excess = np.maximum(sign[order] * (listed.squared_distances(found.y) - limit[order]), 0.0)
+        slope = 2 * weight[order] * excess * sign[order]
+        G, self.curvature = found.pull_back(2 * listed.laplacian_times(slope, found.y)), found.least_curvature()
+        share = self.lam * float(weight.sum())
+        return float(weight[order] @ excess**2) + share * float(np.sum(C**2)), G + 2 * share * C
+
+
+def minimise(
+    X: Array,
+    pairs: Pairs,
+    C: Array,
+    margins: tuple[float, float],
+    lam: float,
+    *,
+    solver: str = "auto",
+    batch_size: int = 1024,
+    seed: Seed = None,
+    max_iter: int = 200,
+    tol: float = 1e-5,
+    report: Report | None = None,
+) -> Solution:
+    """Curves from those of C (m, d, c)."""
+    loss = PairLoss(X, pairs, margins, lam)
+    if solver == "auto":
+        solver = "adam" if len(np.unique(np.r_[pairs.i, pairs.j])) * len(C) > LARGE else "lbfgs"
+    if solver == "lbfgs":
+        found = lbfgs(loss, C, max_iter=max_iter, tol=tol, report=report)
+    else:
+        rng, m = generator(seed), len(pairs.i)
+
+        def batches() -> Iterator[Ints]:
+            order = rng.permutation(m)
+            return iter(np.array_split(order, -(-m // batch_size)))
+
+        step = ascent.step_length(C[:, :, 0])
+        found = ascent.descend(loss, batches, C, step=step, max_iter=max_iter, tol=tol, report=report)
+    value = loss(found.x)[0]
+    return found.with_x(found.x, objective=value, attributes={"curvature": loss.curvature})

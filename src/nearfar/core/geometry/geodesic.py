@@ -1,0 +1,79 @@
+"""The geodesic from the inverse similar scatter to the dissimilar scatter, with a prior that keeps both definite.
+
+M = (S + lam M0^-1)^-1 #_t (D + lam M0)
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from scipy.linalg import inv
+
+from .. import checks, psd, scatter
+from ..constraints import LabelPairs, Pairs
+from ..types import AnyArray, Array
+
+
+def relative(reg: float | str, S: Array) -> float:
+    """lam in units of tr(S) / d; "auto": 1e-6, and that only where S is nearly singular, with a warning."""
+    unit = float(np.trace(S)) / len(S) or 1.0
+    if reg == "auto":
+        w = psd.spectrum(S)[0]
+        if w[-1] >= 1e-9 * w[0] > 0:
+            return 0.0
+        message = f"the similar scatter is nearly singular; {1e-6 * unit:.3g} times the prior was added"
+        warnings.warn(message, stacklevel=2)
+        return 1e-6 * unit
+    checks.at_least(0, reg=float(reg))
+    return float(reg) * unit
+
+
+def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = None) -> tuple[Array, Array]:
+    """S + lam M0^-1 and D + lam M0, with M0 the identity unless a prior is given.
+
+    Raises
+    ------
+    ValueError
+        The prior is no positive definite matrix of the shape of S, or the first of the two sums is singular.
+    """
+    M0 = np.eye(len(S)) if prior is None else psd.require_pd(prior, "prior")
+    if M0.shape != S.shape:
+        raise ValueError(f"prior must have shape {S.shape}; got {M0.shape}")
+    if lam := relative(reg, S):
+        S, D = S + lam * inv(M0), D + lam * M0
+    w = psd.spectrum(S)[0]
+    if psd.is_singular(w):
+        raise ValueError(f"reg={reg} leaves the similar scatter singular (rank {psd.rank(w)} of {len(w)}); use reg > 0")
+    return S, D
+
+
+def stack_scatters(T: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
+    """Means over similar and over dissimilar pairs of (T_i - T_j)(T_i - T_j)' for matrices T (n, d, q).
+
+    A column of all matrices at a time is a table of rows, whose scatters class sums give.
+
+    Warns
+    -----
+    UserWarning
+        All similar pairs coincide.
+    """
+    found = [column_scatters(np.ascontiguousarray(T[:, :, k]), pairs) for k in range(T.shape[2])]
+    S, D = np.sum([one.similar for one in found], axis=0), np.sum([one.dissimilar for one in found], axis=0)
+    if np.trace(S) <= scatter.ROUNDING * np.trace(D):
+        S = np.zeros_like(S)
+        warnings.warn("all similar pairs coincide; only dissimilar pairs and regularisation count", stacklevel=2)
+    return S / found[0].n_similar, D / found[0].n_dissimilar
+
+
+def column_scatters(X: Array, pairs: Pairs | LabelPairs) -> scatter.PairScatters:
+    """Scatters of one column, which alone may well be the same in all similar pairs."""
+    return scatter.label_scatters(X, pairs) if isinstance(pairs, LabelPairs) else scatter.listed_scatters(X, pairs)
+
+
+def unit_mean(T: Array, pairs: Pairs | LabelPairs, t: float, reg: float | str) -> tuple[Array, float]:
+    """L of the geometric mean of a stack, scaled to tr M = d, and tr(M S) + tr(M^-1 D) before that."""
+    S, D = regularized(*stack_scatters(T, pairs), reg)
+    L = psd.sharp_factor(S, D, t)
+    value = np.sum(L * (L @ S)) + np.trace(np.linalg.solve(L.T @ L, D))
+    return L * np.sqrt(len(L) / np.sum(L**2)), float(value)

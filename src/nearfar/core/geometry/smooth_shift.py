@@ -1,0 +1,194 @@
+"""Rows moved by a smooth field so that similar ones meet and nearby ones keep their distance.
+
+    y(x) = x + B pi(x),   pi_r(x) = exp(-|x - c_r|^2 / (2 omega^2))
+    f(B) = sum_S |y_i - y_j|^2 + lam sum_{i, j} w_ij (|y_i - y_j| - |x_i - x_j|)^2 + rho |B|^2
+    w_ij = exp(-|x_i - x_j|^2 / sigma^2)
+
+Majorised by a quadratic in B with one matrix for all steps: every step lowers f.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from .. import graphs
+from ..ascent import hardly_changes
+from ..distances import squared_distances
+from ..optimize import Report, Solution, stopped
+from ..pairs import PairList
+from ..types import Array, Ints
+
+LEAST = 1e-8  # weight below which two rows do not hold each other
+
+
+class Field(NamedTuple):
+    """Centres (k, d), coefficients B (d, k) and width omega of a field."""
+
+    centers: Array
+    coef: Array
+    width: float
+
+    def __call__(self, X: Array) -> Array:
+        """The rows where the field takes them."""
+        return X + bumps(X, self.centers, self.width) @ self.coef.T
+
+
+def bumps(X: Array, centers: Array, width: float) -> Array:
+    """pi of each row, shape (n, k)."""
+    return np.exp(-squared_distances(X, centers) / (2 * width**2))
+
+
+def spread_out(X: Array, k: int) -> Array:
+    """k different rows far from each other: each next one is the farthest from those before; first, from the mean."""
+    X = np.unique(X, axis=0)
+    if len(X) <= k:
+        return X
+    far, chosen = np.sum((X - X.mean(axis=0)) ** 2, axis=1), []
+    for _ in range(k):
+        chosen.append(int(np.argmax(far)))
+        distance = np.sum((X - X[chosen[-1]]) ** 2, axis=1)
+        far = distance if len(chosen) == 1 else np.minimum(far, distance)
+    return X[chosen]
+
+
+def held(X: Array, k: int | None, sigma: float | None) -> tuple[Ints, Ints, Array]:
+    """Pairs i < j of near rows (all rows for None) with w_ij; sigma None: sigma^2 is their median squared distance."""
+    n = len(X)
+    if k is None or k >= n - 1:
+        i, j = np.triu_indices(n, 1)
+    else:
+        near = graphs.neighbors(X, k)
+        a, b = np.repeat(np.arange(n), k), near.ravel()
+        i, j = np.divmod(np.unique(np.minimum(a, b) * n + np.maximum(a, b)), n)
+    square = PairList(i, j, n).squared_distances(X)
+    unit = float(np.median(square)) if sigma is None else sigma**2
+    w = np.exp(-square / (unit or 1.0))
+    keep = w >= LEAST
+    return i[keep], j[keep], w[keep]
+
+
+class Shift:
+    """The problem on given rows.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    i, j : ndarray of shape (m,)
+        Similar pairs.
+    weight : ndarray of shape (m,)
+    centers : ndarray of shape (k, d)
+    lam, width : float
+    near : (i, j, w)
+        Pairs that keep their distance.
+    ridge : float
+        rho in units of the mean eigenvalue of the rest of the quadratic.
+    """
+
+    def __init__(
+        self,
+        X: Array,
+        i: Ints,
+        j: Ints,
+        weight: Array,
+        centers: Array,
+        lam: float,
+        width: float,
+        near: tuple[Ints, Ints, Array],
+        ridge: float = 1e-8,
+    ) -> None:
+        self.X, self.lam, self.P = X, lam, bumps(X, centers, width)
+        self.similar, self.near = PairList(i, j, len(X)), PairList(near[0], near[1], len(X))
+        self.weight, self.w = weight[self.similar.order], near[2][self.near.order]
+        self.d = np.sqrt(self.near.squared_distances(X))
+        H = self.P.T @ self.pulled(self.P)
+        trace = float(np.trace(H)) / len(H)
+        self.rho = ridge * (trace if trace > 0 else 1.0)
+        self.H = cho_factor((H + H.T) / 2 + self.rho * np.eye(len(H)))
+        self.base = self.P.T @ self.pulled(X)
+
+    def pulled(self, Y: Array) -> Array:
+        """(Lap_S + lam Lap_w) Y; w counts in both directions."""
+        return self.similar.laplacian_times(self.weight, Y) + self.near.laplacian_times(2 * self.lam * self.w, Y)
+
+    def value(self, B: Array) -> tuple[float, Array, Array]:
+        """f, the rows moved, and the distances of near ones."""
+        Y = self.X + self.P @ B.T
+        q = np.sqrt(self.near.squared_distances(Y))
+        f = self.weight @ self.similar.squared_distances(Y) + 2 * self.lam * self.w @ (q - self.d) ** 2
+        return float(f + self.rho * np.sum(B * B)), Y, q
+
+    def step(self, Y: Array, q: Array) -> Array:
+        """B of the least majoriser at Y."""
+        ratio = np.divide(self.d, q, out=np.zeros_like(q), where=q > 0)
+        kept = self.near.laplacian_times(2 * self.lam * self.w * ratio, Y)
+        return cho_solve(self.H, self.P.T @ kept - self.base).T
+
+    def gradient(self, B: Array) -> Array:
+        """df/dB."""
+        _, Y, q = self.value(B)
+        ratio = np.divide(self.d, q, out=np.zeros_like(q), where=q > 0)
+        pull = self.pulled(Y) - self.near.laplacian_times(2 * self.lam * self.w * ratio, Y)
+        return 2 * pull.T @ self.P + 2 * self.rho * B
+
+
+def majorise(
+    problem: Shift, B: Array, *, max_iter: int = 200, tol: float = 1e-6, report: Report | None = None
+) -> Solution:
+    """B of a small f, from a start; stops where a step lowers f by less than ``tol * max(1, f)``."""
+    enough = hardly_changes(tol)
+    f, Y, q = problem.value(B)
+    history = [f]
+    for k in range(1, max_iter + 1):
+        last = B
+        B = problem.step(Y, q)
+        f, Y, q = problem.value(B)
+        history.append(f)
+        if report is not None:
+            report(k, f, history[-2] - f)
+        if f > history[-2]:  # rounding
+            return Solution(last, history[-2], k, history=np.array(history[:-1]))
+        if enough(history[-2], f):
+            return Solution(B, f, k, history=np.array(history))
+    message = stopped("majorisation", max_iter, "fall", history[-2] - f, tol * max(1.0, f))
+    return Solution(B, f, max_iter, False, message, history=np.array(history))
+
+
+def stages(
+    X: Array,
+    i: Ints,
+    j: Ints,
+    weight: Array,
+    centers: Array,
+    *,
+    lam: float = 0.1,
+    omega: float | None = None,
+    sigma: float | None = None,
+    n_neighbors: int | None = 50,
+    n_stages: int = 1,
+    ridge: float = 1e-2,
+    last: Sequence[Array] = (),
+    **limits: Any,
+) -> tuple[list[Field], Solution]:
+    """One field after the other, each with half the width and range, and how the last was found (`x` is its B).
+
+    Parameters
+    ----------
+    omega : float or None
+        None: a third of the root mean square distance of rows and centres.
+    last : sequence of ndarray of shape (d, k)
+        Where each stage starts, if its shape fits.
+    """
+    fields: list[Field] = []
+    if omega is None:
+        omega = float(np.sqrt(np.mean(squared_distances(X, centers)))) / 3 or 1.0
+    for k in range(n_stages):
+        problem = Shift(X, i, j, weight, centers, lam, omega, held(X, n_neighbors, sigma), ridge)
+        B = np.zeros(centers.T.shape)
+        found = majorise(problem, last[k] if k < len(last) and last[k].shape == B.shape else B, **limits)
+        fields.append(Field(centers, found.x, omega))
+        X, centers, omega, sigma = fields[-1](X), fields[-1](centers), omega / 2, sigma and sigma / 2
+    return fields, found

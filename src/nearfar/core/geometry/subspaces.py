@@ -1,0 +1,60 @@
+"""Subspaces on which the eigenvalues of U' S U U' D U are best: costs on the Grassmann manifold and their search."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import manifolds, psd
+from ..constraints import generator
+from ..optimize import Report, Solution, lbfgs
+from ..types import Array, Seed
+
+INITS = ("discriminant", "pca", "random")
+
+
+def cost(U: Array, S: Array, D: Array, kind: str) -> tuple[float, Array]:
+    """sum_i f(lam_i) and its gradient in U (d, p); f is log^2 / 4 for "riemannian", twice the root for "trace".
+
+    With U' S U = C C' and C' U' D U C = Q diag(lam) Q', a basis in which both are diagonal gives the gradient.
+    """
+    C, lam, Q = psd.sharp_spectrum(U.T @ S @ U, U.T @ D @ U)
+    lam = np.maximum(lam, np.finfo(np.float64).tiny)
+    value, slope = (
+        (np.log(lam) ** 2 / 4, np.log(lam) / (2 * lam)) if kind == "riemannian" else (2 * lam**0.5, lam**-0.5)
+    )
+    P, R = psd.sharp_from_spectrum(C, np.ones_like(lam), Q, 1.0).T, C @ Q
+    return float(value.sum()), 2 * S @ U @ (P * (slope * lam)) @ P.T + 2 * D @ U @ (R * slope) @ R.T
+
+
+def search(
+    S: Array,
+    D: Array,
+    U: Array,
+    kind: str,
+    init: str = "discriminant",
+    restarts: int = 3,
+    seed: Seed = None,
+    max_iter: int = 250,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """The best of several searches over the Grassmann manifold.
+
+    For "riemannian", scatters are scaled so that log lam is 0 on average at U (d, p): units of X do not matter then.
+    """
+    if kind == "riemannian":
+        D = D * np.exp(-np.mean(np.log(psd.sharp_spectrum(U.T @ S @ U, U.T @ D @ U)[1])))
+
+    def fun(A: Array) -> tuple[float, Array]:
+        V, pullback = manifolds.orthonormal(A)
+        value, G = cost(V, S, D, kind)
+        return value, pullback(G)
+
+    rng = generator(seed)
+    first = {"discriminant": U, "pca": psd.spectrum(S + D)[1][:, : U.shape[1]]}.get(init)
+    starts = [] if first is None else [first]
+    starts += [rng.normal(size=U.shape) for _ in range(restarts - len(starts))]
+    found = [lbfgs(fun, A, max_iter=max_iter, tol=tol, report=report) for A in starts]
+    lowest = min(s.objective or 0.0 for s in found)
+    best = next(s for s in found if (s.objective or 0.0) <= lowest + 1e-8 * max(1.0, abs(lowest)))
+    return best.with_x(manifolds.orthonormal(best.x)[0])

@@ -1,0 +1,290 @@
+"""The metric nearest to a prior, in the LogDet divergence, under soft bounds on squared distances of pairs.
+
+    min_{A PD, xi}  D(A, A0) + sum_c gamma_c D(xi_c, b_c)   s.t.  s_c (p_c - xi_c) <= 0,  p_c = v_c' A v_c
+    D(A, B) = tr(A B^-1) - log det(A B^-1) - d
+
+s_c = +1 for similar pairs (b_c an upper bound), -1 for dissimilar ones (a lower bound). Given A, the best slack xi_c is
+p_c where the bound is violated and b_c elsewhere, so that
+
+    f(A) = D(A, A0) + sum over violated c of gamma_c (p_c / b_c - log(p_c / b_c) - 1),
+
+convex and once differentiable, is all there is to minimise. In coordinates where the prior, and then the current A, is
+the identity, the Hessian is I + sum gamma_c (n_c n_c') x (n_c n_c') over unit vectors n_c: never singular, and with few
+clusters of eigenvalues. Newton steps by conjugate gradients then need a handful of products with the matrix of the
+violated pairs instead of thousands of rank-one updates. One sweep of such updates makes the best start.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import blas, lapack
+
+from ..optimize import Report, Solution, stopped
+from ..types import Array, Bools
+
+DENSE = 5  # pairs per feature up to which one dense system beats conjugate gradients
+IDENTICAL = 1e-24  # squared distance under the prior, relative to the largest
+
+
+class Bounded(NamedTuple):
+    """Pairs with a bound each.
+
+    Attributes
+    ----------
+    V : ndarray of shape (c, d)
+        Differences of the pairs' points.
+    sign : ndarray of shape (c,)
+        +1.0: the squared distance is at most the bound, -1.0: at least.
+    bound : ndarray of shape (c,)
+        Above 0.
+    gamma : ndarray of shape (c,)
+        What a violation costs: infinite for hard bounds, 0 for pairs that do not count.
+    """
+
+    V: Array
+    sign: Array
+    bound: Array
+    gamma: Array
+
+    def violated(self, p: Array) -> Bools:
+        """Where squared distances p are on the wrong side."""
+        return self.sign * (p - self.bound) > 0
+
+    def part(self, keep: Bools) -> Bounded:
+        return Bounded(*(field[keep] for field in self))
+
+
+def nearest(
+    pairs: Bounded,
+    L0: Array,
+    solver: str = "newton",
+    *,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """The solution A as `x` (d, d).
+
+    Parameters
+    ----------
+    pairs : Bounded
+    L0 : ndarray of shape (d, d)
+        Invertible; the prior is L0' L0.
+    solver : {"newton", "projections"}
+        `projections` works with infinite gamma too.
+    tol : float
+        See `newton` and `projections`.
+
+    Returns
+    -------
+    Solution
+        ``attributes["dual"]``: multipliers (c,), 0 for satisfied bounds; ``attributes["slacks"]``: xi (c,).
+
+    Notes
+    -----
+    Where there are fewer pairs than features, everything happens in the span of the differences.
+    """
+    U = pairs.V @ L0.T
+    usable = apart(np.einsum("cd,cd->c", U, U), pairs.sign) & (pairs.gamma > 0)
+    Q = np.linalg.qr(U[usable].T)[0] if 0 < usable.sum() < U.shape[1] else np.eye(U.shape[1])
+    inner = pairs.part(usable)._replace(V=U[usable] @ Q)
+    found = SOLVERS[solver](inner, max_iter=max_iter, tol=tol, report=report)
+    A = np.eye(len(Q)) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
+    dual, slacks = np.zeros(len(U)), pairs.bound.copy()
+    dual[usable], slacks[usable] = found.attributes["dual"], found.attributes["slacks"]
+    A = L0.T @ A @ L0
+    return found.with_x((A + A.T) / 2, attributes={"dual": dual, "slacks": slacks})
+
+
+def apart(p: Array, sign: Array) -> Bools:
+    """Pairs of different points: no metric moves the others."""
+    different = p > IDENTICAL * p.max(initial=0.0)
+    lost = int((~different & (sign < 0)).sum())
+    if lost:
+        warnings.warn(f"{lost} dissimilar pairs join identical points; no metric can separate them", stacklevel=2)
+    return different
+
+
+def expect_both(sign: Array) -> None:
+    """Warn where all pairs are similar, or all are dissimilar."""
+    if abs(sign.sum()) == len(sign):
+        warnings.warn("all pairs are of one kind; their bounds pull one way only", stacklevel=2)
+
+
+def penalty(p: Array, pairs: Bounded) -> float:
+    """sum over violated pairs of gamma (p / b - log(p / b) - 1)."""
+    x = p / pairs.bound
+    return float(pairs.gamma @ np.where(pairs.sign * (x - 1) > 0, x - np.log(x) - 1, 0.0))
+
+
+def multipliers(p: Array, pairs: Bounded) -> Array:
+    """s gamma (1 / b - 1 / p) where violated, else 0: the optimal ones at squared distances p."""
+    return np.maximum(0.0, pairs.sign * pairs.gamma * (1 / pairs.bound - 1 / p))
+
+
+def newton(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:
+    """Newton's method after one sweep of projections, in coordinates where the current A is I.
+
+    Stops where the duality gap is at most tol^2 / 2: every squared distance then is within a factor of about 1 +- tol
+    of the optimum's.
+
+    Notes
+    -----
+    With A = L' L and rows u_c = L v_c, A's neighbours are L' (I + S) L. The gradient by S is E = L L' - I + sum_c s_c
+    dual_c u_c u_c', and the gap of A and those multipliers is tr(E) - log det(I + E). A step costs a few products of
+    the violated rows (m, d) with a (d, d) matrix, O(m d^2).
+    """
+    d, one, L, history = pairs.V.shape[1], np.eye(pairs.V.shape[1]), swept(pairs), []
+    U, volume = pairs.V @ L.T, logdet(L)
+    for k in range(max_iter + 1):
+        p, T = np.einsum("cd,cd->c", U, U), L @ L.T
+        history.append(float(T.trace()) - d - volume + penalty(p, pairs))
+        dual = multipliers(p, pairs)
+        bad = dual > 0
+        W = U[bad]
+        E = T - one + (W.T * (pairs.sign * dual)[bad]) @ W
+        gap = logdet_gap(E)
+        if report is not None and k:
+            report(k, history[-1], gap)
+        if gap <= tol**2 / 2 or k == max_iter:
+            break
+        S = direction(E, W, (pairs.gamma / p**2)[bad])
+        C = step(S, E, T, p, np.einsum("cd,cd->c", U @ S, U), pairs)
+        L, U = C.T @ L, U @ C
+        volume += logdet(C)
+    converged = bool(gap <= tol**2 / 2)
+    message = "" if converged else stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
+    attributes = {"dual": dual, "slacks": np.where(bad, p, pairs.bound)}
+    return Solution(L.T @ L, history[-1], max(1, k), converged, message, gap, np.array(history), attributes)
+
+
+def swept(pairs: Bounded) -> Array:
+    """Triangular L, L' L = A after one sweep of `projections` over the pairs in mixed order; I where that is no better.
+
+    From there Newton's method takes half as many steps, most of which would be damped.
+    """
+    d, free = pairs.V.shape[1], np.eye(pairs.V.shape[1])
+    A, mixed = np.eye(d, order="F"), np.random.default_rng(0).permutation(len(pairs.V))
+    for v, s, b, gamma in zip(pairs.V[mixed], *(field[mixed].tolist() for field in pairs[1:]), strict=True):
+        A = project_one(A, v, s, gamma, 0.0, b)[0]
+    L, failed = lapack.dpotrf(A, clean=1)
+    if failed:
+        return free
+
+    def value(L: Array) -> float:
+        return float(np.vdot(L, L)) - logdet(L) + penalty(np.square(pairs.V @ L.T).sum(axis=1), pairs)
+
+    return L if value(L) < value(free) else free
+
+
+def logdet(C: Array) -> float:
+    """log det of C C' for a triangular C."""
+    return 2 * float(np.log(C.diagonal()).sum())
+
+
+def logdet_gap(E: Array) -> float:
+    """tr(E) - log det(I + E) or, of small E, slightly more: the LogDet divergence of I + E from I, maybe infinite."""
+    r = float(np.linalg.norm(E))
+    if r < 0.1:  # no digits are lost
+        return r * r / 2 + r**3 / (3 * (1 - r))
+    C, failed = lapack.dpotrf(np.eye(len(E)) + E, lower=1)
+    return np.inf if failed else max(0.0, float(E.trace()) - logdet(C))
+
+
+def direction(E: Array, U: Array, h: Array, max_iter: int = 200) -> Array:
+    """S with S + sum_c h_c (u_c' S u_c) u_c u_c' = -E, by conjugate gradients, more exact the smaller E is.
+
+    Few pairs: exactly, from the (m, m) system for q_c = u_c' S u_c, which has the squares of U U' as matrix.
+    """
+    if len(U) <= DENSE * U.shape[1]:
+        root = np.sqrt(h)
+        K = root[:, None] * np.square(U @ U.T) * root + np.eye(len(U))
+        y = lapack.dposv(K, root * np.einsum("cd,cd->c", U @ E, U))[1]
+        return (U.T * (root * y)) @ U - E
+    S, R = np.zeros_like(E), -E
+    P, rr = R.copy(), float(np.vdot(E, E))
+    goal = rr * min(0.01, rr)
+    for _ in range(max_iter):
+        q = np.einsum("cd,cd->c", U @ P, U)
+        HP = P + (U.T * (h * q)) @ U
+        a = rr / float(np.vdot(P, HP))
+        S += a * P
+        R -= a * HP
+        rr, before = float(np.vdot(R, R)), rr
+        if rr <= goal:
+            break
+        P = R + rr / before * P
+    return (S + S.T) / 2
+
+
+def step(S: Array, E: Array, T: Array, p: Array, q: Array, pairs: Bounded) -> Array:
+    """Triangular C with C C' = I + t S, t the first of 1, 1/2, 1/4, ... or less, to lower f enough."""
+    t, one, trace, slope, start = 1.0, np.eye(len(S)), float(np.vdot(S, T)), float(np.vdot(E, S)), penalty(p, pairs)
+    for _ in range(60):
+        C, failed = lapack.dpotrf(one + t * S, lower=1, clean=1)
+        if failed and t == 1:
+            t = min(1.0, -1.8 / float(np.linalg.eigvalsh(S)[0]))
+        elif not failed:
+            value = t * trace - logdet(C) + penalty(p + t * q, pairs)
+            if value <= start + 1e-4 * t * slope + 1e-14 * abs(start):
+                break
+        t /= 2
+    return C
+
+
+def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:
+    """Cyclic Bregman projections on one bound at a time, from the prior I (Davis et al., algorithm 1, corrected).
+
+    Stops where a sweep changes the multipliers by at most tol times their length.
+
+    Notes
+    -----
+    Each projection needs the one before. It costs two BLAS calls on one triangle of A (`symv`, `syr`), in place.
+    """
+    c, d = pairs.V.shape
+    A, dual, slack = np.eye(d, order="F"), [0.0] * c, pairs.bound.tolist()
+    told = list(zip(pairs.V, pairs.sign.tolist(), pairs.gamma.tolist(), strict=True))
+    for k in range(1, max_iter + 1):
+        before = np.array(dual)
+        for j, (v, s, gamma) in enumerate(told):
+            A, dual[j], slack[j] = project_one(A, v, s, gamma, dual[j], slack[j])
+        change, length = float(np.abs(before - dual).sum()), float(np.linalg.norm(dual))
+        if report is not None:
+            report(k, change, tol * length)
+        if change <= tol * length:
+            break
+    converged = bool(change <= tol * length)
+    message = "" if converged else stopped("projections", k, "change of the multipliers", change, tol * length)
+    A = np.triu(A) + np.triu(A, 1).T
+    attributes = {"dual": np.array(dual), "slacks": np.array(slack)}
+    value, gap = primal_and_gap(A, attributes["dual"], pairs)
+    return Solution(A, value, k, converged, message, gap, attributes=attributes)
+
+
+def project_one(A: Array, v: Array, s: float, gamma: float, dual: float, slack: float) -> tuple[Array, float, float]:
+    """A (upper triangle, overwritten), multiplier and slack after the projection on one bound."""
+    Av = blas.dsymv(1.0, A, v)
+    p = float(blas.ddot(v, Av))
+    share = gamma / (gamma + 1) if gamma < np.inf else 1.0
+    a = min(dual, share * s * (1 / p - 1 / slack))
+    if a == 0:
+        return A, dual, slack
+    A = blas.dsyr(s * a / (1 - s * a * p), Av, a=A, overwrite_a=1)
+    return A, dual - a, 1 / (1 / slack + s * a / gamma)
+
+
+def primal_and_gap(A: Array, dual: Array, pairs: Bounded) -> tuple[float, float | None]:
+    """f(A) and its distance from the value of the dual; hard bounds have D(A, I) and no gap."""
+    volume = float(np.linalg.slogdet(A)[1])
+    divergence = float(np.trace(A)) - len(A) - volume
+    if np.isinf(pairs.gamma).any():
+        return divergence, None
+    value = divergence + penalty(np.einsum("cd,cd->c", pairs.V @ A, pairs.V), pairs)
+    bound = -volume + float(pairs.gamma @ np.log1p(-pairs.sign * dual * pairs.bound / pairs.gamma))
+    return value, max(0.0, value - bound)
+
+
+SOLVERS = {"newton": newton, "projections": projections}

@@ -1,0 +1,60 @@
+"""What a metric that stays near a prior starts from: the prior's factor, and distances under it as bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cholesky
+
+from .. import eig, mahalanobis, psd
+from ..constraints import generator, sample, unrank_same
+from ..types import AnyArray, Array, Seed
+
+TRIED = 2000  # pairs whose distances calibrate the bounds
+
+
+def factor(prior: AnyArray | str, X: Array) -> Array:
+    """L0 (d, d), invertible, with L0' L0 the prior.
+
+    Parameters
+    ----------
+    prior : "identity", "covariance" or array-like of shape (d, d)
+        "covariance" stands for the inverse covariance of X; a little is added to a singular one, with a warning.
+    """
+    d = X.shape[1]
+    if isinstance(prior, str):
+        if prior == "identity":
+            return np.eye(d)
+        if prior == "covariance":
+            return psd.power(eig.shrunk(mahalanobis.covariance(X), name="the covariance"), -0.5)
+        raise ValueError(f"prior must be 'identity', 'covariance' or a ({d}, {d}) array; got {prior!r}")
+    matrix = psd.require_pd(prior, "prior")
+    if matrix.shape != (d, d):
+        raise ValueError(f"prior must have shape {(d, d)}; got {matrix.shape}")
+    return cholesky(matrix)
+
+
+def distance_bounds(X: Array, L0: Array, bounds: Any, percentiles: Any, seed: Seed = 0) -> Array:
+    """(u, l): the user's, or two percentiles of the squared distances under L0' L0 of pairs of different rows.
+
+    Of all pairs, or of 2000 drawn ones; [1, 1] where all rows are equal.
+    """
+    if bounds is not None:
+        return ordered(bounds, "bounds", np.inf)
+    low, high = ordered(percentiles, "percentiles", 100.0)
+    n = len(X)
+    i, j = unrank_same(sample(n * (n - 1) // 2, TRIED, generator(seed)), np.array([n]))
+    Z = X @ L0.T
+    D = Z[i] - Z[j]
+    d2 = np.einsum("pd,pd->p", D, D)
+    d2 = d2[d2 > 1e-24 * d2.max(initial=0.0)]
+    return np.percentile(d2, [low, high]) if len(d2) else np.ones(2)
+
+
+def ordered(pair: Any, name: str, top: float) -> Array:
+    """Two numbers 0 < u < l <= top, or a ValueError."""
+    found = np.asarray(pair, dtype=np.float64)
+    if found.shape != (2,) or not np.isfinite(found).all() or not 0 < found[0] < found[1] <= top:
+        raise ValueError(f"{name} must be two rising finite numbers above 0 (at most {top}); got {pair!r}")
+    return found

@@ -1,0 +1,170 @@
+"""Target neighbours, and the rows of other classes that intrude on them, found exactly in blocks.
+
+    N_i = the k nearest rows of i's class;  l is an impostor of i where |z_i - z_l|^2 < 1 + max_{j in N_i} |z_i - z_j|^2
+
+A block of float32 products with a known error proposes impostors and never misses one; whoever reads the list measures
+its pairs in float64. Labels must be sorted, so that every class is one range of rows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ..constraints import class_sizes
+from ..distances import squared_distances
+from ..types import AnyArray, Array, Bools, Ints
+
+CELLS = 1 << 21  # cells in one block of products
+GROUP = 512  # rows of small classes that are looked at together
+VALUES = 1 << 15  # numbers in one block of differences: they stay in the cache
+MOST = 10_000_000  # impostors kept at a time
+
+
+class Impostors(NamedTuple):
+    """Pairs (i, l) by rising i; each is held against all k targets of i, or against the listed ones.
+
+    Attributes
+    ----------
+    i, l : ndarray of shape (m,)
+    target : ndarray of shape (m,) or None
+        The one pull that each pair is held against; None: the pulls k i, ..., k i + k - 1.
+    complete : bool
+        Whether all impostors are there.
+    """
+
+    i: Ints
+    l: Ints
+    target: Ints | None = None
+    complete: bool = True
+
+    def joined(self, other: Impostors) -> Impostors:
+        """The impostors of both lists, each once."""
+        n = 1 + max(int(part.max(initial=0)) for part in (self.l, other.l))
+        both = np.unique(np.r_[self.i * n + self.l, other.i * n + other.l])
+        return Impostors(*np.divmod(both, n), None, self.complete and other.complete)
+
+
+def require_targets(labels: Ints, k: int) -> None:
+    """Every class has more than k rows.
+
+    Raises
+    ------
+    ValueError
+    """
+    smallest = int(class_sizes(labels).min())
+    if not 1 <= k < smallest:
+        raise ValueError(f"n_neighbors must be at least 1 and below the smallest class size {smallest}; got {k}")
+
+
+def class_groups(labels: Ints, rows: int = GROUP) -> Iterator[slice]:
+    """Ranges of whole classes of sorted labels: one large class, or small ones up to about so many rows."""
+    ends = np.flatnonzero(np.diff(labels, append=labels[-1] + 1)) + 1
+    start = 0
+    for end, following in zip(ends, np.append(ends[1:], np.inf), strict=True):
+        if following - start > rows:
+            yield slice(start, int(end))
+            start = int(end)
+    if start < len(labels):
+        yield slice(start, len(labels))
+
+
+def targets(X: Array, labels: Ints, k: int) -> Ints:
+    """The k nearest rows of the same class, nearest first, shape (n, k); labels sorted."""
+    require_targets(labels, k)
+    out = np.empty((len(X), k), dtype=np.intp)
+    for group in class_groups(labels):
+        size = group.stop - group.start
+        step = max(1, CELLS // size)
+        for a in range(group.start, group.stop, step):
+            rows = slice(a, min(a + step, group.stop))
+            D = squared_distances(X[rows], X[group])
+            D[labels[rows, None] != labels[group]] = np.inf
+            D[np.arange(len(D)), np.arange(len(D)) + a - group.start] = np.inf
+            out[rows] = group.start + smallest(D, k)
+    return out
+
+
+def smallest(D: AnyArray, k: int) -> Ints:
+    """Columns of the k smallest values of each row, in rising order."""
+    at = np.sort(np.argpartition(D, k - 1, axis=1)[:, :k], axis=1)
+    return np.take_along_axis(at, np.argsort(np.take_along_axis(D, at, 1), axis=1, kind="stable"), 1)
+
+
+def pair_squares(Z: Array, i: Ints, j: Ints) -> Array:
+    """|z_i - z_j|^2 of listed pairs by differences."""
+    out = np.empty(len(i))
+    step = max(1, VALUES // max(Z.shape[1], 1))
+    left, right = np.empty((2, min(step, len(i)), Z.shape[1]))
+    for a in range(0, len(i), step):
+        part = slice(a, a + step)
+        m = len(i[part])
+        # "clip" writes to the buffer at once; "raise" would fill a copy first
+        D, E = Z.take(i[part], 0, left[:m], "clip"), Z.take(j[part], 0, right[:m], "clip")
+        D -= E
+        np.einsum("pk,pk->p", D, D, out=out[part])
+    return out
+
+
+def find(Z: Array, labels: Ints, radius: Array, most: int = MOST) -> Impostors:
+    """Every pair (i, l) of different classes with |z_i - z_l|^2 < radius_i (and some within rounding of it).
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, p)
+    labels : ndarray of shape (n,)
+        Sorted.
+    radius : ndarray of shape (n,)
+        Squared.
+    most : int
+        Where about this many would be passed, each row keeps its nearest ones, with a warning.
+    """
+    n, stops = len(Z), np.cumsum(class_sizes(labels))
+    left, right, bound = factors(Z, radius)
+    per_row, complete = max(1, most // n), True
+    found: list[tuple[Ints, Ints]] = []
+    step = max(1, CELLS // n)
+    for a in range(0, n, step):
+        D = left[a : a + step] @ right.T
+        hit = np.less(D, bound[a : a + step, None])
+        hide_own_class(hit, labels[a : a + step], stops)
+        if np.count_nonzero(hit) > per_row * len(D):
+            complete = False
+            keep_nearest(hit, D, per_row)
+        i, l = np.divmod(np.flatnonzero(hit), n)
+        found.append((i + a, l))
+    if not complete:
+        message = f"more than {most} impostors: each row keeps its {per_row} nearest; scale the features up"
+        warnings.warn(message, stacklevel=2)
+    i, l = (np.concatenate(part) for part in zip(*found, strict=True))
+    return Impostors(i, l, None, complete)
+
+
+def factors(Z: Array, radius: Array) -> tuple[AnyArray, AnyArray, AnyArray]:
+    """float32 left, right and bound with ``left @ right.T < bound`` wherever the distance is below the radius."""
+    C = Z - Z.mean(axis=0)
+    square = np.einsum("np,np->n", C, C)
+    # p + 1 products, each off by at most one unit of roundoff of |z_i|^2 + |z_l|^2, and the three conversions
+    error = 2.0**-24 * (C.shape[1] + 8) * 2 * (square + square.max(initial=0.0))
+    left = np.column_stack([-2 * C, np.ones(len(C))]).astype(np.float32)
+    right = np.column_stack([C, square]).astype(np.float32)
+    bound = radius - square + error
+    return left, right, np.nextafter(bound.astype(np.float32), np.float32(np.inf))
+
+
+def hide_own_class(hit: Bools, labels: Ints, stops: Ints) -> None:
+    """Clear the cells of rows of the same class, one rectangle per class of the block."""
+    cuts = np.flatnonzero(np.diff(labels, prepend=labels[0] - 1))
+    for cut, stop in zip(cuts, np.append(cuts[1:], len(labels)), strict=True):
+        c = labels[cut]
+        hit[cut:stop, stops[c - 1] if c else 0 : stops[c]] = False
+
+
+def keep_nearest(hit: Bools, D: AnyArray, k: int) -> None:
+    """Leave at most about k hits in each row, the nearest."""
+    allowed = np.where(hit, D, np.inf)
+    limit = np.partition(allowed, min(k, D.shape[1] - 1), axis=1)[:, min(k, D.shape[1] - 1)]
+    hit &= np.less_equal(D, limit[:, None])

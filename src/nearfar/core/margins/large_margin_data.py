@@ -1,0 +1,62 @@
+"""Large-margin problems from labels or triplets: which rows pull and push, and in which coordinates."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import psd, scatter
+from ..types import Array, Ints, Seed
+from . import impostors, triplet_mining
+from .impostors import Impostors
+from .large_margin import LargeMargin
+
+MINING = (None, "batch_all", *triplet_mining.STRATEGIES)
+
+
+class Rule(NamedTuple):
+    """How labels become pulls and pushes; the settings of the same names of `LMNN`."""
+
+    n_neighbors: int = 3
+    mu: float = 0.5
+    squared: bool = False
+    mining: str | None = None
+    pull: str = "targets"
+    seed: Seed = None
+
+    def pose(self, X: Array, labels: Ints | None, triplets: Ints | None, L: Array) -> LargeMargin:
+        """The problem on rows sorted by class, or on triplets, with neighbours looked up under L."""
+        if labels is not None and self.mining in (None, "batch_all"):
+            near = impostors.targets(X @ L.T, labels, self.n_neighbors)
+            i = np.repeat(np.arange(len(X)), near.shape[1])
+            return LargeMargin(X, i, near.ravel(), self.mu, self.squared, labels=labels)
+        if labels is not None:
+            triplets = triplet_mining.mine(X @ L.T, labels, self.mining or "", self.n_neighbors, seed=self.seed)
+        return from_triplets(X, np.asarray(triplets), self.mu, self.squared, self.pull)
+
+
+def from_triplets(X: Array, triplets: Ints, mu: float, squared: bool, pull: str = "targets") -> LargeMargin:
+    """The problem of listed triplets (m, 3); pulls weigh 1 each, or ("triplets") as often as they occur."""
+    a, p, n = triplets[np.argsort(triplets[:, 0], kind="stable")].T
+    edges, target, count = np.unique(a * len(X) + p, return_inverse=True, return_counts=True)
+    i, j = np.divmod(edges, len(X))
+    weight = count.astype(float) if pull == "triplets" else None
+    return LargeMargin(X, i, j, mu, squared, weight=weight, fixed=Impostors(a, n, target.ravel()))
+
+
+def sorted_rows(X: Array, labels: Ints) -> tuple[Array, Ints]:
+    """Rows of known class, in the order of their classes."""
+    order = np.argsort(labels, kind="stable")[int((labels < 0).sum()) :]
+    return X[order], labels[order]
+
+
+def span(X: Array) -> Array:
+    """Coordinates (r, d) that lose no difference of rows: fewer where there are fewer rows than features."""
+    return scatter.data_span(X) if X.shape[1] > len(X) else np.eye(X.shape[1])
+
+
+def exactly(L: Array, n_components: int | None) -> Array:
+    """The same metric, rows by falling length; with `n_components` so many of them, the last ones perhaps 0."""
+    L = psd.compress(L, n_components)
+    return np.pad(L, ((0, max(0, (n_components or 0) - len(L))), (0, 0)))

@@ -1,0 +1,87 @@
+"""Hinge losses on squared distances under a positive semi-definite metric, solved exactly through their dual."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import psd
+from ..optimize import Report, Solution, lbfgs
+from ..types import Array
+
+MEMORY = 30
+
+
+def hinge_primal(M: Array, Z: Array, s: Array, b: Array, c: Array, A0: Array, gamma: float) -> float:
+    """sum_p c_p [s_p (z_p' M z_p - b_p)]_+ + gamma |M - A0|^2."""
+    margins = s * (np.einsum("pd,pd->p", Z @ M, Z) - b)
+    return float(c @ np.maximum(margins, 0.0) + gamma * np.sum((M - A0) ** 2))
+
+
+def hinge_psd_dual(
+    Z: Array,
+    s: Array,
+    b: Array,
+    c: Array,
+    A0: Array,
+    gamma: float,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    report: Report | None = None,
+) -> Solution:
+    """min over PSD M of sum_p c_p [s_p (z_p' M z_p - b_p)]_+ + gamma |M - A0|_F^2.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (m, d)
+        Differences of the pairs.
+    s : ndarray of shape (m,)
+        +1: the squared distance should stay below b; -1: above.
+    b : ndarray of shape (m,)
+        Bounds.
+    c : ndarray of shape (m,)
+        Weights, at least 0.
+    A0 : ndarray of shape (d, d)
+        Where the regulariser pulls to.
+    gamma : float
+        Above 0.
+    tol : float
+        On the duality gap, relative to the primal value.
+
+    Returns
+    -------
+    Solution
+        `x` is M; `objective` the primal value; `duality_gap` bounds its distance to the optimum;
+        ``attributes["dual"]`` the multipliers a (m,).
+
+    Notes
+    -----
+    Over 0 <= a <= c, with M(a) = [A0 - Z' diag(a s) Z / (2 gamma)]_+, the dual
+    gamma |A0|^2 - gamma |M(a)|^2 - sum_p a_p s_p b_p is smooth and concave; its gradient holds the margins. One
+    evaluation costs O(m d^2 + d^3).
+    """
+
+    def metric(a: Array) -> Array:
+        return psd.project(A0 - (Z * (a * s)[:, None]).T @ Z / (2 * gamma))[0]
+
+    def negative_dual(a: Array) -> tuple[float, Array]:
+        M = metric(a)
+        value = gamma * np.sum(A0**2) - gamma * np.sum(M**2) - a @ (s * b)
+        return -float(value), -s * (np.einsum("pd,pd->p", Z @ M, Z) - b)
+
+    a, spent, gap, primal = np.zeros(len(s)), 0, np.inf, np.inf
+    M = metric(a)
+    while spent < max_iter:
+        found = lbfgs(
+            negative_dual, a, max_iter=max_iter - spent, tol=1e-12, bounds=(0.0, c), memory=MEMORY, report=report
+        )
+        a, spent, M = found.x, spent + found.n_iter, metric(found.x)
+        primal = hinge_primal(M, Z, s, b, c, A0, gamma)
+        gap = primal + negative_dual(a)[0]
+        if gap <= tol * max(1.0, abs(primal)) or found.n_iter <= 1:
+            break
+    converged = bool(gap <= tol * max(1.0, abs(primal)))
+    message = (
+        "" if converged else f"the dual stopped after {spent} iterations with duality gap {gap:.3g}, tol {tol:.3g}"
+    )
+    return Solution(M, primal, spent, converged, message, max(float(gap), 0.0), attributes={"dual": a})

@@ -1,0 +1,108 @@
+"""Hinges on each row's neighbours of its own class and on its rivals, the nearest rows of other classes.
+
+    sum_{(i, j) same class} c_ij [d_ij - 1]_+ + sum_{(i, l) different} c_il [1 + margin - d_il]_+ + gamma |M - I|^2
+
+With fixed rivals the problem is convex and solved through its dual. Rivals that follow the metric are looked up again
+and again until they repeat.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import psd
+from ..constraints import class_sizes
+from ..distances import squared_distances
+from ..optimize import Report, Solution, lbfgs
+from ..types import Array, Ints
+from . import margin
+from .impostors import CELLS, smallest, targets
+
+LOOKS = 20  # at most so many times
+
+
+def rivals(Z: Array, labels: Ints, k: int) -> Ints:
+    """The k nearest rows of other classes, nearest first, shape (n, k); labels sorted."""
+    out = np.empty((len(Z), k), dtype=np.intp)
+    step = max(1, CELLS // len(Z))
+    for a in range(0, len(Z), step):
+        D = squared_distances(Z[a : a + step], Z)
+        D[labels[a : a + step, None] == labels] = np.inf
+        out[a : a + step] = smallest(D, k)
+    return out
+
+
+def class_weights(labels: Ints, k: int, share: float, weighting: str) -> Array:
+    """The weight of each row's pairs: every class the same in sum, or by the share of the other classes."""
+    size = class_sizes(labels).astype(float)
+    weight = 1 / (2 * len(size) * size * k) if weighting == "mean" else 1 - size / size.sum()
+    return share * weight[labels]
+
+
+def hinges(
+    X: Array,
+    labels: Ints,
+    k: int = 3,
+    *,
+    a: float = 0.5,
+    width: float = 1.0,
+    gamma: float = 0.1,
+    weighting: str = "mean",
+    dynamic: bool = True,
+    max_iter: int = 1000,
+    tol: float = 1e-6,
+    start: Array | None = None,
+    report: Report | None = None,
+) -> Solution:
+    """L (d, d) as `x`; labels sorted.
+
+    Parameters
+    ----------
+    k : int
+        Neighbours of each kind.
+    a : float
+        In [0, 1]: share of the similar pairs.
+    width : float
+        The margin between the bounds 1 and 1 + width.
+    gamma : float
+        0: the search is over L, without a certificate.
+    weighting : "mean" or "frequency"
+    dynamic : bool
+        Look rivals up again under the metric found.
+    """
+    i, mates = np.repeat(np.arange(len(X)), k), targets(X, labels, k).ravel()
+    near = X[i] - X[mates]
+    weight = [np.repeat(class_weights(labels, k, share, weighting), k) for share in (a, 1 - a)]
+    s, b = np.repeat([1.0, -1.0], len(i)), np.repeat([1.0, 1.0 + width], len(i))
+    L = np.eye(X.shape[1]) if start is None else start
+    others, seen, spent, settled = rivals(X, labels, k), [], 0, not dynamic
+    while True:
+        Z = np.concatenate([near, X[i] - X[others.ravel()]])
+        found = fixed(Z, s, b, np.concatenate(weight), gamma, L, max_iter=max_iter, tol=tol, report=report)
+        L, spent = found.x, spent + found.n_iter
+        seen.append(others)
+        others = rivals(X @ L.T, labels, k) if dynamic else others
+        settled = settled or np.array_equal(others, seen[-1])
+        if settled or len(seen) == LOOKS or any(np.array_equal(others, before) for before in seen):
+            break
+    message = found.message or ("" if settled else f"rivals still change after {len(seen)} looks")
+    changes = {"n_iter": spent, "converged": found.converged and settled, "message": message}
+    return found.with_x(L, attributes={"n_looks": len(seen), "rivals_settled": bool(settled)}, **changes)
+
+
+def fixed(
+    Z: Array, s: Array, b: Array, c: Array, gamma: float, L: Array, *, max_iter: int, tol: float, report: Report | None
+) -> Solution:
+    """The problem with the pairs' differences Z given; `x` is L."""
+    I = np.eye(Z.shape[1])
+    if gamma > 0:
+        found = margin.hinge_psd_dual(Z, s, b, c, I, gamma, max_iter=max_iter, tol=tol, report=report)
+        return found.with_x(psd.components(found.x), attributes={})
+
+    def on_factor(L: Array) -> tuple[float, Array]:
+        Y = Z @ L.T
+        u = s * (np.einsum("pk,pk->p", Y, Y) - b)
+        active = c * (u > 0)
+        return float(active @ u), 2 * (Y * (active * s)[:, None]).T @ Z
+
+    return lbfgs(on_factor, L, max_iter=max_iter, tol=tol, report=report)

@@ -1,0 +1,103 @@
+"""Triplets (anchor, same class, other class) chosen by distance (Poorheravi et al., 2020), in blocks of rows.
+
+batch_hard: k furthest of the class, k nearest of others. batch_semi_hard: k nearest of the class, and for each of them
+the first k others that are not nearer. extreme_hpen, extreme_epen, extreme_ephn: k furthest or nearest (hard or easy
+positives) with k furthest or nearest others (easy or hard negatives). negative_sampling: k nearest of the class, each
+with k others drawn by weight min(cap, 1 / q(d)), q the density of the distance d on the unit sphere.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..constraints import generator
+from ..distances import squared_distances
+from ..types import Array, Ints, Seed
+from .impostors import CELLS, require_targets
+
+# strategy -> whether the furthest positives, and whether the furthest negatives, are taken
+PRODUCTS = {
+    "batch_hard": (True, False),
+    "extreme_hpen": (True, True),
+    "extreme_epen": (False, True),
+    "extreme_ephn": (False, False),
+}
+STRATEGIES = (*PRODUCTS, "batch_semi_hard", "negative_sampling")
+
+
+def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, cap: float = 1.4, seed: Seed = None) -> Ints:
+    """Triplets of rows, shape (m, 3), by rising anchor.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    labels : ndarray of shape (n,)
+        Codes, all known.
+    strategy : str
+        One of `STRATEGIES`.
+    k : int
+        Positives of each anchor, and negatives of each of these pairs.
+    cap : float
+        Largest weight of "negative_sampling", which looks at the rows scaled to unit norm.
+    seed : int, Generator, RandomState or None
+
+    Raises
+    ------
+    ValueError
+        k is not below the smallest class size, or too large for the other classes.
+    """
+    require_targets(labels, k)
+    if k > len(X) - np.bincount(labels).max():
+        raise ValueError(f"n_neighbors must be at most the number of rows outside the largest class; got {k}")
+    if strategy == "negative_sampling":
+        X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
+    rng, step = generator(seed), max(1, CELLS // len(X))
+    blocks = [block(X, labels, slice(a, a + step), strategy, k, cap, rng) for a in range(0, len(X), step)]
+    return np.concatenate(blocks)
+
+
+def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, cap: float, rng: np.random.Generator) -> Ints:
+    """Triplets of some anchors."""
+    D = squared_distances(X[rows], X)
+    same = labels[rows, None] == labels
+    anchors = np.arange(len(X))[rows]
+    furthest, far_negatives = PRODUCTS.get(strategy, (False, False))
+    own = same.copy()
+    own[np.arange(len(D)), anchors] = False
+    positives = nearest(np.where(own, -D if furthest else D, np.inf), k)
+    N = np.where(same, np.inf, -D if far_negatives else D)
+    if strategy == "batch_semi_hard":
+        negatives = not_nearer(N, np.take_along_axis(D, positives, 1), k)
+    elif strategy == "negative_sampling":
+        w = log_weights(D, X.shape[1], cap)
+        drawn = [nearest(np.where(same, np.inf, -w - rng.gumbel(size=D.shape)), k) for _ in range(k)]
+        negatives = np.stack(drawn, axis=1)
+    else:
+        negatives = np.repeat(nearest(N, k)[:, None], k, axis=1)
+    a, p, n = np.broadcast_arrays(anchors[:, None, None], positives[:, :, None], negatives)
+    triplets = np.stack([a, p, n], axis=-1).reshape(-1, 3)
+    return triplets[triplets[:, 2] >= 0]
+
+
+def nearest(D: Array, k: int) -> Ints:
+    """Columns of the k smallest values, rising."""
+    at = np.argpartition(D, k - 1, axis=1)[:, :k]
+    return np.take_along_axis(at, np.argsort(np.take_along_axis(D, at, 1), axis=1, kind="stable"), 1)
+
+
+def not_nearer(N: Array, bound: Array, k: int) -> Ints:
+    """For each of the bounds (b, k), columns of the first k finite values of at least it; -1 where there are fewer."""
+    order = np.argsort(N, axis=1, kind="stable")
+    N = np.take_along_axis(N, order, 1)
+    first = np.stack([np.less(N, bound[:, q, None]).sum(axis=1) for q in range(bound.shape[1])], axis=1)
+    at = first[:, :, None] + np.arange(k)
+    there = at < np.isfinite(N).sum(axis=1)[:, None, None]
+    rows = np.arange(len(N))[:, None, None]
+    return np.where(there, order[rows, np.minimum(at, N.shape[1] - 1)], -1)
+
+
+def log_weights(D: Array, d: int, cap: float = 1.4) -> Array:
+    """log min(cap, 1 / q), q = r^(d-2) (1 - r^2/4)^((d-3)/2), from squared distances r^2 of unit rows."""
+    tiny = 1e-300
+    log_q = (d - 2) / 2 * np.log(np.maximum(D, tiny)) + (d - 3) / 2 * np.log(np.maximum(1 - D / 4, tiny))
+    return np.minimum(-log_q, np.log(cap))

@@ -1,0 +1,111 @@
+"""The log-probability of similar neighbours under diag(gamma), gamma >= 0, and two ways to its maximum.
+
+    F(gamma) = sum_i [ log sum_{j in S_i} e_ij - log sum_{j in S_i or D_i} e_ij ],  e_ij = exp(-gamma' w_ij)
+
+with w_ij the squared differences of rows i and j per direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import ascent
+from ..constraints import LabelPairs, Pairs
+from ..optimize import Report, Solution, lbfgs, stopped
+from ..types import Array
+from . import listed, softmax
+
+INNER = 50  # iterations on one lower bound
+
+
+class Likelihood(NamedTuple):
+    """F over n anchors; `sums(gamma, kind)` gives a sum of `core.neighborhoods.softmax`'s kinds and its gradient."""
+
+    sums: Callable[[Array, str], tuple[float, Array]]
+    n: float
+
+    def negative(self, gamma: Array) -> tuple[float, Array]:
+        """-F / n and its gradient."""
+        F, gradient = self.sums(gamma, "log")
+        return -F / self.n, -gradient / self.n
+
+
+def likelihood(Y: Array, pairs: Pairs | LabelPairs, neighbors: int | None = None) -> Likelihood:
+    """F for rows Y (n, k) with listed pairs, all pairs that labels imply, or each row's nearest of both kinds."""
+    if isinstance(pairs, LabelPairs):
+        rows = softmax.sorted_rows(Y, pairs.labels)
+        if neighbors is None:
+            return all_pairs(rows)
+        labels = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
+        return of_lists(rows.X, listed.nearest_lists(rows.X, labels, neighbors))
+    i, j = np.concatenate([pairs.i, pairs.j]), np.concatenate([pairs.j, pairs.i])
+    return of_lists(Y, listed.lists(i, j, np.tile(pairs.similar, 2), len(Y)))
+
+
+def all_pairs(rows: softmax.SortedRows) -> Likelihood:
+    """F over all other rows, in blocks."""
+
+    def sums(gamma: Array, kind: str) -> tuple[float, Array]:
+        Z = rows.X * np.sqrt(gamma)
+        F, U = softmax.neighbor_sums(Z, rows.sizes, kind, rows.weight, moments=rows.X)
+        return F, np.einsum("nk,nk->k", rows.X, U)
+
+    return Likelihood(sums, float(rows.weight.sum()))
+
+
+def of_lists(Y: Array, lists: listed.Lists) -> Likelihood:
+    """F over listed rows."""
+
+    def sums(gamma: Array, kind: str) -> tuple[float, Array]:
+        F, U = listed.neighbor_sums(Y * np.sqrt(gamma), lists, kind, moments=Y)
+        return F, np.einsum("nk,nk->k", Y, U)
+
+    return Likelihood(sums, float(lists.weight.sum()))
+
+
+def directly(F: Likelihood, gamma: Array, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:
+    """L-BFGS within bounds on gamma itself: its roots would leave no way back from 0."""
+    found = lbfgs(
+        F.negative,
+        gamma,
+        stop=ascent.hardly_changes(tol),
+        max_iter=max_iter,
+        tol=1e-3 * tol,
+        bounds=(0.0, None),
+        report=report,
+    )
+    value, history = -F.n * float(found.objective or 0.0), -F.n * np.asarray(found.history)
+    return found.with_x(found.x, objective=value, history=history)
+
+
+def by_bounds(F: Likelihood, gamma: Array, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:
+    """Maximise a concave lower bound that touches F at gamma, again and again.
+
+    With phi_i the softmax over S_i at the current gamma, F >= sum_i [-sum_j phi_ij gamma' w_ij + H(phi_i)
+    - log sum e_ij]: a linear function of gamma and a concave one.
+    """
+    history = [F.sums(gamma, "log")[0]]
+    for k in range(1, max_iter + 1):
+        pull = F.sums(gamma, "normaliser")[1] - F.sums(gamma, "log")[1]
+        gamma = lbfgs(bound(F, pull), gamma, max_iter=INNER, tol=1e-3 * tol, bounds=(0.0, None)).x
+        history.append(F.sums(gamma, "log")[0])
+        rise = (history[-1] - history[-2]) / F.n
+        if report is not None:
+            report(k, history[-1], rise)
+        if rise <= tol:
+            return Solution(gamma, history[-1], k, history=np.array(history))
+    message = stopped("bound maximisation", max_iter, "rise per row", rise, tol)
+    return Solution(gamma, history[-1], max_iter, False, message, history=np.array(history))
+
+
+def bound(F: Likelihood, pull: Array) -> Callable[[Array], tuple[float, Array]]:
+    """The negative of a lower bound, up to a constant: `pull` is sum_ij phi_ij w_ij."""
+
+    def negative(gamma: Array) -> tuple[float, Array]:
+        value, gradient = F.sums(gamma, "normaliser")
+        return (float(pull @ gamma) - value) / F.n, (pull - gradient) / F.n
+
+    return negative

@@ -1,0 +1,57 @@
+"""The search for components over the nearest neighbours of each class only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..optimize import Solution
+from ..types import Array, Ints
+from . import listed, neighborhood
+from .listed import Lists
+from .neighborhood import Ridge, Terms
+
+
+def maximise_listed(
+    X: Array,
+    labels: Ints,
+    L0: Array,
+    k: int,
+    *,
+    kind: str = "accuracy",
+    ridge: Ridge,
+    refresh: int = 0,
+    near: Array | None = None,
+    **search: Any,
+) -> Solution:
+    """Components at a maximum of F - ridge over k hits and k misses of each row.
+
+    Parameters
+    ----------
+    refresh : int
+        So many times the neighbours are found anew under the components, and the search goes on.
+    near : ndarray of shape (n, q), optional
+        Rows whose Euclidean distances give the first neighbours. Default: X.
+    """
+    known = labels >= 0
+    X, labels = X[known], labels[known]
+    rows = X if near is None else near[known]
+    found, spent, history = Solution(L0), 0, np.zeros(0)
+    for _ in range(refresh + 1):
+        lists = listed.nearest_lists(rows, labels, k)
+        n = float(lists.weight.sum())
+        found = neighborhood.maximise(over(lists, X, kind), found.x, ridge=ridge, n=n, **search)
+        spent, history = spent + found.n_iter, np.concatenate([history, np.asarray(found.history)])
+        rows = X @ found.x.T
+    return found.with_x(found.x, n_iter=spent, history=history)
+
+
+def over(lists: Lists, X: Array, kind: str) -> Terms:
+    """F over lists."""
+
+    def terms(L: Array) -> tuple[float, Array]:
+        F, U = listed.neighbor_sums(X @ L.T, lists, kind)
+        return F, 2 * U.T @ X
+
+    return terms

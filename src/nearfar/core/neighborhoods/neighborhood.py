@@ -1,0 +1,173 @@
+"""The neighbourhood methods' search: sums over neighbour probabilities, less a ridge, made as large as possible."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import ascent
+from ..constraints import generator
+from ..optimize import Report, Solution, lbfgs
+from ..types import Array, Ints, Seed
+from . import softmax
+from .softmax import Block, SortedRows
+
+Terms = Callable[[Array], tuple[float, Array]]  # L -> F, dF/dL
+
+
+class Ridge(NamedTuple):
+    """weight tr(L shape L'), the identity where `shape` is None."""
+
+    weight: float = 0.0
+    shape: Array | None = None
+
+    def __call__(self, L: Array) -> tuple[float, Array]:
+        """Value and gradient."""
+        turned = L if self.shape is None else L @ self.shape
+        return self.weight * float(np.vdot(L, turned)), 2 * self.weight * turned
+
+
+NO_RIDGE = Ridge()
+
+
+def negative(L: Array, terms: Terms, ridge: Ridge, n: float) -> tuple[float, Array]:
+    """(ridge - F) / n and its gradient."""
+    F, gradient = terms(L)
+    if not ridge.weight:
+        return -F / n, gradient / -n
+    value, slope = ridge(L)
+    return (value - F) / n, (slope - gradient) / n
+
+
+def dense(rows: SortedRows, kind: str, weight: Array, blocks: Iterable[Block] | None = None) -> Terms:
+    """F over all pairs of rows, or over the blocks' anchors and all rows."""
+    X, sizes = rows.X, rows.sizes
+
+    def terms(L: Array) -> tuple[float, Array]:
+        Z = X @ L.T.astype(X.dtype)
+        if X.shape[1] < 2 * len(L):
+            F, G = softmax.neighbor_metric(Z, X, sizes, kind, weight, blocks=blocks)
+            return F, 2.0 * L @ G
+        F, U = softmax.neighbor_sums(Z, sizes, kind, weight, blocks=blocks)
+        return F, 2.0 * (U.T @ X).astype(np.float64)
+
+    return terms
+
+
+def of_rows(L: Array, X: Array, labels: Ints, kind: str, ridge: Ridge) -> tuple[float, Array]:
+    """F - ridge over all pairs of some rows, and its gradient divided by the number of anchors."""
+    rows = softmax.sorted_rows(X, labels)
+    n = float(rows.weight.sum())
+    value, gradient = negative(L, dense(rows, kind, rows.weight), ridge, n)
+    return -n * value, -gradient
+
+
+def maximise(
+    terms: Terms,
+    L0: Array,
+    *,
+    ridge: Ridge,
+    n: float,
+    max_iter: int,
+    tol: float,
+    report: Report | None = None,
+) -> Solution:
+    """Components at a maximum of F - ridge.
+
+    Parameters
+    ----------
+    terms : callable
+        L -> (F, dF/dL).
+    n : float
+        Number of anchors: the search works on F / n, and `tol` is on that.
+    """
+    found = lbfgs(
+        lambda L: negative(L, terms, ridge, n),
+        L0,
+        stop=ascent.hardly_changes(tol),
+        max_iter=max_iter,
+        tol=1e-3 * tol,
+        report=report,
+    )
+    return in_sums(found, n)
+
+
+def in_sums(found: Solution, n: float) -> Solution:
+    """The solution with its objective as a sum that was maximised; warns where nothing is left of L."""
+    if np.linalg.norm(found.x) < 1e-8:
+        warnings.warn("reg is so large that the components vanish; use a smaller reg", stacklevel=2)
+    value = None if found.objective is None else -n * found.objective
+    history = None if found.history is None else -n * found.history
+    return found.with_x(found.x, objective=value, history=history)
+
+
+def maximise_dense(
+    rows: SortedRows,
+    kind: str,
+    L0: Array,
+    *,
+    ridge: Ridge,
+    max_iter: int,
+    tol: float,
+    dtype: str = "float64",
+    report: Report | None = None,
+) -> Solution:
+    """Components for all pairs of rows: with "float32", a search in float32 first and few iterations in float64."""
+    weight = rows.weight
+    settings: dict[str, Any] = {"ridge": ridge, "n": float(weight.sum()), "report": report}
+
+    def search(L: Array, dtype: str, max_iter: int, tol: float) -> Solution:
+        return maximise(dense(rows.astype(dtype), kind, weight), L, max_iter=max_iter, tol=tol, **settings)
+
+    if dtype == "float64":
+        return search(L0, dtype, max_iter, tol)
+    coarse = search(L0, dtype, max_iter, max(tol, 1e-5))
+    fine = search(coarse.x, "float64", max(1, min(5, max_iter - coarse.n_iter)), max(tol, 1e-5))
+    history = np.concatenate([coarse.history, fine.history])
+    return fine.with_x(fine.x, n_iter=coarse.n_iter + fine.n_iter, history=history, converged=coarse.converged)
+
+
+def maximise_in_batches(
+    rows: SortedRows,
+    kind: str,
+    L0: Array,
+    *,
+    batch_size: int,
+    ridge: Ridge,
+    max_iter: int,
+    tol: float,
+    dtype: str = "float64",
+    seed: Seed = None,
+    report: Report | None = None,
+) -> Solution:
+    """Components by steps on `batch_size` anchors among all rows: every step's gradient is right on average."""
+    rows, weight, rng = rows.astype(dtype), rows.weight, generator(seed)
+    n = float(weight.sum())
+    blocks = list(softmax.cut(rows.sizes, max(1, min(softmax.height(len(rows.X)), batch_size // 8))))
+
+    def epoch() -> Iterator[list[Block]]:
+        return batches(blocks, batch_size, rng)
+
+    def on_batch(L: Array, batch: list[Block]) -> tuple[float, Array]:
+        share = sum(weight[block.start : block.stop].sum() for block in batch) / n
+        return negative(L, dense(rows, kind, weight, batch), ridge._replace(weight=ridge.weight * share), n)
+
+    step = ascent.step_length(L0)
+    found = ascent.descend(on_batch, epoch, L0, step=step, max_iter=max_iter, tol=tol, report=report)
+    value = negative(found.x, dense(rows, kind, weight), ridge, n)[0]
+    return in_sums(found.with_x(found.x, objective=value), n)
+
+
+def batches(blocks: list[Block], size: int, rng: np.random.Generator) -> Iterator[list[Block]]:
+    """The blocks in random order, as many at a time as hold `size` anchors."""
+    batch: list[Block] = []
+    for k in rng.permutation(len(blocks)):
+        batch.append(blocks[k])
+        if sum(block.stop - block.start for block in batch) >= size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
