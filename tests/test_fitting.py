@@ -10,7 +10,8 @@ pytest.importorskip("torch")
 
 import nearfar
 from nearfar import cli
-from nearfar.cli.fitting import load_learner, make_learner
+from nearfar.cli.fitting import make_learner
+from nearfar.cli.learners import load_learner
 
 SMALL = "max_iter=3, hidden=0"
 

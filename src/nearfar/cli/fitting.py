@@ -7,13 +7,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
-
-if TYPE_CHECKING:
-    from ..core.types import AnyArray
-    from ..data import Dataset
 
 Classes = Annotated[tuple[str, ...], Parameter(name="--test-class", negative=())]
 
@@ -60,6 +56,7 @@ def fit_to(
 ) -> str:
     """Fit and save a learner; returns the table of its scores on the test classes."""
     from ..data import open_task
+    from .learners import items_of, remark
     from .scoring import score_learner
 
     learner = make_learner(text, seed)
@@ -123,42 +120,3 @@ def _found(name: str) -> Any:
     if not all(hasattr(found, verb) for verb in ("fit", "transform", "save")):
         raise ValueError(f"LEARNER: {name} is a {method.kind}, which `nearfar train --objective` or Python takes")
     return found
-
-
-def load_learner(path: Path) -> Any:
-    """Read any learner that was saved, classical or a network; no code of the file is run."""
-    from ..catalog import BY_NAME
-    from ..core import storage
-
-    _, text = storage.read(path)
-    method = BY_NAME.get(text.get("class", ""))
-    kind: Any = getattr(import_module(method.module), method.name) if method is not None and method.done else None
-    if not hasattr(kind, "load"):
-        raise ValueError(f"{path} holds no learner of nearfar")
-    return kind.load(path)
-
-
-def items_of(dataset: Dataset) -> AnyArray:
-    """Return (n, d) rows: the data set's, or the pixels of its images in [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If the images differ in size.
-    """
-    import numpy as np
-
-    items = dataset.array
-    if items is None:
-        read = [dataset.read(i) for i in range(len(dataset))]
-        if len({item.shape for item in read}) > 1:
-            raise ValueError(f"{dataset.name}: a learner needs images of one size")
-        items = np.stack(read)
-    return items if dataset.kind == "row" else items.reshape(len(items), -1).astype(np.float32) / 255
-
-
-def remark(learner: Any, X: AnyArray, what: str) -> str:
-    """Return a sentence on how well a learner that reconstructs makes rows again, else nothing."""
-    if not hasattr(learner, "reconstruction_error"):
-        return ""
-    return f" Reconstruction error of {what}: {learner.reconstruction_error(X).mean():.4g}."

@@ -12,7 +12,7 @@ import numpy as np
 from ..data import Dataset, open_dataset, open_task
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
-from .fitting import items_of, load_learner, remark
+from .learners import items_of, load_learner, remark
 
 
 @dataclass(frozen=True)
