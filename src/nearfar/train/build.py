@@ -28,6 +28,7 @@ from ..deep.samplers.base import BatchSampler
 from ..deep.samplers.resolve import make_sampler
 from ..deep.terms import Sum, Term
 from .config import TrainConfig, TrainError
+from .episodic import Episodes
 from .features import as_floats, cached_features, sizes_of
 from .optim import make_optimizer, param_groups
 
@@ -39,13 +40,17 @@ LOOKED_AT = 16
 class Step(nn.Module):
     """Embedder and objective as one module, so that one wrapper averages the gradients of both over processes."""
 
-    def __init__(self, embedder: Embedder, objective: Sum, *, from_features: bool = False) -> None:
+    def __init__(
+        self, embedder: Embedder, objective: Sum, *, from_features: bool = False, episodes: Episodes | None = None
+    ) -> None:
         super().__init__()
         self.embedder, self.objective = embedder, objective
-        self.from_features = from_features
+        self.from_features, self.episodes = from_features, episodes
 
     def forward(self, items: Tensor, labels: Tensor | None = None) -> Tensor | Features:
         """Return the value of the objective; without labels, the features."""
+        if labels is not None and self.episodes is not None:
+            return self.episodes.loss(self.embedder, self.objective, items, labels)
         features: Features = self.embedder.head(items) if self.from_features else self.embedder(items)
         if labels is None:
             return features
@@ -202,7 +207,7 @@ def make_step(config: TrainConfig, shape: tuple[int, ...], num_classes: int) -> 
         freeze_trunk=config.freeze_trunk,
     )
     term = parse_objective(config.objective, num_classes=num_classes, embedding_dim=config.embedding_dim)
-    return Step(embedder, as_sum(term), from_features=config.freeze_trunk)
+    return Step(embedder, as_sum(term), from_features=config.freeze_trunk, episodes=Episodes.of(config))
 
 
 def as_sum(term: Term) -> Sum:

@@ -57,6 +57,13 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         What is not trained. The features of a frozen trunk are computed once and kept on disk.
     sampler : str
         "random", "m_per_class:M" or "class_ratio:R".
+    episodes : {"none", "maml", "fomaml", "sequential"}
+        Take every batch as an episode, as `nearfar.EpisodicTrainer` does: the weights step on the support, and the
+        objective is that of the queries.
+    shots, inner_steps : int
+        Items of a class in the support, at least 2 for most losses; steps on it.
+    inner_lr : float
+        Rate of those steps.
     batch_size : int
         Items of a batch, over all processes together.
     epochs : int
@@ -115,6 +122,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     freeze_bn: bool = False
     freeze_trunk: bool = False
     sampler: str = "m_per_class:4"
+    episodes: Literal["none", "maml", "fomaml", "sequential"] = "none"
+    shots: AtLeastOne = 2
+    inner_steps: AtLeastOne = 1
+    inner_lr: NotNegative = 0.01
     batch_size: AtLeastOne = 128
     epochs: AtLeastOne = 20
     steps: AtLeastOne | None = None
@@ -171,6 +182,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise TrainError(f"config: ks must hold 1, got {list(self.ks)}")
         if self.freeze_trunk and self.augment:
             raise TrainError("config: a frozen trunk sees every image once, so augment must be empty with it")
+        if self.freeze_trunk and self.episodes != "none":
+            raise TrainError("config: episodes step on all weights, so freeze_trunk must be false with them")
         if self.resize is not None and self.resize < (self.image_size or self.resize + 1):
             raise TrainError(f"config: resize needs an image_size of at most {self.resize}, got {self.image_size}")
 

@@ -1,0 +1,61 @@
+"""Batches as episodes: the objective of the queries, at the weights that the supports give (see `EpisodicTrainer`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..deep import processes
+from ..deep.episodes import Episode
+from ..deep.networks.episodic import adapted, embedded
+from ..deep.pair_networks import episode_of
+from .config import TrainConfig, TrainError
+
+
+class Episodes(NamedTuple):
+    """How a batch is learnt from as an episode; the fields are those of `TrainConfig`."""
+
+    mode: str
+    shots: int
+    inner_lr: float
+    inner_steps: int
+
+    @classmethod
+    def of(cls, config: TrainConfig) -> Episodes | None:
+        """Read a config; None where batches are no episodes."""
+        if config.episodes == "none":
+            return None
+        return cls(config.episodes, config.shots, config.inner_lr, config.inner_steps)
+
+    def cut(self, items: Tensor, labels: Tensor) -> Episode:
+        """Take the first `shots` items of each class as the support; classes keep their numbers, which proxies know.
+
+        Raises
+        ------
+        TrainError
+            If nothing is left to query, or several processes share the batch.
+        """
+        if processes.world() > 1:
+            raise TrainError("episodes: one process only, an episode cannot be parted")
+        support, _, query, _ = episode_of(labels, self.shots)
+        if not len(query):
+            raise TrainError(f"episodes: no class of the batch has more than shots={self.shots} items")
+        return Episode(items[support], labels[support], items[query], labels[query])
+
+    def loss(self, embedder: nn.Module, objective: nn.Module, items: Tensor, labels: Tensor) -> Tensor:
+        """Return L_Q; its gradient in the weights is the one of the mode."""
+        episode = self.cut(items, labels)
+        weights = {name: w for name, w in embedder.named_parameters() if w.requires_grad}
+        how = (episode, self.inner_lr, self.inner_steps, self.mode == "maml")
+        found = adapted(embedder, weights, objective, *how)
+        if self.mode == "sequential":
+            with torch.no_grad():
+                for name, w in weights.items():
+                    w.copy_(found[name])
+            found = weights
+        elif self.mode == "fomaml":
+            found = {name: w + (found[name] - w).detach() for name, w in weights.items()}
+        value: Tensor = objective(embedded(embedder, found, episode.query), episode.query_labels)
+        return value

@@ -1,0 +1,57 @@
+"""Batches as episodes: the gradient of every mode is that of `EpisodicTrainer`, and runs learn with them."""
+
+import pytest
+import torch
+
+from nearfar import EpisodicTrainer, TripletLoss
+from nearfar.deep.episodes import Episode
+from nearfar.train import TrainError, evaluate_run, train
+from nearfar.train.episodic import Episodes
+
+MODES = ("maml", "fomaml", "sequential")
+
+
+def network() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)).double()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_gradient_is_that_of_the_trainer(mode) -> None:
+    torch.manual_seed(1)
+    items, labels = torch.randn(12, 6, dtype=torch.double), torch.arange(3).repeat(4)
+    one, other = network(), network()
+    loss = TripletLoss(margin=1.0)
+    Episodes(mode, 2, 0.3, 2).loss(one, loss, items, labels).backward()
+    episode = Episode(items[:6], labels[:6], items[6:], labels[6:])
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    EpisodicTrainer(other, loss, optimizer, mode=mode, inner_lr=0.3, inner_steps=2).backward(episode)
+    for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+        torch.testing.assert_close(a.grad, b.grad)
+    assert max(float(w.grad.abs().max()) for w in one.parameters()) > 1e-3
+
+
+def test_modes_differ() -> None:
+    torch.manual_seed(1)
+    items, labels = torch.randn(12, 6, dtype=torch.double), torch.arange(3).repeat(4)
+    grads = []
+    for mode in MODES[:2]:
+        net = network()
+        Episodes(mode, 2, 0.3, 1).loss(net, TripletLoss(margin=1.0), items, labels).backward()
+        grads.append(net[0].weight.grad)
+    assert not torch.allclose(*grads, rtol=1e-3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("objective", ["TripletLoss()", "AMSoftmaxLoss()"])
+def test_runs_learn_from_episodes(tmp_path, small, mode, objective) -> None:
+    run = train(small(episodes=mode, objective=objective, steps=6), tmp_path / "run", progress=False)
+    assert evaluate_run(run.folder).scores.recall_at[1] > 0.5
+
+
+def test_what_cannot_be_an_episode_is_told(tmp_path, small) -> None:
+    with pytest.raises(TrainError, match="no class of the batch has more than shots=8"):
+        train(small(episodes="maml", shots=8), tmp_path / "run", progress=False)
+    with pytest.raises(TrainError, match="freeze_trunk"):
+        small(episodes="maml", freeze_trunk=True)
