@@ -27,6 +27,7 @@ from .terms import Term
 def episode_of(labels: Tensor, shots: int) -> Episode:
     """Return the rows of a batch as an episode: the first `shots` of each class are the support, the others queries.
 
+    >>> import torch
     >>> episode_of(torch.tensor([7, 3, 3, 7, 3]), 1).query_labels
     tensor([0, 1, 0])
     """
