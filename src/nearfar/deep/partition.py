@@ -14,7 +14,7 @@ so that a candidate that moves few points costs a few table look-ups.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,10 @@ class Agreement:
         return 1 - np.clip(self._information(cells, sum_a, sizes), 0, 1)
 
     def _rand_index(self, cells: Floats, sum_a: Floats) -> Floats:
-        pairs = lambda total: (total - self.m) / 2  # noqa: E731
+
+        def pairs(total: Any) -> Any:
+            return (total - self.m) / 2
+
         by_chance = pairs(self.sum_y) * pairs(sum_a) / max(pairs(self.m**2), 1)
         most = (pairs(self.sum_y) + pairs(sum_a)) / 2
         return _ratio(pairs(cells) - by_chance, most - by_chance, 1.0)
@@ -107,7 +110,10 @@ def expected_information(m: int, c: int) -> Floats:
     rest = m - c - k + n  # points in neither
     possible = (n <= k) & (rest >= 0)
     log_factorial = gammaln(np.arange(m + 1) + 1)
-    fact = lambda count: log_factorial[np.clip(count, 0, m)]  # noqa: E731
+
+    def fact(count: Any) -> Any:
+        return log_factorial[np.clip(count, 0, m)]
+
     log_p = fact(k) + fact(m - k) + fact(c) + fact(m - c) - fact(n) - fact(c - n) - fact(k - n) - fact(rest) - fact(m)
     part = n / m * np.log(m * n / (c * np.maximum(k, 1)))
     return np.where(possible, np.exp(np.where(possible, log_p, 0)) * part, 0).sum(1)
