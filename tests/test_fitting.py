@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 import nearfar
 from nearfar import cli
-from nearfar.cli.fitting import make_learner
+from nearfar.cli.fitting import fit_to, make_learner
 from nearfar.cli.learners import load_learner
 
 SMALL = "max_iter=3, hidden=0"
@@ -144,3 +144,13 @@ def test_few_shot_by_a_network_of_pairs(network, capsys, monkeypatch, tmp_path):
     assert 0 < saved["accuracy"] <= 1
     code, _, err = run(capsys, monkeypatch, "evaluate", "digits.npz", *few, "--classifier", "scores")
     assert code == 2
+
+
+def test_few_classes_are_halved(tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.repeat(["a", "b", "c"], 20)
+    X = rng.normal(size=(60, 5)) + 4 * np.eye(3, 5)[np.arange(60) // 20]
+    np.savez(tmp_path / "rows.npz", X=X, y=y)
+    out = fit_to(str(tmp_path / "rows.npz"), "RCA()", tmp_path / "rca.safetensors")
+    assert "3 classes, too few to hold any out; half of the 60 rows" in out
+    assert "30 queries of 3 classes" in out

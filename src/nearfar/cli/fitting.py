@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+if TYPE_CHECKING:
+    from ..data import Dataset
+
+ENOUGH = 4  # classes, for two to learn from and two to test on
 Classes = Annotated[tuple[str, ...], Parameter(name="--test-class", negative=())]
 
 
@@ -25,6 +29,8 @@ def fit(
     quiet: bool = False,
 ) -> None:
     """Fit a learner on rows, or on the pixels of images, save it, and score it on classes that it has never seen.
+
+    Of data with fewer than four classes it learns from one half of each and is scored on the other.
 
     Example: nearfar fit digits "Autoencoder(n_components=8)" --out codes.safetensors
 
@@ -60,11 +66,32 @@ def fit_to(
     from .scoring import score_learner
 
     learner = make_learner(text, seed)
-    task = open_task(data, test=test, test_classes=test_classes, validation=0.0, seed=seed)
-    X = items_of(task.train)
-    learner.fit(X, task.train.labels)
+    halved = halves(data, seed) if test is None and not test_classes else None
+    if halved is None:
+        task = open_task(data, test=test, test_classes=test_classes, validation=0.0, seed=seed)
+        halved = task.train, task.test, task.protocol
+    train, tested, protocol = halved
+    X = items_of(train)
+    learner.fit(X, train.labels)
     learner.save(out)
-    return f"{task.protocol}{remark(learner, X, 'training items')}\n{score_learner(out, task.test)}"
+    return f"{protocol}{remark(learner, X, 'training items')}\n{score_learner(out, tested)}"
+
+
+def halves(data: str, seed: int) -> tuple[Dataset, Dataset, str] | None:
+    """Halves of every class, and a sentence on them, where classes are too few to hold some out; else None."""
+    import numpy as np
+
+    from ..data.open import open_source
+
+    source = open_source(data)
+    items = source.items
+    if source.roles is not None or len(items.classes) >= ENOUGH:
+        return None
+    order = np.random.default_rng(seed).permutation(len(items))
+    order = order[np.argsort(items.labels[order], kind="stable")]
+    learnt, tested = items.subset(np.sort(order[::2])), items.subset(np.sort(order[1::2]))
+    how = f"half of the {len(items):,} {items.kind}s of each class learnt from, the other half the test"
+    return learnt, tested, f"{items.name}: {len(items.classes)} classes, too few to hold any out; {how} (seed {seed})."
 
 
 def make_learner(text: str, seed: int = 0) -> Any:
