@@ -152,5 +152,5 @@ def test_few_classes_are_halved(tmp_path):
     X = rng.normal(size=(60, 5)) + 4 * np.eye(3, 5)[np.arange(60) // 20]
     np.savez(tmp_path / "rows.npz", X=X, y=y)
     out = fit_to(str(tmp_path / "rows.npz"), "RCA()", tmp_path / "rca.safetensors")
-    assert "3 classes, too few to hold any out; half of the 60 rows" in out
+    assert "60 rows of 3 classes, too few to hold any out; one half of each is learnt from" in out
     assert "30 queries of 3 classes" in out

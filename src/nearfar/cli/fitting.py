@@ -89,9 +89,9 @@ def halves(data: str, seed: int) -> tuple[Dataset, Dataset, str] | None:
         return None
     order = np.random.default_rng(seed).permutation(len(items))
     order = order[np.argsort(items.labels[order], kind="stable")]
-    learnt, tested = items.subset(np.sort(order[::2])), items.subset(np.sort(order[1::2]))
-    how = f"half of the {len(items):,} {items.kind}s of each class learnt from, the other half the test"
-    return learnt, tested, f"{items.name}: {len(items.classes)} classes, too few to hold any out; {how} (seed {seed})."
+    what = f"{items.name}: {len(items):,} {items.kind}s of {len(items.classes)} classes, too few to hold any out"
+    how = f"one half of each is learnt from, the other is the test (seed {seed})"
+    return items.subset(np.sort(order[::2])), items.subset(np.sort(order[1::2])), f"{what}; {how}."
 
 
 def make_learner(text: str, seed: int = 0) -> Any:
