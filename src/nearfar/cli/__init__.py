@@ -97,7 +97,7 @@ def train(
     test_classes
         Test on these classes only: names, or the beginning of names. Repeat for several.
     trunk
-        conv4, mlp, identity, bn_inception, timm:NAME, transformers:NAME or package.module:factory.
+        conv4, mlp, identity, bn_inception, spd, timm:NAME, transformers:NAME or package.module:factory.
     embedding_dim
         Dimensions of the embedding.
     sampler

@@ -26,7 +26,7 @@ def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) ->
     Parameters
     ----------
     text : str
-        ``conv4``, ``mlp``, ``identity``, ``bn_inception``, ``timm:NAME``, ``transformers:NAME_OR_FOLDER`` or
+        ``conv4``, ``mlp``, ``identity``, ``bn_inception``, ``spd``, ``timm:NAME``, ``transformers:NAME_OR_FOLDER`` or
         ``package.module:factory``, with options in brackets: ``conv4(width=32)``. A factory is called with the shape
         of an item and the options, and returns a module from items to features.
     shape : tuple of int
@@ -126,6 +126,12 @@ def _bn_inception(shape: Shape, **options: Any) -> nn.Module:
     return BNInception(**options)
 
 
+def _spd(shape: Shape, **options: Any) -> nn.Module:
+    from .spd_trunk import SPDTrunk
+
+    return SPDTrunk(_channels("spd", shape), **options)
+
+
 def _timm(name: str, shape: Shape, **options: Any) -> nn.Module:
     timm = _installed("timm")
     channels = _channels("timm", shape)
@@ -156,6 +162,7 @@ NAMED: dict[str, Callable[..., nn.Module]] = {
     "mlp": _mlp,
     "identity": _identity,
     "bn_inception": _bn_inception,
+    "spd": _spd,
 }
 HUBS: dict[str, Callable[..., nn.Module]] = {"timm": _timm, "transformers": _transformers}
 
