@@ -32,7 +32,7 @@ from .episodic import Episodes
 from .features import as_floats, cached_features, sizes_of
 from .optim import make_optimizer, param_groups
 
-SMALL = ("conv4", "mlp", "identity")
+SMALL = ("conv4", "mlp", "identity", "spd")
 """Trunks that the field feeds with 84x84 images where these are photographs."""
 LOOKED_AT = 16
 
