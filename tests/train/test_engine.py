@@ -382,3 +382,11 @@ def test_symmetries_are_more_training_classes(tmp_path, small) -> None:
     result = evaluate_run(run, clustering=False)
     assert result.scores.n_classes == len(plain.task.test.classes)
     assert "classes, with those turned. The checkpoint" in result.protocol
+
+
+def test_a_run_goes_on_from_the_trunk_of_another(tmp_path, small) -> None:
+    first = train(small(steps=3), tmp_path / "first", progress=False)
+    other = small(steps=1, lr=0.0, seed=5, trunk_weights=str(first.folder / "last.safetensors"))
+    second = train(other, tmp_path / "second", progress=False)
+    a, b = (load_embedder(run.folder, "last").trunk.state_dict() for run in (first, second))
+    assert all(torch.equal(a[key], b[key]) for key in a if "running" not in key and "num_batches" not in key)

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 HEADS = ("last_linear.", "fc.", "classifier.", "head.", "logits.")  # classifiers that a metric has no use for
 
+RUN = "embedder.trunk."  # the trunk in the checkpoint of a run
+
 
 class TrunkError(ValueError):
     """A trunk or its weights that cannot be had; the message is one line."""
@@ -17,8 +19,8 @@ class TrunkError(ValueError):
 def load_weights(module: nn.Module, path: str | Path) -> None:
     """Load a local state dict into a module.
 
-    Classifiers and "module." prefixes are dropped, the (1, C) statistics of old files are laid flat; everything else
-    must fit.
+    Of the checkpoint of a run its trunk is taken. Classifiers and "module." prefixes are dropped, the (1, C) statistics
+    of old files are laid flat; everything else must fit.
 
     Raises
     ------
@@ -44,6 +46,9 @@ def _fit(path: str | Path, key: str, value: Tensor, own: Tensor) -> Tensor:
 
 
 def _tidy(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    trunk = {key.removeprefix(RUN): value for key, value in state.items() if key.startswith(RUN)}
+    if trunk:
+        return trunk
     if state and all(key.startswith("module.") for key in state):
         return {key.removeprefix("module."): value for key, value in state.items()}
     return state
