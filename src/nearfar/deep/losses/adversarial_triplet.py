@@ -74,7 +74,7 @@ class AdversarialTriplet(Term):
     -----
     What is kept is the embedding; ``term.metric`` maps it on. The published code halves both hinges and, after the
     pre-training, takes a rate 1000 times lower for the trunk. With one rate, embeddings run from negatives that follow
-    them, and get worse after the pre-training: add a small part of the term, a tenth say, to a loss on real negatives.
+    them, and get worse: start from a trained trunk at such a rate, or add a tenth of the term to another loss.
     """
 
     def __init__(
