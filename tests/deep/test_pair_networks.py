@@ -18,6 +18,7 @@ from nearfar.train.build import Step, as_sum
 
 RELATION = "MultiScaleRelationNet(channels=(8, 8), width=4, hidden=5)"
 SIMILARITY = "ContinuousSimilarityNet(relations=3, hidden=5, balanced=False)"
+SIAMESE = "SiameseHead()"
 Y = torch.tensor([5, 2, 9, 2, 5, 9, 9, 5])
 
 
@@ -50,6 +51,15 @@ def test_first_samples_of_a_class_are_its_support():
     assert episode.query.tolist() == [3, 4, 5, 6, 7]
     assert episode.query_labels.tolist() == [0, 1, 2, 2, 1]
     assert episode_of(Y, 2).query.tolist() == [6, 7]
+
+
+def test_siamese_term_is_the_head_on_the_embeddings():
+    made, x = step(SIAMESE), images()
+    head, h = made.objective.terms[0].net, made.embedder(x).embedding
+    torch.testing.assert_close(made(x, Y), head.loss(h, Y))
+    rows = episode_of(Y, 1)
+    scores = made.objective.terms[0].score([h[rows.query]], [h[rows.support]], rows.support_labels, 3)
+    assert (scores.argmax(1) == head.classify(h[rows.query], h[rows.support], rows.support_labels, 3)).all()
 
 
 def test_relation_term_is_the_network_on_the_episode():
@@ -106,7 +116,7 @@ def test_they_add_to_losses_and_name_themselves():
     torch.testing.assert_close(value.detach(), own)
 
 
-@pytest.mark.parametrize("text", [RELATION, SIMILARITY])
+@pytest.mark.parametrize("text", [RELATION, SIMILARITY, SIAMESE])
 def test_training_lowers_the_loss(text):
     made = step(text)
     rng = np.random.default_rng(0)

@@ -15,7 +15,11 @@ from ..catalog import BY_NAME, METHODS, missing
 from .terms import Term
 
 KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner")
-PAIR_NETWORKS = ("MultiScaleRelationNet", "ContinuousSimilarityNet")  # their terms are in `pair_networks`
+PAIR_NETWORKS = (
+    "MultiScaleRelationNet",
+    "ContinuousSimilarityNet",
+    "SiameseHead",
+)  # their terms are in `pair_networks`
 
 
 class ObjectiveError(ValueError):
@@ -114,14 +118,14 @@ def _value(node: ast.expr, sizes: dict[str, int]) -> Any:
 
 
 def _find(name: str) -> Any:
+    if name in PAIR_NETWORKS:
+        return import_module(".pair_networks", __package__).TERMS[name]
     method = BY_NAME.get(name)
     if method is None:
         names = [m.name for m in METHODS if m.done and m.kind in KINDS]
         near = get_close_matches(name, names, n=1, cutoff=0.4)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ObjectiveError(f"objective: no method is called {name!r}{hint}")
-    if name in PAIR_NETWORKS:
-        return import_module(".pair_networks", __package__).TERMS[name]
     if method.kind not in KINDS:
         raise ObjectiveError(f"objective: {name} is a {method.kind}, not part of an objective")
     if not method.done:

@@ -2,6 +2,7 @@
 
     "MultiScaleRelationNet(width=16)"           relations of the trunk's maps (D45)
     "ContinuousSimilarityNet(update='fixed')"   relations of the embeddings (D46)
+    "SiameseHead()"                             weighted distances of the embeddings (D44)
 
 A batch is an episode: the first `shots` samples of a class are its support, the others are queries. Whoever calls the
 objective calls `see` before.
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from . import processes
 from .batch import Batch
-from .episodes import Episode, prototypes
+from .episodes import Episode, SiameseHead, prototypes
 from .networks.continuous_similarity import ContinuousSimilarityNet
 from .networks.conv4 import Conv4
 from .networks.multi_scale_relation import MultiScaleRelationNet, multi_scale_relation
@@ -173,4 +174,34 @@ class ContinuousSimilarityTerm(PairTerm):
         return value
 
 
-TERMS = {"MultiScaleRelationNet": MultiScaleRelationTerm, "ContinuousSimilarityNet": ContinuousSimilarityTerm}
+class SiameseTerm(PairTerm):
+    """`SiameseHead` on embeddings, from all pairs of a batch.
+
+    Parameters
+    ----------
+    embedding_dim : int
+        d.
+    balanced : bool
+        As in the head.
+    """
+
+    def __init__(self, embedding_dim: int, *, balanced: bool = True) -> None:
+        super().__init__()
+        self.net, self.balanced = SiameseHead(embedding_dim), balanced
+
+    def features(self, embedder: Any, items: Tensor) -> list[Tensor]:
+        return [embedder(items).embedding.float()]
+
+    def score(self, query: Sequence[Tensor], support: Sequence[Tensor], labels: Tensor, n_way: int) -> Tensor:
+        return prototypes(self.net(query[0], support[0]).sigmoid().T, labels, n_way).T
+
+    def value(self, seen: Any, x: Tensor, y: Tensor) -> Tensor:
+        value: Tensor = self.net.loss(x, y, balanced=self.balanced)
+        return value
+
+
+TERMS = {
+    "MultiScaleRelationNet": MultiScaleRelationTerm,
+    "ContinuousSimilarityNet": ContinuousSimilarityTerm,
+    "SiameseHead": SiameseTerm,
+}
