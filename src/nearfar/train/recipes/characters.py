@@ -13,7 +13,7 @@ Additive-margin softmax (Wang et al., 2018) on the 64 dimensions of conv4, and n
 contrastive learning (Khosla et al., 2020), twice the width, and turned and mirrored classes. On the unseen classes:
 
     glyphs             Recall@1 0.77, MAP@R 0.37   (pixels: 0.30, 0.04)
-    omniglot           Recall@1 0.84, MAP@R 0.47   (pixels: 0.37, 0.06), 20-way 1-shot accuracy 0.81
+    omniglot           Recall@1 0.84, MAP@R 0.46   (pixels: 0.37, 0.06), 20-way 1-shot accuracy 0.81
     omniglot_few_shot  Recall@1 0.88, MAP@R 0.59,  20-way 1-shot accuracy 0.875, 0.870, 0.885 (seeds 0 to 2)
 """
 
