@@ -29,18 +29,30 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True) -> Any:
         """X (and y) checked by scikit-learn, in float32 or float64."""
-        options: dict[str, Any] = {"dtype": [np.float64, np.float32], "reset": reset}
         if reset:
             self.__dict__.pop("_sorted", None)
+        if self._passes(X, y, reset):
+            return X if y is None else (X, y)
+        options: dict[str, Any] = {"dtype": [np.float64, np.float32], "reset": reset}
+        if reset:
             options["ensure_min_samples"] = 2
         return validate_data(self, X, **options) if y is None else validate_data(self, X, y, **options)
+
+    def _passes(self, X: AnyArray, y: AnyArray | None, reset: bool) -> bool:
+        """Whether scikit-learn's checks, which take longer than a small fit, would return these arrays as they are."""
+        if not is_plain(X) or not (y is None or is_plain_labels(y, len(X))) or hasattr(self, "feature_names_in_"):
+            return False
+        if reset:
+            self.n_features_in_ = X.shape[1]
+        return len(X) >= 1 + reset and X.shape[1] == getattr(self, "n_features_in_", None)
 
     def _labelled(self, X: AnyArray, y: AnyArray | None, needs: str = "") -> tuple[AnyArray, Ints]:
         """Rows in an order of their own and label codes: neither row order nor class names can matter after this."""
         if y is None:
             raise ValueError(f"requires y to be passed, but the target y is None{needs}")
         X, y = self._rows(X, y)
-        check_classification_targets(y)
+        if not is_plain_labels(y, len(y)) or 2 * len(np.unique(y)) >= len(y):  # others pass, without a warning
+            check_classification_targets(y)
         self._sorted = order = self._order(X)
         return X[order], constraints.encode(np.asarray(y)[order])[1]
 
@@ -236,6 +248,19 @@ class KernelMetric(MetricLearner):
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
+
+
+def is_plain(X: Any) -> bool:
+    """Whether X is a matrix of finite floats."""
+    if type(X) is not np.ndarray or X.ndim != 2 or X.size == 0 or X.dtype not in (np.float64, np.float32):
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(X.sum()))
+
+
+def is_plain_labels(y: Any, n: int) -> bool:
+    """Whether y is an array of n integers or booleans."""
+    return type(y) is np.ndarray and y.shape == (n,) and y.dtype.kind in "biu"
 
 
 def row_order(X: AnyArray) -> Ints:

@@ -201,8 +201,10 @@ def direction(E: Array, U: Array, h: Array, max_iter: int = 200) -> Array:
     """
     if len(U) <= DENSE * U.shape[1]:
         root = np.sqrt(h)
-        K = root[:, None] * np.square(U @ U.T) * root + np.eye(len(U))
-        y = lapack.dposv(K, root * np.einsum("cd,cd->c", U @ E, U))[1]
+        K = blas.dsyrk(1.0, (np.sqrt(root)[:, None] * U).T, trans=1)  # upper triangle
+        np.square(K, out=K)
+        K.ravel("K")[:: len(K) + 1] += 1.0
+        y = lapack.dposv(K, root * np.einsum("cd,cd->c", U @ E, U), overwrite_a=1)[1]
         return (U.T * (root * y)) @ U - E
     S, R = np.zeros_like(E), -E
     P, rr = R.copy(), float(np.vdot(E, E))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.linalg import cholesky
 
 from ...base import FromPairs, Mahalanobis
 from ...core import checks, constraints, psd
@@ -134,7 +135,8 @@ class ITML(FromPairs, Mahalanobis):
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         found = itml(X, pairs, bounds, L0, self.gamma, solver=self.solver, **search)
         attributes = {**found.attributes, "bounds": bounds}
-        return found.with_x(psd.components(found.x, self.n_components), attributes=attributes)
+        L = cholesky(found.x) if self.n_components is None else psd.components(found.x, self.n_components)
+        return found.with_x(L, attributes=attributes)
 
     def _check(self) -> None:
         checks.at_least(0, tol=self.tol)
