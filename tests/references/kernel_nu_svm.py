@@ -6,7 +6,7 @@ import numpy as np
 
 SETTINGS = {"gamma": 0.1, "n_pairs": "all", "l2": 500.0, "tol": 1e-8}
 TOY_SETTINGS = {"n_pairs": 2000, "l1": 5.0}
-TOLERANCE = 1e-3
+TOLERANCE = 1e-8
 
 
 def kernel(X, gamma=0.1):

@@ -4,7 +4,7 @@ import numpy as np
 
 SETTINGS = {"n_pairs": "all", "l2": 50.0, "tol": 1e-7}
 TOY_SETTINGS = {"l1": 20.0, "l2": 20.0}
-TOLERANCE = 2e-3  # a duality gap of 1e-5 leaves the metric free by its square root
+TOLERANCE = 1e-8
 
 
 def primal(M, X, y, l1=1.0, l2=50.0, nu=0.5):

@@ -309,24 +309,43 @@ def test_svm_multipliers_obey_their_bounds_and_nu_counts_errors():
     assert (stretch < learner.margin_ + 1e-4).mean() >= nu
 
 
-def test_svm_with_a_linear_kernel_is_the_linear_method():
+SVM_SETTINGS = [
+    {"l2": 50.0},
+    {"l2": 50.0, "definite": False},
+    {"l2": 2000.0, "nu": 0.1},
+    {"l2": 200.0, "nu": 0.3, "l1": 0.0},
+    {"l2": 30.0, "l1": 10.0, "nu": 0.1},  # margin 0, and all pairs on it
+    {"nu": 1.0},
+    {},
+]
+
+
+@pytest.mark.parametrize("settings", SVM_SETTINGS, ids=str)
+def test_svm_with_a_linear_kernel_is_the_linear_method(settings):
     pairs, labels = all_pairs(Y)
     told = {"pairs": pairs[::4], "pair_labels": labels[::4], "pair_weights": np.arange(1.0, 444.0)}
-    # a first-order method ends near the optimum: an equal gap, not equal digits
-    settings = {"l2": 50.0, "tol": 1e-8}
     linear = fit(nearfar.NuSVMMetric(**settings), X, **told)
     learner = fit(KernelNuSVMMetric(kernel="linear", **settings), X, **told)
-    same(distances(learner, X), distances(linear, X), 2e-6)
-    assert_allclose(learner.objective_, linear.objective_, rtol=1e-8)
-    short = {**settings, "max_iter": 20}
-    linear = fit(nearfar.NuSVMMetric(**short), X, **told)
-    learner = fit(KernelNuSVMMetric(kernel="linear", **short), X, **told)
-    same(distances(learner, X), distances(linear, X), 1e-8)  # step for step it is the same method
+    assert linear.converged_
+    assert np.ptp(distances(linear, X)) > 1e-3
+    same(distances(learner, X), distances(linear, X), 1e-8)
+    assert_allclose(learner.objective_, linear.objective_, rtol=1e-10)
+    assert_allclose(learner.margin_, linear.margin_, rtol=1e-8, atol=1e-8)
+
+
+def test_svm_with_a_linear_kernel_goes_the_same_steps():
+    settings = {"l2": 50.0, "max_iter": 20, "n_pairs": "all"}
+    linear = fit(nearfar.NuSVMMetric(**settings), X, Y)
+    learner = fit(KernelNuSVMMetric(kernel="linear", **settings), X, Y)
+    assert not linear.converged_
+    same(distances(learner, X), distances(linear, X), 1e-8)
 
 
 def test_svm_does_not_know_the_unit():
-    a, b = (fit(KernelNuSVMMetric(kernel="linear", random_state=0), c * X, Y) for c in (1, 10))
-    same(distances(b, 10 * X), distances(a, X), 1e-6)
+    for settings in ({}, {"l2": 200.0}):
+        learners = [KernelNuSVMMetric(kernel="linear", random_state=0, **settings) for _ in range(2)]
+        a, b = (fit(learner, c * X, Y) for learner, c in zip(learners, (1, 10), strict=True))
+        same(distances(b, 10 * X), distances(a, X), 1e-8)
 
 
 # ---- S22

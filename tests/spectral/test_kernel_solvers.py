@@ -9,6 +9,7 @@ from nearfar.core import graphs
 from nearfar.core.discriminants import locality
 from nearfar.core.geometry import smooth
 from nearfar.core.margins import apart
+from nearfar.core.margins import nu_margin as solver
 from nearfar.core.margins.nu_margin import NuMargin, nu_margin
 from tests.core import conic
 
@@ -116,3 +117,100 @@ def test_any_multipliers_bound_the_optimum():
         assert problem.dual(a) <= found.objective + 1e-6
         assert problem.primal(B @ B.T) >= found.objective
     assert "stopped after 2" in nu_margin(problem, max_iter=2).message
+
+
+def nu_problem(m=40, d=4, nu=0.4, definite=True, l1=0.5, l2=100.0, seed=1):
+    """Differences of mean squared length 1, with a pair twice, one of no length and one of no weight."""
+    draw = np.random.default_rng(seed)
+    Z, w = draw.normal(size=(m, d)) * np.linspace(0.5, 1.5, d), draw.random(m)
+    Z[1], Z[2], w[3] = Z[0], 0, 0
+    B = draw.normal(size=(d, d)) / d
+    return NuMargin(B @ B.T, Z / np.sqrt(w @ np.sum(Z**2, axis=1) / w.sum()), w / w.sum(), l1, l2, nu, definite)
+
+
+@pytest.mark.parametrize("definite", [True, False])
+def test_rates_are_the_derivative_of_the_metric(definite):
+    problem = nu_problem(definite=definite, l1=60.0)
+    a, da = rng.random(40), rng.normal(size=40)
+    V, rates = problem.rates(a)
+    if definite:
+        assert 0 < (rates.diagonal() > 0).sum() < 4
+    moved = V @ (rates * (V.T @ problem.moved(da) @ V)) @ V.T
+    h = 1e-6
+    assert_allclose(moved, (problem.metric(a + h * da) - problem.metric(a - h * da)) / (2 * h), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("positive", [0, 1, 3, 4])
+def test_products_are_sums_over_eigenvectors(positive):
+    w = np.where(np.arange(4) < positive, 1.0, -1.0) * rng.random(4)
+    up = np.maximum(w, 0)
+    rates = (up[:, None] + up) / (np.abs(w)[:, None] + np.abs(w))
+    Z = rng.normal(size=(6, 4))
+    expected = [[np.sum(rates * np.outer(z, z) * np.outer(v, v)) for v in Z] for z in Z]
+    assert_allclose(solver.products(Z, rates), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_bounded_steps_stay_inside_and_solve_for_the_rest():
+    B = rng.normal(size=(8, 3))
+    J = B @ B.T + np.eye(8)
+    miss = J @ np.linspace(-0.5, 0.6, 8)
+    x = solver.bounded(J, miss, None, np.full(8, -np.inf), np.full(8, np.inf))
+    assert_allclose(J @ x, miss)
+    low, high = np.full(8, -0.3), np.full(8, 0.5)
+    for total in (None, 0.7):
+        x = solver.bounded(J, miss, total, low, high)
+        assert (x >= low).all()
+        assert (x <= high).all()
+        inside = (x > low) & (x < high)
+        assert 1 < inside.sum() < 8
+        left = (J @ x - miss)[inside]
+        assert_allclose(left, left[0] if total is not None else 0.0, atol=1e-12)
+        if total is not None:
+            assert_allclose(x.sum(), total)
+
+
+@pytest.mark.parametrize("definite", [True, False])
+@pytest.mark.parametrize(("nu", "l1", "l2"), [(0.4, 0.5, 100.0), (0.05, 5.0, 100.0), (1.0, 0.5, 20.0), (0.5, 0.0, 5e3)])
+def test_the_optimum_is_exact_whatever_the_tolerance(definite, nu, l1, l2):
+    problem = nu_problem(nu=nu, definite=definite, l1=l1, l2=l2)
+    found, finer = (nu_margin(problem, tol=tol) for tol in (1e-2, 1e-8))
+    assert found.converged
+    assert finer.converged
+    assert_allclose(found.x, finer.x, rtol=1e-9, atol=1e-9 * np.abs(found.x).max())
+    for each in (found, finer):
+        # loops over the conditions of the optimum
+        M, a, margin = each.x, each.attributes["dual"], each.attributes["margin"]
+        scale = max(1.0, margin)
+        for z, w, p in zip(problem.Z, problem.weight, a, strict=True):
+            t, high = z @ M @ z - z @ z - margin, l2 * w
+            assert p <= 1e-9 * l2 or t <= 1e-9 * scale
+            assert p >= high - 1e-9 * l2 or t >= -1e-9 * scale
+        assert abs(min(margin, a.sum() - l2 * nu)) <= 1e-9 * scale
+        G = sum(p * np.outer(z, z) for p, z in zip(a, problem.Z, strict=True)) - l1 * problem.S
+        e, V = np.linalg.eigh(G)
+        assert_allclose(M, (V * np.maximum(e, 0)) @ V.T if definite else G, atol=1e-9 * np.abs(G).max())
+
+
+def test_newton_steps_fall_fast_and_are_counted():
+    problem, seen = nu_problem(), []
+    a = nu_margin(problem, max_iter=60, tol=1e-15).attributes["dual"]
+    near = np.clip(a * (1 + 1e-5 * rng.normal(size=40)), 0.0, problem.l2 * problem.weight)
+    start = solver.Conditions.of(problem, near).wrong
+    end, steps = solver.newton(problem, near, report=lambda *told: seen.append(told))
+    assert 1 <= steps <= 4
+    assert [k for k, _, _ in seen] == list(range(1, steps + 1))
+    assert start > 1e-7
+    assert solver.Conditions.of(problem, end).wrong <= 1e-12
+    assert solver.newton(problem, near, max_iter=1)[1] == 1
+    assert_allclose(solver.newton(problem, near, max_iter=0)[0], near)
+
+
+def test_without_newton_the_first_order_search_converges(monkeypatch):
+    problem = nu_problem()
+    exact = nu_margin(problem)
+    monkeypatch.setattr(solver, "LARGEST", 0)
+    found = nu_margin(problem)
+    assert found.converged
+    assert found.n_iter > exact.n_iter
+    assert abs(found.objective - exact.objective) <= 1e-6 * abs(exact.objective)
+    assert_allclose(found.x, exact.x, atol=1e-3 * np.abs(exact.x).max())

@@ -75,7 +75,7 @@ def test_nu_bounds_the_share_of_errors(nu):
 def test_units_do_not_matter():
     X, y = data()
     M = fit(NuSVMMetric(**SETTINGS), X, y).get_mahalanobis_matrix()
-    assert_allclose(fit(NuSVMMetric(**SETTINGS), 7 * X, y).get_mahalanobis_matrix() * 49, M, rtol=1e-3, atol=1e-5)
+    assert_allclose(fit(NuSVMMetric(**SETTINGS), 7 * X, y).get_mahalanobis_matrix() * 49, M, rtol=1e-8, atol=1e-10)
 
 
 def test_gap_and_weights():

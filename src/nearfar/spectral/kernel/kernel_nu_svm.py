@@ -82,7 +82,8 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
     -----
     Tsang & Kwok, "Distance metric learning with kernels", ICANN 2003. Distances are first scaled to a mean d0^2 of 1
     over the dissimilar pairs, so that the unit of the kernel does not matter; that and the defaults are ours. Positive
-    definiteness is part of the problem here.
+    definiteness is part of the problem here. Newton steps end the search: where they get to the end, M is the optimum
+    to rounding, whatever `tol`.
     """
 
     def __init__(

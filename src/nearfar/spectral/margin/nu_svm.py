@@ -92,7 +92,8 @@ class NuSVMMetric(FromPairs, Mahalanobis):
     Notes
     -----
     Tsang & Kwok, "Distance metric learning with kernels", ICANN 2003. Rows are scaled so that the mean original squared
-    distance of dissimilar pairs is 1, which makes the settings free of units; their defaults are ours.
+    distance of dissimilar pairs is 1, which makes the settings free of units; their defaults are ours. Newton steps end
+    the search: where they get to the end, M is the optimum to rounding, whatever `tol`.
     """
 
     def __init__(
