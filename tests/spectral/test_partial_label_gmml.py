@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import lsq_linear
+from sklearn.utils import estimator_checks
 
 import nearfar
 from nearfar.core.geometry import candidates
@@ -104,14 +105,37 @@ def test_learns_from_ambiguous_labels():
     assert accuracy(learner.transform(A[:200]), a[:200], learner.transform(A[200:]), a[200:]) >= plain + 0.03
 
 
-def test_classes_far_apart_bring_a_warning():
+def test_classes_far_apart_leave_nothing_to_push():
     far = X + 1000 * Y[:, None]
-    with pytest.warns(UserWarning, match="no row without common candidates"):
-        learner = nearfar.PartialLabelGMML(3).fit(far, Y)
-    assert np.isfinite(learner.components_).all()
+    with pytest.raises(ValueError, match=r"^PartialLabelGMML: D is 0: no row has one that shares no candidate"):
+        nearfar.PartialLabelGMML(3).fit(far, Y)
+    # nor do rows in two classes at once
+    twice, classes = np.repeat(X[:20], 2, axis=0), np.tile([0, 1], 20)
+    near = np.vstack([twice, X[:20] + 0.01, X[:20] + 0.01 + 1000])
+    sets = np.vstack([np.eye(3)[classes], np.ones((20, 3)), np.ones((20, 3))]).astype(int)
+    with pytest.raises(ValueError, match=r"^PartialLabelGMML: D is 0"):
+        nearfar.PartialLabelGMML(1).fit(near, sets)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        nearfar.PartialLabelGMML(3).fit(X, Y)
+        assert np.isfinite(nearfar.PartialLabelGMML(3).fit(X, Y).components_).all()
+
+
+def test_scikit_learn_checks_pass_where_classes_meet(monkeypatch):
+    blobs = estimator_checks.make_blobs
+    monkeypatch.setattr(estimator_checks, "make_blobs", lambda **told: blobs(**{**told, "cluster_std": 8.0}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = estimator_checks.check_estimator(nearfar.PartialLabelGMML(), on_fail=None)
+    assert not {told["check_name"]: told["exception"] for told in results if told["status"] == "failed"}
+    assert {"check_transformer_general", *loops.EXPECTED_FAILURES} <= {
+        told["check_name"] for told in results if told["status"] == "passed"
+    }
+
+
+def one_row_without_candidates():
+    sets = SETS.astype(int)
+    sets[7] = 0
+    return sets
 
 
 @pytest.mark.parametrize(
@@ -119,14 +143,14 @@ def test_classes_far_apart_bring_a_warning():
     [
         ({}, np.ones((60, 3), dtype=int), "every two rows share a candidate"),
         ({}, np.eye(60, dtype=int), "no two rows share a candidate"),
-        ({}, np.zeros((60, 3), dtype=int), "y must be a 0/1 matrix"),
+        ({}, np.zeros((60, 3), dtype=int), "y must be a 0/1 matrix .* a 1 in every row"),
+        ({}, one_row_without_candidates(), "y must be a 0/1 matrix .* a 1 in every row"),
         ({"n_neighbors": 0}, SETS.astype(int), "n_neighbors must be"),
         ({"l1": 0.0}, SETS.astype(int), "l1 must be"),
         ({"lam": -1.0}, SETS.astype(int), "lam must be"),
         ({"t": 2.0}, SETS.astype(int), "t must be"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:no row without")
 def test_refuses(settings, sets, word):
     learner = nearfar.PartialLabelGMML(**settings)
     with pytest.raises(ValueError, match=f"^PartialLabelGMML: {word}"):

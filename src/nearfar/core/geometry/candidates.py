@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from .. import scatter
 from ..nnls import nnls
 from ..types import Array, Bools, Ints
 
 BLOCK = 1 << 21  # numbers in one block of distances
+ROUNDING = 1e-14  # of squared lengths: a sum of squared differences below that is none
 
 
 class Neighborhoods(NamedTuple):
@@ -38,20 +37,15 @@ class Neighborhoods(NamedTuple):
 def neighborhoods(X: Array, candidates: Bools, k: int) -> Neighborhoods:
     """Blocks of rows against all rows; nothing of size n^2 is kept.
 
-    Warns
-    -----
-    UserWarning
-        No row without common candidates lies within any reach: each row's nearest such row stands in.
-
     Raises
     ------
     ValueError
-        Every two rows share a candidate.
+        No two rows share a candidate; all do; or, among rows that share none, no two different ones lie within reach.
     """
     n, d = X.shape
     k = min(k, n - 1)
     near, there = np.empty((n, k), dtype=np.intp), np.empty((n, k), dtype=bool)
-    foe, apart, count = np.full(n, -1), np.zeros((d, d)), 0
+    apart, count, met = np.zeros((d, d)), 0, False
     C, square = candidates.astype(np.float32), np.einsum("nd,nd->n", X, X)
     step = max(1, BLOCK // n)
     for a in range(0, n, step):
@@ -59,13 +53,15 @@ def neighborhoods(X: Array, candidates: Bools, k: int) -> Neighborhoods:
         share = C[rows] @ C.T > 0
         distance = np.maximum(square[rows, None] + square - 2 * X[rows] @ X.T, 0.0)
         near[rows], there[rows], reach = nearest_alike(distance, share, a, k)
-        distance[share] = np.inf
-        foe[rows] = np.where(np.isfinite(distance.min(axis=1)), distance.argmin(axis=1), -1)
-        A = distance < reach[:, None]
+        A = ~share & (distance < reach[:, None])
         apart += outer_sums(X[rows], X, A)
-        count += int(A.sum())
-    if count == 0:
-        apart, count = stand_in(X, foe)
+        count, met = count + int(A.sum()), met or not share.all()
+    if not there.any():
+        raise ValueError("no two rows share a candidate class, so nothing is known to be similar")
+    if not met:
+        raise ValueError("every two rows share a candidate class, so nothing is known to be dissimilar")
+    if np.trace(apart) <= ROUNDING * count * square.max():
+        raise ValueError("D is 0: no row has one that shares no candidate as near as its n_neighbors; try more of them")
     return Neighborhoods(near, there, apart, count)
 
 
@@ -84,16 +80,6 @@ def outer_sums(X_b: Array, X: Array, A: Bools) -> Array:
     W = A.astype(np.float64)
     cross = X_b.T @ (W @ X)
     return (X_b * W.sum(axis=1)[:, None]).T @ X_b + (X * W.sum(axis=0)[:, None]).T @ X - cross - cross.T
-
-
-def stand_in(X: Array, foe: Ints) -> tuple[Array, int]:
-    """The scatter of each row and its nearest row of other candidates."""
-    rows = np.flatnonzero(foe >= 0)
-    if len(rows) == 0:
-        raise ValueError("every two rows share a candidate class, so nothing is known to be dissimilar")
-    message = "no row without common candidates lies among any row's neighbours; the nearest such rows are used instead"
-    warnings.warn(message, stacklevel=2)
-    return scatter.weighted_outer(X, rows, foe[rows]), len(rows)
 
 
 def label_weights(candidates: Bools, near: Ints, there: Bools, ridge: float) -> Array:

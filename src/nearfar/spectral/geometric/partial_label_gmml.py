@@ -36,8 +36,6 @@ def partial_label_gmml(
 def scatters(X: Array, Y: Bools, k: int, l1: float, lam: float) -> tuple[Array, Array]:
     """S and D."""
     near, there, apart, count = candidates.neighborhoods(X, Y, k)
-    if not there.any():
-        raise ValueError("no two rows share a candidate class, so nothing is known to be similar")
     v = candidates.label_weights(Y, near, there, l1)
     R = candidates.residual(X, near, there)
     i = np.repeat(np.arange(len(X)), near.shape[1])
@@ -71,8 +69,8 @@ class PartialLabelGMML(FromSets, Mahalanobis):
     -----
     Zhou & Gu, "Geometric mean metric learning for partial label data", Neurocomputing 275, 2018. Defaults are ours. S
     and D are means where the paper has sums, which makes `reg` comparable and else only scales M. Rows whose
-    candidates nobody shares are left out of S. Where classes lie so far apart that no N_i^- has a member, the nearest
-    rows of other candidates stand in, with a warning.
+    candidates nobody shares are left out of S. Where classes lie so far apart that every N_i^- is empty, D is 0 and
+    `fit` raises ValueError.
 
     Examples
     --------
