@@ -31,6 +31,15 @@ def test_full_rank_is_the_geometric_mean(t):
     assert_allclose(a, nearfar.GMML(t).fit(X, Y).get_mahalanobis_matrix(), rtol=1e-8, atol=1e-8 * np.abs(a).max())
 
 
+@pytest.mark.parametrize("reg", [0.0, 0.1])
+@pytest.mark.parametrize("t", [0.0, 0.3, 0.5, 1.0])
+def test_units_only_scale_the_metric(t, reg):
+    # S and D go with the square of the unit, and with them their mean: (c^2)^(t-1) (c^2)^t
+    for learner in (nearfar.GMML(t, reg=reg), nearfar.LowRankGMML(2, t=t, reg=reg)):
+        a, b = (learner.fit(c * X, Y).get_mahalanobis_matrix() for c in (1.0, 10.0))
+        assert_allclose(b, 10.0 ** (4 * t - 2) * a, rtol=1e-7, atol=1e-8 * np.abs(b).max())
+
+
 @pytest.mark.parametrize("kind", ["discriminant", *SEARCHES])
 def test_inner_metric_solves_the_riccati_equation(kind):
     learner = learn(subspace=kind)

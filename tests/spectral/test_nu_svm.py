@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
 
-from nearfar import NuSVMMetric
+from nearfar import KernelNuSVMMetric, NuSVMMetric
 from tests.core import conic
 from tests.learners import all_pairs, data, fit
 from tests.references import nu_svm as loops
@@ -56,10 +57,10 @@ def test_dual_constraints_and_slackness():
     gain = np.sort(np.einsum("pd,pd->p", Z @ M, Z) - np.sum(Z**2, axis=1))
     missed = learner.margin_ - gain
     assert learner.margin_ > 0
-    assert (missed > 1e-4).mean() <= 0.5 + 1e-9
-    assert (missed > -1e-4).mean() >= 0.5 - 1e-9
+    assert (missed > 1e-8).mean() <= 0.5 + 1e-9
+    assert (missed > -1e-8).mean() >= 0.5 - 1e-9
     # multipliers below their bound belong to pairs that meet the margin: as many miss it as are at the bound
-    assert (missed > 1e-4).sum() <= (a > high * (1 - 1e-6)).sum() + 1
+    assert (missed > 1e-8).sum() <= (a > high * (1 - 1e-6)).sum() + 1
 
 
 @pytest.mark.parametrize("nu", [0.1, 0.4, 0.9, 1.0])
@@ -69,7 +70,7 @@ def test_nu_bounds_the_share_of_errors(nu):
     Z, _, unit = told(X, y)
     M = learner.get_mahalanobis_matrix() * unit
     gain = np.einsum("pd,pd->p", Z @ M, Z) - np.sum(Z**2, axis=1)
-    assert learner.margin_ == 0 or (gain < learner.margin_ - 1e-4).mean() <= nu + 1e-9
+    assert learner.margin_ == 0 or (gain < learner.margin_ - 1e-8).mean() <= nu + 1e-9
 
 
 def test_units_do_not_matter():
@@ -98,6 +99,18 @@ def test_prior_is_the_distance_before():
         NuSVMMetric(prior=-np.eye(4)).fit(X, y)
     with pytest.raises(ValueError, match=r"^NuSVMMetric: prior must have shape"):
         NuSVMMetric(prior=np.eye(3)).fit(X, y)
+
+
+@pytest.mark.parametrize("method", [NuSVMMetric, KernelNuSVMMetric])
+def test_a_search_cut_short_tells_its_gap(method):
+    X, y = data()
+    learner = method(l2=50.0, n_pairs="all", max_iter=5)
+    with pytest.warns(ConvergenceWarning, match=rf"^{method.__name__}: .*stopped after 5 iterations with duality gap"):
+        learner.fit(X, y)
+    assert not learner.converged_
+    assert learner.n_iter_ == 5
+    best = fit(method(l2=50.0, n_pairs="all"), X, y)
+    assert 1e-3 < learner.objective_ - best.objective_ <= learner.duality_gap_
 
 
 @pytest.mark.parametrize("nu", [0.0, 1.5, -1.0])
