@@ -113,7 +113,8 @@ def test_a_search_cut_short_tells_its_gap(method):
     assert 1e-3 < learner.objective_ - best.objective_ <= learner.duality_gap_
 
 
+@pytest.mark.parametrize("method", [NuSVMMetric, KernelNuSVMMetric])
 @pytest.mark.parametrize("nu", [0.0, 1.5, -1.0])
-def test_nu_out_of_range_is_refused(nu):
-    with pytest.raises(ValueError, match=r"^NuSVMMetric: nu must be"):
-        NuSVMMetric(nu=nu).fit(*data())
+def test_nu_out_of_range_is_refused(method, nu):
+    with pytest.raises(ValueError, match=rf"^{method.__name__}: nu must be"):
+        method(nu=nu).fit(*data())
