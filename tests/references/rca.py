@@ -2,6 +2,8 @@
 
 import numpy as np
 
+SETTINGS = {"weighting": "rows"}  # the paper's
+
 
 def metric(X, y):
     C, n = np.zeros((X.shape[1], X.shape[1])), 0

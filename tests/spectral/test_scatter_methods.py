@@ -81,11 +81,12 @@ def test_covariance_shrinkage(shrinkage):
     assert_allclose(found, expected * 60 / 59, rtol=1e-8)
 
 
-def test_covariance_names_the_constant_column():
-    flat = X.copy()
-    flat[:, 2] = 5
-    with pytest.raises(ValueError, match=r"^CovarianceMetric: column 2 is constant"):
-        nearfar.CovarianceMetric(shrinkage=None).fit(flat)
+def test_covariance_of_a_constant_column_is_that_of_the_others_and_warns():
+    with pytest.warns(UserWarning, match="rank 4 of 5; distances along its null directions are 0"):
+        learner = nearfar.CovarianceMetric(shrinkage=None).fit(np.c_[X, np.full(60, 5.0)])
+    expected = nearfar.CovarianceMetric(shrinkage=None).fit(X)
+    assert_allclose(learner.get_mahalanobis_matrix()[:4, :4], expected.get_mahalanobis_matrix(), rtol=1e-9)
+    assert_allclose(learner.get_mahalanobis_matrix()[4], 0, atol=1e-12)
 
 
 def test_covariance_of_dependent_columns_warns_and_tells_the_rank():
@@ -304,7 +305,7 @@ def test_rca_ignores_single_rows():
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_rca_with_fewer_components_beats_other_feasible_maps(k):
-    learner = nearfar.RCA(k, objective="probabilistic", kappa=2.0).fit(X, Y)
+    learner = nearfar.RCA(k, objective="probabilistic", kappa=2.0, weighting="rows").fit(X, Y)
     C, T = scatter.within(X, Y) / 60, scatter.total(X) / 60
     L = learner.components_
     assert_allclose(L @ C @ L.T, 2.0 / k * np.eye(k), atol=1e-10)
@@ -321,10 +322,10 @@ def test_rca_with_fewer_components_beats_other_feasible_maps(k):
 
 def test_probabilistic_rca_holds_kappa_and_is_whitening_by_default():
     C = scatter.within(X, Y) / 60
-    M = metric(nearfar.RCA(objective="probabilistic", kappa=2.0))
+    M = metric(nearfar.RCA(objective="probabilistic", kappa=2.0, weighting="rows"))
     assert_allclose(np.sum(M * C), 2.0)
     assert_allclose(metric(nearfar.RCA(objective="probabilistic")), metric(nearfar.RCA()), rtol=1e-9)
-    unbiased = metric(nearfar.RCA(ddof="chunklets"))
+    unbiased = metric(nearfar.RCA(ddof="chunklets", weighting="rows"))
     assert_allclose(unbiased, inv(C * 60 / 57), rtol=1e-8)
 
 
@@ -335,7 +336,10 @@ def test_rca_weighs_rows_or_chunklets_alike(ddof):
     assert len({len(rows) for rows in kinds}) > 1
     learner = nearfar.RCA(weighting="chunklets", ddof=ddof)
     assert_allclose(metric(learner), inv(mean), rtol=1e-9)
-    assert not np.allclose(metric(nearfar.RCA(ddof=ddof)), inv(mean), rtol=1e-3)
+    assert_allclose(metric(nearfar.RCA(ddof=ddof)), inv(mean), rtol=1e-9)
+    assert not np.allclose(metric(nearfar.RCA(ddof=ddof), chunklets=Y), inv(mean), rtol=1e-3)
+    rows = nearfar.RCA(weighting="rows", ddof=ddof)
+    assert_allclose(metric(rows), metric(nearfar.RCA(ddof=ddof), chunklets=Y), rtol=1e-9)
     some = np.where(np.arange(60) < 10, -1, Y)
     kinds = [X[some == c] for c in range(3)]
     mean = sum(np.cov(rows.T, bias=ddof == 0) for rows in kinds) / 3
@@ -666,7 +670,7 @@ def test_dca_in_the_span_equals_the_whole_space(solver):
 
 def test_rca_in_the_span_whitens_there():
     with pytest.warns(UserWarning, match="was added to its diagonal"):
-        learner = nearfar.RCA().fit(WIDE, WIDE_Y)
+        learner = nearfar.RCA(weighting="rows").fit(WIDE, WIDE_Y)
     V = scatter.data_span(WIDE)
     C = V @ (scatter.within(WIDE, WIDE_Y) / 40) @ V.T
     L = learner.components_ @ V.T
@@ -715,13 +719,13 @@ def chunklet_value(L, rows=X, chunklets=Y):
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_rca_keeps_the_volume_of_each_chunklet(k):
-    learner = nearfar.RCA(k, criterion="chunklet").fit(X, Y)
+    learner = nearfar.RCA(k, criterion="chunklet", weighting="rows").fit(X, Y)
     C = scatter.within(X, Y) / 60
     L = learner.components_
     assert learner.converged_
     assert_allclose(L @ C @ L.T, np.eye(k), atol=1e-9)
     best = chunklet_value(L)
-    assert best >= chunklet_value(nearfar.RCA(k).fit(X, Y).components_) - 1e-9
+    assert best >= chunklet_value(nearfar.RCA(k, weighting="rows").fit(X, Y).components_) - 1e-9
 
     def value(A):
         return chunklet_value(A) - 3 * np.linalg.slogdet(A @ C @ A.T)[1]
