@@ -62,7 +62,7 @@ class NCA(FromLabels, Mahalanobis):
         "float32" searches in half the time and memory, and ends with at most five iterations in float64.
     max_iter : int
     tol : float
-        Stop where an iteration adds less to the objective per row.
+        Stop where an iteration adds less to the objective per row. Late iterations add little before each row they win.
     warm_start : bool
         Start from the last fit's components.
     verbose : bool
@@ -99,7 +99,7 @@ class NCA(FromLabels, Mahalanobis):
         batch_size: int | None = None,
         dtype: str = "float64",
         max_iter: int = 100,
-        tol: float = 1e-6,
+        tol: float = 1e-9,
         warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
