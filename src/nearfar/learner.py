@@ -72,6 +72,10 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         out[self._given(np.arange(len(values)))] = values
         return out
 
+    def _rows_as_given(self, table: Ints) -> Ints:
+        """Numbers of rows (-1: none) for each of the rows that `_solve` sees, in the user's numbers and order."""
+        return self._as_given(np.where(table >= 0, self._given(table), -1))
+
     def _given(self, places: Ints) -> Ints:
         """Numbers of the user's rows that stand at these places of what `_solve` sees."""
         order: Ints | None = self.__dict__.get("_sorted")

@@ -332,6 +332,33 @@ def test_fast_search_with_all_neighbours_is_the_full_search():
     assert_allclose(fast.components_, full.components_, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("make", [FastNCA, lambda k: KernelFastNCA(k=k, kernel="linear")])
+def test_fast_search_tells_its_hits_and_misses_in_the_numbers_of_the_rows_given(make):
+    X, y = data()
+    y = np.where(np.arange(60) % 7 == 0, -1, y)
+    found = fit(make(k=3), X, y).neighbors_
+    assert found.shape == (60, 6)
+    assert (found[y == -1] == -1).all()
+    d = np.linalg.norm(X[:, None] - X, axis=2)
+    for i in np.flatnonzero(y != -1):
+        for columns, kind in (
+            (found[i, :3], (y == y[i]) & (np.arange(60) != i)),
+            (found[i, 3:], (y != y[i]) & (y != -1)),
+        ):
+            near = np.flatnonzero(kind)
+            assert_allclose(d[i, columns], np.sort(d[i, near])[:3])
+            assert kind[columns].all()
+
+
+def test_rows_with_few_neighbours_have_gaps_in_the_table():
+    X, y = data(30)
+    y[:2] = 7
+    y[y != 7] %= 2
+    found = fit(FastNCA(k=4), X, y).neighbors_
+    assert found[0].tolist()[:4] == [1, -1, -1, -1]
+    assert (found[0, 4:] >= 0).all()
+
+
 @pytest.mark.parametrize("kind", ["accuracy", "log"])
 def test_fast_gradient_equals_differences(kind):
     X, y, L = problem()

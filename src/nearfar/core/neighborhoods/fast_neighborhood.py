@@ -33,6 +33,11 @@ def maximise_listed(
         So many times the neighbours are found anew under the components, and the search goes on.
     near : ndarray of shape (n, q), optional
         Rows whose Euclidean distances give the first neighbours. Default: X.
+
+    Returns
+    -------
+    Solution
+        ``attributes["neighbors"]``: the rows' hits and misses of the last search, as `listed.table` has them.
     """
     known = labels >= 0
     X, labels = X[known], labels[known]
@@ -44,7 +49,10 @@ def maximise_listed(
         found = neighborhood.maximise(over(lists, X, kind), found.x, ridge=ridge, n=n, **search)
         spent, history = spent + found.n_iter, np.concatenate([history, np.asarray(found.history)])
         rows = X @ found.x.T
-    return found.with_x(found.x, n_iter=spent, history=history)
+    at, last = np.flatnonzero(known), listed.table(lists, min(k, len(labels) - 1))
+    table = np.full((len(known), last.shape[1]), -1)
+    table[at] = np.where(last >= 0, at[last], -1)
+    return found.with_x(found.x, n_iter=spent, history=history, attributes={"neighbors": table})
 
 
 def over(lists: Lists, X: Array, kind: str) -> Terms:

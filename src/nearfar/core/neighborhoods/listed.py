@@ -72,6 +72,16 @@ def nearest_lists(X: Array, labels: Ints, k: int) -> Lists:
     return lists(i, j, same_class, len(X))
 
 
+def table(lists: Lists, k: int) -> Ints:
+    """Neighbours by row, shape (n, 2 k): up to k of the row's kind, then up to k others, -1 where there are fewer."""
+    pairs, n = lists.pairs, lists.pairs.n
+    place = np.arange(len(pairs)) - pairs.bounds[pairs.i]
+    hits = np.bincount(pairs.i, lists.same, n).astype(np.intp)
+    found = np.full((n, 2 * k), -1)
+    found[pairs.i, np.where(lists.same, place, place - hits[pairs.i] + k)] = pairs.j
+    return found
+
+
 def neighbor_sums(Z: AnyArray, lists: Lists, kind: str, moments: AnyArray | None = None) -> tuple[float, AnyArray]:
     """F and U as in `core.neighborhoods.softmax`, over lists.
 

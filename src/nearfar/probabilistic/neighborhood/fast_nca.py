@@ -53,6 +53,8 @@ class FastNCA(FromLabels, Mahalanobis):
     Attributes
     ----------
     components_ : ndarray of shape (r, d)
+    neighbors_ : ndarray of shape (n, 2 k)
+        Each row's k nearest of its class, then k nearest others, of the last search; -1 where there are fewer.
     objective_ : float
 
     Notes
@@ -102,4 +104,5 @@ class FastNCA(FromLabels, Mahalanobis):
         if last is not None and last.shape == L0.shape:
             L0 = last
         search: dict[str, Any] = {"kind": self.objective, "refresh": self.refresh, "report": self._report()}
-        return fast_nca(X, labels, L0, self.k, self.reg, max_iter=self.max_iter, tol=self.tol, **search)
+        found = fast_nca(X, labels, L0, self.k, self.reg, max_iter=self.max_iter, tol=self.tol, **search)
+        return found.with_x(found.x, attributes={"neighbors": self._rows_as_given(found.attributes["neighbors"])})

@@ -65,6 +65,8 @@ class KernelFastNCA(FromLabels, KernelMetric):
     ----------
     dual_coef_ : ndarray of shape (m, c)
         T.
+    neighbors_ : ndarray of shape (n, 2 k)
+        Each row's k nearest of its class, then k nearest others, of the last search; -1 where there are fewer.
     objective_ : float
 
     Notes
@@ -127,4 +129,5 @@ class KernelFastNCA(FromLabels, KernelMetric):
         ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "refresh": self.refresh}
         near, report = self.__dict__.pop("_near"), self._report()
-        return kernel_fast_nca(R, labels, L0, self.k, ridge, kind=self.objective, near=near, report=report, **search)
+        found = kernel_fast_nca(R, labels, L0, self.k, ridge, kind=self.objective, near=near, report=report, **search)
+        return found.with_x(found.x, attributes={"neighbors": self._rows_as_given(found.attributes["neighbors"])})
