@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.optimize import OptimizeResult
 
 from nearfar.core import optimize, psd
 
@@ -111,6 +112,23 @@ def test_lbfgs_ends_where_values_hardly_fall():
     tight = optimize.lbfgs(rosenbrock, np.array([-1.0, 2.0]), tol=0.0, ftol=1e-12)
     assert loose.n_iter < tight.n_iter
     assert tight.objective < 1e-10
+
+
+@pytest.mark.parametrize(("slope", "flat"), [(7e-9, True), (1e-5, False)])
+def test_lbfgs_has_converged_where_its_line_search_fails_for_rounding(monkeypatch, slope, flat):
+    ended = OptimizeResult(x=np.ones(6), fun=0.99, jac=np.full(6, slope), success=False, status=2, nit=20)
+    monkeypatch.setattr(optimize, "minimize", lambda *_, **__: ended)
+    found = optimize.lbfgs(quadratic, np.zeros(6), tol=1e-10)
+    assert found.converged == flat
+    assert ("gradient" in found.message) != flat
+    ended.status = 1
+    assert not optimize.lbfgs(quadratic, np.zeros(6), tol=1e-10).converged
+
+
+def test_lbfgs_has_not_converged_where_its_line_search_fails_along_a_steep_gradient():
+    found = optimize.lbfgs(lambda x: (quadratic(x)[0], -quadratic(x)[1]), np.zeros(6), tol=1e-9)
+    assert not found.converged
+    assert "gradient" in found.message
 
 
 def test_fista_ends_below_the_noise_of_values():

@@ -18,6 +18,8 @@ Projection = Callable[[Array], Array]
 Stop = Callable[[float, float], bool]
 
 NOISE = 1e-10  # relative difference of values below which rounding hides their order
+FLAT = 1e-7  # gradient per value below which the fall that a step promises is lost in rounding
+LINE_SEARCH = 2  # SciPy's status of L-BFGS-B where no step lowers the value
 
 
 class HaltedError(Exception):
@@ -80,7 +82,8 @@ def lbfgs(
     fun : callable
         x (of the shape of `x0`) -> (value, gradient of the same shape).
     tol : float
-        On the largest entry of the projected gradient (relative to the value where that is above 1).
+        On the largest entry of the projected gradient (relative to the value where that is above 1). Where rounding
+        leaves no step that lowers the value, 1e-7 is small enough.
     bounds : (low, high) or None
         Numbers or arrays of the shape of `x0`; None for no bound on that side.
     report : callable or None
@@ -117,7 +120,8 @@ def lbfgs(
         return Solution(iterate.reshape(x0.shape), history[-1], len(history), history=np.array(history))
     step = projected_step(found.x.reshape(x0.shape), found.jac.reshape(x0.shape), bounds)
     gradient = float(np.abs(step).max(initial=0.0))
-    converged = bool(found.success or gradient <= tol * max(1.0, abs(float(found.fun))))
+    least = max(tol, FLAT if found.status == LINE_SEARCH else 0.0)
+    converged = bool(found.success or gradient <= least * max(1.0, abs(float(found.fun))))
     return Solution(
         found.x.reshape(x0.shape),
         objective=float(found.fun),
