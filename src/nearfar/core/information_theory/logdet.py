@@ -20,7 +20,8 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import blas, lapack
+from scipy.linalg import lapack
+from scipy.linalg.blas import ddot, dsymv, dsyr, dsyrk
 
 from ..optimize import Report, Solution, stopped
 from ..types import Array, Bools
@@ -89,10 +90,12 @@ def nearest(
     """
     U = pairs.V @ L0.T
     usable = apart(np.einsum("cd,cd->c", U, U), pairs.sign) & (pairs.gamma > 0)
-    Q = np.linalg.qr(U[usable].T)[0] if 0 < usable.sum() < U.shape[1] else np.eye(U.shape[1])
-    inner = pairs.part(usable)._replace(V=U[usable] @ Q)
+    inner, d = pairs._replace(V=U).part(usable), U.shape[1]
+    Q = np.linalg.qr(inner.V.T)[0] if 0 < len(inner.V) < d else None
+    if Q is not None:
+        inner = inner._replace(V=inner.V @ Q)
     found = SOLVERS[solver](inner, max_iter=max_iter, tol=tol, report=report)
-    A = np.eye(len(Q)) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
+    A = found.x if Q is None else np.eye(d) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
     dual, slacks = np.zeros(len(U)), pairs.bound.copy()
     dual[usable], slacks[usable] = found.attributes["dual"], found.attributes["slacks"]
     A = L0.T @ A @ L0
@@ -141,7 +144,8 @@ def newton(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None =
     U, volume = pairs.V @ L.T, logdet(L)
     for k in range(max_iter + 1):
         p, T = np.einsum("cd,cd->c", U, U), L @ L.T
-        history.append(float(T.trace()) - d - volume + penalty(p, pairs))
+        slack = penalty(p, pairs)
+        history.append(float(T.trace()) - d - volume + slack)
         dual = multipliers(p, pairs)
         bad = dual > 0
         W = U[bad]
@@ -152,7 +156,7 @@ def newton(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None =
         if gap <= tol**2 / 2 or k == max_iter:
             break
         S = direction(E, W, (pairs.gamma / p**2)[bad])
-        C = step(S, E, T, p, np.einsum("cd,cd->c", U @ S, U), pairs)
+        C = step(S, E, T, p, np.einsum("cd,cd->c", U @ S, U), pairs, slack)
         L, U = C.T @ L, U @ C
         volume += logdet(C)
     converged = bool(gap <= tol**2 / 2)
@@ -174,10 +178,10 @@ def swept(pairs: Bounded) -> Array:
     if failed:
         return free
 
-    def value(L: Array) -> float:
-        return float(np.vdot(L, L)) - logdet(L) + penalty(np.square(pairs.V @ L.T).sum(axis=1), pairs)
+    def value(L: Array, U: Array) -> float:
+        return float(np.vdot(L, L)) - logdet(L) + penalty(np.einsum("cd,cd->c", U, U), pairs)
 
-    return L if value(L) < value(free) else free
+    return L if value(L, pairs.V @ L.T) < value(free, pairs.V) else free
 
 
 def logdet(C: Array) -> float:
@@ -201,7 +205,7 @@ def direction(E: Array, U: Array, h: Array, max_iter: int = 200) -> Array:
     """
     if len(U) <= DENSE * U.shape[1]:
         root = np.sqrt(h)
-        K = blas.dsyrk(1.0, (np.sqrt(root)[:, None] * U).T, trans=1)  # upper triangle
+        K = dsyrk(1.0, (np.sqrt(root)[:, None] * U).T, trans=1)  # upper triangle
         np.square(K, out=K)
         K.ravel("K")[:: len(K) + 1] += 1.0
         y = lapack.dposv(K, root * np.einsum("cd,cd->c", U @ E, U), overwrite_a=1)[1]
@@ -222,9 +226,9 @@ def direction(E: Array, U: Array, h: Array, max_iter: int = 200) -> Array:
     return (S + S.T) / 2
 
 
-def step(S: Array, E: Array, T: Array, p: Array, q: Array, pairs: Bounded) -> Array:
-    """Triangular C with C C' = I + t S, t the first of 1, 1/2, 1/4, ... or less, to lower f enough."""
-    t, one, trace, slope, start = 1.0, np.eye(len(S)), float(np.vdot(S, T)), float(np.vdot(E, S)), penalty(p, pairs)
+def step(S: Array, E: Array, T: Array, p: Array, q: Array, pairs: Bounded, start: float) -> Array:
+    """Triangular C with C C' = I + t S, t the first of 1, 1/2, 1/4, ... or less, to lower f enough; `start`: at t = 0."""
+    t, one, trace, slope = 1.0, np.eye(len(S)), float(np.vdot(S, T)), float(np.vdot(E, S))
     for _ in range(60):
         C, failed = lapack.dpotrf(one + t * S, lower=1, clean=1)
         if failed and t == 1:
@@ -268,13 +272,14 @@ def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | N
 
 def project_one(A: Array, v: Array, s: float, gamma: float, dual: float, slack: float) -> tuple[Array, float, float]:
     """A (upper triangle, overwritten), multiplier and slack after the projection on one bound."""
-    Av = blas.dsymv(1.0, A, v)
-    p = float(blas.ddot(v, Av))
-    share = gamma / (gamma + 1) if gamma < np.inf else 1.0
-    a = min(dual, share * s * (1 / p - 1 / slack))
+    Av = dsymv(1.0, A, v)
+    p = ddot(v, Av)
+    a = s * (1 / p - 1 / slack) / (1 + 1 / gamma)
+    if a > dual:
+        a = dual
     if a == 0:
         return A, dual, slack
-    A = blas.dsyr(s * a / (1 - s * a * p), Av, a=A, overwrite_a=1)
+    A = dsyr(s * a / (1 - s * a * p), Av, a=A, overwrite_a=1)
     return A, dual - a, 1 / (1 / slack + s * a / gamma)
 
 
