@@ -227,7 +227,7 @@ def direction(E: Array, U: Array, h: Array, max_iter: int = 200) -> Array:
 
 
 def step(S: Array, E: Array, T: Array, p: Array, q: Array, pairs: Bounded, start: float) -> Array:
-    """Triangular C with C C' = I + t S, t the first of 1, 1/2, 1/4, ... or less, to lower f enough; `start`: at t = 0."""
+    """Triangular C with C C' = I + t S, t the first of 1, 1/2, 1/4, ... or less, to lower f enough from `start`."""
     t, one, trace, slope = 1.0, np.eye(len(S)), float(np.vdot(S, T)), float(np.vdot(E, S))
     for _ in range(60):
         C, failed = lapack.dpotrf(one + t * S, lower=1, clean=1)
