@@ -1,5 +1,6 @@
 """Bayesian updating: the running Gaussians, the draws, and the two losses on them."""
 
+import atexit
 import math
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from nearfar import BayesianUpdating, EnergyConfusion
+from nearfar.deep import processes
 from nearfar.deep.gaussians import Gaussians
 
 C, DIM = 4, 3
@@ -242,6 +244,7 @@ def worker(rank, world, port, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
+    atexit.register(processes.leave)
     x, y = samples(12)
     term = BayesianUpdating(C, DIM).double()
     own = x[rank * 6 : rank * 6 + 6].clone().requires_grad_()
@@ -250,7 +253,6 @@ def worker(rank, world, port, folder):
     torch.save(
         {"value": value.detach(), "grad": own.grad / world, **term.gaussians.state_dict()}, folder / f"{rank}.pt"
     )
-    dist.destroy_process_group()
 
 
 @pytest.mark.slow

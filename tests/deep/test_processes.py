@@ -1,5 +1,6 @@
 """Several processes together equal one, in value and in every gradient."""
 
+import atexit
 import os
 import socket
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch.multiprocessing as mp
 
 import nearfar
 from nearfar.catalog import METHODS
+from nearfar.deep import processes
 
 NAMES = [
     m.name
@@ -55,6 +57,7 @@ def worker(rank, world, port, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
+    atexit.register(processes.leave)
     images, labels = data()
     own = slice(rank * BATCH // world, (rank + 1) * BATCH // world)
     results = {}
@@ -64,7 +67,6 @@ def worker(rank, world, port, folder):
     if rank == world - 1:
         torch.save(results, folder / "results.pt")
     dist.barrier()
-    dist.destroy_process_group()
 
 
 def free_port():

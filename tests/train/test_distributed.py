@@ -53,7 +53,6 @@ def work(rank: int, world: int, port: int, folder: str) -> None:
     train(long, Path(folder) / "whole", progress=False)
     broken_off(long, Path(folder) / "again")
     train(None, Path(folder) / "again", resume=True, progress=False)
-    torch.distributed.destroy_process_group()
 
 
 class Stopped(Exception):

@@ -8,6 +8,7 @@ every parameter, network or proxy, equals the single-process one.
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import torch
@@ -23,6 +24,13 @@ def world() -> int:
 def rank() -> int:
     """Return this process's number."""
     return dist.get_rank() if world() > 1 else 0
+
+
+def leave() -> None:
+    """Leave the group as the program ends: a thread of it that outlives the interpreter would abort the program."""
+    gc.collect()  # trained models hold the group in cycles
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 class _Gather(torch.autograd.Function):

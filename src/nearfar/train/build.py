@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
@@ -151,7 +152,11 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
     """Return a fresh accelerator: one process may train several times, with other settings."""
     AcceleratorState._reset_state(reset_partial_state=processes.world() == 1)
     GradientState._reset_state()
-    return Accelerator(mixed_precision=config.precision, cpu=config.device == "cpu")
+    alone = processes.world() == 1
+    accelerator = Accelerator(mixed_precision=config.precision, cpu=config.device == "cpu")
+    if alone and processes.world() > 1:
+        atexit.register(processes.leave)
+    return accelerator
 
 
 def open_data(config: TrainConfig) -> Task:
