@@ -85,6 +85,4 @@ def within_chunklets(X: Array, chunks: Ints, lost: int, weighting: str) -> Array
     if weighting == "rows":
         return scatter.within(X, chunks) / sizes.sum()
     rows, codes = scatter.known(X, chunks)
-    D = (rows - scatter.class_means(rows, codes)[codes]) / np.sqrt(sizes[codes, None])
-    C: Array = D.T @ D / len(sizes)
-    return C
+    return scatter.deviations(rows, codes, scatter.class_means(rows, codes), 1 / (sizes * len(sizes)))
