@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import cholesky
 
 from .. import eig, mahalanobis, psd
-from ..constraints import generator, sample, unrank_same
+from ..constraints import generator, unrank_same
 from ..types import AnyArray, Array, Seed
 
 TRIED = 2000  # pairs whose distances calibrate the bounds
@@ -44,7 +44,9 @@ def distance_bounds(X: Array, L0: Array, bounds: Any, percentiles: Any, seed: Se
         return ordered(bounds, "bounds", np.inf)
     low, high = ordered(percentiles, "percentiles", 100.0)
     n = len(X)
-    i, j = unrank_same(sample(n * (n - 1) // 2, TRIED, generator(seed)), np.array([n]))
+    every = n * (n - 1) // 2
+    tried = np.arange(every) if every <= TRIED else generator(seed).integers(every, size=TRIED)
+    i, j = unrank_same(tried, np.array([n]))
     Z = X @ L0.T
     D = Z[i] - Z[j]
     d2 = np.einsum("pd,pd->p", D, D)
