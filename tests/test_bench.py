@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 BENCH = Path(__file__).parent.parent / "bench"
@@ -26,16 +27,51 @@ def test_the_classical_bench_runs():
     assert 0.5 < float(accuracy) <= 1
 
 
+def module(name):
+    spec = importlib.util.spec_from_file_location(name, BENCH / f"{name}.py")
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
 def test_the_classical_bench_reads_tables_by_the_name_of_their_label(tmp_path):
-    spec = importlib.util.spec_from_file_location("classical", BENCH / "classical.py")
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
+    bench = module("classical")
     (tmp_path / "small.csv").write_text("p,kind,q\n1,b,2\n3,a,4\n")
     X, y = bench.read(tmp_path / "small.csv", "kind")
     assert X.tolist() == [[1, 2], [3, 4]]
     assert y.tolist() == [1, 0]
     (tmp_path / "last.csv").write_text("p,q,kind\n1,2,b\n3,4,a\n")
     assert bench.read(tmp_path / "last.csv", None)[1].tolist() == [1, 0]
+
+
+def test_the_classical_bench_leaves_small_classes_out():
+    y = np.repeat([0, 1, 2], [6, 4, 30])
+    (X, kept), n = module("classical").sampled((np.arange(40.0)[:, None], y), None)
+    assert n == 40
+    assert sorted(set(kept)) == [0, 2]
+    assert X.ravel().tolist() == [*range(6), *range(10, 40)]
+    (_, kept), n = module("classical").sampled((np.arange(40.0)[:, None], y), 30)
+    assert n == 40
+    assert set(kept) == {2}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="resource limits")
+def test_the_classical_bench_gives_every_library_the_same_supervision():
+    worker = module("classical_worker")
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.arange(90) % 3)
+    X = rng.normal(size=(90, 4)) + y[:, None]
+    told = worker.supervision(X, y, 0)
+    assert told.pairs.shape == (360, 2)
+    assert len(np.unique(np.sort(told.pairs, axis=1), axis=0)) == 360
+    assert (told.signs == np.where(y[told.pairs[:, 0]] == y[told.pairs[:, 1]], 1, -1)).all()
+    assert told.signs.sum() == 0
+    for c in range(told.chunklets.max() + 1):
+        assert len(set(y[told.chunklets == c])) == 1
+        assert (told.chunklets == c).sum() == 2
+    assert told.chunklets.max() > 40
+    for fit in worker.LIBRARIES["nearfar"](True).values():
+        assert np.isfinite(fit(X, y, told, 0).transform(X)).all()
 
 
 def test_the_kernel_bench_tunes_and_compares():
@@ -51,9 +87,7 @@ def test_the_deep_bench_ranks_by_scores_of_pairs_as_the_evaluation_ranks_embeddi
     torch = pytest.importorskip("torch")
     from nearfar.evaluation import evaluate
 
-    spec = importlib.util.spec_from_file_location("deep_table", BENCH / "deep_table.py")
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
+    bench = module("deep_table")
     z = torch.nn.functional.normalize(torch.randn(60, 5, generator=torch.Generator().manual_seed(0))).numpy()
     y = torch.arange(60).numpy() % 12
     z += z[y]  # what a class has in common
