@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -36,9 +37,21 @@ def named(estimator: object) -> Iterator[None]:
         raise ValueError(f"{name}: {error}") from error
 
 
+@contextmanager
+def nameless() -> Iterator[None]:
+    """Pairs of points are arrays, which carry no feature names: no warning that theirs are missing."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        yield
+
+
 def has_threshold(estimator: Fitted) -> bool:
     """Decisions on pairs exist once a threshold does."""
-    return hasattr(estimator, "threshold_")
+    if not hasattr(estimator, "threshold_"):
+        raise AttributeError(
+            "no threshold_ yet: fit on pairs of both kinds, or call calibrate_threshold or set_threshold"
+        )
+    return True
 
 
 class Fitted(BaseEstimator):
@@ -70,7 +83,8 @@ class Fitted(BaseEstimator):
             points = np.asarray(pairs)
             if points.ndim < 3 or points.shape[1] != 2:
                 raise ValueError(f"pairs must have shape (m, 2, d), or (m, 2) with X=; got shape {points.shape}")
-            a, b = np.asarray(self.transform(points[:, 0])), np.asarray(self.transform(points[:, 1]))
+            with nameless():
+                a, b = np.asarray(self.transform(points[:, 0])), np.asarray(self.transform(points[:, 1]))
             return np.linalg.norm(a - b, axis=1)
 
     def pair_score(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
@@ -106,6 +120,9 @@ class Fitted(BaseEstimator):
         with named(self):
             Z = np.asarray(self.transform(X))
             Q = Z if queries is None else np.asarray(self.transform(queries))
+            most = len(Z) - (queries is None)
+            if not 1 <= n_neighbors <= most:
+                raise ValueError(f"n_neighbors must be 1 to {most} (the rows that can be found); got {n_neighbors}")
             distances, indices = neighbors.nearest(Q, Z, n_neighbors, exclude_self=queries is None)
         return (distances, indices) if return_distance else indices
 
@@ -199,7 +216,8 @@ class PointDistance:
         self.learner = learner
 
     def __call__(self, u: AnyArray, v: AnyArray, squared: bool = False) -> float:
-        a, b = np.asarray(self.learner.transform(np.stack([u, v])))
+        with nameless():
+            a, b = np.asarray(self.learner.transform(np.stack([u, v])))
         d2 = float(np.sum((a - b) ** 2))
         return d2 if squared else d2**0.5
 

@@ -69,6 +69,29 @@ def test_given_pairs_set_a_threshold_and_decisions():
     assert not hasattr(learner.fit(X, Y), "threshold_")
 
 
+def test_without_a_threshold_predict_says_how_to_get_one():
+    with pytest.raises(AttributeError) as error:
+        GMML().fit(X, Y).predict(PAIRS, X)
+    assert "calibrate_threshold" in str(error.value.__cause__)
+
+
+def test_pairs_of_points_need_no_feature_names():
+    table = pytest.importorskip("pandas").DataFrame(X, columns=[f"x{k}" for k in range(X.shape[1])])
+    learner = KernelIdentity().fit(table, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        d = learner.pair_distance(X[PAIRS])
+        assert_allclose(learner.get_metric()(*X[PAIRS[0]]), d[0])
+    assert_allclose(d, learner.pair_distance(PAIRS, table))
+
+
+@pytest.mark.parametrize(("n_neighbors", "queries"), [(0, None), (len(X), None), (len(X) + 1, X[:2])])
+def test_neighbours_asked_for_must_exist(n_neighbors, queries):
+    most = len(X) if queries is not None else len(X) - 1
+    with pytest.raises(ValueError, match=f"^GMML: n_neighbors must be 1 to {most} .* got {n_neighbors}$"):
+        GMML().fit(X, Y).kneighbors(X, queries, n_neighbors=n_neighbors)
+
+
 def test_calibration_by_rates_and_by_hand():
     learner = GMML().fit(X, Y).calibrate_threshold(PAIRS, SIGNS, X=X, strategy="max_tpr", min_rate=0.9)
     said = learner.predict(PAIRS, X)
