@@ -1,0 +1,50 @@
+"""The rows of the page on switching are equations: both libraries give one value and one gradient."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("pytorch_metric_learning")
+
+from pytorch_metric_learning import distances, losses, miners, reducers
+
+import nearfar
+
+C, D = 8, 16
+PAGE = Path(__file__).parents[2] / "docs" / "switching.md"
+ROWS = re.findall(r"^\| `(losses\..*?)`(?: with `(miners\..*?)`)? \| `(.*)` \|$", PAGE.read_text(), re.M)
+THEIRS = {"losses": losses, "miners": miners, "distances": distances, "reducers": reducers, "C": C, "D": D}
+
+
+def ours(text):
+    names = {name: getattr(nearfar, name) for name in set(re.findall(r"[A-Z]\w+(?=\()", text))}
+    return eval(text, {**names, "C": C, "D": D, "radians": math.radians}).double()
+
+
+def give_proxies(loss, to):
+    """Copy class weights in their own layout."""
+    proxies = loss.proxies.detach()
+    class_by_class = proxies.unflatten(0, (-1, C)).transpose(0, 1).flatten(0, 1)
+    name = next(name for name in ("W", "fc", "proxies") if hasattr(to, name))
+    getattr(to, name).data = class_by_class if name == "proxies" else class_by_class.T.contiguous()
+
+
+def test_the_page_has_rows():
+    assert len(ROWS) > 15
+
+
+@pytest.mark.parametrize(("loss", "miner", "here"), ROWS, ids=[row[2] for row in ROWS])
+def test_both_sides_are_one(loss, miner, here):
+    torch.manual_seed(0)
+    x, y = torch.randn(48, D, dtype=torch.float64, requires_grad=True), torch.arange(48) % C
+    there, here = eval(loss, dict(THEIRS)), ours(here)
+    if hasattr(here, "proxies"):
+        give_proxies(here, there)
+    value = there(x, y, eval(miner, dict(THEIRS))(x, y)) if miner else there(x, y)
+    (slope,) = torch.autograd.grad(value, x)
+    mine = here(x, y)
+    torch.testing.assert_close(mine, value, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(torch.autograd.grad(mine, x)[0], slope, rtol=1e-7, atol=1e-12)
