@@ -159,7 +159,7 @@ def peer_row(name: str, X: np.ndarray, y: np.ndarray, squared: bool, repeat: int
         return Theirs().fit(X[told], sign, bounds=bounds)
 
     def ours() -> Any:
-        return ITML(bounds=bounds).fit(X, pairs=told, pair_labels=sign)
+        return ITML(1.0, bounds=bounds).fit(X, pairs=told, pair_labels=sign)
 
     slow, peer = least(theirs, 1)
     slow, peer = (slow, peer) if slow > 5 else least(theirs, repeat)

@@ -201,6 +201,15 @@ def test_units_of_the_features():
     assert_allclose(moved, M / 9, rtol=1e-6, atol=1e-9 * M.max())
 
 
+def test_many_pairs_weigh_as_much_as_two_hundred_by_default():
+    X, y = data()
+    few, many = fit(ITML(n_pairs=100, random_state=0), X, y), fit(ITML(n_pairs=200, random_state=0), X, y)
+    assert (len(few.dual_), few.gamma_) == (200, 1.0)
+    assert (len(many.dual_), many.gamma_) == (400, 0.5)
+    told = fit(ITML(0.5, n_pairs=200, random_state=0), X, y)
+    assert_allclose(many.get_mahalanobis_matrix(), told.get_mahalanobis_matrix())
+
+
 def test_bounds_are_percentiles_of_squared_distances_under_the_prior():
     X, y = data()
     d2 = [float((a - b) @ (a - b)) for k, a in enumerate(X) for b in X[:k]]

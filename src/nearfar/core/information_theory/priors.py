@@ -54,6 +54,11 @@ def distance_bounds(X: Array, L0: Array, bounds: Any, percentiles: Any, seed: Se
     return np.percentile(d2, [low, high]) if len(d2) else np.ones(2)
 
 
+def slack_weight(n_pairs: int) -> float:
+    """What the bounds of so many pairs weigh beside the prior by default, each: 1, or 200 together."""
+    return min(1.0, 200.0 / n_pairs)
+
+
 def ordered(pair: Any, name: str, top: float) -> Array:
     """Two numbers 0 < u < l <= top, or a ValueError."""
     found = np.asarray(pair, dtype=np.float64)
