@@ -381,6 +381,7 @@ REFUSED = {
     "row with itself": (GMML(), {"X": X, **PAIR, "pairs": [[0, 1], [2, 2]]}, r"pairs\[1\] joins a row with itself"),
     "pairs of floats": (GMML(), {"X": X, **PAIR, "pairs": [[0.0, 1.0], [2.0, 3.0]]}, "integer row numbers"),
     "no pairs": (GMML(), {"X": X, "pairs": np.zeros((0, 2), int)}, "m >= 1"),
+    "points for pairs": (GMML(), {"X": X, "pairs": X[PAIRS]}, "points belong in X"),
     "label zero": (GMML(), {"X": X, **PAIR, "pair_labels": [1, 0]}, r"pair_labels must be \+1 .* or -1"),
     "label lengths": (GMML(), {"X": X, **PAIR, "pair_labels": [1, -1, 1]}, r"pair_labels .* shape \(2,\)"),
     "no similar pair": (GMML(), {"X": X, **PAIR, "pair_labels": [-1, -1]}, "set of similar pairs is empty"),

@@ -21,7 +21,10 @@ def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> In
     """
     indices = np.asarray(indices)
     if indices.ndim != 2 or indices.shape[1] != width or len(indices) == 0:
-        raise ValueError(f"{name} must be an integer array of shape (m, {width}), m >= 1; got shape {indices.shape}")
+        points = f"; points belong in X, and their row numbers in {name}" if indices.ndim == 3 else ""
+        raise ValueError(
+            f"{name} must be an integer array of shape (m, {width}), m >= 1; got shape {indices.shape}{points}"
+        )
     if not np.issubdtype(indices.dtype, np.integer):
         raise ValueError(f"{name} must hold integer row numbers; got dtype {indices.dtype}")
     out = (indices < 0) | (indices >= n)
