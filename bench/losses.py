@@ -73,6 +73,17 @@ class Scaled:
         return self.loss(torch.nn.functional.normalize(x), y)
 
 
+class OnePair:
+    """A loss of anchors against positives, one pair of each class, as the N-pair paper forms its batches."""
+
+    def __init__(self, loss: Any) -> None:
+        self.loss = loss
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        anchors, others = slice(0, None, PER_CLASS), slice(1, None, PER_CLASS)
+        return self.loss(x[anchors], y[anchors], ref=x[others], ref_labels=y[others])
+
+
 class Remembered:
     """A cross-batch memory that is full of other samples."""
 
@@ -95,6 +106,10 @@ def triplet(miner: Any = None, power: int = 2) -> Any:
 
 def pairs() -> Any:
     return losses.ContrastiveLoss(0, 0.25, distance=squared(), reducer=reducers.MeanReducer())
+
+
+def pair_of_each() -> Any:
+    return losses.NPairsLoss(distance=distances.DotProductSimilarity(normalize_embeddings=False))
 
 
 class Proxies(NamedTuple):
@@ -153,7 +168,13 @@ CASES = [
         lambda: nf.MarginLoss(mine=nf.BatchHard()),
         lambda: Mined(losses.MarginLoss(), miners.BatchHardMiner()),
     ),
-    Case("N-pair", lambda: nf.NPairLoss(reg=0.0), losses.NPairsLoss, "theirs takes one pair of each class, ours all"),
+    Case("N-pair", lambda: OnePair(nf.NPairLoss(reg=0.0)), pair_of_each),
+    Case(
+        "N-pair, all pairs",
+        lambda: nf.NPairLoss(reg=0.0),
+        pair_of_each,
+        "theirs takes one pair of each class: a 16th of the products",
+    ),
     Case("NCA", lambda: nf.NCALoss(normalize=True), losses.NCALoss),
     Case("Lifted", lambda: nf.LiftedLoss(normalize=True), losses.LiftedStructureLoss),
     Case("Angular", lambda: nf.AngularLoss(40, form="softmax"), lambda: Scaled(losses.AngularLoss())),

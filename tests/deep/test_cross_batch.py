@@ -66,6 +66,38 @@ def test_a_batch_remembered_as_itself_is_the_loss_of_the_batch():
     assert not torch.allclose(without_ids(x, y), 2 * ContrastiveLoss()(x, y))
 
 
+@pytest.mark.parametrize("name", [*LOSSES, "LiftedLoss"])
+def test_a_sample_never_meets_itself(name):
+    """Beside the memory, the same pairs given as a relation."""
+    (x, y), (x2, y2) = batches(2)
+    loss = getattr(nearfar, name)().double()
+    memory = CrossBatchMemory(loss, size=6).double()
+    memory(x, y, ids=torch.tensor([0, 1, 2, 3, -1, 5]))
+    ids = torch.tensor([3, 6, 0, 7, -1, 5])
+    found = memory(x2.requires_grad_(), y2, ids=ids)
+    unknown = (y2[:, None] == -1) | (y == -1)
+    relation = torch.where(unknown, -1, (y2[:, None] == y).long())
+    for row, column in ((0, 3), (2, 0), (5, 5)):
+        relation[row, column] = -1
+    expected = loss(x2, y2) + loss(x2, relation, ref=x, ref_labels=y)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, x2), torch.autograd.grad(expected, x2))
+
+
+def test_boundaries_of_classes_and_samples_work_with_a_memory():
+    (x, y), (x2, y2) = batches(2)
+    loss = nearfar.MarginLoss(per_class=4, per_sample=12).double()
+    torch.nn.init.normal_(loss.class_offsets)
+    torch.nn.init.normal_(loss.sample_offsets)
+    memory, new = CrossBatchMemory(loss, size=6).double(), torch.arange(6, 12)
+    memory(x, y, ids=torch.arange(6))
+    found = memory(x2, y2, ids=new)
+    expected = loss(x2, y2, ids=new) + loss(x2, y2, ids=new, ref=x, ref_labels=y)
+    torch.testing.assert_close(found, expected)
+    learned = [loss.boundary, loss.class_offsets, loss.sample_offsets]
+    torch.testing.assert_close(torch.autograd.grad(found, learned), torch.autograd.grad(expected, learned))
+
+
 def test_sizes_at_the_ends():
     steps = batches(4)
     none = CrossBatchMemory(ContrastiveLoss(), size=0)

@@ -27,6 +27,7 @@ class Batch(NamedTuple):
     scores : (n, C) class scores, published by a proxy loss of the same objective
     ids : (n,) which sample of the data set each row is, if given
     ref, ref_y : another set to compare with, if given; None is the batch itself
+    ref_ids : (m,) which sample each row of ref is, -1 unknown; the same sample is neither similar nor dissimilar
     """
 
     x: Tensor
@@ -37,6 +38,7 @@ class Batch(NamedTuple):
     ref: Tensor | None = None
     ref_y: Labels | None = None
     ids: Tensor | None = None
+    ref_ids: Tensor | None = None
 
     def classes(self, who: str) -> Tensor:
         """Return the (n,) class labels, or raise if the supervision is of another kind."""
@@ -82,16 +84,16 @@ def make_batch(
 ) -> Batch:
     """Validate one process's samples and gather those of all processes."""
     x = _floats("embeddings", embeddings)
-    y = _labels("labels", labels, len(x), x.device)
+    n = len(x)
+    y = _labels("labels", labels, n, x.device)
     pooled = None if pooled is None else _floats("pooled", pooled.flatten(1))
-    if pooled is not None and len(pooled) != len(x):
-        raise ValueError(f"pooled: expected one row per embedding, {len(x)}, got {len(pooled)}")
-    ids = None if ids is None else _ids(ids, len(x), x.device)
+    if pooled is not None and len(pooled) != n:
+        raise ValueError(f"pooled: expected one row per embedding, {n}, got {len(pooled)}")
+    ids = None if ids is None else _ids(ids, n, x.device)
     ref, ref_y = _reference(x, ref, ref_labels)
-    columns = len(x) if ref is None else len(ref)
-    if isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] != columns:
+    if isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] != (columns := n if ref is None else len(ref)):
         raise ValueError(f"labels: the relation matrix needs one column per reference, {columns}, got {y.shape[1]}")
-    n, part = len(x), slice(0, len(x))
+    part = slice(0, n)
     if processes.world() > 1:
         if not is_classes(y):
             raise ValueError("labels: only one class per sample works with several processes")

@@ -30,7 +30,8 @@ class _Unit(torch.autograd.Function):
 
 def normalized(x: Tensor, length: float = 1.0) -> tuple[Tensor, Tensor]:
     """Return x scaled to a length along its last dimension, and what it was divided by."""
-    shrink = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(LEAST_NORM) / length
+    shrink = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(LEAST_NORM)
+    shrink = shrink if length == 1 else shrink / length
     return x / shrink, shrink
 
 

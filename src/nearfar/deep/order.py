@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .rows import Rows, Triplets, filled, on_host
+from .rows import Rows, Triplets, count, filled, is_small, on_host
 
 FEW = 12  # positives of a row up to which one pass for each is faster than a sort
 
@@ -27,10 +27,16 @@ def positives(rows: Rows) -> tuple[Tensor, Tensor]:
     b, m = rows.pos.shape
     if not on_host(rows.pos):
         return torch.arange(m, device=rows.d.device).expand(b, m), rows.pos
-    places = np.flatnonzero(rows.pos.numpy())
-    row, column = np.divmod(places, max(m, 1))
+    if is_small(rows.pos):
+        most = max(count(rows.pos).tolist(), default=0)
+        values, columns = rows.pos.byte().topk(most, 1)
+        return columns, values.bool()
+    row, column = np.divmod(rows.pos.numpy().reshape(-1).nonzero()[0], m)
+    most = len(row) // b
+    if most and row[::most].tolist() == row[most - 1 :: most].tolist() == list(range(b)):  # each row has as many
+        return torch.from_numpy(column.reshape(b, most)), torch.ones(b, most, dtype=torch.bool)
     number = np.bincount(row, minlength=b)
-    keep = np.arange(number.max(initial=0)) < number[:, None]
+    keep = np.arange(number.max()) < number[:, None]
     columns = np.zeros(keep.shape, dtype=np.int64)
     columns[keep] = column
     return torch.from_numpy(columns), torch.from_numpy(keep)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 UNKNOWN = -1
+SHORT = 512  # labels that are read sooner as a list
 FEW = 1 << 16  # comparisons too few for another way of comparing to pay
 
 
@@ -70,7 +71,7 @@ def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tens
     if labels.ndim == 2:
         relation = labels[rows]
         return relation > 0, relation == 0
-    mine, theirs = labels[rows, None], ref_labels[None]  # (b, 1), (1, m)
+    mine, theirs = labels[rows].unsqueeze(1), ref_labels  # (b, 1), (m,)
     same = _equal(mine, theirs)
     if _all_known(labels) and (ref_labels is labels or _all_known(ref_labels)):
         return same, ~same
@@ -79,18 +80,20 @@ def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tens
 
 
 def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
-    """Compare classes; on a CPU with NumPy, in 32 bits where they fit, at twice the speed."""
+    """Compare classes; many, on a CPU, with NumPy and in 16 bits where they fit, at several times the speed."""
     if mine.device.type != "cpu" or torch.compiler.is_compiling() or mine.numel() * theirs.numel() < FEW:
         return mine == theirs
     a, b = mine.numpy(), theirs.numpy()
-    if max(a.max(), b.max(), -a.min(), -b.min()) < 2**31:
-        a, b = a.astype(np.int32), b.astype(np.int32)
+    if max(a.max(), b.max(), -a.min(), -b.min()) < 2**15:
+        a, b = a.astype(np.int16), b.astype(np.int16)
     return torch.from_numpy(a == b)
 
 
 def _all_known(labels: Tensor) -> bool:
     """Whether no label is unknown, asked only where reading the answer does not wait for a device."""
-    return labels.device.type == "cpu" and not torch.compiler.is_compiling() and bool((labels.numpy() != UNKNOWN).all())
+    if labels.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return UNKNOWN not in (labels.tolist() if len(labels) < SHORT else labels.numpy())
 
 
 def _of_sets(labels: LabelSets, ref_hot: Tensor, rows: slice) -> tuple[Tensor, Tensor]:

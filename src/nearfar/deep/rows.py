@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from .directions import unit
-from .relations import Labels, masks
+from .relations import UNKNOWN, Labels, masks
 
 DISTANCES = ("sq_euclidean", "euclidean", "cosine", "dot")
 FLOOR = -60.0  # exponents below it add nothing that a float64 sum could hold, and would be slow denormal numbers
+FEW = 512  # rows of a square matrix that are turned in a processor's cache
+SMALL = 1 << 13  # entries so few that the number of calls takes the time
 FULL = 1 << 24  # comparisons held at once before `block=None` starts to cut the batch
 
 
@@ -84,13 +86,13 @@ class _Distances(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ref: Tensor, distance: str) -> Tensor:
-        if distance == "cosine":
-            d = torch.addmm(x.new_ones(1, 1), x, ref.T, alpha=-1)
-        else:
-            d = torch.mm(x, ref.T).mul_(-1 if distance == "dot" else -2)
         if distance.endswith("euclidean"):
             squares = x.square().sum(1)
-            d.add_(squares[:, None]).add_(squares if x is ref else ref.square().sum(1)).clamp_min_(0)
+            others = squares if x is ref else ref.square().sum(1)
+            d = torch.addmm(others, x, ref.T, alpha=-2).add_(squares[:, None]).clamp_min_(0)
+        else:
+            d = torch.mm(-x, ref.T)
+            d = d.add_(1) if distance == "cosine" else d
         d = d.sqrt_() if distance == "euclidean" else d
         ctx.distance, ctx.itself = distance, x is ref
         ctx.save_for_backward(x, ref, d)
@@ -99,14 +101,21 @@ class _Distances(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, ref, d = ctx.saved_tensors
-        g = slopes(2 * grads[0] if ctx.distance == "sq_euclidean" else grads[0], d, ctx.distance)
-        bent, (to_x, to_ref) = ctx.distance.endswith("euclidean"), ctx.needs_input_grad[:2]
+        g = slopes(grads[0], d, ctx.distance)
         if ctx.itself:
-            both = torch.addmm(g @ x, g.T, x)
-            return (g.sum(1) + g.sum(0))[:, None] * x - both if bent else -both, None, None
-        one = (g.sum(1)[:, None] * x if bent else 0) - g @ ref if to_x else None
-        other = (g.sum(0)[:, None] * ref if bent else 0) - g.T @ x if to_ref else None
+            parts = [g + g.T] if len(g) <= FEW else [g, g.T]  # one product for two, while turning a matrix is cheap
+            return sum(_to_side(part, x, x, ctx.distance) for part in parts), None, None
+        one = _to_side(g, x, ref, ctx.distance) if ctx.needs_input_grad[0] else None
+        other = _to_side(g.T, ref, x, ctx.distance) if ctx.needs_input_grad[1] else None
         return one, other, None
+
+
+def _to_side(g: Tensor, x: Tensor, ref: Tensor, distance: str) -> Tensor:
+    """Return the gradient in x of the comparison of its rows with ref, from that in `slopes`."""
+    if distance in ("cosine", "dot"):
+        return -(g @ ref)
+    scale = 2 if distance == "sq_euclidean" else 1
+    return torch.addmm(g.sum(1)[:, None] * x, g, ref, beta=scale, alpha=-scale)
 
 
 def slopes(g: Tensor, d: Tensor, distance: str) -> Tensor:
@@ -122,6 +131,9 @@ def slopes(g: Tensor, d: Tensor, distance: str) -> Tensor:
 
 def prepared_rows(x: Tensor, ref: Tensor, distance: str) -> Tensor:
     """Return the (b, m) dissimilarities of rows of x to rows of ref; those of "cosine" have unit length."""
+    if on_host(x) and len(x) * len(ref) < SMALL and distance in ("cosine", "dot"):
+        s = x @ ref.T
+        return 1 - s if distance == "cosine" else -s
     d: Tensor = _Distances.apply(x, ref, distance)
     return d
 
@@ -150,11 +162,17 @@ def on_host(x: Tensor) -> bool:
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def filled(x: Tensor, keep: Tensor, otherwise: float) -> Tensor:
-    """Return x where `keep`, and elsewhere a number, in a new matrix without a graph."""
-    if not on_host(x):
+def is_small(x: Tensor) -> bool:
+    """Return whether x is on the host with so few entries that the number of calls, not of entries, takes the time."""
+    return on_host(x) and x.numel() < SMALL
+
+
+def filled(x: Tensor, keep: Tensor, otherwise: float, scale: float = 1.0) -> Tensor:
+    """Return scale x where `keep`, and elsewhere a number, in a new matrix without a graph."""
+    x = x if scale == 1 else x.detach() * scale
+    if is_small(x) or not on_host(x):
         return torch.where(keep, x, otherwise)
-    result = x.detach().clone()
+    result = x.detach().clone() if scale == 1 else x
     np.copyto(result.numpy(), otherwise, where=~keep.numpy(), casting="unsafe")  # few: skips what stays
     return result
 
@@ -168,34 +186,41 @@ def exponentials_(x: Tensor) -> Tensor:
     return torch.threshold_(x.clamp_min_(floor).exp_(), 2 * exp(floor), 0.0)
 
 
-class _MaskedLogSumExp(torch.autograd.Function):
-    """See `masked_logsumexp`; one matrix, the weights, is kept for the gradient."""
+class _NearAndRivals(torch.autograd.Function):
+    """See `near_and_rivals`; one matrix, the weights, is kept for the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, keep: Tensor, scale: float) -> Tensor:
-        ctx.scale = scale
-        if not values.shape[1]:
-            value = values.new_full((len(values),), -torch.inf)
-            ctx.save_for_backward(values, keep, value, values, values.new_zeros(len(values), 1))
-            return value
-        weights = filled(values, keep, -torch.inf if scale > 0 else torch.inf)
-        weights = weights if scale == 1 else weights.mul_(scale)
-        most = weights.amax(1, keepdim=True)
-        most = torch.where(most.isinf(), 0.0, most)
+    def forward(ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        ctx.scale, near = scale, d.gather(1, columns)
+        weights = filled(d, keep, -torch.inf, scale)
+        most = weights.amax(1, keepdim=True) if d.shape[1] else weights.new_zeros(len(d), 1)
+        most = most.clamp_min_(torch.finfo(d.dtype).min)  # finite where nothing is kept
         weights = exponentials_(weights.sub_(most))
         total = weights.sum(1, keepdim=True)
-        value = (total.log() + most).squeeze(1)
-        ctx.save_for_backward(values, keep, value, weights, total)
-        return value
+        value = total.log().add_(most).squeeze(1)
+        ctx.save_for_backward(d, columns, keep, value, weights, total)
+        return near, value
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (values, keep, value, weights, total), g = ctx.saved_tensors, ctx.scale * grads[0][:, None]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        (d, columns, keep, value, weights, total), g = ctx.saved_tensors, ctx.scale * grads[1][:, None]
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
             shift = torch.where(value.isinf(), 0.0, value)[:, None]
-            low = torch.where(keep, ctx.scale * values - shift, 0.0)
-            return g * torch.where(keep, low.exp(), 0.0), None, None
-        return weights * torch.where(total > 0, g / total, 0.0), None, None
+            low = torch.where(keep, ctx.scale * d - shift, 0.0)
+            return (g * torch.where(keep, low.exp(), 0.0)).scatter_add(1, columns, grads[0]), None, None, None
+        slope = weights * torch.where(total > 0, g / total, 0.0)
+        return slope.scatter_add_(1, columns, grads[0]), None, None, None
+
+
+def near_and_rivals(d: Tensor, columns: Tensor, keep: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Return (b, K) columns of d, and (b,) log sum exp(scale d) over the kept entries of each row.
+
+    Where a row keeps none it is -inf, with zero gradient.
+    """
+    if is_small(d):
+        return d.gather(1, columns), masked_logsumexp(d, keep, scale)
+    near, value = _NearAndRivals.apply(d, columns, keep, scale)
+    return near, value
 
 
 def masked_logsumexp(values: Tensor, keep: Tensor, scale: float = 1.0) -> Tensor:
@@ -203,8 +228,9 @@ def masked_logsumexp(values: Tensor, keep: Tensor, scale: float = 1.0) -> Tensor
 
     Where a row keeps none it is -inf, with zero gradient.
     """
-    value: Tensor = _MaskedLogSumExp.apply(values, keep, scale)
-    return value
+    if is_small(values):
+        return torch.where(keep, values if scale == 1 else values * scale, -torch.inf).logsumexp(1)
+    return near_and_rivals(values, keep.new_zeros(len(keep), 0, dtype=torch.int64), keep, scale)[1]
 
 
 def count(mask: Tensor) -> Tensor:
@@ -223,6 +249,7 @@ class Comparison(NamedTuple):
     is_self : whether the reference is the batch itself, so that every anchor meets itself
     distance, normalize : one of `DISTANCES`; whether both sides are scaled to unit length first
     ready : whether they are `prepared`
+    ids, ref_ids : which sample each row is, (n,) and (m,), -1 unknown: no sample is compared with itself; or None
     """
 
     x: Tensor
@@ -234,6 +261,8 @@ class Comparison(NamedTuple):
     distance: str
     normalize: bool
     ready: bool = False
+    ids: Tensor | None = None
+    ref_ids: Tensor | None = None
 
     @property
     def is_euclidean(self) -> bool:
@@ -256,6 +285,9 @@ class Comparison(NamedTuple):
         pos, neg = masks(self.y, self.ref_y, slice(lo, hi))
         if self.is_self:  # no anchor is its own positive
             pos.diagonal(lo).fill_(False)
+        if self.ids is not None and self.ref_ids is not None:
+            other = (self.ids[lo:hi, None] != self.ref_ids) | (self.ref_ids == UNKNOWN)
+            pos, neg = pos & other, neg & other
         if hi - lo < len(x) or torch.compiler.is_compiling():  # compiled, no function takes one tensor twice
             x = x[lo:hi]
         return Rows(prepared_rows(x, ref, self.distance), pos, neg, self.distance, x.shape[1], first=lo)

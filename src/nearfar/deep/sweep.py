@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from .rows import FULL, Comparison, RowFunction, Rows, slopes, spans
+from .rows import FULL, Comparison, RowFunction, Rows, on_host, slopes, spans
 
 CACHED = 1 << 19  # comparisons of a block: fewer cost more calls, more leave the processor's caches
 LEAST = 64  # rows of a block, below which matrix products are slow
@@ -24,7 +24,7 @@ LEAST = 64  # rows of a block, below which matrix products are slow
 def cuts(c: Comparison, block: int | None, whole: bool) -> list[tuple[int, int]]:
     """Cut the anchors into blocks; None chooses: what a cache holds, on a device or if `whole` all where they fit."""
     m = len(c.ref)
-    if block is None and not whole and c.x.device.type == "cpu" and not torch.compiler.is_compiling():
+    if block is None and not whole and on_host(c.x):
         block = max(LEAST, CACHED // max(m, 1)) * torch.get_num_threads()
     return spans(c.anchors, m, block)
 
@@ -79,7 +79,7 @@ def _summed(
 
     def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
         num, den = loss(c.block(x, ref, lo, hi))
-        return num.sum(0), den.sum(0).to(num.dtype)
+        return num.sum(0), den.sum(0, dtype=num.dtype)
 
     if len(blocks) == 1:
         return one(x, ref, *blocks[0])

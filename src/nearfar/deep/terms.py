@@ -59,9 +59,10 @@ class Term(nn.Module):
         ValueError
             If shapes or lengths disagree, or embeddings are not finite (checked on the CPU).
         """
-        with torch.autocast(embeddings.device.type, enabled=False):
-            batch = make_batch(embeddings, labels, ref, ref_labels, pooled, ids)
-            return processes.whole(self.share(batch))
+        if torch.is_autocast_enabled(embeddings.device.type):
+            with torch.autocast(embeddings.device.type, enabled=False):
+                return self.forward(embeddings, labels, ref=ref, ref_labels=ref_labels, pooled=pooled, ids=ids)
+        return processes.whole(self.share(make_batch(embeddings, labels, ref, ref_labels, pooled, ids)))
 
     def share(self, batch: Batch) -> Tensor:
         """Return this process's share of the value; the shares of all processes add up to it."""
@@ -186,7 +187,7 @@ class RowLoss(Term):
 
     def held(self) -> tuple[Tensor, ...]:
         """Return what else than the distances the rows have a gradient in."""
-        return tuple(self.parameters(recurse=False))
+        return tuple(part for part in self._parameters.values() if part is not None)
 
     def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
         """Return what the batch is compared with."""
@@ -198,18 +199,19 @@ class RowLoss(Term):
     def comparison(self, batch: Batch) -> Comparison:
         ref, ref_y = self.reference(batch)
         how = (self.distance, self.normalize)
-        return Comparison(batch.x, batch.y, ref, ref_y, batch.anchors, ref is batch.x, *how)
+        comparison = Comparison(batch.x, batch.y, ref, ref_y, batch.anchors, ref is batch.x, *how)
+        return comparison if batch.ref_ids is None else comparison._replace(ids=batch.ids, ref_ids=batch.ref_ids)
 
     def share(self, batch: Batch) -> Tensor:
         comparison = self.comparison(batch)
-        x, ref = comparison.x.detach(), comparison.ref.detach()
-        self._last = comparison._replace(x=x, ref=x if comparison.is_self else ref)
+        x = comparison.x.detach()
+        self._last = comparison._replace(x=x, ref=x if comparison.is_self else comparison.ref.detach())
         more = self.held()
         num, den = reduce(self.rows, comparison, mine=self.mine, block=self.block, whole=self.whole, more=more)
-        if self.reduction == "sum":
-            return num.sum()
-        den = processes.total(den.detach())
-        return (num * torch.where(den > 0, den.reciprocal(), 0.0)).sum()
+        if self.reduction != "sum":
+            den = processes.total(den.detach())
+            num = num / torch.where(den > 0, den, torch.inf)
+        return num.sum() if num.ndim else num
 
     @property
     def stats_(self) -> dict[str, float]:

@@ -167,6 +167,7 @@ def _flipped(c: Comparison) -> Comparison:
     if c.is_self:
         return c._replace(anchors=slice(0, len(c.x)))
     y, ref_y = _flipped_labels(c.y, c.ref_y)
+    c = c._replace(ids=c.ref_ids, ref_ids=c.ids)
     return c._replace(x=c.ref, y=y, ref=c.x, ref_y=ref_y, anchors=slice(0, len(c.ref)))
 
 

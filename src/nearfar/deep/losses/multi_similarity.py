@@ -16,17 +16,18 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ..order import marks, positives
-from ..rows import Rows, filled, masked_logsumexp
+from ..rows import Rows, filled, masked_logsumexp, near_and_rivals
 from ..terms import RowLoss
 
 
 def multi_similarity(rows: Rows, alpha: float, beta: float, base: float) -> tuple[Tensor, Tensor]:
     """Return per anchor its soft hardest positive and negative beyond the base, and 1 where it has any pair."""
     columns, keep = positives(rows)
-    near = masked_logsumexp(rows.d.gather(1, columns), keep, alpha) - alpha * (1 - base)
-    far = masked_logsumexp(rows.d, rows.neg, -beta) + beta * (1 - base)
-    near, far = softplus(near, threshold=40) / alpha, softplus(far, threshold=40) / beta
-    return near + far, (rows.pos | rows.neg).any(1)
+    near, rivals = near_and_rivals(rows.d, columns, rows.neg, -beta)
+    pull = masked_logsumexp(near, keep, alpha) - alpha * (1 - base)
+    push = rivals + beta * (1 - base)
+    value = softplus(pull, threshold=40) / alpha + softplus(push, threshold=40) / beta
+    return value, keep.any(1) | rivals.isfinite()
 
 
 def informative(rows: Rows, epsilon: float) -> Rows:
@@ -76,6 +77,7 @@ class MultiSimilarityLoss(RowLoss):
         self.alpha, self.beta, self.base, self.epsilon = alpha, beta, base, epsilon
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        chosen = rows if self.epsilon is None or not rows.d.shape[1] else informative(rows, self.epsilon)
-        value, _ = multi_similarity(chosen, self.alpha, self.beta, self.base)
+        if self.epsilon is None or not rows.d.shape[1]:
+            return multi_similarity(rows, self.alpha, self.beta, self.base)
+        value, _ = multi_similarity(informative(rows, self.epsilon), self.alpha, self.beta, self.base)
         return value, (rows.pos | rows.neg).any(1)

@@ -17,7 +17,7 @@ from torch.nn.functional import softplus
 from .. import processes
 from ..batch import Batch
 from ..order import hinges, negatives, positives
-from ..rows import Rows, count, masked_logsumexp
+from ..rows import Rows, count, near_and_rivals
 from ..terms import RowLoss
 
 FORMS = {"npair": "dot", "hinge": "sq_euclidean"}
@@ -25,11 +25,10 @@ FORMS = {"npair": "dot", "hinge": "sq_euclidean"}
 
 def n_pair(rows: Rows) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of log(1 + sum_n exp(s_n - s_p)) and their number."""
-    rival = masked_logsumexp(rows.d, rows.neg, -1.0)  # log sum_n exp(s_n)
     columns, keep = positives(rows)
-    gap = torch.where(rival.isfinite(), rival, 0.0)[:, None] + rows.d.gather(1, columns)
-    keep = keep & rival.isfinite()[:, None]  # without negatives the term is log 1
-    return torch.where(keep, softplus(gap), 0.0).sum(1), count(rows.pos)
+    near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1.0)  # -s_p, log sum_n exp(s_n)
+    gap = rivals[:, None] + near  # -inf, a term of log 1, without negatives
+    return torch.where(keep, softplus(gap, threshold=40), 0.0).sum(1), count(keep)
 
 
 def n_pair_hinge(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
@@ -82,6 +81,7 @@ class NPairLoss(RowLoss):
         return n_pair(rows) if self.form == "npair" else n_pair_hinge(rows, self.margin)
 
     def share(self, batch: Batch) -> Tensor:
-        norms = batch.x.square().sum(1)
-        mean = norms.mean() if len(norms) else norms.sum()
-        return super().share(batch) + self.reg * mean / processes.world()
+        value = super().share(batch)
+        if not self.reg:
+            return value
+        return value + self.reg / (max(len(batch.x), 1) * processes.world()) * batch.x.square().sum()

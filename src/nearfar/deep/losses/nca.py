@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ..order import positives
-from ..row_sums import finite, log_sum_exp
-from ..rows import Rows, count
+from ..row_sums import finite
+from ..rows import Rows, count, masked_logsumexp, near_and_rivals
 from ..terms import RowLoss
 
 DENOMINATORS = ("all", "negatives")
@@ -26,8 +26,8 @@ POSITIVES = ("sum", "each")
 def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[Tensor, Tensor]:
     """Return minus the log-probability of the similar samples per anchor, and 1 where the anchor counts."""
     columns, keep = positives(rows)
-    near = rows.d.gather(1, columns)
-    mates, rivals = log_sum_exp(near, keep, temperature), log_sum_exp(rows.d, rows.neg, temperature)  # or -inf
+    near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1 / temperature)
+    mates = masked_logsumexp(near, keep, -1 / temperature)  # each -inf without any
     valid = keep.any(1) if denominator == "all" else keep.any(1) & rivals.isfinite()
     if denominator == "all":
         value = softplus(rivals - mates, threshold=40)  # of all over the similar

@@ -14,15 +14,15 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ..order import positives
-from ..rows import Rows, count, masked_logsumexp
+from ..rows import Rows, count, near_and_rivals
 from ..terms import RowLoss
 
 
 def nt_xent(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of -log(e^{s_p} / (e^{s_p} + sum_n e^{s_n})) and their number."""
-    rival = masked_logsumexp(rows.d, rows.neg, -1 / temperature)[:, None]  # of (s_n - 1) / T
     columns, keep = positives(rows)
-    gap = rival + rows.d.gather(1, columns) / temperature  # -inf, a term of log 1, without negatives
+    near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1 / temperature)  # 1 - s_p, log sum of (s_n - 1) / T
+    gap = rivals[:, None] + near / temperature  # -inf, a term of log 1, without negatives
     return torch.where(keep, softplus(gap, threshold=40), 0.0).sum(1), count(keep)
 
 

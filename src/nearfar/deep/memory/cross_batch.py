@@ -110,16 +110,12 @@ class CrossBatchMemory(Term):
 
     def _against(self, batch: Batch) -> Batch:
         """Return the batch compared with the memory; for a proxy loss, the memory as anchors."""
-        features, y = self.features.to(batch.x.dtype), batch.classes("CrossBatchMemory")
+        features = self.features.to(batch.x.dtype)
         if isinstance(self.loss, ClassProxyLoss):
             cut = [self.size * part // processes.world() for part in (processes.rank(), processes.rank() + 1)]
             return Batch(features, self.classes, slice(*cut))
-        if batch.ids is None:
-            return batch._replace(ref=features, ref_y=self.classes)
-        itself = (batch.ids[:, None] == self.ids) & (self.ids != UNKNOWN)
-        unknown = (y[:, None] == UNKNOWN) | (self.classes == UNKNOWN) | itself
-        relation = torch.where(unknown, UNKNOWN, (y[:, None] == self.classes).long())  # (n, M)
-        return batch._replace(y=relation, ref=features, ref_y=self.classes)
+        batch.classes("CrossBatchMemory")
+        return batch._replace(ref=features, ref_y=self.classes, ref_ids=None if batch.ids is None else self.ids)
 
     @torch.no_grad()
     def _remember(self, batch: Batch) -> None:
