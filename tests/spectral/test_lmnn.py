@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar import LMNN
-from nearfar.core.margins import active_set, impostors, large_margin_data, triplet_mining
+from nearfar.core.margins import active_set, impostors, large_margin_data, newton, triplet_mining
 from nearfar.core.margins.large_margin import Hinge
 from tests.core import conic
 from tests.learners import accuracy, data, distances, fit, toy
@@ -233,10 +233,100 @@ def test_a_start_gets_its_best_scale(squared):
 def test_value_of_a_rounded_hinge_follows_from_its_kinks(squared):
     _, _, task = problem(squared)
     L = active_set.scaled(task, np.random.default_rng(3).normal(size=(3, 3)))
-    place = active_set.place(task, L, 0.2, Hinge(squared))
+    place = active_set.Search(task, "lbfgs", None).place(L, Hinge(squared))
     for share in (1e-9, 1e-2, 0.2, 5.0):
         hinge, value = active_set.rounded(task, place, share)
         assert_allclose(value, task.value(L, place.edges, hinge), rtol=1e-12)
+
+
+@pytest.mark.parametrize("hinge", [Hinge(True), Hinge(False, 0.5)])
+@pytest.mark.parametrize("p", [2, 3])
+def test_curvature_equals_second_differences(hinge, p):
+    _, _, task = problem(hinge.squared)
+    rng = np.random.default_rng(2)
+    K = 0.4 * rng.normal(size=(p, 3))
+    edges = task.scan(K, 0.1)
+    H, (a, b, weight) = newton.curvature(task, K, edges, hinge)
+    D = rng.normal(size=(p, p))
+    D += D.T
+    d = D[a, b] * weight
+    t = 1e-4
+    f = [task.value(np.linalg.cholesky(np.eye(p) + s * D).T @ K, edges, hinge) for s in (-t, 0.0, t)]
+    assert_allclose(d @ d, np.sum(D**2))
+    assert_allclose(d @ H @ d, (f[0] - 2 * f[1] + f[2]) / t**2, rtol=1e-4)
+
+
+def test_newton_steps_lower_the_value_to_where_no_gradient_is_left():
+    _, _, task = problem()
+    hinge, K = Hinge(False, 0.5), active_set.scaled(task, np.eye(3))
+    edges, damping = task.scan(K, 5.0), newton.Damping()
+    values = [task.value(K, edges, hinge)]
+    for _ in range(15):
+        K, slopes = newton.descend(task, K, edges, hinge, damping)
+        values.append(task.value(K, edges, hinge))
+        assert len(slopes) <= newton.STEPS
+    assert (np.diff(values) <= 0).all()
+    assert np.abs(task(K, edges, hinge)[1]).max() < 1e-3 * np.abs(task.C).max()
+
+
+def test_steps_of_newton_are_damped_until_the_value_falls():
+    damping = newton.Damping(1e-3)
+    assert not damping.seen(1.0, -1.0)
+    assert_allclose(damping.share, 1e-2)
+    assert damping.seen(1.0, 0.2)
+    assert_allclose(damping.share, 1e-2)
+    assert damping.seen(1.0, 0.9)
+    assert_allclose(damping.share, 2e-3)
+
+
+def test_a_step_stays_positive_definite():
+    entries = (*np.triu_indices(2), np.array([1.0, np.sqrt(2.0), 1.0]))
+    D = newton.step(np.eye(3), np.diag([50.0, 0.5]), entries, 0.0)
+    assert_allclose(D, np.diag([-0.9, -0.5]), atol=1e-9)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+def test_means_of_slopes_bound_the_optimum(squared):
+    X, y, task = problem(squared)
+    low = LMNN(2, regularization=0.6, loss="squared_hinge" if squared else "hinge", tol=1e-5).fit(X, y).objective_
+    rng, hinge, found = np.random.default_rng(4), Hinge(squared, 0.0 if squared else 0.3), []
+    L = active_set.scaled(task, np.eye(3))
+    edges = task.scan(L, 0.2)
+    for _ in range(4):
+        found.append(task(L + 0.02 * rng.normal(size=(3, 3)), edges, hinge)[2])
+    single = [task.mean([one], edges) for one in found]
+    mixed = single[0].mixed(single[1], 0.25)
+    assert_allclose(mixed.S, 0.75 * single[0].S + 0.25 * single[1].S)
+    assert_allclose(task.mean(found, edges).total, np.mean([one.total for one in found]))
+    bounds = [task.bound(dual) for dual in (*single, mixed, task.mean(found, edges))]
+    assert 0 < max(bounds) <= low * (1 + 1e-5)
+
+
+def test_whitening_leaves_out_what_no_row_has():
+    X, y = rows(60, 4)
+    X = np.column_stack([X, X[:, 0] + X[:, 1], np.ones(60)])
+    task = large_margin_data.Rule().pose(X, y, None, np.eye(6))
+    A, B = large_margin_data.whitening(task)
+    assert A.shape == B.shape == (6, 4)
+    assert_allclose(A.T @ B, np.eye(4), atol=1e-9)
+    C = A.T @ task.C @ A
+    assert_allclose(C, np.eye(4) * C[0, 0], rtol=1e-4, atol=1e-4 * C[0, 0])
+
+
+def test_nearly_dependent_features_do_not_hold_the_search_up():
+    X, y = toy(150)
+    noise = 1e-5 * np.random.default_rng(0).normal(size=(150, 2))
+    X = np.column_stack([X, X[:, :2] + X[:, 2:4] + noise])
+    learner = fit(LMNN(), X, y)
+    assert learner.converged_
+    assert learner.n_iter_ <= 150
+
+
+def test_rows_of_the_factor_that_no_longer_count_are_dropped():
+    K = np.diag([2.0, 1.0, 1e-3]) @ np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    assert_allclose(active_set.shrunk(K).T @ active_set.shrunk(K), K.T @ K, atol=2e-6)
+    assert len(active_set.shrunk(K)) == 2
+    assert active_set.shrunk(np.zeros((2, 3))).shape == (1, 3)
 
 
 def test_second_pass_looks_neighbours_up_again():

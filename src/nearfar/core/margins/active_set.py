@@ -1,15 +1,19 @@
 """Large margins solved in rounds: find the impostors, search over those, look again.
 
-A round searches M = K' K over the impostors found (and those a little farther off), by L-BFGS on K or by projected
-gradient on M. Then all rows are scanned again: the step counts only where f itself, over all impostors, fell, and the
-bound of `LargeMargin.certify` says how far it can still fall. The kink is rounded over a width that costs a third of
-what the tolerance allows. Where a square K has lost directions along which f falls, they are put back first.
+A round searches M = K' K over the impostors found (and those a little farther off): by L-BFGS on K, near the optimum
+by Newton's method where K has few rows (`newton`), or by projected gradient on M. Then all rows are scanned again: the
+step counts only where f itself, over all impostors, fell. How far f can still fall say the slopes at K
+(`LargeMargin.certify`) and means of those met on the way there. The kink is rounded over a width that costs a third of
+what the tolerance allows. Where the problem is convex, K holds only directions that count: those that M has lost are
+dropped before each round, and those along which f falls put back.
 
 Rows are whitened by the scatter of the pulls, C: K = L C^(1/2).
 """
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import chain, cycle
 from typing import NamedTuple
 
 import numpy as np
@@ -17,14 +21,19 @@ import numpy as np
 from .. import psd
 from ..optimize import Report, Solution, fista, lbfgs, stopped
 from ..types import Array
-from .large_margin import Certificate, Graph, Hinge, LargeMargin
+from . import large_margin_data, newton
+from .large_margin import Certificate, Dual, Graph, Hinge, LargeMargin, Pushed
 
-FLOOR = 1e-6  # smallest eigenvalue of C that whitening knows, relative to the largest
 SLACK = 0.2
-STEPS = (15, 15, 20, 10, 10, 20, 40)  # of the first rounds
+STEPS = 40  # of later rounds, in turn with Newton's
+PLAN = (15, 15, 20, 0, 10, 0, 10, 0, 10, 0, 10, 0, 20, 0)  # steps of the first rounds; 0: Newton's, if it can
 MEMORY = 20
 PATIENCE = 3  # rounds without progress
 OCTAVES = 30.0  # a start is scaled by at most this power of 2
+LOST = 1e-4  # squared length of a row of K that is dropped, relative to the longest
+SHARES = (1.0, 0.75, 0.5, 0.25, 0.1)  # of new slopes in a mean with old ones
+SHARP = (1 / 5, 1 / 30)  # shares of the rounding in the last rounds, Newton's
+FEW = 12  # rows of K up to which they take next to no time
 
 
 class Place(NamedTuple):
@@ -60,25 +69,84 @@ def minimise(
     Solution
         `objective` is f over all impostors; `history` its value after each round.
     """
-    A, B = whitening(problem.C)
-    white = problem.on(problem.X @ A)
-    K, slack = L0 @ B, SLACK
-    here = place(white, K, slack, Hinge(problem.squared))
-    race = Race(tol, len(K) >= K.shape[1], here)
+    A, B = large_margin_data.whitening(problem)
+    search = Search(problem.on(problem.X @ A), method, report)
+    here = search.place(psd.compress(L0 @ B), Hinge(problem.squared))
+    race = Race(tol, len(L0) >= B.shape[1], here)
+    plan = chain(PLAN, cycle((STEPS, 0)))
+    planned = next(plan)
     while race.spent < max_iter and not race.over:
-        hinge, before = rounded(white, here, race.share)
-        steps = min(STEPS[min(len(race.history), len(STEPS)) - 1], max_iter - race.spent)
-        K = refilled(white, here, hinge, before)
-        found = search(white, K, here.edges, hinge, method, steps, report)
-        there = place(white, found.x, slack, hinge)
+        here = search.round(here, race, race.share, planned, max_iter - race.spent)
+        planned = search.brief or next(plan)
+    for share in SHARP:
+        if race.close and search.quick(race.best.K, race.full, FEW):
+            search.round(race.best, race, share * race.share, 0, newton.STEPS)
+    return race.solution(A, len(L0))
+
+
+class Search:
+    """Rounds on whitened rows; after one that went too far, `brief` is the length that the next should have.
+
+    Parameters
+    ----------
+    problem : LargeMargin
+    method : "lbfgs" or "pgd"
+    report : callable or None
+    """
+
+    def __init__(self, problem: LargeMargin, method: str, report: Report | None) -> None:
+        self.problem, self.method, self.report = problem, method, report
+        self.slack, self.damping, self.brief = SLACK, newton.Damping(), 0
+
+    def place(self, K: Array, hinge: Hinge) -> Place:
+        """K with all impostors around it."""
+        edges = self.problem.scan(K, self.slack)
+        return Place(K, edges, self.problem.certify(K, edges, hinge))
+
+    def quick(self, K: Array, full: bool, most: int = newton.MOST) -> bool:
+        """Whether Newton's method is worth its matrix."""
+        return full and self.method == "lbfgs" and not self.problem.squared and len(K) <= most
+
+    def round(self, here: Place, race: Race, share: float, planned: int, most: int) -> Place:
+        """Where the next round begins: the place found, or the old one with more impostors."""
+        problem = self.problem
+        hinge, before = rounded(problem, here, share)
+        K = refilled(problem, here, hinge, before) if race.full and race.spent else here.K
+        if planned == 0 and self.quick(K, race.full):
+            steps = min(newton.STEPS, most)
+            K, slopes = newton.descend(problem, K, here.edges, hinge, self.damping, steps, self.report)
+            steps = len(slopes)
+        else:
+            K, slopes, steps = self.steps(K, here.edges, hinge, min(planned or STEPS, most))
+        there = self.place(K, hinge)
+        race.learn(problem, slopes, here.edges)
         now = there.seen.rounded
-        race.enter(there, found.n_iter, (before - now) / max(abs(now), 1e-300))
-        if now < before:
-            here = there
-        elif problem.fixed is None:
-            joined = here.edges.near.joined(there.edges.near)
-            here, slack = here._replace(edges=Graph(white.i, white.j, joined, len(white.X))), 2 * slack
-    return race.solution(A)
+        race.enter(there, steps, (before - now) / max(abs(now), 1e-300))
+        self.brief = steps // 3 if now >= before and steps > 5 else 0
+        return there if now < before else here if self.brief else self.widened(here, there)
+
+    def steps(self, K: Array, edges: Graph, hinge: Hinge, steps: int) -> tuple[Array, list[Pushed], int]:
+        """K after some steps over the given impostors, the slopes of the later half, and how many steps there were."""
+        if self.method == "pgd":
+            found = on_metric(self.problem, K, edges, hinge, steps, self.report)
+            return psd.components(found.x), [], found.n_iter
+        seen: deque[Pushed] = deque(maxlen=max(1, steps // 2))
+
+        def fun(K: Array) -> tuple[float, Array]:
+            value, gradient, pushed = self.problem(K, edges, hinge)
+            seen.append(pushed)
+            return value, gradient
+
+        found = lbfgs(fun, K, max_iter=steps, tol=1e-10, memory=MEMORY, report=self.report)
+        return found.x, list(seen), found.n_iter
+
+    def widened(self, here: Place, there: Place) -> Place:
+        """The old place with the impostors that made f rise at the new one."""
+        problem, self.slack = self.problem, 2 * self.slack
+        if problem.fixed is not None:
+            return here
+        joined = here.edges.near.joined(there.edges.near)
+        return here._replace(edges=Graph(problem.i, problem.j, joined, len(problem.X)))
 
 
 class Race:
@@ -95,6 +163,7 @@ class Race:
     def __init__(self, tol: float, full: bool, start: Place) -> None:
         self.tol, self.full, self.best, self.bound = tol, full, start, start.seen.bound
         self.share, self.spent, self.idle, self.history = tol / 3, 0, 0, [start.seen.value]
+        self.dual: Dual | None = None
 
     def enter(self, there: Place, steps: int, fall: float) -> None:
         """Note the outcome of a round: its steps, and the relative fall of the rounded f."""
@@ -106,6 +175,16 @@ class Race:
         self.history.append(self.best.seen.value)
         if seen.rounding > max(self.tol * max(1.0, seen.value), seen.value - seen.bound) / 2:
             self.share /= 2
+
+    def learn(self, problem: LargeMargin, slopes: list[Pushed], edges: Graph) -> None:
+        """Bounds from new slopes and from means of them and the old ones, the best of which is kept."""
+        if not (self.full and slopes and edges.near.complete):
+            return
+        new = problem.mean(slopes, edges)
+        tries = [new] if self.dual is None else [self.dual.mixed(new, share) for share in SHARES]
+        bounds = [problem.bound(dual) for dual in tries]
+        k = int(np.argmax(bounds))
+        self.dual, self.bound = tries[k], max(self.bound, bounds[k])
 
     @property
     def gap(self) -> float:
@@ -120,25 +199,13 @@ class Race:
     def over(self) -> bool:
         return self.close or self.idle >= PATIENCE
 
-    def solution(self, A: Array) -> Solution:
-        """L = K A, and how good it is."""
-        value, gap = self.best.seen.value, self.gap
+    def solution(self, A: Array, rows: int) -> Solution:
+        """L = K A', with so many rows, and how good it is."""
+        value, gap, L = self.best.seen.value, self.gap, self.best.K @ A.T
         limit = self.tol * max(1.0, value)
         message = "" if self.close else stopped("the search", self.spent, "duality gap", gap, limit)
-        return Solution(self.best.K @ A, value, max(1, self.spent), self.close, message, gap, np.array(self.history))
-
-
-def place(problem: LargeMargin, K: Array, slack: float, hinge: Hinge) -> Place:
-    """K with all impostors around it."""
-    edges = problem.scan(K, slack)
-    return Place(K, edges, problem.certify(K, edges, hinge))
-
-
-def whitening(C: Array) -> tuple[Array, Array]:
-    """A = C^(-1/2) up to scale, with small eigenvalues of C raised, and its inverse."""
-    w, V = psd.spectrum(C)
-    w = np.maximum(w, FLOOR * w[0]) / w.mean() if w[0] > 0 else np.ones_like(w)
-    return (V / np.sqrt(w)) @ V.T, (V * np.sqrt(w)) @ V.T
+        L = np.pad(L, ((0, max(0, rows - len(L))), (0, 0)))
+        return Solution(L, value, max(1, self.spent), self.close, message, gap, np.array(self.history))
 
 
 def scaled(problem: LargeMargin, L: Array) -> Array:
@@ -176,14 +243,18 @@ def rounded(problem: LargeMargin, at: Place, share: float) -> tuple[Hinge, float
 
 
 def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Array:
-    """K after a step on M along the directions that fall: L-BFGS hardly moves those that (square) K has nearly lost."""
-    K, V = at.K, at.seen.directions
-    if len(K) < K.shape[1] or V.shape[1] == 0:
+    """K without the rows that M has nearly lost, after a step on M along the directions that fall.
+
+    L-BFGS hardly moves directions in which K is small, whether M needs them or not.
+    """
+    K, V = shrunk(at.K), at.seen.directions
+    if V.shape[1] == 0:
         return K
+    value = value if len(K) == len(at.K) else problem.value(K, at.edges, hinge)
     M, D = K.T @ K, (V * at.seen.excess) @ V.T
     best, t = (value, K), 1e-5 * np.trace(M) / np.trace(D)
     for _ in range(8):
-        more = psd.components(M + t * D)
+        more = psd.components(M + t * D)[: len(K) + V.shape[1]]
         value = problem.value(more, at.edges, hinge)
         if value >= best[0]:
             break
@@ -191,27 +262,26 @@ def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Arr
     return best[1]
 
 
-def search(
-    problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge, method: str, steps: int, report: Report | None
-) -> Solution:
-    """Some steps over the given impostors; `x` is K."""
-    if method == "lbfgs":
-        return lbfgs(lambda K: problem(K, edges, hinge), K, max_iter=steps, tol=1e-10, memory=MEMORY, report=report)
+def shrunk(K: Array) -> Array:
+    """The same metric but for directions in which it is small: rows by falling length."""
+    K = psd.compress(K)
+    square = np.einsum("pd,pd->p", K, K)
+    return K[: max(1, int(np.count_nonzero(square > LOST * square[0])))]
 
-    def on_metric(M: Array) -> tuple[float, Array]:
+
+def on_metric(
+    problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge, steps: int, report: Report | None
+) -> Solution:
+    """Some projected gradient steps on M, which is `x`."""
+
+    def fun(M: Array) -> tuple[float, Array]:
         L = psd.components(M)
         pushed, G = problem.in_metric(edges.squares(problem.X @ L.T), edges, hinge)
         return (1 - problem.mu) * float(np.vdot(M, problem.C)) + problem.mu * pushed.value, G
 
+    def project(M: Array, step: float) -> Array:
+        return psd.project(M)[0]
+
     M = K.T @ K
-    step = float(np.linalg.norm(M) / max(np.linalg.norm(on_metric(M)[1]), 1e-300))
-    found = fista(
-        on_metric,
-        lambda M, step: psd.project(M)[0],
-        M,
-        gap=lambda M, f, G: np.inf,
-        max_iter=steps,
-        step=step,
-        report=report,
-    )
-    return found.with_x(psd.components(found.x))
+    step = float(np.linalg.norm(M) / max(np.linalg.norm(fun(M)[1]), 1e-300))
+    return fista(fun, project, M, gap=lambda M, f, G: np.inf, max_iter=steps, step=step, report=report)

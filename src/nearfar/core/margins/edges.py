@@ -34,8 +34,9 @@ class Edges:
         ends = np.concatenate([self.a, self.b])
         order = np.argsort(ends, kind="stable")
         self.entry = order % max(len(key), 1)
-        self.columns = np.concatenate([self.b, self.a])[order].astype(np.int32)
-        self.starts = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=n))]).astype(np.int32)
+        columns = np.concatenate([self.b, self.a])[order].astype(np.int32)
+        starts = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=n))]).astype(np.int32)
+        self.W = csr_array((np.zeros(len(columns)), columns, starts), shape=(n, n))
 
     def squares(self, Z: Array) -> Array:
         """|z_a - z_b|^2 of all edges."""
@@ -49,7 +50,7 @@ class Edges:
 
     def laplacian_times(self, weight: Array, Y: Array) -> Array:
         """(diag(W 1) - W) Y for edges of such weights, of any sign."""
-        W = csr_array((weight[self.entry], self.columns, self.starts), shape=(self.n, self.n))
+        weight.take(self.entry, out=self.W.data, mode="clip")
         out = (np.bincount(self.a, weight, self.n) + np.bincount(self.b, weight, self.n))[:, None] * Y
-        out -= W @ Y
+        out -= self.W @ Y
         return out

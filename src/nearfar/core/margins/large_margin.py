@@ -82,6 +82,20 @@ class Pushed(NamedTuple):
     weight: Array
 
 
+class Dual(NamedTuple):
+    """Slopes, as far as a bound needs them: sum_t a_t A_t, sum_t a_t, and at least sum_t a_t^2."""
+
+    S: Array
+    total: float
+    squares: float
+
+    def mixed(self, other: Dual, share: float) -> Dual:
+        """The mean with a share of other slopes: slopes too, by convexity."""
+        rest = 1 - share
+        total, squares = rest * self.total + share * other.total, rest * self.squares + share * other.squares
+        return Dual(rest * self.S + share * other.S, total, squares)
+
+
 class Certificate(NamedTuple):
     """What is known of f at M.
 
@@ -197,13 +211,13 @@ class LargeMargin:
             edges.summed(pulled, edges.pull) - edges.summed(pushed, edges.push),
         )
 
-    def __call__(self, L: Array, edges: Graph, hinge: Hinge) -> tuple[float, Array]:
-        """f and df/dL over the listed impostors."""
+    def __call__(self, L: Array, edges: Graph, hinge: Hinge) -> tuple[float, Array, Pushed]:
+        """f and df/dL over the listed impostors, and what they push."""
         Z, LC = self.X @ L.T, L @ self.C
         pushed = self.push(edges.squares(Z), edges, hinge)
         Y = edges.laplacian_times(pushed.weight, Z)
         value = (1 - self.mu) * float(np.vdot(LC, L)) + self.mu * pushed.value
-        return value, 2 * ((1 - self.mu) * LC + self.mu * Y.T @ self.X)
+        return value, 2 * ((1 - self.mu) * LC + self.mu * Y.T @ self.X), pushed
 
     def value(self, L: Array, edges: Graph, hinge: Hinge) -> float:
         """f alone."""
@@ -213,8 +227,22 @@ class LargeMargin:
     def in_metric(self, square: Array, edges: Graph, hinge: Hinge) -> tuple[Pushed, Array]:
         """The push, and df/dM."""
         pushed = self.push(square, edges, hinge)
-        A = self.X.T @ edges.laplacian_times(pushed.weight, self.X)
-        return pushed, (1 - self.mu) * self.C + self.mu * (A + A.T) / 2
+        return pushed, (1 - self.mu) * self.C - self.mu * self.pushes(pushed.weight, edges)
+
+    def pushes(self, weight: Array, edges: Graph) -> Array:
+        """sum_t a_t A_t, where the slopes sum to such weights of the edges."""
+        A = self.X.T @ edges.laplacian_times(weight, self.X)
+        return -(A + A.T) / 2
+
+    def mean(self, slopes: list[Pushed], edges: Graph) -> Dual:
+        """The mean of some slopes, which is feasible more nearly than each of them."""
+        _, total, squares, weight = (np.mean(part, axis=0) for part in zip(*slopes, strict=True))
+        return Dual(self.pushes(weight, edges), float(total), float(squares))
+
+    def bound(self, dual: Dual) -> float:
+        """A lower bound of min f."""
+        theta = self.feasible(dual.S)[0]
+        return self.mu * Hinge(self.squared).bound(theta, dual.total, dual.squares)
 
     def certify(self, L: Array, edges: Graph, hinge: Hinge) -> Certificate:
         """The exact f at L, with a lower bound of min f from the (rounded) hinge's slopes."""

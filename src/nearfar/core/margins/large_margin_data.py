@@ -12,6 +12,8 @@ from . import impostors, triplet_mining
 from .impostors import Impostors
 from .large_margin import LargeMargin
 
+FLOOR = 1e-6  # of the spread of rows: what pulls along a direction weigh at least
+FLAT = 1e-20  # smallest scatter that is not rounding, relative to the largest
 MINING = (None, "batch_all", *triplet_mining.STRATEGIES)
 
 
@@ -54,6 +56,19 @@ def sorted_rows(X: Array, labels: Ints) -> tuple[Array, Ints]:
 def span(X: Array) -> Array:
     """Coordinates (r, d) that lose no difference of rows: fewer where there are fewer rows than features."""
     return scatter.data_span(X) if X.shape[1] > len(X) else np.eye(X.shape[1])
+
+
+def whitening(problem: LargeMargin) -> tuple[Array, Array]:
+    """A and B (d, r) with A' C A = I up to scale and A' B = I.
+
+    A direction with few pulls or none weighs a small share of its spread; one without spread is left out.
+    """
+    S = scatter.total(problem.X)
+    w, V = psd.spectrum(problem.C + FLOOR * np.trace(problem.C) / max(float(np.trace(S)), 1e-300) * S)
+    w, V = (w, V) if w[0] > 0 else (np.ones_like(w), V)
+    kept = w > FLAT * w[0]
+    w, V = w[kept] / w[kept].mean(), V[:, kept]
+    return V / np.sqrt(w), V * np.sqrt(w)
 
 
 def exactly(L: Array, n_components: int | None) -> Array:
