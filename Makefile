@@ -38,7 +38,7 @@ format: venv ## format the code and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: venv ## write what follows from the catalogue: __init__.pyi and the tables of the documentation
+generate: venv ## write what follows from the catalogue: __init__.pyi and the table of the README
 	$(BIN)/python tools/generate.py
 
 bench: venv ## run the benchmarks beside the published peers (minutes)
@@ -50,4 +50,4 @@ docs: venv ## build the documentation into docs/_build
 	$(BIN)/sphinx-build -q -W docs docs/_build
 
 clean: ## remove .venv, caches and built files
-	rm -rf $(VENV) build dist docs/_build docs/gallery .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build docs/gallery docs/reference .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,14 +1,23 @@
 """Settings of the documentation: `make docs`."""
 
+import re
+import sys
+from pathlib import Path
+
 from nearfar import __version__
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "tools"))
 
 project = "nearfar"
 author = "The nearfar developers"
+html_show_copyright = False
 release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 html_theme = "furo"
 html_title = "nearfar"
+smartquotes_action = "De"  # quotes stay as they are: primes of formulas
 exclude_patterns = ["_build"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
@@ -23,3 +32,21 @@ sphinx_gallery_conf = {
     "plot_gallery": False,
     "download_all_examples": False,
 }
+
+
+def keep_names(app, what, name, obj, options, lines):
+    """In docstrings `components_` is a name, not a link, |x| a norm, `ks, seed` two names, not a type and a name."""
+    for k, line in enumerate(lines):
+        field = re.match(r":(?:ivar|vartype) [^:]*:", line)
+        if field:
+            line = field[0].replace(", ", ",") + line[field.end() :]
+        plain_and_code = re.split(r"(`+[^`]*`+)", line)
+        plain_and_code[::2] = [re.sub(r"(\||(?<=\w)_(?!\w))", r"\\\1", plain) for plain in plain_and_code[::2]]
+        lines[k] = "".join(plain_and_code)
+
+
+def setup(app):
+    import reference
+
+    reference.write(HERE / "reference")
+    app.connect("autodoc-process-docstring", keep_names, priority=900)

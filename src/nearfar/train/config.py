@@ -50,7 +50,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     trunk_weights : str, optional
         Local state dict to start from.
     embedding_dim : int
-        d.
+        Length of an embedding.
     dropout : float
         Before the embedding layer.
     freeze_bn, freeze_trunk : bool
