@@ -195,6 +195,25 @@ def test_bad_input_names_the_argument(method):
 
 
 @every_term
+def test_embeddings_of_another_size_than_the_proxies_are_named(method):
+    x, y, pooled = batch()
+    term = make(method)
+    if isinstance(term, ClassProxyLoss):
+        with pytest.raises(ValueError, match=f"embedding_dim is {DIM}, embeddings have {DIM - 1}"):
+            call(term, x[:, 1:], y, pooled)
+
+
+@every_term
+def test_what_it_prints_makes_it_again(method):
+    x, y, pooled = batch()
+    term = make(method)
+    again = eval(repr(term), {m.name: getattr(nearfar, m.name) for m in METHODS if m.done}).double()
+    again.load_state_dict(term.state_dict())
+    assert repr(again) == repr(term)
+    torch.testing.assert_close(call(again, x, y, pooled), call(make(method), x, y, pooled))
+
+
+@every_term
 def test_state_survives_a_round_trip(method):
     x, y, pooled = batch()
     term = make(method)

@@ -1,5 +1,7 @@
 """Objectives: sums, weights, and their text form."""
 
+import copy
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -25,6 +27,19 @@ def test_text_and_python_are_the_same_objective():
     assert text.weights == code.weights == [1.0, 0.5, 2.0]
     torch.testing.assert_close(text(x, y), code(x, y))
     assert list(text.parts_) == ["TripletLoss", "NPairLoss", "ContrastiveLoss"]
+
+
+def test_an_objective_prints_as_its_text():
+    text = "TripletLoss(margin=0.1, mine=BatchHard()) + 0.5*NPairLoss(reg=0.01) + 2*ContrastiveLoss()"
+    assert repr(parse_objective(text)) == text
+    assert repr(copy.deepcopy(parse_objective(text))) == text
+    assert repr(nearfar.CMLLoss(nearfar.NPairLoss(), energy=0.3)) == "CMLLoss(base=NPairLoss(), energy=0.3)"
+
+
+def test_python_can_sum_them():
+    x, y = batch()
+    one, two = nearfar.TripletLoss(), nearfar.NPairLoss()
+    torch.testing.assert_close(sum([one, two])(x, y), (one + two)(x, y))
 
 
 def test_weights_multiply_through_sums():

@@ -174,6 +174,3 @@ class JointTerm(SetTerm):
         }
         name = type(self).__name__
         raise ValueError(f"{name}: the {layer!r} layer is missing: {need[layer]}, or leave {layer!r} out of layers")
-
-    def extra_repr(self) -> str:
-        return f"layers={self.layers}, kernel={self.kernel!r}"

@@ -71,6 +71,8 @@ class ClassProxyLoss(RowLoss):
         if batch.ref is not None:
             raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
         batch.class_numbers(name, self.num_classes)
+        if batch.x.shape[1] != self.proxies.shape[1]:
+            raise ValueError(f"{name}: embedding_dim is {self.proxies.shape[1]}, embeddings have {batch.x.shape[1]}")
         return self.proxies.to(batch.x.dtype), self.proxy_labels
 
     def publish(self, batch: Batch) -> Batch:

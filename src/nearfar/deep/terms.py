@@ -14,7 +14,9 @@ set, ``pooled=`` to pass the trunk's features and ``ids=`` to say which samples 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from inspect import signature
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +27,22 @@ from .relations import Labels
 from .rows import DISTANCES, Comparison, Rows
 from .sweep import reduce
 
+Self = TypeVar("Self", bound="Term")
+
 
 class Term(nn.Module):
-    """One part of an objective."""
+    """One part of an objective; its `repr` is the text that makes it."""
+
+    _given: dict[str, Any]
+
+    def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
+        term = super().__new__(cls)
+        with suppress(TypeError):  # which __init__ raises with a better text
+            object.__setattr__(term, "_given", signature(cls).bind_partial(*args, **kwargs).arguments)
+        return term
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._given.items())})"
 
     def forward(
         self,
@@ -85,6 +100,9 @@ class Term(nn.Module):
             return NotImplemented
         return Sum([*self.parts(), *other.parts()])
 
+    def __radd__(self, other: int) -> Sum:
+        return Sum(self.parts()) if other == 0 else NotImplemented  # sum() begins with 0
+
     def __mul__(self, weight: float) -> Sum:
         if isinstance(weight, Term):
             raise TypeError("an objective is a weighted sum: multiply a term by a number, not by a term")
@@ -138,8 +156,10 @@ class Sum(Term):
         rows = zip(self.names(), self.terms, strict=True)
         return {name: term.stats_ for name, term in rows if hasattr(term, "stats_")}
 
-    def extra_repr(self) -> str:
-        return " + ".join(f"{w:g}*{name}" for w, name in zip(self.weights, self.names(), strict=True))
+    def __repr__(self) -> str:
+        if type(self) is not Sum:
+            return super().__repr__()
+        return " + ".join(repr(term) if weight == 1 else f"{weight:g}*{term!r}" for weight, term in self.parts())
 
 
 class RowLoss(Term):

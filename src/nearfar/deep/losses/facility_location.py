@@ -145,6 +145,3 @@ class FacilityLocationLoss(SetTerm):
         self.calls += 1
         self.stats_["delta"] = delta
         return torch.from_numpy(facility).to(x.device), torch.from_numpy(oracle).to(x.device), gamma * delta
-
-    def extra_repr(self) -> str:
-        return f"gamma={self.gamma:g}, {self.search}"

@@ -82,6 +82,3 @@ class ProbabilisticDiscriminantLoss(SetTerm):
             warnings.warn("ProbabilisticDiscriminantLoss: no class of the batch has two samples", stacklevel=2)
         parts = deviations(unit(batch.x) if self.normalize else batch.x, y)
         return probabilistic_discriminant(*traces(parts), self.form, parts.comparable)
-
-    def extra_repr(self) -> str:
-        return f"form={self.form!r}, normalize={self.normalize}"

@@ -53,6 +53,3 @@ class DiversityConfusion(SetTerm):
     def value(self, batch: Batch) -> Tensor:
         x = unit(batch.x) if self.on == "normalized" else batch.x
         return diversity_confusion(x, self.center)
-
-    def extra_repr(self) -> str:
-        return f"center={self.center}, on={self.on!r}"

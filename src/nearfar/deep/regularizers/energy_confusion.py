@@ -127,6 +127,3 @@ class EnergyConfusion(SetTerm):
 
     def set_extra_state(self, state: Tensor) -> None:
         self._draws.set_state(state.cpu())
-
-    def extra_repr(self) -> str:
-        return f"pairs={self.pairs!r}, on={self.on!r}, mode={self.mode!r}"
