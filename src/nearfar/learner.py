@@ -50,7 +50,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """Rows in an order of their own and label codes: neither row order nor class names can matter after this."""
         if y is None:
             raise ValueError(f"requires y to be passed, but the target y is None{needs}")
-        X, y = self._rows(X, y)
+        X, y = self._rows(X, constraints.numbered(y))
         if not is_plain_labels(y, len(y)) or 2 * len(np.unique(y)) >= len(y):  # others pass, without a warning
             check_classification_targets(y)
         self._sorted = order = self._order(X)

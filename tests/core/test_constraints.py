@@ -68,6 +68,31 @@ def test_written_out():
     assert constraints.written_out(pairs) is pairs
 
 
+def test_objects_are_numbered_and_minus_one_stays_unknown():
+    y = np.array(["owl", -1, "cat", "owl"], dtype=object)
+    assert constraints.numbered(y).tolist() == [0, -1, 1, 0]
+    given = np.array([3, -1, 3])
+    assert constraints.numbered(given) is given
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["owl", None, float("nan")], "y: 2 of 3 labels are missing"),
+        (["owl", 3, -1], "labels of one type, and -1 for unknown; got int, str"),
+    ],
+)
+def test_objects_that_are_no_labels(labels, message):
+    with pytest.raises(ValueError, match=message):
+        constraints.numbered(np.array(labels, dtype=object))
+
+
+def test_the_missing_label_of_tables():
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match="y: 1 of 2 labels are missing"):
+        constraints.numbered(pandas.Series(["owl", pandas.NA], dtype="string"))
+
+
 def test_codes_do_not_depend_on_names_and_keep_unknown():
     names, y = constraints.encode(np.array([7, -1, 3, 7, 5]))
     assert_array_equal(y, [0, -1, 1, 0, 2])

@@ -69,6 +69,13 @@ def test_given_pairs_set_a_threshold_and_decisions():
     assert not hasattr(learner.fit(X, Y), "threshold_")
 
 
+def test_named_classes_and_unknown_rows():
+    names = np.array(["owl", "cat", "fox"], dtype=object)[Y]
+    names[:4] = -1
+    told = np.where(np.arange(len(Y)) < 4, -1, Y)
+    assert_array_equal(GMML().fit(X, names).components_, GMML().fit(X, told).components_)
+
+
 def test_without_a_threshold_predict_says_how_to_get_one():
     with pytest.raises(AttributeError) as error:
         GMML().fit(X, Y).predict(PAIRS, X)

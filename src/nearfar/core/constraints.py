@@ -6,7 +6,7 @@ samples, pairs or triplets.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -50,6 +50,39 @@ def generator(seed: Seed) -> np.random.Generator:
     if isinstance(seed, np.random.RandomState):
         return np.random.default_rng(seed.randint(0, 2**31 - 1))
     return np.random.default_rng(seed)
+
+
+def numbered(y: AnyArray) -> AnyArray:
+    """Labels that are objects as numbers, -1 where the object is -1; other labels as they are.
+
+    Raises
+    ------
+    ValueError
+        Missing labels (None, NaN), or labels of several types.
+
+    Examples
+    --------
+    >>> numbered(np.array(["owl", -1, "cat", "owl"], dtype=object)).tolist()
+    [0, -1, 1, 0]
+    """
+    names = np.asarray(y)
+    if names.dtype != object or names.ndim != 1:
+        return y
+    missing = sum(_is_missing(label) for label in names)
+    if missing:
+        raise ValueError(f"y: {missing} of {len(names)} labels are missing; -1 says that a label is unknown")
+    known = np.asarray(names != -1, dtype=bool)
+    kinds = sorted({type(label).__name__ for label in names[known].tolist()})
+    if len(kinds) > 1:
+        raise ValueError(f"y must hold labels of one type, and -1 for unknown; got {', '.join(kinds)}")
+    codes = np.full(len(names), -1, dtype=np.intp)
+    codes[known] = encode(names[known])[1]
+    return codes
+
+
+def _is_missing(label: Any) -> bool:
+    """None, NaN, or the NA of pandas, which cannot be compared."""
+    return label is None or type(label).__name__ == "NAType" or bool(label != label)
 
 
 def encode(y: AnyArray) -> tuple[AnyArray, Ints]:
