@@ -23,7 +23,8 @@ targets, pull and push weighing 1/2 (less is better), MMC's summed distance of d
 pairs' summed squares (more is better).
 
 Given supervision is 20 c^2 pairs of each kind for c classes, with percentiles 5 and 95 of their squared distances as
-ITML's bounds, and 100 chunklets of two rows. Otherwise each library makes its own from labels.
+ITML's bounds and a gamma of 1, and 100 chunklets of two rows: one problem for all. Otherwise each library makes its own
+from labels.
 
 What single methods do at length is measured beside this file, in ``bench/classical_*.py``: ``classical_probabilistic``
 (losses and gradients against plain loops, memory of NCA), ``classical_spectral``, ``classical_information``.

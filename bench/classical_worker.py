@@ -78,7 +78,7 @@ def nearfar_learners(given: bool) -> dict[str, Fit]:
     if given:
         return {
             "RCA": lambda A, a, told, seed: nearfar.RCA().fit(A, chunklets=told.chunklets),
-            "ITML": lambda A, a, told, seed: nearfar.ITML(bounds=told.bounds).fit(
+            "ITML": lambda A, a, told, seed: nearfar.ITML(1.0, bounds=told.bounds).fit(
                 A, pairs=told.pairs, pair_labels=told.signs
             ),
             "MMC": lambda A, a, told, seed: nearfar.MMC().fit(A, pairs=told.pairs, pair_labels=told.signs),
