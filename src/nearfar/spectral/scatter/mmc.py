@@ -1,10 +1,10 @@
 """Mahalanobis metric for clustering (Xing, Jordan, Russell & Ng, 2002).
 
-    max_M sum_D |x_i - x_j|_M   s.t.  sum_S |x_i - x_j|_M^2 <= alpha,  M PSD
+    max_M sum_D |x_i - x_j|_M   s.t.  sum_S |x_i - x_j|_M^2 <= alpha,  M >= floor alpha / d Sig_S^-1
     diagonal M = diag(w):  min_w sum_S |x_i - x_j|_M^2 - c log sum_D |x_i - x_j|_M,  w >= 0
 
-With Sig_S = C C' and C' M C = F' F the feasible set is a ball, |F|^2 <= alpha, the objective convex: F <- F G / |F G|,
-G the gradient in F' F, only raises it. By homogeneity the diagonal problem is the same one with diagonal F.
+With Sig_S = C C', C' M C = floor / d I + (1 - floor) F' F the feasible set is a ball, |F|^2 <= alpha, the objective
+convex: F <- F G / |F G|, G the gradient in F' F, only raises it. The diagonal problem is that of diagonal F, scaled.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ from ...base import FromPairs, Mahalanobis
 from ...core import checks, eig, psd, scatter
 from ...core.constraints import LabelPairs, Pairs, written_out
 from ...core.margins.edges import Edges
-from ...core.margins.spread import farthest
+from ...core.margins.spread import above, farthest, scaled
 from ...core.optimize import Solution
 from ...core.types import Array
 
 
-def mmc(X: Array, S: Array, apart: Pairs, alpha: float = 1.0, start: Array | None = None, **limits: Any) -> Solution:
+def mmc(
+    X: Array, S: Array, apart: Pairs, alpha: float = 1.0, floor: float = 0.0, start: Array | None = None, **limits: Any
+) -> Solution:
     """L (d, d) as `x`, from the similar scatter S and the dissimilar pairs."""
     C, I = cholesky(S, lower=True), np.eye(len(S))
     Y, edges = solve_triangular(C, X.T, lower=True).T, Edges(apart.i, apart.j, len(X))
+    even, free = floor / len(S), 1 - floor
+    least = even * edges.squares(Y)
     found = farthest(
         edges.summed(apart.weights),
-        lambda F: np.sqrt(edges.squares(Y @ F.T)),
+        lambda F: np.sqrt(least + free * edges.squares(Y @ F.T)),
         lambda a: Y.T @ edges.laplacian_times(a, Y),
-        lambda G: float(np.linalg.eigvalsh(G)[-1]),
-        I if start is None else np.vstack([start @ C, 1e-3 * np.linalg.norm(start @ C) * I]),
+        lambda G: free * float(np.linalg.eigvalsh(G)[-1]) + even * float(np.trace(G)),
+        I if start is None else above((start @ C).T @ start @ C, even),
         **limits,
     )
-    L = np.sqrt(alpha) * solve_triangular(C, found.x.T, lower=True, trans="T").T
+    B = np.vstack([np.sqrt(free) * found.x, np.sqrt(even) * I])
+    L = np.sqrt(alpha) * solve_triangular(C, psd.compress(B).T, lower=True, trans="T").T
     return scaled(found.with_x(L), np.sqrt(alpha))
 
 
 def mmc_diagonal(
-    X: Array, S: Array, apart: Pairs, c: float = 1.0, start: Array | None = None, **limits: Any
+    X: Array, S: Array, apart: Pairs, c: float = 1.0, floor: float = 0.0, start: Array | None = None, **limits: Any
 ) -> Solution:
-    """Diagonal L as `x`: w = c/2 u^2 / s, with u on the unit sphere and s the diagonal of S."""
+    """Diagonal L as `x`: w = c/2 v / s, v = floor / d + (1 - floor) u^2, u on the unit sphere, s the diagonal of S."""
     s = np.diag(S)
     Q, I = (X[apart.i] - X[apart.j]) ** 2 / s, np.ones(len(s)) / len(s)
+    even, free = floor / len(s), 1 - floor
     found = farthest(
         apart.weights,
-        lambda u: np.sqrt(Q @ u**2),
+        lambda u: np.sqrt(Q @ (even + free * u**2)),
         lambda a: a @ Q,
-        lambda g: float(g.max()),
-        I if start is None else np.sqrt(np.sum(start**2, axis=0) * s * 2 / c) + 1e-3 * I,
+        lambda g: free * float(g.max()) + even * float(g.sum()),
+        I if start is None else np.diag(above(np.diag(np.sum(start**2, axis=0) * s), even)),
         **limits,
     )
     f, gap = found.objective or 1.0, found.duality_gap or 0.0
     objective = c / 2 - c * np.log(np.sqrt(c / 2) * f)
-    L = np.diag(np.sqrt(c / 2 / s) * np.abs(found.x))
+    L = np.diag(np.sqrt(c / 2 / s * (even + free * found.x**2)))
     return found.with_x(L, objective=objective, duality_gap=c * np.log1p(gap / f), history=None)
-
-
-def scaled(found: Solution, unit: float) -> Solution:
-    """Objective, its history and the gap in other units."""
-    value, gap = unit * (found.objective or 0.0), unit * (found.duality_gap or 0.0)
-    return found.with_x(found.x, objective=value, duality_gap=gap, history=unit * np.asarray(found.history))
 
 
 class MMC(FromPairs, Mahalanobis):
@@ -72,37 +72,35 @@ class MMC(FromPairs, Mahalanobis):
     ----------
     diagonal : bool
         Learn one weight per feature.
-    alpha : float
-        Bound of the full problem; it only scales M.
-    c : float
-        Weight of the logarithm in the diagonal problem; it only scales M.
+    alpha, c : float
+        Bound of the full problem, and weight of the logarithm in the diagonal one; they only scale M.
+    floor : float
+        Share of the bound, in [0, 1), that all directions of the whitened similar scatter have in equal parts. 0: the
+        published problem, whose optimum has a low rank, often 1 to 4, too little for neighbours among many classes.
     shrinkage : float
         Added, with a warning, to the diagonal of a singular similar scatter in units of its mean eigenvalue: without
         it the problem is unbounded, and 0 raises. A scatter that is not singular is left as it is.
     n_components : int, optional
         Keep so many directions of largest eigenvalue.
     n_pairs : int, "all" or None
-        Pairs made of labels: so many of each kind (all where there are fewer), all, or 20 c^2 of each kind for c
-        classes, which is customary and few: the optimum then fits the draw.
+        Pairs made of labels: so many of each kind (at most), all, or 20 c^2 of each, which is customary, for c classes.
     max_iter : int
     tol : float
         On the duality gap, relative to the objective.
-    warm_start : bool
-        Start from the last fit.
-    verbose : bool
+    warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
     duality_gap_ : float
-        No metric has an objective better than this by more.
+        No metric with the same floor has an objective better than this by more.
 
     Notes
     -----
     Xing, Jordan, Russell & Ng, "Distance metric learning with application to clustering with side-information", 2002,
-    solved by a monotone fixed-point iteration on a factor of B instead of cyclic projections. The optimum has a low
-    rank, often 1 to 4: for nearest neighbours among many classes that is too little, however exactly it is found.
+    solved by a monotone fixed-point iteration instead of cyclic projections. The floor is ours. Its default and that of
+    `n_pairs` have the best mean accuracy of 3 neighbours over eleven tables, in folds inside their training parts.
     """
 
     def __init__(
@@ -111,9 +109,10 @@ class MMC(FromPairs, Mahalanobis):
         *,
         alpha: float = 1.0,
         c: float = 1.0,
+        floor: float = 0.7,
         shrinkage: float = 1e-8,
         n_components: int | None = None,
-        n_pairs: int | str | None = 20_000,
+        n_pairs: int | str | None = 4_000,
         max_iter: int = 1000,
         tol: float = 1e-6,
         warm_start: bool = False,
@@ -123,6 +122,7 @@ class MMC(FromPairs, Mahalanobis):
         self.diagonal = diagonal
         self.alpha = alpha
         self.c = c
+        self.floor = floor
         self.shrinkage = shrinkage
         self.n_components = n_components
         self.n_pairs = n_pairs
@@ -135,15 +135,15 @@ class MMC(FromPairs, Mahalanobis):
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.above(0, alpha=self.alpha, c=self.c, tol=self.tol)
         checks.at_least(0, shrinkage=self.shrinkage)
+        checks.between(0, 1, floor=self.floor)
+        if self.floor == 1:
+            raise ValueError("floor must be below 1, where nothing is left to learn")
         pairs = written_out(pairs)
         S = scatter.pair_scatters(X, pairs).similar
         S = np.diag(np.diag(S)) if self.diagonal else S
         policy = "shrink" if self.shrinkage else "raise"
         S = eig.shrunk(S, policy, "the similar scatter", self.shrinkage)
-        apart = pairs.part(False)
+        solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
         limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        if self.diagonal:
-            found = mmc_diagonal(X, S, apart, self.c, self._start(), **limits)
-        else:
-            found = mmc(X, S, apart, self.alpha, self._start(), **limits)
+        found = solve(X, S, pairs.part(False), scale, self.floor, self._start(), **limits)
         return found.with_x(psd.compress(found.x, self.n_components))
