@@ -223,12 +223,14 @@ def test_soft_counts_in_parts(monkeypatch):
     from nearfar.deep import row_sums
 
     g = torch.Generator().manual_seed(0)
-    t = torch.rand(7, 3, generator=g, dtype=torch.float64, requires_grad=True)
     v = torch.rand(7, 5, generator=g, dtype=torch.float64, requires_grad=True)
-    keep = torch.rand(7, 5, generator=g) > 0.3
+    keep, columns = torch.rand(7, 5, generator=g) > 0.3, torch.randint(5, (7, 3), generator=g)
+    t = v.gather(1, columns)
     expected = (torch.sigmoid((t[:, :, None] - v[:, None]) / 0.1) * keep[:, None]).sum(2)
     for cached in (10, 1 << 17):
         monkeypatch.setattr(row_sums, "CACHED", cached)
-        torch.testing.assert_close(soft_counts(t, v, keep, 0.1), expected)
-        assert torch.autograd.gradcheck(lambda a, b: soft_counts(a, b, keep, 0.1), (t, v))
-    assert soft_counts(t, v, torch.zeros_like(keep), 0.1).max() < 1e-20
+        near, counts = soft_counts(v, columns, keep, 0.1)
+        assert torch.equal(near, t)
+        torch.testing.assert_close(counts, expected)
+        assert torch.autograd.gradcheck(lambda d: soft_counts(d, columns, keep, 0.1), (v,))
+    assert soft_counts(v, columns, torch.zeros_like(keep), 0.1)[1].max() < 1e-20

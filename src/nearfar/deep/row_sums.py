@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .rows import FLOOR, exponentials_, filled, masked_logsumexp
+from .rows import FLOOR, exponentials_, filled, is_small
 
 CACHED = 1 << 17  # entries of a part whose temporaries stay in a processor's cache
 
@@ -34,54 +34,115 @@ def cache_parts(x: Tensor) -> list[slice]:
     return [slice(lo, min(lo + size, n)) for lo in range(0, n, size)]
 
 
+class _NearAndRivals(torch.autograd.Function):
+    """See `near_and_rivals`; one matrix, the weights, is kept for the gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, scale: float, reach: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        ctx.scale, near = scale, d.gather(1, columns)
+        weights = filled(d, keep, -torch.inf, scale)
+        if reach is not None:  # several times as fast as a comparison
+            limit = (scale * reach).clamp_max_(torch.finfo(d.dtype).max)
+            weights = torch.threshold_(weights.sub_(limit), 0, -torch.inf)
+        most = weights.amax(1, keepdim=True) if d.shape[1] else weights.new_zeros(len(d), 1)
+        most = most.clamp_min_(torch.finfo(d.dtype).min)  # finite where nothing is kept
+        weights = exponentials_(weights.sub_(most))
+        total = weights.sum(1, keepdim=True)
+        value = total.log().add_(most if reach is None else most + limit).squeeze(1)
+        ctx.save_for_backward(d, columns, keep, value, weights, total, reach)
+        return near, value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (d, columns, keep, value, weights, total, reach), g = ctx.saved_tensors, ctx.scale * grads[1][:, None]
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
+            keep = keep if reach is None else keep & (d < reach)
+            shift = torch.where(value.isinf(), 0.0, value)[:, None]
+            low = torch.where(keep, ctx.scale * d - shift, 0.0)
+            slope = (g * torch.where(keep, low.exp(), 0.0)).scatter_add(1, columns, grads[0])
+            return slope, None, None, None, None
+        slope = weights * torch.where(total > 0, g / total, 0.0)
+        return slope.scatter_add_(1, columns, grads[0]), None, None, None, None
+
+
+def near_and_rivals(
+    d: Tensor, columns: Tensor, keep: Tensor, scale: float, reach: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return (b, K) columns of d, and (b,) log sum exp(scale d) over the kept entries of each row.
+
+    Where a row keeps none it is -inf, with zero gradient. With `reach`, (b, 1), and a negative scale, what is not below
+    it is left out.
+    """
+    if is_small(d):
+        return d.gather(1, columns), masked_logsumexp(d, keep if reach is None else keep & (d < reach), scale)
+    near, value = _NearAndRivals.apply(d, columns, keep, scale, reach)
+    return near, value
+
+
+def masked_logsumexp(values: Tensor, keep: Tensor, scale: float = 1.0) -> Tensor:
+    """Return log sum exp(scale value) over the kept entries of each row.
+
+    Where a row keeps none it is -inf, with zero gradient.
+    """
+    if is_small(values):
+        return torch.where(keep, values if scale == 1 else values * scale, -torch.inf).logsumexp(1)
+    return near_and_rivals(values, keep.new_zeros(len(keep), 0, dtype=torch.int64), keep, scale)[1]
+
+
 class _SoftCounts(torch.autograd.Function):
     """See `soft_counts`; the sigmoids are computed again in the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, t: Tensor, v: Tensor, keep: Tensor, temperature: float) -> Tensor:
-        t, v, counts = t / temperature, filled(v, keep, torch.inf).div_(temperature), torch.empty_like(t)
+    def forward(ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        near = d.gather(1, columns)
+        t, v, counts = near / temperature, filled(d, keep, torch.inf, 1 / temperature), torch.empty_like(near)
         if t.shape[1]:  # beyond, nothing counts, and denormal numbers would be slow
             v.clamp_max_(t.amax(1, keepdim=True) - FLOOR)
-        ctx.save_for_backward(t, v)
-        ctx.temperature = temperature
         for part in cache_parts(v):
-            near = torch.empty_like(v[part])
+            room = torch.empty_like(v[part])
             for k in range(t.shape[1]):
-                counts[part, k] = torch.sub(t[part, k : k + 1], v[part], out=near).sigmoid_().sum(1)
-        return counts
+                counts[part, k] = torch.sub(t[part, k : k + 1], v[part], out=room).sigmoid_().sum(1)
+        ctx.save_for_backward(t, v, columns)
+        ctx.temperature = temperature
+        return near, counts
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        t, v = ctx.saved_tensors
-        g = grads[0] / ctx.temperature
-        to_t, to_v = torch.empty_like(t), torch.empty_like(v)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        t, v, columns = ctx.saved_tensors
+        g = grads[1] / ctx.temperature
+        to_t, to_v = torch.empty_like(t), torch.empty_like(v) if t.shape[1] else torch.zeros_like(v)
         for part in cache_parts(v):
-            near, sums = torch.empty_like(v[part]), to_v[part].zero_()
+            room = torch.empty_like(v[part])
             for k in range(t.shape[1]):
-                near = torch.sub(t[part, k : k + 1], v[part], out=near).sigmoid_()
+                near = torch.sub(t[part, k : k + 1], v[part], out=room).sigmoid_()
                 slope = near.addcmul_(near, near, value=-1)
                 to_t[part, k] = slope.sum(1)
-                sums.addcmul_(slope, g[part, k : k + 1], value=-1)
-        return to_t * g, to_v, None, None
+                if k:
+                    to_v[part].addcmul_(slope, g[part, k : k + 1], value=-1)
+                else:
+                    torch.mul(slope, -g[part, :1], out=to_v[part])
+        return to_v.scatter_add_(1, columns, to_t.mul_(g).add_(grads[0])), None, None, None
 
 
-def soft_counts(t: Tensor, v: Tensor, keep: Tensor, temperature: float) -> Tensor:
-    """Count, softly, how many kept values of a row lie below each of its thresholds.
+def soft_counts(d: Tensor, columns: Tensor, keep: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Count, softly, how many kept values of a row lie below some of its values.
 
     Parameters
     ----------
-    t : (b, K) thresholds
-    v, keep : (b, m) values, and which count
+    d, keep : (b, m) values, and which count
+    columns : (b, K) int64, of the values that they are compared with
     temperature : float
         Of the sigmoid that replaces the step.
 
     Returns
     -------
-    (b, K) sums over v of 1 / (1 + exp((v - t) / temperature)).
+    (b, K) values at the columns, t, and (b, K) sums over the kept d of 1 / (1 + exp((d - t) / temperature)).
     """
-    value: Tensor = _SoftCounts.apply(t, v, keep, temperature)
-    return value
+    near, counts = _SoftCounts.apply(d, columns, keep, temperature)
+    return near, counts
 
 
 class _Tilted(torch.autograd.Function):

@@ -186,53 +186,6 @@ def exponentials_(x: Tensor) -> Tensor:
     return torch.threshold_(x.clamp_min_(floor).exp_(), 2 * exp(floor), 0.0)
 
 
-class _NearAndRivals(torch.autograd.Function):
-    """See `near_and_rivals`; one matrix, the weights, is kept for the gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        ctx.scale, near = scale, d.gather(1, columns)
-        weights = filled(d, keep, -torch.inf, scale)
-        most = weights.amax(1, keepdim=True) if d.shape[1] else weights.new_zeros(len(d), 1)
-        most = most.clamp_min_(torch.finfo(d.dtype).min)  # finite where nothing is kept
-        weights = exponentials_(weights.sub_(most))
-        total = weights.sum(1, keepdim=True)
-        value = total.log().add_(most).squeeze(1)
-        ctx.save_for_backward(d, columns, keep, value, weights, total)
-        return near, value
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        (d, columns, keep, value, weights, total), g = ctx.saved_tensors, ctx.scale * grads[1][:, None]
-        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
-            shift = torch.where(value.isinf(), 0.0, value)[:, None]
-            low = torch.where(keep, ctx.scale * d - shift, 0.0)
-            return (g * torch.where(keep, low.exp(), 0.0)).scatter_add(1, columns, grads[0]), None, None, None
-        slope = weights * torch.where(total > 0, g / total, 0.0)
-        return slope.scatter_add_(1, columns, grads[0]), None, None, None
-
-
-def near_and_rivals(d: Tensor, columns: Tensor, keep: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Return (b, K) columns of d, and (b,) log sum exp(scale d) over the kept entries of each row.
-
-    Where a row keeps none it is -inf, with zero gradient.
-    """
-    if is_small(d):
-        return d.gather(1, columns), masked_logsumexp(d, keep, scale)
-    near, value = _NearAndRivals.apply(d, columns, keep, scale)
-    return near, value
-
-
-def masked_logsumexp(values: Tensor, keep: Tensor, scale: float = 1.0) -> Tensor:
-    """Return log sum exp(scale value) over the kept entries of each row.
-
-    Where a row keeps none it is -inf, with zero gradient.
-    """
-    if is_small(values):
-        return torch.where(keep, values if scale == 1 else values * scale, -torch.inf).logsumexp(1)
-    return near_and_rivals(values, keep.new_zeros(len(keep), 0, dtype=torch.int64), keep, scale)[1]
-
-
 def count(mask: Tensor) -> Tensor:
     """Return how many entries of each row are True."""
     return mask.sum(1, dtype=torch.int32)  # several times faster on a CPU than the int64 default

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .rows import FULL, Comparison, RowFunction, Rows, on_host, slopes, spans
 
-CACHED = 1 << 19  # comparisons of a block: fewer cost more calls, more leave the processor's caches
+CACHED = 1 << 20  # comparisons of a block: fewer cost more calls, more leave the processor's caches
 LEAST = 64  # rows of a block, below which matrix products are slow
 
 

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ..order import positives
-from ..rows import Rows, masked_logsumexp
+from ..row_sums import masked_logsumexp
+from ..rows import Rows
 from ..terms import RowLoss
 
 

@@ -15,22 +15,23 @@ import torch
 from torch import Tensor
 
 from ..order import negatives, positives
-from ..row_sums import finite, log_sum_exp
+from ..row_sums import finite, near_and_rivals
 from ..rows import Rows, count
 from ..two_pass import SidedLoss, Sides
 
 REDUCTIONS = ("mean", "sum")
 
 
-def repulsion(rows: Rows, hard: bool) -> Tensor:
-    """Return per row log sum exp, or the maximum, of minus the dissimilarities of its negatives; -inf without any."""
+def repulsion(rows: Rows, columns: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
+    """Return columns, (b, K), and per row log sum exp, or the maximum, of minus its negatives; -inf without any."""
     if not hard:
-        return log_sum_exp(rows.d, rows.neg, 1.0)
+        return near_and_rivals(rows.d, columns, rows.neg, -1.0)
+    near = rows.d.gather(1, columns)
     if not rows.d.shape[1]:
-        return rows.d.new_full((len(rows.d),), -torch.inf)
+        return near, rows.d.new_full((len(rows.d),), -torch.inf)
     nearest = negatives(rows).detach().argmin(1, keepdim=True)
     found = rows.neg.gather(1, nearest)
-    return -torch.where(found, rows.d.gather(1, nearest), torch.inf).squeeze(1)
+    return near, -torch.where(found, rows.d.gather(1, nearest), torch.inf).squeeze(1)
 
 
 def lifted(rows: Rows, other: Tensor | None, margin: float, hard: bool) -> tuple[Tensor, Tensor]:
@@ -39,12 +40,12 @@ def lifted(rows: Rows, other: Tensor | None, margin: float, hard: bool) -> tuple
     None: the rows are the whole batch's, and so are their repulsions.
     """
     columns, keep = positives(rows)
-    own = repulsion(rows, hard)
+    near, own = repulsion(rows, columns, hard)
     other = own if other is None else other
     keep = keep & (own.isfinite()[:, None] | other.isfinite()[columns])
     a, b = own[:, None].expand(columns.shape), other[columns]
     both = torch.maximum(a, b) if hard else torch.logaddexp(finite(a, -1e30), finite(b, -1e30))
-    J = rows.d.gather(1, columns) + margin + torch.where(keep, both, 0.0)
+    J = near + margin + torch.where(keep, both, 0.0)
     return torch.where(keep, J.clamp_min(0), 0.0).square().sum(1), count(rows.pos)
 
 
@@ -92,7 +93,7 @@ class LiftedLoss(SidedLoss):
         self.margin, self.hard, self.reduction = margin, hard, reduction
 
     def statistic(self, rows: Rows) -> Tensor:
-        return repulsion(rows, self.hard)
+        return repulsion(rows, rows.neg.new_zeros(len(rows.neg), 0, dtype=torch.int64), self.hard)[1]
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
         value, pairs = lifted(rows, found.other, self.margin, self.hard)

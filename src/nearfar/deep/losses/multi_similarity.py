@@ -15,30 +15,34 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ..order import marks, positives
-from ..rows import Rows, filled, masked_logsumexp, near_and_rivals
+from ..order import positives
+from ..row_sums import masked_logsumexp, near_and_rivals
+from ..rows import Rows, filled
 from ..terms import RowLoss
 
 
-def multi_similarity(rows: Rows, alpha: float, beta: float, base: float) -> tuple[Tensor, Tensor]:
+def multi_similarity(
+    rows: Rows, alpha: float, beta: float, base: float, epsilon: float | None = None
+) -> tuple[Tensor, Tensor]:
     """Return per anchor its soft hardest positive and negative beyond the base, and 1 where it has any pair."""
     columns, keep = positives(rows)
-    near, rivals = near_and_rivals(rows.d, columns, rows.neg, -beta)
+    some, reach, nearest = keep.any(1), None, None
+    if epsilon is not None and rows.d.shape[1]:
+        keep, reach, nearest = informative(rows, columns, keep, epsilon)
+    near, rivals = near_and_rivals(rows.d, columns, rows.neg, -beta, reach)
     pull = masked_logsumexp(near, keep, alpha) - alpha * (1 - base)
     push = rivals + beta * (1 - base)
-    value = softplus(pull, threshold=40) / alpha + softplus(push, threshold=40) / beta
-    return value, keep.any(1) | rivals.isfinite()
+    some = some | (rivals if nearest is None else nearest.squeeze(1)).isfinite()
+    return softplus(pull, threshold=40) / alpha + softplus(push, threshold=40) / beta, some
 
 
-def informative(rows: Rows, epsilon: float) -> Rows:
-    """Keep the pairs that the hardest pair of the other kind, moved by epsilon, reaches."""
-    d, (columns, keep) = rows.d.detach(), positives(rows)
+def informative(rows: Rows, columns: Tensor, keep: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return which positives the nearest negative, moved by epsilon, reaches, how far positives reach, and itself."""
+    d = rows.d.detach()
     d_ip = d.gather(1, columns)
     nearest = filled(d, rows.neg, torch.inf).amin(1, keepdim=True)
     farthest = torch.cat([filled(d_ip, keep, -torch.inf), torch.full_like(d[:, :1], -torch.inf)], 1)
-    reached = keep & (d_ip + epsilon > nearest)
-    neg = rows.neg & (d < farthest.amax(1, keepdim=True) + epsilon)
-    return rows._replace(pos=marks(rows.pos, columns, reached), neg=neg)
+    return keep & (d_ip + epsilon > nearest), farthest.amax(1, keepdim=True) + epsilon, nearest
 
 
 class MultiSimilarityLoss(RowLoss):
@@ -77,7 +81,4 @@ class MultiSimilarityLoss(RowLoss):
         self.alpha, self.beta, self.base, self.epsilon = alpha, beta, base, epsilon
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        if self.epsilon is None or not rows.d.shape[1]:
-            return multi_similarity(rows, self.alpha, self.beta, self.base)
-        value, _ = multi_similarity(informative(rows, self.epsilon), self.alpha, self.beta, self.base)
-        return value, (rows.pos | rows.neg).any(1)
+        return multi_similarity(rows, self.alpha, self.beta, self.base, self.epsilon)

@@ -17,7 +17,8 @@ from torch.nn.functional import softplus
 from .. import processes
 from ..batch import Batch
 from ..order import hinges, negatives, positives
-from ..rows import Rows, count, near_and_rivals
+from ..row_sums import near_and_rivals
+from ..rows import Rows, count
 from ..terms import RowLoss
 
 FORMS = {"npair": "dot", "hinge": "sq_euclidean"}

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ..order import positives
-from ..row_sums import finite
-from ..rows import Rows, count, masked_logsumexp, near_and_rivals
+from ..row_sums import finite, masked_logsumexp, near_and_rivals
+from ..rows import Rows, count
 from ..terms import RowLoss
 
 DENOMINATORS = ("all", "negatives")

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ..order import positives
-from ..rows import Rows, count, near_and_rivals
+from ..row_sums import near_and_rivals
+from ..rows import Rows, count
 from ..terms import RowLoss
 
 

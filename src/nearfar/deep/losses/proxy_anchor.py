@@ -17,7 +17,8 @@ from .. import processes
 from ..batch import Batch
 from ..class_scores import class_log_sum_exp, own_and_others
 from ..proxies import ClassProxyLoss, in_blocks
-from ..rows import masked_logsumexp, spans
+from ..row_sums import masked_logsumexp
+from ..rows import spans
 
 
 def proxy_anchor(near: Tensor, far: Tensor, scale: float, margin: float) -> Tensor:

@@ -21,11 +21,11 @@ from ..terms import RowLoss
 def smooth_ap(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor one minus its smooth average precision, and 1 where it has a positive."""
     columns, keep = positives(rows)
-    d_ij = rows.d.gather(1, columns)
-    mates = torch.where(keep, d_ij, 0.0)
+    near, after = soft_counts(rows.d, columns, rows.neg, temperature)  # negatives before each positive
+    every = torch.arange(near.shape[1], device=near.device).expand_as(near)
     # a sample counts half before itself: with the other half this is one plus the other positives before it
-    before = soft_counts(d_ij, mates, keep, temperature) + 0.5
-    precision = before / (before + soft_counts(d_ij, rows.d, rows.neg, temperature))
+    before = soft_counts(near, every, keep, temperature)[1] + 0.5
+    precision = before / (before + after)
     number = count(keep)
     average = torch.where(keep, precision, 0.0).sum(1) / number.clamp_min(1)
     return torch.where(number > 0, 1 - average, 0.0), number > 0

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ..order import positives
-from ..rows import Rows, count, masked_logsumexp
+from ..row_sums import near_and_rivals
+from ..rows import Rows, count
 from ..terms import RowLoss
 
 
@@ -21,8 +22,8 @@ def sup_con(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor minus the mean log-probability of its positives, and 1 where it has any."""
     columns, keep = positives(rows)
     number = count(keep)
-    mean = torch.where(keep, rows.d.gather(1, columns), 0.0).sum(1) / number.clamp_min(1)  # of 1 - s
-    total = masked_logsumexp(rows.d, rows.pos | rows.neg, -1 / temperature)
+    near, total = near_and_rivals(rows.d, columns, rows.pos | rows.neg, -1 / temperature)
+    mean = torch.where(keep, near, 0.0).sum(1) / number.clamp_min(1)  # of 1 - s
     return torch.where(number > 0, total + mean / temperature, 0.0), number > 0
 
 
