@@ -213,7 +213,7 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
         (["train", "digits", "--out", "RUN", "--resume"], "no such run"),
         (["train", "digits", "--out", "RUN", "--recipe", "nonsense"], "nonsense"),
         (["train", "digits", "--out", "RUN", "--wrong"], "--wrong"),
-        (["evaluate", "RUN"], "RUN"),
+        (["evaluate", "RUN"], "neither a run nor a learner"),
         (["evaluate", "RUN", "--protocol", "few-shot"], "RUN"),
         (["evaluate", "RUN", "--protocol", "zero-shot"], "--protocol"),
         (["report", "RUN"], "RUN"),

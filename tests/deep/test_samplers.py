@@ -264,12 +264,15 @@ def test_labels_may_be_strings() -> None:
 @pytest.mark.parametrize(
     ("make_bad", "says"),
     [
-        (lambda: MPerClassSampler(LABELS, 2, 24), r"batch_size=24 with m=2 needs 12 classes, got 11"),
+        (lambda: MPerClassSampler(LABELS, 2, 24), r"batch_size=24 with m=2 needs 12 classes, got 11; 22 would do"),
         (lambda: MPerClassSampler(LABELS, 4, 48, allow_repeat=False), r"m=4 \(3 classes with fewer than 4 .* got 8"),
         (lambda: MPerClassSampler(LABELS, 3, 8), r"must be a multiple of m, got batch_size=8 and m=3"),
         (lambda: MPerClassSampler(LABELS, 0, 8), r"must be a multiple of m, got batch_size=8 and m=0"),
         (lambda: MPerClassSampler(LABELS, 2, 8, rounds=0), r"rounds: must be at least 1, got 0"),
-        (lambda: ClassRatioSampler(LABELS, 64, 0.25), r"batch_size=64 with ratio=0.25 needs 16 classes, got 11"),
+        (
+            lambda: ClassRatioSampler(LABELS, 64, 0.25),
+            r"batch_size=64 with ratio=0.25 needs 16 classes, got 11; 44 would do",
+        ),
         (lambda: ClassRatioSampler(LABELS, 8, 1.5), r"ratio: must be in \(0, 1\], got 1.5"),
         (lambda: RandomBatchSampler(LABELS, 67), r"batch_size: 67 is more than the 66 samples"),
         (lambda: RandomBatchSampler(LABELS, 0), r"batch_size: must be at least 1, got 0"),

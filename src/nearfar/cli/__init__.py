@@ -101,7 +101,7 @@ def train(
     embedding_dim
         Dimensions of the embedding.
     sampler
-        random, m_per_class:M or class_ratio:R.
+        auto, random, m_per_class:M or class_ratio:R.
     batch_size
         Items of a batch, over all devices together.
     epochs

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
-
 from ..catalog import METHODS, Method
 
 
@@ -29,10 +27,11 @@ def list_methods(*, recipes: bool = False, planned: bool = False) -> None:
 
 def listing(*, planned_only: bool = False) -> str:
     """Return one line per method, by family: a dot where it is done, its name, paper and what it learns from."""
-    chosen = [method for method in METHODS if not (planned_only and method.done)]
-    lines = []
-    for home, group in groupby(chosen, key=lambda method: method.home):
-        lines += [home, *(_line(method) for method in group), ""]
+    families: dict[str, list[str]] = {}
+    for method in METHODS:
+        if not (planned_only and method.done):
+            families.setdefault(method.home, []).append(_line(method))
+    lines = [line for home, group in families.items() for line in (home, *group, "")]
     done = sum(method.done for method in METHODS)
     return "\n".join([*lines, f"{done} of {len(METHODS)} done (●), {len(METHODS) - done} planned (○)"])
 

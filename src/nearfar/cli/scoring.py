@@ -123,6 +123,8 @@ def items_on(source: Path, data: str | None, classes: Sequence[str]) -> Dataset:
     """Open data, or where none is named the test classes of a run."""
     if data is not None:
         return open_dataset(data, classes=classes)
+    if not source.exists():
+        raise FileNotFoundError(f"{source}: neither a run nor a learner")
     if not is_run(source):
         raise ValueError(f"DATA: say what to score {source.name} on, for example an .npz of rows and labels")
     from ..train import TrainConfig

@@ -56,7 +56,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     freeze_bn, freeze_trunk : bool
         What is not trained. The features of a frozen trunk are computed once and kept on disk.
     sampler : str
-        "random", "m_per_class:M" or "class_ratio:R".
+        "auto", "random", "m_per_class:M" or "class_ratio:R"; "auto" is m_per_class with 4 of a class, or more where
+        there are too few classes for that.
     episodes : {"none", "maml", "fomaml", "sequential"}
         Take every batch as an episode, as `nearfar.EpisodicTrainer` does: the weights step on the support, and the
         objective is that of the queries.
@@ -121,7 +122,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dropout: Share = 0.0
     freeze_bn: bool = False
     freeze_trunk: bool = False
-    sampler: str = "m_per_class:4"
+    sampler: str = "auto"
     episodes: Literal["none", "maml", "fomaml", "sequential"] = "none"
     shots: AtLeastOne = 2
     inner_steps: AtLeastOne = 1
