@@ -1,6 +1,6 @@
 """Every loss and miner shared with pytorch-metric-learning, beside it in the same run: value, gradient, time, memory.
 
-    python bench/losses.py                        all, B = 128, 512, 2048 (about fifteen minutes)
+    python bench/losses.py                        all, B = 128, 512, 2048 (about five minutes)
     python bench/losses.py --sizes 128 512 --only Triplet Lifted
 
 One thread, 4 samples per class, 128 dimensions, forward and backward in float32. Time is the least CPU time (user and
