@@ -84,11 +84,17 @@ def nearfar_learners(given: bool) -> dict[str, Fit]:
             "MMC": lambda A, a, told, seed: nearfar.MMC().fit(A, pairs=told.pairs, pair_labels=told.signs),
         }
     done = [method.name for method in METHODS if method.kind == "learner" and method.done]
-    return {name: partial(from_labels, getattr(nearfar, name)) for name in done}
+    options = {
+        "MMC(floor=0.7)": partial(nearfar.MMC, floor=0.7),
+        "RCA(weighting='chunklets')": partial(nearfar.RCA, weighting="chunklets"),
+        "CovarianceMetric(shrinkage=None)": partial(nearfar.CovarianceMetric, shrinkage=None),
+    }
+    kinds = {name: getattr(nearfar, name) for name in done} | options
+    return {name: partial(from_labels, kind) for name, kind in kinds.items()}
 
 
-def from_labels(kind: type, A: np.ndarray, a: np.ndarray, told: Given | None, seed: int) -> Any:
-    learner: Any = kind()
+def from_labels(kind: Callable[[], Any], A: np.ndarray, a: np.ndarray, told: Given | None, seed: int) -> Any:
+    learner = kind()
     if "random_state" in learner.get_params():
         learner.set_params(random_state=seed)
     return learner.fit(A, a)

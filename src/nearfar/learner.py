@@ -60,11 +60,6 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """An order of rows that does not depend on how they came."""
         return row_order(X)
 
-    @property
-    def _has_labels(self) -> bool:
-        """Whether the rows that `_solve` sees came with labels."""
-        return "_sorted" in self.__dict__
-
     def _as_given(self, values: AnyArray) -> AnyArray:
         """Values of the rows that `_solve` sees, in the order in which the user's rows came."""
         values = np.asarray(values)

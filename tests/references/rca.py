@@ -2,8 +2,6 @@
 
 import numpy as np
 
-SETTINGS = {"weighting": "rows"}  # the paper's
-
 
 def metric(X, y):
     C, n = np.zeros((X.shape[1], X.shape[1])), 0

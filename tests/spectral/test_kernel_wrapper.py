@@ -114,9 +114,8 @@ def test_supervision_is_handed_on():
     by_labels = fit(by_pairs, X, Y)
     assert not hasattr(by_labels, "threshold_")
     assert not hasattr(by_labels, "predict")
-    inner = RCA(shrinkage=0.1, weighting="rows")
-    chunklets = fit(Kernelized(inner), X, chunklets=Y)
-    assert_allclose(distances(chunklets, X), distances(fit(Kernelized(inner), X, Y), X), rtol=1e-6)
+    chunklets = fit(Kernelized(RCA(shrinkage=0.1)), X, chunklets=Y)
+    assert_allclose(distances(chunklets, X), distances(fit(Kernelized(RCA(shrinkage=0.1)), X, Y), X), rtol=1e-6)
     fit(Kernelized(CovarianceMetric()), X)
 
 

@@ -111,7 +111,7 @@ def test_covariance_pooled_needs_labels():
 
 def test_mmc_reaches_the_optimum_of_a_generic_solver():
     told = few_pairs()
-    learner = nearfar.MMC(floor=0.0, tol=1e-8, max_iter=3000).fit(X, **told)
+    learner = nearfar.MMC(tol=1e-8, max_iter=3000).fit(X, **told)
     s = told["pair_labels"] == 1
     Z = X[told["pairs"][:, 0]] - X[told["pairs"][:, 1]]
     best, M = conic.farthest(Z[s].T @ Z[s], Z[~s])
@@ -130,7 +130,7 @@ def test_mmc_scales_with_alpha_and_holds_its_constraint():
 
 
 def test_diagonal_mmc_is_optimal():
-    learner = nearfar.MMC(diagonal=True, floor=0.0, n_pairs="all", c=2.0, tol=1e-9, max_iter=5000).fit(X, Y)
+    learner = nearfar.MMC(diagonal=True, n_pairs="all", c=2.0, tol=1e-9, max_iter=5000).fit(X, Y)
     M = learner.get_mahalanobis_matrix()
     assert_allclose(M, np.diag(np.diag(M)))
     near, far = mmc_loops.parts(M, X, Y)
@@ -220,7 +220,7 @@ def test_mmc_keeps_the_floor_in_every_direction_and_is_optimal_there(diagonal, f
 
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_mmc_goes_on_from_the_metric_above_the_floor(diagonal):
-    learner = nearfar.MMC(diagonal, n_pairs="all", warm_start=True, tol=1e-7).fit(X, Y)
+    learner = nearfar.MMC(diagonal, floor=0.7, n_pairs="all", warm_start=True, tol=1e-7).fit(X, Y)
     assert learner.fit(X, Y).n_iter_ <= 8
     assert learner.converged_
 
@@ -344,7 +344,7 @@ def test_rca_ignores_single_rows():
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_rca_with_fewer_components_beats_other_feasible_maps(k):
-    learner = nearfar.RCA(k, objective="probabilistic", kappa=2.0, weighting="rows").fit(X, Y)
+    learner = nearfar.RCA(k, objective="probabilistic", kappa=2.0).fit(X, Y)
     C, T = scatter.within(X, Y) / 60, scatter.total(X) / 60
     L = learner.components_
     assert_allclose(L @ C @ L.T, 2.0 / k * np.eye(k), atol=1e-10)
@@ -361,10 +361,10 @@ def test_rca_with_fewer_components_beats_other_feasible_maps(k):
 
 def test_probabilistic_rca_holds_kappa_and_is_whitening_by_default():
     C = scatter.within(X, Y) / 60
-    M = metric(nearfar.RCA(objective="probabilistic", kappa=2.0, weighting="rows"))
+    M = metric(nearfar.RCA(objective="probabilistic", kappa=2.0))
     assert_allclose(np.sum(M * C), 2.0)
     assert_allclose(metric(nearfar.RCA(objective="probabilistic")), metric(nearfar.RCA()), rtol=1e-9)
-    unbiased = metric(nearfar.RCA(ddof="chunklets", weighting="rows"))
+    unbiased = metric(nearfar.RCA(ddof="chunklets"))
     assert_allclose(unbiased, inv(C * 60 / 57), rtol=1e-8)
 
 
@@ -375,10 +375,7 @@ def test_rca_weighs_rows_or_chunklets_alike(ddof):
     assert len({len(rows) for rows in kinds}) > 1
     learner = nearfar.RCA(weighting="chunklets", ddof=ddof)
     assert_allclose(metric(learner), inv(mean), rtol=1e-9)
-    assert_allclose(metric(nearfar.RCA(ddof=ddof)), inv(mean), rtol=1e-9)
-    assert not np.allclose(metric(nearfar.RCA(ddof=ddof), chunklets=Y), inv(mean), rtol=1e-3)
-    rows = nearfar.RCA(weighting="rows", ddof=ddof)
-    assert_allclose(metric(rows), metric(nearfar.RCA(ddof=ddof), chunklets=Y), rtol=1e-9)
+    assert not np.allclose(metric(nearfar.RCA(ddof=ddof)), inv(mean), rtol=1e-3)
     some = np.where(np.arange(60) < 10, -1, Y)
     kinds = [X[some == c] for c in range(3)]
     mean = sum(np.cov(rows.T, bias=ddof == 0) for rows in kinds) / 3
@@ -709,7 +706,7 @@ def test_dca_in_the_span_equals_the_whole_space(solver):
 
 def test_rca_in_the_span_whitens_there():
     with pytest.warns(UserWarning, match="was added to its diagonal"):
-        learner = nearfar.RCA(weighting="rows").fit(WIDE, WIDE_Y)
+        learner = nearfar.RCA().fit(WIDE, WIDE_Y)
     V = scatter.data_span(WIDE)
     C = V @ (scatter.within(WIDE, WIDE_Y) / 40) @ V.T
     L = learner.components_ @ V.T
@@ -718,15 +715,19 @@ def test_rca_in_the_span_whitens_there():
     assert_allclose(learner.components_ @ (np.eye(90) - V.T @ V), 0, atol=1e-8 * np.abs(learner.components_).max())
 
 
-@pytest.mark.parametrize("name", ["GMML", "RCA", "DCA"])
-def test_nothing_of_size_d_by_d_is_formed(name):
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("GMML", {}), ("RCA", {}), ("DCA", {}), ("MMC", {}), ("LMNN", {}), ("LMNN", {"init": "pca", "n_components": 2})]
+    + [("NCA", {"n_components": k, "max_iter": 3}) for k in (2, 9)],
+)
+def test_nothing_of_size_d_by_d_is_formed(name, settings):
     import tracemalloc
 
     wide = np.random.default_rng(0).normal(size=(30, 4000))
     tracemalloc.start()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        learner = getattr(nearfar, name)().fit(wide, np.arange(30) % 3)
+        learner = getattr(nearfar, name)(**settings).fit(wide, np.arange(30) % 3)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20 * wide.nbytes < 8 * 4000**2
@@ -758,13 +759,13 @@ def chunklet_value(L, rows=X, chunklets=Y):
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_rca_keeps_the_volume_of_each_chunklet(k):
-    learner = nearfar.RCA(k, criterion="chunklet", weighting="rows").fit(X, Y)
+    learner = nearfar.RCA(k, criterion="chunklet").fit(X, Y)
     C = scatter.within(X, Y) / 60
     L = learner.components_
     assert learner.converged_
     assert_allclose(L @ C @ L.T, np.eye(k), atol=1e-9)
     best = chunklet_value(L)
-    assert best >= chunklet_value(nearfar.RCA(k, weighting="rows").fit(X, Y).components_) - 1e-9
+    assert best >= chunklet_value(nearfar.RCA(k).fit(X, Y).components_) - 1e-9
 
     def value(A):
         return chunklet_value(A) - 3 * np.linalg.slogdet(A @ C @ A.T)[1]

@@ -41,7 +41,7 @@ def main() -> None:
         _stop(" ".join(str(error).split()), 2)
     except BrokenPipeError:
         sys.exit(0)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, MemoryError) as error:
         if os.environ.get("NEARFAR_DEBUG"):
             raise
         message = hint(error) if isinstance(error, ModuleNotFoundError) else str(error)

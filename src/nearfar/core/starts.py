@@ -56,6 +56,9 @@ def start(
     classes = 0 if labels is None else int(labels.max()) + 1
     if init == "auto":
         init = "lda" if k <= min(d, classes - 1) else "pca" if k < min(d, n) else "identity"
+    V = scatter.data_span(X) if init in ("lda", "pca") and d > n else X[:0]
+    if 0 < k <= len(V):
+        return start(X @ V.T, labels, init, k) @ V
     if init == "lda":
         if labels is None or k > d:
             raise ValueError('init="lda" needs labels')
@@ -63,6 +66,16 @@ def start(
     if init == "pca":
         return principal(X, k)
     return np.eye(k, d) if init == "identity" else generator(seed).normal(size=(k, d)) / np.sqrt(d)
+
+
+def inside(
+    V: Array, X: Array, labels: Ints | None, init: str | AnyArray, n_components: int | None = None, seed: Seed = 0
+) -> Array:
+    """The first components (k, r) in coordinates V (r, d), whose rows are orthonormal: at most r but for given ones."""
+    k, d = n_components, X.shape[1]
+    if not isinstance(init, str):
+        return given(init, d if k is None else k, d) @ V.T
+    return start(X @ V.T, labels, init, k if k is None else min(k, len(V)), seed)
 
 
 def given(init: AnyArray, k: int, d: int) -> Array:

@@ -117,10 +117,11 @@ class LMNN(FromTriplets, Mahalanobis):
 
     def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None) -> Solution:
         self._check()
-        L, last = starts.start(X, labels, self.init, self.n_components, self.random_state), self._start()
-        last, fresh = (L, True) if last is None or last.shape != L.shape else (last, False)
+        rows, codes = X, labels
         X, labels = (X, None) if labels is None else data.sorted_rows(X, labels)
         V, squared, seed = data.span(X), self.loss == "squared_hinge", self.random_state
+        L, last = starts.inside(V, rows, codes, self.init, self.n_components, seed), self._start()
+        last, fresh = (L, True) if last is None or last.shape != (len(L), X.shape[1]) else (last @ V.T, False)
         rule = data.Rule(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
 
         def solve(X: Array, y: Ints | None, L: Array, begin: Array, fresh: bool = True, report: Any = None) -> Solution:
@@ -128,7 +129,7 @@ class LMNN(FromTriplets, Mahalanobis):
             begin = active_set.scaled(problem, begin) if fresh else begin
             return lmnn(problem, begin, self.solver, max_iter=self.max_iter, tol=self.tol, report=report)
 
-        X, L, last = X @ V.T, np.eye(len(V)) if isinstance(self.init, str) else L @ V.T, last @ V.T
+        X, L = X @ V.T, np.eye(len(V)) if isinstance(self.init, str) else L
         if self.stratified and labels is not None:
             found = strata.stratified(X, labels, solve, rule.n_neighbors, self.stratified, seed)
             return found.with_x(data.exactly(found.x @ V, self.n_components))
