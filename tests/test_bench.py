@@ -55,6 +55,15 @@ def test_the_classical_bench_leaves_small_classes_out():
     assert set(kept) == {2}
 
 
+def test_the_precision_bench_finds_rounding_errors_only():
+    torch = pytest.importorskip("torch")
+    bench = module("precision")
+    method = next(method for method in bench.METHODS if method.name == "AMSoftmaxLoss")
+    value, gradient, rounding = bench.differences(method, 32, 16, torch.bfloat16)
+    assert value < 1e-6 < rounding < 1e-2
+    assert 1e-4 < gradient < 4e-3
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="resource limits")
 def test_the_classical_bench_gives_every_library_the_same_supervision():
     worker = module("classical_worker")
