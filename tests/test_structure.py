@@ -1,6 +1,7 @@
 """The structure of the house: what every method file must look like, who may import whom, what importing costs."""
 
 import ast
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -146,6 +147,13 @@ def test_extras_are_those_of_the_project():
 
     project = (HERE.parent.parent / "pyproject.toml").read_text()
     assert all(f"\n{extra} = [" in project for extra in PACKAGES.values())
+
+
+def test_a_star_imports_what_can_be(monkeypatch):
+    assert set(nearfar.__all__) == {method.name for method in DONE}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "LMNN" in nearfar.__all__
+    assert "TripletLoss" not in nearfar.__all__
 
 
 def test_dir_lists_what_is_done():

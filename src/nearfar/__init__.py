@@ -23,6 +23,8 @@ def __getattr__(name: str) -> Any:
 
     if name in PACKAGES:
         return import_module(f"{__name__}.{name}")
+    if name == "__all__":
+        return _importable()
 
     from .catalog import BY_NAME, missing
 
@@ -37,6 +39,16 @@ def __getattr__(name: str) -> Any:
         raise ModuleNotFoundError(f"nearfar.{name}: {hint(error)}", name=error.name) from error
     globals()[name] = value
     return value
+
+
+def _importable() -> list[str]:
+    """What a star imports: the losses and networks only where PyTorch is installed."""
+    from importlib.util import find_spec
+
+    from .catalog import METHODS
+
+    deep = find_spec("torch") is not None
+    return [method.name for method in METHODS if method.done and (deep or not method.at.startswith("deep/"))]
 
 
 def __dir__() -> list[str]:
