@@ -32,6 +32,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         if reset:
             self.__dict__.pop("_sorted", None)
         if self._passes(X, y, reset):
+            self.n_features_in_ = X.shape[1]
             return X if y is None else (X, y)
         options: dict[str, Any] = {"dtype": [np.float64, np.float32], "reset": reset}
         if reset:
@@ -42,9 +43,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """Whether scikit-learn's checks, which take longer than a small fit, would return these arrays as they are."""
         if not is_plain(X) or not (y is None or is_plain_labels(y, len(X))) or hasattr(self, "feature_names_in_"):
             return False
-        if reset:
-            self.n_features_in_ = X.shape[1]
-        return len(X) >= 1 + reset and X.shape[1] == getattr(self, "n_features_in_", None)
+        return len(X) >= 2 if reset else X.shape[1] == getattr(self, "n_features_in_", None)
 
     def _labelled(self, X: AnyArray, y: AnyArray | None, needs: str = "") -> tuple[AnyArray, Ints]:
         """Rows in an order of their own and label codes: neither row order nor class names can matter after this."""

@@ -81,12 +81,11 @@ def test_covariance_shrinkage(shrinkage):
     assert_allclose(found, expected * 60 / 59, rtol=1e-8)
 
 
-def test_covariance_of_a_constant_column_is_that_of_the_others_and_warns():
-    with pytest.warns(UserWarning, match="rank 4 of 5; distances along its null directions are 0"):
-        learner = nearfar.CovarianceMetric(shrinkage=None).fit(np.c_[X, np.full(60, 5.0)])
-    expected = nearfar.CovarianceMetric(shrinkage=None).fit(X)
-    assert_allclose(learner.get_mahalanobis_matrix()[:4, :4], expected.get_mahalanobis_matrix(), rtol=1e-9)
-    assert_allclose(learner.get_mahalanobis_matrix()[4], 0, atol=1e-12)
+def test_covariance_names_the_constant_column():
+    flat = X.copy()
+    flat[:, 2] = 5
+    with pytest.raises(ValueError, match=r"^CovarianceMetric: column 2 is constant"):
+        nearfar.CovarianceMetric(shrinkage=None).fit(flat)
 
 
 def test_covariance_of_dependent_columns_warns_and_tells_the_rank():

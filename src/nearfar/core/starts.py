@@ -56,9 +56,10 @@ def start(
     classes = 0 if labels is None else int(labels.max()) + 1
     if init == "auto":
         init = "lda" if k <= min(d, classes - 1) else "pca" if k < min(d, n) else "identity"
-    V = scatter.data_span(X) if init in ("lda", "pca") and d > n else X[:0]
-    if 0 < k <= len(V):
-        return start(X @ V.T, labels, init, k) @ V
+    if init in ("lda", "pca") and d > n:
+        V = scatter.data_span(X)  # where all directions are that X has, without a (d, d) matrix
+        if k <= len(V):
+            return start(X @ V.T, labels, init, k) @ V
     if init == "lda":
         if labels is None or k > d:
             raise ValueError('init="lda" needs labels')

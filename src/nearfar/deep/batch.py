@@ -91,7 +91,8 @@ def make_batch(
         raise ValueError(f"pooled: expected one row per embedding, {n}, got {len(pooled)}")
     ids = None if ids is None else _ids(ids, n, x.device)
     ref, ref_y = _reference(x, ref, ref_labels)
-    if isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] != (columns := n if ref is None else len(ref)):
+    columns = n if ref is None else len(ref)
+    if isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] != columns:
         raise ValueError(f"labels: the relation matrix needs one column per reference, {columns}, got {y.shape[1]}")
     part = slice(0, n)
     if processes.world() > 1:

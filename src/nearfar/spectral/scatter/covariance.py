@@ -31,6 +31,10 @@ def covariance(
     if labels is not None:
         X, labels = scatter.known(X, labels)
         X, lost = X - scatter.class_means(X, labels)[labels], labels.max() + 1
+    if shrinkage is None:
+        constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
+        if len(constant):
+            raise ValueError(f"column {constant[0]} is constant, its variance 0; drop it or use shrinkage")
     Sigma = estimated(X, shrinkage, seed) * (len(X) / max(len(X) - lost, 1))
     L, rank = mahalanobis.whitener(Sigma, n_components)
     return Solution(L, attributes={"covariance": Sigma, "rank": rank})
