@@ -153,7 +153,7 @@ def loop_speed(n: int, repeat: int) -> None:
         by_row, by_pair = (loop(X, y, L.T @ L) for loop in loops[name])
         t = least({"ours": call, "rows": by_row}, repeat)
         slow = least({"pairs": by_pair}, 1)["pairs"]
-        G = call()[1] if name == "MCML" else pairs.X.T @ call().pull
+        G = collapse(L)[1] if name == "MCML" else pairs.X.T @ pairs(L, 1.0, by_metric=True).pull
         for other in (by_row(), by_pair()):
             np.testing.assert_allclose(G, other, rtol=1e-6, atol=1e-9 * np.abs(other).max())
         ratios = t["rows"] / t["ours"], slow / t["ours"]
@@ -233,7 +233,8 @@ def fit(arguments: argparse.Namespace) -> None:
         f"\nNCA on {X.shape[0]} x {X.shape[1]}, {arguments.dtype}: {learner.n_iter_} iterations, {seconds:.0f} s",
         end="",
     )
-    print(f", expected accuracy {learner.objective_ / len(y):.4f}; peak of the process {peak:.0f} MB", end="")
+    share = float(learner.objective_ or 0) / len(y)
+    print(f", expected accuracy {share:.4f}; peak of the process {peak:.0f} MB", end="")
     print(f" ({before:.0f} MB before the fit)")
 
 

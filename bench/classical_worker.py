@@ -274,6 +274,7 @@ def spread(Z: np.ndarray, A: np.ndarray, a: np.ndarray) -> float:
     for rows in np.array_split(np.arange(len(Z)), len(Z) // 500 + 1):
         d2, own = cdist(Z[rows], Z, "sqeuclidean"), a[rows][:, None] == a
         near, far = near + float(d2[own].sum()), far + float(np.sqrt(d2[~own]).sum())
+    return far / np.sqrt(near)
 
 
 SAME = {"NCA": expected_share, "LMNN": margin_loss, "MMC": spread}

@@ -25,6 +25,8 @@ def test_the_classical_bench_runs():
     assert float(ratio) > 0
     assert 0.5 < float(same) <= 1
     assert 0.5 < float(accuracy) <= 1
+    mmc = next(line for line in quick.splitlines() if line.startswith("| nearfar | MMC |"))
+    assert float(mmc.strip("| ").split(" | ")[6]) > 0
 
 
 def module(name):
