@@ -85,7 +85,7 @@ def nearfar_learners(given: bool) -> dict[str, Fit]:
         }
     done = [method.name for method in METHODS if method.kind == "learner" and method.done]
     options = {
-        "MMC(floor=0.7)": partial(nearfar.MMC, floor=0.7),
+        "MMC(floor=0.0)": partial(nearfar.MMC, floor=0.0),
         "RCA(weighting='chunklets')": partial(nearfar.RCA, weighting="chunklets"),
         "CovarianceMetric(shrinkage=None)": partial(nearfar.CovarianceMetric, shrinkage=None),
     }

@@ -38,7 +38,7 @@ def few_pairs(m=60, seed=1):
     "learner",
     [
         nearfar.CovarianceMetric(shrinkage=None),
-        nearfar.MMC(n_pairs="all", tol=1e-9, max_iter=3000),
+        nearfar.MMC(floor=0, n_pairs="all", tol=1e-9, max_iter=3000),
         nearfar.FisherMetric(),
         nearfar.RCA(),
         nearfar.DCA(),
@@ -129,7 +129,7 @@ def test_mmc_scales_with_alpha_and_holds_its_constraint():
 
 
 def test_diagonal_mmc_is_optimal():
-    learner = nearfar.MMC(diagonal=True, n_pairs="all", c=2.0, tol=1e-9, max_iter=5000).fit(X, Y)
+    learner = nearfar.MMC(diagonal=True, floor=0, n_pairs="all", c=2.0, tol=1e-9, max_iter=5000).fit(X, Y)
     M = learner.get_mahalanobis_matrix()
     assert_allclose(M, np.diag(np.diag(M)))
     near, far = mmc_loops.parts(M, X, Y)
@@ -222,6 +222,15 @@ def test_mmc_goes_on_from_the_metric_above_the_floor(diagonal):
     learner = nearfar.MMC(diagonal, floor=0.7, n_pairs="all", warm_start=True, tol=1e-7).fit(X, Y)
     assert learner.fit(X, Y).n_iter_ <= 8
     assert learner.converged_
+
+
+def test_mmc_solves_the_published_problem_for_given_pairs_and_keeps_a_floor_for_labels():
+    told = few_pairs()
+    assert nearfar.MMC().fit(X, **told).floor_ == 0
+    assert_allclose(metric(nearfar.MMC()), metric(nearfar.MMC(floor=0.7)))
+    for learner in (nearfar.MMC(), nearfar.MMC(n_pairs="all"), nearfar.MMC(diagonal=True)):
+        assert learner.fit(X, Y).floor_ == 0.7
+    assert nearfar.MMC(floor=0.0).fit(X, Y).floor_ == 0
 
 
 @pytest.mark.parametrize("floor", [-0.1, 1.0, 1.5])

@@ -16,12 +16,13 @@ from .types import AnyArray, Array, Bools, Ints, Seed
 
 
 class Pairs(NamedTuple):
-    """Index pairs: row i[k] and row j[k] are similar or not, with a weight or None (all 1)."""
+    """Index pairs: row i[k] and row j[k] are similar or not, with a weight or None (all 1); given, or from labels."""
 
     i: Ints
     j: Ints
     similar: Bools
     weight: Array | None = None
+    from_labels: bool = False
 
     def part(self, similar: bool) -> Pairs:
         """Only the similar, or only the dissimilar pairs."""
@@ -154,7 +155,7 @@ def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
     i, j = unrank_same(sample(int((sizes * (sizes - 1) // 2).sum()), n_pairs, rng), sizes)
     k, l = unrank_different(sample(int(count_different(sizes).sum()), n_pairs, rng), sizes)
     similar = np.repeat([True, False], [len(i), len(k)])
-    return Pairs(rows[np.r_[i, k]], rows[np.r_[j, l]], similar)
+    return Pairs(rows[np.r_[i, k]], rows[np.r_[j, l]], similar, from_labels=True)
 
 
 def written_out(pairs: Pairs | LabelPairs) -> Pairs:

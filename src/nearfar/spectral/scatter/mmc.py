@@ -74,9 +74,10 @@ class MMC(FromPairs, Mahalanobis):
         Learn one weight per feature.
     alpha, c : float
         Bound of the full problem, and weight of the logarithm in the diagonal one; they only scale M.
-    floor : float
-        Share of the bound, in [0, 0.99], that all directions of the whitened similar scatter have in equal parts. The
-        optimum of the published problem, 0, often has rank 1 to 4: too little for neighbours, for which take 0.7.
+    floor : float, optional
+        Share of the bound, in [0, 0.99], that all directions of the whitened similar scatter have in equal parts; 0 is
+        the published problem, whose optimum often has rank 1 to 4: too little for neighbours among many classes.
+        Default: 0 for pairs that are given, 0.7 for pairs made of labels.
     shrinkage : float
         Added, with a warning, to the diagonal of a singular similar scatter in units of its mean eigenvalue: without
         it the problem is unbounded, and 0 raises. A scatter that is not singular is left as it is.
@@ -84,16 +85,15 @@ class MMC(FromPairs, Mahalanobis):
         Keep so many directions of largest eigenvalue.
     n_pairs : int, "all" or None
         Pairs made of labels: so many of each kind (at most), all, or 20 c^2 of each, which is customary, for c classes.
-    max_iter : int
-    tol : float
-        On the duality gap, relative to the objective.
+    max_iter, tol
+        `tol` is on the duality gap, relative to the objective.
     warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
     Attributes
     ----------
-    duality_gap_ : float
-        No metric with the same floor has an objective better than this by more.
+    floor_, duality_gap_ : float
+        No metric with the same floor has an objective better by more than the gap.
 
     Notes
     -----
@@ -108,7 +108,7 @@ class MMC(FromPairs, Mahalanobis):
         *,
         alpha: float = 1.0,
         c: float = 1.0,
-        floor: float = 0.0,
+        floor: float | None = None,
         shrinkage: float = 1e-8,
         n_components: int | None = None,
         n_pairs: int | str | None = 4_000,
@@ -138,13 +138,13 @@ class MMC(FromPairs, Mahalanobis):
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.above(0, alpha=self.alpha, c=self.c, tol=self.tol)
         checks.at_least(0, shrinkage=self.shrinkage)
-        checks.between(0, 0.99, floor=self.floor)
         pairs = written_out(pairs)
+        floor = (0.7 if pairs.from_labels else 0.0) if self.floor is None else self.floor
+        checks.between(0, 0.99, floor=floor)
         S = scatter.pair_scatters(X, pairs).similar
         S = np.diag(np.diag(S)) if self.diagonal else S
-        policy = "shrink" if self.shrinkage else "raise"
-        S = eig.shrunk(S, policy, "the similar scatter", self.shrinkage)
-        solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
+        S = eig.shrunk(S, "shrink" if self.shrinkage else "raise", "the similar scatter", self.shrinkage)
         limits: Any = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        found = solve(X, S, pairs.part(False), scale, self.floor, self._start(), **limits)
-        return found.with_x(psd.compress(found.x, self.n_components))
+        solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
+        found = solve(X, S, pairs.part(False), scale, floor, self._start(), **limits)
+        return found.with_x(psd.compress(found.x, self.n_components), attributes={"floor": floor})
