@@ -14,11 +14,13 @@ from .protocol import (
 )
 from .retrieval import Retrieval, retrieve
 from .scores import Scores
+from .verification import Verification, verify, verify_pairs
 
 __all__ = [
     "Interval",
     "Retrieval",
     "Scores",
+    "Verification",
     "ami",
     "cluster",
     "clustering_scores",
@@ -36,4 +38,6 @@ __all__ = [
     "recall_at_k",
     "retrieve",
     "subset_recall",
+    "verify",
+    "verify_pairs",
 ]

@@ -106,7 +106,7 @@ def retrieve(
     Memory beyond the input: a float32 copy of the gallery and at most 256 MB; the time of one matrix product plus a few
     passes over its blocks.
     """
-    x, y, query_class, gallery_class, own = _protocol(embeddings, labels, gallery, gallery_labels)
+    x, y, query_class, gallery_class, own = protocol_of(embeddings, labels, gallery, gallery_labels)
     ks = _checked(ks)
     task = _Task(query_class, gallery_class, own is not None, ks, whole, up_to_r)
     if task.asked.size:
@@ -116,7 +116,7 @@ def retrieve(
     return task.result()
 
 
-def _protocol(x: Any, labels: Any, y: Any, y_labels: Any) -> tuple[Any, Any, Ints, Ints, Ints | None]:
+def protocol_of(x: Any, labels: Any, y: Any, y_labels: Any) -> tuple[Any, Any, Ints, Ints, Ints | None]:
     x = as_rows(x, "embeddings")
     if (y is None) != (y_labels is None):
         raise ValueError("gallery: give gallery and gallery_labels together")

@@ -1,0 +1,124 @@
+"""Verification scores equal those of scikit-learn over all pairs, listed one by one."""
+
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.metrics import roc_auc_score, roc_curve
+
+from nearfar.core.distances import DISTANCES, pair_distances
+from nearfar.evaluation import verification, verify, verify_pairs
+
+rng = np.random.default_rng(0)
+LABELS = np.repeat(np.arange(20), 9)
+X = rng.normal(size=(20, 6))[LABELS] + 0.8 * rng.normal(size=(180, 6))
+I, J = np.triu_indices(len(X), 1)
+SAME = LABELS[I] == LABELS[J]
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_scores_are_those_of_the_list_of_all_pairs(distance):
+    d = pair_distances(X, X, I, J, distance)
+    far, tar, _ = roc_curve(SAME, -d, drop_intermediate=False)
+    for found, off in ((verify(X, LABELS, distance=distance), 1e-5), (listed(X, distance), 1e-12)):
+        assert_allclose(found.auc, roc_auc_score(SAME, -d), atol=off)
+        assert_allclose(found.eer, np.interp(0, far + tar - 1, far), atol=off)
+        assert_allclose(found.accuracy, (1 + np.max(tar - far)) / 2, atol=off)
+        for rate in (0.1, 0.01, 0.001):
+            assert_allclose(found.tar_at[rate], tar[far <= rate].max(), atol=off)
+            within = d <= found.threshold_at[rate]
+            assert_allclose(within[SAME].mean(), found.tar_at[rate], atol=off)
+            assert within[~SAME].mean() <= rate
+        within = d <= found.threshold
+        assert_allclose((within[SAME].mean() + 1 - within[~SAME].mean()) / 2, found.accuracy, atol=off)
+        curve = [tar[far <= rate * (1 + 1e-12)].max() for rate in found.curve[0]]
+        assert_allclose(found.curve[1], curve, atol=off if off < 1e-9 else 2 / SAME.sum())
+        assert (found.n_similar, found.n_dissimilar) == (SAME.sum(), (~SAME).sum())
+
+
+def listed(rows, distance="cosine", **settings):
+    return verify_pairs(rows, np.c_[I, J], SAME, distance=distance, **settings)
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_queries_meet_a_gallery(distance):
+    found = verify(X[:60], LABELS[:60], gallery=X[60:], gallery_labels=LABELS[60:] % 7, distance=distance)
+    i, j = (axis.ravel() for axis in np.indices((60, 120)))
+    pairs = verify_pairs(X, np.c_[i, j + 60], LABELS[i] == LABELS[j + 60] % 7, distance=distance)
+    assert_allclose(found.auc, pairs.auc, atol=1e-5)
+    assert_allclose(found.eer, pairs.eer, atol=1e-5)
+    assert (found.n_similar, found.n_dissimilar) == (pairs.n_similar, pairs.n_dissimilar)
+
+
+def test_blocks_do_not_matter_and_a_draw_is_close(monkeypatch):
+    whole = verify(X, LABELS)
+    monkeypatch.setattr(verification, "CELLS", 700)
+    assert verify(X, LABELS) == whole
+    drawn = verify(X, LABELS, most=120, seed=1)
+    assert drawn == verify(X, LABELS, most=120, seed=1)
+    assert drawn != verify(X, LABELS, most=120, seed=2)
+    assert drawn.n_similar == 120 * 8
+    assert_allclose(drawn.auc, whole.auc, atol=0.02)
+
+
+def test_perfect_reversed_and_equal_distances():
+    rows = np.array([[0.0], [0.1], [5.0], [5.2]])
+    right = verify(rows, [0, 0, 1, 1], distance="euclidean")
+    assert (right.auc, right.eer, right.accuracy, right.tar_at[0.001]) == (1, 0, 1, 1)
+    assert 0.2 <= right.threshold < 4.9
+    wrong = verify(rows, [0, 1, 0, 1], distance="euclidean")
+    assert wrong.auc < 0.5
+    assert wrong.tar_at[0.01] == 0
+    for distance in DISTANCES:
+        flat = verify(np.ones((4, 2)), [0, 0, 1, 1], distance=distance)
+        assert (flat.auc, flat.eer, flat.tar_at[0.1]) == (0.5, 0.5, 0)
+        assert np.isnan(flat.threshold_at[0.1])
+
+
+def test_rows_of_zeros_have_cosine_distance_one():
+    rows = np.array([[1.0, 0], [1, 0.1], [0, 0], [0, 0], [-1, 0]])
+    labels = np.array([0, 0, 1, 1, 1])
+    i, j = np.triu_indices(5, 1)
+    found, pairs = verify(rows, labels), verify_pairs(rows, np.c_[i, j], labels[i] == labels[j])
+    assert_allclose(found.auc, pairs.auc)
+    assert_allclose(found.threshold, pairs.threshold, atol=1e-5)
+
+
+def test_close_embeddings_are_told_apart():
+    tight = 1 + 1e-6 * X
+    assert_allclose(verify(tight, LABELS, distance="euclidean").auc, listed(X, "euclidean").auc, atol=1e-5)
+    assert_allclose(verify(tight, LABELS).auc, listed(tight).auc, atol=1e-3)
+
+
+def test_signs_and_booleans_say_the_same():
+    pairs = np.c_[I, J]
+    one = verify_pairs(X, pairs, SAME)
+    assert one == verify_pairs(X, pairs.tolist(), np.where(SAME, 1, -1)) == verify_pairs(X, pairs, SAME.astype(int))
+
+
+def test_plain_data_and_text():
+    found = verify(X, LABELS, fars=(0.05,))
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["tar_at"]["0.05"] == found.tar_at[0.05]
+    assert "TAR at FAR 0.05" in str(found)
+    assert "720 pairs of one class, 15,390 of two; cosine distance" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: verify(X, LABELS, fars=(0.0,)), r"^fars: expected rates between 0 and 1"),
+        (lambda: verify(X, LABELS[:5]), r"^labels: expected 180 labels"),
+        (lambda: verify(X, np.arange(180)), r"there is no pair of one class"),
+        (lambda: verify(X, np.zeros(180)), r"there is no pair of two classes"),
+        (lambda: verify(X, LABELS, distance="taxi"), r"^distance: expected one of"),
+        (lambda: verify_pairs(X, [[0, 180]], [True]), r"^pairs: expected row numbers from 0 to 179, got 0 to 180"),
+        (lambda: verify_pairs(X, [0, 1], [True]), r"^pairs: expected row numbers of shape \(m, 2\)"),
+        (lambda: verify_pairs(X, [[0, 1]], [2]), r"^same: expected 1 values"),
+        (lambda: verify_pairs(X, [[0, 1]], [True]), r"there is no pair of two classes"),
+    ],
+)
+def test_bad_input_is_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
