@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import nearfar
 from nearfar import cli
 
-COMMANDS = ("train", "fit", "evaluate", "embed", "index", "search", "report", "compare", "list")
+COMMANDS = ("train", "fit", "evaluate", "embed", "index", "search", "duplicates", "report", "compare", "list")
 SMALL = ["--set", "image_size=28", "--sampler", "random", "--batch-size", "32", "--set", "steps=3", "--quiet"]
 
 
@@ -151,6 +151,14 @@ def test_rows_are_indexed_with_a_learner_or_as_they_are(capsys, monkeypatch, tmp
         assert (code, err) == (0, "")
         code, out, _ = run(capsys, monkeypatch, "search", tmp_path / "a.index", tmp_path / "query.npy", "-k", "1")
         assert [line.split()[-2:] for line in out.splitlines()[1::2]] == [["a", "rows[0]"], ["a", "rows[1]"]]
+
+
+def test_a_run_keeps_the_verification_of_its_test_classes(digits, capsys, monkeypatch):
+    code, out, _ = run(capsys, monkeypatch, "evaluate", digits, "--protocol", "verification")
+    assert code == 0
+    found = json.loads((digits / "verification.json").read_text())
+    assert f"AUC               {found['auc']:>8.4f}" in out
+    assert set(found["tar_at"]) == {"0.1", "0.01", "0.001"}
 
 
 def test_few_shot_accuracy_of_a_run_and_of_embeddings(digits, capsys, monkeypatch, tmp_path):

@@ -1,33 +1,37 @@
-"""The command line: ``nearfar train | fit | evaluate | embed | index | search | report | compare | list``."""
+"""The command line.
+
+``nearfar train | fit | evaluate | embed | index | search | duplicates | report | compare | list``.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
 from ..extras import hint
-from . import fitting, listing, searching
-from .settings import is_first, launch, make_config
+from . import evaluating, fitting, listing, searching
+from .settings import TestClasses, is_first, launch, make_config
 
 app = App(
     name="nearfar",
     version=__version__,
     help="Metric learning: labelled images, rows or embeddings in; a metric that generalises to unseen classes out.",
-    help_format="plaintext",
+    help_format="markdown",
 )
 
-TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", negative=())]
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative=())]
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", negative=())]
 
 app.command(fitting.fit)
+app.command(evaluating.evaluate)
 app.command(searching.index)
 app.command(searching.search)
+app.command(searching.duplicates)
 app.command(listing.list_methods, name="list")
 
 
@@ -149,59 +153,7 @@ def train(
     config = None if resume and data is None else make_config(chosen, settings, recipe)
     run = run_training(config, out, resume=resume, progress=not quiet and is_first())
     if is_first():
-        evaluate(run.folder, quiet=quiet)
-
-
-@app.command
-def evaluate(
-    source: Path,
-    data: str | None = None,
-    *,
-    classes: TestClasses = (),
-    protocol: Literal["retrieval", "few-shot", "one-shot-runs"] = "retrieval",
-    ways: int = 5,
-    shots: int = 1,
-    queries: int = 15,
-    episodes: int = 600,
-    classifier: Literal["prototype", "nearest", "scores"] = "prototype",
-    quiet: bool = False,
-) -> None:
-    """Score a run, a saved learner, or an .npz of embeddings.
-
-    Example: nearfar evaluate runs/glyphs --protocol few-shot --ways 20 --shots 1
-
-    Parameters
-    ----------
-    source
-        The folder of a run (scored on its test classes), a learner saved as .safetensors, or an .npz with embeddings
-        and labels.
-    data
-        What to score a learner on, or a run on instead of its test classes; for one-shot-runs their folder or zip.
-    classes
-        Score on these classes only: names, or the beginning of names. Repeat for several.
-    protocol
-        Retrieval and clustering; accuracy on random few-shot episodes; or on Omniglot's own one-shot runs.
-    ways, shots, queries
-        Classes of a few-shot episode, support and query samples of each class.
-    episodes
-        Few-shot episodes.
-    classifier
-        Of few-shot queries: the nearest class mean, the nearest support sample, or the highest score of the network
-        of pairs that the run has trained.
-    quiet
-        Print nothing but errors.
-    """
-    if protocol == "retrieval":
-        from .scoring import score
-
-        lines = score(source, data, classes)
-    else:
-        from .few_shot import score_few_shot
-
-        how = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
-        lines = score_few_shot(protocol, source, data, classes, how)
-    if not quiet:
-        print(lines)
+        evaluating.evaluate(run.folder, quiet=quiet)
 
 
 @app.command
@@ -276,7 +228,13 @@ def compare(
         Seeds 0, 1, ... of weights, batches, augmentation and validation classes.
     jobs
         Runs at a time, each with one thread.
-    recipe, test, test_classes, epochs
+    recipe
+        As for train.
+    test
+        As for train.
+    test_classes
+        As for train.
+    epochs
         As for train.
     settings
         Any other setting as field=value. Repeat for several.

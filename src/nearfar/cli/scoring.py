@@ -123,8 +123,7 @@ def items_on(source: Path, data: str | None, classes: Sequence[str]) -> Dataset:
     """Open data, or where none is named the test classes of a run."""
     if data is not None:
         return open_dataset(data, classes=classes)
-    if not source.exists():
-        raise FileNotFoundError(f"{source}: neither a run nor a learner")
+    check_there(source)
     if not is_run(source):
         raise ValueError(f"DATA: say what to score {source.name} on, for example an .npz of rows and labels")
     from ..train import TrainConfig
@@ -134,8 +133,15 @@ def items_on(source: Path, data: str | None, classes: Sequence[str]) -> Dataset:
     return test.only(classes) if classes else test
 
 
+def check_there(source: Path) -> None:
+    """Raise a FileNotFoundError where there is neither a run nor a learner."""
+    if not source.exists():
+        raise FileNotFoundError(f"{source}: neither a run nor a learner")
+
+
 def embed_with(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
     """Embed items with a run or a learner."""
+    check_there(source)
     if is_run(source):
         from ..train import embed_run
 

@@ -1,4 +1,4 @@
-"""``nearfar index`` and ``nearfar search``: embeddings of a run or a learner in a file, and what is near in it."""
+"""``nearfar index``, ``search`` and ``duplicates``: embeddings in a file, and what is near in it."""
 
 from __future__ import annotations
 
@@ -75,6 +75,30 @@ def search(
     print(search_in(file, query, k, run, out))
 
 
+def duplicates(
+    file: Path, *, within: float | None = None, k: Annotated[int, Parameter(name="-k")] = 20, out: Out = None
+) -> None:
+    """Find items of an index that are nearly the same, and those among them whose classes differ.
+
+    Example: nearfar duplicates photos.index --within 0.02 -o duplicates.csv
+
+    Parameters
+    ----------
+    file
+        What `nearfar index` wrote.
+    within
+        Group the items that are at most this far apart, directly or by a chain of others. Without it the nearest
+        pairs of all are printed, which shows what distances duplicates have here.
+    k
+        Pairs to print.
+    out
+        Write the groups to a .csv (group, distance to the nearest other, class, name) instead of printing.
+    """
+    if within is None and out is not None:
+        raise ValueError("--out: groups are written, which need --within DISTANCE")
+    print(nearest_in(file, k) if within is None else duplicates_in(file, within, out))
+
+
 def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: str) -> str:
     """Build or extend an index; returns one line on what was written."""
     from ..index import Index
@@ -123,11 +147,60 @@ def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None
     lines = list(neighbours(index, names, index.search(rows, k)))
     if out is None:
         return "\n".join(printed(lines))
-    partial = out.with_name(out.name + ".partial")
-    with partial.open("w", newline="") as handle:
-        csv.writer(handle).writerows([("query", "rank", "distance", "class", "name"), *lines])
-    partial.replace(out)
+    write_table(out, ("query", "rank", "distance", "class", "name"), lines)
     return f"{out}: {min(k, len(index))} neighbours of {len(names):,} queries"
+
+
+def nearest_in(file: Path, k: int) -> str:
+    """Return lines on the k nearest pairs of an index."""
+    index = opened(file)
+    labels = classes_of(index)
+    lines = [
+        f"{d:10.4f}  {' ' if labels[i] == labels[j] else '*'}  {index.names[i]}  {index.names[j]}"
+        for i, j, d in zip(*index.closest(k), strict=True)
+    ]
+    found = f"the {len(lines)} nearest pairs; * marks two classes; --within DISTANCE groups what is as near"
+    return "\n".join([*lines, found])
+
+
+def duplicates_in(file: Path, within: float, out: Path | None) -> str:
+    """Return lines on the groups of an index, or write them to a file."""
+    import numpy as np
+
+    index = opened(file)
+    labels, (numbers, distances) = classes_of(index), index.duplicates(within)
+    order = np.flatnonzero(numbers >= 0)
+    order = order[np.argsort(numbers[order], kind="stable")]
+    rows = [(int(numbers[at]), float(distances[at]), labels[at], str(index.names[at])) for at in order]
+    groups = [(number, list(part)) for number, part in groupby(rows, key=lambda row: row[0])]
+    mixed = sum(len({row[2] for row in part}) > 1 for _, part in groups)
+    found = f"{len(groups):,} groups of {len(rows):,} items within {within:g}; {mixed:,} of them hold several classes"
+    if out is None:
+        wide = max((len(row[2]) for row in rows), default=0)
+        lines = [line for number, part in groups for line in group_lines(number, part, wide)]
+        return "\n".join([*lines, found])
+    write_table(out, ("group", "distance", "class", "name"), rows)
+    return f"{out}: {found}"
+
+
+def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: int) -> Iterator[str]:
+    """Yield a heading for a group, and below it its items."""
+    kinds = len({row[2] for row in rows})
+    yield f"group {number}: {len(rows)} items" + (f" of {kinds} classes" if kinds > 1 else "")
+    yield from (f"  {distance:8.4f}  {label:<{wide}}  {name}" for _, distance, label, name in rows)
+
+
+def classes_of(index: Index) -> list[str]:
+    """The class of every item, empty where the index has none."""
+    return [""] * len(index) if index.labels is None else [str(label) for label in index.labels]
+
+
+def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write a .csv, whole or not at all."""
+    partial = out.with_name(out.name + ".partial")
+    with partial.open("w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle).writerows([heading, *rows])
+    partial.replace(out)
 
 
 def opened(file: Path) -> Index:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
+
+from cyclopts import Parameter
+
+TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", negative=())]
 
 
 def is_first() -> bool:

@@ -37,7 +37,7 @@ class Verification:
     accuracy, threshold : float
         Share of right answers at the best threshold, both kinds of pairs weighing the same; and that distance.
     tar_at, threshold_at : dict of float to float
-        By FAR: the TAR that it allows, and the largest distance that keeps it; NaN where even distance 0 does not.
+        By FAR: the TAR that it allows, and the largest distance that keeps it; None where even the least does not.
     n_similar, n_dissimilar : int
         Pairs of one class and of two.
     distance : str
@@ -51,7 +51,7 @@ class Verification:
     accuracy: float
     threshold: float
     tar_at: dict[float, float]
-    threshold_at: dict[float, float]
+    threshold_at: dict[float, float | None]
     n_similar: int
     n_dissimilar: int
     distance: str
@@ -63,7 +63,7 @@ class Verification:
         return plain | {name: {f"{far:g}": v for far, v in plain[name].items()} for name in ("tar_at", "threshold_at")}
 
     def __str__(self) -> str:
-        rows = [("AUC", self.auc, None), ("EER", self.eer, self.eer_threshold)]
+        rows: list[tuple[str, float, float | None]] = [("AUC", self.auc, None), ("EER", self.eer, self.eer_threshold)]
         rows += [("Accuracy, balanced", self.accuracy, self.threshold)]
         rows += [(f"TAR at FAR {far:g}", self.tar_at[far], self.threshold_at[far]) for far in self.tar_at]
         lines = [f"{'score':<18}{'value':>8}{'threshold':>11}"]
@@ -211,7 +211,7 @@ def _scored(thresholds: Reals, counts: NDArray[np.int64], fars: Sequence[float],
         accuracy=float((1 + tar[best] - far[best]) / 2),
         threshold=float(thresholds[best]),
         tar_at={rate: float(tar[k]) if k >= 0 else 0.0 for rate, k in allowed.items()},
-        threshold_at={rate: float(thresholds[k]) if k >= 0 else float("nan") for rate, k in allowed.items()},
+        threshold_at={rate: float(thresholds[k]) if k >= 0 else None for rate, k in allowed.items()},
         n_similar=P,
         n_dissimilar=N,
         distance=distance,

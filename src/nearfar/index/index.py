@@ -11,6 +11,7 @@ import numpy as np
 
 from ..core import storage
 from ..core.distances import as_rows, check_distance
+from ..core.near_pairs import Groups, NearPairs, groups_within, nearest_pairs
 from ..core.neighbors import Gallery
 from ..core.types import AnyArray, Array, Ints
 from .approximate import Approximate
@@ -118,6 +119,30 @@ class Index:
         if k < 1:
             raise ValueError(f"k: expected 1 or more, got {k}")
         return Found(*self._engine.nearest(x, min(k, len(self))))
+
+    def duplicates(self, within: float) -> Groups:
+        """Group the items that are at most so far apart, directly or by a chain of others; exact whatever the engine.
+
+        Parameters
+        ----------
+        within : float
+            At least 0, in the distance of the index. `closest` shows what near means for these items.
+
+        Returns
+        -------
+        Groups
+            ``numbers`` (n,), -1 for items that are near no other, and ``distances`` (n,) to the nearest other.
+
+        Raises
+        ------
+        ValueError
+            A negative distance, or one that joins more than two million pairs.
+        """
+        return groups_within(self.embeddings, within, distance=self.distance)
+
+    def closest(self, k: int = 20) -> NearPairs:
+        """Find the k nearest of all pairs of items: ``i``, ``j`` and ``distances`` (k,), nearest first; exact."""
+        return nearest_pairs(self.embeddings, k, distance=self.distance)
 
     def add(self, embeddings: Any, *, names: Any = None, labels: Any = None) -> None:
         """Append items; they need labels exactly where the index has them.

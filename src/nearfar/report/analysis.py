@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..evaluation import Verification, verify
 from .content import ReportContent
 from .pairs import PairDistances, measure_pairs
 from .retrieval import Confusion, Retrieval, class_recall, confusions, drawn, retrieve, worst
@@ -15,6 +17,7 @@ from .tsne import LIMIT, TILES, map_items, map_positions
 
 WORST, RANDOM, CONFUSED = 12, 6, 8  # rows of the page
 COLORED = 8  # classes with a colour on the map
+MET = 5_000  # most queries whose distances to all items are counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +45,7 @@ class Analysis:
 
     failures: Failures | None = None
     pairs: PairDistances | None = None
+    verification: Verification | None = None
     spectrum: Spectrum | None = None
     map: FlatMap | None = None
 
@@ -52,9 +56,11 @@ def analyse(content: ReportContent) -> Analysis:
     if queries is None or len(queries) < 2:
         return Analysis()
     failures = _failures(content)
+    pairs = measure_pairs(queries, content.gallery, content.distance, seed=content.seed)
     return Analysis(
         failures,
-        measure_pairs(queries, content.gallery, content.distance, seed=content.seed),
+        pairs,
+        None if pairs is None else _verification(content),
         spectrum(queries.embeddings),
         _map(content, failures),
     )
@@ -67,6 +73,17 @@ def _failures(content: ReportContent) -> Failures | None:
         return None
     bad = worst(found, WORST)
     return Failures(found, bad, drawn(found, RANDOM, content.seed, bad), confusions(found, CONFUSED))
+
+
+def _verification(content: ReportContent) -> Verification | None:
+    queries, gallery = content.queries, content.gallery
+    assert queries is not None
+    rows, labels = (None, None) if gallery is None else (gallery.embeddings, gallery.labels)
+    settings: dict[str, Any] = {"distance": content.distance, "most": MET, "seed": content.seed}
+    try:
+        return verify(queries.embeddings, queries.labels, gallery=rows, gallery_labels=labels, **settings)
+    except ValueError:  # the draw met pairs of one kind only
+        return None
 
 
 def _map(content: ReportContent, failures: Failures | None) -> FlatMap | None:

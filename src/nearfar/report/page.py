@@ -107,8 +107,8 @@ def findings(analysis: Analysis) -> list[tuple[str, str]]:
     said: list[tuple[str, str]] = []
     if analysis.failures:
         said.extend(_failings(analysis))
-    if analysis.pairs:
-        threshold, rate = analysis.pairs.equal_error()
+    if analysis.verification:
+        threshold, rate = analysis.verification.eer_threshold, analysis.verification.eer
         said.append(
             ("distances", f"One threshold, {threshold:.3g}, judges pairs with {rate:.1%} errors of either kind.")
         )

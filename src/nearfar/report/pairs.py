@@ -1,4 +1,4 @@
-"""Distances of similar and of dissimilar pairs, and how well one threshold tells them apart."""
+"""Distances of similar and of dissimilar pairs, all or a sample, for their histograms."""
 
 from __future__ import annotations
 
@@ -20,20 +20,6 @@ class PairDistances:
     similar: NDArray[np.float64]
     dissimilar: NDArray[np.float64]
     complete: bool
-
-    def equal_error(self) -> tuple[float, float]:
-        """Threshold and rate at which as many similar pairs lie beyond it as dissimilar pairs within it."""
-        thresholds = np.unique(np.concatenate([self.similar, self.dissimilar]))
-        missed = 1 - np.searchsorted(self.similar, thresholds, side="right") / len(self.similar)
-        taken = np.searchsorted(self.dissimilar, thresholds, side="right") / len(self.dissimilar)
-        at = int(np.argmin(np.abs(missed - taken)))
-        return float(thresholds[at]), float((missed[at] + taken[at]) / 2)
-
-    def order_probability(self) -> float:
-        """Probability that a similar pair is nearer than a dissimilar one, ties counting one half."""
-        below = np.searchsorted(self.dissimilar, self.similar, side="left")
-        upto = np.searchsorted(self.dissimilar, self.similar, side="right")
-        return float(1 - (below + upto).mean() / 2 / len(self.dissimilar))
 
     def overlap(self, bins: int = 100) -> float:
         """Area that the two histograms share, in [0, 1]."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..evaluation import Verification
 from .content import Curve
 from .pairs import PairDistances
 from .spectrum import Spectrum
@@ -125,6 +126,22 @@ class Plotter:
             chart.axes.set(xlabel=unit, ylabel="share of pairs per bin")
             chart.axes.yaxis.set_major_formatter(_percent)
             _legend(chart.axes)
+        return chart.svg
+
+    def accepts(self, told: Verification, *, alt: str) -> Html:
+        """Share of pairs of one class that are accepted, over the share of other pairs that are."""
+        with self.chart(alt) as chart:
+            far, tar = told.curve
+            chart.axes.plot(far, tar, color=ACCENT)
+            chart.axes.plot(far, far, color=MUTED, linewidth=1, linestyle=":")
+            for rate, share in told.tar_at.items():
+                chart.axes.plot([rate], [share], "o", color=ACCENT, markersize=4)
+            chart.axes.set(xscale="log", xlim=(max(far[0], 1e-5), 1), ylim=(0, 1.03))
+            chart.axes.set(xlabel="different classes accepted", ylabel="same class accepted")
+            chart.axes.xaxis.set_major_formatter(_percent)
+            chart.axes.yaxis.set_major_formatter(_percent)
+            chart.axes.minorticks_off()
+            chart.axes.tick_params(axis="x", pad=8)  # clear of the 0% beside it
         return chart.svg
 
     def spectrum(self, spectrum: Spectrum, *, alt: str) -> Html:

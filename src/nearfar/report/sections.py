@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .analysis import Analysis, Failures, FlatMap
+from .analysis import MET, Analysis, Failures, FlatMap
 from .attention import attention_map, centre_square, overlay
 from .content import Curve, ReportContent
 from .pictures import GREY, Picture, Thumbnails, image_picture, map_canvas
@@ -170,21 +170,22 @@ def _drawn_map(content: ReportContent, shown: FlatMap, colors: dict[int, str], p
 
 def distances(content: ReportContent, analysis: Analysis, pens: Pens) -> Section | None:
     """Histograms of similar and dissimilar distances and how well one threshold parts them."""
-    pairs = analysis.pairs
-    if pairs is None:
+    pairs, told = analysis.pairs, analysis.verification
+    if pairs is None or told is None:
         return None
-    threshold, rate = pairs.equal_error()
+    threshold, rate = told.eer_threshold, told.eer
     alt = f"Histograms of the distances within and across classes; at {threshold:.3g} both errors are {rate:.1%}"
+    rates = ", ".join(f"{tar:.1%} at {far:.3%}" for far, tar in told.tar_at.items())
     unit = DISTANCES.get(content.distance, content.distance)
     values = {
         "chart": pens.plotter.histograms(pairs, alt=alt, unit=unit, threshold=threshold),
-        "threshold": threshold,
-        "rate": rate,
-        "ordered": pairs.order_probability(),
+        "curve": pens.plotter.accepts(told, alt=f"Pairs of one class accepted, by false accepts: {rates}"),
+        "told": told,
         "overlap": pairs.overlap(),
         "similar": len(pairs.similar),
         "dissimilar": len(pairs.dissimilar),
         "complete": pairs.complete,
+        "drawn": MET if len(content.queries or ()) > MET else 0,
         "seed": content.seed,
     }
     return Section("distances", "Distances within and across classes", values)

@@ -1,0 +1,121 @@
+"""``nearfar evaluate --protocol verification`` and ``nearfar duplicates``."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import nearfar
+from nearfar.evaluation import verify, verify_pairs
+
+from .test_cli import run
+
+rng = np.random.default_rng(0)
+Y = np.repeat(["a", "b", "c"], 20)
+X = rng.normal(size=(3, 5))[np.repeat(np.arange(3), 20)] + 0.7 * rng.normal(size=(60, 5))
+
+
+@pytest.fixture
+def rows(tmp_path):
+    np.savez(tmp_path / "rows.npz", X=X, y=Y)
+    return tmp_path / "rows.npz"
+
+
+def test_embeddings_and_learners_are_verified(rows, capsys, monkeypatch, tmp_path):
+    code, out, _ = run(capsys, monkeypatch, "evaluate", rows, "--protocol", "verification")
+    assert code == 0
+    assert out == f"rows, 60 items of 3 classes.\n\n{verify(X, Y)}\n"
+    learner = nearfar.RCA().fit(X, Y)
+    learner.save(tmp_path / "rca.safetensors")
+    words = ["evaluate", tmp_path / "rca.safetensors", rows, "--protocol", "verification"]
+    code, out, _ = run(capsys, monkeypatch, *words)
+    assert code == 0
+    assert str(verify(learner.transform(X), Y, distance="euclidean")) in out
+
+
+def test_listed_pairs_are_verified(rows, capsys, monkeypatch, tmp_path):
+    pairs = [(0, 1, "1"), (0, 30, "0"), (2, 3, "Yes"), (41, 45, "same"), (41, 7, "-1")]
+    with (tmp_path / "pairs.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["same", "left", "right"])
+        writer.writerows([(same, f"rows[{i}]", f"rows[{j}]") for i, j, same in pairs])
+    words = ["evaluate", rows, "--protocol", "verification", "--pairs", tmp_path / "pairs.csv"]
+    code, out, _ = run(capsys, monkeypatch, *words)
+    assert code == 0
+    ij = [pair[:2] for pair in pairs]
+    assert str(verify_pairs(X, ij, [True, False, True, True, False])) in out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("left,right\nrows[0],rows[1]\n", "expected the columns left, right and same; same not there"),
+        ("left,right,same\nrows[0],rows[99],1\n", "line 2: rows has no 'rows[99]'; its first item is 'rows[0]'"),
+        ("left,right,same\nrows[0],rows[1],1\nrows[0],rows[2],maybe\n", "line 3: same must be 1 or 0, got 'maybe'"),
+        ("left,right,same\nrows[0],rows[1],1\n", "there is no pair of two classes"),
+        (None, "--pairs: there is no file"),
+    ],
+)
+def test_bad_lists_of_pairs_are_one_line(text, message, rows, capsys, monkeypatch, tmp_path):
+    if text is not None:
+        (tmp_path / "pairs.csv").write_text(text)
+    words = ["evaluate", rows, "--protocol", "verification", "--pairs", tmp_path / "pairs.csv"]
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert message in err
+
+
+def test_pairs_belong_to_verification(rows, capsys, monkeypatch):
+    code, _, err = run(capsys, monkeypatch, "evaluate", rows, "--pairs", "pairs.csv")
+    assert (code, err) == (2, "nearfar: --pairs: only with --protocol verification\n")
+
+
+@pytest.fixture
+def index(tmp_path):
+    found = nearfar.index.Index(
+        [[1.0, 0], [0, 1], [1, 0.01], [0, -1], [0.02, 1], [1, 0]],
+        names=["one", "two", "one again", "far", "two again", "copy"],
+        labels=["x", "y", "x", "z", "w", "x"],
+    )
+    found.save(tmp_path / "six.index")
+    return tmp_path / "six.index"
+
+
+def test_duplicates_are_grouped(index, capsys, monkeypatch, tmp_path):
+    code, out, _ = run(capsys, monkeypatch, "duplicates", index, "--within", "0.001")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "group 0: 3 items"
+    assert [line.split()[1:] for line in lines[1:4]] == [["x", "one"], ["x", "one", "again"], ["x", "copy"]]
+    assert lines[4] == "group 1: 2 items of 2 classes"
+    assert lines[-1] == "2 groups of 5 items within 0.001; 1 of them hold several classes"
+    code, out, _ = run(capsys, monkeypatch, "duplicates", index, "--within", "0.001", "-o", tmp_path / "groups.csv")
+    assert code == 0
+    with (tmp_path / "groups.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [row["name"] for row in table] == ["one", "one again", "copy", "two", "two again"]
+    assert [row["group"] for row in table] == ["0", "0", "0", "1", "1"]
+    assert [row["class"] for row in table] == ["x", "x", "x", "y", "w"]
+    assert float(table[0]["distance"]) == 0
+    assert float(table[3]["distance"]) == pytest.approx(1 - 1 / np.hypot(1, 0.02), rel=1e-4)
+
+
+def test_the_nearest_pairs_come_first(index, capsys, monkeypatch):
+    code, out, _ = run(capsys, monkeypatch, "duplicates", index, "-k", "4")
+    assert code == 0
+    lines = out.splitlines()
+    assert len(lines) == 5
+    assert lines[0].split() == ["0.0000", "one", "copy"]
+    assert lines[3].split() == ["0.0002", "*", "two", "two", "again"]
+
+
+def test_bad_questions_for_duplicates_are_one_line(index, capsys, monkeypatch, tmp_path):
+    for words, message in (
+        (["-o", tmp_path / "x.csv"], "--out: groups are written, which need --within DISTANCE"),
+        (["--within", "-1"], "within: expected a distance of at least 0"),
+        (["-k", "0"], "k: expected 1"),
+    ):
+        code, _, err = run(capsys, monkeypatch, "duplicates", index, *words)
+        assert (code, err.count("\n")) == (2, 1)
+        assert message in err
+    assert not (tmp_path / "x.csv").exists()
