@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-QUICK = {"active_pairs", "imbalance", "stream_of_pairs", "uncertain_distances"}
+QUICK = {"active_pairs", "imbalance", "stream_of_pairs", "uncertain_distances", "wrong_labels"}
 SCRIPTS = [
     pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
     for path in sorted(EXAMPLES.glob("*.py"))
@@ -67,3 +67,10 @@ def test_the_stream_helps():
     X, y, *_ = module["world"]()
     ((_, online, *_),) = module["follow"]((10,))
     assert online > module["accuracy"](None, X, y) + 0.005
+
+
+def test_near_pairs_of_two_classes_hold_wrong_labels():
+    rows = load("wrong_labels")["looked_at"]((50, 400))
+    assert rows[0][1] > 0.95
+    assert rows[1][1] > 0.9
+    assert rows[1][2] > 0.5
