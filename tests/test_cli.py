@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 import nearfar
 from nearfar import cli
 
-COMMANDS = ("train", "fit", "evaluate", "embed", "index", "search", "duplicates", "report", "compare", "list")
+COMMANDS = ("train", "fit", "evaluate", "embed", "index", "search", "duplicates", "report", "compare", "export", "list")
 SMALL = ["--set", "image_size=28", "--sampler", "random", "--batch-size", "32", "--set", "steps=3", "--quiet"]
 
 

@@ -12,6 +12,9 @@ PACKAGES = {
     "matplotlib": "report",
     "pyarrow": "tables",
     "faiss": "ann",
+    "onnx": "export",
+    "onnxscript": "export",
+    "onnxruntime": "export",
     "clarabel": "solvers",
     "tensorboard": "tensorboard",
 }

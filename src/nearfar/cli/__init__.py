@@ -1,6 +1,6 @@
 """The command line.
 
-``nearfar train | fit | evaluate | embed | index | search | duplicates | report | compare | list``.
+``nearfar train | fit | evaluate | embed | index | search | duplicates | report | compare | export | list``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
 from ..extras import hint
-from . import evaluating, fitting, listing, searching
+from . import evaluating, exporting, fitting, listing, searching
 from .settings import TestClasses, is_first, launch, make_config
 
 app = App(
@@ -32,6 +32,7 @@ app.command(evaluating.evaluate)
 app.command(searching.index)
 app.command(searching.search)
 app.command(searching.duplicates)
+app.command(exporting.export)
 app.command(listing.list_methods, name="list")
 
 

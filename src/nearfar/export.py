@@ -1,0 +1,169 @@
+"""Networks and linear learners as ONNX files, for servers and devices that have no Python.
+
+Every file is run by ONNX Runtime before it is kept, and must give what the library gives. Needs the extra `export`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import __version__
+from .core.types import AnyArray
+
+if TYPE_CHECKING:
+    from .learner import Mahalanobis
+
+ITEMS = 3  # of the trial; another number than the network is traced with
+OFF = 1e-4  # what the two may differ by, relative to the largest value
+
+
+def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str], *, which: str = "best") -> None:
+    """Write the network of a run, from pixels to embeddings.
+
+    The input is ``images``, uint8 of shape (batch, S, S, C), or ``rows``, float32 of shape (batch, d); the output is
+    ``embeddings``, float32 of shape (batch, k), not normalised, to be compared by cosine distance. S, C, how images
+    are brought to S, and the settings of the run are in the file's metadata.
+
+    Parameters
+    ----------
+    run : path
+        The folder of a run.
+    out : path
+        The .onnx file; it appears whole or not at all.
+    which : {"best", "last"}
+        Which checkpoint.
+
+    Raises
+    ------
+    TrainError
+        There is no such run.
+    ValueError
+        The network has a part that ONNX cannot say, or the file gives other embeddings.
+    """
+    import torch
+
+    from .train import TrainConfig, load_embedder
+    from .train.checkpoint import read_about
+
+    embedder = load_embedder(Path(run), which).cpu()
+    shape = tuple(read_about(Path(run) / f"{which}.safetensors")["shape"])
+    config = TrainConfig.from_json(Path(run) / "config.json")
+    images = len(shape) == 3
+    rng = np.random.default_rng(0)
+    if images:
+        trial: AnyArray = rng.integers(0, 256, (ITEMS, *shape[1:], shape[0]), dtype=np.uint8)
+    else:
+        trial = rng.normal(size=(ITEMS, *shape)).astype(np.float32)
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedder = embedder
+
+        def forward(self, items: torch.Tensor) -> torch.Tensor:
+            floats = items.permute(0, 3, 1, 2).to(torch.float32) / 255 if images else items
+            return self.embedder(floats).embedding
+
+    network, name = Network().eval(), "images" if images else "rows"
+    with torch.inference_mode():
+        expected = network(torch.from_numpy(trial)).numpy()
+    about = {"distance": "cosine", "objective": config.objective, "data": config.data}
+    if images:
+        about |= {"size": shape[1], "channels": shape[0], "resize": config.resize or shape[1]}
+        about |= {"pixels": "shorter side to `resize`, bilinear and antialiased; then the central square of `size`"}
+    _write(out, _traced(network, torch.from_numpy(trial[:2].copy()), name), name, trial, expected, about)
+
+
+def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
+    """Write a fitted linear learner: ``rows``, float32 (batch, d), to ``embeddings`` (batch, k).
+
+    Distances of embeddings are Euclidean.
+
+    Raises
+    ------
+    ValueError
+        The learner is not linear, or the file gives other embeddings.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    if not hasattr(learner, "get_mahalanobis_matrix"):
+        raise ValueError(
+            f"{type(learner).__name__} is not a linear learner: it has no matrix that rows are multiplied by"
+        )
+    L = np.asarray(learner.components_)
+    k, d = L.shape
+    rows = helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["batch", d])
+    embeddings = helper.make_tensor_value_info("embeddings", TensorProto.FLOAT, ["batch", k])
+    weights = numpy_helper.from_array(np.ascontiguousarray(L.T, dtype=np.float32), "components")
+    product = helper.make_node("MatMul", ["rows", "components"], ["embeddings"])
+    graph = helper.make_graph([product], "metric", [rows], [embeddings], [weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    trial = np.random.default_rng(0).normal(size=(ITEMS, d)).astype(np.float32)
+    about = {"distance": "euclidean", "learner": repr(learner)}
+    _write(out, model, "rows", trial, np.asarray(trial @ L.T), about)
+
+
+def _traced(network: Any, items: Any, name: str) -> Any:
+    import onnxscript  # noqa: F401  # named here, so that its absence is
+    import torch
+
+    batch = torch.export.Dim("batch")
+    with _quiet():
+        try:
+            program = torch.onnx.export(
+                network,
+                (items,),
+                dynamo=True,
+                input_names=[name],
+                output_names=["embeddings"],
+                dynamic_shapes={"items": {0: batch}},
+                verbose=False,
+            )
+        except torch.onnx.errors.OnnxExporterError as error:
+            reason = str(error).strip().splitlines()[0]
+            raise ValueError(f"the network has a part that ONNX cannot say: {reason}") from error
+    assert program is not None
+    return program.model_proto
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Leave out what the tracer remarks on packages that are not needed."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _write(
+    out: str | os.PathLike[str], model: Any, name: str, trial: AnyArray, expected: AnyArray, about: dict[str, Any]
+) -> None:
+    """Run the model on the trial items, and keep it if it gives what is expected."""
+    import onnxruntime
+    from onnx import helper
+
+    helper.set_model_props(model, {"nearfar": __version__, "about": json.dumps(about)})
+    content = model.SerializeToString()
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    (found,) = session.run(["embeddings"], {name: trial})
+    off = float(np.abs(found - expected).max()) / max(float(np.abs(expected).max()), 1e-30)
+    if not off <= OFF:
+        raise ValueError(f"the exported network gives other embeddings: {off:.1e} off, relative to the largest value")
+    path = Path(out)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(content)
+    partial.replace(path)

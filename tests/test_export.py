@@ -1,0 +1,87 @@
+"""An exported network or learner gives, in ONNX Runtime, what the library gives."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+ort = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+import nearfar
+from nearfar import export
+from nearfar.data import Dataset, open_dataset
+from nearfar.train import TrainConfig, embed_run, train
+
+from .test_cli import run
+
+rng = np.random.default_rng(0)
+
+
+def embedded(path, name, items):
+    return ort.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, {name: items})[0]
+
+
+@pytest.fixture(scope="module")
+def images_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("export") / "run"
+    train(TrainConfig.of(data="digits", objective="TripletLoss()", image_size=28, steps=3, epochs=1), folder)
+    return folder
+
+
+def test_a_network_of_images_is_exported(images_run, tmp_path, capsys, monkeypatch):
+    path = tmp_path / "digits.onnx"
+    code, out, err = run(capsys, monkeypatch, "export", images_run, "-o", path)
+    assert (code, err) == (0, "")
+    assert f"{path}: " in out
+    images = rng.integers(0, 256, (7, 28, 28, 1), dtype=np.uint8)
+    expected = embed_run(images_run, Dataset.from_array("seven", images, np.arange(7)))
+    for n in (1, 7):
+        found = embedded(path, "images", images[:n])
+        np.testing.assert_allclose(found, expected[:n], atol=1e-4 * np.abs(expected).max())
+    told = json.loads(ort.InferenceSession(path).get_modelmeta().custom_metadata_map["about"])
+    assert (told["size"], told["channels"], told["distance"]) == (28, 1, "cosine")
+    assert [file.name for file in tmp_path.iterdir()] == ["digits.onnx"]
+
+
+def test_a_network_of_rows_is_exported(tmp_path):
+    X, y = rng.normal(size=(80, 6)).astype(np.float32), np.arange(80) % 8
+    np.savez(tmp_path / "rows.npz", X=X, y=y)
+    config = TrainConfig.of(data=str(tmp_path / "rows.npz"), objective="TripletLoss()", trunk="mlp", steps=3, epochs=1)
+    train(config, tmp_path / "run")
+    export.export_run(tmp_path / "run", tmp_path / "rows.onnx")
+    expected = embed_run(tmp_path / "run", open_dataset(str(tmp_path / "rows.npz")))
+    found = embedded(tmp_path / "rows.onnx", "rows", X)
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_a_linear_learner_is_exported(tmp_path, capsys, monkeypatch):
+    X, y = rng.normal(size=(60, 4)), np.arange(60) % 3
+    learner = nearfar.RCA(n_components=2).fit(X, y)
+    learner.save(tmp_path / "rca.safetensors")
+    code, _, err = run(capsys, monkeypatch, "export", tmp_path / "rca.safetensors", "-o", tmp_path / "rca.onnx")
+    assert (code, err) == (0, "")
+    found = embedded(tmp_path / "rca.onnx", "rows", X.astype(np.float32))
+    np.testing.assert_allclose(found, learner.transform(X), atol=1e-5)
+
+
+def test_what_is_not_linear_is_refused(tmp_path):
+    X, y = rng.normal(size=(30, 4)), np.arange(30) % 3
+    learner = nearfar.KernelDCA().fit(X, y)
+    with pytest.raises(ValueError, match=r"^KernelDCA is not a linear learner"):
+        export.export_learner(learner, tmp_path / "kernel.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_gives_something_else_is_not_kept(tmp_path, monkeypatch):
+    learner = nearfar.RCA().fit(rng.normal(size=(30, 4)), np.arange(30) % 3)
+    monkeypatch.setattr(export, "OFF", 0.0)
+    with pytest.raises(ValueError, match="gives other embeddings"):
+        export.export_learner(learner, tmp_path / "rca.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_run_is_one_line(tmp_path, capsys, monkeypatch):
+    code, _, err = run(capsys, monkeypatch, "export", tmp_path / "nothing", "-o", tmp_path / "x.onnx")
+    assert (code, err) == (2, f"nearfar: {tmp_path / 'nothing'}: neither a run nor a learner\n")
