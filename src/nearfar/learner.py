@@ -93,6 +93,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     def _record(self, solution: Solution) -> None:
         """Fitted attributes, and a warning where the stopping rule was not met."""
+        # an earlier fit may have told more, which must not pass for this one's
+        for name in ("duality_gap", "history", *self.__dict__.pop("_reported", ())):
+            self.__dict__.pop(f"{name}_", None)
         self.n_iter_, self.converged_, self.objective_ = solution.n_iter, solution.converged, solution.objective
         if solution.duality_gap is not None:
             self.duality_gap_ = solution.duality_gap
@@ -100,6 +103,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             self.history_ = solution.history
         for name, value in solution.attributes.items():
             setattr(self, f"{name}_", value)
+        self._reported = tuple(solution.attributes)
         if not solution.converged:
             warnings.warn(f"{type(self).__name__}: {solution.message}", ConvergenceWarning, stacklevel=4)
 

@@ -122,6 +122,15 @@ def test_factor_mode_is_no_worse_than_truncation():
     assert not hasattr(fit(MCML(1, rank_mode="factor"), X, y), "duality_gap_")
 
 
+def test_a_certificate_does_not_outlive_its_fit():
+    X, y = data()
+    learner = fit(MCML(1), X, y)
+    assert learner.duality_gap_ < 1e-3
+    fit(learner.set_params(rank_mode="factor"), X, y)
+    assert not hasattr(learner, "duality_gap_")
+    assert not hasattr(learner, "kkt_")
+
+
 def test_no_scatter_within_classes_is_told():
     X, y = data(12, 20)
     with pytest.warns(UserWarning, match="within-class scatter"):
