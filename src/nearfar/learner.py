@@ -55,6 +55,18 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         self._sorted = order = self._order(X)
         return X[order], constraints.encode(np.asarray(y)[order])[1]
 
+    def _streamed(self, X: AnyArray, y: AnyArray) -> tuple[AnyArray, Ints, bool]:
+        """The next rows of a stream and their label codes, and whether they are its first; checked as for `fit`."""
+        if y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        first = not hasattr(self, "components_")
+        X, y = self._rows(X, constraints.numbered(y), reset=first)
+        labels = constraints.encode(np.asarray(y))[1]
+        constraints.require_classes(labels)
+        check_n_components(getattr(self, "n_components", None), X.shape[1])
+        self.__dict__.pop("threshold_", None)
+        return X, labels, first
+
     def _order(self, X: AnyArray) -> Ints:
         """An order of rows that does not depend on how they came."""
         return row_order(X)
@@ -77,7 +89,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     def _learn(self: Self, X: AnyArray, *supervision: Any, own: bool = False) -> Self:
         """Solve in float64 and keep what came out; with `own`, X may be overwritten."""
-        self.__dict__.pop("threshold_", None)
+        for name in ("threshold_", "_adam"):  # of the metric before; a stream's steps start anew after a fit
+            self.__dict__.pop(name, None)
         R = self._enter(X, own)
         check_n_components(getattr(self, "n_components", None), R.shape[1])
         checks.at_least(1, max_iter=getattr(self, "max_iter", 1))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from nearfar import LDML, PCCA, KernelPCCA
+from nearfar import LDML, NCA, PCCA, KernelPCCA
 from nearfar.core.constraints import LabelPairs, Pairs
 from nearfar.core.empirical_risk import logistic, risk
 from nearfar.core.neighborhoods import softmax
@@ -220,6 +220,40 @@ def test_partial_fit_goes_down(learner):
     assert np.mean(values[-10:]) < 0.9 * np.mean(values[:10])
     with pytest.raises(ValueError, match=f"^{learner.__name__}: .*features"):
         stream.partial_fit(X[:, :3], y)
+
+
+@pytest.mark.parametrize("learner", [LDML, PCCA, NCA])
+def test_a_stream_is_checked_like_a_fit(learner):
+    X, y = data()
+    for settings, word in (
+        ({"n_components": 9}, "n_components"),
+        ({"reg": -1.0}, "reg"),
+        ({"objective" if learner is NCA else "pair_weight": "class"}, "objective" if learner is NCA else "pair_weight"),
+    ):
+        with pytest.raises(ValueError, match=f"^{learner.__name__}: {word}"):
+            learner(**settings).partial_fit(X, y)
+    with pytest.raises(ValueError, match=f"^{learner.__name__}: requires y"):
+        learner().partial_fit(X, None)
+    names = np.array(["owl", "cat", "ape"], dtype=object)[y]
+    names[:9] = -1
+    told = learner().partial_fit(X, names).components_
+    assert_allclose(told, learner().partial_fit(X[9:], y[9:]).components_, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("learner", [LDML, PCCA, NCA])
+def test_a_stream_goes_on_from_a_fit_and_forgets_what_is_no_longer_so(learner):
+    X, y, *_ = problem()
+    stream = learner(2).partial_fit(X, y)
+    fit(stream.set_params(n_components=3), X, y)
+    assert hasattr(stream, "history_")
+    before = stream.components_
+    assert stream.partial_fit(X, y).components_.shape == (3, 4)
+    assert_allclose(stream.components_, before, atol=0.1 * np.abs(before).max())
+    assert not hasattr(stream, "history_")
+    if learner is not NCA:
+        pairs, labels = all_pairs(y)
+        fit(stream, X, pairs=pairs, pair_labels=labels)
+        assert not hasattr(stream.partial_fit(X, y), "threshold_")
 
 
 def test_pcca_loss_tends_to_the_hinge():

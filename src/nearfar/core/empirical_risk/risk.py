@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import ascent, psd, scatter
-from ..constraints import LabelPairs, Pairs, encode, generator, require_classes
+from ..constraints import LabelPairs, Pairs, generator
 from ..neighborhoods import softmax
 from ..neighborhoods.neighborhood import batches
 from ..optimize import Report, Solution, lbfgs, stopped
 from ..pairs import PairList
-from ..types import AnyArray, Array, Seed
+from ..types import AnyArray, Array, Ints, Seed
 from .logistic import LabelledPairs, ListedPairs, Loss
 
 WEIGHTINGS = ("none", "balanced")
@@ -51,10 +51,8 @@ def risk(X: Array, pairs: Pairs | LabelPairs, pair_weight: str = "none") -> Risk
     return Risk(X, ListedPairs(listed, pairs.sign[listed.order], weight[listed.order]), both)
 
 
-def of_labels(X: AnyArray, y: AnyArray, pair_weight: str) -> Risk:
+def of_labels(X: AnyArray, labels: Ints, pair_weight: str) -> Risk:
     """All pairs of a batch of labelled rows."""
-    labels = encode(np.asarray(y))[1]
-    require_classes(labels)
     return risk(X - X.mean(axis=0, dtype=np.float64), LabelPairs(labels), pair_weight)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...base import FromLabels, Mahalanobis, named
-from ...core import ascent, checks, constraints, starts
+from ...core import ascent, checks, starts
 from ...core.neighborhoods import neighborhood, softmax
 from ...core.neighborhoods.neighborhood import Ridge
 from ...core.optimize import Solution
@@ -120,28 +120,28 @@ class NCA(FromLabels, Mahalanobis):
     def partial_fit(self, X: AnyArray, y: AnyArray) -> NCA:
         """One step of Adam on the objective of these rows alone; the first call makes the start from them."""
         with named(self):
-            new = not hasattr(self, "components_")
-            X, y = self._rows(X, y, reset=new)
-            labels = constraints.encode(np.asarray(y))[1]
-            constraints.require_classes(labels)
+            X, labels, first = self._streamed(X, y)
+            self._check()
             R = self._enter(X)
-            L = self._first(R, labels) if new else np.asarray(self.components_, dtype=np.float64)
-            if not hasattr(self, "_adam"):
-                self._adam = ascent.Adam(ascent.step_length(L))
+            L = self._first(R, labels) if first else np.asarray(self.components_, dtype=np.float64)
+            self._adam = getattr(self, "_adam", None) or ascent.Adam(ascent.step_length(L))
             value, gradient = neighborhood.of_rows(L, R, labels, self.objective, Ridge(self.reg))
             self._keep(self._adam(L, -gradient), X.dtype)
             self._record(Solution(L, value, self._adam.k))
         return self
 
-    def _first(self, X: Array, labels: Ints) -> Array:
-        """Components before the first step."""
+    def _check(self) -> None:
         checks.one_of((None, "median"), init_scale=self.init_scale)
         checks.one_of(("accuracy", "log"), objective=self.objective)
         checks.at_least(0, reg=self.reg, tol=self.tol)
+
+    def _first(self, X: Array, labels: Ints) -> Array:
+        """Components before the first step."""
         L = starts.start(X, labels, self.init, self.n_components, self.random_state)
         return L if self.init_scale is None else starts.median_scaled(X, L)
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
+        self._check()
         checks.one_of(("float64", "float32"), dtype=self.dtype)
         checks.at_least(1, max_iter=self.max_iter, batch_size=self.batch_size or 1)
         first, last = self._first(X, labels), self._start()

@@ -124,13 +124,13 @@ class LDML(FromPairs, Mahalanobis):
     def partial_fit(self, X: AnyArray, y: AnyArray) -> LDML:
         """One step of Adam on all pairs of these labelled rows; the first call makes the start from them."""
         with named(self):
-            new = not hasattr(self, "components_")
-            X, y = self._rows(X, y, reset=new)
-            R = risk.of_labels(X, y, self.pair_weight)
-            k, b = self.n_components or X.shape[1], 1.0 if new else self.b_
-            L = risk.whitened_directions(R.X, k) if new else self.components_
+            X, labels, first = self._streamed(X, y)
+            checks.at_least(0, reg=self.reg)
+            checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
+            R = risk.of_labels(X, labels, self.pair_weight)
+            L = risk.whitened_directions(R.X, self.n_components or X.shape[1]) if first else self.components_
             self._adam = getattr(self, "_adam", None) or ascent.Adam(ascent.step_length(L))
-            found = risk.stream(self._adam, R, L, b, self.fit_bias, 1.0, self.reg)
+            found = risk.stream(self._adam, R, L, 1.0 if first else self.b_, self.fit_bias, 1.0, self.reg)
             self._keep(found.x, X.dtype)
             self._record(found)
         return self

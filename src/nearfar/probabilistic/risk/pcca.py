@@ -108,10 +108,10 @@ class PCCA(FromPairs, Mahalanobis):
     def partial_fit(self, X: AnyArray, y: AnyArray) -> PCCA:
         """One step of Adam on all pairs of these labelled rows; the first call makes the start from them."""
         with named(self):
-            new = not hasattr(self, "components_")
-            X, y = self._rows(X, y, reset=new)
-            R = risk.of_labels(X, y, self.pair_weight)
-            L = self._first(R.X) if new else self.components_
+            X, labels, first = self._streamed(X, y)
+            self._check()
+            R = risk.of_labels(X, labels, self.pair_weight)
+            L = self._first(R.X) if first else self.components_
             self._adam = getattr(self, "_adam", None) or ascent.Adam(ascent.step_length(L))
             found = risk.stream(self._adam, R, L, 1.0, False, self.beta, self.reg)
             self._keep(found.x, X.dtype)
@@ -121,17 +121,20 @@ class PCCA(FromPairs, Mahalanobis):
     def _calibrate(self, X: AnyArray, told: Pairs) -> PCCA:
         return self.set_threshold(1.0)
 
-    def _first(self, X: Array) -> Array:
-        """Components before the first step."""
+    def _check(self) -> None:
         checks.at_least(0, reg=self.reg, tol=self.tol)
         checks.above(0, beta=self.beta)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
+
+    def _first(self, X: Array) -> Array:
+        """Components before the first step."""
         if isinstance(self.init, str) and self.init == "pca":
             return risk.whitened_directions(X, self.n_components or X.shape[1])
         L = starts.start(X, None, self.init, self.n_components, self.random_state)
         return L if not isinstance(self.init, str) else starts.median_scaled(X, L)
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+        self._check()
         checks.at_least(1, max_iter=self.max_iter, batch_size=self.batch_size or 1)
         first, last = self._first(X), self._start()
         L0 = last if last is not None and last.shape == first.shape else first
