@@ -385,6 +385,18 @@ def test_targets_are_approached_from_both_sides():
         learner.partial_fit(X, pairs=pairs[:2], targets=[0.0, 1.0])
 
 
+def test_targets_are_never_passed_over():
+    X, y = data()
+    pairs = [[0, 1], [2, 3]]
+    for mode, told in (
+        ("batch", {"pairs": pairs}),
+        ("implicit", {"pairs": pairs, "pair_labels": [1, -1]}),
+        ("implicit", {"y": y}),
+    ):
+        with pytest.raises(ValueError, match=r"^OnlineITML: targets"):
+            OnlineITML(mode=mode).partial_fit(X, targets=[1.0, 2.0], **told)
+
+
 def test_partial_fit_from_labels_and_its_errors():
     X, y = data()
     learner = OnlineITML(random_state=0).partial_fit(X[:30], y[:30])

@@ -108,8 +108,13 @@ class OnlineITML(FromPairs, Mahalanobis):
         pair_labels: AnyArray | None = None,
         targets: AnyArray | None = None,
     ) -> OnlineITML:
-        """Go on with more pairs; arguments as for `fit`, or `targets` (m,): the pairs' squared distances themselves."""
+        """Go on with more pairs; arguments as for `fit`, or `targets` (m,): the pairs' squared distances themselves.
+
+        Targets come with `pairs`, in place of `pair_labels`, and not with ``mode="batch"``, which knows bounds only.
+        """
         with named(self):
+            if targets is not None and (pairs is None or pair_labels is not None or self.mode == "batch"):
+                raise ValueError('targets need pairs=, no pair_labels=, and mode="implicit" or "explicit"')
             first = not hasattr(self, "metric_")
             X = self._rows(X, reset=first)
             if pairs is None:
