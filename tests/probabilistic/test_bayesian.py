@@ -283,6 +283,17 @@ def test_loop_reports_each_round():
     assert [told[tuple(pair)] for pair in selector.pairs_.tolist()] == selector.pair_labels_.tolist()
 
 
+def test_loop_ends_with_the_pool():
+    X, y = data()
+    pairs, labels = all_pairs(y)
+    told = {tuple(pair): int(s) for pair, s in zip(pairs.tolist(), labels, strict=True)}
+    seen = []
+    fit_quietly(ActivePairSelector(BayesianPairMetric(), random_state=1), X, pairs[::40], told, seen)
+    assert seen == [20, 40, len(pairs[::40])]
+    fit_quietly(ActivePairSelector(BayesianPairMetric(), random_state=1), X, pairs[:30], told, seen)
+    assert seen[3:] == [20, 30]
+
+
 def fit_quietly(selector, X, pairs, told, seen):
     def oracle(asked):
         return [told[tuple(pair)] for pair in asked.tolist()]

@@ -117,7 +117,7 @@ class ActivePairSelector(BaseEstimator):
         batch_size: int = 10,
         callback: Callable[[int, Any], None] | None = None,
     ) -> Any:
-        """Ask, refit, and ask again; starts with random pairs, until both answers were heard.
+        """Ask, refit, and ask again until the pool is empty; starts with random pairs, until both answers were heard.
 
         Parameters
         ----------
@@ -137,9 +137,9 @@ class ActivePairSelector(BaseEstimator):
             self._check(rounds=rounds, batch_size=batch_size)
             rng, pool = constraints.generator(self.random_state), checks.check_indices(pool, 2, len(X), "pool")
         self.learner_ = clone(self.learner).set_params(warm_start=True)
-        order = rng.permutation(len(pool))
-        self.pairs_, self.pair_labels_ = pool[:0], np.zeros(0, dtype=int)
-        for _ in range(rounds):
+        order, self.pairs_, self.pair_labels_ = rng.permutation(len(pool)), pool[:0], np.zeros(0, dtype=int)
+        while rounds > 0 and len(order):
+            rounds -= 1
             n, both = min(batch_size, len(order)), len(np.unique(self.pair_labels_)) == 2
             chosen = self._best(self.learner_, pool[order], n, X, rng)[0] if both else np.arange(n)
             asked, order = pool[order[chosen]], np.delete(order, chosen)
