@@ -147,6 +147,12 @@ def test_bad_settings(settings, word):
         DMBK(**settings).fit(X, y)
 
 
+def test_one_feature_leaves_nothing_to_choose():
+    X, y = data()
+    with pytest.raises(ValueError, match=r"^DMBK: n_components=0 .* n_features=1"):
+        DMBK().fit(X[:, :1], y)
+
+
 def test_a_class_of_one_sample_is_an_error():
     X, y = data()
     y = y.copy()

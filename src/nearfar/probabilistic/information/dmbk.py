@@ -144,6 +144,6 @@ class DMBK(FromLabels, Mahalanobis):
             checks.between(0, 1, shrinkage=self.shrinkage)
         d = X.shape[1]
         p = self.n_components or min(int(labels.max()), d - 1)
-        if p >= d:
-            raise ValueError(f"n_components={p} must be below the number of features, n_features={d}")
+        if not 1 <= p < d:
+            raise ValueError(f"n_components={p} must be at least 1 and below the number of features, n_features={d}")
         return dmbk(X, labels, p, seed=self.random_state, report=self._report(), **settings)
