@@ -322,6 +322,16 @@ def test_settings_out_of_their_range_are_named(method: Method) -> None:
 
 
 @every_learner
+def test_counts_are_integers(method: Method) -> None:
+    X, y = data(30)
+    settings = make(method).get_params(deep=False)
+    for name in {"n_pairs", "landmarks", "max_iter", "batch_size", "n_init", "refresh"} & settings.keys():
+        for value in (2.5, -1):
+            with pytest.raises(ValueError, match=rf"(?s)^{method.name}\b.*{name}"):
+                fit(make(method, **{name: value}), X, y)
+
+
+@every_learner
 def test_n_components(method: Method) -> None:
     if "n_components" not in make(method).get_params():
         law("n_components", method)

@@ -141,7 +141,7 @@ class FromPairs(MetricLearner):
         if n_pairs == "all":
             return LabelPairs(labels, getattr(self, "weighting", "pairs"))
         if n_pairs is not None:
-            checks.at_least(1, n_pairs=n_pairs)
+            checks.counts(1, n_pairs=n_pairs)
         return constraints.pairs_from_labels(labels, n_pairs, getattr(self, "random_state", None))
 
     def _calibrate(self: Self, X: AnyArray, told: Pairs) -> Self:
@@ -250,8 +250,8 @@ class FromChunklets(MetricLearner):
         n_chunklets, chunklets = getattr(self, "n_chunklets", None), labels
         if n_chunklets is not None:
             size = getattr(self, "chunklet_size", 2)
-            checks.at_least(1, n_chunklets=n_chunklets)
-            checks.at_least(2, chunklet_size=size)
+            checks.counts(1, n_chunklets=n_chunklets)
+            checks.counts(2, chunklet_size=size)
             seed = getattr(self, "random_state", None)
             chunklets = constraints.chunklets_from_labels(labels, n_chunklets, size, seed)
         known = chunklets >= 0

@@ -93,7 +93,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             self.__dict__.pop(name, None)
         R = self._enter(X, own)
         check_n_components(getattr(self, "n_components", None), R.shape[1])
-        checks.at_least(1, max_iter=getattr(self, "max_iter", 1))
+        checks.counts(1, max_iter=getattr(self, "max_iter", 1))
         checks.at_least(0, tol=getattr(self, "tol", 0.0))
         found = self._solve(R, *supervision)
         solution = found if isinstance(found, Solution) else Solution(found)
@@ -224,6 +224,7 @@ class KernelMetric(MetricLearner):
         X = np.asarray(X, dtype=np.float64)
         if self.gamma is not None:
             checks.above(0, gamma=self.gamma)
+        checks.counts(1, landmarks=1 if self.landmarks is None else self.landmarks)
         self.gamma_ = kernels.median_gamma(X, self.kernel) if self.gamma is None else float(self.gamma)
         seed = getattr(self, "random_state", None)
         settings: dict[str, Any] = {"gamma": self.gamma_, "degree": self.degree, "coef0": self.coef0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from typing import Any
 
@@ -168,6 +169,11 @@ def side_by_side(X: Any) -> tuple[Any, list[int] | None]:
     return np.hstack(views), [view.shape[1] for view in views]
 
 
+def finite(value: object) -> bool:
+    """Whether it is a number, and neither infinite nor NaN."""
+    return isinstance(value, numbers.Real) and bool(np.isfinite(float(value)))
+
+
 def at_least(low: float, **values: float) -> None:
     """Each keyword's value is a finite number of at least `low`.
 
@@ -176,21 +182,28 @@ def at_least(low: float, **values: float) -> None:
     ValueError: reg must be a finite number >= 0; got -1.0
     """
     for name, value in values.items():
-        if not np.isfinite(value) or value < low:
+        if not finite(value) or value < low:
             raise ValueError(f"{name} must be a finite number >= {low}; got {value!r}")
+
+
+def counts(low: int, **values: int) -> None:
+    """Each keyword's value is an integer of at least `low`."""
+    for name, value in values.items():
+        if not isinstance(value, numbers.Integral) or value < low:
+            raise ValueError(f"{name} must be an integer >= {low}; got {value!r}")
 
 
 def above(low: float, **values: float) -> None:
     """Each keyword's value is a finite number above `low`."""
     for name, value in values.items():
-        if not np.isfinite(value) or value <= low:
+        if not finite(value) or value <= low:
             raise ValueError(f"{name} must be a finite number > {low}; got {value!r}")
 
 
 def between(low: float, high: float, **values: float) -> None:
     """Each keyword's value lies in [low, high]."""
     for name, value in values.items():
-        if not low <= value <= high:
+        if not finite(value) or not low <= value <= high:
             raise ValueError(f"{name} must be in [{low}, {high}]; got {value!r}")
 
 

@@ -71,7 +71,7 @@ def pose(
     if by_label or callable(targets):
         X, labels = scatter.known(X, labels)
     if n_pairs is not None:
-        checks.at_least(1, n_pairs=n_pairs)
+        checks.counts(1, n_pairs=n_pairs)
     i, j = listed(len(X), n_pairs, random_state)
     before = pair_distances(X, X, i, j, "sqeuclidean")
     if table is not None:

@@ -94,7 +94,7 @@ class ActivePairSelector(BaseEstimator):
 
     def _check(self, **counts: int) -> None:
         checks.one_of(STRATEGIES, strategy=self.strategy)
-        checks.at_least(1, nodes=self.nodes, **counts)
+        checks.counts(1, nodes=self.nodes, **counts)
 
     def _best(self, learner: Any, pool: AnyArray, n: int, X: AnyArray | None, seed: Seed) -> tuple[Ints, Array]:
         blocks = [pool[a : a + BLOCK] for a in range(0, len(pool), BLOCK)]

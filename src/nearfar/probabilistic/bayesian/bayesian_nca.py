@@ -99,8 +99,8 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
         checks.at_least(0, tol=self.tol)
-        checks.at_least(1, max_iter=self.max_iter)
-        checks.at_least(2, n_neighbors=self.n_neighbors)
+        checks.counts(1, max_iter=self.max_iter)
+        checks.counts(2, n_neighbors=self.n_neighbors)
         k = self.n_components or min(X.shape[1], 50)
         V, prior = directions.principal(X, k), self._prior(k)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}

@@ -106,7 +106,7 @@ class KernelMCML(FromLabels, KernelMetric):
     def _solve(self, R: Array, labels: Ints) -> Solution:
         checks.above(0, reg=self.reg)
         checks.at_least(0, tol=self.tol)
-        checks.at_least(1, max_iter=self.max_iter)
+        checks.counts(1, max_iter=self.max_iter)
         checks.one_of(WEIGHTINGS, weighting=self.weighting)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         found = kernel_mcml(R, labels, self.reg, self.weighting, **search)

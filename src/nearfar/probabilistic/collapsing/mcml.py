@@ -118,7 +118,7 @@ class MCML(FromLabels, Mahalanobis):
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
         checks.at_least(0, reg=self.reg, tol=self.tol)
-        checks.at_least(1, max_iter=self.max_iter)
+        checks.counts(1, max_iter=self.max_iter)
         checks.one_of(("trace", "frobenius"), penalty=self.penalty)
         checks.one_of(("truncate", "factor"), rank_mode=self.rank_mode)
         checks.one_of(WEIGHTINGS, weighting=self.weighting)

@@ -136,8 +136,9 @@ class DMBK(FromLabels, Mahalanobis):
     def _solve(self, X: Array, labels: Ints) -> Solution:
         names = ("reg", "alpha", "shrinkage", "whiten", "n_pairs", "n_init", "max_iter", "tol")
         settings = {name: getattr(self, name) for name in names}
-        checks.at_least(0, reg=self.reg, tol=self.tol, n_init=self.n_init, alpha=self.alpha or 0.0)
-        checks.at_least(1, n_pairs=self.n_pairs, max_iter=self.max_iter)
+        checks.at_least(0, reg=self.reg, tol=self.tol, alpha=self.alpha or 0.0)
+        checks.counts(1, n_pairs=self.n_pairs, max_iter=self.max_iter)
+        checks.counts(0, n_init=self.n_init)
         if isinstance(self.shrinkage, str):
             checks.one_of(("ledoit_wolf",), shrinkage=self.shrinkage)
         else:

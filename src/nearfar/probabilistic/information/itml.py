@@ -144,7 +144,7 @@ class ITML(FromPairs, Mahalanobis):
 
     def _check(self) -> None:
         checks.at_least(0, tol=self.tol)
-        checks.at_least(1, max_iter=self.max_iter)
+        checks.counts(1, max_iter=self.max_iter)
         checks.one_of(("auto", "newton", "projections"), solver=self.solver)
         if self.gamma is not None and (not self.gamma > 0 or (np.isinf(self.gamma) and self.solver == "newton")):
             raise ValueError(f"gamma must be above 0, and finite for solver='newton'; got {self.gamma!r}")

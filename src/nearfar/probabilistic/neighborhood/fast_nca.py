@@ -94,8 +94,9 @@ class FastNCA(FromLabels, Mahalanobis):
         self.random_state = random_state
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
-        checks.at_least(0, reg=self.reg, tol=self.tol, refresh=self.refresh)
-        checks.at_least(1, k=self.k, max_iter=self.max_iter)
+        checks.at_least(0, reg=self.reg, tol=self.tol)
+        checks.counts(1, k=self.k, max_iter=self.max_iter)
+        checks.counts(0, refresh=self.refresh)
         checks.one_of(("accuracy", "log"), objective=self.objective)
         checks.one_of((None, "median"), init_scale=self.init_scale)
         L0, last = starts.start(X, labels, self.init, self.n_components, self.random_state), self._start()

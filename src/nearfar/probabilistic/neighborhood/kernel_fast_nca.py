@@ -123,8 +123,9 @@ class KernelFastNCA(FromLabels, KernelMetric):
         checks.one_of(("accuracy", "log"), objective=self.objective)
         checks.one_of(("rkhs", "coef"), reg_norm=self.reg_norm)
         reg = 1e-3 * len(R) if self.reg is None else self.reg
-        checks.at_least(0, reg=reg, tol=self.tol, refresh=self.refresh)
-        checks.at_least(1, k=self.k, max_iter=self.max_iter)
+        checks.at_least(0, reg=reg, tol=self.tol)
+        checks.counts(1, k=self.k, max_iter=self.max_iter)
+        checks.counts(0, refresh=self.refresh)
         L0 = starts.start(R, labels, self.init, self.n_components, self.random_state)
         ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "refresh": self.refresh}

@@ -115,7 +115,7 @@ class KernelNCA(FromLabels, KernelMetric):
         checks.one_of(("float64", "float32"), dtype=self.dtype)
         reg = 1e-3 * len(R) if self.reg is None else self.reg
         checks.at_least(0, reg=reg, tol=self.tol)
-        checks.at_least(1, max_iter=self.max_iter)
+        checks.counts(1, max_iter=self.max_iter)
         L0 = starts.start(R, labels, self.init, self.n_components, self.random_state)
         if self.init_scale == "median":
             L0 = starts.median_scaled(R, L0)

@@ -117,9 +117,9 @@ class LDM(FromPairs, Mahalanobis):
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.one_of(("direct", "mm"), solver=self.solver)
         checks.at_least(0, tol=self.tol)
-        checks.at_least(1, n_init=self.n_init, max_iter=self.max_iter)
+        checks.counts(1, n_init=self.n_init, max_iter=self.max_iter)
         if self.neighbors is not None:
-            checks.at_least(1, neighbors=self.neighbors)
+            checks.counts(1, neighbors=self.neighbors)
             if isinstance(pairs, Pairs):
                 raise ValueError('neighbors needs labels and n_pairs="all"; pairs that are given all count')
         names = ("n_components", "neighbors", "solver", "n_init", "max_iter", "tol")

@@ -143,7 +143,7 @@ class NCA(FromLabels, Mahalanobis):
     def _solve(self, X: Array, labels: Ints) -> Solution:
         self._check()
         checks.one_of(("float64", "float32"), dtype=self.dtype)
-        checks.at_least(1, max_iter=self.max_iter, batch_size=self.batch_size or 1)
+        checks.counts(1, max_iter=self.max_iter, batch_size=1 if self.batch_size is None else self.batch_size)
         first, last = self._first(X, labels), self._start()
         settings = {name: getattr(self, name) for name in ("batch_size", "max_iter", "tol", "dtype")}
         L0 = last if last is not None and last.shape == first.shape else first

@@ -125,7 +125,7 @@ class KernelPCCA(FromPairs, KernelMetric):
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.at_least(0, reg=self.reg, tol=self.tol)
         checks.above(0, beta=self.beta)
-        checks.at_least(1, max_iter=self.max_iter)
+        checks.counts(1, max_iter=self.max_iter)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
         names = ("n_components", "beta", "reg", "pair_weight", "normalize_kernel", "max_iter", "tol")
         settings = {name: getattr(self, name) for name in names}

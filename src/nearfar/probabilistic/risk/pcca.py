@@ -135,7 +135,7 @@ class PCCA(FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         self._check()
-        checks.at_least(1, max_iter=self.max_iter, batch_size=self.batch_size or 1)
+        checks.counts(1, max_iter=self.max_iter, batch_size=1 if self.batch_size is None else self.batch_size)
         first, last = self._first(X), self._start()
         L0 = last if last is not None and last.shape == first.shape else first
         names = ("beta", "reg", "pair_weight", "batch_size", "max_iter", "tol")

@@ -132,7 +132,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Any) -> Solution:
         checks.at_least(0, reg_x=self.reg_x, reg_z=self.reg_z, tol=self.tol)
-        checks.at_least(1, max_iter=self.max_iter)
+        checks.counts(1, max_iter=self.max_iter)
         checks.one_of(PENALTIES, penalty=self.penalty)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
         settings = {

@@ -117,7 +117,7 @@ class CDML(FromPairs, MetricLearner):
         return R / self.scale_
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
-        checks.at_least(1, degree=self.degree, batch_size=self.batch_size, max_iter=self.max_iter)
+        checks.counts(1, degree=self.degree, batch_size=self.batch_size, max_iter=self.max_iter)
         checks.at_least(0, lam=self.lam, tol=self.tol)
         checks.one_of(SOLVERS, solver=self.solver)
         near, far = curvilinear.check_margins(self.margins)
