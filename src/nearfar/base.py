@@ -91,6 +91,7 @@ class FromPairs(MetricLearner):
 
     _weights = True
     _both_kinds = True
+    _strategy = "accuracy"
 
     def fit(
         self: Self,
@@ -145,11 +146,11 @@ class FromPairs(MetricLearner):
         return constraints.pairs_from_labels(labels, n_pairs, getattr(self, "random_state", None))
 
     def _calibrate(self: Self, X: AnyArray, told: Pairs) -> Self:
-        """Pairs that were given set the threshold of `predict` too, to the best accuracy on them."""
+        """Pairs that were given set the threshold of `predict` too, to the best on them by the class's `_strategy`."""
         if told.similar.any() and not told.similar.all():
             Z = np.asarray(self.transform(X))
             distance = np.linalg.norm(Z[told.i] - Z[told.j], axis=1)
-            self.threshold_ = thresholds.calibrate(distance, told.similar)
+            self.threshold_ = thresholds.calibrate(distance, told.similar, self._strategy)
         return self
 
 

@@ -145,7 +145,8 @@ class Fitted(BaseEstimator):
         pair_labels : array-like of shape (m,)
             +1 similar, -1 dissimilar.
         strategy : str
-            "accuracy", "f_beta", "max_tpr" or "max_tnr" (each of these two with the other rate at least `min_rate`).
+            "accuracy", "balanced" (both kinds of pairs weigh a half), "f_beta", "max_tpr" or "max_tnr" (each of these
+            two with the other rate at least `min_rate`).
         min_rate : float, optional
         beta : float
         """

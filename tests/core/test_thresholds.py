@@ -19,6 +19,8 @@ def value(distance, similar, t, strategy, min_rate, beta):
     tp, fp, fn, tn = rates(distance, similar, t)
     if strategy == "accuracy":
         return (tp + tn) / len(distance)
+    if strategy == "balanced":
+        return (tp / (tp + fn) + tn / (tn + fp)) / 2
     if strategy == "f_beta":
         return (1 + beta**2) * tp / ((1 + beta**2) * tp + beta**2 * fn + fp)
     tpr, tnr = tp / (tp + fn), tn / (tn + fp)

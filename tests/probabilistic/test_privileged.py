@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import block_diag
+from sklearn import config_context
 
 from nearfar import PrivilegedMetric
 from nearfar.core.constraints import Pairs
@@ -166,6 +167,32 @@ def test_bad_settings(settings, word):
     X, Z, _, y = views()
     with pytest.raises(ValueError, match=f"^PrivilegedMetric: {word}"):
         PrivilegedMetric(**settings).fit(X, y, privileged=Z)
+
+
+def test_the_threshold_has_the_least_balanced_error():
+    X, Z, told, _ = views()
+    few = np.flatnonzero(told.similar)[:20]
+    keep = np.sort(np.r_[few, np.flatnonzero(~told.similar)])
+    pairs, similar = np.stack([told.i, told.j], axis=1)[keep], told.similar[keep]
+    learner = PrivilegedMetric().fit(X, pairs=pairs, pair_labels=np.where(similar, 1, -1), privileged=Z)
+
+    def error(said):
+        return np.mean(~said[similar]) + np.mean(said[~similar])
+
+    d = learner.pair_distance(pairs, X)
+    assert error(d <= learner.threshold_) == min(error(d <= t) for t in np.r_[0, d]) < 0.9
+
+
+def test_what_fit_takes_can_be_routed():
+    with config_context(enable_metadata_routing=True):
+        PrivilegedMetric().set_fit_request(privileged=True, pairs=True, pair_labels=True, pair_weights=True, rows=True)
+
+
+def test_a_hole_in_the_second_view_is_named():
+    X, Z, _, y = views()
+    Z[3, 1] = np.nan
+    with pytest.raises(ValueError, match=r"^PrivilegedMetric: privileged .* NaN"):
+        PrivilegedMetric().fit(X, y, privileged=Z)
 
 
 def test_views_of_different_length():

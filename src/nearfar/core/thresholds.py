@@ -6,7 +6,7 @@ import numpy as np
 
 from .types import Array, Bools
 
-STRATEGIES = ("accuracy", "f_beta", "max_tpr", "max_tnr")
+STRATEGIES = ("accuracy", "balanced", "f_beta", "max_tpr", "max_tnr")
 
 
 def calibrate(
@@ -20,8 +20,9 @@ def calibrate(
     similar : ndarray of shape (m,)
         The truth.
     strategy : str
-        "accuracy"; "f_beta" of the similar class; "max_tpr": the most similar pairs found while the true negative rate
-        is at least `min_rate`; "max_tnr": the other way round.
+        "accuracy"; "balanced": the mean of the rates at which both kinds are told right; "f_beta" of the similar class;
+        "max_tpr": the most similar pairs found while the true negative rate is at least `min_rate`; "max_tnr": the
+        other way round.
     min_rate : float or None
         In [0, 1]; needed by the last two.
     beta : float
@@ -58,6 +59,8 @@ def scores(tp: Array, fp: Array, strategy: str, min_rate: float, beta: float) ->
     tpr, tnr = tp / tp[-1], 1 - fp / fp[-1]
     if strategy == "accuracy":
         return tp - fp
+    if strategy == "balanced":
+        return tpr + tnr
     if strategy == "f_beta":
         return (1 + beta**2) * tp / (beta**2 * tp[-1] + tp + fp)
     found, kept = (tpr, tnr) if strategy == "max_tpr" else (tnr, tpr)

@@ -16,7 +16,7 @@ from scipy.special import entr
 
 from .. import psd, scatter
 from ..pairs import PairList
-from ..types import Array
+from ..types import AnyArray, Array
 from .logistic import softplus
 
 PENALTIES = ("trace", "frobenius")
@@ -94,6 +94,18 @@ class TwoViews(NamedTuple):
             floor = 1e-4 * float(np.trace(C)) / len(C) or 1.0
             roots.append(psd.power(C, -0.5, floor=floor) / np.sqrt(2 * len(C)))
         return block_diag(*roots)
+
+
+def second(view: AnyArray | None, n: int) -> Array:
+    """The user's second view of n rows, checked; one without features for None."""
+    Z = np.zeros((n, 0)) if view is None else np.asarray(view, dtype=np.float64)
+    if Z.ndim != 2 or not np.isfinite(Z).all():
+        raise ValueError(
+            f"privileged must be a matrix of finite numbers; got shape {Z.shape}, or NaN or infinity in it"
+        )
+    if len(Z) != n:
+        raise ValueError(f"privileged must have the {n} rows of X; got {len(Z)}")
+    return Z
 
 
 def negative(G: Array) -> float:

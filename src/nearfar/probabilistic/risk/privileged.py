@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_array
 
 from ...base import FromPairs, Mahalanobis, named
 from ...core import certified, checks, constraints, psd
@@ -81,7 +80,8 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
     kkt_ : ndarray of shape (2,)
         Negative part of the smallest eigenvalue of the gradient, and abs(<gradient, (M, P)>).
     threshold_ : float
-        Of distances in the main view, where pairs were given: there is no privileged one to compare with afterwards.
+        Of distances in the main view, where pairs were given, least in balanced error on them: there is no privileged
+        distance to compare with afterwards.
 
     Notes
     -----
@@ -90,6 +90,8 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
     of LDML with its threshold at 0. Then no similar pair costs less than log 2, the optimum keeps few directions, and
     LDML, which learns the threshold, is the better choice.
     """
+
+    _strategy = "balanced"
 
     def __init__(
         self,
@@ -117,28 +119,31 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
         self.random_state = random_state
 
     def fit(
-        self, X: AnyArray, y: AnyArray | None = None, *, privileged: AnyArray | None = None, **told: Any
+        self,
+        X: AnyArray,
+        y: AnyArray | None = None,
+        *,
+        privileged: AnyArray | None = None,
+        pairs: AnyArray | None = None,
+        pair_labels: AnyArray | None = None,
+        pair_weights: AnyArray | None = None,
+        rows: AnyArray | None = None,
     ) -> PrivilegedMetric:
         """Learn from labelled rows or from pairs (see `FromPairs.fit`), with a second view `privileged` (n, e)."""
         with named(self):
-            rows = self._rows(X)
-            Z = np.zeros((len(rows), 0)) if privileged is None else check_array(privileged, dtype=np.float64)
-            if len(Z) != len(rows):
-                raise ValueError(f"privileged must have the {len(rows)} rows of X; got {len(Z)}")
-            self._view = Z if told.get("pairs") is not None else Z[self._order(rows)]
-        super().fit(X, y, **told)
-        del self._view
-        return self
+            R = self._rows(X)
+            Z = two_views.second(privileged, len(R))
+            self._view = Z if pairs is not None else Z[self._order(R)]
+        return super().fit(X, y, pairs=pairs, pair_labels=pair_labels, pair_weights=pair_weights, rows=rows)
 
     def _solve(self, X: Array, pairs: Any) -> Solution:
+        Z = self.__dict__.pop("_view")
         checks.at_least(0, reg_x=self.reg_x, reg_z=self.reg_z, tol=self.tol)
-        checks.counts(1, max_iter=self.max_iter)
         checks.one_of(PENALTIES, penalty=self.penalty)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
-        settings = {
-            name: getattr(self, name) for name in ("reg_x", "reg_z", "penalty", "pair_weight", "max_iter", "tol")
-        }
-        found = privileged(X, self._view, constraints.written_out(pairs), report=self._report(), **settings)
+        names = ("reg_x", "reg_z", "penalty", "pair_weight", "max_iter", "tol")
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        found = privileged(X, Z, constraints.written_out(pairs), report=self._report(), **settings)
         Q = found.attributes.pop("privileged")
         Q = psd.compress(Q, self.n_components) if Q.size else Q[:0]
         x = psd.compress(found.x, self.n_components)
