@@ -110,6 +110,21 @@ def test_few_neighbours_give_another_metric():
         LDM(neighbors=5).fit(X, pairs=pairs, pair_labels=labels)
 
 
+def test_neighbours_are_the_nearest_rows_of_x():
+    X, y = data()
+    X = X * np.array([9.0, 1.0, 1.0, 0.1])
+    learner = fit(LDM(2, neighbors=5), X, y)
+    D, E = (np.sum((Z[:, None] - Z) ** 2, axis=2) for Z in (learner.transform(X), X))
+    np.fill_diagonal(E, np.inf)
+    value = 0.0
+    for i in range(len(X)):
+        hits, misses = (
+            rows[np.argsort(E[i, rows])[:5]] for rows in (np.flatnonzero(y == y[i]), np.flatnonzero(y != y[i]))
+        )
+        value += np.logaddexp.reduce(-D[i, hits]) - np.logaddexp.reduce(-D[i, np.r_[hits, misses]])
+    assert_allclose(learner.objective_, value, rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("settings", "word"),
     [({"solver": "em"}, "solver"), ({"n_init": 0}, "n_init"), ({"neighbors": 0}, "neighbors"), ({"tol": -1}, "tol")],

@@ -33,14 +33,20 @@ class Likelihood(NamedTuple):
         return -F / self.n, -gradient / self.n
 
 
-def likelihood(Y: Array, pairs: Pairs | LabelPairs, neighbors: int | None = None) -> Likelihood:
-    """F for rows Y (n, k) with listed pairs, all pairs that labels imply, or each row's nearest of both kinds."""
+def likelihood(
+    Y: Array, pairs: Pairs | LabelPairs, neighbors: int | None = None, near: Array | None = None
+) -> Likelihood:
+    """F for rows Y (n, k) with listed pairs, all pairs that labels imply, or each row's nearest of both kinds.
+
+    Nearest by the Euclidean distances of `near` (n, q), Y where it is None.
+    """
     if isinstance(pairs, LabelPairs):
         rows = softmax.sorted_rows(Y, pairs.labels)
         if neighbors is None:
             return all_pairs(rows)
         labels = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
-        return of_lists(rows.X, listed.nearest_lists(rows.X, labels, neighbors))
+        found = listed.nearest_lists(rows.X if near is None else near[rows.order], labels, neighbors)
+        return of_lists(rows.X, found)
     i, j = np.concatenate([pairs.i, pairs.j]), np.concatenate([pairs.j, pairs.i])
     return of_lists(Y, listed.lists(i, j, np.tile(pairs.similar, 2), len(Y)))
 

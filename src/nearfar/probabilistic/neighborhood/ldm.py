@@ -36,7 +36,7 @@ def ldm(
     deviation = (X @ V).std(axis=0)
     # directions without scatter get no weight; the others are searched in units of their variance
     scale = np.where(deviation > 1e-9 * deviation.max(), deviation, np.inf)
-    F = diagonal.likelihood(X @ V / scale, pairs, neighbors)
+    F = diagonal.likelihood(X @ V / scale, pairs, neighbors, near=X)
     flat = np.sum(starts.median_scaled(X, V.T)[0] ** 2)
     first = flat * np.where(np.isfinite(scale), scale, 0.0) ** 2
     climb = diagonal.by_bounds if solver == "mm" else diagonal.directly
@@ -60,7 +60,8 @@ class LDM(FromPairs, Mahalanobis):
     n_components : int, optional
         Principal directions; default: all. The metric is diagonal in them.
     neighbors : int, optional
-        With labels: only so many nearest similar and dissimilar rows of each row count. Default: all.
+        With labels: only so many nearest similar and dissimilar rows of each row count, by the Euclidean distances
+        of X. Default: all.
     solver : "direct" or "mm"
         L-BFGS within bounds, or the paper's repeated maximisation of a lower bound, which is slower.
     n_init : int
