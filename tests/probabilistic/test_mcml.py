@@ -155,6 +155,15 @@ def test_linear_kernel_is_the_linear_method():
     assert_allclose(distances(kernel, X), distances(linear, X), rtol=1e-4, atol=1e-4)
 
 
+def test_a_rich_kernel_has_a_certificate_too():
+    X, y = data(40)
+    learner = fit(KernelMCML(reg=0.01, landmarks=None), X, y)
+    assert learner.converged_
+    assert learner.duality_gap_ <= 1e-6 * learner.objective_
+    early = fit(KernelMCML(reg=0.01, landmarks=None, max_iter=20), X, y)
+    assert learner.objective_ < early.objective_ <= learner.objective_ + early.duality_gap_ < np.inf
+
+
 def test_kernel_map_is_reproduced_on_the_training_rows():
     X, y = data()
     learner = fit(KernelMCML(landmarks=None, max_iter=20), X, y)

@@ -93,7 +93,10 @@ class Collapse:
         return float(f - (1 - t) * (f - complementarity) - t * self.inner.value)
 
     def find_inner(self) -> Inner | None:
-        """The p of a large enough multiple of the within-class whitening: its picks are the nearest rows."""
+        """The p of a large enough multiple of the within-class whitening: its picks are the nearest rows.
+
+        Rich kernels may have none such. With a trace penalty p0 serves then, whose slack is the penalty's and value 0.
+        """
         A = self.scaling()
         for k in range(TRIES):
             L = 2.0**k * A
@@ -103,4 +106,4 @@ class Collapse:
             except LinAlgError:
                 continue
             return Inner(G, f - float(np.vdot(L, L @ G)))
-        return None
+        return Inner(self.trace * np.eye(len(A)), 0.0) if self.trace else None
