@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from nearfar import NCA, FastNCA, KernelFastNCA, KernelNCA
@@ -193,6 +194,16 @@ def test_float32_search_ends_as_well():
     X, y = toy()
     wide, narrow = (fit(NCA(dtype=dtype), X, y).objective_ for dtype in ("float64", "float32"))
     assert narrow >= wide - 0.01 * len(y)
+
+
+@pytest.mark.parametrize("max_iter", [2, 3, 7])
+def test_float32_search_keeps_to_its_iterations_and_tells_when_they_are_too_few(max_iter):
+    X, y = data()
+    learner = NCA(dtype="float32", init="random", max_iter=max_iter, random_state=1)
+    with pytest.warns(ConvergenceWarning, match="NCA: L-BFGS stopped after"):
+        learner.fit(X, y)
+    assert learner.n_iter_ == len(learner.history_) == max_iter
+    assert not learner.converged_
 
 
 def test_median_start_rescues_far_rows():

@@ -15,6 +15,7 @@ from ..types import Array, Ints, Seed
 from . import softmax
 from .softmax import Block, SortedRows
 
+FINE = 5  # iterations in float64 after a search in float32
 Terms = Callable[[Array], tuple[float, Array]]  # L -> F, dF/dL
 
 
@@ -124,10 +125,11 @@ def maximise_dense(
 
     if dtype == "float64":
         return search(L0, dtype, max_iter, tol)
-    coarse = search(L0, dtype, max_iter, max(tol, 1e-5))
-    fine = search(coarse.x, "float64", max(1, min(5, max_iter - coarse.n_iter)), max(tol, 1e-5))
+    coarse = search(L0, dtype, max(1, max_iter - FINE), max(tol, 1e-5))
+    fine = search(coarse.x, "float64", max(1, min(FINE, max_iter - coarse.n_iter)), max(tol, 1e-5))
     history = np.concatenate([coarse.history, fine.history])
-    return fine.with_x(fine.x, n_iter=coarse.n_iter + fine.n_iter, history=history, converged=coarse.converged)
+    spent, converged = coarse.n_iter + fine.n_iter, coarse.converged or fine.converged
+    return fine.with_x(fine.x, n_iter=spent, history=history, converged=converged, message=coarse.message)
 
 
 def maximise_in_batches(
