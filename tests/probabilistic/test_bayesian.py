@@ -137,6 +137,19 @@ def test_sampled_metrics_follow_the_posterior():
     assert_array_equal(learner.sample_metric(2, random_state=3), learner.sample_metric(2, random_state=3))
 
 
+def test_sampled_metrics_have_the_posterior_covariance_and_no_negative_weights():
+    learner, *_ = fitted()
+    k = 4
+    mean = np.array([5.0, 5.0, 5.0, 0.0])
+    cov = np.array([[1.0, 0.9, 0, 0], [0.9, 1.0, 0, 0], [0, 0, 1.0, 0], [0, 0, 0, 1.0]])
+    learner.posterior_mean_, learner.posterior_cov_ = np.append(mean, 1.0), np.eye(k + 1)
+    learner.posterior_cov_[:k, :k] = cov
+    V = learner.basis_ / (learner.basis_[:, 0] @ learner.basis_[:, 0])  # V' basis = I
+    g = np.einsum("dk,nde,ek->nk", V, learner.sample_metric(20_000, random_state=0), V)
+    assert_allclose(np.cov(g[:, :3].T), cov[:3, :3], atol=0.05)
+    assert_allclose(np.mean(g[:, 3] < 1e-9), 0.5, atol=0.02)
+
+
 def test_distribution_of_a_distance():
     learner, X, pairs, _ = fitted()
     law = learner.distance_distribution(pairs[:8], X)
@@ -280,6 +293,7 @@ def test_loop_reports_each_round():
     learner = fit_quietly(selector, X, pairs, told, seen)
     assert seen == [20, 40, 60]
     assert learner is selector.learner_
+    assert learner.warm_start
     assert [told[tuple(pair)] for pair in selector.pairs_.tolist()] == selector.pair_labels_.tolist()
 
 

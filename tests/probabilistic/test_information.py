@@ -31,6 +31,14 @@ def test_soft_memberships():
         InformationGeometryMetric().fit(X, Y[:-1])
 
 
+def test_the_ridge_is_in_units_of_the_mean_eigenvalue():
+    X, y = data()
+    plain = InformationGeometryMetric().fit(X, y).get_mahalanobis_matrix()
+    B = np.linalg.inv(plain)
+    expected = np.linalg.inv(B + 0.3 * np.trace(B) / 4 * np.eye(4))
+    assert_allclose(InformationGeometryMetric(ridge=0.3).fit(X, y).get_mahalanobis_matrix(), expected, rtol=1e-9)
+
+
 def test_both_limits_of_lam():
     X, y = data()
     C = X - X.mean(axis=0)

@@ -88,6 +88,20 @@ def test_weights_leave_and_come_back_from_zero():
     assert (found.x >= 0).all()
 
 
+def test_a_direction_of_noise_gets_no_weight():
+    X, y = data()
+    X[:, 3] = 5 * np.random.default_rng(2).normal(size=60)
+    assert fit(LDM(), X, y).gamma_.min() == 0.0
+
+
+def test_bounds_rise_until_a_round_adds_too_little():
+    X, y = data()
+    mm = fit(LDM(solver="mm", tol=1e-4, max_iter=300), X, y)
+    rises = np.diff(mm.history_) / 60
+    assert mm.converged_
+    assert rises[-1] <= 1e-4 < rises[:-1].min()
+
+
 def test_more_starts_are_never_worse():
     X, y = data()
     one, many = (fit(LDM(n_init=n, random_state=0), X, y) for n in (1, 4))

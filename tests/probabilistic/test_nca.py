@@ -361,6 +361,20 @@ def test_fast_search_tells_its_hits_and_misses_in_the_numbers_of_the_rows_given(
             assert kind[columns].all()
 
 
+def test_a_refresh_finds_the_neighbours_under_the_learned_metric():
+    X, y = data()
+    first = fit(FastNCA(k=4, max_iter=20), X, y)
+    again = fit(FastNCA(k=4, max_iter=20, refresh=1), X, y)
+    Z = first.transform(X)
+    D = np.sum((Z[:, None] - Z) ** 2, axis=2)
+    np.fill_diagonal(D, np.inf)
+    for i in range(60):
+        for found, kind in ((again.neighbors_[i, :4], y == y[i]), (again.neighbors_[i, 4:], y != y[i])):
+            rows = np.flatnonzero(kind)
+            assert set(found) == set(rows[np.argsort(D[i, rows])[:4]])
+    assert (again.neighbors_ != first.neighbors_).any()
+
+
 def test_rows_with_few_neighbours_have_gaps_in_the_table():
     X, y = data(30)
     y[:2] = 7

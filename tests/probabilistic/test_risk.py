@@ -161,6 +161,15 @@ def test_ldml_starts_agree_on_the_optimum(settings):
         assert_allclose(one.attributes["b"], found[0].attributes["b"], rtol=1e-4)
 
 
+def test_ldml_tells_how_well_all_its_conditions_hold():
+    X, y, *_ = problem()
+    for tol in (1e-2, 1e-4, 1e-6):
+        learner = fit(LDML(reg=0.01, tol=tol, max_iter=1000), X, y)
+        assert learner.converged_
+        M = learner.get_mahalanobis_matrix()
+        assert learner.kkt_ @ [np.trace(M), 1.0, abs(learner.b_)] <= 1.001 * tol
+
+
 def test_ldml_settings_matter_as_told():
     X, y, *_ = problem()
     plain = fit(LDML(), X, y)
@@ -289,6 +298,28 @@ def test_linear_kernel_is_the_linear_method():
     T = kernel.X_fit_.T @ kernel.dual_coef_
     R = risk.risk(X, LabelPairs(y))
     assert_allclose(R(T.T, 1.0, 3.0).value, kernel.objective_, rtol=1e-8)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_kernel_pcca_reaches_its_objective_with_its_coefficients(normalize):
+    X, y, _, pairs = problem()
+    learner = fit(KernelPCCA(2, kernel="polynomial", normalize_kernel=normalize, landmarks=None, max_iter=50), X, y)
+    K = (learner.X_fit_ @ learner.X_fit_.T * learner.gamma_ + 1) ** 3
+    unit = np.trace(K) / len(K) if normalize else 1.0
+    T = learner.dual_coef_
+    losses = [
+        np.logaddexp(0, 3 * s * (np.sum((learner.transform(X[[i]]) - learner.transform(X[[j]])) ** 2) - 1)) / 3
+        for i, j, s in pairs
+    ]
+    assert_allclose(learner.objective_, np.mean(losses) + 1e-3 * unit * np.trace(T.T @ K @ T), rtol=1e-8)
+
+
+@pytest.mark.parametrize("learner", [PCCA, KernelPCCA])
+def test_pcca_cuts_at_distance_1(learner):
+    X, y, *_ = problem()
+    pairs, labels = all_pairs(y)
+    found = fit(learner(2, max_iter=5), X, pairs=pairs, pair_labels=labels)
+    assert_array_equal(found.predict(pairs, X), np.where(found.pair_distance(pairs, X) <= 1, 1, -1))
 
 
 def test_plain_steps_on_the_kernel_map_are_preconditioned_steps():
