@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from nearfar import LDML, NCA, PCCA, KernelPCCA
+from nearfar import LDML, NCA, PCCA, Kernelized, KernelPCCA
 from nearfar.core.constraints import LabelPairs, Pairs
 from nearfar.core.empirical_risk import logistic, risk
 from nearfar.core.neighborhoods import softmax
@@ -168,6 +168,16 @@ def test_ldml_tells_how_well_all_its_conditions_hold():
         assert learner.converged_
         M = learner.get_mahalanobis_matrix()
         assert learner.kkt_ @ [np.trace(M), 1.0, abs(learner.b_)] <= 1.001 * tol
+
+
+def test_ldml_has_a_kernel_form():
+    X, y, *_ = problem()
+    pairs, labels = all_pairs(y)
+    linear = fit(LDML(reg=0.01, tol=1e-8), X, pairs=pairs, pair_labels=labels)
+    kernel = fit(Kernelized(LDML(reg=0.01, tol=1e-8), "linear"), X, pairs=pairs, pair_labels=labels)
+    assert_allclose(kernel.objective_, linear.objective_, rtol=1e-9)
+    assert_allclose(distances(kernel, X), distances(linear, X), rtol=1e-4, atol=1e-5)
+    assert_allclose([kernel.threshold_, kernel.learner_.b_], [linear.threshold_, linear.b_], rtol=1e-5)
 
 
 def test_ldml_settings_matter_as_told():

@@ -85,7 +85,7 @@ class LDML(FromPairs, Mahalanobis):
     Notes
     -----
     Guillaumin, Verbeek & Schmid, ICCV 2009; `reg` and `pair_weight` are ours. Labels enter as 0 and 1: a survey's +1
-    and -1 leave no maximum. Where pairs can be told apart without error, only `reg` bounds M.
+    and -1 leave no maximum. Where pairs are separable only `reg` bounds M. The kernel form is ``Kernelized(LDML())``.
     """
 
     _both_kinds = False
