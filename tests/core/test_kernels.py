@@ -110,3 +110,12 @@ def test_median_gamma():
     assert_allclose(kernels.median_gamma(X, "rbf"), 1 / np.median(d2))
     assert kernels.median_gamma(np.ones((5, 2)), "rbf") == 1.0
     assert kernels.median_gamma(X, "polynomial") == pytest.approx(1 / 3)
+
+
+def test_a_precomputed_matrix_must_be_symmetric_beyond_its_landmarks_too():
+    K = X @ X.T
+    chosen = kernels.kernel_map(K, "precomputed", landmarks=5).landmarks
+    i, j = np.setdiff1d(np.arange(20), chosen)[:2]
+    K[i, j] += 1.0
+    with pytest.raises(ValueError, match="symmetric"):
+        kernels.kernel_map(K, "precomputed", landmarks=5)

@@ -139,6 +139,8 @@ def kernel_map(
     n = len(X)
     if kernel == "precomputed" and X.shape[0] != X.shape[1]:
         raise ValueError(f"a precomputed kernel must be a square matrix; got shape {X.shape}")
+    if kernel == "precomputed":
+        require_symmetric(X)
     m = n if landmarks is None else min(landmarks, n)
     chosen = np.arange(n) if m == n else np.sort(generator(seed).permutation(n)[:m])
     Z = X if m == n else X[chosen]
@@ -161,14 +163,19 @@ def kernel_map(
 
 def roots(K: Array, tol: float) -> Array:
     """V w^(-1/2) of a kernel matrix K = V diag(w) V', without the eigenvalues below ``tol * largest``."""
-    low = float(np.abs(finite(K) - K.T).max(initial=0.0))
-    if low > 1e-8 * max(float(np.abs(K).max()), 1e-300):
-        raise ValueError(f"the kernel matrix must be symmetric; it differs from its transpose by {low:.3g}")
+    require_symmetric(K)
     w, V = psd.spectrum(K)
     if w[-1] < -1e-8 * max(w[0], 0.0) or w[0] <= 0:
         raise ValueError(f"the kernel matrix must be positive semi-definite; its smallest eigenvalue is {w[-1]:.3g}")
     keep = w > tol * w[0]
     return V[:, keep] / np.sqrt(w[keep])
+
+
+def require_symmetric(K: Array) -> None:
+    """A finite matrix that equals its transpose, or a ValueError."""
+    apart = float(np.abs(finite(K) - K.T).max(initial=0.0))
+    if apart > 1e-8 * max(float(np.abs(K).max()), 1e-300):
+        raise ValueError(f"the kernel matrix must be symmetric; it differs from its transpose by {apart:.3g}")
 
 
 def finite(K: Array) -> Array:
