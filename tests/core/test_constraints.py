@@ -153,6 +153,11 @@ def test_repeated_pairs_are_merged_and_their_weights_add():
     assert_array_equal(pairs.weight, [4, 2])
 
 
+def test_pairs_of_no_weight_are_left_out():
+    pairs = checks.check_pairs([[2, 3], [0, 1], [3, 2], [0, 2]], [-1, 1, -1, 1], [0.0, 5.0, 0.0, 0.0], 4)
+    assert_array_equal([*pairs.i, *pairs.j, *pairs.weight], [0, 1, 5])
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [

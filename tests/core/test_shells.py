@@ -395,6 +395,16 @@ REFUSED = {
     "no dissimilar pair": (GMML(), {"X": X, **PAIR, "pair_labels": [1, 1]}, "set of dissimilar pairs is empty"),
     "both labels": (GMML(), {"X": X, "pairs": [[0, 1], [1, 0]], "pair_labels": [1, -1]}, r"contradict.*\[0, 1\]"),
     "negative weight": (GMML(), {"X": X, **PAIR, "pair_weights": [1.0, -1.0]}, "pair_weights must be"),
+    "similar pairs weigh nothing": (
+        GMML(),
+        {"X": X, **PAIR, "pair_weights": [0.0, 1.0]},
+        "set of similar pairs is empty",
+    ),
+    "dissimilar pairs weigh nothing": (
+        MMC(),
+        {"X": X, **PAIR, "pair_weights": [1.0, 0.0]},
+        "set of dissimilar pairs is",
+    ),
     "weights of nothing": (GMML(), {"X": X, **PAIR, "pair_weights": [0.0, 0.0]}, "pair_weights must be"),
     "rows lengths": (GMML(), {"X": X, **PAIR, "rows": np.arange(59)}, "rows must be 60 different"),
     "rows twice": (GMML(), {"X": X, **PAIR, "rows": np.zeros(60)}, "rows must be 60 different"),

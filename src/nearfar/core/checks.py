@@ -75,6 +75,8 @@ def listed(values: AnyArray, m: int, name: str) -> AnyArray:
 def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weights: AnyArray | None, n: int) -> Pairs:
     """User's pairs, checked; repeated ones merged with a warning (their weights add), order kept, i < j.
 
+    Pairs of weight 0 are left out: they count nowhere, not even where a method counts pairs.
+
     Parameters
     ----------
     pairs : array-like of shape (m, 2)
@@ -97,13 +99,14 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
     torn = similar != similar[first[which]]
     if torn.any():
         raise ValueError(f"pair_labels contradict: both +1 and -1 for pairs {np.unique(ij[torn], axis=0)[:5].tolist()}")
-    if len(first) == len(ij):
-        return Pairs(ij[:, 0], ij[:, 1], similar, weight)
     keep = np.sort(first)
-    added = "" if weight is None else ", their weights added"
-    warnings.warn(f"{len(ij) - len(keep)} of {len(ij)} pairs repeat others; they were merged{added}", stacklevel=3)
-    if weight is not None:
-        weight = np.bincount(which, weight)[which[keep]]
+    if len(keep) < len(ij):
+        added = "" if weight is None else ", their weights added"
+        warnings.warn(f"{len(ij) - len(keep)} of {len(ij)} pairs repeat others; they were merged{added}", stacklevel=3)
+    if weight is None:
+        return Pairs(ij[keep, 0], ij[keep, 1], similar[keep])
+    weight = np.bincount(which, weight)[which[keep]]
+    keep, weight = keep[weight > 0], weight[weight > 0]
     return Pairs(ij[keep, 0], ij[keep, 1], similar[keep], weight)
 
 

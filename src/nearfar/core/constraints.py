@@ -128,7 +128,9 @@ def require_both(similar: int, dissimilar: int) -> None:
     """
     for n, kind in ((similar, "similar"), (dissimilar, "dissimilar")):
         if n == 0:
-            raise ValueError(f"the set of {kind} pairs is empty; at least one {kind} pair is needed")
+            raise ValueError(
+                f"the set of {kind} pairs is empty; at least one {kind} pair (of weight above 0) is needed"
+            )
 
 
 def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
