@@ -6,13 +6,24 @@ import numpy as np
 import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from nearfar import DCA, GMML, MMC, RCA, FisherMetric, HighDimensionalDCA, SideInformationMetric
+from nearfar import (
+    DCA,
+    GMML,
+    MMC,
+    RCA,
+    FisherMetric,
+    HighDimensionalDCA,
+    Kernelized,
+    PrivilegedMetric,
+    SideInformationMetric,
+)
 from nearfar.base import FromChunklets, FromPairs, FromSets, FromTriplets, KernelMetric, Mahalanobis, MetricLearner
 from nearfar.core import kernels
 from nearfar.core.optimize import Solution
@@ -355,6 +366,14 @@ def test_pairs_of_all_rows_serve_every_fold_of_a_search(m):
         assert len(pairs.i) == expected if m == 300 else 0 < len(pairs.i) <= expected
         for i, j, similar in zip(pairs.i, pairs.j, pairs.similar, strict=True):
             assert known[(*sorted((back[i], back[j])),)] == (1 if similar else -1)
+
+
+@pytest.mark.parametrize("learner", [Kernelized(GMML()), PrivilegedMetric()], ids=["Kernelized", "PrivilegedMetric"])
+def test_learners_that_hand_pairs_on_take_them_in_a_search_too(learner):
+    told = {"pairs": PAIRS, "pair_labels": SIGNS, "pair_weights": np.ones(len(SIGNS)), "rows": np.arange(60)}
+    model = search(learner, told).best_estimator_
+    alone = clone(learner).fit(StandardScaler().fit_transform(X), **told)
+    assert_allclose(model[1].components_, alone.components_)
 
 
 def test_rows_name_the_rows_of_all_kinds_of_constraints():

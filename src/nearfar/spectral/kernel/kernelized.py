@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_consistent_length
 
 import nearfar
 
@@ -22,6 +22,7 @@ from ...core import checks
 from ...core.kernels import Kernel
 from ...core.types import AnyArray, Array
 
+ROUTED = ("pairs", "pair_labels", "pair_weights", "triplets", "chunklets", "negative_links", "rows")
 TOLD = ("n_iter_", "converged_", "objective_", "duality_gap_", "history_", "threshold_")
 
 
@@ -47,14 +48,13 @@ class Kernelized(KernelMetric):
     kernel : str or callable
         "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
     landmarks : int or None
-        Rows drawn to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
+        Rows drawn with `random_state` to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
     gamma : float, optional
         Default: 1 / median squared distance.
     degree, coef0 : of the polynomial kernel
     rank : int, optional
         Keep so many leading directions of the kernel map, which regularises. Default: all above 1e-10 of the largest.
     random_state : int, RandomState, Generator or None
-        Draws the landmarks.
 
     Attributes
     ----------
@@ -72,6 +72,7 @@ class Kernelized(KernelMetric):
     """
 
     _y_required = False
+    __metadata_request__fit = dict.fromkeys(ROUTED)  # `fit` takes them without naming them
 
     def __init__(
         self,
@@ -133,7 +134,6 @@ class Kernelized(KernelMetric):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """As for every learner; the linear one is kept by its name and settings."""
-        check_is_fitted(self)
         inner, shadow = self._linear(), copy.copy(self)
         settings = inner.get_params(deep=False)
         plain = {key: v.tolist() if isinstance(v, np.ndarray) else v for key, v in settings.items()}
