@@ -332,6 +332,18 @@ def test_counts_are_integers(method: Method) -> None:
 
 
 @every_learner
+def test_settings_of_the_wrong_kind_are_named(method: Method) -> None:
+    X, y = data(30)
+    wrong: dict[str, tuple[Any, ...]] = dict.fromkeys(AT_LEAST_ONE, (1.5, "many"))
+    wrong |= {"n_pairs": (2.5, "some"), "landmarks": (0, -1, 1.5), "tol": ("small",), "max_iter": (2.5, None)}
+    wrong |= {"n_components": (True, "few"), "init": ("best",), "prior": ("mine",)}
+    for name in wrong.keys() & make(method).get_params().keys():
+        for value in wrong[name]:
+            with pytest.raises(ValueError, match=rf"(?s)^{method.name}\b.*{name}"):
+                fit(make(method, **{name: value}), X, y)
+
+
+@every_learner
 def test_n_components(method: Method) -> None:
     if "n_components" not in make(method).get_params():
         law("n_components", method)

@@ -19,6 +19,12 @@ from .core.types import AnyArray, Array, Ints
 from .fitted import Fitted, LinearDistance, named
 
 Self = TypeVar("Self", bound="MetricLearner")
+# settings that count something, whichever learner has them
+COUNTS = (
+    *("max_iter", "n_pairs", "n_neighbors", "k", "landmarks", "rank", "pca", "batch_size", "n_init"),
+    *("restarts", "n_chunklets", "chunklet_size", "n_centers", "n_stages", "n_rounds", "n_layers"),
+    *("outer_passes", "refresh"),
+)
 
 
 class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
@@ -31,6 +37,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """X (and y) checked by scikit-learn, in float32 or float64."""
         if reset:
             self.__dict__.pop("_sorted", None)
+            checks.whole(**{name: getattr(self, name, None) for name in COUNTS})
         if self._passes(X, y, reset):
             self.n_features_in_ = X.shape[1]
             return X if y is None else (X, y)
@@ -294,5 +301,5 @@ def check_n_components(n_components: int | None, d: int) -> None:
     """None, or an integer in 1..d."""
     if n_components is None:
         return
-    if not isinstance(n_components, numbers.Integral) or not 1 <= n_components <= d:
+    if not isinstance(n_components, numbers.Integral) or isinstance(n_components, bool) or not 1 <= n_components <= d:
         raise ValueError(f"n_components must be an integer in 1..{d} (or None); got {n_components!r}")

@@ -171,6 +171,7 @@ def test_pairs_of_no_weight_are_left_out():
         (([[0, 1]], [1, 1], None), "one entry per pair"),
         (([[0, 1]], [1], [-1.0]), "pair_weights must be"),
         (([[0, 1]], [1], [np.nan]), "pair_weights must be"),
+        (([[0, 1]], [1], ["a"]), "pair_weights must be"),
         (([[0, 1], [1, 0]], [1, -1], None), r"contradict.*\[\[0, 1\]\]"),
     ],
 )
@@ -198,6 +199,11 @@ def test_settings_out_of_range_are_named():
         (lambda: checks.between(0, 1, t=2), r"t must be in \[0, 1\]"),
         (lambda: checks.one_of(("a", "b"), solver="c"), "solver must be one of 'a', 'b'; got 'c'"),
         (lambda: checks.at_least(0, reg=np.nan), "finite"),
+        (lambda: checks.at_least(0, reg="small"), "reg must be .* got 'small'"),
+        (lambda: checks.whole(k=2, n_pairs="all", q=1.5), "q must be an integer; got 1.5"),
+        (lambda: checks.one_of(("a", "b"), init=np.eye(2)), "init must be one of"),
+        (lambda: constraints.generator("seed"), "random_state must be .* got 'seed'"),
+        (lambda: constraints.generator(-1), "random_state must be .* got -1"),
     ):
         with pytest.raises(ValueError, match=word):
             call()

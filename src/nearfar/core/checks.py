@@ -124,7 +124,10 @@ def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:
 
 def check_weights(weights: AnyArray, m: int, name: str) -> Array:
     """Finite weights of at least 0, one per constraint, not all 0."""
-    w = np.asarray(weights, dtype=np.float64)
+    w = np.asarray(weights)
+    if not np.issubdtype(w.dtype, np.number):
+        raise ValueError(f"{name} must be {m} finite numbers >= 0, not all 0; got dtype {w.dtype}")
+    w = w.astype(np.float64)
     if w.shape != (m,) or not np.isfinite(w).all() or (w < 0).any() or not w.any():
         raise ValueError(
             f"{name} must be {m} finite numbers >= 0, not all 0; got shape {w.shape}, {w.ravel()[:5].tolist()}"
@@ -192,7 +195,7 @@ def at_least(low: float, **values: float) -> None:
 def counts(low: int, **values: int) -> None:
     """Each keyword's value is an integer of at least `low`."""
     for name, value in values.items():
-        if not isinstance(value, numbers.Integral) or value < low:
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
             raise ValueError(f"{name} must be an integer >= {low}; got {value!r}")
 
 
@@ -210,8 +213,16 @@ def between(low: float, high: float, **values: float) -> None:
             raise ValueError(f"{name} must be in [{low}, {high}]; got {value!r}")
 
 
-def one_of(options: tuple[object, ...], **values: object) -> None:
+def whole(**values: Any) -> None:
+    """Each keyword's value is an integer; None and "all" are left to those who read it."""
+    for name, value in values.items():
+        stands_for_one = value is None or (isinstance(value, str) and value == "all")
+        if not stands_for_one and (not isinstance(value, numbers.Integral) or isinstance(value, bool)):
+            raise ValueError(f"{name} must be an integer; got {value!r}")
+
+
+def one_of(options: tuple[object, ...], **values: Any) -> None:
     """Each keyword's value is one of `options`."""
     for name, value in values.items():
-        if not any(value is option or value == option for option in options):
+        if np.ndim(value) or not any(value is option or value == option for option in options):
             raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")

@@ -50,7 +50,11 @@ def generator(seed: Seed) -> np.random.Generator:
     """A numpy Generator from an int, a Generator, a RandomState or None."""
     if isinstance(seed, np.random.RandomState):
         return np.random.default_rng(seed.randint(0, 2**31 - 1))
-    return np.random.default_rng(seed)
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError):
+        kinds = "an integer >= 0, a RandomState, a Generator or None"
+        raise ValueError(f"random_state must be {kinds}; got {seed!r}") from None
 
 
 def numbered(y: AnyArray) -> AnyArray:

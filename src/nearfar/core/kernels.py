@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial.distance import cdist, pdist
 
-from . import psd
+from . import checks, psd
 from .constraints import generator
 from .types import AnyArray, Array, Seed
 
@@ -134,13 +134,14 @@ def kernel_map(
     Raises
     ------
     ValueError
-        The kernel matrix is not symmetric positive semi-definite.
+        The kernel matrix is not symmetric positive semi-definite, or there is no landmark.
     """
     n = len(X)
     if kernel == "precomputed" and X.shape[0] != X.shape[1]:
         raise ValueError(f"a precomputed kernel must be a square matrix; got shape {X.shape}")
     if kernel == "precomputed":
         require_symmetric(X)
+    checks.counts(1, landmarks=n if landmarks is None else landmarks)
     m = n if landmarks is None else min(landmarks, n)
     chosen = np.arange(n) if m == n else np.sort(generator(seed).permutation(n)[:m])
     Z = X if m == n else X[chosen]

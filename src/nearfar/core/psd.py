@@ -152,7 +152,10 @@ def require_pd(A: Array, name: str, strict: bool = True) -> Array:
     strict : bool
         Positive definite is asked for; else positive semi-definite up to rounding.
     """
-    A = np.asarray(A, dtype=np.float64)
+    given = np.asarray(A)
+    if not np.issubdtype(given.dtype, np.number):
+        raise ValueError(f"{name} must be a finite square matrix; got {A!r}")
+    A = given.astype(np.float64)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or not np.isfinite(A).all():
         raise ValueError(f"{name} must be a finite square matrix; got shape {A.shape}")
     scale = max(float(np.abs(A).max(initial=0.0)), np.finfo(np.float64).tiny)
