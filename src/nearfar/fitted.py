@@ -23,18 +23,27 @@ from .core.types import AnyArray, Array
 Self = TypeVar("Self", bound="Fitted")
 
 
+# what SciPy and Python say of numbers that grew beyond all bounds on the way, which names nothing a user knows
+OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of range")
+
+
 @contextmanager
 def named(estimator: object) -> Iterator[None]:
-    """Every ValueError raised inside starts with the estimator's name."""
+    """Every ValueError raised inside starts with the estimator's name; so does what overflows."""
     name = type(estimator).__name__
     try:
         yield
     except NotFittedError:
         raise
-    except ValueError as error:
-        if str(error).startswith(name):
+    except (ValueError, OverflowError) as error:
+        text = str(error)
+        if text.startswith(name):
             raise
-        raise ValueError(f"{name}: {error}") from error
+        if any(words in text for words in OVERFLOWS):
+            text = "numbers became infinite or vanished on the way; scale the features of X (or the weights)"
+        elif isinstance(error, OverflowError):
+            raise
+        raise ValueError(f"{name}: {text}") from error
 
 
 @contextmanager

@@ -15,12 +15,14 @@ from sklearn.preprocessing import StandardScaler
 
 from nearfar import (
     DCA,
+    DMBK,
     GMML,
     MMC,
     RCA,
     FisherMetric,
     HighDimensionalDCA,
     Kernelized,
+    OnlineITML,
     PrivilegedMetric,
     SideInformationMetric,
 )
@@ -449,13 +451,16 @@ REFUSED = {
     "kernel not square": (KernelIdentity("precomputed"), {"X": X, "y": Y}, "square"),
     "kernel not symmetric": (KernelIdentity("precomputed"), {"X": np.triu(X @ X.T), "y": Y}, "symmetric"),
     "kernel not definite": (KernelIdentity("precomputed"), {"X": -X @ X.T, "y": Y}, "eigenvalue"),
+    "too large": (GMML(), {"X": 1e150 * X, "y": Y}, "became infinite.*scale the features"),
+    "too large for a stream": (OnlineITML(), {"X": 1e150 * X, "y": Y}, "became infinite.*scale the features"),
+    "one feature": (DMBK(), {"X": X[:, :1], "y": Y}, "n_features=1"),
     "singular": (GMML(reg=0.0), {"X": np.c_[X, X[:, 0]], "y": Y}, "rank 4 of 5.*use reg > 0"),
     "singular chunklets": (RCA(on_singular="raise"), {"X": np.c_[X, X[:, 0]], "y": Y}, "rank 4 of 5.*shrink"),
     "no difference": (GMML(reg=0.0), {"X": np.repeat(X[:2], 3, axis=0), "y": [0, 0, 0, 1, 1, 1]}, "rank 0 of 4"),
 }
 
 
-@pytest.mark.filterwarnings("ignore:all similar pairs coincide")
+@pytest.mark.filterwarnings("ignore:all similar pairs coincide", "ignore:(overflow|invalid):RuntimeWarning")
 @pytest.mark.parametrize("case", REFUSED)
 def test_bad_input_is_one_error_that_starts_with_the_name(case):
     learner, told, words = REFUSED[case]
