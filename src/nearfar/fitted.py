@@ -211,8 +211,12 @@ class Fitted(BaseEstimator):
         kind = getattr(import_module(method.module), method.name)
         if not issubclass(kind, cls):
             raise ValueError(f"{os.fspath(path)} holds a {kind.__name__}, not a {cls.__name__}")
-        learner = kind(**join("set", tensors, json.loads(text["settings"])))
-        for key, value in join("fit", tensors, json.loads(text["fitted"])).items():
+        try:
+            learner = kind(**join("set", tensors, json.loads(text["settings"])))
+            fitted = join("fit", tensors, json.loads(text["fitted"]))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {error}") from error
+        for key, value in fitted.items():
             if not key.endswith("_") or key.startswith("_"):
                 raise ValueError(f"{os.fspath(path)} holds {key!r}, which is no fitted attribute")
             setattr(learner, key, value)

@@ -253,6 +253,19 @@ def test_saved_learners_are_data_not_code(tmp_path):
     storage.write(tmp_path / "z", {}, text)
     with pytest.raises(ValueError, match="no fitted attribute"):
         MetricLearner.load(tmp_path / "z")
+    for change in (
+        {"settings": '{"of_a_later_version": 1}'},
+        {"settings": "[1]"},
+        {"settings": "{"},
+        {"fitted": "null"},
+        {"fitted": 3},
+    ):
+        storage.write(tmp_path / "z", {}, {**text, "fitted": "{}", **change})
+        with pytest.raises(ValueError, match="z holds no GMML of this version"):
+            MetricLearner.load(tmp_path / "z")
+    storage.write(tmp_path / "z", {}, {"format": text["format"], "class": "GMML"})
+    with pytest.raises(ValueError, match="z holds no GMML of this version"):
+        MetricLearner.load(tmp_path / "z")
 
 
 class Rowwise(FromPairs, Mahalanobis):

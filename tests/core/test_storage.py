@@ -31,6 +31,13 @@ def test_round_trip(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
 
 
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        storage.write(tmp_path / "folder", ARRAYS, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
 def test_the_format_is_that_of_safetensors(tmp_path):
     library = pytest.importorskip("safetensors.numpy")
     path = tmp_path / "x.safetensors"

@@ -54,10 +54,14 @@ def write(path: str | os.PathLike[str], arrays: dict[str, AnyArray], metadata: d
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     partial = Path(f"{os.fspath(path)}.partial")
-    with partial.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.writelines(blobs)
-    partial.replace(path)
+    try:
+        with partial.open("wb") as file:
+            file.write(len(text).to_bytes(8, "little") + text)
+            file.writelines(blobs)
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, str]]:
@@ -74,7 +78,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, s
         if not 2 <= size <= min(MAX_HEADER, len(raw) - 8):
             raise ValueError("its header is missing or cut short")
         header = json.loads(raw[8 : 8 + size])
-        metadata = header.pop("__metadata__", {})
+        metadata = {key: str(value) for key, value in dict(header.pop("__metadata__", {})).items()}
         arrays = {name: unpack(raw, 8 + size, entry) for name, entry in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{os.fspath(path)} is not a readable safetensors file: {error}") from None
