@@ -50,3 +50,10 @@ def test_running_out_of_iterations_is_told():
     found = hinge_psd_dual(Z, s, b, c, A0, 0.01, max_iter=1, tol=1e-12)
     assert not found.converged
     assert "duality gap" in found.message
+
+
+def test_a_looser_tolerance_stops_sooner_and_is_kept():
+    tight, loose = (hinge_psd_dual(Z, s, b, c, A0, 0.01, tol=tol) for tol in (1e-9, 1e-2))
+    assert loose.converged
+    assert loose.n_iter < tight.n_iter
+    assert loose.objective - tight.objective <= loose.duality_gap <= 1e-2 * max(1, loose.objective)

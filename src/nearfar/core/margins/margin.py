@@ -67,13 +67,26 @@ def hinge_psd_dual(
     def negative_dual(a: Array) -> tuple[float, Array]:
         M = metric(a)
         value = gamma * np.sum(A0**2) - gamma * np.sum(M**2) - a @ (s * b)
-        return -float(value), -s * (np.einsum("pd,pd->p", Z @ M, Z) - b)
+        margins = s * (np.einsum("pd,pd->p", Z @ M, Z) - b)
+        seen[:] = [float(c @ np.maximum(margins, 0.0) + gamma * np.sum((M - A0) ** 2))]
+        return -float(value), -margins
 
+    def certified(before: float, now: float) -> bool:
+        return seen[0] + now <= tol * max(1.0, seen[0])
+
+    seen: list[float] = []  # the primal value at the last point
     a, spent, gap, primal = np.zeros(len(s)), 0, np.inf, np.inf
     M = metric(a)
     while spent < max_iter:
         found = lbfgs(
-            negative_dual, a, max_iter=max_iter - spent, tol=1e-12, bounds=(0.0, c), memory=MEMORY, report=report
+            negative_dual,
+            a,
+            stop=certified,
+            max_iter=max_iter - spent,
+            tol=1e-12,
+            bounds=(0.0, c),
+            memory=MEMORY,
+            report=report,
         )
         a, spent, M = found.x, spent + found.n_iter, metric(found.x)
         primal = hinge_primal(M, Z, s, b, c, A0, gamma)
