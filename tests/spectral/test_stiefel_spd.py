@@ -142,6 +142,16 @@ def test_warm_start_goes_on():
     assert_allclose(learner.objective_, learn().objective_, rtol=1e-7)
 
 
+def test_one_feature():
+    # the first step of the search ends at 0, where the divergence is infinite
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 3
+    x = rng.normal(size=(3, 4))[y] * 1.5 + rng.normal(size=(40, 4))
+    learner = nearfar.StiefelSPDMetric(random_state=0).fit(x[:, :1], y)
+    assert learner.converged_
+    assert learner.components_[0, 0] > 0
+
+
 def test_data_of_low_rank():
     flat = np.c_[X, X[:, 0]]
     learner = fit(nearfar.StiefelSPDMetric(), flat, Y)

@@ -119,7 +119,8 @@ def without_prior(loss: Objective, lam: float) -> Objective:
 
     def fun(L: Array) -> tuple[float, Array]:
         value, G = loss(L)
-        gram = L @ L.T
+        # of one feature, the search's first step from 1 may end at 0 exactly, where the divergence is infinite
+        gram = L @ L.T + np.finfo(np.float64).tiny * np.eye(len(L))
         burg = np.sum(L * L) - np.linalg.slogdet(gram)[1] - len(L)
         return value + lam * float(burg), G + 2 * lam * (L - np.linalg.solve(gram, L))
 
