@@ -438,3 +438,9 @@ def test_laplacian_errors():
         assert graph(n_components=2).fit(X, Y).transform(X).shape == (60, 2)
     with pytest.warns(match="stopped after 3"):
         graph(max_iter=3).fit(X, Y)
+
+
+@pytest.mark.filterwarnings("ignore:all similar pairs coincide")
+def test_equal_rows_leave_the_nu_support_vectors_nothing_to_separate():
+    with pytest.raises(ValueError, match=r"^KernelNuSVMMetric: all dissimilar pairs coincide"):
+        nearfar.KernelNuSVMMetric().fit(np.ones((20, 3)), np.arange(20) % 2)

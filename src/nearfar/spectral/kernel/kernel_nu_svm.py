@@ -29,7 +29,7 @@ def kernel_nu_svm(
     """M (r, r) on rows R of the kernel map, as `x`; see `KernelNuSVMMetric`."""
     S, D = pair_scatters(R, pairs).mean()
     unit = float(np.trace(D))
-    if unit == 0:
+    if unit <= 1e-20 * np.einsum("nr,nr->n", R, R).max():  # rounding, of either sign
         raise ValueError("all dissimilar pairs coincide in the feature space")
     dissimilar = pairs.part(False)
     Z = (R[dissimilar.i] - R[dissimilar.j]) / np.sqrt(unit)
