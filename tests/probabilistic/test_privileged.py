@@ -7,6 +7,7 @@ from scipy.linalg import block_diag
 from sklearn import config_context
 
 from nearfar import PrivilegedMetric
+from nearfar.core import constraints
 from nearfar.core.constraints import Pairs
 from nearfar.core.empirical_risk.two_views import TwoViews, unit_scale
 from nearfar.core.pairs import PairList
@@ -135,6 +136,20 @@ def test_units_of_both_views_do_not_matter():
     a = fit(PrivilegedMetric(random_state=0), X, y, privileged=Z).get_mahalanobis_matrix()
     b = fit(PrivilegedMetric(random_state=0), 10 * X, y, privileged=Z / 7).get_mahalanobis_matrix()
     assert_allclose(b, a / 100, rtol=1e-4, atol=1e-6 * a.max() / 100)
+
+
+def test_one_feature_is_not_lost_on_the_way():
+    # the first step of the search over factors ends at 0, where their gradient vanishes
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 3
+    x = (rng.normal(size=(3, 4))[y] * 1.5 + rng.normal(size=(40, 4)))[:, :1]
+    learner = PrivilegedMetric(random_state=0).fit(x, y)
+    assert learner.converged_
+    told = constraints.pairs_from_labels(y, None, 0)
+    d = (x[told.i, 0] - x[told.j, 0]) ** 2 / (2 * x.var() * 40 / 39)
+    scan = [np.mean(np.logaddexp(0, m * told.sign * d)) + 1e-3 * m for m in np.linspace(0, 1, 201)]
+    assert min(scan) < np.log(2) - 1e-3  # other pairs than the learner's, but as many
+    assert learner.objective_ < np.log(2) - 1e-3
 
 
 def test_balanced_pairs_weigh_a_half():

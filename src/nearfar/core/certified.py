@@ -92,7 +92,8 @@ def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any)
         return psd.project(M)[0]
 
     G = of_metric(K.T @ K)[1]
-    step = float(np.linalg.norm(K.T @ K) / max(np.linalg.norm(G), 1e-300))
+    # K may have ended at 0, where its gradient vanishes: of one feature, the first step from 1 often does
+    step = max(float(np.linalg.norm(K.T @ K)), 1e-2) / max(float(np.linalg.norm(G)), 1e-300)
     found = fista(of_metric, project, K.T @ K, gap=bound, step=step, **settings)
     return found.with_x(psd.components(found.x) @ A)
 
