@@ -310,9 +310,10 @@ def test_running_class_means_follow_each_training_call():
     torch.testing.assert_close([other(x, y), other(again, y)], [term(x, y), term(again, y)])
 
 
-def test_value_and_gradient_of_a_call_use_the_same_means():
+@pytest.mark.parametrize("block", [None, 3])
+def test_value_and_gradient_of_a_call_use_the_same_means(block):
     x, y = samples()
-    term = make(ProxyNCALoss, proxies="class_mean")
+    term = make(ProxyNCALoss, proxies="class_mean", block=block)
     fixed = make(ProxyNCALoss)
     fixed.proxies.data = term.proxies.detach().clone()
     same(term(x, y), fixed(x, y), [x])

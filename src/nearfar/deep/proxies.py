@@ -183,6 +183,11 @@ class NeighbourProxyLoss(ClassProxyLoss):
             self.register_buffer("sums", torch.zeros(num_classes, embedding_dim))
             self.register_buffer("counts", torch.zeros(num_classes))
 
+    def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
+        w, y = super().reference(batch)
+        # blocks are computed again in the backward pass, after the parameter has moved on to new means
+        return (w.detach(), y) if self.source == "class_mean" else (w, y)
+
     def share(self, batch: Batch) -> Tensor:
         value = super().share(batch)
         if self.source == "class_mean" and self.training:
