@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 from importlib import import_module
 
 import pytest
@@ -240,14 +241,40 @@ def test_choices_do_not_depend_on_the_block(mine, block):
 
 
 @pytest.mark.parametrize("mine", [RandomNegative(2), ExtremeDistance("assorted"), DistanceWeighted()], ids=repr)
-def test_blocks_repeat_their_draws_in_the_backward_pass(mine):
+@pytest.mark.parametrize(
+    "loss",
+    [
+        partial(nearfar.TripletLoss, 0.5, reduction="sum"),
+        partial(nearfar.BinomialDevianceLoss, reduction="balanced"),  # two numerators: computed again, see `sweep`
+        nearfar.LiftedLoss,
+        partial(nearfar.TripletGlobalLoss, over="triplets"),
+    ],
+    ids=["triplet", "deviance", "lifted", "global"],
+)
+def test_blocks_repeat_their_draws_in_the_backward_pass(mine, loss):
     x, _ = compare()
 
     def value(z):
         torch.manual_seed(3)
-        return nearfar.TripletLoss(0.5, mine=mine, block=3, reduction="sum")(z, Y)
+        return loss(mine=mine, block=3)(z, Y)
 
     assert torch.autograd.gradcheck(value, (x.requires_grad_(),), eps=1e-7, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", [nearfar.LiftedLoss, partial(nearfar.TripletGlobalLoss, over="triplets")])
+def test_a_first_pass_and_statistics_draw_what_counts(loss):
+    x, _ = compare()
+    y = torch.arange(len(x)) % 3  # classes of one size: a block draws as many numbers as its rows do beside others
+    results = []
+    for block in (None, 3):
+        term = loss(mine=RandomNegative(), block=block)
+        torch.manual_seed(3)
+        value = term(x[:12], y[:12])
+        state = torch.get_rng_state()
+        assert term.stats_
+        assert torch.equal(torch.get_rng_state(), state)
+        results.append((value, state))
+    torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize(

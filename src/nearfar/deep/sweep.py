@@ -9,12 +9,14 @@ blocks wait for the backward pass or, where they are too large to be kept, are c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from .draws import Generators, drawn_again, generators
 from .rows import FULL, Comparison, RowFunction, Rows, on_host, slopes, spans
 
 CACHED = 1 << 20  # comparisons of a block: fewer cost more calls, more leave the processor's caches
@@ -66,7 +68,8 @@ def reduce(
         inputs = [c.x, c.ref, *(part for part in more if part.requires_grad)]
         if not torch.is_grad_enabled():
             inputs = [part.detach() for part in inputs]
-        plan = _Plan(c, chosen, blocks, block is None and len(c.x) * len(c.ref) <= FULL)
+        start = None if mine is None else generators(c.x)
+        plan = _Plan(c, chosen, blocks, block is None and len(c.x) * len(c.ref) <= FULL, start)
         num, den = _Swept.apply(plan, *inputs)
         return num, den
     return _summed(c, chosen, blocks, c.x, c.ref)
@@ -128,12 +131,19 @@ class _Gradients:
 
 
 class _Plan(NamedTuple):
-    """What is summed: the comparison, the loss of its rows, the blocks, and whether their graphs may be kept."""
+    """What is summed: the comparison, the loss of its rows, the blocks, and whether their graphs may be kept.
+
+    `start` is where a miner's draws begin: blocks that are computed again draw the same.
+    """
 
     c: Comparison
     loss: RowFunction
     blocks: list[tuple[int, int]]
     keep: bool
+    start: Generators | None
+
+    def again(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.start is None else drawn_again(self.start)
 
     def block(self, x: Tensor, ref: Tensor, lo: int, hi: int, graph: bool) -> tuple[Rows, Tensor, Tensor]:
         """Return the rows of a block, whose distances begin a graph of their own, and the loss of each."""
@@ -171,12 +181,18 @@ class _Swept(torch.autograd.Function):
         plan, (x, ref, *more), g = ctx.plan, ctx.saved_tensors, grads[0]
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it with a graph
             sides = x.view_as(x), ref.view_as(ref)  # apart, though they may be one
-            num, _ = _summed(plan.c, plan.loss, plan.blocks, *sides)
+            with plan.again():
+                num, _ = _summed(plan.c, plan.loss, plan.blocks, *sides)
             return None, *torch.autograd.grad(num, (*sides, *more), g, create_graph=True, allow_unused=True)
         if ctx.gradients is not None:
             return None, *(None if part is None else g * part for part in ctx.gradients)
         gradients = _Gradients(plan.c, x, ref, more, ctx.wanted)
-        for k, (lo, hi) in enumerate(plan.blocks):
-            rows, num = ctx.kept[k] if ctx.kept else plan.block(x, ref, lo, hi, True)[:2]
-            gradients.add(rows, num, g)
+        if ctx.kept:
+            for rows, num in ctx.kept:
+                gradients.add(rows, num, g)
+            return None, *gradients.total()
+        with plan.again():
+            for lo, hi in plan.blocks:
+                rows, num, _ = plan.block(x, ref, lo, hi, True)
+                gradients.add(rows, num, g)
         return None, *gradients.total()

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from . import processes
 from .batch import AnyLabels, Batch, make_batch
+from .draws import rehearsal
 from .relations import Labels
 from .rows import DISTANCES, Comparison, Rows
 from .sweep import reduce
@@ -237,7 +238,7 @@ class RowLoss(Term):
     def stats_(self) -> dict[str, float]:
         if self._last is None:
             return {}
-        with torch.no_grad():
+        with torch.no_grad(), rehearsal(self.mine, self._last.x):
             sums = _row_statistics(self, self._last)
         return {
             "active": sums["active"] / max(sums["anchors"], 1.0),

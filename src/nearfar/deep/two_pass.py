@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from . import processes
 from .batch import Batch
+from .draws import rehearsal
 from .relations import Labels, LabelSets
 from .rows import Comparison, RowFunction, Rows, prepared_rows, safe_sqrt
 from .sweep import cuts, reduce
@@ -87,7 +88,7 @@ class TwoPassLoss(BoundLoss):
     def find(self, c: Comparison, batch: Batch) -> Any:
         if processes.world() == 1 and self._one_block(c):
             return None
-        with torch.no_grad():
+        with torch.no_grad(), rehearsal(self.mine, c.x):
             total, number = reduce(self.sums, c, mine=self.mine, block=self.block, whole=self.whole)
         return self.conclude(processes.total(total), processes.total(number))
 
@@ -140,7 +141,8 @@ class SidedLoss(BoundLoss):
             return self.statistic(self.mine(rows) if self.mine is not None else rows)
 
         blocks = cuts(c, self.block, self.whole)
-        parts = [checkpoint(one, c.x, c.ref, lo, hi, use_reentrant=False) for lo, hi in blocks]
+        with rehearsal(self.mine, c.x):
+            parts = [checkpoint(one, c.x, c.ref, lo, hi, use_reentrant=False) for lo, hi in blocks]
         return torch.cat(parts) if parts else c.x.new_zeros(0)
 
 
