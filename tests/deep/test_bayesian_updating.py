@@ -236,6 +236,16 @@ def test_bad_input_is_named():
         BayesianUpdating(C, DIM, decay=0)
 
 
+@pytest.mark.parametrize("positives", ["one", "each"])
+def test_a_part_of_the_anchors_has_the_draws_of_the_whole(positives):
+    x, y = samples(12)
+    own, whole = (BayesianUpdating(C, DIM, positives=positives).double() for _ in range(2))
+    for term in (own, whole):
+        term.gaussians.update(x, y)
+    expected = [part[6:] for part in whole._distances(x, y, slice(0, 12))]
+    torch.testing.assert_close(list(own._distances(x, y, slice(6, 12))), expected)
+
+
 def worker(rank, world, port, folder):
     import os
 

@@ -123,8 +123,8 @@ class BayesianUpdating(Term):
 
     def _distances(self, x: Tensor, y: Tensor, anchors: slice) -> tuple[Tensor, Tensor]:
         """Return the anchors' distances to draws of their own and of each other class, infinite where there is none."""
-        classes = self.gaussians.choose(y, self.max_classes, self._draws)
-        noise = self._noise(len(classes), len(x), x)
+        n, classes = len(x), self.gaussians.choose(y, self.max_classes, self._draws)
+        noise = self._noise(len(classes), n, x)
         draws = self.gaussians.draw(classes, noise)[:, anchors].to(x.dtype)  # (S, b, d): one of each class per anchor
         x, y = x[anchors], y[anchors]
         d = (x - draws).square().sum(2).T  # (b, S)
@@ -133,7 +133,7 @@ class BayesianUpdating(Term):
         far = torch.where(drawn & ~own, d, torch.inf)
         near = torch.where(drawn & own, d, torch.inf).amin(1, keepdim=True)
         if self.positives == "each" and self.loss == "triplet":
-            noise = self._noise(len(x), len(classes), x)
+            noise = self._noise(n, len(classes), x)[anchors]
             mates = self.gaussians.draw(y.clamp_min(0), noise).to(x.dtype)  # (b, S, d)
             near = torch.where(near.isfinite(), (x[:, None] - mates).square().sum(2), torch.inf)
         return near, far
