@@ -267,7 +267,8 @@ def test_labels_may_be_strings() -> None:
         (lambda: MPerClassSampler(LABELS, 2, 24), r"batch_size=24 with m=2 needs 12 classes, got 11; 22 would do"),
         (lambda: MPerClassSampler(LABELS, 4, 48, allow_repeat=False), r"m=4 \(3 classes with fewer than 4 .* got 8"),
         (lambda: MPerClassSampler(LABELS, 3, 8), r"must be a multiple of m, got batch_size=8 and m=3"),
-        (lambda: MPerClassSampler(LABELS, 0, 8), r"must be a multiple of m, got batch_size=8 and m=0"),
+        (lambda: MPerClassSampler(LABELS, 0, 8), r"m: must be at least 1, got 0"),
+        (lambda: MPerClassSampler(LABELS, 2, 8, seed=-1), r"seed: must be at least 0, got -1"),
         (lambda: MPerClassSampler(LABELS, 2, 8, rounds=0), r"rounds: must be at least 1, got 0"),
         (
             lambda: ClassRatioSampler(LABELS, 64, 0.25),
@@ -293,6 +294,17 @@ def test_labels_may_be_strings() -> None:
 def test_bad_input(make_bad: Callable[[], object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         make_bad()
+
+
+@pytest.mark.parametrize("make_bad", [lambda: MPerClassSampler(LABELS, 2, 16 / 2), lambda: PairSampler(LABELS, 8.0)])
+def test_a_batch_size_that_is_no_integer_is_named(make_bad: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match=r"batch_size: must be an integer, got 8.0"):
+        make_bad()
+
+
+def test_unknown_labels_are_no_class_of_the_auto_sampler() -> None:
+    labels = np.repeat([-1, *range(7)], 5)  # with the unknown, eight
+    assert make_sampler("auto", labels, 32).settings()["m"] == 8
 
 
 def test_samplers_by_text() -> None:

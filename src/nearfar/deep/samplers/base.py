@@ -103,6 +103,14 @@ def hands_of(items: int, hand: int, drop_last: bool) -> int:
     return items // hand if drop_last else -(-items // hand)
 
 
+def check_integer(name: str, value: Any, least: int) -> None:
+    """Raise unless a setting is an integer, at least so large: 64 / 2, a float, would fail in the first epoch only."""
+    if not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name}: must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name}: must be at least {least}, got {value}")
+
+
 class BatchSampler(Sampler[list[int]]):
     """A batch sampler for ``DataLoader(batch_sampler=...)``.
 
@@ -126,8 +134,8 @@ class BatchSampler(Sampler[list[int]]):
     """
 
     def __init__(self, samples: int, batch_size: int, seed: int) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size: must be at least 1, got {batch_size}")
+        for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0)):
+            check_integer(name, value, least)
         self.samples, self.batch_size, self.seed = samples, batch_size, seed
         self.epoch = 0
         self._start = 0  # first batch of the next iteration

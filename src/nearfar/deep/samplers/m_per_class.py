@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .base import ClassBatchSampler, Classes, Ints, by_class, occurrences
+from .base import ClassBatchSampler, Classes, Ints, by_class, check_integer, occurrences
 
 
 def m_per_class(classes: Classes, visits: Ints, m: int, rng: np.random.Generator) -> Ints:
@@ -80,7 +80,9 @@ class MPerClassSampler(ClassBatchSampler):
         rounds: int | None = 1,
         drop_last: bool = False,
     ) -> None:
-        if m < 1 or batch_size % m:
+        for name, value in (("m", m), ("batch_size", batch_size)):
+            check_integer(name, value, 1)
+        if batch_size % m:
             raise ValueError(f"batch_size: must be a multiple of m, got batch_size={batch_size} and m={m}")
         classes = by_class(labels)
         keep = classes.counts >= (1 if allow_repeat else m)

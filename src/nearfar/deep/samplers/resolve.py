@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from .base import BatchSampler
+from .base import BatchSampler, by_class
 from .class_ratio import ClassRatioSampler
 from .m_per_class import MPerClassSampler
 from .random import RandomBatchSampler
@@ -55,6 +54,6 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
 
 def fitting_m(labels: ArrayLike, batch_size: int) -> int:
     """Return the smallest divisor of the batch size, from 4 on, that leaves no more classes a batch than there are."""
-    classes = len(np.unique(np.asarray(labels)))
+    classes = len(by_class(labels).counts)
     divisors = [m for m in range(min(FEW, batch_size), batch_size + 1) if batch_size % m == 0]
     return next((m for m in divisors if batch_size // m <= classes), batch_size)
