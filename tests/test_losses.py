@@ -14,6 +14,7 @@ import nearfar
 from nearfar.catalog import METHODS
 from nearfar.deep import rows
 from nearfar.deep.batch import make_batch
+from nearfar.deep.heads import HeadLoss
 from nearfar.deep.proxies import ClassProxyLoss
 from nearfar.deep.terms import RowLoss, SetTerm
 
@@ -192,15 +193,28 @@ def test_bad_input_names_the_argument(method):
         call(term, broken, y, pooled)
     with pytest.raises(ValueError, match="embeddings: expected a"):
         call(term, x[0], y, pooled)
+    with pytest.raises(TypeError, match=r"embeddings: expected a .* got ndarray"):
+        call(term, x.detach().numpy(), y, pooled)
+    for wrong in (None, ["crow"] * 24):
+        with pytest.raises(ValueError, match=r"labels: expected \(n,\) integers or a relation matrix, got "):
+            call(term, x, wrong, pooled)
+    with pytest.raises(ValueError, match=r"pooled: expected a \(n, d\) float tensor, got .* of shape \(24,\)"):
+        call(term, x, y, pooled[:, 0])
+    with pytest.raises(ValueError, match="ref: needed with ref_labels"):
+        term(x, y, ref_labels=y)
 
 
 @pytest.mark.parametrize(
-    "method", [m for m in TERMS if issubclass(getattr(nearfar, m.name), ClassProxyLoss)], ids=lambda m: m.name
+    "method",
+    [m for m in TERMS if issubclass(getattr(nearfar, m.name), (ClassProxyLoss, HeadLoss))],
+    ids=lambda m: m.name,
 )
 def test_embeddings_of_another_size_than_the_proxies_are_named(method):
     x, y, pooled = batch()
     with pytest.raises(ValueError, match=f"embedding_dim is {DIM}, embeddings have {DIM - 1}"):
         call(make(method), x[:, 1:], y, pooled)
+    with pytest.raises(ValueError, match=f"embedding_dim is {DIM}, embeddings have {DIM - 1}"):
+        call(make(method) + nearfar.JRS(layers=("class",)), x[:, 1:], y, pooled)
 
 
 @every_term

@@ -85,8 +85,12 @@ def make_batch(
     """Validate one process's samples and gather those of all processes."""
     x = _floats("embeddings", embeddings)
     n = len(x)
+    if ref is None and ref_labels is not None:
+        raise ValueError("ref: needed with ref_labels, one row per label")
     y = _labels("labels", labels, n, x.device)
-    pooled = None if pooled is None else _floats("pooled", pooled.flatten(1))
+    if pooled is not None:
+        check_tensor("pooled", pooled)
+        pooled = _floats("pooled", pooled.flatten(1) if pooled.ndim > 2 else pooled)
     if pooled is not None and len(pooled) != n:
         raise ValueError(f"pooled: expected one row per embedding, {n}, got {len(pooled)}")
     ids = None if ids is None else _ids(ids, n, x.device)
@@ -104,6 +108,12 @@ def make_batch(
         pooled = None if pooled is None else processes.gather(pooled)
         ids = None if ids is None else processes.gather(ids)
     return Batch(x, y, part, pooled, None, ref, ref_y, ids)
+
+
+def check_tensor(name: str, x: object) -> None:
+    """Raise unless x is a tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: expected a (n, d) float tensor, got {type(x).__name__}")
 
 
 def _ids(ids: Tensor | Sequence[int], n: int, device: torch.device) -> Tensor:
@@ -125,6 +135,7 @@ def _reference(x: Tensor, ref: Tensor | None, ref_labels: AnyLabels | None) -> t
 
 
 def _floats(name: str, x: Tensor) -> Tensor:
+    check_tensor(name, x)
     if x.ndim != 2 or not x.is_floating_point():
         raise ValueError(f"{name}: expected a (n, d) float tensor, got {x.dtype} of shape {tuple(x.shape)}")
     x = x if x.dtype == torch.float64 else x.float()
@@ -136,11 +147,20 @@ def _floats(name: str, x: Tensor) -> Tensor:
     return x
 
 
+def _numbers(name: str, labels: Tensor | Sequence[int], device: torch.device) -> Tensor:
+    if isinstance(labels, Tensor):
+        return labels.to(device)
+    try:
+        return torch.as_tensor(labels, device=device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name}: expected (n,) integers or a relation matrix, got {labels!r:.40}") from error
+
+
 def _labels(name: str, labels: AnyLabels, n: int, device: torch.device) -> Labels:
     if isinstance(labels, LabelSets):
         y: Labels = LabelSets(labels.hot.to(device), labels.overlap)
     else:
-        y = torch.as_tensor(labels, device=device)
+        y = _numbers(name, labels, device)
         if y.ndim not in (1, 2) or (y.ndim == 1 and y.is_floating_point()):
             raise ValueError(f"{name}: expected (n,) integers or a relation matrix, got {y.dtype} {tuple(y.shape)}")
         y = y.long() if y.ndim == 1 else y

@@ -79,6 +79,9 @@ class HeadLoss(Term):
     def linear(self, x: Tensor, scale: float) -> Tensor:
         """Return the outputs times a scale, in one product."""
         weight = self.proxies.to(x.dtype)
+        if x.shape[1] != weight.shape[1]:
+            name, dim = type(self).__name__, weight.shape[1]
+            raise ValueError(f"{name}: embedding_dim is {dim}, embeddings have {x.shape[1]}")
         if self.bias is None:
             return cosines(x, weight, scale)
         return torch.addmm(self.bias.to(x.dtype), x, weight.T, beta=scale, alpha=scale)

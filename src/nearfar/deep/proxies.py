@@ -77,7 +77,7 @@ class ClassProxyLoss(RowLoss):
 
     def publish(self, batch: Batch) -> Batch:
         """Give the cosines to the class proxies, the class-level representation, to the other terms."""
-        return batch._replace(scores=cosines(batch.x, self.proxies.to(batch.x.dtype)))
+        return batch._replace(scores=cosines(batch.x, self.reference(batch)[0]))
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
         """Return the (b,) losses, 0 where `others` is -inf."""

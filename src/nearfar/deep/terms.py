@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from . import processes
-from .batch import AnyLabels, Batch, make_batch
+from .batch import AnyLabels, Batch, check_tensor, make_batch
 from .draws import rehearsal
 from .relations import Labels
 from .rows import DISTANCES, Comparison, Rows
@@ -72,9 +72,12 @@ class Term(nn.Module):
 
         Raises
         ------
+        TypeError
+            If embeddings, ref or pooled is no tensor.
         ValueError
             If shapes or lengths disagree, or embeddings are not finite (checked on the CPU).
         """
+        check_tensor("embeddings", embeddings)
         if torch.is_autocast_enabled(embeddings.device.type):
             with torch.autocast(embeddings.device.type, enabled=False):
                 return self.forward(embeddings, labels, ref=ref, ref_labels=ref_labels, pooled=pooled, ids=ids)

@@ -78,7 +78,7 @@ class SoftTripleLoss(ClassProxyLoss):
         return self.scale * similarity(unit(x), self._centres(w), self.gamma)
 
     def publish(self, batch: Batch) -> Batch:
-        w = self._centres(self.proxies.to(batch.x.dtype))
+        w = self._centres(self.reference(batch)[0])
         return batch._replace(scores=similarity(unit(batch.x), w, self.gamma))
 
     def share(self, batch: Batch) -> Tensor:
