@@ -1,15 +1,22 @@
 """Deep adversarial metric learning: who trains what, around which loss, with which triplets."""
 
+from inspect import signature
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import nearfar
 from nearfar import AdversarialTriplet, ContrastiveLoss, NPairLoss, ProxyNCALoss, TripletLoss
+from nearfar.catalog import METHODS
 from nearfar.deep.miners.batch_hard import BatchHard
 from nearfar.deep.miners.batch_semi_hard import BatchSemiHard
 from nearfar.deep.miners.random_negative import RandomNegative
 from nearfar.deep.objective import ObjectiveError, parse_objective
 from nearfar.deep.triplets import as_batch
+from nearfar.deep.triplets import share as triplet_share
 from tests.references.adversarial_triplet import reference, triplets
 
 LABELS = (0, 0, 1, 1, 1, 2, 3, 3, -1)
@@ -160,6 +167,42 @@ def test_a_batch_of_triplets_compares_each_with_its_own():
     value = TripletLoss(margin=5.0, normalize=False, reduction="valid").share(as_batch(a, p, n))
     gaps = (a - p).square().sum(1) - (a - n).square().sum(1) + 5
     torch.testing.assert_close(value, gaps.clamp_min(0).mean())
+
+
+PAIR_LOSSES = [
+    pytest.param(getattr(nearfar, method.name), settings, id=f"{method.name} {settings}")
+    for method in METHODS
+    for settings in ({}, {"distance": "cosine"}, {"distance": "euclidean"}, {"mine": BatchHard()})
+    if method.done and method.kind == "loss" and method.takes == "rows" and not method.small
+    if settings.keys() <= signature(getattr(nearfar, method.name)).parameters.keys()
+]
+
+
+@pytest.mark.parametrize(("make_loss", "settings"), PAIR_LOSSES)
+def test_rows_of_two_references_equal_the_batch_of_all(make_loss, settings):
+    loss, (x, _) = make_loss(**settings).double(), samples()
+    inputs = [x[:3], x[3:6], x[6:9]]
+    results = []
+    for share in (triplet_share, lambda loss, *parts: loss.share(as_batch(*parts))):
+        value = share(loss, *inputs)
+        results.append((value, *torch.autograd.grad(value, inputs)))
+    torch.testing.assert_close(*results)
+
+
+def test_memory_grows_with_the_number_of_triplets():
+    x = torch.randn(96, DIM)  # two classes: 4512 triplets, whose pairs are 40 million
+    largest = 0
+
+    class Largest(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            largest = max(largest, out.numel()) if isinstance(out, torch.Tensor) else largest
+            return out
+
+    with Largest():
+        AdversarialTriplet(DIM)(x, torch.arange(96) % 2)
+    assert largest <= 4512 * 3 * DIM
 
 
 def test_triplets_are_semi_hard_unless_mined():

@@ -231,7 +231,12 @@ class RowLoss(Term):
         x = comparison.x.detach()
         self._last = comparison._replace(x=x, ref=x if comparison.is_self else comparison.ref.detach())
         more = self.held()
-        num, den = reduce(self.rows, comparison, mine=self.mine, block=self.block, whole=self.whole, more=more)
+        return self.divided(
+            *reduce(self.rows, comparison, mine=self.mine, block=self.block, whole=self.whole, more=more)
+        )
+
+    def divided(self, num: Tensor, den: Tensor) -> Tensor:
+        """Return this process's sum of the numerators over the denominators of all processes."""
         if self.reduction != "sum":
             den = processes.total(den.detach())
             num = num / torch.where(den > 0, den, torch.inf)

@@ -6,8 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from .batch import Batch
+from .directions import unit
 from .order import next_above, positives
-from .rows import Rows, Triplets
+from .rows import Rows, Triplets, safe_sqrt
+from .terms import RowLoss
+from .two_pass import BoundLoss
 
 
 def semi_hard(rows: Rows) -> Triplets:
@@ -40,6 +43,36 @@ def as_batch(anchor: Tensor, positive: Tensor, negative: Tensor) -> Batch:
     relation[:, t:].masked_fill_(eye, 0)
     y = torch.full((2 * t,), -1, device=anchor.device)
     return Batch(anchor, relation, slice(0, t), ref=torch.cat([positive, negative]), ref_y=y)
+
+
+def share(loss: RowLoss, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    """Return a process's share of a loss over (t, d) triplets, each of which is a batch `as_batch` says.
+
+    Where no row reads another, rows of two columns will do, and time and memory grow with t and not with its square.
+    """
+    alone = type(loss).share is RowLoss.share and type(loss).comparison in (RowLoss.comparison, BoundLoss.comparison)
+    if loss.whole or not alone or not len(anchor):
+        return loss.share(as_batch(anchor, positive, negative))
+    rows = own_rows(anchor, positive, negative, loss)
+    num, den = loss.rows(loss.mine(rows) if loss.mine is not None else rows)
+    return loss.divided(num.sum(0), den.sum(0, dtype=num.dtype))
+
+
+def own_rows(anchor: Tensor, positive: Tensor, negative: Tensor, loss: RowLoss) -> Rows:
+    """Return (t, 2) rows: each anchor's positive, then its negative."""
+    if loss.normalize or loss.distance == "cosine":
+        anchor, positive, negative = unit(anchor), unit(positive), unit(negative)
+    d = torch.stack([_apart(anchor, other, loss.distance) for other in (positive, negative)], 1)
+    pos = torch.tensor([True, False], device=d.device).expand_as(d)
+    return Rows(d, pos, ~pos, loss.distance, anchor.shape[1])
+
+
+def _apart(x: Tensor, y: Tensor, distance: str) -> Tensor:
+    """Return the (t,) dissimilarities of the rows of x to those of y."""
+    if distance in ("cosine", "dot"):
+        return (1 if distance == "cosine" else 0) - (x * y).sum(1)
+    squares = (x - y).square().sum(1)
+    return safe_sqrt(squares) if distance == "euclidean" else squares
 
 
 def negative_generator(d: int, rectify: bool) -> nn.Module:

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import normalize as unit
 
-from .. import processes
+from .. import processes, triplets
 from ..batch import Batch
 from ..objective import parse_objective
 from ..proxies import ClassProxyLoss
 from ..rows import Comparison
 from ..terms import RowLoss, Term
-from ..triplets import as_batch, identity_layers, indices, negative_generator
+from ..triplets import identity_layers, indices, negative_generator
 
 
 def adversarial_triplet(
@@ -127,7 +127,7 @@ class AdversarialTriplet(Term):
             points, mapped = (a.detach(), n.detach(), g), (Ma.detach(), Mp.detach(), self._held(g))
         J_gen = adversarial_triplet(points, mapped, self.lam1, self.lam2, self.alpha)
         J_gen = J_gen.sum() / processes.total(J_gen.new_tensor(float(len(J_gen)))).clamp_min(1)
-        J_m = self.loss.share(as_batch(Ma, Mp, self.metric(n) if self.epoch < self.pretrain else Mg))
+        J_m = triplets.share(self.loss, Ma, Mp, self.metric(n) if self.epoch < self.pretrain else Mg)
         self._last = J_gen.detach(), J_m.detach()
         return J_gen + self.weight * J_m + batch.x.sum() * 0
 
