@@ -16,6 +16,7 @@ from nearfar.deep import rows
 from nearfar.deep.batch import make_batch
 from nearfar.deep.heads import HeadLoss
 from nearfar.deep.proxies import ClassProxyLoss
+from nearfar.deep.relations import LabelSets
 from nearfar.deep.terms import RowLoss, SetTerm
 
 TERMS = [m for m in METHODS if m.done and m.kind in ("loss", "regularizer", "head")]
@@ -179,6 +180,27 @@ def test_adds_with_every_regularizer(method):
     parts = list(both.parts_.values())
     torch.testing.assert_close(value.detach(), parts[0] + 0.5 * parts[-1])
     torch.testing.assert_close(parts[-1], other(x, y).detach())
+
+
+def relation(y, ref_y):
+    known = (y >= 0)[:, None] & (ref_y >= 0)
+    return torch.where(known, (y[:, None] == ref_y).long(), -1)
+
+
+@pytest.mark.parametrize("method", [m for m in TERMS if m.takes == "rows" and not m.small], ids=lambda m: m.name)
+@pytest.mark.parametrize("with_ref", [False, True])
+def test_one_label_is_a_relation_and_a_set(method, with_ref):
+    y, ref_y = torch.tensor([0, 0, 1, 1, 1, 2, 3, 3, -1]), torch.tensor([0, 1, 1, 2, 2, -1, 3])
+    x, ref = (batch(len(labels), labels=labels)[0] for labels in (y, ref_y))
+    term = make(method)
+    given, own = ({"ref": ref}, ref_y) if with_ref else ({}, y)
+    sets = [LabelSets.of([[c] if c >= 0 else [] for c in labels.tolist()], num_classes=4) for labels in (y, own)]
+    results = []
+    for labels, others in ((y, own), (relation(y, own), own), sets):
+        value = term(x, labels, **given, **({"ref_labels": others} if with_ref else {}))
+        results.append((value, *torch.autograd.grad(value, x)))
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0])
 
 
 @every_term

@@ -175,7 +175,7 @@ def _flipped(c: Comparison) -> Comparison:
 
 def _flipped_labels(y: Labels, ref_y: Labels) -> tuple[Labels, Labels]:
     if isinstance(y, LabelSets) and isinstance(ref_y, LabelSets):
-        return ref_y._replace(overlap=y.overlap), y
+        return LabelSets(ref_y.hot, y.overlap), y
     if isinstance(y, Tensor) and y.ndim == 2:
         return y.T, y[:, 0]  # masks of a relation are read from its rows alone
     return ref_y, y

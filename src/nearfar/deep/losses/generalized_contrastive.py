@@ -16,7 +16,6 @@ from torch.utils.checkpoint import checkpoint
 from .. import processes
 from ..batch import Batch
 from ..order import hinges, negatives, positives
-from ..relations import is_classes
 from ..row_sums import hinge_squares
 from ..rows import Rows, count, dissimilarity, spans
 from ..terms import RowLoss
@@ -83,7 +82,7 @@ class GeneralizedContrastiveLoss(RowLoss):
         return torch.where(keep, near, 0.0).sum(1) + push, count(keep) + count(rows.neg)
 
     def share(self, batch: Batch) -> Tensor:
-        graded = self.similarity == "pooled" or not is_classes(batch.y)
+        graded = self.similarity == "pooled" or (isinstance(batch.y, Tensor) and batch.y.ndim == 2)
         return self._graded(batch) if graded else super().share(batch)
 
     def _graded(self, batch: Batch) -> Tensor:
