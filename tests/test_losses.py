@@ -1,6 +1,7 @@
 """Laws that every loss and regulariser obeys; a method joins by its file and its reference."""
 
 import warnings
+from functools import partial
 from importlib import import_module
 from inspect import signature
 
@@ -180,6 +181,36 @@ def test_adds_with_every_regularizer(method):
     parts = list(both.parts_.values())
     torch.testing.assert_close(value.detach(), parts[0] + 0.5 * parts[-1])
     torch.testing.assert_close(parts[-1], other(x, y).detach())
+
+
+@pytest.mark.usefixtures("ways")
+@pytest.mark.parametrize("block", [None, 5])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nearfar.SoftmaxTripletLoss,
+        partial(nearfar.SmoothAPLoss, temperature=0.3),
+        nearfar.AngularLoss,
+        partial(nearfar.AngularLoss, form="softmax"),
+        nearfar.MultiSimilarityLoss,
+        nearfar.NPairLoss,
+        nearfar.HardNegativeContrastiveLoss,
+        nearfar.LiftedLoss,
+    ],
+)
+def test_second_derivatives_equal_finite_differences(loss, block):
+    x, y, _ = batch(12)
+    term = loss(block=block).double()
+    along = torch.randn(x.shape, generator=torch.Generator().manual_seed(2), dtype=x.dtype)
+
+    def slope(z, again=False):
+        (grad,) = torch.autograd.grad(term(z, y), z, create_graph=again)
+        return (grad * along).sum()
+
+    (found,) = torch.autograd.grad(slope(x, True), x)
+    step = 1e-5 * along
+    expected = (slope(x + step) - slope(x - step)) / 2e-5
+    torch.testing.assert_close((found * along).sum(), expected, rtol=1e-4, atol=1e-4)
 
 
 def relation(y, ref_y):

@@ -49,6 +49,13 @@ class _Sums(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         far, source, columns, offset = ctx.saved_tensors
         rule: Rule = ctx.rule
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it with a graph
+            apart = [part.view_as(part) for part in (far, source, offset)]  # one may be made of another
+            sums = _plain(apart[0], apart[1], columns, apart[2], rule)
+            wanted = [part for part in apart if part.requires_grad]
+            found = iter(torch.autograd.grad(sums, wanted, grads[0], create_graph=True, allow_unused=True))
+            far_, source_, offset_ = (next(found) if part.requires_grad else None for part in apart)
+            return far_, source_, None, offset_, None
         to_far, to_source, to_offset = torch.zeros_like(far), torch.zeros_like(source), torch.zeros_like(offset)
         for part in cache_parts(far):
             for k in range(columns.shape[1]):
@@ -70,6 +77,16 @@ def _exponents(far: Tensor, source: Tensor, p: Tensor, rule: Rule) -> Tensor:
     """Return f (s_an + s_pn), -inf for what is no negative."""
     row = source[p] if rule.square else (source[p] @ source.T).neg_()
     return row.add_(far).mul_(-rule.scale)
+
+
+def _plain(far: Tensor, source: Tensor, columns: Tensor, offset: Tensor, rule: Rule) -> Tensor:
+    """Return the sums of `midpoint_sums`, with a graph."""
+    sums = []
+    for k, p in enumerate(columns.T):
+        row = source[p] if rule.square else -(source[p] @ source.T)
+        f, more = (row + far) * -rule.scale, offset[:, k]
+        sums.append((f + more[:, None]).clamp_min(0).sum(1) if rule.hinge else more + f.logsumexp(1))
+    return torch.stack(sums, 1) if sums else offset
 
 
 def _slopes(f: Tensor, offset: Tensor, rule: Rule) -> Tensor:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .rows import FLOOR, exponentials_, filled, is_small
 
@@ -104,15 +103,19 @@ class _SoftCounts(torch.autograd.Function):
             room = torch.empty_like(v[part])
             for k in range(t.shape[1]):
                 counts[part, k] = torch.sub(t[part, k : k + 1], v[part], out=room).sigmoid_().sum(1)
-        ctx.save_for_backward(t, v, columns)
+        ctx.save_for_backward(d, keep, t, v, columns)
         ctx.temperature = temperature
         return near, counts
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        t, v, columns = ctx.saved_tensors
+        d, keep, t, v, columns = ctx.saved_tensors
         g = grads[1] / ctx.temperature
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
+            v = torch.where(keep, d / ctx.temperature, torch.inf)
+            near = ((d / ctx.temperature).gather(1, columns)[:, :, None] - v[:, None]).sigmoid()  # (b, K, m)
+            slope = near * (1 - near) * g[:, :, None]
+            return (-slope.sum(1)).scatter_add(1, columns, slope.sum(2) + grads[0]), None, None, None
         to_t, to_v = torch.empty_like(t), torch.empty_like(v) if t.shape[1] else torch.zeros_like(v)
         for part in cache_parts(v):
             room = torch.empty_like(v[part])

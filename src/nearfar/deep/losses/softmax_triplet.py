@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..batch import Batch
 from ..order import positives
+from ..row_sums import finite, masked_logsumexp
 from ..rows import Comparison, Rows, count, exponentials_, filled
 from ..terms import RowLoss
 
@@ -35,14 +35,24 @@ class _Likelihood(torch.autograd.Function):
         far = minus.clamp_min_(LEAST - 1).log1p_().sum(1)
         near = torch.where(keep, d.gather(1, columns) / -T - log_total[:, None], 0.0).sum(1)
         slope = ratio.addcmul_(p, ratio.sum(1, keepdim=True) - count(keep)[:, None], value=-1)
-        ctx.save_for_backward(slope.scatter_add_(1, columns, -keep.to(d.dtype)))
+        ctx.save_for_backward(slope.scatter_add_(1, columns, -keep.to(d.dtype)), d, rows.pos, rows.neg)
         return -(near + far)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, Tensor, None]:
-        (slope,) = ctx.saved_tensors
+        slope, d, pos, neg = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
+            return None, *torch.autograd.grad(_plain(d, pos, neg, ctx.T), d, grads[0], create_graph=True), None
         return None, slope * (grads[0] / -ctx.T)[:, None], None
+
+
+def _plain(d: Tensor, pos: Tensor, neg: Tensor, T: float) -> Tensor:
+    """Return the same as `_Likelihood`, with a graph."""
+    known = pos | neg
+    log_p = d / -T - finite(masked_logsumexp(d, known, -1 / T))[:, None]
+    p = torch.where(known, log_p, -torch.inf).exp()
+    far = torch.where(neg, (1 - p).clamp_min(LEAST).log(), 0.0)
+    return -(torch.where(pos, log_p, 0.0) + far).sum(1)
 
 
 def _softmax(d: Tensor, known: Tensor, T: float) -> tuple[Tensor, Tensor]:
