@@ -88,6 +88,9 @@ def test_label_sets_are_similar_when_they_meet():
     x, y = batch()
     loss = nearfar.ContrastiveLoss()
     torch.testing.assert_close(loss(x, LabelSets.of([[int(k)] for k in y])), loss(x, y))
+    for wrong, number in (([[0], [-1]], None), ([[0], [3]], 3)):
+        with pytest.raises(ValueError, match=f"sets: labels must be in .*, got {wrong[1][0]}"):
+            LabelSets.of(wrong, num_classes=number)
     sets = LabelSets.of([[0, 1], [1, 2], [2], [0], []], num_classes=3)
     strict = LabelSets(sets.hot, overlap=0.4)
     assert float(loss(x[:5], sets)) != float(loss(x[:5], strict))

@@ -39,6 +39,9 @@ class LabelSets(NamedTuple):
         hot = torch.zeros(len(sets), width)
         rows = [row for row, labels in enumerate(sets) for _ in labels]
         columns = [label for labels in sets for label in labels]
+        wrong = [label for label in columns if not 0 <= label < width]
+        if wrong:
+            raise ValueError(f"sets: labels must be in 0..{width - 1}, got {wrong[0]}; an empty set is unknown")
         hot[rows, columns] = 1.0
         return cls(hot, overlap)
 

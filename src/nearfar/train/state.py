@@ -23,7 +23,7 @@ class Position:
     ----------
     step, epoch, batch : batches done; the epoch that is under way, from 0; batches done of it
     best, best_epoch : the best validation score so far, and its epoch from 1 (0: none yet)
-    sums, seen : sums over this epoch's batches of the loss and of every part, and how many they are
+    sums : sums over this epoch's batches of the loss and of every part
     rows : the table of epochs so far
     """
 
