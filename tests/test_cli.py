@@ -257,10 +257,12 @@ def test_ctrl_c_exits_with_130(capsys, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "app", stopped)
-    code, _, err = run(capsys, monkeypatch, "train")
+    monkeypatch.setattr(cli, "make_config", stopped)
+    code, _, err = run(capsys, monkeypatch, "train", "digits", "--out", "RUN")
     assert code == 130
     assert "--resume" in err
+    code, _, err = run(capsys, monkeypatch, "compare", "digits", "--objective", "TripletLoss()", "--out", "RUNS")
+    assert (code, err) == (130, "nearfar: stopped; the same command goes on\n")
 
 
 @pytest.mark.slow

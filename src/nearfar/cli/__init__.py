@@ -22,10 +22,16 @@ app = App(
     version=__version__,
     help="Metric learning: labelled images, rows or embeddings in; a metric that generalises to unseen classes out.",
     help_format="markdown",
+    suppress_keyboard_interrupt=False,  # `main` says how to go on
 )
 
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative=())]
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", negative=())]
+
+GO_ON = {
+    "train": "; `nearfar train --resume --out RUN` goes on from the last checkpoint, where there is one",
+    "compare": "; the same command goes on",
+}
 
 app.command(fitting.fit)
 app.command(evaluating.evaluate)
@@ -41,7 +47,7 @@ def main() -> None:
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
-        _stop("stopped; `nearfar train --resume --out RUN` goes on where a run was cut off", 130)
+        _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)
     except CycloptsError as error:
         _stop(" ".join(str(error).split()), 2)
     except BrokenPipeError:
