@@ -253,6 +253,14 @@ def test_a_missing_package_names_its_extra(capsys, monkeypatch, tmp_path):
     assert (code, err) == (2, "nearfar: jinja2 is not installed: pip install 'nearfar[report]'\n")
 
 
+def test_a_resumed_run_ignores_no_setting(digits, capsys, monkeypatch):
+    code, _, err = run(capsys, monkeypatch, "train", "--resume", "--out", digits, "--lr", "0.5", "--quiet")
+    assert code == 2
+    assert "resumed with other settings (run's / given): lr: 0.001 / 0.5" in err
+    code, _, err = run(capsys, monkeypatch, "train", "--resume", "--out", digits, "--set", "workers=0", "--quiet")
+    assert (code, err) == (0, "")
+
+
 def test_ctrl_c_exits_with_130(capsys, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt

@@ -131,7 +131,7 @@ def train(
     skip_bad
         Leave out images that cannot be decoded, and count them.
     resume
-        Go on with the run in OUT, bit for bit as if it had not been cut off.
+        Go on with the run in OUT, bit for bit as if it had not been cut off; its settings need not be repeated.
     devices
         Processes that train together, one per accelerator.
     quiet
@@ -157,7 +157,9 @@ def train(
     }
     from ..train import train as run_training
 
-    config = None if resume and data is None else make_config(chosen, settings, recipe)
+    given = settings or recipe or any(value is not None for value in chosen.values())
+    old = out if resume and data is None else None
+    config = None if resume and not given else make_config(chosen, settings, recipe, old)
     run = run_training(config, out, resume=resume, progress=not quiet and is_first())
     if is_first():
         evaluating.evaluate(run.folder, quiet=quiet)

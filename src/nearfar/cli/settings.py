@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from cyclopts import Parameter
@@ -23,11 +24,14 @@ def launch(devices: int) -> NoReturn:
     os.execv(sys.executable, [*command, "-m", "nearfar", *sys.argv[1:]])
 
 
-def make_config(chosen: dict[str, Any], settings: tuple[str, ...], recipe: str | None) -> Any:
-    """Resolve a TrainConfig: a recipe, over it the options that were given, over them the --set ones."""
+def make_config(chosen: dict[str, Any], settings: tuple[str, ...], recipe: str | None, old: Path | None = None) -> Any:
+    """Resolve a TrainConfig: a recipe, over it the options that were given, over them the --set ones.
+
+    All of them lie over the settings of the run in `old`, where one is resumed.
+    """
     from ..train import TrainConfig
 
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {} if old is None else TrainConfig.from_json(old / "config.json").to_dict()
     if recipe:
         from ..train import recipe as read_recipe
 
