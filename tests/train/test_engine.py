@@ -230,6 +230,30 @@ def test_nothing_is_left_of_a_run_that_cannot_start(tmp_path, small) -> None:
         assert not (tmp_path / "run").exists()
 
 
+def test_nothing_is_left_of_a_run_whose_first_checkpoint_does_not_fit(tmp_path, monkeypatch, small) -> None:
+    def full(*_: object) -> None:
+        raise TrainError("the disk is full")
+
+    monkeypatch.setattr("nearfar.train.run_folder.save_tree", full)  # after the weights of the best epoch
+    with pytest.raises(TrainError, match="full"):
+        train(small(), tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such locks")
+def test_two_do_not_train_in_one_folder(tmp_path, monkeypatch, small) -> None:
+    def train_there_too(config: object) -> None:
+        with pytest.raises(TrainError, match="another process is training there"):
+            train(small(objective="NPairLoss()"), tmp_path / "run", progress=False)
+        assert (tmp_path / "run").is_dir()
+        monkeypatch.undo()
+        return building.build(config)
+
+    monkeypatch.setattr("nearfar.train.engine.build", train_there_too)
+    run = train(small(), tmp_path / "run", progress=False)
+    assert run.config.objective == "TripletLoss()"
+
+
 def test_steps_end_a_run_inside_an_epoch(tmp_path, small) -> None:
     run = train(small(steps=30), tmp_path / "run", progress=False)
     assert (run.step, run.epoch, run.config.epochs) == (30, 2, 2)

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..deep import processes
 from .build import Parts, build
 from .checkpoint import load_tensors, load_tree, read_about, save_tensors
+from .claim import claimed
 from .config import TrainConfig, TrainError
 from .interrupts import Interrupts
 from .monitor import watch
@@ -56,7 +57,7 @@ def train(
     ------
     TrainError
         One line: a wrong setting, a loss that is not finite (the last good checkpoint is kept), a disk that is full,
-        a folder that is taken, a run that does not fit.
+        a folder that is taken or in which another process trains, a run that does not fit.
     KeyboardInterrupt
         After Ctrl-C, when a checkpoint has been written. Callers exit with 130.
     """
@@ -65,14 +66,15 @@ def train(
         config = TrainConfig.from_json(folder.config)
     if not resume:
         folder.create()
-    try:
-        parts = build(config)
-        with Interrupts() as interrupts:
-            return Trainer(parts, folder, interrupts, resume, progress, watchers).run()
-    except BaseException:
-        if not resume and processes.rank() == 0:
-            folder.discard()
-        raise
+    with claimed(folder.path):
+        try:
+            parts = build(config)
+            with Interrupts() as interrupts:
+                return Trainer(parts, folder, interrupts, resume, progress, watchers).run()
+        except BaseException:
+            if not resume and processes.rank() == 0:
+                folder.discard()
+            raise
 
 
 class Trainer:

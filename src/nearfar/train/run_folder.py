@@ -83,7 +83,8 @@ class RunFolder:
         """Remove the folder again, unless a checkpoint is in it."""
         if self.last.exists() or not self.path.is_dir():
             return
-        for path in (self.config, self.log, self.metrics, self.path / COMMAND, self.path / ENVIRONMENT):
+        written = (self.config, self.log, self.metrics, self.best, self.path / COMMAND, self.path / ENVIRONMENT)
+        for path in (*written, *self.path.glob("state-*.safetensors")):
             path.unlink(missing_ok=True)
         if not any(self.path.iterdir()):
             self.path.rmdir()
