@@ -253,6 +253,19 @@ def test_a_missing_package_names_its_extra(capsys, monkeypatch, tmp_path):
     assert (code, err) == (2, "nearfar: jinja2 is not installed: pip install 'nearfar[report]'\n")
 
 
+def test_what_cannot_be_written_is_refused_before_the_work(capsys, monkeypatch, tmp_path):
+    np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(40, 3)), y=np.arange(40) % 4)
+    monkeypatch.setattr(nearfar.RCA, "fit", lambda *_: pytest.fail("was fitted"))
+    for out, message in ((tmp_path, "is a folder"), (tmp_path / "rows.npz/rca.safetensors", "cannot be made")):
+        code, _, err = run(capsys, monkeypatch, "fit", tmp_path / "rows.npz", "RCA()", "--out", out)
+        assert code == 2
+        assert err.startswith("nearfar: --out: ")
+        assert message in err
+    monkeypatch.undo()
+    code, _, err = run(capsys, monkeypatch, "index", tmp_path / "rows.npz", "--out", tmp_path / "new/rows.index")
+    assert (code, err) == (0, "")
+
+
 def test_a_resumed_run_ignores_no_setting(digits, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, "train", "--resume", "--out", digits, "--lr", "0.5", "--quiet")
     assert code == 2

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import __version__
+from .core.storage import whole
 from .core.types import AnyArray
 
 if TYPE_CHECKING:
@@ -163,7 +164,5 @@ def _write(
     off = float(np.abs(found - expected).max()) / max(float(np.abs(expected).max()), 1e-30)
     if not off <= OFF:
         raise ValueError(f"the exported network gives other embeddings: {off:.1e} off, relative to the largest value")
-    path = Path(out)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    partial.replace(path)
+    with whole(out) as file:
+        file.write(content)

@@ -1,5 +1,6 @@
 """Files of arrays: read back as written, readable by others, harmless when broken."""
 
+import errno
 import json
 
 import numpy as np
@@ -84,3 +85,14 @@ def test_broken_files_are_one_clear_error(tmp_path, raw):
     path.write_bytes(raw)
     with pytest.raises(ValueError, match="broken is not a readable safetensors file"):
         storage.read(path)
+
+
+def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path):
+    path = tmp_path / "x.safetensors"
+    storage.write(path, ARRAYS, {"name": "old"})
+    with pytest.raises(OSError, match=r"x\.safetensors: cannot be written \(No space left on device\)"):  # noqa: PT012, SIM117
+        with storage.whole(path) as file:
+            file.write(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+    assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
+    assert storage.read(path)[1] == {"name": "old"}

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from .settings import check_out
+
 if TYPE_CHECKING:
     from ..data import Dataset
 
@@ -65,6 +67,7 @@ def fit_to(
     from .learners import items_of, remark
     from .scoring import score_learner
 
+    check_out(out)
     learner = make_learner(text, seed)
     halved = halves(data, seed) if test is None and not test_classes else None
     if halved is None:

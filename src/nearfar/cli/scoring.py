@@ -13,6 +13,7 @@ from ..data import Dataset, open_dataset, open_task
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from .learners import items_of, load_learner, remark
+from .settings import check_out
 
 
 @dataclass(frozen=True)
@@ -151,16 +152,16 @@ def embed_with(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
 
 def embed_to(source: Path, data: str, out: Path) -> str:
     """Embed data and write an .npz; returns one line on what was written."""
+    from ..core.storage import whole
     from ..data.items import open_items
 
+    check_out(out)
     dataset = open_items(data)
     embeddings = embed_with(source, dataset)
-    partial = out.with_name(out.name + ".partial")
-    with partial.open("wb") as file:
+    with whole(out) as file:
         names = np.asarray(dataset.names, dtype=np.str_)
         classes = np.asarray(dataset.classes, dtype=np.str_)
         np.savez_compressed(file, embeddings=embeddings, labels=dataset.labels, classes=classes, names=names)
-    partial.replace(out)
     return (
         f"{out}: {embeddings.shape[0]} embeddings of {embeddings.shape[1]} dimensions, {len(dataset.classes)} classes"
     )
@@ -170,6 +171,8 @@ def report_to(source: Path, data: str | None, out: Path | None) -> str:
     """Write the report of a run, a learner or an .npz; returns its path."""
     from ..report import Items, ReportContent, build_report, report_run
 
+    if out is not None:
+        check_out(out)
     if is_run(source) and data is None:
         return str(report_run(source, out, attention=attention_of(source)))
     scored = scored_on(source, data, ())

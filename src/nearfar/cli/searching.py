@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from .settings import check_out
+
 if TYPE_CHECKING:
     from ..core.types import AnyArray
     from ..data import Dataset
@@ -104,6 +106,7 @@ def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: st
     from ..index import Index
     from .scoring import distance_of
 
+    check_out(out)
     alone = source.suffix == ".npz"
     about = {"source": "" if alone else str(source.resolve()), "weights": "" if alone else weights_of(source)}
     old = opened(out) if add else None
@@ -135,6 +138,8 @@ def extended(old: Index, new: Index) -> tuple[Index, int]:
 
 def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None) -> str:
     """Search an index; returns the lines to print."""
+    if out is not None:
+        check_out(out)
     index = opened(file)
     made = index.about.get("source", "")
     source = run or (Path(made) if made else None)
@@ -197,10 +202,10 @@ def classes_of(index: Index) -> list[str]:
 
 def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Write a .csv, whole or not at all."""
-    partial = out.with_name(out.name + ".partial")
-    with partial.open("w", newline="", encoding="utf-8") as handle:
+    from ..core.storage import whole
+
+    with whole(out, "w", newline="", encoding="utf-8") as handle:
         csv.writer(handle).writerows([heading, *rows])
-    partial.replace(out)
 
 
 def opened(file: Path) -> Index:

@@ -43,6 +43,24 @@ def make_config(chosen: dict[str, Any], settings: tuple[str, ...], recipe: str |
     return TrainConfig.of(**fields)
 
 
+def check_out(out: Path) -> None:
+    """Refuse a file that cannot be written before the work whose result it is to hold; its folder is made.
+
+    Raises
+    ------
+    ValueError
+        If there is a folder of that name, or its own folder cannot be made or written in.
+    """
+    if out.is_dir():
+        raise ValueError(f"--out: {out} is a folder; expected the name of a file")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out: the folder {out.parent} cannot be made ({error.strerror})") from error
+    if not os.access(out.parent, os.W_OK):
+        raise ValueError(f"--out: the folder {out.parent} cannot be written in")
+
+
 def _setting(text: str) -> tuple[str, Any]:
     """Split field=value; the value is JSON where it can be (0.1, true, [1, 2]), else text."""
     name, equals, value = text.partition("=")

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -53,15 +55,36 @@ def write(path: str | os.PathLike[str], arrays: dict[str, AnyArray], metadata: d
         end += data.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
+    with whole(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.writelines(blobs)
+
+
+@contextmanager
+def whole(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> Iterator[IO[Any]]:
+    """Open a file that appears whole or not at all: it is written under another name, then renamed.
+
+    Parameters
+    ----------
+    path : path
+        The file; what was there before stays until the new one is complete.
+    mode, **how
+        As of `open`.
+
+    Raises
+    ------
+    OSError
+        With one line that names the file, as on a full disk; nothing is left of the new one.
+    """
     partial = Path(f"{os.fspath(path)}.partial")
     try:
-        with partial.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            file.writelines(blobs)
+        with partial.open(mode, **how) as file:
+            yield file
         partial.replace(path)
-    except OSError:
+    except OSError as error:
+        raise type(error)(f"{os.fspath(path)}: cannot be written ({error.strerror or error})") from error
+    finally:
         partial.unlink(missing_ok=True)
-        raise
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, str]]:
