@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,3 +121,13 @@ def test_two_processes_resume_bit_for_bit(folders) -> None:
 def test_a_run_of_two_does_not_go_on_as_one(folders) -> None:
     with pytest.raises(TrainError, match=r"made by 2 process\(es\), this is 1"):
         train(None, folders[1] / "again", resume=True, progress=False)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
+def test_devices_are_processes_where_there_is_no_gpu(tmp_path) -> None:
+    words = ["train", "digits", "--out", str(tmp_path / "run"), "--trunk", "mlp(width=16, depth=1)", "--devices", "2"]
+    words += ["--batch-size", "24", "--sampler", "m_per_class:8", "--set", "steps=2", "--quiet"]
+    ended = subprocess.run([sys.executable, "-m", "nearfar", *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert len(list((tmp_path / "run").glob("state-2.*.safetensors"))) == 2
+    assert (tmp_path / "run" / "scores.json").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
@@ -153,10 +154,17 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
     AcceleratorState._reset_state(reset_partial_state=processes.world() == 1)
     GradientState._reset_state()
     alone = processes.world() == 1
-    accelerator = Accelerator(mixed_precision=config.precision, cpu=config.device == "cpu")
+    accelerator = Accelerator(mixed_precision=config.precision, cpu=config.device == "cpu" or _many_without_gpu())
     if alone and processes.world() > 1:
         atexit.register(processes.leave)
     return accelerator
+
+
+def _many_without_gpu() -> bool:
+    """Return whether this is one of several processes on processors: accelerate joins them only where it is told."""
+    if "LOCAL_RANK" not in os.environ:
+        return False
+    return not (torch.cuda.is_available() or (hasattr(torch, "xpu") and torch.xpu.is_available()))
 
 
 def open_data(config: TrainConfig) -> Task:
