@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 import nearfar
+import nearfar.evaluation
 from nearfar import cli
 
 COMMANDS = ("train", "fit", "evaluate", "embed", "index", "search", "duplicates", "report", "compare", "export", "list")
@@ -251,6 +252,53 @@ def test_a_missing_package_names_its_extra(capsys, monkeypatch, tmp_path):
     monkeypatch.delitem(sys.modules, "nearfar.report", raising=False)
     code, _, err = run(capsys, monkeypatch, "report", tmp_path / "rows.npz")
     assert (code, err) == (2, "nearfar: jinja2 is not installed: pip install 'nearfar[report]'\n")
+
+
+def test_embeddings_keep_their_classes_names_and_gallery(capsys, monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    centres = 4 * rng.normal(size=(3, 5))
+    labels, there = np.repeat([0, 2], 6), np.repeat([1, 2, 0], 4)  # class 1 in the gallery only
+    rows, gallery = centres[labels] + rng.normal(size=(12, 5)), centres[there] + rng.normal(size=(12, 5))
+    classes, file = np.array(["cat", "cow", "dog"]), tmp_path / "e.npz"
+    arrays = {
+        "embeddings": rows,
+        "labels": labels,
+        "classes": classes,
+        "names": np.array([f"{i}.jpg" for i in range(12)]),
+    }
+    np.savez(file, **arrays, gallery_embeddings=gallery, gallery_labels=there, gallery_classes=classes)
+    code, out, err = run(capsys, monkeypatch, "evaluate", file)
+    assert (code, err) == (0, "")
+    expected = nearfar.evaluation.evaluate(rows, labels, gallery=gallery, gallery_labels=there)
+    assert str(expected) in out
+    code, out, err = run(capsys, monkeypatch, "report", file)
+    assert (code, err) == (0, "")
+    page = (tmp_path / "e.html").read_text()
+    assert "dog" in page
+    assert "queries search a separate gallery" in page
+    np.savez(file, **arrays)
+    assert run(capsys, monkeypatch, "index", file, "-o", tmp_path / "e.index")[0] == 0
+    code, out, err = run(capsys, monkeypatch, "search", tmp_path / "e.index", file, "-k", "1")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-2:] == ["11.jpg", "    1    0.0000  dog  11.jpg"]
+    for words in (["evaluate", file, "digits"], ["report", file, "digits"], ["index", file, "digits", "-o", file]):
+        code, _, err = run(capsys, monkeypatch, *words)
+        assert code == 2
+        assert err.startswith("nearfar: DATA: ")
+
+
+def test_items_without_classes_are_not_scored(capsys, monkeypatch, tmp_path):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(6, 4)))
+    nearfar.CovarianceMetric().fit(np.random.default_rng(1).normal(size=(20, 4))).save(tmp_path / "c.safetensors")
+    assert (
+        run(capsys, monkeypatch, "embed", tmp_path / "c.safetensors", tmp_path / "rows.npy", "-o", tmp_path / "e.npz")[
+            0
+        ]
+        == 0
+    )
+    code, _, err = run(capsys, monkeypatch, "evaluate", tmp_path / "e.npz")
+    assert code == 2
+    assert "its items have no class" in err
 
 
 def test_what_cannot_be_written_is_refused_before_the_work(capsys, monkeypatch, tmp_path):

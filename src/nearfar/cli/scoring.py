@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..data import Dataset, open_dataset, open_task
+from ..data.arrays import read_gallery
+from ..data.items import UNKNOWN
+from ..data.open import same_classes
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from .learners import items_of, load_learner, remark
@@ -26,6 +29,7 @@ class Scored:
     embeddings : (n, d)
     dataset : the items
     scores, raw : of the embeddings, and of the items themselves where they can be compared
+    gallery : what the items search, where it is not each other
     """
 
     title: str
@@ -34,10 +38,21 @@ class Scored:
     dataset: Dataset
     scores: Scores
     raw: Scores | None
+    gallery: Dataset | None = None
 
 
 def is_run(source: Path) -> bool:
     return source.is_dir()
+
+
+def is_embeddings(source: Path) -> bool:
+    return source.suffix == ".npz"
+
+
+def refuse_data(source: Path, data: str | None) -> None:
+    """Refuse DATA beside embeddings: nothing would embed it."""
+    if data is not None:
+        raise ValueError(f"DATA: {source} holds embeddings already, so {data!r} must be left out")
 
 
 def score(source: Path, data: str | None, classes: Sequence[str]) -> str:
@@ -67,10 +82,23 @@ def scored_on(source: Path, data: str | None, classes: Sequence[str]) -> Scored:
         If there is nothing to score, or the source is none of the three.
     """
     dataset, embedded = embedded_on(source, data, classes)
-    if source.suffix == ".npz":
-        scores = evaluate_embeddings(embedded, dataset.labels)
-        return Scored(source.stem, f"{dataset.name}.", embedded, dataset, scores, None)
-    return _scored(source, dataset, embedded)
+    return _scored_alone(source, dataset) if is_embeddings(source) else _scored(source, dataset, embedded)
+
+
+def _scored_alone(source: Path, dataset: Dataset) -> Scored:
+    """Score the embeddings of an .npz, in its gallery where it has one."""
+    gallery = read_gallery(source)
+    about, searched = f"{dataset.name}, {_size(dataset)}", None
+    if dataset.classes == (UNKNOWN,):
+        raise ValueError(f"{source}: its items have no class, so there is nothing to score them by")
+    if gallery is not None:
+        about += f", searching a gallery of {_size(gallery)}"
+        dataset, gallery = same_classes(dataset, gallery)
+        searched = rows_of(gallery, source)
+    rows = rows_of(dataset, source)
+    there = None if gallery is None else gallery.labels
+    scores = evaluate_embeddings(rows, dataset.labels, gallery=searched, gallery_labels=there)
+    return Scored(source.stem, f"{about}.", rows, dataset, scores, None, gallery)
 
 
 def score_learner(source: Path, dataset: Dataset) -> str:
@@ -97,7 +125,8 @@ def _scored(source: Path, dataset: Dataset, embedded: np.ndarray[Any, Any]) -> S
 
 def embedded_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple[Dataset, np.ndarray[Any, Any]]:
     """Open data and embed it with a run or a learner, or read an .npz of embeddings; returns items and embeddings."""
-    if source.suffix == ".npz":
+    if is_embeddings(source):
+        refuse_data(source, data)
         dataset = open_dataset(str(source), classes=classes)
         return dataset, rows_of(dataset, source)
     dataset = items_on(source, data, classes)
@@ -106,7 +135,7 @@ def embedded_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple
 
 def distance_of(source: Path) -> str:
     """Return the distance in which a source's embeddings are compared: learners learn a Euclidean one."""
-    return "cosine" if is_run(source) or source.suffix == ".npz" else "euclidean"
+    return "cosine" if is_run(source) or is_embeddings(source) else "euclidean"
 
 
 def _size(dataset: Dataset) -> str:
@@ -179,6 +208,7 @@ def report_to(source: Path, data: str | None, out: Path | None) -> str:
     items = Items(
         scored.embeddings, scored.dataset.labels, scored.dataset.classes, scored.dataset.names, scored.dataset.read
     )
+    found = scored.gallery
     content = ReportContent(
         scored.title,
         scored.protocol,
@@ -186,6 +216,7 @@ def report_to(source: Path, data: str | None, out: Path | None) -> str:
         scored.raw,
         baseline_name="raw pixels" if scored.dataset.kind == "image" else "raw rows",
         queries=items,
+        gallery=None if found is None else Items(rows_of(found, source), found.labels, found.classes, found.names),
         distance=scored.scores.distance,
     )
     return str(build_report(content, out or source.with_suffix(".html")))

@@ -104,15 +104,17 @@ def duplicates(
 def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: str) -> str:
     """Build or extend an index; returns one line on what was written."""
     from ..index import Index
-    from .scoring import distance_of
+    from .scoring import distance_of, is_embeddings, refuse_data
 
     check_out(out)
-    alone = source.suffix == ".npz"
+    alone = is_embeddings(source)
+    if alone:
+        refuse_data(source, data)
     about = {"source": "" if alone else str(source.resolve()), "weights": "" if alone else weights_of(source)}
     old = opened(out) if add else None
     if old is not None and old.about.get("weights") != about["weights"]:
         raise ValueError(f"{source} with its present weights did not make {out}; index anew, without --add")
-    data = str(source) if alone and data is None else data
+    data = str(source) if alone else data
     items, rows = embedded(None if alone else source, data)
     names, labels = called(items, str(data)), [items.classes[label] for label in items.labels]
     new = Index(rows, names=names, labels=labels, distance=distance_of(source), engine=engine, about=about)

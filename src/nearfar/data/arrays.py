@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +15,19 @@ from .folder import ROLES
 
 DATA = ("X", "x", "embeddings")
 LABELS = ("y", "labels")
+GALLERY = "gallery_"
 
 
 def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
-    """Read `X` (or `embeddings`) with `y` (or `labels`), and `split` where it is there.
+    """Read `X` (or `embeddings`) with `y` (or `labels`), and `split`, `classes` and `names` where they are there.
 
     Parameters
     ----------
     path : str or Path
         An .npz file. `X` is (n, d), taken as float32 rows, or (n, H, W) or (n, H, W, C) uint8, taken as images;
-        `y` is (n,) integers or strings; `split` is (n,) strings such as "train" and "test".
+        `y` is (n,) integers or strings; `split` is (n,) strings such as "train" and "test"; `classes` is text that
+        integers in `y` number from 0, and `names` (n,) text that says what each item is called, as `nearfar embed`
+        writes them.
     image_size : int, optional
         Make every image a square of this side; rows are left as they are.
 
@@ -32,6 +37,26 @@ def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
         Where an array is missing, of unfit shape or kind, holds Python objects, or holds NaN or infinity.
     """
     arrays = _load(Path(path))
+    items = _dataset(path, arrays, image_size)
+    if "split" not in arrays:
+        return Source(items)
+    return Source(items, _roles(path, arrays["split"], len(items)), "split by the array split")
+
+
+def read_gallery(path: str | Path) -> Dataset | None:
+    """Read what the items of an .npz search, from the arrays `gallery_embeddings`, `gallery_labels` and the like.
+
+    Returns
+    -------
+    Dataset or None
+        None where the file has no gallery: its items then search each other.
+    """
+    arrays = _load(Path(path))
+    found = {key.removeprefix(GALLERY): array for key, array in arrays.items() if key.startswith(GALLERY)}
+    return _dataset(path, found, None) if any(key in found for key in DATA) else None
+
+
+def _dataset(path: str | Path, arrays: dict[str, NDArray], image_size: int | None) -> Dataset:
     key, label_key = _first(path, arrays, DATA), _first(path, arrays, LABELS)
     array, labels = _items(path, key, arrays[key]), arrays[label_key]
     if labels.shape != (len(array),):
@@ -42,10 +67,26 @@ def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
         from .decode import fit
 
         array = np.stack([fit(image, image_size) for image in array])
-    items = Dataset.from_array(Path(path).stem, array, labels)
-    if "split" not in arrays:
-        return Source(items)
-    return Source(items, _roles(path, arrays["split"], len(array)), "split by the array split")
+    items = Dataset.from_array(Path(path).stem, array, labels, names=names_in(arrays, len(array)))
+    return replace(items, classes=_classes(path, items, labels, arrays.get("classes")))
+
+
+def names_in(arrays: Mapping[str, NDArray], n: int) -> list[str] | None:
+    """What the items are called, where the array `names` says so for every one."""
+    names = arrays.get("names")
+    return names.tolist() if names is not None and names.shape == (n,) and names.dtype.kind == "U" else None
+
+
+def _classes(path: str | Path, items: Dataset, labels: NDArray, classes: NDArray | None) -> tuple[str, ...]:
+    """What the classes are called, where integer labels number the array `classes`."""
+    if classes is None or classes.ndim != 1 or classes.dtype.kind != "U" or labels.dtype.kind not in "iu":
+        return items.classes
+    numbers = [int(number) for number in items.classes]
+    if min(numbers) < 0 or max(numbers) >= len(classes):
+        raise DataError(
+            f"{path}: labels run from {min(numbers)} to {max(numbers)}, but there are {len(classes)} classes"
+        )
+    return tuple(str(classes[number]) for number in numbers)
 
 
 def _load(path: Path) -> dict[str, NDArray]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import DATA, LABELS
+from .arrays import DATA, LABELS, names_in
 from .dataset import DataError, Dataset
 from .decode import SUFFIXES, ImageReader, guess_channels, image_source
 from .files import FolderFiles, open_files
@@ -59,7 +59,8 @@ def _rows(path: Path, content: Any) -> Dataset:
         raise DataError(f"{path}: has no array {' or '.join(DATA)}; it has {', '.join(content) or 'none'}")
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or not np.isfinite(rows).all():
         raise DataError(f"{path}: expected (n, d) finite numbers, got shape {rows.shape} of type {rows.dtype}")
-    return Dataset.from_array(path.stem, rows.astype(np.float32), [UNKNOWN] * len(rows))
+    names = None if isinstance(content, np.ndarray) else names_in(content, len(rows))
+    return Dataset.from_array(path.stem, rows.astype(np.float32), [UNKNOWN] * len(rows), names=names)
 
 
 def _loaded(path: Path) -> Any:

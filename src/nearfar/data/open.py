@@ -204,7 +204,7 @@ def _assemble(
     if len(train.classes) < 2:
         raise DataError(f"{name}: {len(train.classes)} training class(es); expected 2 or more")
     if gallery is not None:
-        test, gallery = _same_classes(test, gallery)
+        test, gallery = same_classes(test, gallery)
     train, test = _noted(train, "training "), _noted(test, "test ")
     parts = [
         ("train", train),
@@ -220,7 +220,7 @@ def _assemble(
     return Task(name, train, validation, test, gallery, f"{name}: " + "; ".join(c for c in clauses if c) + ".")
 
 
-def _same_classes(test: Dataset, gallery: Dataset) -> tuple[Dataset, Dataset]:
+def same_classes(test: Dataset, gallery: Dataset) -> tuple[Dataset, Dataset]:
     """Number the labels of both sets by the union of their classes."""
     classes = tuple(dict.fromkeys(test.classes + gallery.classes))
     number = {c: i for i, c in enumerate(classes)}
