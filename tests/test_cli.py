@@ -1,6 +1,7 @@
 """The command line as a person meets it: what it prints, what it leaves behind, how it ends."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -285,6 +286,14 @@ def test_embeddings_keep_their_classes_names_and_gallery(capsys, monkeypatch, tm
         code, _, err = run(capsys, monkeypatch, *words)
         assert code == 2
         assert err.startswith("nearfar: DATA: ")
+
+
+def test_a_report_on_other_data_lies_in_the_run(digits, capsys, monkeypatch, tmp_path):
+    run_folder = tmp_path / "lr0.01"
+    shutil.copytree(digits, run_folder)
+    code, out, _ = run(capsys, monkeypatch, "report", run_folder, "digits")
+    assert (code, out) == (0, f"{run_folder / 'report-digits.html'}\n")
+    assert "lr0.01 on digits" in (run_folder / "report-digits.html").read_text()
 
 
 def test_items_without_classes_are_not_scored(capsys, monkeypatch, tmp_path):

@@ -198,9 +198,10 @@ def report(
     source
         The folder of a run, a learner saved as .safetensors, or an .npz with embeddings and labels.
     data
-        What to show a learner on.
+        What to show a learner on, or a run on instead of its test classes.
     out
-        The page; report.html in the folder of the run, or beside the file, where not given.
+        The page. Where not given: report.html in the folder of the run, or there report-NAME.html on other DATA; for a
+        file, beside it.
     """
     from .scoring import report_to
 

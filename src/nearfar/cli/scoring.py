@@ -120,7 +120,8 @@ def _scored(source: Path, dataset: Dataset, embedded: np.ndarray[Any, Any]) -> S
     about = f"{dataset.name}, {_size(dataset)}."
     if not is_run(source):
         about += remark(load_learner(source), items_of(dataset), "these items")
-    return Scored(f"{source.stem} on {dataset.name}", about, embedded, dataset, scores, raw)
+    name = source.name if is_run(source) else source.stem  # a run's name may hold a dot, as in lr0.01
+    return Scored(f"{name} on {dataset.name}", about, embedded, dataset, scores, raw)
 
 
 def embedded_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple[Dataset, np.ndarray[Any, Any]]:
@@ -219,7 +220,8 @@ def report_to(source: Path, data: str | None, out: Path | None) -> str:
         gallery=None if found is None else Items(rows_of(found, source), found.labels, found.classes, found.names),
         distance=scored.scores.distance,
     )
-    return str(build_report(content, out or source.with_suffix(".html")))
+    beside = source / f"report-{scored.dataset.name}.html" if is_run(source) else source.with_suffix(".html")
+    return str(build_report(content, out or beside))
 
 
 def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
