@@ -106,6 +106,11 @@ def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
     assert lines[0] == "query,rank,distance,class,name"
     assert len(lines) == 41
     assert all(line.startswith(line.rpartition(",")[2]) for line in lines[1:])  # every image finds itself
+    (tmp_path / "table.csv").write_text("path,label\nphotos/low/00.png,low\nphotos/high/20.png,high\n")
+    assert run(capsys, monkeypatch, "index", digits, tmp_path / "table.csv", "-o", file, "--add")[0] == 0
+    code, out, _ = run(capsys, monkeypatch, "search", file, tmp_path / "photos/high/20.png", "-k", "1")
+    assert out.splitlines()[1].endswith((tmp_path / "photos/high/20.png").as_posix())
+    assert "Index of 41 x " in run(capsys, monkeypatch, "index", digits, tmp_path / "query.png", "-o", file, "--add")[1]
 
 
 def test_a_run_does_not_embed_what_it_cannot(digits, capsys, monkeypatch, tmp_path):

@@ -239,11 +239,11 @@ def embedded(source: Path | None, data: str | None) -> tuple[Dataset, AnyArray]:
 
 
 def called(items: Dataset, data: str) -> list[str]:
-    """Names of items: below a folder or an archive, the path that leads to them."""
+    """Names of items: the path that leads to them, of what a table lists from the folder of the table."""
     if items.kind == "row" or not Path(data).exists():
         return list(items.names)
     path = Path(data)
-    root = path.parent if path.is_file() and items.names == (path.name,) else path
+    root = path if path.is_dir() or path.suffix == ".zip" else path.parent
     return [(root / name).as_posix() for name in items.names]
 
 
