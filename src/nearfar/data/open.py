@@ -95,7 +95,7 @@ def open_task(
         train, tested, gallery, split = _by_classes(opened.items, test_classes, seed)
     if test_classes and (test is not None or opened.roles is not None):
         tested = tested.only(match_classes(tested, test_classes))
-        split += f", classes {', '.join(test_classes)} only"
+        split += f", classes {some(test_classes)} only"
     if own is None:
         train, carved = carve_validation(train, validation, seed)
         split += f"; validation classes drawn from the training classes with seed {seed}" if carved else ""
@@ -183,7 +183,7 @@ def _by_classes(items: Dataset, test_classes: Sequence[str], seed: int) -> tuple
     n = len(items.classes)
     if test_classes:
         held = np.isin(items.classes, match_classes(items, test_classes))
-        split = f"classes {', '.join(test_classes)} held out for the test"
+        split = f"classes {some(test_classes)} held out for the test"
     else:
         held = unseen_half(n, seed)
         split = f"test classes drawn with seed {seed}"

@@ -78,7 +78,19 @@ def compare(
     told : callable, optional
         Called with the trial, how many are done, and how many there are.
 
+    Raises
+    ------
+    ValueError
+        If there is no objective, no seed or no job.
+
+    Notes
+    -----
+    Where the data have no split of their own, all seeds are tested on the classes that the seed of `base` draws.
     """
+    for name, count in (("objectives", len(objectives)), ("seeds", len(seeds)), ("jobs", jobs)):
+        if count < 1:
+            raise ValueError(f"{name}: expected at least one, got {count}")
+    objectives, base = list(dict.fromkeys(objectives)), with_test_classes(base)
     todo = trials(base, objectives, seeds, Path(out))
     scores: dict[int, dict[str, Any]] = {}
     for index, content in _each(todo, jobs):
@@ -91,6 +103,21 @@ def compare(
     found = Compared(_split(scores[0]["protocol"]), table, scores[0]["raw"])
     write_json(Path(out) / "comparison.json", {"config": base.to_dict(), "seeds": list(seeds), **found._asdict()})
     return found
+
+
+def with_test_classes(base: TrainConfig) -> TrainConfig:
+    """Name the test classes that a config leaves to its seed: other seeds would be tested on other classes."""
+    from ..data.dataset import unseen_half
+    from ..data.open import open_source
+
+    if base.test is not None or base.test_classes:
+        return base
+    source = open_source(base.data, image_size=base.resize or base.image_size, skip_bad=base.skip_bad)
+    if source.roles is not None:
+        return base
+    classes = source.items.classes
+    held = unseen_half(len(classes), base.seed)
+    return base.replace(test_classes=[name for name, test in zip(classes, held, strict=True) if test])
 
 
 def _split(protocol: str) -> str:

@@ -1,0 +1,32 @@
+"""Comparisons: every seed and every objective meet the same test."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearfar.train.compare import compare
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> str:
+    """Ten classes without a split."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(10), 8)
+    np.savez(tmp_path / "rows.npz", X=rng.normal(size=(10, 6))[y] + rng.normal(size=(80, 6)), y=y)
+    return str(tmp_path / "rows.npz")
+
+
+def test_all_seeds_are_tested_on_the_same_classes(tmp_path, small, rows) -> None:
+    found = compare(small(data=rows, epochs=1), ["TripletLoss()", "TripletLoss()"], (0, 1), tmp_path / "runs")
+    assert [len(scores) for scores in found.scores.values()] == [2]  # one objective, however often it is named
+    tests = [np.load(path) for path in sorted((tmp_path / "runs").glob("*/test.npz"))]
+    assert len(tests) == 2
+    assert tests[0]["classes"].tolist() == tests[1]["classes"].tolist()
+    assert not np.array_equal(tests[0]["embeddings"], tests[1]["embeddings"])
+
+
+@pytest.mark.parametrize(("seeds", "jobs", "message"), [((), 1, "seeds"), ((0,), 0, "jobs")])
+def test_nothing_to_compare_is_said(tmp_path, small, rows, seeds, jobs, message) -> None:
+    with pytest.raises(ValueError, match=f"{message}: expected at least one, got 0"):
+        compare(small(data=rows), ["TripletLoss()"], seeds, tmp_path / "runs", jobs=jobs)
