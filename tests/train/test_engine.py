@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from safetensors.torch import save_file
 
+from nearfar.data import open_dataset
 from nearfar.deep.terms import SetTerm
-from nearfar.train import TrainError, evaluate_run, load_embedder, open_run, train
+from nearfar.train import TrainError, embed_run, evaluate_run, load_embedder, open_run, train
 from nearfar.train import build as building
 from nearfar.train.checkpoint import load_tensors, read_about
 
@@ -215,6 +217,30 @@ def test_images_that_differ_in_size_become_squares(tmp_path, small) -> None:
     run = train(config, tmp_path / "run", progress=False)
     assert (run.config.trunk, run.config.image_size) == ("conv4", 84)
     assert evaluate_run(run.folder).scores.recall_at[1] >= 0
+
+
+def test_other_sizes_of_the_test_are_brought_to_that_of_training(tmp_path, small) -> None:
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for folder, shape in (("photos", (20, 20)), ("other", (30, 26))):
+        for name in range(6):
+            (tmp_path / folder / str(name)).mkdir(parents=True)
+            for i in range(4):
+                Image.fromarray(rng.integers(0, 255, shape, np.uint8)).save(tmp_path / folder / f"{name}/{i}.png")
+    other = str(tmp_path / "other")
+    config = small(data=str(tmp_path / "photos"), test=other, sampler="random", batch_size=4, steps=1)
+    run = train(config, tmp_path / "run", progress=False)
+    assert run.config.image_size == 20
+    evaluate_run(run.folder)
+    assert_array_equal(np.load(run.folder / "test.npz")["embeddings"], embed_run(run, open_dataset(other)))
+
+
+def test_training_and_test_are_of_one_kind(tmp_path, small) -> None:
+    np.savez(tmp_path / "rows.npz", X=np.eye(8), y=np.arange(8) % 2)
+    with pytest.raises(TrainError, match="rows: an item is a row of 8 numbers, in training it is an image"):
+        train(small(test=str(tmp_path / "rows.npz")), tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
 
 
 def test_nothing_is_left_of_a_run_that_fails_before_its_first_checkpoint(tmp_path, small) -> None:

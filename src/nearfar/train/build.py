@@ -182,21 +182,43 @@ def open_data(config: TrainConfig) -> Task:
 
 
 def resolve(config: TrainConfig, task: Task) -> TrainConfig:
-    """Fill in what depends on the data."""
+    """Fill in what depends on the data.
+
+    Raises
+    ------
+    TrainError
+        If what is trained on and what is tested are not both images, or both rows of one length.
+    """
+    parts = [part for part in (task.train, task.validation, task.test, task.gallery) if part is not None]
+    _check_alike(parts)
     if config.trunk == "auto":
         config = config.replace(trunk="mlp" if task.train.kind == "row" else "conv4")
-    if config.image_size is None and config.resize is None and differ_in_size(task.train):
-        size, resize = (84, None) if config.trunk.startswith(SMALL) else (224, 256)
+    if config.image_size is None and config.resize is None and task.train.kind == "image":
+        of_train, *others = [sizes_in(part) for part in parts]
+        if len(of_train) == 1 and all(sizes == of_train for sizes in others):
+            return config
+        small, (height, width) = config.trunk.startswith(SMALL), next(iter(of_train))
+        size, resize = (84, None) if small else (224, 256)
+        if len(of_train) == 1 and height == width:
+            size, resize = height, None  # only what is evaluated differs: the network sees it as it sees the others
         config = config.replace(image_size=size, resize=resize)
     return config
 
 
-def differ_in_size(dataset: Dataset) -> bool:
-    """Return whether some of the items, evenly chosen, are images of different sizes."""
-    if dataset.kind == "row" or dataset.array is not None:
-        return False
+def _check_alike(parts: list[Dataset]) -> None:
+    """Refuse at the start what could only fail when the run is scored."""
+    kinds = ["an image" if part.kind == "image" else f"a row of {part.read(0).size} numbers" for part in parts]
+    for part, kind in zip(parts, kinds, strict=True):
+        if kind != kinds[0]:
+            raise TrainError(f"{part.name}: an item is {kind}, in training it is {kinds[0]}")
+
+
+def sizes_in(dataset: Dataset) -> set[tuple[int, ...]]:
+    """Return the heights and widths of some of the images, evenly chosen."""
+    if dataset.array is not None:
+        return {dataset.array.shape[1:3]}
     chosen = np.unique(np.linspace(0, len(dataset) - 1, LOOKED_AT).astype(int))
-    return len({dataset.read(int(i)).shape for i in chosen}) > 1
+    return {dataset.read(int(i)).shape[:2] for i in chosen}
 
 
 def item_shape(dataset: Dataset, config: TrainConfig) -> tuple[int, ...]:

@@ -34,7 +34,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         What `nearfar.data.open_task` takes.
     image_size : int, optional
         Side in pixels of the square images that the network sees in evaluation (centre crop). Images that differ in
-        size become 84 pixels wide for conv4, mlp and spd, and 224 (from 256) for others, where it is not given.
+        size become 84 pixels wide for conv4, mlp and spd, and 224 (from 256) for others, where it is not given; where
+        only images to be tested differ, they are brought to the size of the training images.
     resize : int, optional
         Side to which images are brought before; training images keep it, for a random crop. `image_size` where not
         given.
