@@ -228,6 +228,7 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
         (["train", "digits", "--out", "RUN", "--resume"], "no such run"),
         (["train", "digits", "--out", "RUN", "--recipe", "nonsense"], "nonsense"),
         (["train", "digits", "--out", "RUN", "--wrong"], "--wrong"),
+        (["train", "digits", "--out", "RUN", "--devices", "0"], "--devices: expected 1 or more"),
         (["evaluate", "RUN"], "neither a run nor a learner"),
         (["evaluate", "RUN", "--protocol", "few-shot"], "RUN"),
         (["evaluate", "RUN", "--protocol", "zero-shot"], "--protocol"),

@@ -137,6 +137,8 @@ def train(
     quiet
         No progress line.
     """
+    if devices < 1:
+        raise ValueError(f"--devices: expected 1 or more, got {devices}")
     if devices > 1 and "LOCAL_RANK" not in os.environ:
         launch(devices)
     chosen = {

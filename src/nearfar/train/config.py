@@ -6,7 +6,7 @@ import hashlib
 import json
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -131,7 +131,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     batch_size: AtLeastOne = 128
     epochs: AtLeastOne = 20
     steps: AtLeastOne | None = None
-    seed: Annotated[int, Meta(ge=0)] = 0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
     lr: NotNegative = 1e-3
     lr_embedding: NotNegative | None = None
@@ -233,4 +233,9 @@ def _readable(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:
     """Name the field first: "epochs: Expected `int` >= 1, got 0"."""
     text, _, where = str(error).partition(" - at `$.")
     name = where.rstrip("`").split("[")[0]
-    return f"{name}: {text}, got {fields[name]!r}" if name in fields else text
+    if name not in fields:
+        return text
+    expected = text.partition(", got `")[0]  # the type that came is seen from the value
+    if expected.startswith("Invalid enum value"):
+        expected = f"Expected one of {', '.join(get_args(get_type_hints(TrainConfig)[name]))}"
+    return f"{name}: {expected}, got {fields[name]!r}"
