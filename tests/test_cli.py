@@ -56,6 +56,16 @@ def test_every_command_has_help_with_an_example(command, capsys, monkeypatch):
     assert "Example: nearfar" in out
 
 
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "list"])
+def test_every_option_has_help(command):
+    from inspect import getdoc, signature
+
+    function = cli.app[command].default_command
+    text = getdoc(function)
+    for name in signature(function).parameters:
+        assert f"\n{name}\n    " in text, name
+
+
 def test_list_shows_done_and_planned(capsys, monkeypatch):
     code, out, _ = run(capsys, monkeypatch, "list")
     assert code == 0
@@ -110,6 +120,9 @@ def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
     assert run(capsys, monkeypatch, "index", digits, tmp_path / "table.csv", "-o", file, "--add")[0] == 0
     code, out, _ = run(capsys, monkeypatch, "search", file, tmp_path / "photos/high/20.png", "-k", "1")
     assert out.splitlines()[1].endswith((tmp_path / "photos/high/20.png").as_posix())
+    added = run(capsys, monkeypatch, "index", digits, tmp_path / "table.csv", "-o", file, "--add", "--engine", "Flat")
+    assert "engine Flat" in added[1]
+    assert "engine Flat" in run(capsys, monkeypatch, "index", digits, tmp_path / "photos", "-o", file, "--add")[1]
     assert "Index of 41 x " in run(capsys, monkeypatch, "index", digits, tmp_path / "query.png", "-o", file, "--add")[1]
 
 

@@ -27,7 +27,7 @@ def index(
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     add: bool = False,
-    engine: str = "exact",
+    engine: str | None = None,
 ) -> None:
     """Embed data with a run or a learner, and keep the embeddings in a file that can be searched.
 
@@ -44,7 +44,7 @@ def index(
     add
         Add to the index in OUT; items that it has already, by name, are replaced.
     engine
-        exact, or a recipe of faiss such as HNSW32.
+        exact, or a recipe of faiss such as HNSW32; where not given, exact, or with --add that of the index.
     """
     print(index_to(source, data, out, add=add, engine=engine))
 
@@ -101,7 +101,7 @@ def duplicates(
     print(nearest_in(file, k) if within is None else duplicates_in(file, within, out))
 
 
-def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: str) -> str:
+def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: str | None) -> str:
     """Build or extend an index; returns one line on what was written."""
     from ..index import Index
     from .scoring import distance_of, is_embeddings, refuse_data
@@ -117,6 +117,7 @@ def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: st
     data = str(source) if alone else data
     items, rows = embedded(None if alone else source, data)
     names, labels = called(items, str(data)), [items.classes[label] for label in items.labels]
+    engine = engine or ("exact" if old is None else old.engine)
     new = Index(rows, names=names, labels=labels, distance=distance_of(source), engine=engine, about=about)
     new, replaced = (new, 0) if old is None else extended(old, new)
     new.search(rows[:1], k=1)  # an engine that does not work says so before the file is written
@@ -130,8 +131,8 @@ def extended(old: Index, new: Index) -> tuple[Index, int]:
 
     again = np.intersect1d(old.names, new.names)
     if len(again) == len(old):
-        new.engine = old.engine
         return new, len(again)
+    old.engine = new.engine
     if len(again):
         old.remove(again)
     old.add(new.embeddings, names=new.names, labels=new.labels)
