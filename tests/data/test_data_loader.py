@@ -36,6 +36,24 @@ def test_rows_are_float32(rows):
     assert np.array_equal(x.numpy(), rows[:7])
 
 
+def test_decoded_images_are_given_without_a_warning(tmp_path):
+    import subprocess
+    import sys
+
+    write(
+        tmp_path, {"a/0.png": png(7, (4, 4), "L"), "b/0.png": png(7, (5, 5), "L")}
+    )  # of two sizes, so not kept in memory
+    code = f"""
+from nearfar.data import open_dataset
+from nearfar.data.loader import Items
+item, _, _ = Items(open_dataset({str(tmp_path)!r}))[0]
+item += 1
+"""
+    # In a process of its own: torch warns once only.
+    ended = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_batch_sampler_chooses():
     loader = make_loader(images(), batch_sampler=[[3, 1], [9, 3, 0]])
     assert [index.tolist() for _, _, index in loader] == [[3, 1], [9, 3, 0]]

@@ -62,7 +62,8 @@ class Items(TorchDataset):
         item = self.dataset.read(i)
         if self.dataset.kind == "image":
             item = np.moveaxis(self._fit(item), 2, 0)
-        return torch.from_numpy(np.ascontiguousarray(item)), self.labels[i], i
+        # Decoded pixels cannot be written to, of which torch would warn.
+        return torch.from_numpy(np.require(item, requirements=["C", "W"])), self.labels[i], i
 
     def __getitems__(self, indices: Sequence[int]) -> Batch | list[tuple[Tensor, Tensor, int]]:
         if self.array is None:
