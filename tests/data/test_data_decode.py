@@ -97,6 +97,14 @@ def test_a_corrupt_image_stops_or_is_skipped(tmp_path):
     assert open_dataset(str(root), skip_bad=True).bad == ("class1/bad.png",)
 
 
+def test_an_image_that_is_far_too_large_stops_or_is_skipped(tmp_path, monkeypatch):
+    write(tmp_path, class_folders() | {"class0/huge.png": png(size=(40, 30))})
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 200)  # Pillow refuses twice as many
+    with pytest.raises(DataError, match=r"huge\.png: cannot be decoded"):
+        open_dataset(str(tmp_path))
+    assert open_dataset(str(tmp_path), skip_bad=True).bad == ("class0/huge.png",)
+
+
 def test_bad_images_keep_their_roles_apart(tmp_path):
     content = {f"{role}/{role}{name}": data for role in ("train", "test") for name, data in class_folders(2).items()}
     root = write(tmp_path / "set", content | {"train/trainclass0/bad.png": b"no"})

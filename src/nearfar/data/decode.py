@@ -142,7 +142,7 @@ def guess_channels(files: Files, paths: Sequence[str], most: int = 32) -> int:
         try:
             with Image.open(io.BytesIO(files.read(paths[i]))) as image:
                 modes.add(image.mode)
-        except (OSError, SyntaxError, ValueError):
+        except Exception:  # as in `decode`: the file is corrupt, or far too large
             continue
     return 1 if modes and modes.issubset(GREY_MODES) else 3
 
