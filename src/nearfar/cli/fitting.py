@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ..core.settings import misfit
 from .settings import check_out
 
 if TYPE_CHECKING:
@@ -129,6 +130,9 @@ def _built(node: ast.expr, seed: int) -> Any:
     unknown = sorted(settings.keys() - known.keys())
     if unknown:
         raise ValueError(f"LEARNER: {call.func.id} has no setting {unknown[0]!r}; it takes {', '.join(known)}")
+    wrong = next(filter(None, (misfit(known[name], value) for name, value in settings.items())), "")
+    if wrong:
+        raise ValueError(f"LEARNER: {call.func.id}: {wrong}")
     return make(**({"random_state": seed} if "random_state" in known else {}) | settings)
 
 

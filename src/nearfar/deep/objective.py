@@ -12,6 +12,7 @@ from inspect import signature
 from typing import Any
 
 from ..catalog import BY_NAME, METHODS, missing
+from ..core.settings import misfit
 from .terms import Term
 
 KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner")
@@ -101,6 +102,9 @@ def _call(node: ast.Call, name: str, sizes: dict[str, int]) -> Any:
             hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(known)}"
             raise ObjectiveError(f"objective: {name} has no setting {key!r}{hint}")
         settings[key] = _value(keyword.value, sizes)
+        wrong = misfit(known[key], settings[key])
+        if wrong:
+            raise ObjectiveError(f"objective: {name}: {wrong}")
     try:
         return make(**settings)
     except TypeError as error:

@@ -53,7 +53,7 @@ def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) ->
     build = _builder(name)
     try:
         trunk = build(shape, **options)
-    except TypeError as error:
+    except (TypeError, RuntimeError) as error:  # the latter of torch, for a width of 0
         raise TrunkError(f"trunk {text!r}: {error}") from error
     if len(shape) == 3 and not hasattr(trunk, "in_channels"):
         trunk.in_channels = shape[0]
