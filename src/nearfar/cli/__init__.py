@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, Parameter
 from .. import __version__
 from ..extras import hint
 from . import evaluating, exporting, fitting, listing, searching
-from .settings import TestClasses, is_first, launch, make_config
+from .settings import GO_ON, TestClasses, is_first, launch, make_config
 
 app = App(
     name="nearfar",
@@ -27,11 +27,6 @@ app = App(
 
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative=())]
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", negative=())]
-
-GO_ON = {
-    "train": "; `nearfar train --resume --out RUN` goes on from the last checkpoint, where there is one",
-    "compare": "; the same command goes on",
-}
 
 app.command(fitting.fit)
 app.command(evaluating.evaluate)
@@ -137,9 +132,7 @@ def train(
     quiet
         No progress line.
     """
-    if devices < 1:
-        raise ValueError(f"--devices: expected 1 or more, got {devices}")
-    if devices > 1 and "LOCAL_RANK" not in os.environ:
+    if devices != 1 and "LOCAL_RANK" not in os.environ:
         launch(devices)
     chosen = {
         "data": data,
@@ -159,9 +152,7 @@ def train(
     }
     from ..train import train as run_training
 
-    given = settings or recipe or any(value is not None for value in chosen.values())
-    old = out if resume and data is None else None
-    config = None if resume and not given else make_config(chosen, settings, recipe, old)
+    config = make_config(chosen, settings, recipe, out if resume else None)
     run = run_training(config, out, resume=resume, progress=not quiet and is_first())
     if is_first():
         evaluating.evaluate(run.folder, quiet=quiet)

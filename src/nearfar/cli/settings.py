@@ -12,6 +12,11 @@ from cyclopts import Parameter
 
 TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", negative=())]
 
+GO_ON = {
+    "train": "; `nearfar train --resume --out RUN` goes on from the last checkpoint, where there is one",
+    "compare": "; the same command goes on",
+}
+
 
 def is_first() -> bool:
     """Return whether this process is the one that prints and writes."""
@@ -20,18 +25,28 @@ def is_first() -> bool:
 
 def launch(devices: int) -> NoReturn:
     """Start this command again under torchrun, one process per device."""
+    if devices < 1:
+        raise ValueError(f"--devices: expected 1 or more, got {devices}")
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={devices}", "--standalone"]
     os.execv(sys.executable, [*command, "-m", "nearfar", *sys.argv[1:]])
 
 
-def make_config(chosen: dict[str, Any], settings: tuple[str, ...], recipe: str | None, old: Path | None = None) -> Any:
+def make_config(
+    chosen: dict[str, Any], settings: tuple[str, ...], recipe: str | None, resumed: Path | None = None
+) -> Any:
     """Resolve a TrainConfig: a recipe, over it the options that were given, over them the --set ones.
 
-    All of them lie over the settings of the run in `old`, where one is resumed.
+    A run that is `resumed` has its own settings: those that are given, without data, are laid over them, for training
+    to refuse what differs; where none is given, None is returned.
     """
     from ..train import TrainConfig
 
-    fields: dict[str, Any] = {} if old is None else TrainConfig.from_json(old / "config.json").to_dict()
+    fields: dict[str, Any] = {}
+    if resumed is not None:
+        if not (settings or recipe or any(value is not None for value in chosen.values())):
+            return None
+        if chosen["data"] is None:
+            fields = TrainConfig.from_json(resumed / "config.json").to_dict()
     if recipe:
         from ..train import recipe as read_recipe
 

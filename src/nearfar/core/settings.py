@@ -11,9 +11,7 @@ NUMBERS = {"int": "a whole number", "float": "a number"}
 def misfit(parameter: Parameter, value: Any) -> str:
     """Say what is wrong with text or a collection where a number is asked for; nothing for whatever else.
 
-    >>> def scale(factor: "float" = 1.0) -> None: ...
-    >>> from inspect import signature
-    >>> misfit(signature(scale).parameters["factor"], "big")
+    >>> misfit(Parameter("factor", Parameter.KEYWORD_ONLY, annotation="float"), "big")
     "factor: expected a number, got 'big'"
     """
     kinds = {kind.strip() for kind in str(parameter.annotation).split("|")} - {"None"}
