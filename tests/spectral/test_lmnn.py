@@ -285,6 +285,31 @@ def test_a_step_stays_positive_definite():
     assert_allclose(D, np.diag([-0.9, -0.5]), atol=1e-9)
 
 
+def test_a_step_has_an_end_where_nothing_bends():
+    entries = (*np.triu_indices(2), np.array([1.0, np.sqrt(2.0), 1.0]))
+    D = newton.step(np.diag([1.0, 1.0, 0.0]), np.diag([0.5, -1.0]), entries, 1e-20)
+    assert np.linalg.eigvalsh(D).max() <= 1e3
+    np.linalg.cholesky(np.eye(2) + D)
+
+
+def test_damping_stays_within_numbers():
+    damping = newton.Damping(1e-3)
+    for _ in range(50):
+        damping.seen(1.0, 1.0)
+    assert damping.share >= 1e-10
+    for _ in range(400):
+        damping.seen(1.0, -1.0)
+        damping.failed()
+    assert damping.share <= 1
+
+
+@pytest.mark.parametrize(("seed", "tol"), [(2, 1e-4), (9, 1e-4), (21, 1e-3)])
+def test_pushes_alone_are_solved(seed, tol):
+    X, y = data(40 + 20 * (seed % 3), 3 + seed % 3, 3, seed)
+    learner = fit(LMNN(regularization=0.0, tol=tol), X, y)
+    assert learner.objective_ < loops.objective(np.eye(X.shape[1]), X, y, mu=1.0)
+
+
 @pytest.mark.parametrize("squared", [False, True])
 def test_means_of_slopes_bound_the_optimum(squared):
     X, y, task = problem(squared)

@@ -22,6 +22,9 @@ STEPS = 4
 TRIES = 10
 LITTLE = 1e-7  # of f: steps that promise less are not needed
 SAFE = 0.9  # by which share a direction of M shrinks at most
+GROWTH = 100.0  # times its length by which it grows at most: where H is singular, D would have no end
+DAMPING = 1e-3  # first share of the mean curvature that is added
+LEAST = 1e-9  # smallest such share: with less, a singular H would stay singular
 
 
 class Damping:
@@ -32,7 +35,7 @@ class Damping:
     share : float
     """
 
-    def __init__(self, share: float = 1e-3) -> None:
+    def __init__(self, share: float = DAMPING) -> None:
         self.share = share
 
     def seen(self, promised: float, fall: float) -> bool:
@@ -41,8 +44,12 @@ class Damping:
             self.share *= 10
             return False
         if fall > 0.4 * promised:
-            self.share /= 5
+            self.share = max(self.share / 5, LEAST)
         return True
+
+    def failed(self) -> None:
+        """No share helped, which says nothing about the next place: begin anew, or it would grow from try to try."""
+        self.share = DAMPING
 
 
 def descend(
@@ -69,6 +76,7 @@ def descend(
             if damping.seen(promised, f - problem.value(after, edges, hinge)):
                 break
         else:
+            damping.failed()
             break
         K = after
         if promised <= LITTLE * max(1.0, f) and damping.share <= 1e-3:
@@ -77,14 +85,14 @@ def descend(
 
 
 def step(H: Array, g: Array, entries: tuple[Ints, Ints, Array], share: float) -> Array:
-    """D, with its eigenvalues raised to where I + D is positive definite."""
+    """D, with its eigenvalues brought to where I + D is positive definite, and to rounding too."""
     a, b, weight = entries
     ridge = share * max(float(np.trace(H)) / len(H), 1e-12)
     x = cho_solve(cho_factor(H + ridge * np.eye(len(H))), -g[a, b] * weight) / weight
     D = np.zeros(g.shape)
     D[a, b] = D[b, a] = x
     w, V = eigh(D)
-    return D if w[0] > -SAFE else (V * np.maximum(w, -SAFE)) @ V.T
+    return D if w[0] > -SAFE and w[-1] < GROWTH else (V * np.clip(w, -SAFE, GROWTH)) @ V.T
 
 
 def curvature(problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge) -> tuple[Array, tuple[Ints, Ints, Array]]:
