@@ -45,8 +45,9 @@ class Hinge(NamedTuple):
         if self.width == 0:
             a = (u > 0).astype(np.float64)
             return float(np.vdot(u, a)), a
-        a = np.clip(u / self.width, 0.0, 1.0)
-        return float(np.vdot(u - self.width / 2 * a, a)), a
+        a = u / self.width
+        np.clip(a, 0.0, 1.0, out=a)
+        return float(np.vdot(u, a) - self.width / 2 * np.vdot(a, a)), a
 
     def bound(self, theta: float, total: float, squares: float) -> float:
         """The dual value of slopes times the best factor up to theta."""
@@ -183,13 +184,15 @@ class LargeMargin:
         return Graph(self.i, self.j, near, len(Z))
 
     def margins(self, square: Array, edges: Graph) -> Iterator[tuple[slice, Array]]:
-        """1 + d_ij - d_il of chunks of the impostors, one column for each pull that they are held against."""
+        """1 + d_ij - d_il of chunks of the impostors (k, m): a row for each pull that they are held against."""
         near, reach = edges.near, 1 + square[edges.pull]
-        by_row = reach if near.target is not None else reach.reshape(-1, self.k)
-        for start in range(0, len(near.i), CHUNK):
+        reach = np.ascontiguousarray(reach.reshape(-1, self.k).T) if near.target is None else reach[None]
+        held = near.i if near.target is None else near.target
+        for start in range(0, len(held), CHUNK):
             part = slice(start, start + CHUNK)
-            held = near.i[part] if near.target is None else near.target[part]
-            yield part, by_row.take(held, 0).reshape(len(held), -1) - square[edges.push[part], None]
+            u = reach.take(held[part], 1)
+            u -= square.take(edges.push[part])
+            yield part, u
 
     def push(self, square: Array, edges: Graph, hinge: Hinge) -> Pushed:
         """The hinges of the listed impostors, from the squared lengths of all edges."""
@@ -197,13 +200,13 @@ class LargeMargin:
         pulled, pushed = np.zeros(len(self.i)), np.zeros(len(near.i))
         for part, u in self.margins(square, edges):
             value, a = hinge(u)
-            pushed[part] = a @ np.ones(a.shape[1])
+            np.sum(a, axis=0, out=pushed[part])
             sums += np.array([value, pushed[part].sum(), np.vdot(a, a)])
             if near.target is None:
                 first = np.flatnonzero(np.diff(near.i[part], prepend=-1))
-                pulled.reshape(-1, self.k)[near.i[part][first]] += np.add.reduceat(a, first, axis=0)
+                pulled.reshape(-1, self.k).T[:, near.i[part][first]] += np.add.reduceat(a, first, axis=1)
             else:
-                pulled += np.bincount(near.target[part], a[:, 0], len(pulled))
+                pulled += np.bincount(near.target[part], a[0], len(pulled))
         return Pushed(
             float(sums[0]),
             float(sums[1]),

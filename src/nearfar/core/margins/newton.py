@@ -115,7 +115,7 @@ def kinks(problem: LargeMargin, square: Array, edges: Graph, hinge: Hinge) -> tu
     near, high = edges.near, np.inf if hinge.squared else hinge.width
     found = []
     for part, u in problem.margins(square, edges):
-        p, target = np.nonzero((u > 0) & (u < high))
+        target, p = np.nonzero((u > 0) & (u < high))
         p += part.start
         found.append((p, problem.k * near.i[p] + target if near.target is None else near.target[p]))
     p, pull = (np.concatenate([np.zeros(0, np.intp), *(of[k] for of in found)]) for k in (0, 1))

@@ -63,7 +63,7 @@ def solve(
 def violated(problem: LargeMargin, L: Array, edges: Graph, first: bool) -> Ints:
     """Triplets (i, j, l) with a positive hinge at L, at first only the largest of each pull."""
     square = edges.squares(problem.X @ L.T)
-    u = np.concatenate([np.zeros((0, 1)), *(u.reshape(-1, 1) for _, u in problem.margins(square, edges))])[:, 0]
+    u = np.concatenate([np.zeros(0), *(u.T.ravel() for _, u in problem.margins(square, edges))])
     near = edges.near
     if near.target is None:
         pull, l = (near.i[:, None] * problem.k + np.arange(problem.k)).ravel(), np.repeat(near.l, problem.k)
