@@ -8,8 +8,10 @@ import numpy as np
 
 from .. import psd
 from ..optimize import Report, Solution, stopped
-from ..types import Array
+from ..types import Array, Ints
+from .edges import Edges
 
+WRITTEN = 1 << 16  # numbers in differences up to which these are written out
 GROWTH = 1.5  # of the power from step to step
 MOST = 100.0
 LEAST = 1e-2  # what a step leaves of a direction, where the power is above 1
@@ -19,7 +21,7 @@ def farthest(
     weight: Array,
     distance: Callable[[Array], Array],
     gradient: Callable[[Array], Array],
-    top: Callable[[Array], float],
+    bound: Callable[[Array], float],
     F: Array,
     *,
     max_iter: int = 500,
@@ -35,8 +37,9 @@ def farthest(
         F -> (m,).
     gradient : callable
         a (m,) -> G with sum_p a_p distance_p^2 = <F G, F> and a constant; where G is a vector, F G is `F * G`.
-    top : callable
-        G -> the most that sum_p a_p distance_p^2 can be: its largest eigenvalue where all c_p are 0.
+    bound : callable
+        Eigenvalues of G, or G itself where it is a vector -> the most that sum_p a_p distance_p^2 can be: the largest
+        one where all c_p are 0.
     F : ndarray
         Start, of full rank.
     tol : float
@@ -55,38 +58,76 @@ def farthest(
         d = distance(F)
         value = float(weight @ d)
         if last is not None and power > 1 and value < best:
-            F, power = moved(*last, 1.0), 1.0
+            F, power = moved(last, 1.0), 1.0
             history.append(best)
             continue
         G = gradient(np.divide(weight, 2 * d, out=np.zeros_like(d), where=d > 0))
-        best, gap = value, max(top(G) - value / 2, 0.0)
+        w, V = np.linalg.eigh(G) if G.ndim == 2 else (G, None)
+        best, gap = value, max(bound(w) - value / 2, 0.0)
         history.append(value)
         if report is not None:
             report(k, value, gap)
         if gap <= tol * value:
             return Solution(F, value, k, duality_gap=gap, history=np.array(history))
-        last, power = (F, G), min(GROWTH * power, MOST)
-        F = moved(F, G, power)
+        last, power = (F, w, V), min(GROWTH * power, MOST)
+        F = moved(last, power)
     message = stopped("the maximisation", max_iter, "gap", gap, tol * best)
     return Solution(last[0] if last else F, best, max_iter, False, message, gap, np.array(history))
 
 
-def moved(F: Array, G: Array, power: float) -> Array:
-    """F G^power of length 1; a direction that G would keep more of shrinks to `LEAST` at most."""
-    if power == 1:
-        step = F @ G if G.ndim == 2 else F * G
-    elif G.ndim == 1:
-        step = F * raised(G, power)
-    else:
-        w, V = np.linalg.eigh(G)
-        step = ((F @ V) * raised(w, power)) @ V.T
+class Differences:
+    """Differences z_p = y_i - y_j of few pairs.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n, d)
+    i, j : ndarray of shape (m,)
+    weight : ndarray of shape (m,)
+    """
+
+    def __init__(self, Y: Array, i: Ints, j: Ints, weight: Array) -> None:
+        self.Z, self.weight = Y[i] - Y[j], weight
+
+    def squares(self, F: Array) -> Array:
+        """|F z_p|^2."""
+        D = self.Z @ F.T
+        return np.einsum("pk,pk->p", D, D)
+
+    def outer(self, a: Array) -> Array:
+        """sum_p a_p z_p z_p'."""
+        return (self.Z.T * a) @ self.Z
+
+
+class DifferencesOfEdges:
+    """The same for many pairs, of which no array (m, d) is formed."""
+
+    def __init__(self, Y: Array, i: Ints, j: Ints, weight: Array) -> None:
+        self.Y, self.edges = Y, Edges(i, j, len(Y))
+        self.weight = self.edges.summed(weight)
+
+    def squares(self, F: Array) -> Array:
+        return self.edges.squares(self.Y @ F.T)
+
+    def outer(self, a: Array) -> Array:
+        return self.Y.T @ self.edges.laplacian_times(a, self.Y)
+
+
+def differences(Y: Array, i: Ints, j: Ints, weight: Array) -> Differences | DifferencesOfEdges:
+    """What `farthest` needs of pairs, in the form that takes less time."""
+    return (Differences if Y.shape[1] * len(i) <= WRITTEN else DifferencesOfEdges)(Y, i, j, weight)
+
+
+def moved(at: tuple[Array, Array, Array | None], power: float) -> Array:
+    """F G^power of length 1, G = V diag(w) V' (or w); a direction that G would keep more of shrinks to `LEAST`."""
+    F, w, V = at
+    step = F * raised(w, power) if V is None else ((F @ V) * raised(w, power)) @ V.T
     return step / np.linalg.norm(step)
 
 
 def raised(w: Array, power: float) -> Array:
     """Nonnegative numbers relative to their largest, to a power."""
     share = np.maximum(w, 0.0) / max(float(w.max()), 1e-300)
-    return np.maximum(share**power, np.minimum(share, LEAST))
+    return share if power == 1 else np.maximum(share**power, np.minimum(share, LEAST))
 
 
 def above(B: Array, even: float) -> Array:

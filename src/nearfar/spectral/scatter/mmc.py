@@ -17,8 +17,7 @@ from scipy.linalg import cholesky, solve_triangular
 from ...base import FromPairs, Mahalanobis
 from ...core import checks, eig, psd, scatter
 from ...core.constraints import LabelPairs, Pairs, written_out
-from ...core.margins.edges import Edges
-from ...core.margins.spread import above, farthest, scaled
+from ...core.margins.spread import above, differences, farthest, scaled
 from ...core.optimize import Solution
 from ...core.types import Array
 
@@ -28,20 +27,20 @@ def mmc(
 ) -> Solution:
     """L (d, d) as `x`, from the similar scatter S and the dissimilar pairs."""
     C, I = cholesky(S, lower=True), np.eye(len(S))
-    Y, edges = solve_triangular(C, X.T, lower=True).T, Edges(apart.i, apart.j, len(X))
+    far = differences(solve_triangular(C, X.T, lower=True).T, apart.i, apart.j, apart.weights)
     even, free = floor / len(S), 1 - floor
-    least = even * edges.squares(Y)
+    least = even * far.squares(I)
     found = farthest(
-        edges.summed(apart.weights),
-        lambda F: np.sqrt(least + free * edges.squares(Y @ F.T)),
-        lambda a: Y.T @ edges.laplacian_times(a, Y),
-        lambda G: free * float(np.linalg.eigvalsh(G)[-1]) + even * float(np.trace(G)),
+        far.weight,
+        lambda F: np.sqrt(least + free * far.squares(F)),
+        far.outer,
+        lambda w: free * float(w[-1]) + even * float(w.sum()),
         I if start is None else above((start @ C).T @ start @ C, even),
         **limits,
     )
     B = np.vstack([np.sqrt(free) * found.x, np.sqrt(even) * I])
-    L = np.sqrt(alpha) * solve_triangular(C, psd.compress(B).T, lower=True, trans="T").T
-    return scaled(found.with_x(L), np.sqrt(alpha))
+    L = np.sqrt(alpha) * solve_triangular(C, B.T, lower=True, trans="T").T
+    return scaled(found.with_x(psd.compress(L)), np.sqrt(alpha))
 
 
 def mmc_diagonal(
@@ -62,7 +61,7 @@ def mmc_diagonal(
     f, gap = found.objective or 1.0, found.duality_gap or 0.0
     objective = c / 2 - c * np.log(np.sqrt(c / 2) * f)
     L = np.diag(np.sqrt(c / 2 / s * (even + free * found.x**2)))
-    return found.with_x(L, objective=objective, duality_gap=c * np.log1p(gap / f), history=None)
+    return found.with_x(psd.compress(L), objective=objective, duality_gap=c * np.log1p(gap / f), history=None)
 
 
 class MMC(FromPairs, Mahalanobis):
@@ -147,4 +146,4 @@ class MMC(FromPairs, Mahalanobis):
         limits: Any = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
         found = solve(X, S, pairs.part(False), scale, floor, self._start(), **limits)
-        return found.with_x(psd.compress(found.x, self.n_components), attributes={"floor": floor})
+        return found.with_x(found.x[: self.n_components], attributes={"floor": floor})
