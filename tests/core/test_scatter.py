@@ -1,5 +1,7 @@
 """Scatters equal their sums over pairs."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -92,6 +94,20 @@ def test_chunklets_apart():
     assert_allclose(scatter.chunklets_apart(X, LABELS, apart), np.outer(means[0] - means[2], means[0] - means[2]))
     with pytest.raises(ValueError, match="negative link"):
         scatter.chunklets_apart(X, LABELS, np.zeros((3, 3), dtype=bool))
+
+
+def test_links_of_many_chunklets_are_not_listed():
+    rng = np.random.default_rng(0)
+    rows, chunklets = rng.normal(size=(6000, 3)), np.arange(6000) // 2
+    apart = chunklets[::2, None] % 7 != chunklets[::2] % 7
+    tracemalloc.start()
+    found = scatter.chunklets_apart(rows, chunklets, apart)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40e6
+    means = rows.reshape(-1, 2, 3).mean(axis=1)
+    l, m = np.nonzero(apart)
+    assert_allclose(found, (means[l] - means[m]).T @ (means[l] - means[m]) / len(l), rtol=1e-10)
 
 
 def test_quartic_moments():

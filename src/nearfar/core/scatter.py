@@ -172,11 +172,17 @@ def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
     apart : ndarray of shape (c, c)
         Symmetric; True where a negative link keeps two chunklets apart.
     """
-    means = class_means(*known(X, chunklets))
-    l, m = np.nonzero(np.triu(apart, 1))
-    if len(l) == 0:
+    means, links = class_means(*known(X, chunklets)), np.count_nonzero(apart)
+    if links == 0:
         raise ValueError("no two chunklets are apart; at least one negative link is needed")
-    return weighted_outer(means, l, m) / len(l)
+    S = np.zeros((X.shape[1],) * 2)
+    step = max(1, BLOCK // len(means))
+    for a in range(0, len(means), step):
+        linked = apart[a : a + step].astype(np.float64)
+        M = means[a : a + step]
+        # rows of the links' Laplacian: chunklets are often so many that a list of links would not fit
+        S += M.T @ (linked.sum(axis=1)[:, None] * M - linked @ means)
+    return (S + S.T) / links
 
 
 def quartic(X: Array, W: Array) -> Array:
