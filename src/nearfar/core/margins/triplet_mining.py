@@ -87,13 +87,12 @@ def nearest(D: Array, k: int) -> Ints:
 
 def not_nearer(N: Array, bound: Array, k: int) -> Ints:
     """For each of the bounds (b, k), columns of the first k finite values of at least it; -1 where there are fewer."""
-    order = np.argsort(N, axis=1, kind="stable")
-    N = np.take_along_axis(N, order, 1)
-    first = np.stack([np.less(N, bound[:, q, None]).sum(axis=1) for q in range(bound.shape[1])], axis=1)
-    at = first[:, :, None] + np.arange(k)
-    there = at < np.isfinite(N).sum(axis=1)[:, None, None]
-    rows = np.arange(len(N))[:, None, None]
-    return np.where(there, order[rows, np.minimum(at, N.shape[1] - 1)], -1)
+    found = []
+    for limit in bound.T:
+        D = np.where(np.less(N, limit[:, None]), np.inf, N)
+        at = nearest(D, k)
+        found.append(np.where(np.isfinite(np.take_along_axis(D, at, 1)), at, -1))
+    return np.stack(found, axis=1)
 
 
 def log_weights(D: Array, d: int, cap: float = 1.4) -> Array:
