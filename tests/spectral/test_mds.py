@@ -1,5 +1,7 @@
 """Metrics with target distances: trivial limits, certificate, both losses, every kind of target."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -159,3 +161,21 @@ def test_bad_input_is_named(settings, told, word):
     X, y = data()
     with pytest.raises(ValueError, match=f"^MDSMetric: {word}"):
         fit(MDSMetric(**settings), X, **(told or {"y": y}))
+
+
+@pytest.mark.parametrize("d", [4, 40])
+def test_dependent_features_do_not_hold_the_search_up(d):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, d)), np.arange(30) % 3
+    X[:, 2:4] = X[:, :2] @ [[1.0, 2.0], [3.0, -1.0]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner = MDSMetric().fit(X, y)
+    assert learner.converged_
+    assert learner.duality_gap_ <= 1e-8 * learner.objective_
+    assert learner.n_iter_ < 500
+    Z, same = learner.transform(X), y[:, None] == y
+    square = np.sum((X[:, None] - X) ** 2, axis=2)
+    error = np.where(same, 0.25, 2.25) * square - np.sum((Z[:, None] - Z) ** 2, axis=2)
+    assert_allclose(np.sum(error**2) / 2, learner.objective_, rtol=1e-8)
+    assert MDSMetric(n_components=d).fit(X, y).components_.shape == (d, d)

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ...base import FromLabels, Mahalanobis, named
-from ...core import checks, psd, starts
+from ...core import checks, scatter, starts
 from ...core.empirical_risk import target_pairs
 from ...core.empirical_risk.target_fit import ClassTargets, ListedTargets, sstress, stress
+from ...core.margins.large_margin_data import exactly
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array, Ints
 
@@ -53,9 +54,8 @@ class MDSMetric(FromLabels, Mahalanobis):
     max_iter : int
     tol : float
         sstress: on the duality gap relative to the objective; stress: on its relative fall in a step.
-    warm_start : bool
-        Start from the last fit.
-    verbose : bool
+    warm_start, verbose : bool
+        Start from the last fit; print progress.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -67,7 +67,7 @@ class MDSMetric(FromLabels, Mahalanobis):
     Notes
     -----
     Zhang, Kwok & Yeung, "Parametric distance metric learning with label information", IJCAI 2003. The targets by labels
-    are ours. Without them, and with all components, the identity is the trivial answer and is refused.
+    are ours. Without them all components have the identity as trivial answer, refused. M is 0 where no two rows differ.
     """
 
     def __init__(
@@ -136,14 +136,15 @@ class MDSMetric(FromLabels, Mahalanobis):
         checks.one_of(("equal", "relative"), weighting=self.weighting)
         if isinstance(self.targets, str):
             checks.one_of(("label", "euclidean"), targets=self.targets)
-            trivial = self.targets == "euclidean" and self.n_components in (None, X.shape[1])
-            if trivial and not isinstance(labels, tuple):
+            whole = self.n_components in (None, X.shape[1]) and not isinstance(labels, tuple)
+            if self.targets == "euclidean" and whole:
                 raise ValueError('targets="euclidean" needs n_components below the number of features')
         names = ("targets", "a", "b", "loss", "weighting", "n_pairs", "random_state")
-        problem = target_pairs.pose(X, labels, **{name: getattr(self, name) for name in names})
-        L = self._start()
-        if L is None or L.shape[0] != (self.n_components or X.shape[1]):
-            L = starts.principal(X, self.n_components) if self.n_components else np.eye(X.shape[1])
-        limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        found = mds(problem, L, self.loss, **limits)
-        return found.with_x(psd.compress(found.x, self.n_components))
+        V, last = scatter.data_span(X), self._start()
+        V = V if 0 < len(V) < X.shape[1] else np.eye(X.shape[1])
+        problem = target_pairs.pose(X @ V.T, labels, **{name: getattr(self, name) for name in names})
+        k = min(self.n_components or len(V), len(V))
+        L = starts.principal(X @ V.T, k) if k < len(V) else np.eye(k)
+        L = last @ V.T if last is not None and len(last) == k else L
+        found = mds(problem, L, self.loss, max_iter=self.max_iter, tol=self.tol, report=self._report())
+        return found.with_x(exactly(found.x @ V, self.n_components))
