@@ -131,7 +131,8 @@ class FromPairs(MetricLearner):
                 pairs, pair_labels, pair_weights = here(pairs, rows, len(X), "pairs", pair_labels, pair_weights)
             told = checks.check_pairs(pairs, pair_labels, pair_weights, len(X))
             if self._both_kinds:
-                constraints.require_both(int(told.similar.sum()), int((~told.similar).sum()))
+                counts = told.weights > 0
+                constraints.require_both(int((told.similar & counts).sum()), int((~told.similar & counts).sum()))
             self._learn(X, told)
             return self._calibrate(X, told)
 

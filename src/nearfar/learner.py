@@ -19,12 +19,6 @@ from .core.types import AnyArray, Array, Ints
 from .fitted import Fitted, LinearDistance, named
 
 Self = TypeVar("Self", bound="MetricLearner")
-# settings that count something, whichever learner has them
-COUNTS = (
-    *("max_iter", "n_pairs", "n_neighbors", "k", "landmarks", "rank", "pca", "batch_size", "n_init"),
-    *("restarts", "n_chunklets", "chunklet_size", "n_centers", "n_stages", "n_rounds", "n_layers"),
-    *("outer_passes", "refresh"),
-)
 
 
 class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
@@ -37,7 +31,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """X (and y) checked by scikit-learn, in float32 or float64."""
         if reset:
             self.__dict__.pop("_sorted", None)
-            checks.whole(**{name: getattr(self, name, None) for name in COUNTS})
+            checks.counted(self)
         if self._passes(X, y, reset):
             self.n_features_in_ = X.shape[1]
             return X if y is None else (X, y)

@@ -19,6 +19,7 @@ from nearfar import (
     GMML,
     MMC,
     RCA,
+    CovarianceMetric,
     FisherMetric,
     HighDimensionalDCA,
     Kernelized,
@@ -499,3 +500,36 @@ def test_a_constant_column_gives_a_result_and_a_warning_that_says_what_was_done(
 def test_repeated_pairs_are_told():
     with pytest.warns(UserWarning, match="1 of 3 pairs repeat others"):
         GMML().fit(X, pairs=[[0, 1], [1, 0], [2, 3]], pair_labels=[1, 1, -1])
+
+
+@pytest.mark.parametrize("kind", [SideInformationMetric, FisherMetric, GMML, MMC, HighDimensionalDCA])
+@pytest.mark.parametrize("empty", [1, -1])
+def test_pairs_that_weigh_nothing_are_no_pairs(kind, empty):
+    name = "similar" if empty == 1 else "dissimilar"
+    with pytest.raises(ValueError, match=f"^{kind.__name__}: the set of {name} pairs is empty"):
+        kind().fit(X, pairs=PAIRS, pair_labels=SIGNS, pair_weights=np.where(empty == SIGNS, 0.0, 1.0))
+
+
+@pytest.mark.parametrize("n_pairs", [0, -3, 1.5, "some"])
+def test_a_number_of_pairs_that_is_none_is_refused(n_pairs):
+    with pytest.raises(ValueError, match=r"^GMML: n_pairs must be an integer"):
+        GMML(n_pairs=n_pairs).fit(X, Y)
+
+
+@pytest.mark.parametrize("alpha", ["much", None, [1.0], float("nan"), float("inf"), 0])
+def test_a_setting_that_is_no_number_is_refused(alpha):
+    with pytest.raises(ValueError, match=r"^MMC: alpha must be a finite number > 0"):
+        MMC(alpha=alpha).fit(X, Y)
+
+
+def test_chunklets_of_single_rows_only_are_refused():
+    for kind in (DCA, RCA):
+        with pytest.raises(ValueError, match=f"^{kind.__name__}: every chunklet has a single row"):
+            kind().fit(X, chunklets=np.arange(len(X)))
+    with pytest.raises(ValueError, match=r"^DCA: every chunklet has a single row"):
+        DCA().fit(X, pairs=PAIRS[SIGNS < 0], pair_labels=SIGNS[SIGNS < 0])
+
+
+def test_a_pooled_covariance_of_single_rows_is_refused():
+    with pytest.raises(ValueError, match=r"^CovarianceMetric: y holds only classes of one sample"):
+        CovarianceMetric(pooled=True).fit(X, np.array([f"class {k}" for k in range(len(X))]))

@@ -11,6 +11,10 @@ import numpy as np
 from .constraints import Pairs, encode
 from .types import AnyArray, Array, Bools, Ints
 
+# settings that count something, whichever learner has them
+COUNTS = ("max_iter", "n_pairs", "n_neighbors", "k", "landmarks", "rank", "pca", "batch_size", "n_init", "restarts")
+COUNTS += ("n_chunklets", "chunklet_size", "n_centers", "n_stages", "n_rounds", "n_layers", "outer_passes", "refresh")
+
 
 def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> Ints:
     """User's index tuples as an (m, width) integer array into n rows, none pointing at one row twice.
@@ -213,9 +217,10 @@ def between(low: float, high: float, **values: float) -> None:
             raise ValueError(f"{name} must be in [{low}, {high}]; got {value!r}")
 
 
-def whole(**values: Any) -> None:
-    """Each keyword's value is an integer; None and "all" are left to those who read it."""
-    for name, value in values.items():
+def counted(learner: object) -> None:
+    """Every setting in COUNTS that the learner has is an integer; None and "all" are left to those who read it."""
+    for name in COUNTS:
+        value = getattr(learner, name, None)
         stands_for_one = value is None or (isinstance(value, str) and value == "all")
         if not stands_for_one and (not isinstance(value, numbers.Integral) or isinstance(value, bool)):
             raise ValueError(f"{name} must be an integer; got {value!r}")

@@ -113,7 +113,7 @@ class LLMA(FromPairs, MetricLearner):
         checks.above(0, ridge=self.ridge)
         checks.above(0, **{name: getattr(self, name) for name in ("omega", "sigma") if getattr(self, name) is not None})
         similar = written_out(pairs).part(True)
-        if len(similar.i) == 0:
+        if not similar.weights.any():
             raise ValueError("the set of similar pairs is empty; at least one similar pair is needed")
         names = ("n_centers", "lam", "omega", "sigma", "n_neighbors", "n_stages", "ridge", "max_iter", "tol")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}

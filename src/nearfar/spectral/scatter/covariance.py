@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.covariance import MinCovDet, oas
 
 from ...base import FromLabels, Mahalanobis
-from ...core import checks, mahalanobis, scatter
+from ...core import checks, constraints, mahalanobis, scatter
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array, Ints
 
@@ -29,6 +29,7 @@ def covariance(
     """L (k, d) as `x`, with L' L = Sigma^-1; see `CovarianceMetric`."""
     lost = 0 if assume_centered else 1
     if labels is not None:
+        constraints.require_classes(labels)
         X, labels = scatter.known(X, labels)
         X, lost = X - scatter.class_means(X, labels)[labels], labels.max() + 1
     if shrinkage is None:
