@@ -3,7 +3,7 @@
     min_{M PSD, g >= 0, xi >= 0}  1/2 |M|^2 + l1 / |S| sum_S d_ij + l2 (-nu g + 1/|D| sum_D xi_ij)
     s.t.  d_ij - d0_ij >= g - xi_ij  for (i, j) in D,    d_ij = (x_i - x_j)' M (x_i - x_j)
 
-d0: the original squared distance. Dissimilar pairs gain at least the margin g; at most a share nu of them fails to.
+d0: the original squared distance. Dissimilar pairs gain at least the margin g; where g > 0 at most a share nu fails to.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class NuSVMMetric(FromPairs, Mahalanobis):
     l2 : float
         Weight of the margin; above 0.
     nu : float
-        In (0, 1]: bounds the share of dissimilar pairs that miss the margin.
+        In (0, 1]: bounds the share of dissimilar pairs that miss the margin, where `margin_` is above 0.
     prior : array-like of shape (d, d), optional
         Positive semi-definite: the original distance. Default: the identity.
     definite : bool
