@@ -57,3 +57,14 @@ def test_a_looser_tolerance_stops_sooner_and_is_kept():
     assert loose.converged
     assert loose.n_iter < tight.n_iter
     assert loose.objective - tight.objective <= loose.duality_gap <= 1e-2 * max(1, loose.objective)
+
+
+def test_gap_is_the_primal_less_the_dual_of_the_multipliers():
+    found = hinge_psd_dual(Z, s, b, c, A0, 0.03, max_iter=3)
+    a = found.attributes["dual"]
+    w, V = np.linalg.eigh(A0 - (Z.T * (a * s)) @ Z / 0.06)
+    M = (V * np.maximum(w, 0.0)) @ V.T
+    dual = 0.03 * np.sum(A0**2) - 0.03 * np.sum(M**2) - a @ (s * b)
+    assert ((a >= 0) & (a <= c)).all()
+    assert found.duality_gap > 1e-4
+    assert_allclose(found.duality_gap, loops(M, 0.03) - dual, rtol=1e-8)

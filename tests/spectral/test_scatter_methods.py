@@ -895,3 +895,26 @@ def test_fish_mml_goes_on_from_the_last_fit(capsys):
     best = learner.objective_
     assert learner.fit(V, Y).n_iter_ == 1
     assert_allclose(learner.objective_, best, rtol=1e-5)
+
+
+def test_fisher_keeps_the_directions_that_lower_its_objective():
+    noisy = np.random.default_rng(0).normal(size=(90, 6))
+    noisy[:, 0] += 2.0 * (np.arange(90) % 3)
+    every = nearfar.FisherMetric(n_components=5).fit(noisy, np.arange(90) % 3).eigenvalues_
+    found = nearfar.FisherMetric().fit(noisy, np.arange(90) % 3)
+    assert 1 <= (every > 1).sum() < 5
+    assert_allclose(found.eigenvalues_, every[every > 1], rtol=1e-10)
+
+
+def test_ratio_directions_of_pairs_are_the_fewest_that_keep_most_of_the_dissimilar_scatter():
+    wide = np.random.default_rng(1).normal(size=(len(Y), 8))
+    pairs, signs = all_pairs(Y)
+    told = {"pairs": pairs, "pair_labels": signs}
+    Z = (wide[pairs[:, 0]] - wide[pairs[:, 1]])[signs < 0]
+    kept = [
+        np.sum((Z @ nearfar.HighDimensionalDCA(p).fit(wide, **told).components_.T) ** 2) / np.sum(Z**2)
+        for p in range(1, 8)
+    ]
+    p = len(nearfar.HighDimensionalDCA().fit(wide, **told).components_)
+    assert p == next((k for k, share in enumerate(kept, 1) if share >= 0.95), 7)
+    assert kept[p - 3] > 0.5

@@ -12,8 +12,10 @@ from .constraints import Pairs, encode
 from .types import AnyArray, Array, Bools, Ints
 
 # settings that count something, whichever learner has them
-COUNTS = ("max_iter", "n_pairs", "n_neighbors", "k", "landmarks", "rank", "pca", "batch_size", "n_init", "restarts")
-COUNTS += ("n_chunklets", "chunklet_size", "n_centers", "n_stages", "n_rounds", "n_layers", "outer_passes", "refresh")
+COUNTS = (
+    *("max_iter", "n_pairs", "n_neighbors", "k", "landmarks", "rank", "pca", "batch_size", "n_init", "restarts"),
+    *("n_chunklets", "chunklet_size", "n_centers", "n_stages", "n_rounds", "n_layers", "outer_passes", "refresh"),
+)
 
 
 def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> Ints:
