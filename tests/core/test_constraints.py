@@ -1,5 +1,7 @@
 """Drawing pairs, triplets and chunklets; checking those that users give."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -200,7 +202,7 @@ def test_settings_out_of_range_are_named():
         (lambda: checks.one_of(("a", "b"), solver="c"), "solver must be one of 'a', 'b'; got 'c'"),
         (lambda: checks.at_least(0, reg=np.nan), "finite"),
         (lambda: checks.at_least(0, reg="small"), "reg must be .* got 'small'"),
-        (lambda: checks.whole(k=2, n_pairs="all", q=1.5), "q must be an integer; got 1.5"),
+        (lambda: checks.counted(SimpleNamespace(k=2, n_pairs="all", rank=1.5)), "rank must be an integer; got 1.5"),
         (lambda: checks.one_of(("a", "b"), init=np.eye(2)), "init must be one of"),
         (lambda: constraints.generator("seed"), "random_state must be .* got 'seed'"),
         (lambda: constraints.generator(-1), "random_state must be .* got -1"),
