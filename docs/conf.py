@@ -15,6 +15,7 @@ html_show_copyright = False
 release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 2
 html_theme = "furo"
 html_title = "nearfar"
 smartquotes_action = "De"  # quotes stay as they are: primes of formulas
