@@ -12,7 +12,12 @@ from generate import FAMILIES
 
 from nearfar.catalog import METHODS, Method
 
-PACKAGES = {"Training": "nearfar.train", "Evaluation": "nearfar.evaluation", "Search index": "nearfar.index"}
+PACKAGES = {
+    "Training": "nearfar.train",
+    "Evaluation": "nearfar.evaluation",
+    "Search index": "nearfar.index",
+    "Export": "nearfar.export",
+}
 VERBS = "pair_distance, pair_score, get_metric, kneighbors, predict, calibrate_threshold, set_threshold, save, load"
 SHARED = {
     "What every learner does": (

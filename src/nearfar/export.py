@@ -23,6 +23,8 @@ from .core.types import AnyArray
 if TYPE_CHECKING:
     from .learner import Mahalanobis
 
+__all__ = ["export_learner", "export_run"]
+
 ITEMS = 3  # of the trial; another number than the network is traced with
 OFF = 1e-4  # what the two may differ by, relative to the largest value
 
