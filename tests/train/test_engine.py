@@ -219,6 +219,12 @@ def test_images_that_differ_in_size_become_squares(tmp_path, small) -> None:
     assert evaluate_run(run.folder).scores.recall_at[1] >= 0
 
 
+def test_images_too_small_for_the_trunk_are_enlarged(tmp_path, small) -> None:
+    config = small(data="digits", trunk="auto", sampler="random", batch_size=4, steps=1)
+    run = train(config, tmp_path / "run", progress=False)
+    assert (run.config.trunk, run.config.image_size) == ("conv4", 28)
+
+
 def test_other_sizes_of_the_test_are_brought_to_that_of_training(tmp_path, small) -> None:
     from PIL import Image
 

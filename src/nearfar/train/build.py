@@ -196,7 +196,8 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
     if config.image_size is None and config.resize is None and task.train.kind == "image":
         of_train, *others = [sizes_in(part) for part in parts]
         if len(of_train) == 1 and all(sizes == of_train for sizes in others):
-            return config
+            tiny = config.trunk.startswith("conv4") and min(next(iter(of_train))) < 16  # it halves the size four times
+            return config.replace(image_size=28) if tiny else config
         small, (height, width) = config.trunk.startswith(SMALL), next(iter(of_train))
         size, resize = (84, None) if small else (224, 256)
         if len(of_train) == 1 and height == width:

@@ -35,7 +35,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     image_size : int, optional
         Side in pixels of the square images that the network sees in evaluation (centre crop). Images that differ in
         size become 84 pixels wide for conv4, mlp and spd, and 224 (from 256) for others, where it is not given; where
-        only images to be tested differ, they are brought to the size of the training images.
+        only images to be tested differ, they are brought to the size of the training images. Images below 16
+        pixels, too small for conv4, become 28 pixels wide.
     resize : int, optional
         Side to which images are brought before; training images keep it, for a random crop. `image_size` where not
         given.
