@@ -110,3 +110,16 @@ def test_the_deep_bench_ranks_by_scores_of_pairs_as_the_evaluation_ranks_embeddi
     share = sum(y[j] == y[i] for i, j in zip(range(0, 60, 3), first, strict=True)) / 20
     assert bench.retrieval(scores[::3], y, 3)[0] == pytest.approx(share)
     assert 0.1 < expected.recall_at[1] < 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+def test_the_bench_of_pairs_agrees_with_its_peer():
+    command = [sys.executable, str(BENCH / "pairs.py"), "--quick"]
+    rows = [
+        line.split("|")
+        for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    ]
+    found = [row[5].strip() for row in rows if len(row) > 5]
+    assert found[2] == found[3]
+    assert found[2].startswith("AUC 0.9")
+    assert found[6] == found[7]
