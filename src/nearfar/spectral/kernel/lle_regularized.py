@@ -61,7 +61,8 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
     lle_space : "input" or "feature"
         Neighbours and weights from the rows themselves, or from their images (the only way with "precomputed").
     reg : float
-        Added to the denominator's diagonal, in units of its mean eigenvalue: a rich kernel can make it 0.
+        Added to the denominator's diagonal, in units of its mean eigenvalue: a rich kernel can make it 0, or small in
+        directions that tell only the training rows apart.
     solver : "ratio" or "gevd"
         The paper's problem, or generalised eigenvectors, whose constraint is T' (K_S + lam K E K / n) T = I instead.
     tol : float
@@ -91,7 +92,8 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
     Notes
     -----
     Soleymani Baghshah & Bagheri Shouraki, IJCAI 2009. The neighbourhood term is divided by n, so that `lam` does not
-    depend on the number of rows; `reg` is not theirs.
+    depend on the number of rows; `reg` is not theirs. Its default has the best mean accuracy of 3 neighbours over eleven
+    tables, in folds inside their training parts: 8.2 points above that of 1e-3.
     """
 
     def __init__(
@@ -102,7 +104,7 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
         n_neighbors: int = 10,
         lle_reg: float = 1e-3,
         lle_space: str = "input",
-        reg: float = 1e-3,
+        reg: float = 1.0,
         solver: str = "ratio",
         tol: float = 1e-10,
         kernel: Kernel = "rbf",
