@@ -14,7 +14,20 @@ import nearfar
 import nearfar.evaluation
 from nearfar import cli
 
-COMMANDS = ("train", "fit", "evaluate", "embed", "index", "search", "duplicates", "report", "compare", "export", "list")
+COMMANDS = (
+    "train",
+    "fit",
+    "evaluate",
+    "embed",
+    "index",
+    "search",
+    "duplicates",
+    "report",
+    "compare",
+    "export",
+    "store",
+    "list",
+)
 SMALL = ["--set", "image_size=28", "--sampler", "random", "--batch-size", "32", "--set", "steps=3", "--quiet"]
 
 

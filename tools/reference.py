@@ -16,6 +16,7 @@ PACKAGES = {
     "Training": "nearfar.train",
     "Evaluation": "nearfar.evaluation",
     "Search index": "nearfar.index",
+    "Vector store": "nearfar.index.store",
     "Export": "nearfar.export",
 }
 VERBS = "pair_distance, pair_score, get_metric, kneighbors, predict, calibrate_threshold, set_threshold, save, load"

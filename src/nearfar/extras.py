@@ -15,6 +15,7 @@ PACKAGES = {
     "onnx": "export",
     "onnxscript": "export",
     "onnxruntime": "export",
+    "pymilvus": "store",
     "clarabel": "solvers",
     "tensorboard": "tensorboard",
 }

@@ -1,6 +1,6 @@
 """The command line.
 
-``nearfar train | fit | evaluate | embed | index | search | duplicates | report | compare | export | list``.
+``nearfar train | fit | evaluate | embed | index | search | duplicates | report | compare | export | store | list``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ app.command(searching.index)
 app.command(searching.search)
 app.command(searching.duplicates)
 app.command(exporting.export)
+app.command(exporting.store)
 app.command(listing.list_methods, name="list")
 
 

@@ -1,4 +1,4 @@
-"""``nearfar export``: a network or a linear learner for servers and devices without Python."""
+"""``nearfar export`` and ``store``: networks, learners and embeddings for servers and devices without this library."""
 
 from __future__ import annotations
 
@@ -30,3 +30,28 @@ def export(source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])
     else:
         export_learner(load_learner(source), out)
     print(f"{out}: {out.stat().st_size / 2**20:.1f} MB; ONNX Runtime gives the embeddings that {source} gives")
+
+
+def store(file: Path, uri: str, *, collection: str, token: str = "", add: bool = False) -> None:
+    """Write the items of an index into a Milvus collection, to be searched by a server or a cluster.
+
+    Example: nearfar store photos.index http://localhost:19530 --collection photos
+
+    Parameters
+    ----------
+    file
+        What `nearfar index` wrote.
+    uri
+        The address of a server, or a file such as photos.db, which Milvus Lite keeps.
+    collection
+        Its name: letters, digits and underscores.
+    token
+        What the server asks for, such as user:password.
+    add
+        Write into a collection that is there; items of the same names are replaced.
+    """
+    from ..index.store import to_milvus
+    from .searching import opened
+
+    count = to_milvus(opened(file), uri, collection, token=token, add=add)
+    print(f"{uri}: collection {collection} holds {count:,} items")

@@ -92,8 +92,8 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
     Notes
     -----
     Soleymani Baghshah & Bagheri Shouraki, IJCAI 2009. The neighbourhood term is divided by n, so that `lam` does not
-    depend on the number of rows; `reg` is not theirs. Its default has the best mean accuracy of 3 neighbours over eleven
-    tables, in folds inside their training parts: 8.2 points above that of 1e-3.
+    depend on the number of rows; `reg` is not theirs. Its default has the best mean accuracy of 3 neighbours over
+    eleven tables, in folds inside their training parts: 8.2 points above that of 1e-3.
     """
 
     def __init__(

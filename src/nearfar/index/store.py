@@ -1,0 +1,111 @@
+"""Embeddings into a Milvus collection, for search by a server or a cluster. Needs the extra `store`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .index import Index
+
+__all__ = ["to_milvus"]
+
+METRICS = {"cosine": "COSINE", "euclidean": "L2", "sqeuclidean": "L2"}
+BATCH = 1000  # items sent at a time
+LONGEST = 65_535  # bytes of a name or a class, which is Milvus's own limit
+
+
+def to_milvus(index: Index, uri: str, collection: str, *, token: str = "", add: bool = False) -> int:
+    """Write the items of an index into a collection: `name` (the key), `embedding` and, where there are any, `label`.
+
+    Parameters
+    ----------
+    index : Index
+    uri : str
+        A file such as "photos.db", which Milvus Lite keeps, or the address of a server, such as
+        "http://localhost:19530".
+    collection : str
+        Letters, digits and underscores.
+    token : str
+        What the server asks for, such as "user:password".
+    add : bool
+        Write into a collection that is there already; items of the same names are replaced.
+
+    Returns
+    -------
+    int
+        Items in the collection.
+
+    Raises
+    ------
+    ValueError
+        The collection is there and `add` is not set, or has embeddings of another length.
+    OSError
+        Nobody answers there, or what the server says.
+
+    Notes
+    -----
+    Milvus calls a larger cosine nearer, and gives squared Euclidean distances: 1 less the one, and the root of the
+    other, are the distances of this library.
+    """
+    from pymilvus import MilvusClient
+    from pymilvus.exceptions import MilvusException
+
+    try:
+        client = MilvusClient(uri, token=token)
+    except MilvusException as error:
+        raise OSError(f"{uri}: {error.message}") from error
+    try:
+        if not client.has_collection(collection):
+            _create(client, index, collection)
+        elif not add:
+            raise ValueError(f"collection: {uri} has {collection!r} already; add to it, or choose another name")
+        else:
+            _check_alike(client, index, collection)
+        for start in range(0, len(index), BATCH):
+            client.upsert(collection, _items(index, slice(start, start + BATCH)))
+        client.flush(collection)
+        return int(client.query(collection, filter="", output_fields=["count(*)"])[0]["count(*)"])
+    except MilvusException as error:
+        raise OSError(f"{uri}: {error.message}") from error
+    finally:
+        client.close()
+
+
+def _create(client: Any, index: Index, collection: str) -> None:
+    from pymilvus import DataType
+
+    schema = client.create_schema()
+    schema.add_field("name", DataType.VARCHAR, is_primary=True, auto_id=False, max_length=LONGEST)
+    schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=index.embeddings.shape[1])
+    if index.labels is not None and index.labels.dtype.kind == "i":
+        schema.add_field("label", DataType.INT64)
+    elif index.labels is not None:
+        schema.add_field("label", DataType.VARCHAR, max_length=LONGEST)
+    searched = client.prepare_index_params()
+    searched.add_index("embedding", index_type="AUTOINDEX", metric_type=METRICS[index.distance])
+    client.create_collection(collection, schema=schema, index_params=searched)
+
+
+def _check_alike(client: Any, index: Index, collection: str) -> None:
+    fields = {field["name"]: field for field in client.describe_collection(collection)["fields"]}
+    if "embedding" not in fields:
+        raise ValueError(f"collection: {collection!r} has no field embedding; it was not written by this library")
+    there, here = int(fields["embedding"]["params"]["dim"]), index.embeddings.shape[1]
+    if there != here:
+        raise ValueError(f"collection: {collection!r} has embeddings of {there} dimensions, the index has {here}")
+    if ("label" in fields) != (index.labels is not None):
+        has = "labels" if "label" in fields else "no labels"
+        raise ValueError(
+            f"collection: {collection!r} has {has}, the index has {'none' if 'label' in fields else 'some'}"
+        )
+
+
+def _items(index: Index, part: slice) -> list[dict[str, Any]]:
+    columns: dict[str, Any] = {
+        "name": index.names[part].tolist(),
+        "embedding": list(np.asarray(index.embeddings[part])),
+    }
+    if index.labels is not None:
+        columns["label"] = index.labels[part].tolist()
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
