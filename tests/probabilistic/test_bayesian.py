@@ -1,9 +1,13 @@
 """Bayesian learners: bounds and fixed points, what a posterior predicts, which pairs to ask."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.integrate import quad
 from scipy.special import expit
+from scipy.stats import norm as normal
 from sklearn.exceptions import NotFittedError
 
 from nearfar import ActivePairSelector, BayesianNCA, BayesianPairMetric
@@ -84,14 +88,34 @@ def test_a_hard_prior_stays_and_weights_repeat():
     assert_allclose(a.objective, b.objective)
 
 
-def test_quadrature_against_sampling():
-    rng = np.random.default_rng(0)
-    a, v = np.array([0.0, 1.0, -3.0, 0.5]), np.array([0.0, 4.0, 1.0, 30.0])
-    t = a[:, None] + np.sqrt(v)[:, None] * rng.normal(size=(4, 400_000))
-    p = expit(-t)
-    assert_allclose(variational.expected("probability", a, v), p.mean(axis=1), atol=2e-3)
-    H = -p * np.log(p) - (1 - p) * np.log1p(-p)
-    assert_allclose(variational.expected("entropy", a, v), H.mean(axis=1), atol=4e-3)
+def by_quad(f, mean, deviation):
+    """E f(t), t ~ N(mean, deviation^2), by adaptive quadrature between the points where the integrand changes."""
+    if deviation == 0:
+        return f(mean)
+    points = np.r_[mean + deviation * np.array([-10, -3, -1, 0, 1, 3, 10]), -30, -10, -3, 0, 3, 10, 30]
+    points = np.unique(points[np.abs(points - mean) <= 10 * deviation + 1e-12])
+    density = normal(mean, deviation).pdf
+    pieces = [quad(lambda t: f(t) * density(t), *part, epsabs=1e-12) for part in pairwise(points)]
+    return sum(value for value, _ in pieces)
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.3, 1.0, 1.99, 2.01, 5.0, 10.0, 30.0, 1e3])
+def test_expectations_are_exact_at_every_deviation(deviation):
+    means = np.array([-40.0, -7.0, -0.3, 0.0, 2.0, 12.0])
+    variances = np.full(6, deviation**2)
+    p = [by_quad(lambda t: expit(-t), mean, deviation) for mean in means]
+    assert_allclose(variational.expected("probability", means, variances), p, atol=1e-6)
+    H = [by_quad(lambda t: variational.entropy(expit(-t)), mean, deviation) for mean in means]
+    assert_allclose(variational.expected("entropy", means, variances), H, atol=1e-6)
+    assert_allclose(variational.expected("entropy", means, variances, nodes=64), H, atol=1e-9)
+
+
+def test_few_nodes_keep_probabilities_probabilities():
+    mean, variance = np.meshgrid(np.linspace(-50, 50, 11), [0.0, 1.0, 9.0, 1e4])
+    for nodes in (1, 2, 5):
+        p = variational.expected("probability", mean.ravel(), variance.ravel(), nodes)
+        assert (p >= 0).all()
+        assert (p <= 1).all()
 
 
 # ------------------------------------------------------------------------------------------------ the pair metric

@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
-from scipy.special import entr, expit, log_expit
+from scipy.special import entr, expit, log_expit, ndtr
 
 from ..optimize import Report, Solution, stopped
 from ..types import Array
+
+WIDE = 2.0  # deviations of the log-odds above which they are integrated over themselves
 
 
 class Gaussian(NamedTuple):
@@ -114,10 +116,46 @@ def evidence_bound(data: Answers, theta0: Array, delta: float, q: Gaussian, xi: 
 
 
 def expected(f: str, mean: Array, variance: Array, nodes: int = 32) -> Array:
-    """E f(t), t ~ N(mean, variance), by Gauss-Hermite quadrature; f: "probability" sigma(-t), or its "entropy"."""
-    x, w = np.polynomial.hermite_e.hermegauss(nodes)
-    p = expit(-(mean[:, None] + np.sqrt(variance)[:, None] * x))
-    return (entropy(p) if f == "entropy" else p) @ (w / w.sum())
+    """E f(t), t ~ N(mean, variance); f: "probability" sigma(-t), or its "entropy".
+
+    The trapezoid rule, whose error falls with exp(-pi sqrt(nodes)) at every variance: below 1e-6 for 32 nodes.
+    """
+    found, deviation = np.empty(len(mean)), np.sqrt(variance)
+    wide = deviation > WIDE
+    for rows, rule in ((wide, over_odds), (~wide, over_normal)):
+        found[rows] = rule(f, mean[rows], deviation[rows], nodes)
+    return found
+
+
+def over_normal(f: str, mean: Array, deviation: Array, nodes: int) -> Array:
+    """E f(mean + deviation z), z ~ N(0, 1), at nodes z: f has poles pi / deviation away, too near where that is wide.
+
+    The span of the nodes makes what is cut off, exp(-z^2 / 2), as small as exp(-2 pi (pi / WIDE) / step).
+    """
+    z = 2 * np.cbrt(np.pi**2 * nodes) * centred_steps(nodes)
+    weight = np.exp(-(z**2) / 2)
+    p = expit(-(mean[:, None] + deviation[:, None] * z))
+    return (entropy(p) if f == "entropy" else p) @ (weight / weight.sum())
+
+
+def over_odds(f: str, mean: Array, deviation: Array, nodes: int) -> Array:
+    """The same at nodes t, where the normal density is smooth; by parts, E sigma(-t) = E Phi(-(mean + u) / deviation).
+
+    u has the density sigma(u) sigma(-u); it and the entropy fall with exp(-|t|), and have poles at pi i.
+    """
+    span = 2 * np.pi * np.sqrt(nodes)  # exp(-span / 2) is cut off, exp(-2 pi^2 / step) the error: both are equal
+    t = span * centred_steps(nodes)
+    p = expit(-t)
+    if f == "entropy":
+        density = np.exp(-(((mean[:, None] - t) / deviation[:, None]) ** 2) / 2)
+        return density @ entropy(p) * (span / nodes / np.sqrt(2 * np.pi)) / deviation
+    weight = p * (1 - p)
+    return ndtr(-(mean[:, None] + t) / deviation[:, None]) @ (weight / weight.sum())
+
+
+def centred_steps(n: int) -> Array:
+    """n equal steps around 0, of total length 1."""
+    return (np.arange(n) - (n - 1) / 2) / n
 
 
 def entropy(p: Array) -> Array:
