@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import inv, sqrtm
+from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import KNeighborsClassifier
 
 import nearfar
@@ -388,6 +389,31 @@ def test_rca_weighs_rows_or_chunklets_alike(ddof):
     kinds = [X[some == c] for c in range(3)]
     mean = sum(np.cov(rows.T, bias=ddof == 0) for rows in kinds) / 3
     assert_allclose(metric(learner, chunklets=some), inv(mean), rtol=1e-9)
+
+
+def test_rca_shrinks_by_the_estimate_of_ledoit_and_wolf():
+    # a chunklet of two rows is one independent deviation, half their difference
+    halves = (X[0:40:2] - X[1:40:2]) / 2
+    pairs = np.where(np.arange(60) < 40, np.arange(60) // 2, -1)
+    expected = inv(LedoitWolf(assume_centered=True).fit(halves).covariance_)
+    for weighting in ("rows", "chunklets"):
+        learner = nearfar.RCA(shrinkage="lw", weighting=weighting)
+        assert_allclose(metric(learner, chunklets=pairs), expected, rtol=1e-9)
+    # scale and a divisor do not change the share; with many rows of few classes it is that of the pooled covariance
+    twice = metric(nearfar.RCA(shrinkage="lw", ddof="chunklets"), chunklets=pairs)
+    assert_allclose(twice, expected / 2, rtol=1e-9)
+    many, y = np.repeat(X, 30, axis=0) + rng.normal(size=(1800, 4)), np.repeat(Y, 30)
+    pooled = metric(nearfar.CovarianceMetric(pooled=True), many, y)
+    assert_allclose(metric(nearfar.RCA(shrinkage="lw", ddof="chunklets"), many, y), pooled, rtol=1e-4)
+
+
+def test_rca_names_the_shares_it_knows():
+    with pytest.raises(ValueError, match=r"^RCA: shrinkage must be in \[0, 1\] or 'lw'; got 'ledoit'"):
+        nearfar.RCA(shrinkage="ledoit").fit(X, Y)
+    with pytest.raises(ValueError, match=r"^RCA: shrinkage must be in \[0, 1\] or 'lw'; got 1.5"):
+        nearfar.RCA(shrinkage=1.5).fit(X, Y)
+    found = nearfar.RCA(2, criterion="chunklet", shrinkage="lw").fit(X, Y)
+    assert np.isfinite(found.components_).all()
 
 
 def test_mmc_takes_all_pairs_of_small_tables():

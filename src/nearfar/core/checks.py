@@ -219,6 +219,14 @@ def between(low: float, high: float, **values: float) -> None:
             raise ValueError(f"{name} must be in [{low}, {high}]; got {value!r}")
 
 
+def share(stand_ins: tuple[str, ...], **values: float | str) -> None:
+    """Each keyword's value lies in [0, 1], or is one of the names that stand for an estimate of it."""
+    for name, value in values.items():
+        known = value in stand_ins if isinstance(value, str) else finite(value) and 0 <= value <= 1
+        if not known:
+            raise ValueError(f"{name} must be in [0, 1] or {' or '.join(map(repr, stand_ins))}; got {value!r}")
+
+
 def counted(learner: object) -> None:
     """Every setting in COUNTS that the learner has is an integer; None and "all" are left to those who read it."""
     for name in COUNTS:

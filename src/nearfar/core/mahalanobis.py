@@ -36,6 +36,19 @@ def shrink(C: Array, shrinkage: float) -> Array:
     return (1 - shrinkage) * C + shrinkage * np.trace(C) / len(C) * np.eye(len(C))
 
 
+def ledoit_wolf(X: Array, S: Array, freedom: int | None = None) -> float:
+    """How much to shrink the covariance S = X'X / n of centred rows (Ledoit & Wolf, 2004), without a copy of X.
+
+    Parameters
+    ----------
+    freedom : int, optional
+        What n rows less their means are worth in independent ones. Default: n.
+    """
+    spread = float(np.sum((S - np.trace(S) / len(S) * np.eye(len(S))) ** 2))
+    error = float(np.sum(np.einsum("nd,nd->n", X, X) ** 2) / len(X) - np.sum(S**2)) / (freedom or len(X))
+    return min(max(error, 0.0) / spread, 1.0) if spread > 0 else 0.0
+
+
 def whitener(C: Array, n_components: int | None = None) -> tuple[Array, int]:
     """L with L' L = C^-1 (its pseudo-inverse where C is singular, with a warning), and the rank of C.
 

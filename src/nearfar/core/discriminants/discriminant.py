@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 
-from .. import eig, psd, scatter
+from .. import eig, mahalanobis, psd, scatter
 from ..optimize import Solution
 from ..types import Array, Ints
 
@@ -81,8 +81,25 @@ def within_chunklets(X: Array, chunks: Ints, lost: int, weighting: str) -> Array
     weighting : "rows" or "chunklets"
         Which of them count the same.
     """
-    sizes = np.bincount(chunks[chunks >= 0]) - lost
-    if weighting == "rows":
-        return scatter.within(X, chunks) / sizes.sum()
     rows, codes = scatter.known(X, chunks)
-    return scatter.deviations(rows, codes, scatter.class_means(rows, codes), 1 / (sizes * len(sizes)))
+    return scatter.deviations(rows, codes, scatter.class_means(rows, codes), row_weights(codes, lost, weighting))
+
+
+def row_weights(codes: Ints, lost: int, weighting: str) -> Array:
+    """What a row of each chunklet weighs in the covariance, shape (c,)."""
+    sizes = np.bincount(codes) - lost
+    return np.full(len(sizes), 1 / sizes.sum()) if weighting == "rows" else 1 / (sizes * len(sizes))
+
+
+def shrunk_within(
+    X: Array, chunks: Ints, lost: int, weighting: str, shrinkage: float | str = 0.0
+) -> tuple[Array, float]:
+    """`within_chunklets` with a share of the scaled identity mixed in, and the share; "lw" estimates it."""
+    C = within_chunklets(X, chunks, lost, weighting)
+    if isinstance(shrinkage, str):
+        rows, codes = scatter.known(X, chunks)
+        weight = len(rows) * row_weights(codes, lost, weighting)
+        rows = (rows - scatter.class_means(rows, codes)[codes]) * np.sqrt(weight)[codes, None]
+        # the two rows of a pair deviate alike: n rows of c chunklets are worth n - c
+        shrinkage = mahalanobis.ledoit_wolf(rows, C, len(rows) - len(weight))
+    return mahalanobis.shrink(C, shrinkage), shrinkage

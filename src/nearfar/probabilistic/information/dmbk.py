@@ -139,10 +139,7 @@ class DMBK(FromLabels, Mahalanobis):
         checks.at_least(0, reg=self.reg, tol=self.tol, alpha=self.alpha or 0.0)
         checks.counts(1, n_pairs=self.n_pairs, max_iter=self.max_iter)
         checks.counts(0, n_init=self.n_init)
-        if isinstance(self.shrinkage, str):
-            checks.one_of(("ledoit_wolf",), shrinkage=self.shrinkage)
-        else:
-            checks.between(0, 1, shrinkage=self.shrinkage)
+        checks.share(("ledoit_wolf",), shrinkage=self.shrinkage)
         d = X.shape[1]
         p = self.n_components or min(int(labels.max()), d - 1)
         if not 1 <= p < d:

@@ -49,19 +49,12 @@ def estimated(X: Array, shrinkage: float | str | None, seed: Any) -> Array:
         return MinCovDet(assume_centered=True, random_state=seed).fit(X).covariance_
     S = X.T @ X / len(X)
     if shrinkage == "lw":
-        return mahalanobis.shrink(S, ledoit_wolf(X, S))
+        return mahalanobis.shrink(S, mahalanobis.ledoit_wolf(X, S))
     if isinstance(shrinkage, str):
         raise ValueError(f"shrinkage must be None, 'lw', 'oas', 'mcd' or a number in [0, 1]; got {shrinkage!r}")
     if shrinkage is not None:
         checks.between(0, 1, shrinkage=shrinkage)
     return mahalanobis.shrink(S, shrinkage or 0.0)
-
-
-def ledoit_wolf(X: Array, S: Array) -> float:
-    """How much to shrink the covariance S = X'X / n of centred rows (Ledoit & Wolf, 2004), without a copy of X."""
-    spread = float(np.sum((S - np.trace(S) / len(S) * np.eye(len(S))) ** 2))
-    error = float(np.sum(np.einsum("nd,nd->n", X, X) ** 2) / len(X) - np.sum(S**2)) / len(X)
-    return min(max(error, 0.0) / spread, 1.0) if spread > 0 else 0.0
 
 
 class CovarianceMetric(FromLabels, Mahalanobis):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...base import FromChunklets, Mahalanobis
-from ...core import checks, eig, mahalanobis, psd, scatter
+from ...core import checks, eig, psd, scatter
 from ...core.discriminants import discriminant
 from ...core.discriminants.chunklet_spread import widest_chunklets
 from ...core.optimize import Solution
@@ -30,20 +30,20 @@ def rca(
     kappa: float | None = None,
     ddof: int | str = 0,
     weighting: str = "rows",
-    shrinkage: float = 0.0,
+    shrinkage: float | str = 0.0,
     on_singular: str = "shrink",
     **limits: Any,
 ) -> Solution:
     """L (k, d) as `x`, with L C L' = I (scaled by kappa / k for the probabilistic form); see `RCA`."""
     chunks = discriminant.without_singles(chunklets)
-    C = discriminant.within_chunklets(X, chunks, 1 if ddof == "chunklets" else 0, weighting)
-    C = eig.shrunk(mahalanobis.shrink(C, shrinkage), on_singular, "the within-chunklet covariance")
+    C, share = discriminant.shrunk_within(X, chunks, 1 if ddof == "chunklets" else 0, weighting, shrinkage)
+    C = eig.shrunk(C, on_singular, "the within-chunklet covariance")
     if n_components is None or n_components == len(C):
         found = Solution(psd.power(C, -0.5))
     else:
         found = Solution(eig.gevd(scatter.total(X), C, n_components)[1].T)
         if criterion == "chunklet":
-            found = widest_chunklets(X, chunks, C, found.x, shrinkage, **limits)
+            found = widest_chunklets(X, chunks, C, found.x, share, **limits)
     k = len(found.x)
     scale = (k if kappa is None else kappa) / k if objective == "probabilistic" else 1.0
     value = np.linalg.slogdet(found.x @ found.x.T)[1] + k * np.log(scale)
@@ -71,8 +71,8 @@ class RCA(FromChunklets, Mahalanobis):
         Divide by N (paper), or by N less the number of chunklets (unbiased).
     weighting : "rows" or "chunklets"
         Each row counts the same (paper), or each chunklet does: for classes of very different sizes.
-    shrinkage : float
-        In [0, 1]: share of the scaled identity mixed into C.
+    shrinkage : float or "lw"
+        In [0, 1]: share of the scaled identity mixed into C. "lw" is Ledoit & Wolf's estimate of the best share.
     on_singular : "shrink" or "raise"
         What to do with a singular C: add a little to its diagonal and warn, or a ValueError with the rank.
     n_chunklets : int, optional
@@ -108,7 +108,7 @@ class RCA(FromChunklets, Mahalanobis):
         kappa: float | None = None,
         ddof: int | str = 0,
         weighting: str = "rows",
-        shrinkage: float = 0.0,
+        shrinkage: float | str = 0.0,
         on_singular: str = "shrink",
         n_chunklets: int | None = None,
         chunklet_size: int = 2,
@@ -139,7 +139,7 @@ class RCA(FromChunklets, Mahalanobis):
         checks.one_of((0, "chunklets"), ddof=self.ddof)
         checks.one_of(("rows", "chunklets"), weighting=self.weighting)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
-        checks.between(0, 1, shrinkage=self.shrinkage)
+        checks.share(("lw",), shrinkage=self.shrinkage)
         checks.above(0, kappa=1 if self.kappa is None else self.kappa)
         V = scatter.principal(X, self.pca, self.n_components)
         names = ("objective", "criterion", "kappa", "ddof", "weighting", "shrinkage", "on_singular", "max_iter", "tol")
