@@ -22,6 +22,7 @@ from .types import Array
 Evaluate = Callable[[Array], tuple[float, Array]]
 Gap = Callable[[Array, float, Array], float]
 STALL = 1e-14
+MEMORY = 30  # corrections of L-BFGS: an iteration costs more than they do, and fewer reach tight certificates later
 
 
 def minimise(
@@ -66,7 +67,7 @@ def minimise(
         close = gap(seen["L"], seen["f"], seen["G"]) <= tol * max(1.0, abs(seen["f"]))
         return close or before - now <= STALL * max(1.0, abs(now))
 
-    found = lbfgs(on_factor, K0, stop=certified, max_iter=max_iter, tol=0.0, report=report)
+    found = lbfgs(on_factor, K0, stop=certified, max_iter=max_iter, tol=0.0, memory=MEMORY, report=report)
     history = scale * np.asarray(found.history)
     rest = max_iter - found.n_iter
     first = finished(evaluate, gap, found.x @ A, found.n_iter, tol, history)
