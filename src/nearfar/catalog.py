@@ -96,8 +96,8 @@ METHODS = tuple(Method(*row) for row in (
     ("CDML", "spectral/geometric/cdml", "learner", "pairs", "Chen 2019", "S35", {"max_iter": 5}),
     ("AML", "spectral/adversarial/aml", "learner", "pairs", "Chen 2018", "S36", {"max_iter": 20}),
     # Probabilistic metric learning
-    ("MCML", "probabilistic/collapsing/mcml", "learner", "labels", "Globerson 2005", "P1", {"max_iter": 30}),
-    ("KernelMCML", "probabilistic/collapsing/kernel_mcml", "learner", "labels", "Globerson 2005", "P2", {"max_iter": 30}),
+    ("MCML", "probabilistic/collapsing/mcml", "learner", "pairs", "Globerson 2005", "P1", {"max_iter": 30}),
+    ("KernelMCML", "probabilistic/collapsing/kernel_mcml", "learner", "pairs", "Globerson 2005", "P2", {"max_iter": 30}),
     ("NCA", "probabilistic/neighborhood/nca", "learner", "labels", "Goldberger 2005", "P3 P4 P5", {"max_iter": 30}),
     ("FastNCA", "probabilistic/neighborhood/fast_nca", "learner", "labels", "Yang 2012", "P6", {"max_iter": 30}),
     ("KernelNCA", "probabilistic/neighborhood/kernel_nca", "learner", "labels", "Goldberger 2005", "P7", {"max_iter": 30}),

@@ -1,15 +1,18 @@
 """Collapsing classes: the convex problem, its certificate, its kernel form."""
 
 import tracemalloc
+from time import process_time
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 
 from nearfar import MCML, KernelMCML
 from nearfar.core import certified
+from nearfar.core.constraints import Pairs
 from nearfar.core.neighborhoods.collapse import Collapse
-from tests.learners import data, distances, fit, toy
+from tests.learners import all_pairs, data, distances, fit, toy
 from tests.references import mcml as loops
 
 
@@ -188,6 +191,66 @@ def test_kernel_tells_rings_apart():
     X = (1 + 2 * y)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1) + 0.1 * rng.normal(size=(80, 2))
     Z = fit(KernelMCML(1, max_iter=100), X, y).transform(X)[:, 0]
     assert max(Z[y == 0]) < min(Z[y == 1]) or max(Z[y == 1]) < min(Z[y == 0])
+
+
+def test_given_pairs_are_uniform_targets():
+    X, _ = data(25, 3)
+    X = X - X.mean(axis=0)
+    rng = np.random.default_rng(0)
+    i, j = np.triu_indices(25, 1)
+    keep = (rng.random(len(i)) < 0.06) & (i != 7) & (j != 7)
+    pairs = Pairs(i[keep], j[keep], rng.random(keep.sum()) < 0.8)
+    near = np.zeros((25, 25), dtype=bool)
+    near[pairs.i[pairs.similar], pairs.j[pairs.similar]] = True
+    near |= near.T
+    assert not near[7].any()
+    L = rng.normal(size=(3, 3))
+    D = np.sum(((X[:, None] - X) @ L.T) ** 2, axis=2)
+    for weighting in ("sample", "pair"):
+        f, total = Collapse(X, pairs, weighting)(L)[0], 0.0
+        for a in range(25):
+            normaliser = np.logaddexp.reduce(-np.delete(D[a], a))
+            mates = np.flatnonzero(near[a])
+            each = [np.log(1 / len(mates)) + D[a, b] + normaliser for b in mates]
+            total += sum(each) / (len(mates) if weighting == "sample" else 1) if len(mates) else 0.0
+        assert_allclose(f, total, rtol=1e-12)
+    step = 1e-6 * rng.normal(size=L.shape)
+    collapse = Collapse(X, pairs, trace=0.5)
+    slope = 2 * np.vdot(L @ collapse(L)[1], step)
+    assert_allclose((collapse(L + step)[0] - collapse(L - step)[0]) / 2, slope, rtol=1e-6)
+
+
+@pytest.mark.parametrize("learner", [MCML(tol=1e-9), KernelMCML(reg=0.5, tol=1e-9, landmarks=None)])
+def test_the_similar_pairs_of_labels_are_the_labels(learner):
+    X, y = data()
+    pairs, signs = all_pairs(y)
+    by_labels = fit(clone(learner), X, y)
+    for some in (signs > 0, slice(None)):
+        by_pairs = fit(clone(learner), X, pairs=pairs[some], pair_labels=signs[some])
+        assert_allclose(by_pairs.objective_, by_labels.objective_, rtol=1e-8)
+        assert_allclose(distances(by_pairs, X), distances(by_labels, X), rtol=1e-3, atol=1e-3)
+    assert set(by_pairs.predict(pairs, X)) == {-1, 1}
+    with pytest.raises(ValueError, match="the set of similar pairs is empty"):
+        fit(clone(learner), X, pairs=pairs[signs < 0], pair_labels=signs[signs < 0])
+
+
+def test_few_anchors_among_many_rows_cost_little():
+    X, _ = data(6000, 4)
+    i = np.arange(0, 40, 2)
+    few = Collapse(X, Pairs(i, i + 1, np.ones(20, dtype=bool)))
+    every = Collapse(X, np.arange(6000) // 2)
+    start = process_time()
+    few(np.eye(4))
+    middle = process_time()
+    every(np.eye(4))
+    assert middle - start < (process_time() - middle) / 5
+
+
+def test_factor_mode_takes_pairs():
+    X, y = toy(150)
+    pairs, signs = all_pairs(y)
+    learner = fit(MCML(1, rank_mode="factor"), X, pairs=pairs, pair_labels=signs)
+    assert_allclose(learner.objective_, fit(MCML(1, rank_mode="factor"), X, y).objective_, rtol=1e-6)
 
 
 def test_memory_stays_in_blocks():

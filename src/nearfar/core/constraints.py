@@ -137,6 +137,12 @@ def require_both(similar: int, dissimilar: int) -> None:
             )
 
 
+def with_similar(pairs: Pairs) -> Pairs:
+    """The pairs, of which one at least is similar."""
+    require_both(int(pairs.similar.sum()), 1)
+    return pairs
+
+
 def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
     """Distinct pairs drawn uniformly from all same-class pairs and from all different-class pairs.
 

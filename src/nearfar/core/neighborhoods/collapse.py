@@ -3,24 +3,29 @@
     f(M) = sum_i w_i KL(p0_i || p_i) = <M, S0> + sum_i w_i (log sum_{k != i} exp(-d_ik) - log(n_c - 1))
     G = S0 - T(p),  S0 = sum_c 2 w_c n_c / (n_c - 1) S_c,  T(p) = sum_ij w_i p_ij x_ij x_ij'
 
-with p0_i uniform over the class of i. Up to the constant, its dual is max_p sum_i w_i H(p_i) over p with S0 - T(p)
-positive semi-definite, and f(M) less the dual value of M's own p is <M, G>.
+with p0_i uniform over the class of i. Where pairs are given instead, p0_i is uniform over the m_i rows that they call
+similar to i, m_i stands for n_c - 1, and S0 = sum_ij w_i p0_ij x_ij x_ij'. Up to the constant, its dual is
+max_p sum_i w_i H(p_i) over p with S0 - T(p) positive semi-definite, and f(M) less the dual value of M's own p is
+<M, G>.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from .. import eig, psd, scatter
+from ..constraints import Pairs
 from ..types import Array, Ints
 from . import softmax
 from .softmax import SortedRows
 
 WEIGHTINGS = ("sample", "pair")
 TRIES = 12
+Target = tuple[SortedRows, Ints, Callable[[Array], Array]]
 
 
 class Inner(NamedTuple):
@@ -36,8 +41,8 @@ class Collapse:
     Parameters
     ----------
     X : ndarray of shape (n, d)
-    labels : ndarray of shape (n,)
-        Codes; -1 rows are left out.
+    told : ndarray of shape (n,) or Pairs
+        Codes; -1 rows are left out. Or pairs, of which the similar ones count; rows in none of them stay neighbours.
     weighting : {"sample", "pair"}
         w_i = 1, or n_c - 1: every same-class pair the same.
     trace, frobenius : float
@@ -45,17 +50,13 @@ class Collapse:
     """
 
     def __init__(
-        self, X: Array, labels: Ints, weighting: str = "sample", trace: float = 0.0, frobenius: float = 0.0
+        self, X: Array, told: Ints | Pairs, weighting: str = "sample", trace: float = 0.0, frobenius: float = 0.0
     ) -> None:
-        self.rows: SortedRows = softmax.sorted_rows(X, labels)
         self.trace, self.frobenius = trace, frobenius
-        n = self.rows.sizes
-        per_class = np.where(n > 1, n - 1.0 if weighting == "pair" else 1.0, 0.0)
-        self.weight = np.repeat(per_class, n)
-        self.constant = -float(per_class @ (n * np.log(np.maximum(n - 1, 1))))
-        codes = np.repeat(np.arange(len(n)), n)
-        C = self.rows.X - scatter.class_means(self.rows.X, codes)[codes]
-        S0 = (C * np.repeat(2 * per_class * n / np.maximum(n - 1, 1), n)[:, None]).T @ C + trace * np.eye(X.shape[1])
+        self.rows, mates, scattered = by_pairs(X, told) if isinstance(told, Pairs) else by_labels(X, told)
+        self.weight = np.where(mates > 0, mates if weighting == "pair" else 1.0, 0.0)
+        self.constant = -float(self.weight @ np.log(np.maximum(mates, 1)))
+        S0 = scattered(self.weight / np.maximum(mates, 1)) + trace * np.eye(X.shape[1])
         self.S0 = S0 if frobenius else eig.shrunk(S0, name="the within-class scatter (give reg)")
         self.inner: Inner | None = None
 
@@ -67,7 +68,9 @@ class Collapse:
     def __call__(self, L: Array) -> tuple[float, Array]:
         """f and G at M = L' L."""
         X = self.rows.X
-        F, T = softmax.neighbor_metric(X @ L.T, X, self.rows.sizes, "normaliser", self.weight)
+        blocks = softmax.cut(self.rows.sizes, softmax.height(len(X)))
+        anchors = [block for block in blocks if self.weight[block.start : block.stop].any()]
+        F, T = softmax.neighbor_metric(X @ L.T, X, self.rows.sizes, "normaliser", self.weight, blocks=anchors)
         value = float(np.vdot(L, L @ self.S0)) - F + self.constant
         G = self.S0 - psd.symmetrize(T)
         if not self.frobenius:
@@ -107,3 +110,28 @@ class Collapse:
                 continue
             return Inner(G, f - float(np.vdot(L, L @ G)))
         return Inner(self.trace * np.eye(len(A)), 0.0) if self.trace else None
+
+
+def by_labels(X: Array, labels: Ints) -> Target:
+    """Sorted rows, how many others p0 of each counts, and the map from w_i p0_i to S0."""
+    rows = softmax.sorted_rows(X, labels)
+    codes = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
+
+    def scattered(share: Array) -> Array:
+        C = rows.X - scatter.class_means(rows.X, codes)[codes]
+        return (C * (2 * share * rows.sizes[codes])[:, None]).T @ C
+
+    return rows, rows.sizes[codes] - 1, scattered
+
+
+def by_pairs(X: Array, pairs: Pairs) -> Target:
+    """The same for given pairs: rows that are similar to some come first, so that blocks of other rows can be left out.
+
+    Each row is a class of its own: the normaliser needs no classes, and large ones cost a product.
+    """
+    near = pairs.part(True)
+    mates = np.bincount(np.r_[near.i, near.j], minlength=len(X))
+    order = np.argsort(mates == 0, kind="stable")
+    place = np.argsort(order)
+    rows, i, j = SortedRows(X[order], np.ones(len(X), dtype=np.intp), order), place[near.i], place[near.j]
+    return rows, mates[order], lambda share: scatter.weighted_outer(rows.X, i, j, share[i] + share[j])

@@ -3,15 +3,17 @@
     min_{T}  sum_i KL(p0_i || p_i) + reg tr(T' K T)
     p_ij = exp(-d_ij) / sum_{k != i} exp(-d_ik),  d_ij = |T' (k_i - k_j)|^2
 
-k_i: row i of the kernel matrix K; p0_i: uniform over the other rows of i's class. Convex in T T'.
+k_i: row i of the kernel matrix K; p0_i: uniform over the other rows of i's class, or over the rows that pairs call
+similar to i. Convex in T T'.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...base import FromLabels, KernelMetric
-from ...core import certified, checks
+from ...base import FromPairs, KernelMetric
+from ...core import certified, checks, constraints
+from ...core.constraints import LabelPairs, Pairs
 from ...core.kernels import Kernel
 from ...core.neighborhoods.collapse import WEIGHTINGS, Collapse
 from ...core.optimize import Report, Solution
@@ -20,7 +22,7 @@ from ...core.types import Array, Ints
 
 def kernel_mcml(
     R: Array,
-    labels: Ints,
+    told: Ints | Pairs,
     reg: float = 1e-3,
     weighting: str = "sample",
     *,
@@ -29,11 +31,11 @@ def kernel_mcml(
     report: Report | None = None,
 ) -> Solution:
     """L (r, r) on rows R of the kernel map, R R' = K; see `KernelMCML`."""
-    problem = Collapse(R, labels, weighting, trace=reg)
+    problem = Collapse(R, told, weighting, trace=reg)
     return certified.minimise(problem, problem.gap, problem.scaling(), max_iter=max_iter, tol=tol, report=report)
 
 
-class KernelMCML(FromLabels, KernelMetric):
+class KernelMCML(FromPairs, KernelMetric):
     """Bring each class as near to one point as can be, far from the others, in a kernel's feature space.
 
     Parameters
@@ -71,9 +73,13 @@ class KernelMCML(FromLabels, KernelMetric):
 
     Notes
     -----
-    Globerson & Roweis, NIPS 18, 2005, section on kernels. The linear method on the empirical kernel map. The penalty
+    Globerson & Roweis, NIPS 18, 2005, section on kernels. The linear method on the empirical kernel map,
+    given pairs included. The penalty
     and its default, and 300 landmarks, are not the paper's.
     """
+
+    _weights = False
+    _both_kinds = False
 
     def __init__(
         self,
@@ -104,11 +110,12 @@ class KernelMCML(FromLabels, KernelMetric):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, R: Array, labels: Ints) -> Solution:
+    def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.above(0, reg=self.reg)
         checks.at_least(0, tol=self.tol)
         checks.counts(1, max_iter=self.max_iter)
         checks.one_of(WEIGHTINGS, weighting=self.weighting)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        found = kernel_mcml(R, labels, self.reg, self.weighting, **search)
+        told = pairs.labels if isinstance(pairs, LabelPairs) else constraints.with_similar(pairs)
+        found = kernel_mcml(R, told, self.reg, self.weighting, **search)
         return found.with_x(found.x[: self.n_components])

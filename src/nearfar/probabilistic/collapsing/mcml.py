@@ -3,7 +3,7 @@
     min_{M PSD}  sum_i KL(p0_i || p_i) + reg tr(M)   (or reg |M|^2 / 2)
     p_ij = exp(-d_ij) / sum_{k != i} exp(-d_ik),  d_ij = (x_i - x_j)' M (x_i - x_j)
 
-p0_i: uniform over the other rows of i's class. Convex in M.
+p0_i: uniform over the other rows of i's class, or over the rows that pairs call similar to i. Convex in M.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ...base import FromLabels, Mahalanobis
-from ...core import ascent, certified, checks, psd, starts
+from ...base import FromPairs, Mahalanobis
+from ...core import ascent, certified, checks, constraints, eig, psd, scatter, starts
+from ...core.constraints import LabelPairs, Pairs
 from ...core.neighborhoods.collapse import WEIGHTINGS, Collapse
 from ...core.optimize import Report, Solution, lbfgs
 from ...core.types import Array, Ints
@@ -21,7 +22,7 @@ from ...core.types import Array, Ints
 
 def mcml(
     X: Array,
-    labels: Ints,
+    told: Ints | Pairs,
     reg: float = 0.0,
     penalty: str = "trace",
     weighting: str = "sample",
@@ -33,10 +34,10 @@ def mcml(
     report: Report | None = None,
 ) -> Solution:
     """L (d, d) at the convex optimum, or (rank, d) at a local one over so many rows; see `MCML`."""
-    problem = Collapse(X, labels, weighting, **{penalty: reg})
+    problem = Collapse(X, told, weighting, **{penalty: reg})
     if rank is not None:
-        L0 = starts.median_scaled(X, starts.discriminant(X, labels, rank)) if start is None else start
-        return low_rank(problem, L0, max_iter, tol, report)
+        first = eig.gevd(scatter.total(X), problem.S0, rank)[1].T
+        return low_rank(problem, starts.median_scaled(X, first) if start is None else start, max_iter, tol, report)
     A = problem.scaling()
     return certified.minimise(problem, problem.gap, A, max_iter=max_iter, tol=tol, start=start, report=report)
 
@@ -53,7 +54,7 @@ def low_rank(problem: Collapse, L0: Array, max_iter: int, tol: float, report: Re
     return found.with_x(psd.compress(found.x), objective=problem(found.x)[0])
 
 
-class MCML(FromLabels, Mahalanobis):
+class MCML(FromPairs, Mahalanobis):
     """Bring each class as near to one point as can be, and far from the others.
 
     Parameters
@@ -91,7 +92,13 @@ class MCML(FromLabels, Mahalanobis):
     neither, and calls a convex problem's solution unique. The paper alternates gradient steps and projections; here
     a full-rank factor is searched. Rows alone in their class are no anchors. Where some direction has no scatter
     within classes and nothing is penalised, there is no minimum: a little is added to the scatter, with a warning.
+
+    The paper has labels only. Of given pairs the similar ones count, and all other rows are pushed away: say all that
+    is known of each anchor. Rows in no similar pair are neighbours only; dissimilar pairs set `threshold_`.
     """
+
+    _weights = False
+    _both_kinds = False
 
     def __init__(
         self,
@@ -116,7 +123,7 @@ class MCML(FromLabels, Mahalanobis):
         self.warm_start = warm_start
         self.verbose = verbose
 
-    def _solve(self, X: Array, labels: Ints) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.at_least(0, reg=self.reg, tol=self.tol)
         checks.counts(1, max_iter=self.max_iter)
         checks.one_of(("trace", "frobenius"), penalty=self.penalty)
@@ -127,5 +134,6 @@ class MCML(FromLabels, Mahalanobis):
         usable = last is not None and last.shape == (rank or d, d) and np.linalg.matrix_rank(last) == (rank or d)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         start = last if usable else None
-        found = mcml(X, labels, self.reg, self.penalty, self.weighting, rank=rank, start=start, **search)
+        told = pairs.labels if isinstance(pairs, LabelPairs) else constraints.with_similar(pairs)
+        found = mcml(X, told, self.reg, self.penalty, self.weighting, rank=rank, start=start, **search)
         return found.with_x(found.x[:k])
