@@ -146,6 +146,11 @@ class FromPairs(MetricLearner):
             checks.counts(1, n_pairs=n_pairs)
         return constraints.pairs_from_labels(labels, n_pairs, getattr(self, "random_state", None))
 
+    def _told(self, pairs: Pairs) -> dict[str, Any]:
+        """`pairs_` in the user's row numbers, and `pair_labels_`: for a method that says something of each pair."""
+        ij = np.sort(self._given(np.stack([pairs.i, pairs.j], axis=1)), axis=1)
+        return {"pairs": ij, "pair_labels": np.where(pairs.similar, 1, -1)}
+
     def _calibrate(self: Self, X: AnyArray, told: Pairs) -> Self:
         """Pairs that were given set the threshold of `predict` too, to the best on them by the class's `_strategy`."""
         if told.similar.any() and not told.similar.all():

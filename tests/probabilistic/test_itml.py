@@ -230,6 +230,21 @@ def test_one_kind_of_pairs_is_a_warning():
         ITML().fit(X, pairs=[[0, 1], [2, 3]], pair_labels=[1, 1])
 
 
+def test_the_pairs_of_the_multipliers_are_kept():
+    X, y = data()
+    learner = fit(ITML(n_pairs=25, gamma=2.0, random_state=0), X, y)
+    i, j = learner.pairs_.T
+    assert (i < j).all()
+    assert learner.pairs_.shape == (50, 2)
+    assert_array_equal(learner.pair_labels_, np.where(y[i] == y[j], 1, -1))
+    V = X[i] - X[j]
+    A = np.linalg.inv(np.eye(4) + (V.T * (learner.pair_labels_ * learner.dual_)) @ V)
+    assert_allclose(learner.get_mahalanobis_matrix(), A, rtol=1e-6, atol=1e-9)
+    again = fit(ITML(gamma=2.0, bounds=learner.bounds_), X, pairs=learner.pairs_, pair_labels=learner.pair_labels_)
+    assert_array_equal(again.pairs_, learner.pairs_)
+    assert_allclose(again.dual_, learner.dual_, rtol=1e-4, atol=1e-6)
+
+
 def test_projections_agree_with_newton_through_the_learner():
     X, y = data(30)
     a = ITML(0.3, random_state=0).fit(X, y).get_mahalanobis_matrix()

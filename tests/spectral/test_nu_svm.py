@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from nearfar import KernelNuSVMMetric, NuSVMMetric
@@ -118,3 +118,20 @@ def test_a_search_cut_short_tells_its_gap(method):
 def test_nu_out_of_range_is_refused(method, nu):
     with pytest.raises(ValueError, match=rf"^{method.__name__}: nu must be"):
         method(nu=nu).fit(*data())
+
+
+@pytest.mark.parametrize(
+    "learner", [NuSVMMetric(n_pairs=20), KernelNuSVMMetric(n_pairs=20), NuSVMMetric(n_pairs="all")]
+)
+def test_the_pairs_of_the_multipliers_are_kept(learner):
+    X, y = data(30)
+    found = fit(learner, X, y)
+    assert_array_equal(found.pair_labels_, np.where(y[found.pairs_[:, 0]] == y[found.pairs_[:, 1]], 1, -1))
+    assert len(found.dual_) == (found.pair_labels_ < 0).sum()
+    if isinstance(found, NuSVMMetric):
+        # only a pair that misses the margin, or just reaches it, has a multiplier
+        far = found.pairs_[found.pair_labels_ < 0]
+        before = np.sum((X[far[:, 0]] - X[far[:, 1]]) ** 2, axis=1)
+        gain = found.pair_distance(far, X) ** 2 - before / before.mean()
+        assert gain[found.dual_ > 1e-6 * found.dual_.max()].max() <= found.margin_ + 1e-4
+        assert gain[found.dual_ <= 1e-6 * found.dual_.max()].min() >= found.margin_ - 1e-4

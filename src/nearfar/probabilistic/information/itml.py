@@ -79,6 +79,8 @@ class ITML(FromPairs, Mahalanobis):
     gamma_ : float
     dual_, slacks_ : ndarray of shape (m,)
         Multipliers and xi of the pairs: A^-1 = A0^-1 + sum_c s_c dual_c v_c v_c'.
+    pairs_, pair_labels_ : ndarray of shape (m, 2), (m,)
+        Rows of X and s_c: the pairs that were drawn from labels, or the given ones, each once.
     objective_, duality_gap_ : float
         No gap for hard bounds.
 
@@ -138,13 +140,11 @@ class ITML(FromPairs, Mahalanobis):
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         gamma = priors.slack_weight(len(pairs.i)) if self.gamma is None else self.gamma
         found = itml(X, pairs, bounds, L0, gamma, solver=self.solver, **search)
-        attributes = {**found.attributes, "bounds": bounds, "gamma": gamma}
+        attributes = {**found.attributes, "bounds": bounds, "gamma": gamma, **self._told(pairs)}
         L = cholesky(found.x) if self.n_components is None else psd.components(found.x, self.n_components)
         return found.with_x(L, attributes=attributes)
 
     def _check(self) -> None:
-        checks.at_least(0, tol=self.tol)
-        checks.counts(1, max_iter=self.max_iter)
         checks.one_of(("auto", "newton", "projections"), solver=self.solver)
         if self.gamma is not None and (not self.gamma > 0 or (np.isinf(self.gamma) and self.solver == "newton")):
             raise ValueError(f"gamma must be above 0, and finite for solver='newton'; got {self.gamma!r}")

@@ -75,8 +75,10 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
     dual_coef_ : ndarray of shape (m, k)
     objective_, duality_gap_, margin_ : float
         In units in which the mean d0^2 of the dissimilar pairs is 1.
-    dual_ : ndarray
-        Multiplier of each dissimilar pair.
+    dual_ : ndarray of shape (number of dissimilar pairs,)
+        Multipliers of ``pairs_[pair_labels_ == -1]``.
+    pairs_, pair_labels_ : ndarray of shape (p, 2), (p,)
+        Rows of X, and +1 or -1: the pairs that were made of labels, or the given ones, each once.
 
     Notes
     -----
@@ -127,6 +129,8 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
         checks.between(0, 1, nu=self.nu)
         checks.at_least(1, max_iter=self.max_iter)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        found = kernel_nu_svm(R, written_out(pairs), self.l1, self.l2, self.nu, self.definite, **search)
+        pairs = written_out(pairs)
+        found = kernel_nu_svm(R, pairs, self.l1, self.l2, self.nu, self.definite, **search)
         L = psd.components(found.x, self.n_components)
-        return found.with_x(L[np.any(L, axis=1)] if self.n_components is None else L)
+        L = L[np.any(L, axis=1)] if self.n_components is None else L
+        return found.with_x(L, attributes=found.attributes | self._told(pairs))

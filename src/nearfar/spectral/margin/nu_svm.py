@@ -87,7 +87,9 @@ class NuSVMMetric(FromPairs, Mahalanobis):
     margin_ : float
         g, in units of the dissimilar pairs' mean original squared distance.
     dual_ : ndarray of shape (number of dissimilar pairs,)
-        Multipliers, between 0 and l2 / |D|.
+        Multipliers, between 0 and l2 / |D|, of ``pairs_[pair_labels_ == -1]``.
+    pairs_, pair_labels_ : ndarray of shape (m, 2), (m,)
+        Rows of X, and +1 or -1: the pairs that were made of labels, or the given ones, each once.
 
     Notes
     -----
@@ -128,5 +130,7 @@ class NuSVMMetric(FromPairs, Mahalanobis):
         checks.above(0, l2=self.l2, nu=self.nu, tol=self.tol)
         checks.between(0, 1, nu=self.nu)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
+        pairs = written_out(pairs)
         found = nu_svm(X, pairs, self.l1, self.l2, self.nu, self.definite, self.prior, **search)
-        return found.with_x(psd.components(found.x, self.n_components))
+        L = psd.components(found.x, self.n_components)
+        return found.with_x(L, attributes=found.attributes | self._told(pairs))
