@@ -232,8 +232,8 @@ class FromChunklets(MetricLearner):
         pair_labels : array-like of shape (m,), optional
             +1 similar, -1 dissimilar. Default: all similar.
         rows : array-like of shape (n,), optional
-            The numbers by which pairs call the rows of X. Default: 0..n-1. Those of other rows are left out, so that
-            one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
+            The numbers by which pairs call the rows of X. Default: 0..n-1. Those of other rows, and links to chunklets
+            of other rows, are left out, so that one list serves every fold of a search (route ``rows=np.arange(n)``).
         """
         with named(self):
             if chunklets is None and pairs is None:
@@ -246,7 +246,7 @@ class FromChunklets(MetricLearner):
                     pairs, pair_labels = here(pairs, rows, len(X), "pairs", pair_labels)
                 closed = constraints.close(checks.check_pairs(pairs, pair_labels, None, len(X)), len(X))
                 return self._learn(X, *self._linked(*closed))
-            told = checks.check_chunklets(chunklets, negative_links, len(X))
+            told = checks.check_chunklets(chunklets, negative_links, len(X), partly=rows is not None)
             return self._learn(X, *self._linked(*told))
 
     def _linked(self, chunklets: constraints.Ints, apart: constraints.Bools) -> tuple[Any, ...]:

@@ -192,6 +192,10 @@ def test_chunklet_numbers_and_links():
             checks.check_chunklets(bad, None, 3)
     with pytest.raises(ValueError, match="negative_links"):
         checks.check_chunklets([0, 0, 1], [[0, 4]], 3)
+    some = checks.check_chunklets([5, 5, -1, 2, 2, 9], [[2, 5], [5, 7], [8, 7]], 6, partly=True)
+    assert_array_equal(some[1], apart)
+    with pytest.raises(ValueError, match="negative_links"):
+        checks.check_chunklets([0, 0, 1], [[0, 4]], 3, partly=True)
 
 
 def test_settings_out_of_range_are_named():

@@ -23,6 +23,7 @@ from nearfar import (
     FisherMetric,
     HighDimensionalDCA,
     Kernelized,
+    MDSMetric,
     OnlineITML,
     PrivilegedMetric,
     SideInformationMetric,
@@ -403,6 +404,21 @@ def test_rows_name_the_rows_of_all_kinds_of_constraints():
     pairs = [[0, 1], [2, 3], [4, 5]]
     a = Chunks().fit(X, pairs=[*names[pairs], [100, 1]], pair_labels=[1, 1, -1, 1], rows=names).given_
     assert_array_equal(a, Chunks().fit(X, pairs=pairs, pair_labels=[1, 1, -1]).given_)
+
+
+def test_links_and_distances_serve_the_folds_of_a_search_too():
+    chunklets, links = np.arange(60) // 2, [[k, k + 1] for k in range(29)]
+    told = {"chunklets": chunklets, "negative_links": links, "rows": np.arange(60)}
+    part = np.arange(40)
+    here = {"chunklets": chunklets[part], "negative_links": links[:19]}
+    left = DCA(1).fit(X[part], chunklets=chunklets[part], negative_links=links, rows=part)
+    assert_allclose(left.components_, DCA(1).fit(X[part], **here).components_)
+    d = np.abs(X[PAIRS[:, 0], 0] - X[PAIRS[:, 1], 0])
+    distances = {"pairs": PAIRS, "distances": d, "rows": np.arange(60)}
+    for learner, given in ((DCA(1), told), (MDSMetric(), distances)):
+        model = search(learner, given).best_estimator_
+        alone = clone(learner).fit(StandardScaler().fit_transform(X), **given)
+        assert_allclose(model[1].components_, alone.components_)
 
 
 # --- Bad input: one ValueError each, in words

@@ -141,7 +141,9 @@ def check_weights(weights: AnyArray, m: int, name: str) -> Array:
     return w
 
 
-def check_chunklets(chunklets: AnyArray, negative_links: AnyArray | None, n: int) -> tuple[Ints, Bools]:
+def check_chunklets(
+    chunklets: AnyArray, negative_links: AnyArray | None, n: int, partly: bool = False
+) -> tuple[Ints, Bools]:
     """Chunklet numbers as codes 0, 1, ... (-1 stays: in no chunklet), and which chunklets differ.
 
     Parameters
@@ -151,6 +153,8 @@ def check_chunklets(chunklets: AnyArray, negative_links: AnyArray | None, n: int
         Numbers of two chunklets that differ; None: any two do.
     n : int
         Rows of X.
+    partly : bool
+        Links may name chunklets of which no row is here; they are left out.
     """
     c = np.asarray(chunklets)
     if c.shape != (n,) or not np.issubdtype(c.dtype, np.number) or (c != np.floor(c)).any():
@@ -162,8 +166,12 @@ def check_chunklets(chunklets: AnyArray, negative_links: AnyArray | None, n: int
     if negative_links is None:
         return codes, ~np.eye(len(names), dtype=bool)
     links = np.asarray(negative_links)
-    if links.ndim != 2 or links.shape[1] != 2 or not np.isin(links, names).all() or (links[:, 0] == links[:, 1]).any():
+    if links.ndim != 2 or links.shape[1] != 2 or (links[:, 0] == links[:, 1]).any():
         raise ValueError(f"negative_links must be rows of two different chunklet numbers; got {links[:5].tolist()}")
+    known = np.isin(links, names).all(axis=1)
+    if not known.all() and not (partly and known.any()):
+        raise ValueError(f"negative_links must be numbers of two chunklets of X; got {links[~known][:5].tolist()}")
+    links = links[known]
     order = np.argsort(names)
     i, j = order[np.searchsorted(names, links, sorter=order)].T
     apart = np.zeros((len(names),) * 2, dtype=bool)

@@ -23,17 +23,20 @@ class Told(NamedTuple):
     squares: Array
 
 
-def check(pairs: AnyArray, distances: AnyArray | None, n: int) -> Told:
-    """The user's pairs and distances.
+def check(pairs: AnyArray, distances: AnyArray | None, n: int, rows: AnyArray | None = None) -> Told:
+    """The user's pairs and distances; with `rows`, the numbers by which pairs call them, only those of rows here.
 
     Raises
     ------
     ValueError
         Bad indices, or distances that are not finite numbers of at least 0.
     """
-    ij = checks.check_indices(pairs, 2, n, "pairs")
     if distances is None:
         raise ValueError("distances must be given with pairs")
+    if rows is not None:
+        many, (pairs, kept) = len(np.asarray(pairs)), checks.present(pairs, rows, n, "pairs")
+        distances = checks.listed(distances, many, "pairs")[kept]
+    ij = checks.check_indices(pairs, 2, n, "pairs")
     t = np.asarray(distances, dtype=np.float64)
     if t.shape != (len(ij),) or not np.isfinite(t).all() or (t < 0).any():
         raise ValueError(f"distances must be {len(ij)} finite numbers >= 0, one per pair; got shape {t.shape}")

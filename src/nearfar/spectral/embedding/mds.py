@@ -55,7 +55,6 @@ class MDSMetric(FromLabels, Mahalanobis):
     tol : float
         sstress: on the duality gap relative to the objective; stress: on its relative fall in a step.
     warm_start, verbose : bool
-        Start from the last fit; print progress.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -106,6 +105,7 @@ class MDSMetric(FromLabels, Mahalanobis):
         *,
         pairs: AnyArray | None = None,
         distances: AnyArray | None = None,
+        rows: AnyArray | None = None,
     ) -> MDSMetric:
         """Learn from labelled rows, or from pairs of rows with target distances.
 
@@ -114,16 +114,16 @@ class MDSMetric(FromLabels, Mahalanobis):
         X : array-like of shape (n, d)
         y : array-like of shape (n,), optional
             Class labels; -1 means unknown. Not read where `pairs` are given.
-        pairs : array-like of shape (m, 2), optional
-            Row numbers of X.
-        distances : array-like of shape (m,), optional
-            Target distances of the pairs, at least 0.
+        pairs, distances : array-like of shape (m, 2), (m,), optional
+            Row numbers of X, and target distances of at least 0.
+        rows : array-like of shape (n,), optional
+            The numbers by which pairs call the rows of X; pairs of other rows are left out. Default: 0..n-1.
         """
         if pairs is None:
             return super().fit(X, y)
         with named(self):
             X = self._rows(X)
-            return self._learn(X, target_pairs.check(pairs, distances, len(X)))
+            return self._learn(X, target_pairs.check(pairs, distances, len(X), rows))
 
     def _order(self, X: AnyArray) -> Ints:
         # a matrix of targets belongs to the rows as they came
