@@ -272,6 +272,17 @@ def test_partial_fit_goes_down_the_same_slope():
         stream.partial_fit(X[:, :3], y)
 
 
+def test_few_neighbours_of_either_kind_are_told():
+    X, _ = data(30)
+    y = np.arange(30) // 15
+    for k, kinds in ((14, ()), (15, ("its class",)), (16, ("its class", "other classes"))):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            FastNCA(k=k).fit(X, y)
+        texts = [str(one.message) for one in told if "is more than any row's" in str(one.message)]
+        assert [kind for kind in ("its class", "other classes") if any(kind in text for text in texts)] == list(kinds)
+
+
 def test_memory_stays_in_blocks():
     X, y = data(4000, 16, 10)
     tracemalloc.start()

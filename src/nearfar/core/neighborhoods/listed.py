@@ -56,18 +56,20 @@ def nearest_lists(X: Array, labels: Ints, k: int) -> Lists:
         Codes of at least 0.
     """
     found = []
-    largest = 0
+    largest = {True: 0, False: 0}
     for c in range(int(labels.max()) + 1):
         own, others = np.flatnonzero(labels == c), np.flatnonzero(labels != c)
         for rows, same in ((own, True), (others, False)):
             width = min(k, len(rows) - same)
-            largest = max(largest, width if same else 0)
+            largest[same] = max(largest[same], width)
             if width < 1:
                 continue
             near = neighbors.nearest(X[own], X[rows], width, exclude_self=same)[1]
             found.append((np.repeat(own, width), rows[near].ravel(), np.full(near.size, same)))
-    if largest < k:
-        warnings.warn(f"k={k} is more than any row's {largest} neighbours of its class, which are used", stacklevel=2)
+    for same, kind in ((True, "its class"), (False, "other classes")):
+        if largest[same] < k:
+            message = f"k={k} is more than any row's {largest[same]} neighbours of {kind}, which are used"
+            warnings.warn(message, stacklevel=2)
     i, j, same_class = (np.concatenate(part) for part in zip(*found, strict=True))
     return lists(i, j, same_class, len(X))
 
