@@ -118,7 +118,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         for name, value in solution.attributes.items():
             setattr(self, f"{name}_", value)
         self._reported = tuple(solution.attributes)
-        if not solution.converged:
+        if not solution.converged and solution.message:  # a step of a stream has no rule to meet
             warnings.warn(f"{type(self).__name__}: {solution.message}", ConvergenceWarning, stacklevel=4)
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:

@@ -1,6 +1,7 @@
 """Logistic losses of pairs: the kernels over lists and over labels, LDML, PCCA and its kernel form."""
 
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -239,6 +240,17 @@ def test_partial_fit_goes_down(learner):
     assert np.mean(values[-10:]) < 0.9 * np.mean(values[:10])
     with pytest.raises(ValueError, match=f"^{learner.__name__}: .*features"):
         stream.partial_fit(X[:, :3], y)
+
+
+@pytest.mark.parametrize("learner", [LDML, PCCA, NCA])
+def test_a_step_of_a_stream_has_not_converged_and_does_not_warn(learner):
+    X, y = toy(120)
+    stream = fit(learner(2, max_iter=1000, tol=1e-3), X, y)
+    assert stream.converged_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stream.partial_fit(X, y)
+    assert not stream.converged_
 
 
 @pytest.mark.parametrize("learner", [LDML, PCCA, NCA])

@@ -39,7 +39,7 @@ class Solution:
     n_iter : int
         At least 1.
     converged : bool
-        Whether the stopping rule was met; if not, `message` says how far it got.
+        Whether the stopping rule was met; if not, `message` says how far it got (nothing, where there was no rule).
     message : str
     duality_gap : float or None
         For convex problems: a bound on the distance to the optimum.

@@ -112,7 +112,7 @@ def stream(adam: ascent.Adam, R: Risk, L: Array, b: float, learn_b: bool, beta: 
     """One step of Adam on L and b; the objective is that before the step."""
     value, G, slope = gradient(R, L, b, beta, reg)
     x = adam(pack(L, b), pack(G, slope if learn_b else 0.0))
-    return unpacked(Solution(x, value, adam.k))
+    return unpacked(Solution(x, value, adam.k, converged=False))
 
 
 def pack(L: Array, b: float) -> Array:

@@ -46,7 +46,7 @@ class FastNCA(FromLabels, Mahalanobis):
     max_iter : int
         Per search.
     tol : float
-        Stop where an iteration adds less to the objective per row.
+        Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1.
     warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 

@@ -57,7 +57,7 @@ class KernelFastNCA(FromLabels, KernelMetric):
         Rows drawn to span the feature space; the cost grows with their square. None: all rows.
     max_iter : int
     tol : float
-        Stop where an iteration adds less to the objective per row.
+        Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1.
     verbose : bool
     random_state : int, RandomState, Generator or None
 

@@ -55,7 +55,7 @@ class KernelNCA(FromLabels, KernelMetric):
         "float32" searches in less time, and ends with at most five iterations in float64.
     max_iter : int
     tol : float
-        Stop where an iteration adds less to the objective per row.
+        Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1.
     verbose : bool
     random_state : int, RandomState, Generator or None
 

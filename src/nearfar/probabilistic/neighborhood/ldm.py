@@ -70,7 +70,7 @@ class LDM(FromPairs, Mahalanobis):
         Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
     max_iter : int
     tol : float
-        Stop where an iteration adds less to the objective per row.
+        Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1.
     verbose : bool
     random_state : int, RandomState, Generator or None
 

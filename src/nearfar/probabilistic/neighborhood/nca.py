@@ -62,10 +62,9 @@ class NCA(FromLabels, Mahalanobis):
         "float32" searches in half the time and memory, and ends with at most five iterations in float64.
     max_iter : int
     tol : float
-        Stop where an iteration adds less to the objective per row. Late iterations add little before each row they win.
-    warm_start : bool
-        Start from the last fit's components.
-    verbose : bool
+        Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1. Late
+        iterations add little before each row they win.
+    warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -118,7 +117,7 @@ class NCA(FromLabels, Mahalanobis):
         self.random_state = random_state
 
     def partial_fit(self, X: AnyArray, y: AnyArray) -> NCA:
-        """One step of Adam on the objective of these rows alone; the first call makes the start from them."""
+        """One step of Adam on the objective of these rows; the first call makes the start. Never `converged_`."""
         with named(self):
             X, labels, first = self._streamed(X, y)
             self._check()
@@ -127,7 +126,7 @@ class NCA(FromLabels, Mahalanobis):
             self._adam = getattr(self, "_adam", None) or ascent.Adam(ascent.step_length(L))
             value, gradient = neighborhood.of_rows(L, R, labels, self.objective, Ridge(self.reg))
             self._keep(self._adam(L, -gradient), X.dtype)
-            self._record(Solution(L, value, self._adam.k))
+            self._record(Solution(L, value, self._adam.k, converged=False))
         return self
 
     def _check(self) -> None:

@@ -122,7 +122,7 @@ class LDML(FromPairs, Mahalanobis):
         return expit(self.b_ - self.pair_distance(pairs, X) ** 2)
 
     def partial_fit(self, X: AnyArray, y: AnyArray) -> LDML:
-        """One step of Adam on all pairs of these labelled rows; the first call makes the start from them."""
+        """One step of Adam on all pairs of these rows; the first call makes the start. Never `converged_`."""
         with named(self):
             X, labels, first = self._streamed(X, y)
             checks.at_least(0, reg=self.reg)

@@ -106,7 +106,7 @@ class PCCA(FromPairs, Mahalanobis):
         self.random_state = random_state
 
     def partial_fit(self, X: AnyArray, y: AnyArray) -> PCCA:
-        """One step of Adam on all pairs of these labelled rows; the first call makes the start from them."""
+        """One step of Adam on all pairs of these rows; the first call makes the start. Never `converged_`."""
         with named(self):
             X, labels, first = self._streamed(X, y)
             self._check()
