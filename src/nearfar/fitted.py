@@ -66,6 +66,8 @@ def has_threshold(estimator: Fitted) -> bool:
 class Fitted(BaseEstimator):
     """Verbs that need nothing but `transform`: the learned distance is Euclidean after it."""
 
+    _holds: tuple[str, ...] = ("n_features_in_", "components_")  # what `transform` cannot do without
+
     def transform(self, X: AnyArray) -> AnyArray:
         """Map rows so that Euclidean distances between them are the learned ones."""
         raise NotImplementedError
@@ -212,15 +214,22 @@ class Fitted(BaseEstimator):
         if not issubclass(kind, cls):
             raise ValueError(f"{os.fspath(path)} holds a {kind.__name__}, not a {cls.__name__}")
         try:
-            learner = kind(**join("set", tensors, json.loads(text["settings"])))
+            learner = kind(**join("set", tensors, json.loads(text["settings"])))._restored()
             fitted = join("fit", tensors, json.loads(text["fitted"]))
+            missing = [name for name in kind._holds if name not in fitted]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {error}") from error
         for key, value in fitted.items():
             if not key.endswith("_") or key.startswith("_"):
                 raise ValueError(f"{os.fspath(path)} holds {key!r}, which is no fitted attribute")
             setattr(learner, key, value)
+        if missing:
+            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: it lacks {missing[0]}")
         return learner
+
+    def _restored(self: Self) -> Self:
+        """The learner whose settings were those of a file."""
+        return self
 
 
 class PointDistance:

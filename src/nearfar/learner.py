@@ -215,6 +215,7 @@ class KernelMetric(MetricLearner):
     `degree`, `coef0`, `landmarks` (None: every row) and `random_state`.
     """
 
+    _holds = ("n_features_in_", "dual_coef_", "X_fit_", "landmarks_", "gamma_")
     kernel: kernels.Kernel
     gamma: float | None
     degree: float

@@ -265,6 +265,10 @@ def test_saved_learners_are_data_not_code(tmp_path):
         storage.write(tmp_path / "z", {}, {**text, "fitted": "{}", **change})
         with pytest.raises(ValueError, match="z holds no GMML of this version"):
             MetricLearner.load(tmp_path / "z")
+    for change, word in (("{}", "lacks n_features_in_"), ('{"n_features_in_": 4}', "lacks components_")):
+        storage.write(tmp_path / "z", {}, {**text, "fitted": change})
+        with pytest.raises(ValueError, match=f"z holds no GMML of this version: it {word}"):
+            MetricLearner.load(tmp_path / "z")
     storage.write(tmp_path / "z", {}, {"format": text["format"], "class": "GMML"})
     with pytest.raises(ValueError, match="z holds no GMML of this version"):
         MetricLearner.load(tmp_path / "z")

@@ -169,6 +169,19 @@ def test_saved_and_loaded(tmp_path):
         fit(Kernelized(NeighborhoodComponentsAnalysis(max_iter=2)), X, Y).save(tmp_path / "c")
 
 
+@pytest.mark.parametrize(
+    "inner", ['{"class": "GMML", "settings": {"later": 1}}', '{"class": "os"}', '{"class": "GMML", "settings": 3}']
+)
+def test_a_file_with_another_inner_learner_is_named(tmp_path, inner):
+    from nearfar.core import storage
+
+    text = {"format": "nearfar-learner-1", "class": "Kernelized", "settings": f'{{"learner": {inner}}}', "fitted": "{}"}
+    storage.write(tmp_path / "a", {}, text)
+    for kind in (Kernelized, MetricLearner):
+        with pytest.raises(ValueError, match="a holds no Kernelized of this version"):
+            kind.load(tmp_path / "a")
+
+
 def test_a_file_cannot_name_what_is_no_learner():
     for name in ("train", "catalog", "__version__", "os", None, "Siamese"):
         with pytest.raises(ValueError, match="must be a learner of this library"):

@@ -124,6 +124,8 @@ class LLMA(FromPairs, MetricLearner):
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         return np.asarray(X, dtype=np.float64)
 
+    _holds = ("n_features_in_", "centers_", "coef_", "widths_")
+
     def _keep(self, components: Array, dtype: Any) -> None:
         fields = self.__dict__.pop("_fields")
         self.centers_ = [field.centers for field in fields]

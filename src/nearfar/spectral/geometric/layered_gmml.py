@@ -135,6 +135,8 @@ class LayeredGMML(FromPairs, MetricLearner):
             raise ValueError(f"dims must be {self.n_layers - 1} positive integers; got {self.dims!r}")
         return [*self.dims]
 
+    _holds = ("n_features_in_", "layers_", "means_", "scales_")
+
     def transform(self, X: AnyArray) -> AnyArray:
         """What leaves the last layer, shape (n, k): Euclidean distances between its rows are the learned ones."""
         check_is_fitted(self)

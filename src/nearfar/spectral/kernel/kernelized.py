@@ -143,8 +143,5 @@ class Kernelized(KernelMetric):
             shadow._linear()
             super(Kernelized, shadow).save(path)
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Kernelized:
-        """As for every learner."""
-        found = super().load(path)
-        return found.set_params(learner=found._linear())
+    def _restored(self) -> Kernelized:
+        return self.set_params(learner=self._linear())
