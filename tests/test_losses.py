@@ -158,6 +158,16 @@ def test_edges_are_finite_with_a_live_gradient(method, labels, kind):
 
 
 @every_term
+def test_embeddings_of_any_length_have_a_finite_gradient(method):
+    for scale in (1e-40, 1e-30, 1e-25, 1e-20, 1e-15, 1e-10, 1e6, 1e9):
+        x, y, pooled = batch(dtype=torch.float32)
+        x = (x.detach() * scale).requires_grad_()
+        value, grad = value_and_grad(make(method).float(), x, y, pooled * scale)
+        assert value.isfinite(), scale
+        assert grad.isfinite().all(), scale
+
+
+@every_term
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_low_precision_is_finite_and_close(method, dtype):
     x, y, pooled = batch(dtype=dtype)

@@ -252,6 +252,26 @@ def test_bad_settings_are_named():
         AdversarialTriplet(DIM).double()(x, y, ref=x, ref_labels=y)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("settings", [{}, {"joint": True}, {"pretrain": 2}])
+def test_weights_of_another_precision_are_read_in_that_of_the_embeddings(dtype, settings):
+    x, y = samples()
+    torch.manual_seed(0)
+    term = AdversarialTriplet(DIM, **settings).to(dtype)
+    term.on_epoch(0)
+    value = term(x, y)
+    exact = term.double()(x, y)
+    torch.testing.assert_close(value, exact)
+    value.backward()
+    assert x.grad.isfinite().all()
+
+
+def test_embeddings_of_another_length_are_named():
+    x, y = samples()
+    with pytest.raises(ValueError, match="AdversarialTriplet: embedding_dim is 9, embeddings have 5 dimensions"):
+        AdversarialTriplet(9)(x, y)
+
+
 def test_in_an_objective_of_text():
     text = "TripletLoss() + 0.5*AdversarialTriplet(loss=NPairLoss(), mine=BatchHard(), pretrain=2)"
     objective = parse_objective(text, num_classes=4, embedding_dim=DIM).double()

@@ -7,6 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .directions import LEAST_NORM
+
+
+def in_range(x: Tensor) -> Tensor:
+    """Return x, not empty, over its largest entry, held constant: ratios of scatters stay, and squares are in range."""
+    return x / x.detach().abs().amax().clamp_min(LEAST_NORM)
+
 
 class Deviations(NamedTuple):
     """What every sample adds to the scatters; mean_i of a row's outer product with itself is a scatter matrix.
@@ -31,7 +38,8 @@ def deviations(x: Tensor, y: Tensor) -> Deviations:
     sums = centred.new_zeros(len(counts), x.shape[1]).index_add(0, y, centred)
     between = (sums / counts[:, None])[y]
     with torch.no_grad():
-        rounding = (16 * torch.finfo(x.dtype).eps) ** 2 * x.square().sum()
+        limits = torch.finfo(x.dtype)
+        rounding = (16 * limits.eps) ** 2 * x.square().sum() + limits.tiny / limits.eps
         comparable = (counts > 1).any() & (len(counts) > 1) & (centred.square().sum() > rounding)
     return Deviations(centred - between, between, comparable)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from .batch import Batch
 from .directions import unit
@@ -91,3 +92,14 @@ def identity_layers(d: int, number: int) -> nn.Module:
         nn.init.eye_(layer.weight)
         nn.init.zeros_(layer.bias)
     return nn.Sequential(*layers)
+
+
+def through(network: nn.Module, x: Tensor, held: bool = False) -> Tensor:
+    """Return what a network makes of x, in the precision of x; held: with no gradient for the weights."""
+    weights, buffers = dict(network.named_parameters()), dict(network.named_buffers())
+    if not held and all(weight.dtype == x.dtype for weight in weights.values()):
+        made: Tensor = network(x)
+        return made
+    state = {name: (weight.detach() if held else weight).to(x.dtype) for name, weight in weights.items()}
+    copies = {name: buffer.clone() for name, buffer in buffers.items()} if held else buffers
+    return functional_call(network, {**state, **copies}, (x,))

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.functional import normalize as unit
 
 from .. import processes, triplets
@@ -23,7 +22,7 @@ from ..objective import parse_objective
 from ..proxies import ClassProxyLoss
 from ..rows import Comparison
 from ..terms import RowLoss, Term
-from ..triplets import identity_layers, indices, negative_generator
+from ..triplets import identity_layers, indices, negative_generator, through
 
 
 def adversarial_triplet(
@@ -106,6 +105,7 @@ class AdversarialTriplet(Term):
         self.normalize, self.joint, self.pretrain, self.mine = normalize, joint, pretrain, mine
         self.generator = generator or negative_generator(embedding_dim, rectify)
         self.metric = metric or identity_layers(embedding_dim, layers)
+        self.width = None if None not in (generator, metric) else embedding_dim
         self.epoch = pretrain
         self._last: tuple[Tensor, Tensor] | None = None
 
@@ -116,18 +116,22 @@ class AdversarialTriplet(Term):
     def share(self, batch: Batch) -> Tensor:
         if batch.ref is not None:
             raise ValueError("AdversarialTriplet: ref does not apply, triplets are made of one batch")
+        if self.width not in (None, batch.x.shape[1]):
+            raise ValueError(
+                f"AdversarialTriplet: embedding_dim is {self.width}, embeddings have {batch.x.shape[1]} dimensions"
+            )
         x = unit(batch.x) if self.normalize else batch.x
         a, p, n = (x[index] for index in self._triplets(batch))
-        Ma, Mp = self.metric(a), self.metric(p)
+        Ma, Mp = through(self.metric, a), through(self.metric, p)
         stacked = torch.cat([a, p, n], 1)
-        g = self.generator(stacked if self.joint else stacked.detach())
-        Mg = self.metric(g if self.joint else g.detach())
+        g = through(self.generator, stacked if self.joint else stacked.detach())
+        Mg = through(self.metric, g if self.joint else g.detach())
         points, mapped = (a, n, g), (Ma, Mp, Mg)
         if not self.joint:
-            points, mapped = (a.detach(), n.detach(), g), (Ma.detach(), Mp.detach(), self._held(g))
+            points, mapped = (a.detach(), n.detach(), g), (Ma.detach(), Mp.detach(), through(self.metric, g, held=True))
         J_gen = adversarial_triplet(points, mapped, self.lam1, self.lam2, self.alpha)
         J_gen = J_gen.sum() / processes.total(J_gen.new_tensor(float(len(J_gen)))).clamp_min(1)
-        J_m = triplets.share(self.loss, Ma, Mp, self.metric(n) if self.epoch < self.pretrain else Mg)
+        J_m = triplets.share(self.loss, Ma, Mp, through(self.metric, n) if self.epoch < self.pretrain else Mg)
         self._last = J_gen.detach(), J_m.detach()
         return J_gen + self.weight * J_m + batch.x.sum() * 0
 
@@ -137,12 +141,6 @@ class AdversarialTriplet(Term):
         c = Comparison(batch.x, batch.y, batch.x, batch.y, part, True, *how).prepared()
         rows = c.block(c.x, c.ref, part.start, part.stop)
         return indices(self.mine(rows) if self.mine is not None else rows, part.start)
-
-    def _held(self, g: Tensor) -> Tensor:
-        """Return M(g) whose gradient reaches g and not M."""
-        state = {name: weight.detach() for name, weight in self.metric.named_parameters()}
-        buffers = {name: buffer.clone() for name, buffer in self.metric.named_buffers()}
-        return functional_call(self.metric, {**state, **buffers}, (g,))
 
     @property
     def stats_(self) -> dict[str, float]:

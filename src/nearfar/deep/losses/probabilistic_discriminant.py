@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
-from ..class_scatter import bounded_ratio, deviations, traces
+from ..class_scatter import bounded_ratio, deviations, in_range, traces
 from ..terms import SetTerm
 
 FORMS = ("ratio", "log", "neg_trace_ratio")
@@ -80,5 +80,5 @@ class ProbabilisticDiscriminantLoss(SetTerm):
         y = batch.classes("ProbabilisticDiscriminantLoss")
         if len(y) > 1 and y.device.type == "cpu" and len(torch.unique(y)) == len(y):
             warnings.warn("ProbabilisticDiscriminantLoss: no class of the batch has two samples", stacklevel=2)
-        parts = deviations(unit(batch.x) if self.normalize else batch.x, y)
+        parts = deviations(in_range(unit(batch.x) if self.normalize else batch.x), y)
         return probabilistic_discriminant(*traces(parts), self.form, parts.comparable)

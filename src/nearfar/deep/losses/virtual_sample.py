@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
-from ..class_scatter import Deviations, bounded_ratio, deviations, traces
+from ..class_scatter import Deviations, bounded_ratio, deviations, in_range, traces
 from ..order import hinges
 from ..terms import SetTerm
 
@@ -113,9 +113,9 @@ class VirtualSampleLoss(SetTerm):
             return batch.x.sum() * 0
         y = batch.classes("VirtualSampleLoss")
         s, t = self._similarities(h, y)
-        of_z = deviations(batch.x, y)
+        of_z = deviations(in_range(batch.x), y)
         W, B = traces(of_z)
-        r = self._virtual(s, t, deviations(h, y))
+        r = self._virtual(s, t, deviations(in_range(h), y))
         hinge = virtual_sample(s, t, r, self.margin)
         return hinge - self.ratio * bounded_ratio(B, W, 1e-6, of_z.comparable)
 

@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
+from ..directions import LEAST_NORM
 from ..objective import parse_objective
 from ..terms import Term
 
 
 def horde(x: Tensor, signs: Tensor) -> list[Tensor]:
     """Return the (n, q) unit moments of the orders 2 to K of (n, positions, D) features; signs: (K, D, q)."""
-    size = x.detach().norm(dim=2).amax(1).clamp_min(torch.finfo(x.dtype).tiny)
+    size = x.detach().norm(dim=2).amax(1).clamp_min(LEAST_NORM)
     x = x / size[:, None, None]  # moments are scaled to unit length: this only keeps their powers in range
     product, moments = x @ signs[0], []
     for W in signs[1:]:
