@@ -286,6 +286,15 @@ def test_orthogonal_coordinates_survive_constant_features_and_unknown_labels():
     torch.testing.assert_close(found.eigenvalues, DeepFisherLoss(3).orthogonalise(X, y).eigenvalues)
 
 
+def test_labels_out_of_range_leave_the_shares_as_they_were():
+    x, _ = samples(dim=4)
+    loss = DeepFisherLoss(4, targets="batch").double()
+    before = loss.shares.clone()
+    with pytest.raises(ValueError, match=r"DeepFisherLoss: labels must be in 0..3, got 9"):
+        loss(x, [0, 1, 2, 3, 9, 0, 1, 2, 3, 0])
+    assert torch.equal(loss.shares, before)
+
+
 def test_fisher_says_what_it_needs():
     x, y = samples()
     with pytest.raises(ValueError, match="expected 8 dimensions, one per class, or embedding_dim=, got 4"):

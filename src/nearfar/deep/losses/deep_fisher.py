@@ -99,8 +99,9 @@ class DeepFisherLoss(HeadLoss):
 
     def share(self, batch: Batch) -> Tensor:
         if self.targets == "batch":
-            y = batch.classes("DeepFisherLoss")
+            y = batch.class_numbers("DeepFisherLoss", self.num_classes)
             counts = torch.bincount(y[y != UNKNOWN], minlength=self.num_classes)
+            counts = counts[: self.num_classes]  # labels out of range are seen on the CPU only
             self.shares = (counts / counts.sum().clamp_min(1)).to(self.shares)
         return super().share(batch)
 
