@@ -182,6 +182,28 @@ def test_low_precision_is_finite_and_close(method, dtype):
     assert {name: p.dtype for name, p in term.named_parameters()} == before
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nearfar.EnergyConfusion("one"),
+        lambda: nearfar.VirtualSampleLoss(layer="embedding", eps=0.5),
+        lambda: nearfar.FacilityLocationLoss(greedy="stochastic", refine=None),
+        lambda: nearfar.BayesianUpdating(6, DIM),
+    ],
+)
+def test_validation_leaves_the_draws_of_training_alone(make):
+    x, y, _ = batch(60)
+    one, other = make().double(), make().double()
+    for term in (one, other):
+        term(x, y)
+    one.eval()
+    first = one(x, y)
+    assert one(x, y) == first  # the same draws again
+    one.train()
+    assert [one(x, y).item() for _ in range(3)] == [other(x, y).item() for _ in range(3)]
+    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+
+
 @every_term
 def test_adds_with_every_regularizer(method):
     x, y, pooled = batch()

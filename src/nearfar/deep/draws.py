@@ -43,6 +43,11 @@ def rehearsal(mine: Any, like: Tensor) -> AbstractContextManager[None]:
     return nullcontext() if mine is None or torch.compiler.is_compiling() else drawn_again(generators(like))
 
 
+def own_draws(generator: torch.Generator, training: bool) -> torch.Generator:
+    """Return a term's own generator to draw from, or a copy: a validation pass does not move the draws of training."""
+    return generator if training else torch.Generator().set_state(generator.get_state())
+
+
 def draw(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Draw k columns of each row with replacement, with probability in proportion to the weights.
 

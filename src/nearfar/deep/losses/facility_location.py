@@ -58,7 +58,7 @@ class FacilityLocationLoss(SetTerm):
         Divide F and Ft by the number of samples m and gamma by 128, the paper's batch: the weight of the margin and
         the size of the loss then do not depend on the batch. At m = 128 this is the paper's loss over 128.
     seed : int
-        Of the stochastic greedy; the calls so far are counted in the state.
+        Of the stochastic greedy; the calls so far in training mode are counted in the state.
 
     Attributes
     ----------
@@ -142,6 +142,7 @@ class FacilityLocationLoss(SetTerm):
         gamma = self.gamma_ * (len(x) / PAPER_BATCH if self.normalize_sum else 1)
         z = unit(x.cpu().double()).numpy()
         facility, oracle, delta = self.search.run(z, classes, gamma, (self.seed, int(self.calls)))
-        self.calls += 1
+        if self.training:  # a validation pass does not move the draws of training
+            self.calls += 1
         self.stats_["delta"] = delta
         return torch.from_numpy(facility).to(x.device), torch.from_numpy(oracle).to(x.device), gamma * delta

@@ -16,6 +16,7 @@ from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
 from ..class_scatter import Deviations, bounded_ratio, deviations, in_range, traces
+from ..draws import own_draws
 from ..order import hinges
 from ..terms import SetTerm
 
@@ -68,7 +69,7 @@ class VirtualSampleLoss(SetTerm):
     ratio : float
         Weight of the Fisher ratio of the embedding.
     seed : int
-        Of r.
+        Of r, whose generator moves in training mode only.
 
     Notes
     -----
@@ -129,7 +130,8 @@ class VirtualSampleLoss(SetTerm):
 
     @torch.no_grad()
     def _virtual(self, s: Tensor, t: Tensor, of_h: Deviations) -> Tensor:
-        draws = torch.rand(len(s), generator=self._draws, dtype=torch.float64).to(s)
+        generator = own_draws(self._draws, self.training)
+        draws = torch.rand(len(s), generator=generator, dtype=torch.float64).to(s)
         if not len(s) or not len(t):
             return draws
         centre = (s.mean() + t.mean()) / 2

@@ -16,6 +16,7 @@ from torch.nn.functional import normalize as unit
 
 from .. import processes
 from ..batch import Batch
+from ..draws import own_draws
 from ..gaussians import Gaussians
 from ..heads import one_of
 from ..row_sums import finite, log_sum_exp
@@ -67,7 +68,7 @@ class BayesianUpdating(Term):
     paper_literal : bool
         Update as published; see the notes.
     seed : int
-        Of the draws.
+        Of the draws, which go on in training mode only.
 
     Attributes
     ----------
@@ -123,8 +124,9 @@ class BayesianUpdating(Term):
 
     def _distances(self, x: Tensor, y: Tensor, anchors: slice) -> tuple[Tensor, Tensor]:
         """Return the anchors' distances to draws of their own and of each other class, infinite where there is none."""
-        n, classes = len(x), self.gaussians.choose(y, self.max_classes, self._draws)
-        noise = self._noise(len(classes), n, x)
+        generator = own_draws(self._draws, self.training)
+        n, classes = len(x), self.gaussians.choose(y, self.max_classes, generator)
+        noise = torch.randn(len(classes), n, x.shape[1], generator=generator).to(x.device)
         draws = self.gaussians.draw(classes, noise)[:, anchors].to(x.dtype)  # (S, b, d): one of each class per anchor
         x, y = x[anchors], y[anchors]
         d = (x - draws).square().sum(2).T  # (b, S)
@@ -133,13 +135,10 @@ class BayesianUpdating(Term):
         far = torch.where(drawn & ~own, d, torch.inf)
         near = torch.where(drawn & own, d, torch.inf).amin(1, keepdim=True)
         if self.positives == "each" and self.loss == "triplet":
-            noise = self._noise(n, len(classes), x)[anchors]
+            noise = torch.randn(n, len(classes), x.shape[1], generator=generator).to(x.device)[anchors]
             mates = self.gaussians.draw(y.clamp_min(0), noise).to(x.dtype)  # (b, S, d)
             near = torch.where(near.isfinite(), (x[:, None] - mates).square().sum(2), torch.inf)
         return near, far
-
-    def _noise(self, k: int, s: int, like: Tensor) -> Tensor:
-        return torch.randn(k, s, like.shape[1], generator=self._draws).to(like.device)
 
     def get_extra_state(self) -> Tensor:
         return self._draws.get_state()

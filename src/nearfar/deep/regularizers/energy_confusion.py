@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
+from ..draws import own_draws
 from ..terms import SetTerm
 
 
@@ -58,8 +59,8 @@ class EnergyConfusion(SetTerm):
         gradient reaches this layer only, as in the published code; it needs ``pooled=``. The term does not own the
         layer: it is neither in its parameters nor in its state.
     seed : int
-        Of the draw of class pairs. The generator's state is part of the ``state_dict``, and every process draws the
-        same.
+        Of the draw of class pairs. The generator's state is part of the ``state_dict``, every process draws the same,
+        and it moves in training mode only.
 
     Raises
     ------
@@ -120,7 +121,8 @@ class EnergyConfusion(SetTerm):
             return None
         every = torch.triu_indices(classes, classes, 1)
         count = 1 if self.pairs == "one" else int(self.pairs)
-        return every[:, torch.randperm(every.shape[1], generator=self._draws)[:count]].to(device)
+        draws = own_draws(self._draws, self.training)
+        return every[:, torch.randperm(every.shape[1], generator=draws)[:count]].to(device)
 
     def get_extra_state(self) -> Tensor:
         return self._draws.get_state()
