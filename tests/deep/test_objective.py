@@ -55,7 +55,13 @@ def test_weights_multiply_through_sums():
         ("TripletLoss(margin='a')", "TripletLoss: margin: expected a number, got 'a'"),
         ("TripletLoss(margn=0.2)", "has no setting 'margn'; did you mean margin"),
         ("TripletLoss(0.2)", "takes keywords"),
-        ("TripletLoss() - NPairLoss()", "is not allowed"),
+        ("TripletLoss() ** 2", "is not allowed"),
+        ("TripletLoss() / NPairLoss()", "must divide a loss by a number"),
+        ("TripletLoss() / 0", "must divide a loss by a number that is not 0"),
+        ("2 / TripletLoss()", "must divide a loss by a number"),
+        ("TripletLoss() - 1", "is not allowed"),
+        ("-1", "is not allowed"),
+        ("-BatchHard()", "not a loss that can be added"),
         ("TripletLoss() * NPairLoss()", "must multiply a number by a loss"),
         ("2 * 3", "must multiply a number by a loss"),
         ("__import__('os').system('true')", "is not allowed"),
@@ -76,6 +82,29 @@ def test_bad_text_names_the_part(text, message):
 def test_two_terms_cannot_be_multiplied():
     with pytest.raises(TypeError, match="multiply a term by a number"):
         nearfar.TripletLoss() * nearfar.NPairLoss()
+    for divisor in (nearfar.NPairLoss(), 0):
+        with pytest.raises(TypeError, match="divide a term by a number that is not 0"):
+            nearfar.TripletLoss() / divisor
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "printed"),
+    [
+        ("TripletLoss()/2 - NPairLoss()", [0.5, -1.0], "0.5*TripletLoss() - NPairLoss()"),
+        ("-(TripletLoss() - 3*NPairLoss())/3", [-1 / 3, 1.0], f"-{1 / 3!r}*TripletLoss() + NPairLoss()"),
+        ("-TripletLoss()", [-1.0], "-TripletLoss()"),
+        ("-0.25*TripletLoss() + -1e-07*NPairLoss()", [-0.25, -1e-7], "-0.25*TripletLoss() - 1e-07*NPairLoss()"),
+    ],
+)
+def test_differences_and_quotients_are_weights(text, weights, printed):
+    term = parse_objective(text)
+    code = eval(text, {"TripletLoss": nearfar.TripletLoss, "NPairLoss": nearfar.NPairLoss})
+    assert term.weights == code.weights == weights
+    assert repr(term) == repr(code) == printed
+    assert parse_objective(repr(term)).weights == weights
+    x, y = batch()
+    parts = [part(x, y) for part in term.terms]
+    torch.testing.assert_close(term(x, y), sum(w * part for w, part in zip(weights, parts, strict=True)))
 
 
 def test_a_relation_matrix_equals_the_labels_behind_it():

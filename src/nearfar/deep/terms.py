@@ -27,6 +27,7 @@ from .draws import rehearsal
 from .relations import Labels
 from .rows import DISTANCES, Comparison, Rows
 from .sweep import reduce
+from .weighted import sum_text
 
 Self = TypeVar("Self", bound="Term")
 
@@ -114,6 +115,17 @@ class Term(nn.Module):
 
     __rmul__ = __mul__
 
+    def __truediv__(self, number: float) -> Sum:
+        if isinstance(number, Term) or not number:
+            raise TypeError("an objective is a weighted sum: divide a term by a number that is not 0")
+        return Sum([(own / float(number), term) for own, term in self.parts()])
+
+    def __neg__(self) -> Sum:
+        return self * -1
+
+    def __sub__(self, other: Term) -> Sum:
+        return self + -other if isinstance(other, Term) else NotImplemented
+
 
 class Sum(Term):
     """A weighted sum of terms.
@@ -161,9 +173,7 @@ class Sum(Term):
         return {name: term.stats_ for name, term in rows if hasattr(term, "stats_")}
 
     def __repr__(self) -> str:
-        if type(self) is not Sum:
-            return super().__repr__()
-        return " + ".join(repr(term) if weight == 1 else f"{weight:g}*{term!r}" for weight, term in self.parts())
+        return sum_text(self.parts()) if type(self) is Sum else super().__repr__()
 
 
 class RowLoss(Term):
