@@ -228,6 +228,8 @@ def test_adds_with_every_regularizer(method):
         nearfar.NPairLoss,
         nearfar.HardNegativeContrastiveLoss,
         nearfar.LiftedLoss,
+        nearfar.TripletLoss,
+        partial(nearfar.TripletLoss, swap=True),
     ],
 )
 def test_second_derivatives_equal_finite_differences(loss, block):
@@ -243,6 +245,22 @@ def test_second_derivatives_equal_finite_differences(loss, block):
     step = 1e-5 * along
     expected = (slope(x + step) - slope(x - step)) / 2e-5
     torch.testing.assert_close((found * along).sum(), expected, rtol=1e-4, atol=1e-4)
+
+
+@every_term
+@pytest.mark.parametrize("block", [None, 5])
+def test_gradients_that_are_differentiated_again_are_the_same(method, block):
+    x, y, pooled = batch(12)
+    terms = [make(method) for _ in range(2)]
+    if block is not None and not hasattr(terms[0], "block"):
+        return
+    for term in terms:
+        term.block = block
+    (expected,), (found,) = (
+        torch.autograd.grad(call(term, x, y, pooled), x, create_graph=again)
+        for term, again in zip(terms, (False, True), strict=True)
+    )
+    torch.testing.assert_close(found.detach(), expected)
 
 
 def relation(y, ref_y):

@@ -127,6 +127,9 @@ class SidedLoss(BoundLoss):
         """Return a number per row, (b,); a method whose pairs need none leaves it out."""
         raise NotImplementedError
 
+    def held(self) -> tuple[Tensor, ...]:
+        return super().held() if self.whole else ()  # else no row reads the reference vectors beside its distances
+
     def find(self, c: Comparison, batch: Batch) -> Sides:
         square = c.is_self and self._one_block(c)
         needless = square or type(self).statistic is SidedLoss.statistic
