@@ -78,7 +78,11 @@ class TwoPassLoss(BoundLoss):
         raise NotImplementedError
 
     def conclude(self, total: Tensor, number: Tensor) -> Any:
-        """Return a named tuple of what follows from the sums over all anchors, which have no gradient."""
+        """Return a named tuple of what follows from the sums over all anchors.
+
+        They have a gradient only where the sums are formed once: what reads them must have the same gradient with them
+        held constant. The second derivative is then exact too.
+        """
         raise NotImplementedError
 
     def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Any) -> tuple[Tensor, Tensor]:
@@ -95,7 +99,7 @@ class TwoPassLoss(BoundLoss):
     def second_pass(self, rows: Rows, found: Any) -> tuple[Tensor, Tensor]:
         sums = self.sums(rows)
         if found is None:
-            total, number = (part.detach().sum(0) for part in sums)
+            total, number = (part.sum(0) for part in sums)
             found = self.conclude(total, number.to(total.dtype))
         return self.finish(rows, sums, found)
 

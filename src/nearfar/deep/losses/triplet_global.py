@@ -21,7 +21,7 @@ OVER = ("pairs", "triplets")
 
 
 class Found(NamedTuple):
-    """Of the whole batch, without gradient: both means, 1 if both groups exist, lambda where the hinge is active."""
+    """Of the whole batch: both means, 1 if both groups exist, lambda where the hinge is active."""
 
     mu: Tensor
     some: Tensor
@@ -91,8 +91,10 @@ class TripletGlobalLoss(TwoPassLoss):
     Notes
     -----
     The variances divide by the number of pairs, not by one less, and are taken around the mean (no difference of
-    large sums). A batch without positive or without negative pairs has the loss 0. Margin and weight are recalled,
-    not read, from the paper. The paper also adds it to a triplet loss: ``TripletLoss() + TripletGlobalLoss()``.
+    large sums). Second derivatives are exact where all pairs fit into one block of the only process; elsewhere they
+    hold the means constant, as the gradient may. A batch without positive or without negative pairs has the loss 0.
+    Margin and weight are recalled, not read, from the paper. The paper also adds it to a triplet loss:
+    ``TripletLoss() + TripletGlobalLoss()``.
     """
 
     def __init__(

@@ -71,7 +71,9 @@ class EpisodicTrainer:
     -----
     A support of one sample per class has no similar pair: with a pair loss it moves the weights only where dissimilar
     pairs do (as in `NPairLoss`' norm penalty, or `ContrastiveLoss`), so take k_shot >= 2 for most losses. The
-    gradient of `maml` is exact for losses whose gradients can be differentiated, as those of all row losses can.
+    gradient of `maml` is exact for losses whose gradients can be differentiated, as those of all row losses can. What a
+    method holds constant in its gradient stays so: the weights of `CircleLoss`, the bandwidths of `JRS`, `JMMD` and
+    `JIntra`. `SiameseHead` and ``kernel="laplace"`` of the latter cannot be differentiated twice: take `fomaml`.
 
     Examples
     --------
