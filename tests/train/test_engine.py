@@ -190,6 +190,13 @@ def test_resuming_with_other_settings_lists_them(tmp_path, small) -> None:
     assert again == run
 
 
+@pytest.mark.parametrize("sampler", ["m_per_class:7", "m_per_class:0", "class_ratio:7", "some"])
+def test_a_sampler_that_does_not_fit_is_a_wrong_setting(tmp_path, small, sampler) -> None:
+    with pytest.raises(TrainError, match=r"^\w+: "):
+        train(small(sampler=sampler), tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
 def test_folders_that_are_taken_or_missing(tmp_path, small) -> None:
     with pytest.raises(TrainError, match="no such run"):
         train(small(), tmp_path / "none", resume=True, progress=False)

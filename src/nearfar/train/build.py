@@ -138,7 +138,7 @@ def build(config: TrainConfig) -> Parts:
     if accelerator.num_processes > 1 and accelerator.device.type == "cuda" and not config.freeze_bn:
         step = nn.SyncBatchNorm.convert_sync_batchnorm(step)
     train, unseen, seen = _sets(task, step.embedder, config, accelerator)
-    sampler = make_sampler(config.sampler, train.labels, config.batch_size, config.seed)
+    sampler = _sampler(config, train)
     config = config if config.steps is None else config.replace(epochs=ceil(config.steps / len(sampler)))
     sizes: dict[str, Any] = {"image_size": config.resize or config.image_size} if train.kind == "image" else {}
     on_gpu, generator = accelerator.device.type == "cuda", torch.Generator()
@@ -147,6 +147,13 @@ def build(config: TrainConfig) -> Parts:
     )
     augment = Augment.parse(config.augment, generator).train()
     return Parts(config, accelerator, task, train, unseen, seen, step, sampler, loader, augment, generator)
+
+
+def _sampler(config: TrainConfig, train: Dataset) -> BatchSampler:
+    try:
+        return make_sampler(config.sampler, train.labels, config.batch_size, config.seed)
+    except ValueError as error:
+        raise TrainError(str(error)) from error
 
 
 def make_accelerator(config: TrainConfig) -> Accelerator:
