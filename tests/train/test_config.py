@@ -42,6 +42,7 @@ def test_no_data() -> None:
 def test_digest_names_what_changes_the_result(small) -> None:
     assert small().digest == small(workers=2).digest
     assert small().digest != small(lr=0.1).digest
+    assert small().digest != small(patience=3).digest
     assert small().differences(small(lr=0.1, seed=2, workers=1)) == ["seed: 0 / 2", "lr: 0.001 / 0.1"]
 
 

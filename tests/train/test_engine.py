@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from nearfar.data import open_dataset
 from nearfar.deep.terms import SetTerm
-from nearfar.train import TrainError, embed_run, evaluate_run, load_embedder, open_run, train
+from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, open_run, train
 from nearfar.train import build as building
 from nearfar.train.checkpoint import load_tensors, read_about
 
@@ -195,6 +195,58 @@ def test_a_sampler_that_does_not_fit_is_a_wrong_setting(tmp_path, small, sampler
     with pytest.raises(TrainError, match=r"^\w+: "):
         train(small(sampler=sampler), tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
+
+
+def scores_of(monkeypatch, values):
+    """Let the evaluations of the next run score these on the unseen classes."""
+    given = iter(values)
+    monkeypatch.setattr("nearfar.train.engine.watch", lambda parts: {"unseen_map_at_r": next(given)})
+
+
+def test_patience_ends_a_run_and_survives_being_broken_off(tmp_path, monkeypatch, small) -> None:
+    config = small(epochs=9, patience=2)
+    values = [0.1, 0.3, 0.2, 0.4, 0.4, 0.3, 0.9]
+    scores_of(monkeypatch, values)
+    whole = train(config, tmp_path / "whole", progress=False)
+    assert (whole.epoch, whole.best_epoch, whole.best) == (6, 4, 0.4)
+    steps = whole.step // 6
+    scores_of(monkeypatch, values)
+    broken_off(monkeypatch, tmp_path / "broken", 5 * steps + 1, config)
+    scores_of(monkeypatch, values[5:])
+    run = train(None, tmp_path / "broken", resume=True, progress=False)
+    assert_same(whole.folder, run.folder)
+    scores_of(monkeypatch, [])
+    assert train(None, run.folder, resume=True, progress=False).epoch == 6  # it stays finished
+    scores_of(monkeypatch, [0.1, 0.9, 0.1, 0.1])
+    more = train(run.config.replace(patience=4), run.folder, resume=True, progress=False)
+    assert (more.epoch, more.best_epoch) == (9, 8)
+    with pytest.raises(TrainError, match="patience looks at validation classes, and there are none"):
+        train(small(patience=1, validation=0.0), tmp_path / "none", progress=False)
+
+
+def test_a_finished_run_goes_on_for_more_epochs(tmp_path, small) -> None:
+    config = small(epochs=3, objective=RICH, dropout=0.1, warmup=0.5, schedule="step", lr_step=2)
+    whole = train(config, tmp_path / "whole", progress=False)
+    train(config.replace(epochs=1), tmp_path / "short", progress=False)
+    run = train(config, tmp_path / "short", resume=True, progress=False)
+    assert_same(whole.folder, run.folder)
+    assert TrainConfig.from_json(run.folder / "config.json") == whole.config
+    assert train(None, run.folder, resume=True, progress=False) == run
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "message"),
+    [
+        ({"schedule": "cosine"}, {"schedule": "cosine", "epochs": 2}, r"epochs: 1 / 2 \(a cosine schedule falls to 0"),
+        ({"steps": 2}, {"epochs": 2}, r"steps: 2 / None; epochs: 1 / 2 \(a run of `steps` batches ends inside"),
+        ({"epochs": 2}, {"epochs": 1}, r"epochs: 2 / 1 \(a run can become longer, not shorter\)$"),
+        ({}, {"epochs": 2, "lr": 0.5}, r"given\): lr: 0.001 / 0.5$"),
+    ],
+)
+def test_an_end_that_cannot_move_says_why(tmp_path, small, own, given, message) -> None:
+    run = train(small(**{"epochs": 1, **own}), tmp_path / "run", progress=False)
+    with pytest.raises(TrainError, match=message):
+        train(small(**given), run.folder, resume=True, progress=False)
 
 
 def test_folders_that_are_taken_or_missing(tmp_path, small) -> None:

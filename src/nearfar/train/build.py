@@ -138,6 +138,8 @@ def build(config: TrainConfig) -> Parts:
     if accelerator.num_processes > 1 and accelerator.device.type == "cuda" and not config.freeze_bn:
         step = nn.SyncBatchNorm.convert_sync_batchnorm(step)
     train, unseen, seen = _sets(task, step.embedder, config, accelerator)
+    if config.patience is not None and unseen is None:
+        raise TrainError("config: patience looks at validation classes, and there are none")
     sampler = _sampler(config, train)
     config = config if config.steps is None else config.replace(epochs=ceil(config.steps / len(sampler)))
     sizes: dict[str, Any] = {"image_size": config.resize or config.image_size} if train.kind == "image" else {}

@@ -20,6 +20,9 @@ Selection = Literal["recall_at_1", "map_at_r"]
 FREE = ("workers", "tensorboard")
 """Fields that do not change the result, and may differ when a run is resumed."""
 
+LATER = ("patience",)
+"""Fields that newer versions have added: where they are not given, digests stay what they were."""
+
 
 class TrainError(ValueError):
     """A run that cannot start, go on or be read; the message is one line."""
@@ -98,6 +101,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Epochs between evaluations.
     select : {"recall_at_1", "map_at_r"}
         What chooses the best checkpoint, on the validation classes; Recall@1 tells less where it is near 1.
+    patience : int, optional
+        Stop after so many evaluations in a row without a better validation score.
     ks : tuple of int
         The K of Recall@K.
     checkpoint_every : int
@@ -150,6 +155,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     workers: Annotated[int, Meta(ge=0)] = 0
     eval_every: AtLeastOne = 1
     select: Selection = "map_at_r"
+    patience: AtLeastOne | None = None
     ks: tuple[AtLeastOne, ...] = (1, 2, 4, 8)
     checkpoint_every: Annotated[int, Meta(ge=0)] = 0
     log_every: AtLeastOne = 10
@@ -222,12 +228,32 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def digest(self) -> str:
         """Sixteen hexadecimal digits that name the settings that change the result."""
         fields = {key: value for key, value in self.to_dict().items() if key not in FREE}
+        fields = {key: value for key, value in fields.items() if key not in LATER or value is not None}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
     def differences(self, other: TrainConfig) -> list[str]:
         """List the fields that change the result and differ, as "name: own / other's"."""
         own, others = self.to_dict(), other.to_dict()
         return [f"{key}: {own[key]!r} / {others[key]!r}" for key in own if key not in FREE and own[key] != others[key]]
+
+    def refused(self, given: TrainConfig) -> list[str]:
+        """List what keeps a run from being resumed with other settings: all differences but a later end.
+
+        More epochs or another patience leave the steps so far as they are, unless the schedule knows the end.
+        """
+        run = self.replace(patience=given.patience)
+        if given.epochs == run.epochs:
+            return run.differences(given)
+        why = ""
+        if given.schedule == "cosine":
+            why = " (a cosine schedule falls to 0 at the end: its rates would have been others)"
+        elif run.steps or given.steps:
+            why = " (a run of `steps` batches ends inside an epoch, which does not go on)"
+        elif given.epochs < run.epochs:
+            why = " (a run can become longer, not shorter)"
+        return run.differences(given.replace(epochs=run.epochs)) + (
+            [f"epochs: {run.epochs} / {given.epochs}{why}"] if why else []
+        )
 
 
 def _readable(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:

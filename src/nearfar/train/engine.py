@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from .monitor import watch
 from .optim import rate_factor, set_rates
 from .progress import ProgressLine, TensorBoard, Watcher
 from .run_folder import Run, RunFolder, open_run
-from .state import Position, restore_rest, restore_weights, snapshot, split_weights, start_epoch
+from .state import Position, all_finite, restore_rest, restore_weights, snapshot, split_weights, start_epoch
 
 CHECK_EVERY = 10  # batches between looks at an accelerator's loss, each of which waits for it
 
@@ -42,7 +42,8 @@ def train(
     out : str or Path
         The run's folder: new or empty, or with `resume` an existing run.
     resume : bool
-        Go on from the last checkpoint. On the CPU the result is bit for bit that of an unbroken run.
+        Go on from the last checkpoint. On the CPU the result is bit for bit that of an unbroken run. Other settings
+        are refused, but for more `epochs` (unless the schedule is "cosine") and another `patience`.
     progress : bool
         Show a progress line.
     watchers : sequence of Watcher
@@ -118,12 +119,13 @@ class Trainer:
         parts.prepare()
         restore_rest(parts, state, whole)
         if self.main:
+            folder.write_config(parts.config)  # its end may be a later one
             folder.cut_log(position.step)
             folder.write_metrics(position.rows)
         return position
 
     def _refuse_other_config(self) -> None:
-        different = TrainConfig.from_json(self.folder.config).differences(self.parts.config)
+        different = TrainConfig.from_json(self.folder.config).refused(self.parts.config)
         if different:
             raise TrainError(f"{self.folder.path}: resumed with other settings (run's / given): {'; '.join(different)}")
 
@@ -139,7 +141,7 @@ class Trainer:
     def run(self) -> Run:
         position, config = self.position, self.parts.config
         try:
-            while position.step < self.parts.steps:
+            while position.step < self.parts.steps and not self._out_of_patience():
                 self._epoch()
                 self._finish_epoch()
                 self._stop_if_asked(True)
@@ -147,6 +149,10 @@ class Trainer:
             for watcher in self.watchers:
                 watcher.close()
         return Run(self.folder.path, config, position.epoch, position.step, position.best_epoch, position.best)
+
+    def _out_of_patience(self) -> bool:
+        config = self.parts.config
+        return config.patience is not None and self.position.since_best(f"unseen_{config.select}") >= config.patience
 
     def _epoch(self) -> None:
         position = self.position
@@ -194,7 +200,7 @@ class Trainer:
         if not bool(torch.isfinite(loss)):
             bad = [f"{name} is {float(value)}" for name, value in values.items() if not torch.isfinite(value)]
             raise self._failed(f"the loss is not finite: {', '.join(bad) or float(loss)}")
-        if self.on_cpu and not _all_finite(p.grad for p in self.parts.model.parameters() if p.grad is not None):
+        if self.on_cpu and not all_finite(p.grad for p in self.parts.model.parameters() if p.grad is not None):
             raise self._failed(f"the gradient of {' + '.join(values)} is not finite")
 
     def _failed(self, what: str) -> TrainError:
@@ -271,7 +277,7 @@ class Trainer:
     def _checkpoint(self) -> None:
         parts, position = self.parts, self.position
         assert parts.model is not None
-        if not _all_finite(p for p in parts.model.parameters()):
+        if not all_finite(p for p in parts.model.parameters()):
             raise self._failed("the weights are not finite")
         tensors, extra = split_weights(parts)
         self.folder.save_state(position.step, processes.rank(), snapshot(parts, position, extra))
@@ -290,9 +296,3 @@ class Trainer:
             if not written:
                 self._checkpoint()
             raise KeyboardInterrupt
-
-
-def _all_finite(tensors: Iterable[Tensor]) -> bool:
-    """Return whether all numbers are finite, with one wait for the device."""
-    with torch.no_grad():
-        return bool(torch.isfinite(torch.stack([tensor.float().sum() for tensor in tensors]).sum()))

@@ -93,6 +93,9 @@ class RunFolder:
         """Write the settings, the command and the environment; the config last, so that with it all are there."""
         replace_file(self.path / COMMAND, (shlex.join(sys.argv) + "\n").encode())
         replace_file(self.path / ENVIRONMENT, _json(environment(device)))
+        self.write_config(config)
+
+    def write_config(self, config: TrainConfig) -> None:
         replace_file(self.config, config.to_json().encode())
 
     def state_path(self, step: int, rank: int) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -34,6 +34,10 @@ class Position:
     best_epoch: int = 0
     sums: dict[str, Tensor] = field(default_factory=dict)
     rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def since_best(self, score: str) -> int:
+        """Count the evaluations after the best, by the name of their score."""
+        return sum(score in row and row["epoch"] > self.best_epoch for row in self.rows)
 
 
 def split_weights(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -101,6 +105,12 @@ def start_epoch(parts: Parts, epoch: int) -> None:
     for module in parts.step.objective.modules():
         if hasattr(module, "on_epoch"):
             module.on_epoch(epoch)
+
+
+def all_finite(tensors: Iterable[Tensor]) -> bool:
+    """Return whether all numbers are finite, with one wait for the device."""
+    with torch.no_grad():
+        return bool(torch.isfinite(torch.stack([tensor.float().sum() for tensor in tensors]).sum()))
 
 
 def _is_sharded(parts: Parts) -> bool:
