@@ -224,6 +224,40 @@ def test_patience_ends_a_run_and_survives_being_broken_off(tmp_path, monkeypatch
         train(small(patience=1, validation=0.0), tmp_path / "none", progress=False)
 
 
+def test_averaged_weights_are_evaluated_kept_and_resumed(tmp_path, monkeypatch, small) -> None:
+    network = {"trunk": "conv4(width=4)", "image_size": 16}  # batch normalisation has statistics
+    config = small(**network, objective=RICH, ema=0.9, lr=3e-3)
+    after = []
+    plain = torch.optim.Adam.step
+
+    def step(self, *args, **kwargs):
+        done = plain(self, *args, **kwargs)
+        after.append([p.detach().clone() for group in self.param_groups for p in group["params"]])
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.optim.Adam, "step", step)
+        whole = train(config, tmp_path / "whole", progress=False)
+    assert whole.best_epoch == 2  # the best checkpoint is that of the last step
+    torch.manual_seed(config.seed)
+    parts = building.build(config)
+    groups = building.param_groups(parts.step.embedder, parts.step.objective, config)
+    named = {id(p): name for name, p in parts.step.named_parameters()}
+    trained = [p for group in groups for p in group["params"]]
+    averages = [p.detach().clone() for p in trained]
+    for t, values in enumerate(after, 1):
+        for average, value in zip(averages, values, strict=True):
+            average += (1 - min(0.9, (1 + t) / (10 + t))) * (value - average)
+    best, last = weights(whole.folder, "best"), weights(whole.folder)
+    for p, average, value in zip(trained, averages, after[-1], strict=True):
+        torch.testing.assert_close(best[named[id(p)]], average)
+        assert torch.equal(last[named[id(p)]], value)
+    assert any("running_mean" in key and not torch.equal(best[key], last[key]) for key in best)
+    broken_off(monkeypatch, tmp_path / "broken", whole.step // 2 + 3, config)
+    run = train(None, tmp_path / "broken", resume=True, progress=False)
+    assert_same(whole.folder, run.folder)
+
+
 def test_a_finished_run_goes_on_for_more_epochs(tmp_path, small) -> None:
     config = small(epochs=3, objective=RICH, dropout=0.1, warmup=0.5, schedule="step", lr_step=2)
     whole = train(config, tmp_path / "whole", progress=False)

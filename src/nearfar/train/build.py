@@ -29,6 +29,7 @@ from ..deep.pair_networks import PairTerm
 from ..deep.samplers.base import BatchSampler
 from ..deep.samplers.resolve import make_sampler
 from ..deep.terms import Sum, Term
+from .averages import Averages
 from .config import TrainConfig, TrainError
 from .episodic import Episodes
 from .features import as_floats, cached_features, sizes_of
@@ -73,6 +74,7 @@ class Parts:
     train, unseen, seen : what is learnt from; the validation classes; as many training items, both for evaluation
     step : embedder and objective
     augment, generator : the random changes, and what they draw from
+    averages : of the weights, which take their place in evaluation
     model, optimizer : the step and its optimiser as `accelerator` has prepared them; None before `prepare`
     """
 
@@ -87,6 +89,7 @@ class Parts:
     loader: DataLoader
     augment: Augment
     generator: torch.Generator
+    averages: Averages
     model: nn.Module | None = None
     optimizer: Optimizer | None = None
 
@@ -107,6 +110,7 @@ class Parts:
         if not groups:
             raise TrainError("nothing to train: the trunk is frozen and neither embedding nor objective has parameters")
         self.model, self.optimizer = self.accelerator.prepare(self.step, make_optimizer(groups, self.config))
+        self.averages.begin()
 
     def batches(self, epoch: int, done: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Give the rest of an epoch of which `done` batches are done: items on the device, changed at random."""
@@ -148,7 +152,8 @@ def build(config: TrainConfig) -> Parts:
         train, batch_sampler=sampler, workers=config.workers, pin_memory=on_gpu, seed=config.seed, **sizes
     )
     augment = Augment.parse(config.augment, generator).train()
-    return Parts(config, accelerator, task, train, unseen, seen, step, sampler, loader, augment, generator)
+    averages = Averages(step.embedder, step.objective, config.ema)
+    return Parts(config, accelerator, task, train, unseen, seen, step, sampler, loader, augment, generator, averages)
 
 
 def _sampler(config: TrainConfig, train: Dataset) -> BatchSampler:

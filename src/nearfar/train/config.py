@@ -20,7 +20,7 @@ Selection = Literal["recall_at_1", "map_at_r"]
 FREE = ("workers", "tensorboard")
 """Fields that do not change the result, and may differ when a run is resumed."""
 
-LATER = ("patience",)
+LATER = ("patience", "ema")
 """Fields that newer versions have added: where they are not given, digests stay what they were."""
 
 
@@ -91,6 +91,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         "cosine" falls to 0 at the end; "step" multiplies by `lr_gamma` every `lr_step` epochs.
     clip : float, optional
         Largest norm of the gradient.
+    ema : float, optional
+        Decay of running averages of the weights, such as 0.999; they are what is evaluated and kept as the best
+        checkpoint. The last checkpoint holds the weights themselves.
     precision : {"no", "bf16", "fp16"}
         Of the network; objectives are always computed in float32.
     device : {"auto", "cpu"}
@@ -150,6 +153,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lr_step: AtLeastOne = 20
     lr_gamma: Positive = 0.1
     clip: Positive | None = None
+    ema: Share | None = None
     precision: Literal["no", "bf16", "fp16"] = "no"
     device: Literal["auto", "cpu"] = "auto"
     workers: Annotated[int, Meta(ge=0)] = 0

@@ -186,6 +186,7 @@ class Trainer:
             self._check_finite(loss)
         parts.optimizer.step()
         parts.optimizer.zero_grad()
+        parts.averages.update(self.position.step + 1)
         return loss.detach()
 
     def _add_up(self, loss: Tensor) -> None:
@@ -247,9 +248,10 @@ class Trainer:
         row |= {f"part_{name}": value for name, value in means.items()} | {"images_per_second": round(speed, 1)}
         over = position.step >= self.parts.steps
         if over or position.epoch % config.eval_every == 0:
-            scores = watch(self.parts)
-            row |= scores
-            self._keep_best(scores)
+            with self.parts.averages.in_place():
+                scores = watch(self.parts)
+                row |= scores
+                self._keep_best(scores)
         position.rows.append(row)
         self._checkpoint()
         if self.main:

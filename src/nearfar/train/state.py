@@ -59,6 +59,7 @@ def snapshot(parts: Parts, position: Position, extra: dict[str, Any]) -> dict[st
         "position": asdict(position),
         "extra": extra,
         "optimizer": parts.optimizer.state_dict() if owns else None,
+        "averages": parts.averages.values if owns else None,
         "scaler": accelerator.scaler.state_dict() if accelerator.scaler is not None else None,
         "sampler": parts.sampler.state_dict(position.batch),
         "generators": {name: _generator_state(g) for name, g in _generators(parts.step.objective)},
@@ -86,6 +87,7 @@ def restore_rest(parts: Parts, state: dict[str, Any], whole: dict[str, Any]) -> 
     assert parts.optimizer is not None
     parts.optimizer.load_state_dict(state["optimizer"] or whole["optimizer"])
     _lay_out_like_parameters(parts.optimizer.state)
+    parts.averages.load(state.get("averages") or whole.get("averages") or [])
     if state["scaler"] is not None and parts.accelerator.scaler is not None:
         parts.accelerator.scaler.load_state_dict(state["scaler"])
     parts.sampler.load_state_dict(state["sampler"])

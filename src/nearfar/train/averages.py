@@ -1,0 +1,68 @@
+"""Running averages of the weights, which often generalise better than the weights themselves.
+
+w' <- w' + (1 - b) (w - w')        b = min(decay, (1 + t) / (10 + t)) after t steps, so that the start is soon forgotten
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class Averages:
+    """Exponential averages of what is trained, and of the statistics of batch normalisation.
+
+    Parameters
+    ----------
+    embedder, objective : Module
+        Parameters of both and floating-point buffers of the embedder are averaged; memories of the objective are not.
+    decay : float or None
+        None averages nothing.
+    """
+
+    def __init__(self, embedder: nn.Module, objective: nn.Module, decay: float | None) -> None:
+        self.embedder, self.objective, self.decay = embedder, objective, decay
+        self.values: list[Tensor] = []
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """What is averaged; modules may have put other tensors in the place of their buffers."""
+        if self.decay is None:
+            return []
+        parameters = [p for module in (self.embedder, self.objective) for p in module.parameters() if p.requires_grad]
+        return [*parameters, *(buffer for buffer in self.embedder.buffers() if buffer.is_floating_point())]
+
+    def begin(self) -> None:
+        """Begin with the weights as they are, on their device."""
+        self.values = [weight.detach().clone() for weight in self.weights]
+
+    @torch.no_grad()
+    def update(self, steps: int) -> None:
+        """Take in the weights after so many steps."""
+        if self.decay is not None:
+            share = 1 - min(self.decay, (1 + steps) / (10 + steps))
+            for value, weight in zip(self.values, self.weights, strict=True):
+                value.lerp_(weight, share)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Put the averages in the place of the weights for a while."""
+        own = [weight.detach().clone() for weight in self.weights]
+        _copy(self.values, self.weights)
+        try:
+            yield
+        finally:
+            _copy(own, self.weights)
+
+    def load(self, values: Sequence[Tensor]) -> None:
+        """Go on from saved averages."""
+        _copy(values, self.values)
+
+
+@torch.no_grad()
+def _copy(values: Sequence[Tensor], to: Sequence[Tensor]) -> None:
+    for value, weight in zip(values, to, strict=True):
+        weight.copy_(value)
