@@ -267,6 +267,47 @@ def test_gradients_that_are_differentiated_again_are_the_same(method, block):
     torch.testing.assert_close(found.detach(), expected)
 
 
+@every_term
+@pytest.mark.parametrize("block", [None, 5])
+def test_transforms_of_functions_see_the_same_derivatives(method, block):
+    x, y, pooled = batch(12)
+    term = make(method).eval()  # no state moves, nor do draws
+    if block is not None and not hasattr(term, "block"):
+        return
+    if block is not None:
+        term.block = block
+    along = torch.randn(x.shape, generator=torch.Generator().manual_seed(2), dtype=x.dtype)
+
+    def called(z):
+        return call(term, z, y, pooled)
+
+    def along_slope(z):
+        return (torch.func.grad(called)(z) * along).sum()
+
+    (expected,) = torch.autograd.grad(called(x), x, create_graph=True)
+    torch.testing.assert_close(torch.func.grad(called)(x.detach()), expected.detach())
+    if expected.requires_grad:
+        (expected,) = torch.autograd.grad((expected * along).sum(), x, allow_unused=True, materialize_grads=True)
+        torch.testing.assert_close(torch.func.grad(along_slope)(x.detach()), expected)
+
+
+def test_transforms_reach_network_and_proxies():
+    x, y, _ = batch(12)
+    net, term = torch.nn.Linear(DIM, 4).double(), nearfar.SoftTripleLoss(6, 4).double() + nearfar.TripletLoss(0.3)
+    both = torch.nn.ModuleDict({"net": net, "term": term})
+    expected = torch.autograd.grad(term(net(x.detach()), y), list(both.parameters()))
+
+    def value(weights):
+        of = {part: {k[len(part) + 1 :]: w for k, w in weights.items() if k.startswith(part)} for part in both}
+        z = torch.func.functional_call(net, of["net"], (x.detach(),))
+        return torch.func.functional_call(term, of["term"], (z, y))
+
+    found = torch.func.grad(value)({name: weight.detach() for name, weight in both.named_parameters()})
+    torch.testing.assert_close(list(found.values()), list(expected))
+    assert all(part.isfinite() for part in term.parts_.values())
+    assert term.stats_["TripletLoss"]["active"] > 0
+
+
 def relation(y, ref_y):
     known = (y >= 0)[:, None] & (ref_y >= 0)
     return torch.where(known, (y[:, None] == ref_y).long(), -1)

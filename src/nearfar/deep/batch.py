@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import processes
+from .functions import traced
 from .relations import UNKNOWN, Labels, LabelSets, count, is_classes
 
 AnyLabels: TypeAlias = Labels | Sequence[int]
@@ -67,7 +68,7 @@ class Batch(NamedTuple):
 
 def check_range(name: str, numbers: Tensor, end: int) -> None:
     """Raise unless the numbers are in 0..end - 1, or unknown; asked on the CPU only, where nothing waits."""
-    if numbers.device.type != "cpu" or not len(numbers) or torch.compiler.is_compiling():
+    if numbers.device.type != "cpu" or not len(numbers) or traced():
         return
     lo, hi = int(numbers.numpy().min()), int(numbers.numpy().max())
     if lo < UNKNOWN or hi >= end:
@@ -139,7 +140,7 @@ def _floats(name: str, x: Tensor) -> Tensor:
     if x.ndim != 2 or not x.is_floating_point():
         raise ValueError(f"{name}: expected a (n, d) float tensor, got {x.dtype} of shape {tuple(x.shape)}")
     x = x if x.dtype == torch.float64 else x.float()
-    host = x.device.type == "cpu" and not torch.compiler.is_compiling()
+    host = x.device.type == "cpu" and not traced()
     if host and not isfinite(float(x.detach().sum())):  # what is not finite leaves no sum finite
         bad = int((~x.detach().isfinite().all(1)).sum())
         if bad:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .directions import normalized, tangent, unit
+from .functions import applied
 
 CACHED = 1 << 18  # numbers of a part whose temporaries stay in a processor's cache
 
@@ -40,7 +41,9 @@ class _Similarity(torch.autograd.Function):
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
             s = unit(w) @ x.T
             S = (torch.softmax(s / ctx.gamma, 0) * s).sum(0).T
-            return *torch.autograd.grad(S, (x, w), grads[0], create_graph=True), None
+            wanted = [part for part, needed in zip((x, w), ctx.needs_input_grad, strict=False) if needed]
+            found = iter(torch.autograd.grad(S, wanted, grads[0], create_graph=True))
+            return *(next(found) if needed else None for needed in ctx.needs_input_grad[:2]), None
         to_x, to_w = torch.zeros_like(x), torch.empty_like(w)
         for part, slope in zip(ctx.parts, slopes, strict=True):
             u, norm = normalized(w[:, part])
@@ -65,7 +68,7 @@ def similarity(x: Tensor, w: Tensor, gamma: float) -> Tensor:
     """Return the (n, C) similarities S of unit embeddings x (n, d) to the classes with centres w (K, C, d)."""
     if len(w) == 1:
         return x @ unit(w[0]).T
-    S: Tensor = _Similarity.apply(x, w, gamma)
+    S: Tensor = applied(_Similarity, x, w, gamma)
     return S
 
 
@@ -105,5 +108,5 @@ def _gaps(v: Tensor) -> tuple[Tensor, Tensor]:
 
 def spread(w: Tensor) -> Tensor:
     """Return the distances between the directions of the centres w (K, C, d) of each class, summed over its pairs."""
-    total: Tensor = _Spread.apply(w)
+    total: Tensor = applied(_Spread, w)
     return total

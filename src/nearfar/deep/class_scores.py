@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from .directions import unit
+from .functions import applied
 from .relations import UNKNOWN
 from .rows import FLOOR, exponentials_
 
@@ -77,7 +78,7 @@ def own_and_others(logits: Tensor, y: Tensor, dim: int = 1) -> tuple[Tensor, Ten
     >>> own.tolist(), others.tolist()
     ([3.0], [1.0])
     """
-    own, others = _OwnAndOthers.apply(logits, y, dim)
+    own, others = applied(_OwnAndOthers, logits, y, dim)
     return own, others
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .functions import applied
+
 LEAST_NORM = 1e-12
 
 
@@ -43,5 +45,5 @@ def tangent(grad: Tensor, u: Tensor, shrink: Tensor, length: float = 1.0) -> Ten
 
 def unit(x: Tensor, length: float = 1.0) -> Tensor:
     """Return x scaled to a length along its last dimension."""
-    u: Tensor = _Unit.apply(x, length)
+    u: Tensor = applied(_Unit, x, length)
     return u

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
+from .functions import applied, recomputed
 from .row_sums import FLOOR, cache_parts
 from .rows import count
 
@@ -113,7 +113,7 @@ def midpoint_sums(far: Tensor, source: Tensor, columns: Tensor, offset: Tensor, 
     (b, K) sum_n [offset + f (s_an + s_pn)]_+ and the number of its positive terms, or
     offset + log sum_n exp(f (s_an + s_pn)), -inf without negatives, and zeros.
     """
-    sums, active = _Sums.apply(far, source, columns, offset, rule)
+    sums, active = applied(_Sums, far, source, columns, offset, rule)
     return sums, active
 
 
@@ -128,7 +128,7 @@ def midpoint_products(far: Tensor, source: Tensor, rule: Rule) -> Tensor:
     else:
         size = max(len(far), 1)
         spans = [(lo, min(lo + size, len(source))) for lo in range(0, len(source), size)]
-        parts = [checkpoint(_part_product, near, source, *s, rule.scale, use_reentrant=False) for s in spans]
+        parts = [recomputed(_part_product, near, source, *s, rule.scale) for s in spans]
         totals = torch.cat(parts, 1) if parts else near
     some = totals > 0
     return torch.where(some, torch.where(some, totals, 1.0).log() + 2 * rule.scale, -torch.inf)

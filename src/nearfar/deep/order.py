@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .functions import applied
 from .rows import Rows, Triplets, count, filled, is_small, on_host
 
 FEW = 12  # positives of a row up to which one pass for each is faster than a sort
@@ -47,7 +48,7 @@ def negatives(rows: Rows) -> Tensor:
 
     What has a gradient there, which no finite value has, passes it on.
     """
-    value: Tensor = _Negatives.apply(rows.d, rows.neg)
+    value: Tensor = applied(_Negatives, rows.d, rows.neg)
     return value
 
 
@@ -103,7 +104,7 @@ def hinges(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     -------
     (b,) sums over thresholds and values of [t - v]_+, and (b, K) numbers of values below each threshold.
     """
-    return _Hinges.apply(t, v)
+    return applied(_Hinges, t, v)
 
 
 def _by_columns(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

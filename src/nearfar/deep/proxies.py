@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from .batch import Batch
 from .class_scores import cosines, own_and_others
 from .directions import unit
+from .functions import recomputed
 from .relations import UNKNOWN, Labels
 from .rows import FULL, spans
 from .terms import RowLoss
@@ -22,7 +22,7 @@ def in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *inputs
     """Return ``one(*inputs, lo, hi)`` of every block; where there are several, backward computes them again."""
     if len(blocks) == 1:
         return [one(*inputs, *blocks[0])]
-    return [checkpoint(one, *inputs, lo, hi, use_reentrant=False) for lo, hi in blocks]
+    return [recomputed(one, *inputs, lo, hi) for lo, hi in blocks]
 
 
 def sum_in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *inputs: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .functions import traced
+
 UNKNOWN = -1
 SHORT = 512  # labels that are read sooner as a list
 FEW = 1 << 16  # comparisons too few for another way of comparing to pay
@@ -84,7 +86,7 @@ def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tens
 
 def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
     """Compare classes; many, on a CPU, with NumPy and in 16 bits where they fit, at several times the speed."""
-    if mine.device.type != "cpu" or torch.compiler.is_compiling() or mine.numel() * theirs.numel() < FEW:
+    if mine.device.type != "cpu" or traced() or mine.numel() * theirs.numel() < FEW:
         return mine == theirs
     a, b = mine.numpy(), theirs.numpy()
     if max(a.max(), b.max(), -a.min(), -b.min()) < 2**15:
@@ -94,7 +96,7 @@ def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
 
 def _all_known(labels: Tensor) -> bool:
     """Whether no label is unknown, asked only where reading the answer does not wait for a device."""
-    if labels.device.type != "cpu" or torch.compiler.is_compiling():
+    if labels.device.type != "cpu" or traced():
         return False
     return UNKNOWN not in (labels.tolist() if len(labels) < SHORT else labels.numpy())
 

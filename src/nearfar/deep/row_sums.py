@@ -1,6 +1,5 @@
-"""Sums over the rows of a block that have a gradient of their own, which keeps little and works in a processor's cache.
-
-Softly counted ranks, tilted means of exponentials, and plain sums over positives and negatives.
+"""Sums over the rows of a block that have a gradient of their own, which keeps little and works in a processor's cache:
+softly counted ranks, tilted means of exponentials, and plain sums over positives and negatives.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .functions import applied
 from .rows import FLOOR, exponentials_, filled, is_small
 
 CACHED = 1 << 17  # entries of a part whose temporaries stay in a processor's cache
@@ -76,7 +76,7 @@ def near_and_rivals(
     """
     if is_small(d):
         return d.gather(1, columns), masked_logsumexp(d, keep if reach is None else keep & (d < reach), scale)
-    near, value = _NearAndRivals.apply(d, columns, keep, scale, reach)
+    near, value = applied(_NearAndRivals, d, columns, keep, scale, reach)
     return near, value
 
 
@@ -144,8 +144,8 @@ def soft_counts(d: Tensor, columns: Tensor, keep: Tensor, temperature: float) ->
     -------
     (b, K) values at the columns, t, and (b, K) sums over the kept d of 1 / (1 + exp((d - t) / temperature)).
     """
-    near, counts = _SoftCounts.apply(d, columns, keep, temperature)
-    return near, counts
+    counted: tuple[Tensor, Tensor] = applied(_SoftCounts, d, columns, keep, temperature)
+    return counted
 
 
 class _Tilted(torch.autograd.Function):
@@ -216,7 +216,7 @@ def tilted(d: Tensor, keep: Tensor, temperature: float, beta: float, detach: boo
     >>> bool(tilted(d, every, 1.0, 1.0) > tilted(d, every, 1.0, 0.0))
     True
     """
-    value: Tensor = _Tilted.apply(d, keep, temperature, beta, detach, True)
+    value: Tensor = applied(_Tilted, d, keep, temperature, beta, detach, True)
     return value
 
 
@@ -245,7 +245,7 @@ class _HingeSquares(torch.autograd.Function):
 
 def hinge_squares(v: Tensor, margin: float) -> Tensor:
     """Return the (b,) sums over the values v, (b, m), of [margin - v]_+^2; +inf adds nothing."""
-    value: Tensor = _HingeSquares.apply(v, margin)
+    value: Tensor = applied(_HingeSquares, v, margin)
     return value
 
 
@@ -270,7 +270,7 @@ class _SoftplusSums(torch.autograd.Function):
 
 def softplus_sums(v: Tensor, at: float, scale: float) -> Tensor:
     """Return the (b,) sums over the values v, (b, m), of log(1 + exp(scale (at - v))); +inf adds nothing."""
-    value: Tensor = _SoftplusSums.apply(v, at, scale)
+    value: Tensor = applied(_SoftplusSums, v, at, scale)
     return value
 
 
@@ -296,5 +296,5 @@ class _PairSums(torch.autograd.Function):
 
 def pair_sums(d: Tensor, columns: Tensor, keep: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
     """Return the (b,) sums of each row's kept columns (b, K), and of its entries where `neg`."""
-    near, far = _PairSums.apply(d, columns, keep, neg)
+    near, far = applied(_PairSums, d, columns, keep, neg)
     return near, far

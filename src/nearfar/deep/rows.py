@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from .directions import unit
+from .functions import applied, traced
 from .relations import UNKNOWN, Labels, masks
 
 DISTANCES = ("sq_euclidean", "euclidean", "cosine", "dot")
@@ -134,7 +135,7 @@ def prepared_rows(x: Tensor, ref: Tensor, distance: str) -> Tensor:
     if on_host(x) and len(x) * len(ref) < SMALL and distance in ("cosine", "dot"):
         s = x @ ref.T
         return 1 - s if distance == "cosine" else -s
-    d: Tensor = _Distances.apply(x, ref, distance)
+    d: Tensor = applied(_Distances, x, ref, distance)
     return d
 
 
@@ -159,7 +160,7 @@ def rho(rows: Rows) -> Tensor:
 
 def on_host(x: Tensor) -> bool:
     """Return whether NumPy may read and write the memory of x: on a CPU, and not in a compiled graph."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    return x.device.type == "cpu" and not traced()
 
 
 def is_small(x: Tensor) -> bool:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from .functions import applied
+
 Function = Callable[[Tensor], Tensor]
 
 
@@ -92,7 +94,7 @@ def spectral(X: Tensor, f: Function, slope: Function) -> Tensor:
     """
     if X.ndim < 2 or X.shape[-1] != X.shape[-2]:
         raise ValueError(f"X: expected (..., n, n) matrices, got shape {tuple(X.shape)}")
-    return _Spectral.apply(X, f, slope)
+    return applied(_Spectral, X, f, slope)
 
 
 def orthonormal_columns(A: Tensor) -> Tensor:

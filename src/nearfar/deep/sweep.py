@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from .draws import Generators, drawn_again, generators
+from .functions import recomputed, traced
 from .rows import FULL, Comparison, RowFunction, Rows, on_host, slopes, spans
 
 CACHED = 1 << 20  # comparisons of a block: fewer cost more calls, more leave the processor's caches
@@ -64,7 +64,7 @@ def reduce(
     blocks = cuts(c, block, whole)
     if not blocks:
         return c.x.sum() * 0, c.x.new_zeros(())
-    if len(blocks) > 1 and not whole and not torch.compiler.is_compiling():
+    if len(blocks) > 1 and not whole and not traced():
         inputs = [c.x, c.ref, *(part for part in more if part.requires_grad)]
         if not torch.is_grad_enabled():
             inputs = [part.detach() for part in inputs]
@@ -86,7 +86,7 @@ def _summed(
 
     if len(blocks) == 1:
         return one(x, ref, *blocks[0])
-    parts = [checkpoint(one, x, ref, lo, hi, use_reentrant=False) for lo, hi in blocks]
+    parts = [recomputed(one, x, ref, lo, hi) for lo, hi in blocks]
     return torch.stack([num for num, _ in parts]).sum(0), torch.stack([den for _, den in parts]).sum(0)
 
 

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from . import processes
 from .batch import Batch
 from .draws import rehearsal
+from .functions import recomputed
 from .relations import Labels, LabelSets
 from .rows import Comparison, RowFunction, Rows, prepared_rows, safe_sqrt
 from .sweep import cuts, reduce
@@ -149,7 +149,7 @@ class SidedLoss(BoundLoss):
 
         blocks = cuts(c, self.block, self.whole)
         with rehearsal(self.mine, c.x):
-            parts = [checkpoint(one, c.x, c.ref, lo, hi, use_reentrant=False) for lo, hi in blocks]
+            parts = [recomputed(one, c.x, c.ref, lo, hi) for lo, hi in blocks]
         return torch.cat(parts) if parts else c.x.new_zeros(0)
 
 

@@ -16,6 +16,7 @@ from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
 from ..facility import Search
+from ..functions import host_array
 from ..rows import safe_sqrt
 from ..terms import SetTerm
 
@@ -136,11 +137,11 @@ class FacilityLocationLoss(SetTerm):
     def _indices(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """Return the facility and the medoid of each point, and gamma Delta; None where nothing is to be clustered."""
         self.stats_ = {"active": 0.0, "delta": 0.0, "gamma": self.gamma_}
-        names, classes = np.unique(y.cpu().numpy(), return_inverse=True)
+        names, classes = np.unique(host_array(y), return_inverse=True)
         if len(names) < 2 or len(names) == len(x):
             return None
         gamma = self.gamma_ * (len(x) / PAPER_BATCH if self.normalize_sum else 1)
-        z = unit(x.cpu().double()).numpy()
+        z = host_array(unit(x.cpu().double()))
         facility, oracle, delta = self.search.run(z, classes, gamma, (self.seed, int(self.calls)))
         if self.training:  # a validation pass does not move the draws of training
             self.calls += 1

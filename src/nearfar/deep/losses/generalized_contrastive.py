@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize as unit
-from torch.utils.checkpoint import checkpoint
 
 from .. import processes
 from ..batch import Batch
+from ..functions import recomputed
 from ..order import hinges, negatives, positives
 from ..row_sums import hinge_squares
 from ..rows import Rows, count, dissimilarity, spans
@@ -96,7 +96,7 @@ class GeneralizedContrastiveLoss(RowLoss):
             return torch.where(known, terms, 0.0).sum(), known.sum().to(d.dtype)
 
         blocks = spans(c.anchors, len(c.ref), self.block)
-        parts = [checkpoint(one, c.x, c.ref, lo, hi, use_reentrant=False) for lo, hi in blocks]
+        parts = [recomputed(one, c.x, c.ref, lo, hi) for lo, hi in blocks]
         num = sum((num for num, _ in parts), batch.x.sum() * 0)
         return num / processes.total(sum((den for _, den in parts), batch.x.new_zeros(()))).clamp_min(1)
 

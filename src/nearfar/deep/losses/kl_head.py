@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..functions import traced
 from ..heads import HeadLoss, one_of, smoothed
 
 DIRECTIONS = ("forward", "reverse")
@@ -74,7 +75,7 @@ class KLHead(HeadLoss):
         return kl_head(outputs, y, self.direction)
 
     def _check_positive(self, y: Tensor, known: Tensor) -> None:
-        if y.device.type != "cpu" or torch.compiler.is_compiling():
+        if y.device.type != "cpu" or traced():
             return
         zero = int(((y <= 0).any(1) & known).sum())
         if zero:

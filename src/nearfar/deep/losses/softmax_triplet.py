@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..batch import Batch
+from ..functions import applied
 from ..order import positives
 from ..row_sums import finite, masked_logsumexp
 from ..rows import Comparison, Rows, count, exponentials_, filled
@@ -68,7 +69,7 @@ def _softmax(d: Tensor, known: Tensor, T: float) -> tuple[Tensor, Tensor]:
 
 def softmax_triplet(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor minus the log-likelihood of its row, and 1 where it has a known relation."""
-    value: Tensor = _Likelihood.apply(rows, rows.d, temperature)
+    value: Tensor = applied(_Likelihood, rows, rows.d, temperature)
     return value, (rows.pos | rows.neg).any(1)
 
 

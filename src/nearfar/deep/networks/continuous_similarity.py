@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
+from ..functions import recomputed
 from ..pair_labels import continuous_labels, interval_labels, unit_range
 from ..rows import sq_euclidean
 
@@ -111,7 +111,7 @@ class ContinuousSimilarityNet(nn.Module):
         parts = u.split(rows)
         if len(parts) == 1 or not torch.is_grad_enabled():
             return torch.cat([self._rows(part, v) for part in parts])
-        return torch.cat([checkpoint(self._rows, part, v, use_reentrant=False) for part in parts])
+        return torch.cat([recomputed(self._rows, part, v) for part in parts])
 
     def _rows(self, u: Tensor, v: Tensor) -> Tensor:
         a, b = self.pair.weight[:, 0, :, 0].T[..., None]  # (R, 1) each

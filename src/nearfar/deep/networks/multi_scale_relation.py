@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.checkpoint import checkpoint
 
 from ..episodes import Episode, prototypes
+from ..functions import recomputed
 from .scales import GROUPS, Relation
 
 CELLS = 2**24  # values of one layer held at a time
@@ -102,7 +102,7 @@ class MultiScaleRelationNet(nn.Module):
         blocks = list(zip(*(m.split(self.block or max(1, CELLS // largest)) for m in query), strict=True))
         if len(blocks) == 1 or not torch.is_grad_enabled():
             return torch.cat([self._scores(block, classes) for block in blocks])
-        return torch.cat([checkpoint(self._scores, block, classes, use_reentrant=False) for block in blocks])
+        return torch.cat([recomputed(self._scores, block, classes) for block in blocks])
 
     def _scores(self, query: Sequence[Tensor], classes: Sequence[Tensor]) -> Tensor:
         parts = [g(q, c) for g, q, c in zip(self.relations, query, classes, strict=True)]

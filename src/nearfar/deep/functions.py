@@ -1,0 +1,118 @@
+"""Functions with a gradient of their own, also inside `torch.func.grad` and `vjp`.
+
+The transforms take a function only in another form: nothing but inputs and outputs may be kept for its gradient.
+`applied` brings it into that form there, what it keeps being further outputs; elsewhere it costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+
+def transformed() -> bool:
+    """Return whether a transform of `torch.func` is under way."""
+    return not torch.compiler.is_compiling() and bool(torch._C._are_functorch_transforms_active())
+
+
+def traced() -> bool:
+    """Return whether tensors may stand for others, in a compiled graph or a transform: NumPy cannot read them."""
+    return torch.compiler.is_compiling() or bool(torch._C._are_functorch_transforms_active())
+
+
+def host_array(x: Tensor) -> NDArray[Any]:
+    """Return the values of a tensor on the host, also of one that a transform has wrapped."""
+    return np.array(x.tolist()).reshape(x.shape) if transformed() else x.cpu().numpy()
+
+
+def recomputed(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function whose graph is computed again in the backward pass; inside a transform it is kept."""
+    return function(*args) if transformed() else checkpoint(function, *args, use_reentrant=False)
+
+
+def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
+    """Return ``function.apply(*args)``."""
+    if not transformed():
+        return function.apply(*args)
+    call = _Call(function, [isinstance(part, Tensor) and part.requires_grad for part in args])
+    made = _Transformed.apply(call, *args)
+    return made[0] if call.single else made[: call.number]
+
+
+class _Context:
+    """What a function writes to and reads from its context."""
+
+    saved_tensors: tuple[Tensor | None, ...] = ()
+    constants: tuple[Tensor, ...] = ()
+    needs_input_grad: Any
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        self.saved_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        self.constants = tensors
+
+
+class _Call:
+    """One call of a function: its context, and where among inputs and outputs that lies which its gradient reads."""
+
+    def __init__(self, function: type[torch.autograd.Function], needs: list[bool]) -> None:
+        self.function, self.needs = function, needs
+        self.single, self.number = False, 0
+
+    def forward(self, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        self.ctx = _Context()
+        self.ctx.needs_input_grad = self.needs
+        made = self.function.forward(self.ctx, *args)
+        self.single = isinstance(made, Tensor)
+        outputs = [made] if self.single else list(made)
+        self.number = len(outputs)
+        self.constant = [any(out is part for part in self.ctx.constants) for out in outputs]
+        self.places: list[tuple[str, int]] = []
+        for tensor in self.ctx.saved_tensors:
+            at = next((k for k, part in enumerate(args) if part is tensor), None)
+            if tensor is None or at is not None:
+                self.places.append(("none", 0) if at is None else ("input", at + 1))
+                continue
+            at = next((k for k, part in enumerate(outputs) if part is tensor), len(outputs))
+            outputs += [tensor] if at == len(outputs) else []
+            self.places.append(("output", at))
+        self.constant += [True] * (len(outputs) - self.number)
+        self.ctx.saved_tensors = self.ctx.constants = ()
+        return tuple(outputs)
+
+    def saved(self, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> list[Tensor | None]:
+        found = {"none": lambda _: None, "input": inputs.__getitem__, "output": outputs.__getitem__}
+        return [found[kind](at) for kind, at in self.places]
+
+    def backward(self, ctx: Any, grads: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+        own = _Context()
+        own.__dict__.update(vars(self.ctx))
+        own.saved_tensors, own.needs_input_grad = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        found = self.function.backward(own, *grads[: self.number])
+        return (None, found) if isinstance(found, Tensor) else (None, *found)
+
+
+class _Transformed(torch.autograd.Function):
+    """A call whose first argument is its `_Call`."""
+
+    @staticmethod
+    def forward(call: _Call, *args: Any) -> tuple[Tensor, ...]:
+        return call.forward(args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.call = call = inputs[0]
+        ctx.save_for_backward(*call.saved(inputs, output))
+        ctx.mark_non_differentiable(*(out for out, constant in zip(output, call.constant, strict=True) if constant))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        found: tuple[Tensor | None, ...] = ctx.call.backward(ctx, grads)
+        return found
