@@ -77,6 +77,19 @@ def test_a_gradient_can_be_taken_twice_and_differentiated(reduction, request):
     torch.testing.assert_close(torch.autograd.grad(value, x), first)
 
 
+@pytest.mark.parametrize("loss", [nearfar.ContrastiveLoss, nearfar.TripletLoss, nearfar.MarginLoss])
+def test_blocks_against_a_fixed_reference_can_be_differentiated_twice(loss):
+    x, y, _ = batch()
+    ref, ref_y = batch(9, seed=2)[0].detach(), torch.arange(9) % 6
+
+    def twice(block):
+        term = loss(block=block).double()
+        (grad,) = torch.autograd.grad(term(x, y, ref=ref, ref_labels=ref_y), x, create_graph=True)
+        return grad.detach(), torch.autograd.grad(grad.square().sum(), x)[0]
+
+    torch.testing.assert_close(twice(5), twice(None))
+
+
 def test_nothing_is_kept_without_a_gradient(small):
     x, y, _ = batch()
     with torch.no_grad():

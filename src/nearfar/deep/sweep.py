@@ -183,7 +183,9 @@ class _Swept(torch.autograd.Function):
             sides = x.view_as(x), ref.view_as(ref)  # apart, though they may be one
             with plan.again():
                 num, _ = _summed(plan.c, plan.loss, plan.blocks, *sides)
-            return None, *torch.autograd.grad(num, (*sides, *more), g, create_graph=True, allow_unused=True)
+            wanted = [part for part in (*sides, *more) if part.requires_grad]  # a fixed reference is not
+            found = iter(torch.autograd.grad(num, wanted, g, create_graph=True, allow_unused=True))
+            return None, *(next(found) if part.requires_grad else None for part in (*sides, *more))
         if ctx.gradients is not None:
             return None, *(None if part is None else g * part for part in ctx.gradients)
         gradients = _Gradients(plan.c, x, ref, more, ctx.wanted)
