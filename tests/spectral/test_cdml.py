@@ -1,5 +1,7 @@
 """What curvilinear distances promise beyond the laws of all learners."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -135,6 +137,19 @@ def test_learns_more_than_its_start(settings):
     assert accuracy(learner.transform(A[:200]), a[:200], learner.transform(A[200:]), a[200:]) >= plain + 0.05
     assert learner.curvature_ > 0
     assert learner.objective_ < learner.history_[0]
+
+
+def test_jumps_do_not_end_the_search():
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 3, 80)
+    A = rng.normal(size=(80, 5)) + 2 * np.eye(3, 5)[a]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bent = nearfar.CDML(random_state=0).fit(A, a)
+        straight = nearfar.CDML(degree=1, random_state=0).fit(A, a)
+    assert bent.objective_ < 0.8 * straight.objective_
+    batches = fit(nearfar.CDML(solver="adam", random_state=0, max_iter=10), A, a)
+    assert batches.objective_ <= 1.05 * straight.objective_
 
 
 def test_value_never_rises():

@@ -1,4 +1,9 @@
-"""Learning curves from pairs: squared hinges on squared distances along them, all pairs at once or in batches."""
+"""Learning curves from pairs: squared hinges on squared distances along them, all pairs at once or in batches.
+
+Rows jump to far branches of curves that begin to bend, and the value with them: no line search passes, however little
+has been learned. Hence the best straight lines come first, where nothing jumps, and steps of Adam lead past the jumps
+that end a search.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +14,16 @@ import numpy as np
 
 from .. import ascent, checks, psd, scatter
 from ..constraints import Pairs, generator
-from ..optimize import Report, Solution, lbfgs
+from ..optimize import Report, Solution, lbfgs, stopped
 from ..pairs import PairList
 from ..types import AnyArray, Array, Ints, Seed
 from . import curves
 
 LARGE = 1_000_000  # nearest points per evaluation above which batches are taken
+PASSING = 50  # steps past a jump
+SHORT = 0.2  # their length, as a share of Adam's usual one
+FALL = 0.02  # of the value from jump to jump for which the search goes on
+BEND = 1e-2  # of a start, as a share of its linear coefficients
 
 
 def check_margins(margins: Any) -> tuple[float, float]:
@@ -42,7 +51,7 @@ def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: f
         L = psd.compress(psd.sharp_factor(S + ridge, D + ridge), m)
     mean = PairList(pairs.i, pairs.j, len(X)).squared_distances(X @ L.T).mean()
     L = L * np.sqrt(level / mean) if mean > 0 else L
-    found = 1e-2 * np.sqrt(np.mean(L**2)) * generator(seed).normal(size=(m, d, c))
+    found = BEND * np.sqrt(np.mean(L**2)) * generator(seed).normal(size=(m, d, c))
     found[:, :, 0] = L
     return found
 
@@ -74,6 +83,19 @@ class PairLoss:
         return float(weight[order] @ excess**2) + share * float(np.sum(C**2)), G + 2 * share * C
 
 
+class Best:
+    """A loss that remembers the best curves it met."""
+
+    def __init__(self, loss: PairLoss, C: Array) -> None:
+        self.loss, self.C, self.value = loss, C, loss(C)[0]
+
+    def __call__(self, C: Array) -> tuple[float, Array]:
+        value, gradient = self.loss(C)
+        if value < self.value:
+            self.C, self.value = C.copy(), value
+        return value, gradient
+
+
 def minimise(
     X: Array,
     pairs: Pairs,
@@ -81,6 +103,7 @@ def minimise(
     margins: tuple[float, float],
     lam: float,
     *,
+    straight: bool = False,
     solver: str = "auto",
     batch_size: int = 1024,
     seed: Seed = None,
@@ -88,12 +111,18 @@ def minimise(
     tol: float = 1e-5,
     report: Report | None = None,
 ) -> Solution:
-    """Curves from those of C (m, d, c)."""
+    """Curves from those of C (m, d, c), or if `straight` from the best lines found from its linear coefficients."""
     loss = PairLoss(X, pairs, margins, lam)
     if solver == "auto":
         solver = "adam" if len(np.unique(np.r_[pairs.i, pairs.j])) * len(C) > LARGE else "lbfgs"
+    best, spent = Best(loss, C), 0
+    if straight and C.shape[2] > 1 and max_iter > 1:
+        lines = lbfgs(loss, C[:, :, :1], max_iter=max_iter // 2, tol=tol, report=report)
+        bends = C[:, :, 1:] * np.sqrt(np.mean(lines.x**2) / (np.mean(C[:, :, :1] ** 2) or 1.0))
+        best, spent = Best(loss, np.concatenate([lines.x, 0 * bends], axis=2)), lines.n_iter
+        C = np.concatenate([lines.x, bends], axis=2)
     if solver == "lbfgs":
-        found = lbfgs(loss, C, max_iter=max_iter, tol=tol, report=report)
+        found = past_jumps(best, C, max_iter=max_iter - spent, tol=tol, report=report)
     else:
         rng, m = generator(seed), len(pairs.i)
 
@@ -102,6 +131,32 @@ def minimise(
             return iter(np.array_split(order, -(-m // batch_size)))
 
         step = ascent.step_length(C[:, :, 0])
-        found = ascent.descend(loss, batches, C, step=step, max_iter=max_iter, tol=tol, report=report)
-    value = loss(found.x)[0]
-    return found.with_x(found.x, objective=value, attributes={"curvature": loss.curvature})
+        found = ascent.descend(loss, batches, C, step=step, max_iter=max_iter - spent, tol=tol, report=report)
+    best(found.x)
+    value = loss(best.C)[0]
+    changes = {"n_iter": spent + found.n_iter, "attributes": {"curvature": loss.curvature}}
+    return found.with_x(best.C, objective=value, **changes)
+
+
+def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Report | None) -> Solution:
+    """L-BFGS from C and, where jumps end it, from the best curves that some steps of Adam find beyond them.
+
+    The search has converged where the gradient vanishes, or where it ends at jumps twice with hardly a fall between.
+    """
+    spent, settled, ended, history = 0, False, np.inf, [best.value]
+    while spent < max_iter and not settled:
+        found = lbfgs(best, C, max_iter=max_iter - spent, tol=tol, report=report)
+        spent += found.n_iter
+        history.extend([] if found.history is None else found.history)
+        settled = found.converged or ended - best.value <= FALL * max(1.0, best.value)
+        if not settled:
+            ended, C, adam = best.value, best.C, ascent.Adam(SHORT * ascent.step_length(best.C[:, :, 0]))
+            for k in range(min(PASSING, max_iter - spent)):
+                value, gradient = best(C)
+                C = adam(C, gradient, (1 + np.cos(np.pi * k / PASSING)) / 2)
+                history.append(value)
+                spent += 1
+            C = best.C
+    slope = float(np.abs(best(best.C)[1]).max())
+    message = "" if settled else stopped("the search", spent, "gradient", slope, tol)
+    return Solution(best.C, best.value, spent, settled, message, history=np.minimum.accumulate(history))

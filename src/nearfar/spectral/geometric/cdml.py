@@ -43,8 +43,9 @@ class CDML(FromPairs, MetricLearner):
     lam : float
         Weight of the squared coefficients.
     init : "pca", "gmml" or array-like of shape (n_components, d, degree)
-        Linear coefficients of the start, scaled so that pairs have a mean squared distance between the margins;
-        higher ones are small and random. Or all coefficients, in the units of `components_`.
+        Linear coefficients from which the best straight lines are sought, scaled so that pairs have a mean squared
+        distance between the margins; then come higher ones, small and random at first. Or all coefficients, in the
+        units of `components_`.
     solver : "auto", "lbfgs" or "adam"
         All pairs at once, or batches; "auto" takes batches above a million nearest points.
     batch_size : int
@@ -54,7 +55,8 @@ class CDML(FromPairs, MetricLearner):
     max_iter : int
         Iterations, or passes over the pairs.
     tol : float
-        On the gradient, or on the change of the objective with batches.
+        On the gradient, or on the change of the objective with batches. Where jumps of the objective end the search,
+        it goes on as long as it falls by 2 % from one to the next.
     warm_start : bool
         Start from the last fit.
     verbose : bool
@@ -74,8 +76,9 @@ class CDML(FromPairs, MetricLearner):
     -----
     Chen, Luo, Yang, Gong, Li & Huang, "Curvilinear distance metric learning", NeurIPS 2019. Distances are of an
     explicit embedding; lengths are by 32 Gauss-Legendre nodes and gradients exact (implicit ones through T), where the
-    published code takes random differences. Centring, units, `degree`, `lam` and the start are ours. The objective is
-    not convex, and jumps where a nearest point changes branch.
+    published code takes random differences. Centring, units, `degree`, `lam`, the start and the straight lines before
+    the curves are ours. The objective is not convex, and jumps where a nearest point changes branch: where a jump ends
+    L-BFGS, it goes on from the best of some steps of Adam. The best curves met are kept.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class CDML(FromPairs, MetricLearner):
         solver: str = "auto",
         batch_size: int = 1024,
         n_pairs: int | str | None = None,
-        max_iter: int = 200,
+        max_iter: int = 400,
         tol: float = 1e-5,
         warm_start: bool = False,
         verbose: bool = False,
@@ -126,7 +129,8 @@ class CDML(FromPairs, MetricLearner):
         init = self.init if last is None or last.shape != (m, X.shape[1], self.degree) else last
         start = curvilinear.start(X, pairs, init, m, self.degree, (near + far) / 2, self.random_state)
         search: dict[str, Any] = {name: getattr(self, name) for name in ("solver", "batch_size", "max_iter", "tol")}
-        return cdml(X, pairs, start, (near, far), self.lam, seed=self.random_state, report=self._report(), **search)
+        search.update(straight=isinstance(init, str), seed=self.random_state, report=self._report())
+        return cdml(X, pairs, start, (near, far), self.lam, **search)
 
     def transform(self, X: AnyArray) -> AnyArray:
         """y (n, m) of rows X (n, d): Euclidean distances between its rows are the learned ones."""
