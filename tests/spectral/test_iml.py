@@ -1,5 +1,7 @@
 """Imbalanced metric learning: optimum, neighbours, weights, limits."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -57,6 +59,23 @@ def test_settled_rivals_are_those_of_the_metric():
     assert learner.n_looks_ > 1
     others = loops.nearest(X, y, learner.get_mahalanobis_matrix(), 2, False)
     assert_allclose(loops.objective(learner.get_mahalanobis_matrix(), X, y, others, k=2, gamma=0.2), learner.objective_)
+
+
+def test_rivals_that_change_forever_do_not_keep_a_good_metric_from_being_one():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 200)
+    X = rng.normal(size=(200, 8)) + np.eye(3, 8)[y]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner = IML().fit(X, y)
+    assert learner.n_looks_ < rivals.LOOKS
+    assert learner.duality_gap_ <= 1e-3
+    M = learner.get_mahalanobis_matrix()
+    f = loops.objective(M, X, y, loops.nearest(X, y, M, 3, False))
+    assert_allclose(f, learner.objective_, rtol=1e-9)
+    for _ in range(20):
+        N = M + 0.01 * np.cov(rng.normal(size=(8, 9)))
+        assert loops.objective(N, X, y, loops.nearest(X, y, N, 3, False)) >= f - learner.duality_gap_
 
 
 def test_without_regularisation_no_certificate_but_no_worse_than_the_start():

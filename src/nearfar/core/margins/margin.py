@@ -27,6 +27,7 @@ def hinge_psd_dual(
     *,
     tol: float = 1e-6,
     max_iter: int = 1000,
+    start: Array | None = None,
     report: Report | None = None,
 ) -> Solution:
     """min over PSD M of sum_p c_p [s_p (z_p' M z_p - b_p)]_+ + gamma |M - A0|_F^2.
@@ -47,6 +48,8 @@ def hinge_psd_dual(
         Above 0.
     tol : float
         On the duality gap, relative to the primal value.
+    start : ndarray of shape (m,), optional
+        Multipliers to begin with.
 
     Returns
     -------
@@ -75,7 +78,7 @@ def hinge_psd_dual(
         return seen[0] + now <= tol * max(1.0, seen[0])
 
     seen: list[float] = []  # the primal value at the last point
-    a, spent, gap, primal = np.zeros(len(s)), 0, np.inf, np.inf
+    a, spent, gap, primal = np.zeros(len(s)) if start is None else np.clip(start, 0.0, c), 0, np.inf, np.inf
     M = metric(a)
     while spent < max_iter:
         found = lbfgs(

@@ -3,7 +3,9 @@
     sum_{(i, j) same class} c_ij [d_ij - 1]_+ + sum_{(i, l) different} c_il [1 + margin - d_il]_+ + gamma |M - I|^2
 
 With fixed rivals the problem is convex and solved through its dual. Rivals that follow the metric are looked up again
-and again until they repeat.
+and again. As the nearest rivals are those that cost most, the value over them is the largest over any rivals: it is
+convex too, and the optimum for whatever rivals bounds it from below. So the search ends with the best metric met once
+its value is near the best bound, though some rows change rivals at every look.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from . import margin
 from .impostors import CELLS, smallest, targets
 
 LOOKS = 20  # at most so many times
+LOOSE = 1000  # times tol: what is left of the gap, where rivals follow the metric
 
 
 def rivals(Z: Array, labels: Ints, k: int) -> Ints:
@@ -74,30 +77,58 @@ def hinges(
     near = X[i] - X[mates]
     weight = [np.repeat(class_weights(labels, k, share, weighting), k) for share in (a, 1 - a)]
     s, b = np.repeat([1.0, -1.0], len(i)), np.repeat([1.0, 1.0 + width], len(i))
-    L = np.eye(X.shape[1]) if start is None else start
-    others, seen, spent, settled = rivals(X, labels, k), [], 0, not dynamic
-    while True:
-        Z = np.concatenate([near, X[i] - X[others.ravel()]])
-        found = fixed(Z, s, b, np.concatenate(weight), gamma, L, max_iter=max_iter, tol=tol, report=report)
-        L, spent = found.x, spent + found.n_iter
+    c, I = np.concatenate(weight), np.eye(X.shape[1])
+    L, dual = I if start is None else start, None
+    others, spent, settled = rivals(X, labels, k), 0, False
+    seen: list[Ints] = []
+    best, value, bound = L, np.inf, -np.inf
+    Z = np.concatenate([near, X[i] - X[others.ravel()]])
+    while not settled and len(seen) < LOOKS and not any(np.array_equal(others, before) for before in seen):
+        found = fixed(Z, s, b, c, gamma, L, dual, max_iter=max_iter, tol=tol, report=report)
+        L, dual, spent = found.x, found.attributes.get("dual"), spent + found.n_iter
+        bound = max(bound, (found.objective or 0.0) - (found.duality_gap or 0.0))
         seen.append(others)
-        others = rivals(X @ L.T, labels, k) if dynamic else others
-        settled = settled or np.array_equal(others, seen[-1])
-        if settled or len(seen) == LOOKS or any(np.array_equal(others, before) for before in seen):
-            break
-    message = found.message or ("" if settled else f"rivals still change after {len(seen)} looks")
-    changes = {"n_iter": spent, "converged": found.converged and settled, "message": message}
-    return found.with_x(L, attributes={"n_looks": len(seen), "rivals_settled": bool(settled)}, **changes)
+        if dynamic:
+            others = rivals(X @ L.T, labels, k)
+            Z = np.concatenate([near, X[i] - X[others.ravel()]])
+        now = margin.hinge_primal(L.T @ L, Z, s, b, c, I, gamma)
+        if now < value:
+            best, value = L, now
+        gap = max(value - bound, 0.0)
+        settled = np.array_equal(others, seen[-1]) or gap <= LOOSE * tol * max(1.0, value)
+    message = found.message
+    if not message and not settled:
+        message = f"rivals still change after {len(seen)} looks, with a gap of {gap:.3g}"
+    return Solution(
+        best,
+        value,
+        spent,
+        found.converged and settled,
+        message,
+        gap if gamma > 0 else None,
+        found.history,
+        {"n_looks": len(seen), "rivals_settled": bool(settled)},
+    )
 
 
 def fixed(
-    Z: Array, s: Array, b: Array, c: Array, gamma: float, L: Array, *, max_iter: int, tol: float, report: Report | None
+    Z: Array,
+    s: Array,
+    b: Array,
+    c: Array,
+    gamma: float,
+    L: Array,
+    dual: Array | None,
+    *,
+    max_iter: int,
+    tol: float,
+    report: Report | None,
 ) -> Solution:
-    """The problem with the pairs' differences Z given; `x` is L."""
+    """The problem with the pairs' differences Z given; `x` is L. The search begins with L or the multipliers `dual`."""
     I = np.eye(Z.shape[1])
     if gamma > 0:
-        found = margin.hinge_psd_dual(Z, s, b, c, I, gamma, max_iter=max_iter, tol=tol, report=report)
-        return found.with_x(psd.components(found.x), attributes={})
+        found = margin.hinge_psd_dual(Z, s, b, c, I, gamma, start=dual, max_iter=max_iter, tol=tol, report=report)
+        return found.with_x(psd.components(found.x))
 
     def on_factor(L: Array) -> tuple[float, Array]:
         Y = Z @ L.T

@@ -54,7 +54,8 @@ class IML(FromLabels, Mahalanobis):
     max_iter : int
         Steps for each set of rivals.
     tol : float
-        On the duality gap relative to the objective (with gamma = 0: on the gradient).
+        On the duality gap relative to the objective (with gamma = 0: on the gradient), for each set of rivals; a
+        thousand times that where they follow the metric.
     warm_start : bool
         With ``gamma=0``: start from the last fit.
     verbose : bool
@@ -63,17 +64,17 @@ class IML(FromLabels, Mahalanobis):
     ----------
     components_ : ndarray of shape (k, d)
     duality_gap_ : float
-        For the last rivals; only with gamma > 0.
+        Only with gamma > 0.
     n_looks_ : int
         How often rivals were looked up.
     rivals_settled_ : bool
-        Whether the last look found the rivals of the one before.
+        Whether the metric is the best for its own rivals, as far as `tol` asks.
 
     Notes
     -----
     Gautheron, Habrard, Morvant & Sebban, ICTAI 2019, for two classes; with C classes the factors 1/4 are 1 / (2 C).
-    The paper looks rivals up in every evaluation, which makes its objective jump; here the convex problem of each set
-    is solved exactly, until the set stays.
+    The paper looks rivals up in every evaluation; here the convex problem of each set is solved exactly, until the
+    set stays or its optimum, which no rivals can undercut, is next to the objective of the best metric so far.
     """
 
     def __init__(
