@@ -45,6 +45,24 @@ def test_every_step_lowers_the_objective_until_it_is_flat(n_neighbors):
     assert np.abs(shift.gradient(found.x)).max() < 1e-4 * np.abs(shift.gradient(B)).max()
 
 
+def test_defaults_find_what_many_plain_steps_find():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 120)
+    X = rng.normal(size=(120, 6)) + 2 * np.eye(3, 6)[y]
+    learner = fit(LLMA(random_state=0), X, y)
+    assert learner.converged_
+    i, j = np.nonzero(np.triu(y[:, None] == y, 1))
+    near = smooth_shift.held(X, 50, None)
+    omega = np.sqrt(np.mean(np.sum((X[:, None] - X) ** 2, axis=2))) / 3
+    shift = smooth_shift.Shift(X, i, j, np.ones(len(i)), smooth_shift.spread_out(X, 200), 0.1, omega, near, 1e-2)
+    B = np.zeros((6, 120))
+    for _ in range(1000):
+        f, Y, q = shift.value(B)
+        B = shift.step(Y, q)
+    learner = fit(LLMA(n_pairs="all", random_state=0), X, y)
+    assert learner.objective_ <= f * (1 + 1e-4)
+
+
 def test_near_pairs_are_those_of_the_graph():
     X, _ = data(40, 3)
     i, j, w = smooth_shift.held(X, 5, 2.0)
