@@ -182,6 +182,12 @@ def test_bad_pairs(arguments, word):
         checks.check_pairs(*arguments, 4)
 
 
+@pytest.mark.parametrize("twice", [[1, 1, 2], [1, 2, 1], [2, 1, 1]])
+def test_a_triplet_has_three_different_rows(twice):
+    with pytest.raises(ValueError, match=r"triplets must join different rows; triplets\[1\] joins a row with itself"):
+        checks.check_indices([[0, 1, 2], twice], 3, 4, "triplets")
+
+
 def test_chunklet_numbers_and_links():
     chunklets, apart = checks.check_chunklets([5, 5, -1, 2, 2, 9], [[2, 5]], 6)
     assert_array_equal(chunklets, [0, 0, -1, 1, 1, 2])

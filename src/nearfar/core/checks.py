@@ -37,9 +37,12 @@ def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> In
     out = (indices < 0) | (indices >= n)
     if out.any():
         raise ValueError(f"{name} must point at rows 0..{n - 1}; got {indices[out][:5].tolist()}")
-    twice = (indices[:, :1] == indices[:, 1:]).any(axis=1)
+    ordered = np.sort(indices, axis=1)
+    twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
     if twice.any():
-        raise ValueError(f"{name} must join two different rows; {name}[{twice.argmax()}] joins a row with itself")
+        k = int(twice.argmax())
+        told = f"{name}[{k}] joins a row with itself: {indices[k].tolist()}"
+        raise ValueError(f"{name} must join different rows; {told}")
     return indices.astype(np.intp)
 
 
