@@ -123,6 +123,17 @@ def test_cut_short_and_warm():
         nearfar.AML(10.0, solver="alternate", max_iter=2).fit(X, Y)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_single_feature_is_learned_in_silence():
+    for column in range(4):
+        x = X[:, [column]]
+        learner = nearfar.AML().fit(x, Y)
+        within, between = low_rank_gmml.scatters(x, Y)
+        scales = np.geomspace(1e-3, 1e3, 1001) * learner.components_[0, 0]
+        least = min(adversary.value(L * np.eye(1), within, between, 1.0, 1.0)[0] for L in scales)
+        assert learner.objective_ <= least * (1 + 1e-6)
+
+
 @pytest.mark.parametrize(
     ("settings", "word"),
     [

@@ -47,14 +47,17 @@ def aml(
         found = adversary.alternate(S, D, first, alpha, beta, max_iter, tol)
         L = found.x
     else:
-        K = np.eye(len(S)) if start is None or start.shape != S.shape else start @ inv(first)
+        half = (
+            first / 2
+        )  # the first step has length 1: with K = 1 it would lead a single feature to 0, where F is infinite
+        K = 2 * np.eye(len(S)) if start is None or start.shape != S.shape else start @ inv(half)
 
         def fun(K: Array) -> tuple[float, Array]:
-            F, G = adversary.value(K @ first, S, D, alpha, beta)
-            return F / plain, 2 / plain * K @ first @ G @ first.T
+            F, G = adversary.value(K @ half, S, D, alpha, beta)
+            return F / plain, 2 / plain * K @ half @ G @ half.T
 
         found = optimize.lbfgs(fun, K, max_iter=max_iter, tol=tol, report=report)
-        L = found.x @ first
+        L = found.x @ half
     F = adversary.value(L, S, D, alpha, beta)[0]
     history = plain * np.asarray(found.history)
     return found.with_x(psd.compress(L), objective=F, history=history, attributes={"gmml_objective": plain})
@@ -76,7 +79,7 @@ class AML(FromPairs, Mahalanobis):
         Added to both scatters, in units of the similar one's mean eigenvalue; "auto": 1e-6, where that is singular.
     n_components : int, optional
         Keep so many directions of largest eigenvalue.
-    n_pairs, weighting
+    n_pairs, weighting, random_state
         As for `GMML`.
     max_iter : int
     tol : float
@@ -84,7 +87,6 @@ class AML(FromPairs, Mahalanobis):
     warm_start : bool
         Start from the last fit ("bilevel").
     verbose : bool
-    random_state : int, RandomState, Generator or None
 
     Attributes
     ----------
@@ -132,7 +134,6 @@ class AML(FromPairs, Mahalanobis):
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.at_least(0, alpha=self.alpha, tol=self.tol)
         checks.above(0, beta=self.beta)
-        checks.at_least(1, max_iter=self.max_iter)
         checks.one_of(SOLVERS, solver=self.solver)
         S, D = geodesic.regularized(*scatter.pair_scatters(X, pairs).mean(), self.reg)
         limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
