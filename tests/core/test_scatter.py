@@ -141,3 +141,14 @@ def test_an_empty_set_is_named(similar, word):
     pairs = some_pairs(6)._replace(similar=np.full(6, similar))
     with pytest.raises(ValueError, match=f"set of {word} pairs is empty"):
         scatter.pair_scatters(X, pairs)
+
+
+@pytest.mark.parametrize("n", [40, 60, 61])
+def test_pairs_of_equal_rows_leave_no_rounding(n):
+    rows = np.random.default_rng(0).normal(size=(3, 4))[np.arange(n) % 3]
+    i, j = np.triu_indices(n, 1)
+    same = i % 3 == j % 3
+    assert not scatter.weighted_outer(rows, i[same], j[same]).any()
+    nearly = rows + 1e-6 * np.random.default_rng(1).normal(size=rows.shape)
+    Z = nearly[i[same]] - nearly[j[same]]
+    assert_allclose(scatter.weighted_outer(nearly, i[same], j[same]), Z.T @ Z, rtol=1e-9, atol=1e-12 * np.sum(Z * Z))

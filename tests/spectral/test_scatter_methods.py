@@ -944,3 +944,14 @@ def test_ratio_directions_of_pairs_are_the_fewest_that_keep_most_of_the_dissimil
     p = len(nearfar.HighDimensionalDCA().fit(wide, **told).components_)
     assert p == next((k for k, share in enumerate(kept, 1) if share >= 0.95), 7)
     assert kept[p - 3] > 0.5
+
+
+@pytest.mark.parametrize("n", [40, 60, 61])
+def test_classes_of_one_repeated_row_are_learned_from(n):
+    y = np.arange(n) % 3
+    for rows in (np.eye(3, 4)[y], np.random.default_rng(0).normal(size=(3, 4))[y]):
+        for learner in (nearfar.MMC(), nearfar.LLERegularizedMetric(), nearfar.KernelLLERegularizedMetric()):
+            with pytest.warns(UserWarning, match="all similar pairs coincide"):
+                learner.fit(rows, y)
+            Z = learner.transform(rows[:3])
+            assert min(np.linalg.norm(Z[0] - Z[1]), np.linalg.norm(Z[0] - Z[2])) > 0

@@ -12,6 +12,7 @@ from .constraints import LabelPairs, Pairs, class_sizes, require_both, require_c
 from .types import Array, Bools, Ints
 
 BLOCK = 1 << 20  # numbers in one block of differences
+CANCELLED = 1e-8  # of squared lengths: squared differences that a Laplacian cannot tell from rounding
 ROUNDING = 1e-24  # what rounding leaves of squares of equal rows' differences, against those of other rows
 
 
@@ -101,11 +102,15 @@ def weighted_outer(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> A
     """sum_k w_k (x_i[k] - x_j[k])(x_i[k] - x_j[k])'.
 
     Many pairs go through the Laplacian of their graph (O(m d + n d^2)), few through blocks of differences (O(m d^2)).
+    So do rows so near to each other, compared with their distance from 0, that the Laplacian would leave mere rounding.
     """
     if len(i) > len(X):
         Y = laplacian_times(X, i, j, weight)
         S = X.T @ Y
-        return (S + S.T) / 2
+        square = np.einsum("nd,nd->n", X, X)
+        sums = square[i] + square[j]
+        if np.trace(S) > CANCELLED * float(sums.sum() if weight is None else sums @ weight):
+            return (S + S.T) / 2
     S = np.zeros((X.shape[1],) * 2)
     step = max(1, BLOCK // max(X.shape[1], 1))
     for a in range(0, len(i), step):

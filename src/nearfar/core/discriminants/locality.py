@@ -31,7 +31,13 @@ def rebuilding_scatter(R: Array, S: csr_array) -> Array:
 
 
 def ratio_directions(
-    S_b: Array, S_w: Array, p: int | None, share: float = 0.95, solver: str = "ratio", tol: float = 1e-12
+    S_b: Array,
+    S_w: Array,
+    p: int | None,
+    share: float = 0.95,
+    solver: str = "ratio",
+    tol: float = 1e-12,
+    wish: int | None = None,
 ) -> Solution:
     """Directions with a large tr(U' S_b U) / tr(U' S_w U), in the range of S_b + S_w.
 
@@ -41,6 +47,8 @@ def ratio_directions(
         Positive semi-definite.
     p : int or None
         How many. None: the fewest that keep `share` of tr(S_b); always below the dimension of the range.
+    wish : int or None
+        With p None so many, or as many as there can be.
     solver : str
         "ratio": the maximum over U' U = I. "gevd": the generalised eigenvectors, with U' S_w U = I.
     tol : float
@@ -56,6 +64,8 @@ def ratio_directions(
     S_b, S_w, r = V.T @ S_b @ V, V.T @ S_w @ V, V.shape[1]
     if p is not None and p >= r > 1:
         raise ValueError(f"n_components must be below {r}, the dimension that the pairs and the graph span; got {p}")
+    if p is None and wish is not None:
+        p = max(1, min(wish, r - 1))
     if solver == "gevd":
         p = min(r, max(1, r - 1)) if p is None else p
         mu, U = eig.gevd(S_b, S_w, p, "shrink", "the scatter of similar pairs and neighbourhoods")

@@ -42,9 +42,8 @@ def lle_regularized(
     S_w, S_b, r = R.T @ S_w @ R, R.T @ S_b @ R, R.shape[1]
     if n_components is not None and n_components >= r > 1:
         raise ValueError(f"n_components must be below the rank {r} of the scatters; got {n_components}")
-    if n_components is None and isinstance(pairs, LabelPairs):
-        n_components = max(1, min(int(pairs.labels.max()), r - 1))
-    found = locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol)
+    wish = int(pairs.labels.max()) if isinstance(pairs, LabelPairs) else None
+    found = locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol, wish=wish)
     return found.with_x(psd.fix_signs((found.x @ R.T @ V).T).T)
 
 

@@ -37,9 +37,8 @@ def lle_regularized(
     S_w, S_b = scatter.pair_scatters(R, pairs).mean()
     S_w = S_w + lam * locality.rebuilding_scatter(R, weights)
     S_w += reg * np.trace(S_w) / len(S_w) * np.eye(len(S_w))
-    if n_components is None and isinstance(pairs, LabelPairs):
-        n_components = max(1, min(int(pairs.labels.max()), len(S_w) - 1))
-    return locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol)
+    wish = int(pairs.labels.max()) if isinstance(pairs, LabelPairs) else None
+    return locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol, wish=wish)
 
 
 class KernelLLERegularizedMetric(FromPairs, KernelMetric):
