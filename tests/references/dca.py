@@ -8,7 +8,7 @@ EXCEPTIONS = {"identical classes": "nothing lies between chunklets whose means c
 def scatters(X, chunklets, apart=None):
     groups = {c: [x for x, k in zip(X, chunklets, strict=True) if k == c] for c in sorted(set(chunklets) - {-1})}
     means = {c: sum(rows) / len(rows) for c, rows in groups.items()}
-    n = sum(len(rows) for rows in groups.values())
+    n = sum(len(rows) for rows in groups.values() if len(rows) > 1)
     C_w = sum(np.outer(x - means[c], x - means[c]) for c, rows in groups.items() for x in rows) / n
     C_b, n_b = np.zeros_like(C_w), 0
     for a in groups:

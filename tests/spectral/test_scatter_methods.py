@@ -472,6 +472,18 @@ def test_dca_uses_negative_links_only():
     assert_allclose(A.T @ C_b @ A, np.diag(learner.eigenvalues_), atol=1e-9)
 
 
+def test_dca_counts_no_rows_that_have_no_spread():
+    chunklets = np.full(60, -1)
+    chunklets[:12] = np.r_[np.repeat([0, 1, 2], 3), 3, 4, 5]
+    C_w = sum(
+        (X[k : k + 3] - X[k : k + 3].mean(axis=0)).T @ (X[k : k + 3] - X[k : k + 3].mean(axis=0)) for k in (0, 3, 6)
+    )
+    learner = nearfar.DCA().fit(X, chunklets=chunklets)
+    assert_allclose(
+        learner.components_ @ (C_w / 9) @ learner.components_.T, np.eye(len(learner.components_)), atol=1e-9
+    )
+
+
 def test_dca_from_pairs_takes_dissimilar_pairs_as_links():
     pairs, labels = [[0, 1], [2, 3], [4, 5], [0, 2], [3, 4]], [1, 1, 1, -1, -1]
     chunklets = np.repeat([0, 1, 2, -1], [2, 2, 2, 54])

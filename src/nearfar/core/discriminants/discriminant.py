@@ -53,6 +53,12 @@ def discriminative_components(
     return Solution(A.T, objective=float(np.log(mu).sum()), attributes={"eigenvalues": mu})
 
 
+def chunklet_covariance(X: Array, chunklets: Ints) -> Array:
+    """The covariance (d, d) of rows about the mean of their chunklet; single rows have none and do not count."""
+    sizes = np.bincount(chunklets[chunklets >= 0])
+    return scatter.within(X, chunklets) / max(int(sizes[sizes > 1].sum()), 1)
+
+
 def without_singles(chunklets: Ints) -> Ints:
     """Chunklets of two rows or more as codes 0, 1, ...; -1 for all other rows.
 

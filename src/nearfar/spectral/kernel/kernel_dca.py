@@ -16,7 +16,7 @@ import numpy as np
 
 from ...base import FromChunklets, KernelMetric
 from ...core import checks, scatter
-from ...core.discriminants.discriminant import SOLVERS, discriminative_components
+from ...core.discriminants.discriminant import SOLVERS, chunklet_covariance, discriminative_components
 from ...core.kernels import Kernel
 from ...core.optimize import Solution
 from ...core.types import Array, Bools, Ints
@@ -26,7 +26,7 @@ def kernel_dca(
     R: Array, chunklets: Ints, apart: Bools, n_components: int | None = None, reg: float = 1e-3, **settings: Any
 ) -> Solution:
     """L (k, r) on rows R of the kernel map, as `x`; see `core.discriminant.discriminative_components`."""
-    C_w = scatter.within(R, chunklets) / (chunklets >= 0).sum()
+    C_w = chunklet_covariance(R, chunklets)
     C_w += reg * np.trace(C_w) / len(C_w) * np.eye(len(C_w))
     C_b = scatter.chunklets_apart(R, chunklets, apart)
     return discriminative_components(C_b, C_w, n_components, **settings)
