@@ -479,3 +479,14 @@ def test_random_labels_do_not_break_the_search():
     learner = fit(LMNN(), X, y)
     assert np.isfinite(learner.components_).all()
     assert learner.objective_ <= loops.objective(np.eye(3), X, y)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_few_directions_of_overlapping_classes_take_few_steps(seed):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 10, 400)
+    X = rng.normal(size=(10, 8))[y] + rng.normal(size=(400, 8))
+    learner = fit(LMNN(n_components=2), X, y)
+    assert learner.n_iter_ < 120
+    tight = fit(LMNN(n_components=2, tol=1e-4), X, y)
+    assert learner.objective_ <= 1.01 * tight.objective_

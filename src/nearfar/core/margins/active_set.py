@@ -2,7 +2,8 @@
 
 A round searches M = K' K over the impostors found (and those a little farther off): by L-BFGS on K, near the optimum
 by Newton's method where K has few rows (`newton`), or by projected gradient on M. Then all rows are scanned again: the
-step counts only where f itself, over all impostors, fell. How far f can still fall say the slopes at K
+step counts only where f itself, over all impostors, fell. With few directions rounds soon go too far, as ever more rows
+become impostors: there they are as long as the last ones were good for. How far f can still fall say the slopes at K
 (`LargeMargin.certify`) and means of those met on the way there. The kink is rounded over a width that costs a third of
 what the tolerance allows. Where the problem is convex, K holds only directions that count: those that M has lost are
 dropped before each round, and those along which f falls put back.
@@ -29,6 +30,7 @@ STEPS = 40  # of later rounds, in turn with Newton's
 PLAN = (15, 15, 20, 0, 10, 0, 10, 0, 10, 0, 10, 0, 20, 0)  # steps of the first rounds; 0: Newton's, if it can
 MEMORY = 20
 PATIENCE = 3  # rounds without progress
+WHOLE = 10  # steps of a round that tell whether f still falls
 OCTAVES = 30.0  # a start is scaled by at most this power of 2
 LOST = 1e-4  # squared length of a row of K that is dropped, relative to the longest
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.1)  # of new slopes in a mean with old ones
@@ -121,9 +123,15 @@ class Search:
         there = self.place(K, hinge)
         race.learn(problem, slopes, here.edges)
         now = there.seen.rounded
-        race.enter(there, steps, (before - now) / max(abs(now), 1e-300))
-        self.brief = steps // 3 if now >= before and steps > 5 else 0
-        return there if now < before else here if self.brief else self.widened(here, there)
+        early = not race.full and steps == planned < WHOLE
+        race.enter(there, steps, (before - now) / max(abs(now), 1e-300), early)
+        failed, self.brief = now >= before, 0
+        if failed and steps > 5:
+            self.brief = steps // 3
+            return here
+        if not race.full:  # rounds of their own length: none of them ends at Newton's steps
+            self.brief = 5 if failed else min(2 * steps, STEPS)
+        return self.widened(here, there) if failed else there
 
     def steps(self, K: Array, edges: Graph, hinge: Hinge, steps: int) -> tuple[Array, list[Pushed], int]:
         """K after some steps over the given impostors, the slopes of the later half, and how many steps there were."""
@@ -165,13 +173,14 @@ class Race:
         self.share, self.spent, self.idle, self.history = tol / 3, 0, 0, [start.seen.value]
         self.dual: Dual | None = None
 
-    def enter(self, there: Place, steps: int, fall: float) -> None:
-        """Note the outcome of a round: its steps, and the relative fall of the rounded f."""
+    def enter(self, there: Place, steps: int, fall: float, early: bool) -> None:
+        """Note a round's outcome: its steps, the relative fall of the rounded f, and if they are too few to tell."""
         seen = there.seen
         better = seen.bound > self.bound
         self.best = there if seen.value < self.best.seen.value else self.best
         self.bound, self.spent = max(self.bound, seen.bound), self.spent + steps
-        self.idle = 0 if abs(fall) > (1e-9 if self.full else self.tol / 10) or (self.full and better) else self.idle + 1
+        falls = early or abs(fall) > (1e-9 if self.full else self.tol / 10) or (self.full and better)
+        self.idle = 0 if falls else self.idle + 1
         self.history.append(self.best.seen.value)
         if seen.rounding > max(self.tol * max(1.0, seen.value), seen.value - seen.bound) / 2:
             self.share /= 2
