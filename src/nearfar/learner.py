@@ -101,6 +101,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         if not np.isfinite(solution.x).all():
             raise ValueError("the solution is not finite; scale the features or regularise more")
         self._keep(solution.x, X.dtype)
+        checks.tells_apart(getattr(self, "components_", None), R)
         self.__dict__.pop("_sorted", None)
         self._record(solution)
         return self
@@ -111,10 +112,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         for name in ("duality_gap", "history", *self.__dict__.pop("_reported", ())):
             self.__dict__.pop(f"{name}_", None)
         self.n_iter_, self.converged_, self.objective_ = solution.n_iter, solution.converged, solution.objective
-        if solution.duality_gap is not None:
-            self.duality_gap_ = solution.duality_gap
-        if solution.history is not None:
-            self.history_ = solution.history
+        for name, value in (("duality_gap", solution.duality_gap), ("history", solution.history)):
+            if value is not None:
+                setattr(self, f"{name}_", value)
         for name, value in solution.attributes.items():
             setattr(self, f"{name}_", value)
         self._reported = tuple(solution.attributes)

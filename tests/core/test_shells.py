@@ -23,6 +23,7 @@ from nearfar import (
     FisherMetric,
     HighDimensionalDCA,
     Kernelized,
+    LowRankGMML,
     MDSMetric,
     OnlineITML,
     PrivilegedMetric,
@@ -553,3 +554,10 @@ def test_chunklets_of_single_rows_only_are_refused():
 def test_a_pooled_covariance_of_single_rows_is_refused():
     with pytest.raises(ValueError, match=r"^CovarianceMetric: y holds only classes of one sample"):
         CovarianceMetric(pooled=True).fit(X, np.array([f"class {k}" for k in range(len(X))]))
+
+
+@pytest.mark.parametrize("learner", [GMML(), LowRankGMML()])
+def test_a_metric_that_vanishes_is_told(learner):
+    X, y = data()
+    with pytest.warns(UserWarning, match=r"the metric is 0, and with it all distances, though rows of size .* differ"):
+        learner.fit(1e-150 * X, y)

@@ -252,3 +252,10 @@ def one_of(options: tuple[object, ...], **values: Any) -> None:
     for name, value in values.items():
         if np.ndim(value) or not any(value is option or value == option for option in options):
             raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")
+
+
+def tells_apart(components: Any, X: AnyArray) -> None:
+    """Warn of a metric that is 0 although the rows X that it was learned from differ."""
+    if components is not None and not np.any(components) and (X[:1] != X).any():
+        message = f"the metric is 0, and with it all distances, though rows of size {np.abs(X).max():.3g} differ"
+        warnings.warn(f"{message}; scale the features, or regularise less", stacklevel=4)
