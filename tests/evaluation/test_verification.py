@@ -122,3 +122,16 @@ def test_plain_data_and_text():
 def test_bad_input_is_named(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "sqeuclidean", "cosine"])
+@pytest.mark.parametrize("step", [0.1, 1 / 3, 0.7])
+def test_every_pair_of_a_lattice_counts_once_and_ties_stay_ties(distance, step):
+    rng = np.random.default_rng(0)
+    corners = rng.integers(0, 5, (60, 2))
+    x, y = 0.1 + step * np.vstack([corners, 4 - corners]), rng.integers(0, 4, 120)
+    i, j = np.triu_indices(120, 1)
+    same = y[i] == y[j]
+    found = verify(x, y, distance=distance)
+    assert (found.n_similar, found.n_dissimilar) == (same.sum(), (~same).sum())
+    assert found.auc == pytest.approx(roc_auc_score(same, -pair_distances(x, x, i, j, distance).round(9)), abs=1e-5)

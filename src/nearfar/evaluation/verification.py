@@ -19,7 +19,7 @@ from ..core.distances import as_rows, check_distance, distance_blocks, pair_dist
 from .retrieval import protocol_of
 
 FARS = (0.1, 0.01, 0.001)
-BINS = 2**20  # distances are known to a millionth of their range
+BINS = 2**20 + 1  # distances are known to a millionth of their range; its simple fractions lie amid bins
 CELLS = 2**22  # distances at a time
 POINTS = 201  # of the curve
 Reals = NDArray[np.float64]
@@ -125,17 +125,19 @@ def verify(
     rows = np.arange(len(x))
     if len(x) > most:
         rows = np.sort(np.random.default_rng(seed).choice(len(x), most, replace=False))
-    edge = _reach(x, y, distance) / BINS
+    whole, places = own is not None and len(rows) == len(x), np.arange(len(y))
+    edge = _reach(x, y, distance) / (BINS - 1)
     similar, all_pairs = np.zeros(BINS + 1, dtype=np.int64), np.zeros(BINS + 1, dtype=np.int64)
     for part, table in distance_blocks(x[rows], y, distance, block=max(1, CELLS // len(y))):
-        bins = np.minimum(table / edge, BINS - 1).astype(np.intp)
-        if own is not None:
+        bins = np.minimum(np.rint(table / edge), BINS - 1).astype(np.intp)
+        if whole:
+            bins[places <= rows[part][:, None]] = BINS  # every pair once, whatever its two orders round to
+        elif own is not None:
             bins[np.arange(len(bins)), rows[part]] = BINS  # an item and itself are no pair
         similar += np.bincount(bins[kind[rows[part]][:, None] == gallery_kind], minlength=BINS + 1)
         all_pairs += np.bincount(bins.ravel(), minlength=BINS + 1)
     counts = np.stack([similar, all_pairs - similar])[:, :BINS]
-    counts = counts // 2 if own is not None and len(rows) == len(x) else counts  # both orders of a pair were met
-    return _scored(np.arange(1, BINS + 1, dtype=np.float64) * edge, counts, fars, distance)
+    return _scored((np.arange(BINS, dtype=np.float64) + 0.5) * edge, counts, fars, distance)
 
 
 def verify_pairs(
