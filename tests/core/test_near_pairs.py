@@ -69,6 +69,15 @@ def test_groups_take_any_number_of_copies():
         pairs_within(x, 0.0)
 
 
+def test_equal_rows_without_number_are_listed_from_the_first(monkeypatch):
+    monkeypatch.setattr(near_pairs, "CELLS", 40)
+    blocks, block = [], near_pairs._near
+    monkeypatch.setattr(near_pairs, "_near", lambda *given: blocks.append(given) or block(*given))
+    found = nearest_pairs(np.ones((30, 3)), 4)
+    assert (found.i.tolist(), found.j.tolist(), found.distances.tolist()) == ([0] * 4, [1, 2, 3, 4], [0.0] * 4)
+    assert len(blocks) == 1
+
+
 def test_one_row_is_near_nothing():
     assert len(pairs_within([[1.0, 2.0]], 5.0).i) == 0
     assert len(nearest_pairs([[1.0, 2.0]], 5).i) == 0

@@ -129,6 +129,8 @@ def _search(rows: NDArray[Any], distance: str, within: float, k: int | None) -> 
         found = _merged(found, NearPairs(i[keep], j[keep], d[keep]), k)
         if k is not None and len(found.i) == k:
             within = float(found.distances[-1])
+            if within == 0:
+                break  # pairs of later rows come after these
         start = stop
     return found
 
