@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,6 +101,30 @@ def test_a_run_is_trained_scored_and_shown(digits, capsys, monkeypatch, tmp_path
     code, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "digits.npz")
     assert code == 0
     assert "MAP@R" in out
+
+
+def test_a_run_finds_its_data_from_another_folder(capsys, monkeypatch, tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    rng = np.random.default_rng(0)
+    np.savez("rows.npz", X=rng.normal(size=(40, 3)), y=np.arange(40) % 4)
+    options = ["--epochs", "1", "--set", "device=cpu", "--quiet"]
+    assert run(capsys, monkeypatch, "train", "rows.npz", "--out", "run", *options)[0] == 0
+    scores = Path("run/scores.json").read_text()
+    monkeypatch.chdir(tmp_path / "there")
+    found = tmp_path / "here" / "run"
+    assert json.loads((found / "config.json").read_text())["data"] == "rows.npz"
+    verification = ["evaluate", found, "--protocol", "verification"]
+    resumed = ["train", "--resume", "--quiet", "--out", found]
+    for words in (["evaluate", found], verification, ["report", found], resumed):
+        code, _, err = run(capsys, monkeypatch, *words)
+        assert (code, err) == (0, "")
+    assert (found / "scores.json").read_text() == scores
+    (tmp_path / "here" / "rows.npz").unlink()
+    code, _, err = run(capsys, monkeypatch, "evaluate", found)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"nor is it in {tmp_path / 'here'}, where the run was started" in err
 
 
 def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):

@@ -33,6 +33,31 @@ def test_embeddings_and_learners_are_verified(rows, capsys, monkeypatch, tmp_pat
     assert str(verify(learner.transform(X), Y, distance="euclidean")) in out
 
 
+def test_what_searches_a_gallery_is_verified_against_it(capsys, monkeypatch, tmp_path):
+    about = "6 items of 2 classes, searching a gallery of 11 items of 2 classes"
+    np.savez(tmp_path / "g.npz", X=X[20:26], y=Y[15:21], gallery_embeddings=X[30:41], gallery_labels=Y[15:26])
+    code, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "g.npz", "--protocol", "verification")
+    assert code == 0
+    assert out == f"g, {about}.\n\n{verify(X[20:26], Y[15:21], gallery=X[30:41], gallery_labels=Y[15:26])}\n"
+
+
+def test_the_gallery_of_a_run_is_searched_whatever_is_asked(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    np.savez("rows.npz", X=X, y=Y, split=np.where(rng.random(60) < 0.4, "train", np.tile(["query", "gallery"], 30)))
+    words = ["--set", "validation=0", "--epochs", "1", "--set", "device=cpu", "--quiet"]
+    assert run(capsys, monkeypatch, "train", "rows.npz", "--out", "run", *words)[0] == 0
+    with np.load("run/test.npz") as file:
+        own, there = [(file[f"{p}embeddings"], file[f"{p}classes"][file[f"{p}labels"]]) for p in ("", "gallery_")]
+    code, out, _ = run(capsys, monkeypatch, "evaluate", "run", "--protocol", "verification")
+    assert code == 0
+    assert out.endswith(f"\n\n{verify(*own, gallery=there[0], gallery_labels=there[1])}\n")
+    code, out, _ = run(capsys, monkeypatch, "evaluate", "run", "--test-class", "b")
+    assert code == 0
+    of_b = own[1] == "b"
+    scores = nearfar.evaluation.evaluate(own[0][of_b], own[1][of_b], gallery=there[0], gallery_labels=there[1])
+    assert str(scores) in out
+
+
 def test_listed_pairs_are_verified(rows, capsys, monkeypatch, tmp_path):
     pairs = [(0, 1, "1"), (0, 30, "0"), (2, 3, "Yes"), (41, 45, "same"), (41, 7, "-1")]
     with (tmp_path / "pairs.csv").open("w", newline="") as file:

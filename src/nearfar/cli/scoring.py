@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data import Dataset, open_dataset, open_task
+from ..data import Dataset, open_dataset
 from ..data.arrays import read_gallery
 from ..data.items import UNKNOWN
-from ..data.open import same_classes
+from ..data.open import match_classes, same_classes
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from .learners import items_of, load_learner, remark
@@ -29,7 +29,7 @@ class Scored:
     embeddings : (n, d)
     dataset : the items
     scores, raw : of the embeddings, and of the items themselves where they can be compared
-    gallery : what the items search, where it is not each other
+    gallery, searched : what the items search, where it is not each other; its embeddings
     """
 
     title: str
@@ -39,6 +39,21 @@ class Scored:
     scores: Scores
     raw: Scores | None
     gallery: Dataset | None = None
+    searched: np.ndarray[Any, Any] | None = None
+
+
+class Searched(NamedTuple):
+    """Items and their embeddings; and of a gallery, where they search one and not each other."""
+
+    dataset: Dataset
+    rows: np.ndarray[Any, Any]
+    gallery: Dataset | None = None
+    gallery_rows: np.ndarray[Any, Any] | None = None
+
+    def about(self) -> str:
+        """Say what there is."""
+        there = "" if self.gallery is None else f", searching a gallery of {_size(self.gallery)}"
+        return f"{self.dataset.name}, {_size(self.dataset)}{there}."
 
 
 def is_run(source: Path) -> bool:
@@ -81,47 +96,40 @@ def scored_on(source: Path, data: str | None, classes: Sequence[str]) -> Scored:
     ValueError
         If there is nothing to score, or the source is none of the three.
     """
-    dataset, embedded = embedded_on(source, data, classes)
-    return _scored_alone(source, dataset) if is_embeddings(source) else _scored(source, dataset, embedded)
-
-
-def _scored_alone(source: Path, dataset: Dataset) -> Scored:
-    """Score the embeddings of an .npz, in its gallery where it has one."""
-    gallery = read_gallery(source)
-    about, searched = f"{dataset.name}, {_size(dataset)}", None
-    if dataset.classes == (UNKNOWN,):
+    searched = searched_on(source, data, classes)
+    if searched.dataset.classes == (UNKNOWN,):
         raise ValueError(f"{source}: its items have no class, so there is nothing to score them by")
-    if gallery is not None:
-        about += f", searching a gallery of {_size(gallery)}"
-        dataset, gallery = same_classes(dataset, gallery)
-        searched = rows_of(gallery, source)
-    rows = rows_of(dataset, source)
-    there = None if gallery is None else gallery.labels
-    scores = evaluate_embeddings(rows, dataset.labels, gallery=searched, gallery_labels=there)
-    return Scored(source.stem, f"{about}.", rows, dataset, scores, None, gallery)
+    return _scored(source, searched)
 
 
 def score_learner(source: Path, dataset: Dataset) -> str:
     """Score a saved learner on items, and return the table to print."""
-    scored = _scored(source, dataset, embed_with(source, dataset))
+    scored = _scored(source, Searched(dataset, embed_with(source, dataset)))
     return _table(scored.protocol, scored.scores, scored.raw)
 
 
-def _scored(source: Path, dataset: Dataset, embedded: np.ndarray[Any, Any]) -> Scored:
-    distance = distance_of(source)
-    scores = evaluate_embeddings(embedded, dataset.labels, distance=distance)
-    raw = (
-        None
-        if dataset.array is None
-        else evaluate_embeddings(
-            dataset.array.reshape(len(dataset), -1), dataset.labels, distance=distance, clustering=False
-        )
-    )
-    about = f"{dataset.name}, {_size(dataset)}."
-    if not is_run(source):
-        about += remark(load_learner(source), items_of(dataset), "these items")
-    name = source.name if is_run(source) else source.stem  # a run's name may hold a dot, as in lr0.01
-    return Scored(f"{name} on {dataset.name}", about, embedded, dataset, scores, raw)
+def _scored(source: Path, searched: Searched) -> Scored:
+    dataset, embedded, gallery, found = searched
+    how: dict[str, Any] = {
+        "distance": distance_of(source),
+        "gallery_labels": None if gallery is None else gallery.labels,
+    }
+    scores = evaluate_embeddings(embedded, dataset.labels, gallery=found, **how)
+    title, about, raw = source.stem, searched.about(), None
+    if not is_embeddings(source):
+        name = source.name if is_run(source) else source.stem  # a run's name may hold a dot, as in lr0.01
+        title = f"{name} on {dataset.name}"
+        items, there = _flat(dataset), None if gallery is None else _flat(gallery)
+        if items is not None and (gallery is None or there is not None):
+            raw = evaluate_embeddings(items, dataset.labels, gallery=there, **how, clustering=False)
+        if not is_run(source):
+            about += remark(load_learner(source), items_of(dataset), "these items")
+    return Scored(title, about, embedded, dataset, scores, raw, gallery, found)
+
+
+def _flat(dataset: Dataset) -> np.ndarray[Any, Any] | None:
+    """Return the items themselves as rows, where they are in memory."""
+    return None if dataset.array is None else dataset.array.reshape(len(dataset), -1)
 
 
 def embedded_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple[Dataset, np.ndarray[Any, Any]]:
@@ -134,13 +142,28 @@ def embedded_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple
     return dataset, embed_with(source, dataset)
 
 
+def searched_on(source: Path, data: str | None, classes: Sequence[str]) -> Searched:
+    """As `embedded_on`, with the gallery that a run's test or an .npz has; labels number the classes of both."""
+    if is_embeddings(source):
+        dataset, rows = embedded_on(source, data, classes)
+        gallery = read_gallery(source)
+        there = None if gallery is None else rows_of(gallery, source)
+    else:
+        dataset, gallery = opened_on(source, data, classes)
+        rows = embed_with(source, dataset)
+        there = None if gallery is None else embed_with(source, gallery)
+    if gallery is not None:
+        dataset, gallery = same_classes(dataset, gallery)
+    return Searched(dataset, rows, gallery, there)
+
+
 def distance_of(source: Path) -> str:
     """Return the distance in which a source's embeddings are compared: learners learn a Euclidean one."""
     return "cosine" if is_run(source) or is_embeddings(source) else "euclidean"
 
 
 def _size(dataset: Dataset) -> str:
-    return f"{len(dataset)} items of {len(dataset.classes)} classes"
+    return f"{len(dataset)} items of {np.count_nonzero(dataset.class_counts)} classes"
 
 
 def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
@@ -152,16 +175,21 @@ def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
 
 def items_on(source: Path, data: str | None, classes: Sequence[str]) -> Dataset:
     """Open data, or where none is named the test classes of a run."""
+    return opened_on(source, data, classes)[0]
+
+
+def opened_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple[Dataset, Dataset | None]:
+    """Open data, or where none is named the test of a run: its items, and the gallery that they search."""
     if data is not None:
-        return open_dataset(data, classes=classes)
+        return open_dataset(data, classes=classes), None
     check_there(source)
     if not is_run(source):
         raise ValueError(f"DATA: say what to score {source.name} on, for example an .npz of rows and labels")
-    from ..train import TrainConfig
+    from ..train.finish import task_of
 
-    config = TrainConfig.from_json(source / "config.json")
-    test = open_task(config.data, test=config.test, test_classes=config.test_classes, seed=config.seed).test
-    return test.only(classes) if classes else test
+    task = task_of(source)
+    test = task.test.only(match_classes(task.test, classes)) if classes else task.test
+    return test, task.gallery
 
 
 def check_there(source: Path) -> None:
@@ -209,7 +237,7 @@ def report_to(source: Path, data: str | None, out: Path | None) -> str:
     items = Items(
         scored.embeddings, scored.dataset.labels, scored.dataset.classes, scored.dataset.names, scored.dataset.read
     )
-    found = scored.gallery
+    there, rows = scored.gallery, scored.searched
     content = ReportContent(
         scored.title,
         scored.protocol,
@@ -217,7 +245,7 @@ def report_to(source: Path, data: str | None, out: Path | None) -> str:
         scored.raw,
         baseline_name="raw pixels" if scored.dataset.kind == "image" else "raw rows",
         queries=items,
-        gallery=None if found is None else Items(rows_of(found, source), found.labels, found.classes, found.names),
+        gallery=None if there is None or rows is None else Items(rows, there.labels, there.classes, there.names),
         distance=scored.scores.distance,
     )
     beside = source / f"report-{scored.dataset.name}.html" if is_run(source) else source.with_suffix(".html")

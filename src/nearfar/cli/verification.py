@@ -10,7 +10,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..evaluation import verify, verify_pairs
-from .scoring import distance_of, embedded_on, is_run
+from .scoring import distance_of, embedded_on, is_run, searched_on
 
 YES, NO = ("1", "+1", "true", "yes", "same"), ("0", "-1", "false", "no", "different")
 
@@ -25,18 +25,24 @@ def score_verification(source: Path, data: str | None, classes: Sequence[str], p
     pairs : Path, optional
         A .csv with the columns left, right and same.
     """
-    dataset, rows = embedded_on(source, data, classes)
     distance = distance_of(source)
     if pairs is None:
-        found = verify(rows, dataset.labels, distance=distance)
+        searched = searched_on(source, data, classes)
+        dataset, rows, gallery, there = searched
+        labels = None if gallery is None else gallery.labels
+        found, about = (
+            verify(rows, dataset.labels, gallery=there, gallery_labels=labels, distance=distance),
+            searched.about(),
+        )
     else:
+        dataset, rows = embedded_on(source, data, classes)
         found = verify_pairs(rows, *read_pairs(pairs, dataset), distance=distance)
+        about = f"{dataset.name}, {len(dataset)} items of {len(dataset.classes)} classes, pairs of {pairs}."
     if is_run(source) and data is None and not classes and pairs is None:
         from ..train.run_folder import write_json
 
         write_json(source / "verification.json", found.to_dict())
-    about = "" if pairs is None else f", pairs of {pairs}"
-    return f"{dataset.name}, {len(dataset)} items of {len(dataset.classes)} classes{about}.\n\n{found}"
+    return f"{about}\n\n{found}"
 
 
 def read_pairs(path: Path, dataset: Dataset) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.intp]], list[bool]]:

@@ -148,6 +148,15 @@ def _open_path(source: str, image_size: int | None, skip_bad: bool) -> Source:
     raise DataError(f"{source}: unknown kind of file; expected {ACCEPTED}")
 
 
+def located(source: str, folder: Path | None) -> str:
+    """The source itself, or where its relative path leads to nothing from here, but does from another folder, that."""
+    kind, colon, path = source.partition(":")
+    if kind not in ARCHIVES or not path:
+        kind, colon, path = "", "", source
+    there = None if folder is None else folder / path
+    return source if there is None or Path(path).exists() or not there.exists() else f"{kind}{colon}{there}"
+
+
 def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:
     """Class names that equal a wanted name, or lie below it ("A" matches "A/b"), or else begin with it."""
     found: dict[str, None] = {}

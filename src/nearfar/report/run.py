@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import DataError, Dataset, open_task
+from ..data.open import located
 from .content import Attention, Curve, Items, ReportContent
 from .page import build_report
 
@@ -74,9 +75,10 @@ def read_run(
 ) -> ReportContent:
     """Read everything that a report shows from a run folder; parameters as in `report_run`."""
     config, evaluated = _json(folder / "config.json"), _evaluated(folder)
+    environment = _json(folder / "environment.json", needed=False)
     notes: tuple[str, ...] = ()
     if test is None:
-        test, gallery, notes = _open_test(config)
+        test, gallery, notes = _open_test(config, environment)
     arrays = _arrays(folder / "test.npz")
     queries, missing = _items(arrays, "", test)
     searched, _ = _items(arrays, "gallery_", gallery) if "gallery_embeddings" in arrays else (None, "")
@@ -95,7 +97,7 @@ def read_run(
         best_epoch=evaluated.get("checkpoint", {}).get("epoch"),
         attention=attention,
         settings=config,
-        environment=_json(folder / "environment.json", needed=False),
+        environment=environment,
         command=_text(folder / "command.txt"),
         notes=[*notes, *([missing] if missing else [])],
         seed=int(config.get("seed", 0)),
@@ -110,11 +112,15 @@ def _evaluated(folder: Path) -> dict[str, Any]:
     return _json(folder / "scores.json")
 
 
-def _open_test(config: Mapping[str, Any]) -> tuple[Dataset | None, Dataset | None, tuple[str, ...]]:
+def _open_test(
+    config: Mapping[str, Any], environment: Mapping[str, Any]
+) -> tuple[Dataset | None, Dataset | None, tuple[str, ...]]:
     """Open the test part of the data; without it the report has no pictures, but is still a report."""
-    names = ("test", "test_classes", "validation", "seed", "skip_bad")
+    names = ("test_classes", "validation", "seed", "skip_bad")
+    start, test = Path(environment.get("folder", ".")), config.get("test")
+    given = {name: config[name] for name in names if name in config}
     try:
-        task = open_task(config["data"], **{name: config[name] for name in names if name in config})
+        task = open_task(located(config["data"], start), test=test and located(test, start), **given)
     except (DataError, OSError, KeyError) as error:
         return None, None, (f"The test items could not be opened again, so that they have no pictures: {error}",)
     return task.test, task.gallery, task.notes

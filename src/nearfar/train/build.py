@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from ..data import Dataset, Task, open_task
+from ..data import DataNotFoundError, Dataset, Task, open_task
 from ..data.augment import Augment
 from ..data.loader import make_loader
+from ..data.open import located
 from ..data.symmetries import with_more_classes
 from ..deep import processes
 from ..deep.networks.embedder import Embedder, Features
@@ -126,8 +128,10 @@ class Parts:
             yield items, labels
 
 
-def build(config: TrainConfig) -> Parts:
+def build(config: TrainConfig, start: Path | None = None) -> Parts:
     """Open the data, and make the network, the objective and the batches.
+
+    A run that goes on has a folder in which it was started, `start`.
 
     Raises
     ------
@@ -136,7 +140,7 @@ def build(config: TrainConfig) -> Parts:
     """
     accelerator = make_accelerator(config)
     torch.manual_seed(config.seed)
-    task = open_data(config)
+    task = open_data(config, start)
     config = resolve(config, task)
     step = make_step(config, item_shape(task.train, config), len(task.train.classes))
     if accelerator.num_processes > 1 and accelerator.device.type == "cuda" and not config.freeze_bn:
@@ -181,17 +185,22 @@ def _many_without_gpu() -> bool:
     return not (torch.cuda.is_available() or (hasattr(torch, "xpu") and torch.xpu.is_available()))
 
 
-def open_data(config: TrainConfig) -> Task:
-    """Open the task of a config."""
-    task = open_task(
-        config.data,
-        test=config.test,
-        test_classes=config.test_classes,
-        validation=config.validation,
-        seed=config.seed,
-        image_size=config.resize or config.image_size,
-        skip_bad=config.skip_bad,
-    )
+def open_data(config: TrainConfig, start: Path | None = None) -> Task:
+    """Open the task of a config; relative paths that lead to nothing from here begin in `start`."""
+    try:
+        task = open_task(
+            located(config.data, start),
+            test=None if config.test is None else located(config.test, start),
+            test_classes=config.test_classes,
+            validation=config.validation,
+            seed=config.seed,
+            image_size=config.resize or config.image_size,
+            skip_bad=config.skip_bad,
+        )
+    except DataNotFoundError as error:
+        raise DataNotFoundError(
+            f"{error}; nor is it in {start}, where the run was started" if start else error
+        ) from None
     return task if config.symmetries == "none" else with_more_classes(task, config.symmetries)
 
 

@@ -69,7 +69,7 @@ def train(
         folder.create()
     with claimed(folder.path):
         try:
-            parts = build(config)
+            parts = build(config, folder.start)
             with Interrupts() as interrupts:
                 return Trainer(parts, folder, interrupts, resume, progress, watchers).run()
         except BaseException:

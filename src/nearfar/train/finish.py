@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from ..data import Dataset
+from ..data import Dataset, Task
 from ..data.decode import fit
 from .build import Step, make_accelerator, make_step, open_data
 from .checkpoint import load_tensors, read_about, replace_file
@@ -130,7 +130,7 @@ def evaluate_run(run: Run | str | Path, *, which: str = "best", clustering: bool
         Also cluster, for NMI and F1.
     """
     folder, config = _folder(run)
-    task, embedder = open_data(config), load_embedder(run, which)
+    task, embedder = task_of(run), load_embedder(run, which)
     about = read_about(folder.best if which == "best" else folder.last)
     parts = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     embedded = {name: embed(embedder, part, **sizes_of(config)) for name, part in parts.items()}
@@ -147,6 +147,12 @@ def evaluate_run(run: Run | str | Path, *, which: str = "best", clustering: bool
     }
     write_json(folder.path / "scores.json", content)
     return result
+
+
+def task_of(run: Run | str | Path) -> Task:
+    """Open the data of a run, from the folder in which it was started where they are not found from here."""
+    folder, config = _folder(run)
+    return open_data(config, folder.start)
 
 
 def _score(rows: dict[str, Floats], parts: dict[str, Dataset], config: TrainConfig, clustering: bool) -> Scores:

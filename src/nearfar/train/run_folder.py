@@ -1,7 +1,7 @@
 """The folder of a run: what is in it, and how each file is written so that none is ever half there.
 
 config.json       every setting, resolved            command.txt      how it was started
-environment.json  versions, device, threads          log.jsonl        one line per `log_every` batches
+environment.json  where, versions, device            log.jsonl        one line per `log_every` batches
 metrics.csv       one line per epoch                 best.safetensors  last.safetensors  weights
 state-STEP.RANK.safetensors   what --resume needs    scores.json  test.npz   written by `evaluate_run`
 """
@@ -61,6 +61,11 @@ class RunFolder:
         self.config, self.log = self.path / "config.json", self.path / "log.jsonl"
         self.metrics = self.path / "metrics.csv"
         self.last, self.best = self.path / "last.safetensors", self.path / "best.safetensors"
+
+    @property
+    def start(self) -> Path | None:
+        """The folder in which the run was started, from which its relative paths lead; None where it is not known."""
+        return start_of(self.path)
 
     def create(self) -> None:
         """Make the folder.
@@ -171,6 +176,15 @@ def open_run(path: str | Path) -> RunFolder:
     return folder
 
 
+def start_of(run: Path) -> Path | None:
+    """Read from environment.json where a run was started."""
+    try:
+        found = json.loads((run / ENVIRONMENT).read_text())["folder"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Path(found) if isinstance(found, str) else None
+
+
 def environment(device: str) -> dict[str, Any]:
     """Return the versions and the machine that a run is made with."""
     from importlib.metadata import PackageNotFoundError, version
@@ -184,6 +198,7 @@ def environment(device: str) -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     return {
+        "folder": os.getcwd(),
         "python": platform.python_version(),
         "versions": versions,
         "platform": platform.platform(),
