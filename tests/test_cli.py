@@ -127,6 +127,42 @@ def test_a_run_finds_its_data_from_another_folder(capsys, monkeypatch, tmp_path)
     assert f"nor is it in {tmp_path / 'here'}, where the run was started" in err
 
 
+def test_classes_of_one_item_each_are_for_proxies(capsys, monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "lone.npz", X=rng.normal(size=(8, 3)), y=np.arange(8))
+    words = [
+        "train",
+        tmp_path / "lone.npz",
+        "--epochs",
+        "1",
+        "--set",
+        "device=cpu",
+        "--quiet",
+        "--out",
+        tmp_path / "run",
+    ]
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "no training class has two items, which TripletLoss learns from" in err
+    assert not (tmp_path / "run").exists()
+    code, out, _ = run(capsys, monkeypatch, *words, "--objective", "ProxyNCALoss() + 0.1*TripletLoss()")
+    assert code == 0
+
+    def refuse(word):
+        raise AssertionError(f"{word} is no JSON")
+
+    for path in (tmp_path / "run").glob("*.json*"):
+        for line in [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines():
+            json.loads(line, parse_constant=refuse)
+    written = json.loads((tmp_path / "run" / "scores.json").read_text())["scores"]
+    assert written["map_at_r"] is None
+    scores = nearfar.evaluation.Scores.from_dict(written)
+    _, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "run")
+    assert f"\n{scores}\n" in out
+    assert "Recall@1               nan" in out
+    assert run(capsys, monkeypatch, "report", tmp_path / "run")[0] == 0
+
+
 def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
     from PIL import Image
     from sklearn.datasets import load_digits

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 TIES = "equally near items in the order of their index"
+OPTIONAL = ("nmi", "nmi_geometric", "ami", "f1", "clusterer", "inertia")
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,14 @@ class Scores:
     inertia: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold; K become strings."""
+        """Plain data; K become strings. Where NaN is written to a file it is null, which `from_dict` takes for NaN."""
         return {name: _with_keys(value, str) for name, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Scores:
         """The scores that `to_dict` described."""
-        return cls(**{name: _with_keys(value, _number) for name, value in data.items()})
+        known = {name: _with_keys(value, _number) for name, value in data.items()}
+        return cls(**{name: value if name in OPTIONAL else _measured(value) for name, value in known.items()})
 
     def rows(self) -> list[tuple[str, float, float | None]]:
         """(name, score, chance) of every score there is, in the order of the table."""
@@ -105,6 +107,13 @@ def _with_keys(value: Any, key: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {key(name): _with_keys(inner, key) for name, inner in value.items()}
+
+
+def _measured(value: Any) -> Any:
+    """NaN for every None."""
+    if isinstance(value, dict):
+        return {name: _measured(inner) for name, inner in value.items()}
+    return float("nan") if value is None else value
 
 
 def _number(name: str) -> int | str:

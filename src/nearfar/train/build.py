@@ -36,6 +36,7 @@ from .config import TrainConfig, TrainError
 from .episodic import Episodes
 from .features import as_floats, cached_features, sizes_of
 from .optim import make_optimizer, param_groups
+from .positives import check_positives
 
 SMALL = ("conv4", "mlp", "identity", "spd")
 """Trunks that the field feeds with 84x84 images where these are photographs."""
@@ -143,6 +144,7 @@ def build(config: TrainConfig, start: Path | None = None) -> Parts:
     task = open_data(config, start)
     config = resolve(config, task)
     step = make_step(config, item_shape(task.train, config), len(task.train.classes))
+    check_positives(task.train, step.objective, config)
     if accelerator.num_processes > 1 and accelerator.device.type == "cuda" and not config.freeze_bn:
         step = nn.SyncBatchNorm.convert_sync_batchnorm(step)
     train, unseen, seen = _sets(task, step.embedder, config, accelerator)

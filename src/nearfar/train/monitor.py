@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -32,12 +33,13 @@ def watch(parts: Parts) -> dict[str, float]:
 
 
 def neighbour_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, float]:
-    """Return Recall@K and MAP@R of embeddings, each item's neighbours being all others."""
+    """Return Recall@K and MAP@R of embeddings, each item's neighbours being all others; none where all are alone."""
     from ..evaluation import evaluate
 
     scores = evaluate(rows, dataset.labels, ks=parts.config.ks, clustering=False)
     recalls = {f"recall_at_{k}": float(scores.recall_at[k]) for k in parts.config.ks}
-    return {**recalls, "map_at_r": float(scores.map_at_r)}
+    known = {**recalls, "map_at_r": float(scores.map_at_r)}
+    return {name: value for name, value in known.items() if isfinite(value)}
 
 
 def embed_shared(parts: Parts, dataset: Dataset) -> Floats:

@@ -17,6 +17,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ class RunFolder:
     def append_log(self, record: Mapping[str, Any]) -> None:
         try:
             with self.log.open("a") as file:
-                file.write(json.dumps(record) + "\n")
+                file.write(json.dumps(finite(record), allow_nan=False) + "\n")
         except OSError as error:
             raise TrainError(f"{self.log}: cannot be written ({error.strerror})") from error
 
@@ -141,7 +142,7 @@ class RunFolder:
 
     def cut_log(self, until: int) -> None:
         """Drop what was logged after the checkpoint of step `until`."""
-        lines = [json.dumps(record) for record in self.read_log(until)]
+        lines = [json.dumps(finite(record)) for record in self.read_log(until)]
         replace_file(self.log, "".join(line + "\n" for line in lines).encode())
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -210,9 +211,18 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file, whole or not at all; numbers that are not finite become null."""
     replace_file(path, _json(content))
 
 
 def _json(content: Any) -> bytes:
-    return (json.dumps(content, indent=2) + "\n").encode()
+    return (json.dumps(finite(content), indent=2, allow_nan=False) + "\n").encode()
+
+
+def finite(content: Any) -> Any:
+    """Plain data without numbers that JSON cannot hold: None in their place."""
+    if isinstance(content, Mapping):
+        return {key: finite(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [finite(value) for value in content]
+    return None if isinstance(content, float) and not isfinite(content) else content

@@ -1,0 +1,20 @@
+"""Whether there is what an objective compares: several items of one class."""
+
+from __future__ import annotations
+
+from ..data import Dataset
+from ..deep.heads import HeadLoss
+from ..deep.proxies import ClassProxyLoss
+from ..deep.terms import RowLoss, Sum
+from .config import TrainConfig, TrainError
+
+
+def check_positives(train: Dataset, objective: Sum, config: TrainConfig) -> None:
+    """Refuse to compare items of a class where each has one, and no random change makes another of it."""
+    if config.augment or train.class_counts.max() > 1:
+        return
+    alone = [term for term in objective.terms if isinstance(term, ClassProxyLoss | HeadLoss)]
+    comparing = [term for term in objective.terms if isinstance(term, RowLoss)]
+    if comparing and not alone:
+        needs = f"which {type(comparing[0]).__name__} learns from; class proxies, or an augment, do without"
+        raise TrainError(f"{train.name}: no training class has two items, {needs}")
