@@ -149,10 +149,33 @@ def test_approximate_engine(distance, tmp_path):
     assert_allclose(found.distances[hit], exact.distances[hit], atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("plain", "thorough"), [("IVF32,Flat", "nprobe=16"), ("HNSW2", "efSearch=512"), ("PCA6,IVF32,Flat", "nprobe=32")]
+)
+def test_a_thorough_search_finds_more(plain, thorough, tmp_path):
+    pytest.importorskip("faiss")
+    x, queries = rows(2000), rows(200, seed=1)
+    exact = Index(x).search(queries, 5).positions
+
+    def recall(engine):
+        Index(x, engine=engine).save(tmp_path / "x.index")
+        found = Index.load(tmp_path / "x.index").search(queries, 5).positions
+        return np.mean([np.isin(some, true).mean() for some, true in zip(found, exact, strict=True)])
+
+    assert recall(f"{plain};{thorough}") > recall(plain) + 0.05
+    assert recall("IVF32,Flat;nprobe=32") == 1.0
+
+
 def test_approximate_engine_says_what_it_cannot_do():
     pytest.importorskip("faiss")
     with pytest.raises(ValueError, match="engine: faiss cannot index 10 rows as 'HNSW3x'"):
         Index(rows(10), engine="HNSW3x").search(rows(1))
+    for wrong in ("bogus=8", "efSearch=8"):
+        with pytest.raises(ValueError, match=rf"'IVF4,Flat' has no setting '{wrong[:-2]}' of the search \(that of IVF"):
+            Index(rows(200), engine=f"IVF4,Flat;{wrong}").search(rows(1))
+    for wrong in ("nprobe", "nprobe=0", "nprobe=many", "nprobe=-1"):
+        with pytest.raises(ValueError, match=f"expected a setting of the search such as nprobe=16, got '{wrong}'"):
+            Index(rows(200), engine=f"IVF4,Flat;{wrong}").search(rows(1))
     found = Index(rows(200), engine="IVF20,Flat").search(rows(1), 100)  # one list is looked at
     assert found.positions[0, -1] == -1
     assert np.isinf(found.distances[0, -1])

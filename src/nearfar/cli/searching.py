@@ -44,7 +44,8 @@ def index(
     add
         Add to the index in OUT; items that it has already, by name, are replaced.
     engine
-        exact, or a recipe of faiss such as HNSW32; where not given, exact, or with --add that of the index.
+        exact, or a recipe of faiss such as HNSW32 or "IVF256,Flat;nprobe=16"; where not given, exact, or with --add
+        that of the index.
     """
     print(index_to(source, data, out, add=add, engine=engine))
 

@@ -20,14 +20,15 @@ class Approximate:
     rows : ndarray of float32, shape (m, d)
     distance : {"euclidean", "sqeuclidean", "cosine"}
     recipe : str
-        What faiss's index factory reads, such as "HNSW32" or "IVF256,Flat".
+        What faiss's index factory reads, and after a semicolon what its search is to use: "HNSW32;efSearch=64",
+        "IVF256,Flat;nprobe=16". Without the latter faiss looks into one list of an IVF only.
 
     Raises
     ------
     ImportError
         faiss is not installed.
     ValueError
-        faiss does not know the recipe, or there are too few rows for it.
+        faiss does not know the recipe or a setting of its search, or there are too few rows for it.
     """
 
     def __init__(self, rows: AnyArray, distance: str, recipe: str) -> None:
@@ -36,14 +37,27 @@ class Approximate:
         except ImportError as error:
             raise ImportError(f"engine={recipe!r} needs faiss: pip install 'nearfar[ann]'") from error
         self.rows, self.distance = rows, distance
-        given = self._given(rows)
+        given, (made, _, settings) = self._given(rows), recipe.partition(";")
         try:
-            self._index: Any = faiss.index_factory(rows.shape[1], recipe, faiss.METRIC_L2)
+            self._index: Any = faiss.index_factory(rows.shape[1], made, faiss.METRIC_L2)
             self._index.train(given)
             self._index.add(given)
         except RuntimeError as error:
             reason = str(error).strip().rpartition(": ")[2]
-            raise ValueError(f"engine: faiss cannot index {len(rows)} rows as {recipe!r} ({reason})") from None
+            raise ValueError(f"engine: faiss cannot index {len(rows)} rows as {made!r} ({reason})") from None
+        for setting in filter(None, (part.strip() for part in settings.split(","))):
+            self._set(faiss, made, setting)
+
+    def _set(self, faiss: Any, made: str, setting: str) -> None:
+        """Set one thing of the search, such as nprobe=16."""
+        name, _, number = (part.strip() for part in setting.partition("="))
+        if not number.isdecimal() or int(number) < 1:
+            raise ValueError(f"engine: expected a setting of the search such as nprobe=16, got {setting!r}")
+        try:
+            faiss.ParameterSpace().set_index_parameter(self._index, name, int(number))
+        except RuntimeError:
+            known = "that of IVF is nprobe, that of HNSW efSearch"
+            raise ValueError(f"engine: {made!r} has no setting {name!r} of the search ({known})") from None
 
     def _given(self, rows: AnyArray) -> AnyArray:
         """Rows as faiss compares them: the order of cosines is that of Euclidean distances between unit rows."""

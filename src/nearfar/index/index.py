@@ -46,8 +46,8 @@ class Index:
     distance : {"cosine", "euclidean", "sqeuclidean"}
         How items are compared: cosine for networks, Euclidean for learners on tables.
     engine : str
-        "exact", or what faiss's index factory reads, such as "HNSW32" (needs the extra `ann`). It is built at the
-        first search, and anew after a change.
+        "exact", or what faiss's index factory reads and its search is to use, such as "HNSW32;efSearch=64" or
+        "IVF256,Flat;nprobe=16" (needs the extra `ann`). It is built at the first search, and anew after a change.
     about : dict of str, optional
         Text that is saved with the index.
 
