@@ -269,6 +269,13 @@ def test_few_shot_accuracy_of_a_run_and_of_embeddings(digits, capsys, monkeypatc
     assert "accuracy 1.0000 ± 0.0000 (nearest" in out
 
 
+@pytest.mark.parametrize("option", ["--ways=20", "--shots=1", "--queries=3", "--episodes=9", "--classifier=nearest"])
+@pytest.mark.parametrize("protocol", ["retrieval", "verification", "one-shot-runs"])
+def test_options_of_few_shot_episodes_are_not_ignored(option, protocol, digits, capsys, monkeypatch):
+    code, _, err = run(capsys, monkeypatch, "evaluate", digits, "--protocol", protocol, option)
+    assert (code, err) == (2, f"nearfar: {option.partition('=')[0]}: only with --protocol few-shot\n")
+
+
 def test_one_shot_runs_are_scored(digits, capsys, monkeypatch, tmp_path):
     from PIL import Image
 

@@ -7,6 +7,8 @@ from typing import Literal
 
 from .settings import TestClasses
 
+FEW_SHOT = {"ways": 5, "shots": 1, "queries": 15, "episodes": 600, "classifier": "prototype"}
+
 
 def evaluate(
     source: Path,
@@ -15,11 +17,11 @@ def evaluate(
     classes: TestClasses = (),
     protocol: Literal["retrieval", "verification", "few-shot", "one-shot-runs"] = "retrieval",
     pairs: Path | None = None,
-    ways: int = 5,
-    shots: int = 1,
-    queries: int = 15,
-    episodes: int = 600,
-    classifier: Literal["prototype", "nearest", "scores"] = "prototype",
+    ways: int | None = None,
+    shots: int | None = None,
+    queries: int | None = None,
+    episodes: int | None = None,
+    classifier: Literal["prototype", "nearest", "scores"] | None = None,
     quiet: bool = False,
 ) -> None:
     """Score a run, a saved learner, or an .npz of embeddings.
@@ -40,21 +42,25 @@ def evaluate(
     pairs
         Verify only the pairs in this .csv, with the columns left, right (names of items) and same (1 or 0).
     ways
-        Classes of a few-shot episode.
+        Classes of a few-shot episode; 5 where not given.
     shots
-        Support samples of each class.
+        Support samples of each class; 1 where not given.
     queries
-        Query samples of each class.
+        Query samples of each class; 15 where not given.
     episodes
-        Few-shot episodes.
+        Few-shot episodes; 600 where not given.
     classifier
-        Of few-shot queries: the nearest class mean, the nearest support sample, or the highest score of the network
-        of pairs that the run has trained.
+        Of few-shot queries: the nearest class mean (where not given), the nearest support sample, or the highest score
+        of the network of pairs that the run has trained.
     quiet
         Print nothing but errors.
     """
     if pairs is not None and protocol != "verification":
         raise ValueError("--pairs: only with --protocol verification")
+    given = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given and protocol != "few-shot":
+        raise ValueError(f"--{next(iter(given))}: only with --protocol few-shot")
     if protocol == "retrieval":
         from .scoring import score
 
@@ -66,7 +72,6 @@ def evaluate(
     else:
         from .few_shot import score_few_shot
 
-        how = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
-        lines = score_few_shot(protocol, source, data, classes, how)
+        lines = score_few_shot(protocol, source, data, classes, FEW_SHOT | given)
     if not quiet:
         print(lines)
