@@ -32,6 +32,20 @@ def test_transparent_pixels_are_white():
     assert decode(encoded(Image.new("RGBA", (2, 2), (9, 9, 9, 0))), "x").min() == 255
 
 
+@pytest.mark.parametrize("most", [65535, 4095, 255])
+def test_grey_of_any_depth_of_a_pgm_spans_black_to_white(most):
+    grey = (np.linspace(0, most, 9).round()).astype(">u2" if most > 255 else np.uint8)
+    pixels = decode(b"P5 3 3 %d\n" % most + grey.tobytes(), "x", channels=1).ravel()
+    assert np.abs(pixels - np.linspace(0, 255, 9)).max() <= 1
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int32])
+def test_pixels_of_32_bits_are_refused(kind):
+    data = encoded(Image.fromarray(np.arange(9).reshape(3, 3).astype(kind)), "TIFF")
+    with pytest.raises(BadImageError, match="32-bit pixels, of which no range is known"):
+        decode(data, "x")
+
+
 def test_sixteen_bits_become_eight():
     image = Image.fromarray(np.full((3, 3), 256 * 77, np.uint16))
     assert decode(encoded(image), "x", channels=1)[0, 0, 0] == 77

@@ -14,7 +14,9 @@ from .dataset import ArrayReader, DataError, Dataset, Source, number_labels
 from .files import Files
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-GREY_MODES = ("1", "L", "LA", "I;16", "I;16B", "I;16L")
+GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
+SIXTEEN = ("PNG", "PPM")
+"""Formats without 32-bit pixels: what Pillow opens in them as such is 16-bit grey."""
 MEMORY = 2**26
 """Sets whose decoded images take at most this many bytes are kept in memory."""
 
@@ -47,13 +49,15 @@ def decode(data: bytes, name: str, *, channels: int = 3, box: Box | None = None)
     Raises
     ------
     BadImageError
-        Where the file is corrupt or truncated, or the box lies outside of the image.
+        Where the file is corrupt or truncated, its pixels are of 32 bits, or the box lies outside of the image.
     """
     from PIL import Image, ImageOps
 
     try:
         with Image.open(io.BytesIO(data)) as opened:
-            image = _flatten(ImageOps.exif_transpose(opened), "L" if channels == 1 else "RGB")
+            image = ImageOps.exif_transpose(opened)
+            sixteen = image.mode.startswith("I;16") or (image.mode == "I" and opened.format in SIXTEEN)
+            image = _flatten(_eight_bits(image) if sixteen else image, "L" if channels == 1 else "RGB")
     except Exception as error:  # decoders raise nearly anything on a corrupt file
         raise BadImageError(f"{name}: cannot be decoded ({_reason(error)})") from error
     pixels = np.asarray(image, dtype=np.uint8)
@@ -63,15 +67,22 @@ def decode(data: bytes, name: str, *, channels: int = 3, box: Box | None = None)
 
 
 def _flatten(image: Any, mode: str) -> Any:
-    """Convert to `mode`, with 16-bit greys scaled to 8 bits and transparent pixels on white."""
+    """Convert to `mode`, with transparent pixels on white."""
     from PIL import Image
 
-    if image.mode.startswith("I;16"):
-        image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise ValueError("32-bit pixels, of which no range is known to be black to white; save it with 8 or 16 bits")
     if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert(mode)
+
+
+def _eight_bits(image: Any) -> Any:
+    """Scale 16-bit greys."""
+    from PIL import Image
+
+    return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
 
 
 def _crop(pixels: NDArray[np.uint8], box: Box, name: str) -> NDArray[np.uint8]:
