@@ -131,3 +131,12 @@ def test_devices_are_processes_where_there_is_no_gpu(tmp_path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert len(list((tmp_path / "run").glob("state-2.*.safetensors"))) == 2
     assert (tmp_path / "run" / "scores.json").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
+def test_what_several_processes_run_into_is_said_once(tmp_path) -> None:
+    words = ["train", "nowhere", "--out", str(tmp_path / "run"), "--devices", "2"]
+    ended = subprocess.run([sys.executable, "-m", "nearfar", *words], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert [line for line in ended.stderr.splitlines() if "Error" in line or "Traceback" in line] == []
+    assert ended.stderr.count("nearfar: 'nowhere' is neither a file") == ended.stderr.count("nowhere") == 1

@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, Parameter
 from .. import __version__
 from ..extras import hint
 from . import evaluating, exporting, fitting, listing, searching
-from .settings import GO_ON, TestClasses, is_first, launch, make_config
+from .settings import GO_ON, TestClasses, is_first, last_words, launch, make_config
 
 app = App(
     name="nearfar",
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    print(f"nearfar: {message}", file=sys.stderr)
+    last_words(message)
     sys.exit(code)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NoReturn
 
 from cyclopts import Parameter
@@ -17,6 +19,9 @@ GO_ON = {
     "compare": "; the same command goes on",
 }
 
+LAST_WORDS = "NEARFAR_LAST_WORDS"
+"""Where the processes of `launch` leave what they would say at the end: the name of a folder, in the environment."""
+
 
 def is_first() -> bool:
     """Return whether this process is the one that prints and writes."""
@@ -24,11 +29,38 @@ def is_first() -> bool:
 
 
 def launch(devices: int) -> NoReturn:
-    """Start this command again under torchrun, one process per device."""
+    """Run this command again under torchrun, one process per device; what the first to fail said is said once."""
     if devices < 1:
         raise ValueError(f"--devices: expected 1 or more, got {devices}")
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={devices}", "--standalone"]
-    os.execv(sys.executable, [*command, "-m", "nearfar", *sys.argv[1:]])
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
+    with TemporaryDirectory() as folder:
+        os.environ[LAST_WORDS] = folder
+        try:
+            run.main([f"--nproc_per_node={devices}", "--standalone", "-m", "nearfar", *sys.argv[1:]])
+        except SignalException as signal:
+            raise KeyboardInterrupt from signal
+        except ChildFailedError as error:
+            code = error.get_first_failure()[1].exitcode
+            said = sorted(Path(folder).iterdir(), key=lambda path: path.stat().st_mtime_ns)
+            text = said[0].read_text() if said else f"a process of the {devices} ended with exit code {code}"
+            print(f"nearfar: {text}", file=sys.stderr)
+            sys.exit(code if code > 0 else 1)
+        finally:
+            del os.environ[LAST_WORDS]
+    sys.exit(0)
+
+
+def last_words(message: str) -> None:
+    """Say why the command ends; one of several processes leaves that to the command that started them."""
+    folder = os.environ.get(LAST_WORDS)
+    if folder is None:
+        print(f"nearfar: {message}", file=sys.stderr)
+    else:
+        Path(folder, os.environ.get("RANK", "0")).write_text(message)
 
 
 def make_config(
