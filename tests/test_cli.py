@@ -163,6 +163,34 @@ def test_classes_of_one_item_each_are_for_proxies(capsys, monkeypatch, tmp_path)
     assert run(capsys, monkeypatch, "report", tmp_path / "run")[0] == 0
 
 
+def test_images_of_another_size_are_refused_by_a_network_of_pixels(capsys, monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    for name, sides in (("wide", (6, 9)), ("square", (8, 8))):
+        images = rng.integers(0, 256, (16, *sides), dtype=np.uint8)
+        np.savez(tmp_path / f"{name}.npz", X=images, y=np.arange(16) % 4)
+    options = ["--trunk", "mlp", "--epochs", "1", "--set", "device=cpu", "--quiet"]
+    assert run(capsys, monkeypatch, "train", tmp_path / "wide.npz", "--out", tmp_path / "run", *options)[0] == 0
+    embed = ["embed", tmp_path / "run", "-o", tmp_path / "x.npz"]
+    assert run(capsys, monkeypatch, *embed, tmp_path / "wide.npz")[0] == 0
+    code, _, err = run(capsys, monkeypatch, *embed, tmp_path / "square.npz")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "takes images of 6 x 9 pixels, got 8 x 8" in err
+
+
+@pytest.mark.parametrize("text", ["hello", "# A readme of several lines\n"])
+def test_weights_that_are_text_are_refused_without_advice(text, capsys, monkeypatch, tmp_path):
+    (tmp_path / "text.pth").write_text(text, encoding="latin-1")
+    words = ["train", "glyphs", "--out", tmp_path / "run", "--set", f"trunk_weights={tmp_path / 'text.pth'}"]
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert code == 2
+    assert err.endswith("text.pth: not readable as weights (holds something else than tensors)\n")
+
+
+def test_sides_of_images_have_a_limit(capsys, monkeypatch, tmp_path):
+    code, _, err = run(capsys, monkeypatch, "train", "glyphs", "--out", tmp_path / "run", "--image-size", "100000")
+    assert (code, err) == (2, "nearfar: config: image_size: Expected `int` <= 8192, got 100000\n")
+
+
 def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
     from PIL import Image
     from sklearn.datasets import load_digits

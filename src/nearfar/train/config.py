@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 AtLeastOne = Annotated[int, Meta(ge=1)]
+Side = Annotated[int, Meta(ge=1, le=8192)]  # pixels; more is a slip of the finger that would fill the memory
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
@@ -120,8 +121,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     test: str | None = None
     test_classes: tuple[str, ...] = ()
     validation: Share = 0.15
-    image_size: AtLeastOne | None = None
-    resize: AtLeastOne | None = None
+    image_size: Side | None = None
+    resize: Side | None = None
     skip_bad: bool = False
     symmetries: Literal["none", "rotations", "all"] = "none"
     augment: str = ""

@@ -11,7 +11,7 @@ import torch
 
 from ..data import Dataset, Task
 from ..data.decode import fit
-from .build import Step, make_accelerator, make_step, open_data
+from .build import Step, make_accelerator, make_step, open_data, sizes_in
 from .checkpoint import load_tensors, read_about, replace_file
 from .config import TrainConfig, TrainError
 from .features import Floats, embed, sizes_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..deep.networks.embedder import Embedder
     from ..evaluation.scores import Scores
 
+FLAT = ("mlp", "identity")  # trunks that take every pixel of an image as a number of its own
 PIXELS = 64 * 64 * 3  # larger images are brought to 32x32 before their pixels are compared
 
 
@@ -104,6 +105,8 @@ def embed_run(run: Run | str | Path, dataset: Dataset, *, layer: str = "embeddin
     sizes = sizes_of(config)
     if len(shape) == 3 and shape[1] == shape[2]:
         sizes["image_size"] = shape[1]
+    elif len(shape) == 3 and config.trunk.startswith(FLAT):
+        _check_size(dataset, shape[1:], folder.path)
     return embed(load_embedder(run, which), dataset, layer=layer, **sizes)
 
 
@@ -113,6 +116,14 @@ def _check_kind(dataset: Dataset, shape: tuple[int, ...], run: Path) -> None:
         raise TrainError(f"{dataset.name}: the network of {run} takes {expected}, got {dataset.kind}s")
     if len(shape) == 1 and len(dataset.read(0)) != shape[0]:
         raise TrainError(f"{dataset.name}: the network of {run} takes {expected}, got {len(dataset.read(0))} columns")
+
+
+def _check_size(dataset: Dataset, size: tuple[int, ...], run: Path) -> None:
+    """Refuse images that a network without convolutions cannot take, and that `fit` cannot bring to their size."""
+    other = sorted(sizes_in(dataset) - {size})
+    if other:
+        expected, got = (" x ".join(map(str, sides)) for sides in (size, other[0]))
+        raise TrainError(f"{dataset.name}: the network of {run} takes images of {expected} pixels, got {got}")
 
 
 def evaluate_run(run: Run | str | Path, *, which: str = "best", clustering: bool = True) -> Result:

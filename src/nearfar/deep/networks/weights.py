@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +65,11 @@ def _read_state(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # both readers raise nearly anything on a foreign file
-        raise TrunkError(f"{path}: not readable as weights ({str(error).splitlines()[0]})") from error
+        foreign = isinstance(
+            error, (UnpicklingError, LookupError)
+        )  # torch's text explains how to run what is in the file
+        reason = "holds something else than tensors" if foreign else str(error).splitlines()[0]
+        raise TrunkError(f"{path}: not readable as weights ({reason})") from error
     found = found.get("state_dict", found) if isinstance(found, dict) else found
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise TrunkError(f"{path}: holds no state dict (a mapping from names to tensors)")
