@@ -109,6 +109,13 @@ def test_bad_texts_are_named(text, message, rows, capsys, monkeypatch, tmp_path)
     assert not (tmp_path / "x.safetensors").exists()
 
 
+def test_what_is_no_learner_has_no_kernel_form(rows, capsys, monkeypatch, tmp_path):
+    words = ["fit", rows, "Kernelized(learner=3)", "--out", tmp_path / "x.safetensors"]
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "learner must be a learner of this library, such as RCA(); got 3" in err
+
+
 def test_codes_have_distances_and_neighbours(rows):
     X = np.load(rows)["X"]
     for learner in (

@@ -119,12 +119,12 @@ class Kernelized(KernelMetric):
 
     def _linear(self) -> Any:
         """The learner, made of its description where that was given."""
-        if not isinstance(self.learner, dict):
+        if hasattr(self.learner, "get_params"):
             return self.learner
-        method = nearfar.catalog.BY_NAME.get(str(self.learner.get("class")))
+        method = nearfar.catalog.BY_NAME.get(str(self.learner.get("class") if isinstance(self.learner, dict) else ""))
         kind = getattr(nearfar, method.name) if method is not None and method.kind == "learner" else None
         if not (isinstance(kind, type) and issubclass(kind, MetricLearner)):
-            raise ValueError(f"learner must be a learner of this library; got {self.learner.get('class')!r}")
+            raise ValueError(f"learner must be a learner of this library, such as RCA(); got {self.learner!r}")
         return kind(**self.learner.get("settings", {}))
 
     def __sklearn_tags__(self) -> Any:
