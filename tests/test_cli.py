@@ -409,7 +409,7 @@ def test_embeddings_keep_their_classes_names_and_gallery(capsys, monkeypatch, tm
     assert run(capsys, monkeypatch, "index", file, "-o", tmp_path / "e.index")[0] == 0
     code, out, err = run(capsys, monkeypatch, "search", tmp_path / "e.index", file, "-k", "1")
     assert (code, err) == (0, "")
-    assert out.splitlines()[-2:] == ["11.jpg", "    1    0.0000  dog  11.jpg"]
+    assert out.splitlines()[-2:] == ["11.jpg", "    1           0  dog  11.jpg"]
     for words in (["evaluate", file, "digits"], ["report", file, "digits"], ["index", file, "digits", "-o", file]):
         code, _, err = run(capsys, monkeypatch, *words)
         assert code == 2

@@ -130,8 +130,8 @@ def test_the_nearest_pairs_come_first(index, capsys, monkeypatch):
     assert code == 0
     lines = out.splitlines()
     assert len(lines) == 5
-    assert lines[0].split() == ["0.0000", "one", "copy"]
-    assert lines[3].split() == ["0.0002", "*", "two", "two", "again"]
+    assert lines[0].split() == ["0", "one", "copy"]
+    assert lines[3].split() == ["0.0001999", "*", "two", "two", "again"]
 
 
 def test_bad_questions_for_duplicates_are_one_line(index, capsys, monkeypatch, tmp_path):

@@ -165,7 +165,7 @@ def nearest_in(file: Path, k: int) -> str:
     index = opened(file)
     labels = classes_of(index)
     lines = [
-        f"{d:10.4f}  {' ' if labels[i] == labels[j] else '*'}  {index.names[i]}  {index.names[j]}"
+        f"{d:10.4g}  {' ' if labels[i] == labels[j] else '*'}  {index.names[i]}  {index.names[j]}"
         for i, j, d in zip(*index.closest(k), strict=True)
     ]
     found = f"the {len(lines)} nearest pairs; * marks two classes; --within DISTANCE groups what is as near"
@@ -196,7 +196,7 @@ def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: 
     """Yield a heading for a group, and below it its items."""
     kinds = len({row[2] for row in rows})
     yield f"group {number}: {len(rows)} items" + (f" of {kinds} classes" if kinds > 1 else "")
-    yield from (f"  {distance:8.4f}  {label:<{wide}}  {name}" for _, distance, label, name in rows)
+    yield from (f"  {distance:10.4g}  {label:<{wide}}  {name}" for _, distance, label, name in rows)
 
 
 def classes_of(index: Index) -> list[str]:
@@ -263,4 +263,6 @@ def printed(lines: Sequence[tuple[str, int, float, str, str]]) -> Iterator[str]:
     wide = max((len(line[3]) for line in lines), default=0)
     for query, part in groupby(lines, key=lambda line: line[0]):
         yield query
-        yield from (f"  {rank:>3}  {distance:8.4f}  {label:<{wide}}  {name}" for _, rank, distance, label, name in part)
+        yield from (
+            f"  {rank:>3}  {distance:10.4g}  {label:<{wide}}  {name}" for _, rank, distance, label, name in part
+        )
