@@ -61,7 +61,10 @@ def test_html_is_self_contained_and_escaped(tmp_path: Path) -> None:
     assert "A | <b>B</b>" in page.text
     assert "0.600 ± 0.248" in page.text
     assert not page.all("b")
-    assert [attrs for attrs in page.all("svg") if "Recall@1 of 3 objectives" in (attrs["aria-label"] or "")]
+    charts = [attrs for attrs in page.all("svg") if "Recall@1 of 3 objectives" in (attrs["aria-label"] or "")]
+    assert len(charts) == 2
+    widths = [float((attrs["viewbox"] or "").split()[2]) for attrs in charts]
+    assert widths[1] < 320  # points: what a telephone shows without making the text smaller
 
 
 def test_nothing_to_compare_is_an_error() -> None:

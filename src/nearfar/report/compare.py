@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..evaluation import interval
+from .intervals import draw_intervals
 from .plots import Html, Plotter
 from .standings import describe, flat_scores
 
@@ -100,17 +101,23 @@ class Comparison:
         """A section for a page of reports: a chart of the first score and the table."""
         from .page import template
 
-        return Html(template("compare").render(comparison=self, chart=self._chart(), name=score_name))
+        charts = self._charts()
+        return Html(template("compare").render(comparison=self, charts=charts, name=score_name))
 
-    def _chart(self) -> Any:
+    def _charts(self) -> list[Html]:
+        """The chart for wide pages, and the one for narrow ones."""
         score = self.scores[0]
         shown = sorted((o for o in self.objectives if len(self.values[o, score])), key=lambda o: -self.mean(o, score))
         if not shown:
-            return ""
+            return []
         alt = f"{score_name(score)} of {len(shown)} objectives, best first: {shown[0]}"
         halves = np.array([self.half(o, score) for o in shown])
         values = [self.values[o, score] for o in shown]
-        return Plotter().intervals(shown, values, halves, alt=alt, unit=score_name(score))
+        plotter, unit = Plotter(), score_name(score)
+        return [
+            draw_intervals(plotter, shown, values, halves, alt=alt, unit=unit, narrow=narrow)
+            for narrow in (False, True)
+        ]
 
 
 def compare(

@@ -183,31 +183,6 @@ class Plotter:
             chart.axes.spines[:].set_visible(False)
         return chart.svg
 
-    def intervals(
-        self,
-        names: Sequence[str],
-        values: Sequence[NDArray[np.float64]],
-        halves: NDArray[np.float64],
-        *,
-        alt: str,
-        unit: str,
-    ) -> Html:
-        """One line per name: the values of the seeds as rings, their mean as a dot, the interval as a bar."""
-        from textwrap import fill
-
-        with self.chart(alt, (9.6, 0.8 + 0.36 * len(names))) as chart:
-            rows = np.arange(len(names))[::-1]
-            means = np.array([v.mean() for v in values])
-            chart.axes.errorbar(
-                means, rows, xerr=np.nan_to_num(halves), fmt="o", color=ACCENT, markersize=5, linewidth=2
-            )
-            for row, seeds in zip(rows, values, strict=True):
-                chart.axes.plot(seeds, np.full(len(seeds), row), "o", mfc="none", mec=MUTED, markersize=4, mew=0.9)
-            chart.axes.set_yticks(rows, [fill(name, 56) for name in names], color=INK)
-            chart.axes.set(xlabel=unit)
-            chart.axes.grid(axis="x")
-        return chart.svg
-
 
 LINES = (ACCENT, SECOND, MUTED, INK)
 DASHES = ("-", "--", ":", "-.")
