@@ -134,7 +134,7 @@ class Trainer:
         if config.tensorboard:
             yield TensorBoard(self.folder.path)
         if progress:
-            yield ProgressLine(self.parts.steps, config.epochs, self.position.step)
+            yield ProgressLine(self.parts.steps, config.epochs, self.position.step, self.parts.task)
 
     # The loop
 

@@ -11,6 +11,7 @@ import torch
 
 from ..data import Dataset, Task
 from ..data.decode import fit
+from ..data.shared import remark_shared
 from .build import Step, make_accelerator, make_step, open_data, sizes_in
 from .checkpoint import load_tensors, read_about, replace_file
 from .config import TrainConfig, TrainError
@@ -146,7 +147,7 @@ def evaluate_run(run: Run | str | Path, *, which: str = "best", clustering: bool
     parts = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     embedded = {name: embed(embedder, part, **sizes_of(config)) for name, part in parts.items()}
     raw = {name: raw_items(part) for name, part in parts.items()}
-    protocol = f"{task.protocol} {_chosen(config, about, which)}"
+    protocol = " ".join(filter(None, (task.protocol, remark_shared(task), _chosen(config, about, which))))
     result = Result(_score(embedded, parts, config, clustering), _score(raw, parts, config, False), protocol)
     _write_arrays(folder.path / "test.npz", embedded, parts)
     content = {

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..data import Task
+from ..data.shared import remark_shared
+
 
 class Watcher(Protocol):
     """Is told of a run's steps and epochs. A record holds what a line of log.jsonl holds, a row that of metrics.csv."""
@@ -29,9 +32,11 @@ class ProgressLine:
         Length of the run.
     done : int
         Steps that were done before it was resumed.
+    task : Task, optional
+        The data; that images are in training and in the test is said first.
     """
 
-    def __init__(self, steps: int, epochs: int, done: int = 0) -> None:
+    def __init__(self, steps: int, epochs: int, done: int = 0, task: Task | None = None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -43,6 +48,9 @@ class ProgressLine:
         )
         self._bar = Progress(*columns, console=Console(stderr=True))
         self._task = self._bar.add_task("", total=steps, completed=done, epoch=1, epochs=epochs, text="")
+        remark = "" if task is None else remark_shared(task)
+        if remark:
+            self._bar.console.print(remark, highlight=False, markup=False, soft_wrap=True)
         self._bar.start()
 
     def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
