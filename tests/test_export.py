@@ -85,3 +85,13 @@ def test_a_file_that_gives_something_else_is_not_kept(tmp_path, monkeypatch):
 def test_no_run_is_one_line(tmp_path, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, "export", tmp_path / "nothing", "-o", tmp_path / "x.onnx")
     assert (code, err) == (2, f"nearfar: {tmp_path / 'nothing'}: neither a run nor a learner\n")
+
+
+def test_what_onnx_lacks_is_named_in_one_line(tmp_path, capsys, monkeypatch):
+    settings = {"trunk": "spd", "image_size": 28, "steps": 1, "epochs": 1, "device": "cpu"}
+    train(TrainConfig.of(data="digits", **settings), tmp_path / "run", progress=False)
+    code, _, err = run(capsys, monkeypatch, "export", tmp_path / "run", "-o", tmp_path / "x.onnx")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "a part that ONNX cannot say: No ONNX function found for <OpOverload(op='aten.linalg_matrix_exp'" in err
+    assert "\x1b" not in err
+    assert not (tmp_path / "x.onnx").exists()

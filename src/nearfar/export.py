@@ -132,10 +132,16 @@ def _traced(network: Any, items: Any, name: str) -> Any:
                 verbose=False,
             )
         except torch.onnx.errors.OnnxExporterError as error:
-            reason = str(error).strip().splitlines()[0]
-            raise ValueError(f"the network has a part that ONNX cannot say: {reason}") from error
+            raise ValueError(f"the network has a part that ONNX cannot say: {_reason(error)}") from error
     assert program is not None
     return program.model_proto
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of what began it: the tracer's own error is a page on how to report it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).strip().partition("\n")[0]
 
 
 @contextmanager

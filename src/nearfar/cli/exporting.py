@@ -23,8 +23,10 @@ def export(source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])
     from ..export import export_learner, export_run
     from .learners import load_learner
     from .scoring import check_there, is_run
+    from .settings import check_out
 
     check_there(source)
+    check_out(out)
     if is_run(source):
         export_run(source, out)
     else:
