@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data.augment import to_float
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, PickedReader
+from ..data.decode import ImageReader
 from ..data.loader import make_loader
 from ..deep.networks.embedder import Embedder
 from .checkpoint import replace_file
@@ -155,12 +156,29 @@ def cache_folder() -> Path:
 
 
 def _of_items(dataset: Dataset) -> str:
-    """Name the content: the numbers of a set in memory, the names of the items of one in files."""
+    """Name the content: the numbers of a set in memory; of one in files their names, sizes and dates."""
     digest = hashlib.sha256("\n".join((dataset.name, *dataset.names)).encode())
     if dataset.array is not None:
         digest.update(str(dataset.array.shape).encode())
         digest.update(np.ascontiguousarray(dataset.array).data)
+    else:
+        digest.update(repr(list(_stamps(dataset))).encode())
     return digest.hexdigest()
+
+
+def _stamps(dataset: Dataset) -> Iterator[Any]:
+    """How the files behind the items are read, and the size and date of each."""
+    read: Any = dataset.read
+    rows = np.arange(len(dataset))
+    while isinstance(read, PickedReader):
+        read, rows = read.read, read.index[rows]
+    if not isinstance(read, ImageReader):
+        return
+    yield read.channels, read.size, read.invert
+    for row in rows.tolist():
+        path = Path(read.files.root)
+        found = (path if path.is_file() else path / read.paths[row]).stat()  # an archive is one file
+        yield found.st_size, found.st_mtime_ns, None if read.boxes is None else read.boxes[row]
 
 
 def _of_weights(module: nn.Module) -> str:

@@ -1,0 +1,26 @@
+"""Features of a frozen trunk are kept for the items that they belong to, and for no others."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from nearfar.data import open_dataset
+from nearfar.deep.networks.embedder import Embedder
+from nearfar.deep.networks.trunks import make_trunk
+from nearfar.train.features import cached_features, embed
+
+
+def test_files_of_the_same_names_have_features_of_their_own(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    rng, embedder = np.random.default_rng(0), Embedder(make_trunk("conv4", (1, 20, 20)), 8, freeze_trunk=True)
+    for top in ("here", "there"):
+        for name, side in (("a/0.png", 20), ("a/1.png", 24), ("b/0.png", 20)):  # of several sizes: not in memory
+            path = tmp_path / top / "photos" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (side, side), dtype=np.uint8)).save(path)
+        items = open_dataset(str(tmp_path / top / "photos")).subset([2, 0, 1])
+        assert items.array is None
+        expected = embed(embedder, items, layer="pooled", image_size=20)
+        for _ in range(2):
+            assert cached_features(embedder, items, image_size=20).array == pytest.approx(expected)
+    assert len(list((tmp_path / "cache").rglob("*.npy"))) == 2
