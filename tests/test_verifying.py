@@ -71,6 +71,23 @@ def test_listed_pairs_are_verified(rows, capsys, monkeypatch, tmp_path):
     assert str(verify_pairs(X, ij, [True, False, True, True, False])) in out
 
 
+def test_listed_pairs_name_items_of_the_gallery_too(capsys, monkeypatch, tmp_path):
+    names = [f"item{i}" for i in range(60)]
+    arrays = {"X": X[20:30], "y": Y[20:30], "names": names[20:30]}
+    np.savez(
+        tmp_path / "g.npz", **arrays, gallery_X=X[25:50], gallery_y=Y[25:50], gallery_names=[*names[25:49], "item20"]
+    )
+    ij = [(20, 26), (21, 44), (45, 35), (36, 22), (20, 41)]
+    same = [bool(Y[i] == Y[j]) for i, j in ij]
+    lines = [f"item{i},item{j},{int(s)}" for (i, j), s in zip(ij, same, strict=True)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["left,right,same", *lines]))
+    words = ["evaluate", tmp_path / "g.npz", "--protocol", "verification", "--pairs", tmp_path / "pairs.csv"]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert (code, err) == (0, "")
+    about = "g, 10 items of 1 classes, searching a gallery of 25 items of 2 classes"
+    assert out == f"{about}, pairs of {tmp_path / 'pairs.csv'}.\n\n{verify_pairs(X, ij, same)}\n"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -78,12 +95,15 @@ def test_listed_pairs_are_verified(rows, capsys, monkeypatch, tmp_path):
         ("left,right,same\nrows[0],rows[99],1\n", "line 2: rows has no 'rows[99]'; its first item is 'rows[0]'"),
         ("left,right,same\nrows[0],rows[1],1\nrows[0],rows[2],maybe\n", "line 3: same must be 1 or 0, got 'maybe'"),
         ("left,right,same\nrows[0],rows[1],1\n", "there is no pair of two classes"),
+        ("left,right,same\nrows[0],é,1\n".encode("latin-1"), "its text is not UTF-8; save it as CSV in UTF-8"),
+        ("left,right,same\nrows[0],rows[1],1\n".encode("utf-16"), "its text is not UTF-8; save it as CSV in UTF-8"),
+        (f"left,right,same\n{'x' * 140_000},rows[1],1\n", "not a readable CSV file (field larger than"),
         (None, "--pairs: there is no file"),
     ],
 )
 def test_bad_lists_of_pairs_are_one_line(text, message, rows, capsys, monkeypatch, tmp_path):
     if text is not None:
-        (tmp_path / "pairs.csv").write_text(text)
+        (tmp_path / "pairs.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     words = ["evaluate", rows, "--protocol", "verification", "--pairs", tmp_path / "pairs.csv"]
     code, _, err = run(capsys, monkeypatch, *words)
     assert (code, err.count("\n")) == (2, 1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..evaluation import verify, verify_pairs
-from .scoring import distance_of, embedded_on, is_run, searched_on
+from .scoring import distance_of, is_run, searched_on
 
 YES, NO = ("1", "+1", "true", "yes", "same"), ("0", "-1", "false", "no", "different")
 
@@ -25,19 +25,16 @@ def score_verification(source: Path, data: str | None, classes: Sequence[str], p
     pairs : Path, optional
         A .csv with the columns left, right and same.
     """
-    distance = distance_of(source)
+    distance, searched = distance_of(source), searched_on(source, data, classes)
+    dataset, rows, gallery, there = searched
+    about = searched.about()
     if pairs is None:
-        searched = searched_on(source, data, classes)
-        dataset, rows, gallery, there = searched
         labels = None if gallery is None else gallery.labels
-        found, about = (
-            verify(rows, dataset.labels, gallery=there, gallery_labels=labels, distance=distance),
-            searched.about(),
-        )
+        found = verify(rows, dataset.labels, gallery=there, gallery_labels=labels, distance=distance)
     else:
-        dataset, rows = embedded_on(source, data, classes)
-        found = verify_pairs(rows, *read_pairs(pairs, dataset), distance=distance)
-        about = f"{dataset.name}, {len(dataset)} items of {len(dataset.classes)} classes, pairs of {pairs}."
+        rows = rows if there is None else np.concatenate([rows, there])
+        found = verify_pairs(rows, *read_pairs(pairs, dataset, gallery), distance=distance)
+        about = f"{about.removesuffix('.')}, pairs of {pairs}."
     if is_run(source) and data is None and not classes and pairs is None:
         from ..train.run_folder import write_json
 
@@ -45,38 +42,51 @@ def score_verification(source: Path, data: str | None, classes: Sequence[str], p
     return f"{about}\n\n{found}"
 
 
-def read_pairs(path: Path, dataset: Dataset) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.intp]], list[bool]]:
+def read_pairs(
+    path: Path, dataset: Dataset, gallery: Dataset | None = None
+) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.intp]], list[bool]]:
     """Row numbers (m, 2) of the pairs in a file, and whether each is of one class.
+
+    The rows of the gallery follow those of the data set; a name that both have is the data set's.
 
     Raises
     ------
     FileNotFoundError
         There is no such file.
     ValueError
-        Columns that are missing, a name that the data set does not have, or an answer that is neither yes nor no; with
-        the line of the file.
+        A file that is no CSV in UTF-8, columns that are missing, a name that the data set does not have, or an answer
+        that is neither yes nor no; with the line of the file.
     """
     if not path.is_file():
         raise FileNotFoundError(f"--pairs: there is no file {path}")
-    place = {name: at for at, name in enumerate(dataset.names)}
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        table = csv.DictReader(file)
-        missing = {"left", "right", "same"} - set(table.fieldnames or ())
-        if missing:
-            raise ValueError(
-                f"{path}: expected the columns left, right and same; {', '.join(sorted(missing))} not there"
-            )
-        ij, same = [], []
-        for line, row in enumerate(table, start=2):
-            for name in (row["left"], row["right"]):
-                if name not in place:
-                    first = dataset.names[0]
-                    raise ValueError(
-                        f"{path}, line {line}: {dataset.name} has no {name!r}; its first item is {first!r}"
-                    )
-            answer = (row["same"] or "").strip().lower()
-            if answer not in YES + NO:
-                raise ValueError(f"{path}, line {line}: same must be 1 or 0, got {row['same']!r}")
-            ij.append((place[row["left"]], place[row["right"]]))
-            same.append(answer in YES)
+    names = dataset.names if gallery is None else (*dataset.names, *gallery.names)
+    place: dict[str, int] = {}
+    for at, name in enumerate(names):
+        place.setdefault(name, at)
+    ij, same = [], []
+    for line, row in enumerate(_read(path), start=2):
+        for name in (row["left"], row["right"]):
+            if name not in place:
+                first = dataset.names[0]
+                raise ValueError(f"{path}, line {line}: {dataset.name} has no {name!r}; its first item is {first!r}")
+        answer = (row["same"] or "").strip().lower()
+        if answer not in YES + NO:
+            raise ValueError(f"{path}, line {line}: same must be 1 or 0, got {row['same']!r}")
+        ij.append((place[row["left"]], place[row["right"]]))
+        same.append(answer in YES)
     return np.array(ij, dtype=np.intp).reshape(-1, 2), same
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    """Read the lines of a table, each by the names of its columns."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            table = csv.DictReader(file)
+            rows, missing = list(table), {"left", "right", "same"} - set(table.fieldnames or ())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8") from error
+    except csv.Error as error:
+        raise ValueError(f"{path}: not a readable CSV file ({error})") from error
+    if missing:
+        raise ValueError(f"{path}: expected the columns left, right and same; {', '.join(sorted(missing))} not there")
+    return rows
