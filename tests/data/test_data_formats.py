@@ -145,6 +145,13 @@ def test_manifest_errors(tmp_path, text, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_manifest_that_is_not_utf_8_is_refused(tmp_path, encoding):
+    (tmp_path / "m.csv").write_bytes(("path,label\n" + ROWS + "class0/0.png,café\n").encode(encoding))
+    with pytest.raises(DataError, match=r"m\.csv: its text is not UTF-8; save it as CSV in UTF-8$"):
+        open_task(str(tmp_path / "m.csv"))
+
+
 def test_missing_images_of_a_manifest_can_be_skipped(tmp_path):
     path = manifest(tmp_path, "path,label\n" + ROWS + "gone/1.png,a\n")
     assert open_dataset(path, skip_bad=True).bad == ("gone/1.png",)

@@ -80,7 +80,9 @@ def _csv(path: Path) -> Table:
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8") from error
+    except (OSError, csv.Error) as error:
         raise DataError(f"{path}: not a readable CSV file ({error})") from error
     if not rows:
         raise DataError(f"{path}: is empty; expected a header line with path,label")
