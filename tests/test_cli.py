@@ -127,6 +127,21 @@ def test_a_run_finds_its_data_from_another_folder(capsys, monkeypatch, tmp_path)
     assert f"nor is it in {tmp_path / 'here'}, where the run was started" in err
 
 
+def test_a_run_finds_its_first_weights_from_another_folder(capsys, monkeypatch, tmp_path):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    rng = np.random.default_rng(0)
+    np.savez("rows.npz", X=rng.normal(size=(40, 3)), y=np.arange(40) % 4)
+    options = ["--epochs", "1", "--set", "device=cpu", "--quiet"]
+    assert run(capsys, monkeypatch, "train", "rows.npz", "--out", "first", *options)[0] == 0
+    first = ["--set", "trunk_weights=first/best.safetensors"]
+    assert run(capsys, monkeypatch, "train", "rows.npz", "--out", "second", *options, *first)[0] == 0
+    monkeypatch.chdir(tmp_path)
+    for more in ([], ["--epochs", "2"]):
+        code, _, err = run(capsys, monkeypatch, "train", "--resume", "--quiet", "--out", "here/second", *more)
+        assert (code, err) == (0, "")
+
+
 def test_classes_of_one_item_each_are_for_proxies(capsys, monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "lone.npz", X=rng.normal(size=(8, 3)), y=np.arange(8))

@@ -143,7 +143,7 @@ def build(config: TrainConfig, start: Path | None = None) -> Parts:
     torch.manual_seed(config.seed)
     task = open_data(config, start)
     config = resolve(config, task)
-    step = make_step(config, item_shape(task.train, config), len(task.train.classes))
+    step = make_step(config, item_shape(task.train, config), len(task.train.classes), start)
     check_positives(task.train, step.objective, config)
     if accelerator.num_processes > 1 and accelerator.device.type == "cuda" and not config.freeze_bn:
         step = nn.SyncBatchNorm.convert_sync_batchnorm(step)
@@ -257,9 +257,10 @@ def item_shape(dataset: Dataset, config: TrainConfig) -> tuple[int, ...]:
     return (channels, height, width) if size is None else (channels, size, size)
 
 
-def make_step(config: TrainConfig, shape: tuple[int, ...], num_classes: int) -> Step:
-    """Build the embedder and the objective."""
-    trunk = make_trunk(config.trunk, shape, weights=config.trunk_weights)
+def make_step(config: TrainConfig, shape: tuple[int, ...], num_classes: int, start: Path | None = None) -> Step:
+    """Build the embedder and the objective; a relative path of weights leads from here, or from `start`."""
+    weights = None if config.trunk_weights is None else located(config.trunk_weights, start)
+    trunk = make_trunk(config.trunk, shape, weights=weights)
     embedder = Embedder(
         trunk,
         config.embedding_dim,
