@@ -398,6 +398,15 @@ def test_without_validation_classes_the_last_epoch_is_best(tmp_path, small) -> N
     assert "no validation classes" in evaluate_run(run, clustering=False).protocol
 
 
+def test_validation_classes_of_one_item_each_are_not_measured(tmp_path, small) -> None:
+    labels = np.concatenate([np.repeat(np.arange(6), 8), np.arange(6, 10)])
+    split = np.where(labels < 4, "train", np.where(labels < 6, "test", "validation"))
+    np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(len(labels), 5)), y=labels, split=split)
+    run = train(small(data=str(tmp_path / "rows.npz"), epochs=1), tmp_path / "run", progress=False)
+    protocol = evaluate_run(run, clustering=False).protocol
+    assert "The validation classes were not measured: the checkpoint is that of the last" in protocol
+
+
 class Spoiled(SetTerm):
     """A term that turns into NaN at the third call."""
 

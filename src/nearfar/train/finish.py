@@ -147,7 +147,7 @@ def evaluate_run(run: Run | str | Path, *, which: str = "best", clustering: bool
     parts = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     embedded = {name: embed(embedder, part, **sizes_of(config)) for name, part in parts.items()}
     raw = {name: raw_items(part) for name, part in parts.items()}
-    protocol = " ".join(filter(None, (task.protocol, remark_shared(task), _chosen(config, about, which))))
+    protocol = " ".join(filter(None, (task.protocol, remark_shared(task), _chosen(config, task, about, which))))
     result = Result(_score(embedded, parts, config, clustering), _score(raw, parts, config, False), protocol)
     _write_arrays(folder.path / "test.npz", embedded, parts)
     content = {
@@ -197,11 +197,14 @@ def raw_items(dataset: Dataset) -> Floats:
     return rows.astype(np.float32)
 
 
-def _chosen(config: TrainConfig, about: dict[str, Any], which: str) -> str:
+def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) -> str:
     if which == "last":
         return f"The last checkpoint, of epoch {about['epoch']}, is scored."
     if about["best"] is None:
-        return f"There are no validation classes: the checkpoint is that of the last evaluated epoch, {about['epoch']}."
+        why = "There are no validation classes"
+        if task.validation is not None:  # each of one item, so that none has another to be found
+            why = "The validation classes were not measured"
+        return f"{why}: the checkpoint is that of the last evaluated epoch, {about['epoch']}."
     name = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}[config.select]
     chosen = f"chosen by {name} on the validation classes ({about['best']:.4f})"
     return f"The checkpoint of epoch {about['epoch']} was {chosen}."
