@@ -127,6 +127,40 @@ def test_a_run_finds_its_data_from_another_folder(capsys, monkeypatch, tmp_path)
     assert f"nor is it in {tmp_path / 'here'}, where the run was started" in err
 
 
+class OutOfMemoryError(RuntimeError):
+    """As PyTorch calls that of accelerators."""
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (MemoryError(), "the memory is not enough; "),
+        (MemoryError("Unable to allocate 728. TiB"), "the memory is not enough (Unable to allocate 728. TiB); "),
+        (OutOfMemoryError("CUDA out of memory.\nTried"), "the memory is not enough (CUDA out of memory. Tried); "),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes"),
+            "the memory is not enough (can't allocate memory: 9 bytes); ",
+        ),
+    ],
+)
+def test_a_lack_of_memory_is_one_line_that_says_what_takes_less(error, message, capsys, monkeypatch, tmp_path):
+    def too_large(*args, **options):
+        raise error
+
+    monkeypatch.setattr("nearfar.train.train", too_large)
+    code, _, err = run(capsys, monkeypatch, "train", "digits", "--out", tmp_path / "run")
+    assert (code, err) == (2, f"nearfar: {message}a smaller --batch-size or --image-size takes less\n")
+
+
+def test_other_errors_of_the_machine_keep_their_trace(capsys, monkeypatch, tmp_path):
+    def broken(*args, **options):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("nearfar.train.train", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        run(capsys, monkeypatch, "train", "digits", "--out", tmp_path / "run")
+
+
 def test_a_run_finds_its_first_weights_from_another_folder(capsys, monkeypatch, tmp_path):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, Parameter
 from .. import __version__
 from ..extras import hint
 from . import evaluating, exporting, fitting, listing, searching
-from .settings import GO_ON, TestClasses, is_first, last_words, launch, make_config
+from .settings import GO_ON, TestClasses, is_first, last_words, launch, make_config, short_of_memory
 
 app = App(
     name="nearfar",
@@ -48,10 +48,11 @@ def main() -> None:
         _stop(" ".join(str(error).split()), 2)
     except BrokenPipeError:
         sys.exit(0)
-    except (ValueError, OSError, ImportError, MemoryError) as error:
-        if os.environ.get("NEARFAR_DEBUG"):
+    except (ValueError, OSError, ImportError, MemoryError, RuntimeError) as error:
+        short = short_of_memory(error, next(iter(sys.argv[1:]), ""))
+        if os.environ.get("NEARFAR_DEBUG") or (isinstance(error, RuntimeError) and not short):
             raise
-        message = hint(error) if isinstance(error, ModuleNotFoundError) else str(error)
+        message = short or (hint(error) if isinstance(error, ModuleNotFoundError) else str(error))
         _stop(" ".join(message.split()) or type(error).__name__, 2)
 
 

@@ -19,6 +19,12 @@ GO_ON = {
     "compare": "; the same command goes on",
 }
 
+LESS = {
+    "train": "a smaller --batch-size or --image-size",
+    "compare": "a smaller batch_size or image_size (--set)",
+    "fit": "a learner with fewer n_components or landmarks, or of fewer items,",
+}
+
 LAST_WORDS = "NEARFAR_LAST_WORDS"
 """Where the processes of `launch` leave what they would say at the end: the name of a folder, in the environment."""
 
@@ -61,6 +67,19 @@ def last_words(message: str) -> None:
         print(f"nearfar: {message}", file=sys.stderr)
     else:
         Path(folder, os.environ.get("RANK", "0")).write_text(message)
+
+
+def short_of_memory(error: Exception, command: str) -> str | None:
+    """Say what takes less memory where that has run out; None where it is another error.
+
+    PyTorch raises a RuntimeError then, of a class of its own for accelerators only.
+    """
+    text = " ".join(str(error).split()).rpartition("DefaultCPUAllocator: ")[2]
+    of_torch = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator: " in str(error)
+    if not (of_torch or isinstance(error, MemoryError)):
+        return None
+    reason = f" ({text})" if text else ""
+    return f"the memory is not enough{reason}; {LESS.get(command, 'a part of the items at a time')} takes less"
 
 
 def make_config(
