@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from conftest import write
+from conftest import write, zipped
 
 from nearfar.data import open_task
 from nearfar.data.shared import remark_shared
@@ -31,6 +31,30 @@ def test_the_same_image_in_two_classes_is_told(tmp_path, sides):
     task = open_task(str(tmp_path), validation=0.0)
     assert (task.train.array is None) == (sides[0] != sides[1])
     assert remark_shared(task) == "NOT disjoint: 1 test image(s) are training images too (test/te/1.png)."
+
+
+def test_images_of_an_archive_are_compared(tmp_path):
+    sides = iter(range(9, 17))
+    images = {
+        f"{part}/{part[:2]}{c}/{k}.png": drawn(next(sides)) for part in ("train", "test") for c in "ab" for k in "01"
+    }
+    assert remark_shared(open_task(str(zipped(tmp_path / "a.zip", images)), validation=0.0)) == ""
+    images["test/teb/1.png"] = images["train/tra/1.png"]
+    task = open_task(str(zipped(tmp_path / "b.zip", images)), validation=0.0)
+    assert task.train.array is None
+    assert remark_shared(task) == "NOT disjoint: 1 test image(s) are training images too (test/teb/1.png)."
+
+
+def test_cuts_of_one_image_are_the_same_where_their_boxes_are(tmp_path):
+    boxes = {"a": (0, 0, 9, 9), "b": (0, 0, 8, 8), "c": (1, 0, 9, 9), "d": (2, 0, 9, 9)}
+    rows = [f"1.png,{c},{'train' if c in 'ab' else 'test'},{','.join(map(str, box))}" for c, box in boxes.items()]
+    text = "\n".join(["path,label,split,x1,y1,x2,y2", *rows])
+    write(tmp_path, {"1.png": drawn(9), "apart.csv": text, "same.csv": text + "\n1.png,d,test,0,0,8,8"})
+    task = open_task(str(tmp_path / "apart.csv"), validation=0.0)
+    assert task.train.array is None
+    assert remark_shared(task) == ""
+    found = remark_shared(open_task(str(tmp_path / "same.csv"), validation=0.0))
+    assert found.startswith("NOT disjoint: 1 test image(s) are training images too")
 
 
 def test_rows_are_not_compared(tmp_path):

@@ -95,6 +95,11 @@ class ZipFiles:
         except (OSError, zipfile.BadZipFile, EOFError) as error:
             raise DataError(f"{self.root}/{name}: cannot be read ({error})") from error
 
+    def mark(self, name: str) -> tuple[int, int]:
+        """Size and checksum of a file, which the archive lists: nothing is unpacked."""
+        entry = self._zip.getinfo(name)
+        return entry.file_size, entry.CRC
+
     def __contains__(self, name: str) -> bool:
         return name in self._members
 

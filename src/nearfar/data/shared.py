@@ -9,7 +9,7 @@ from typing import Any
 
 from .dataset import Dataset, PickedReader, Task, some
 from .decode import ImageReader
-from .files import FolderFiles
+from .files import FolderFiles, ZipFiles
 
 ENDS = 4096  # bytes at the end of a file that are compared before whole files are
 
@@ -17,8 +17,9 @@ ENDS = 4096  # bytes at the end of a file that are compared before whole files a
 def remark_shared(task: Task) -> str:
     """Return a sentence on the test images that are training images too, empty where there are none.
 
-    Images in memory are compared by their pixels, others by their files; of these only such are read whole as agree in
-    size and end with another. Rows, files in archives and cropped images are not compared.
+    Images in memory are compared by their pixels, others by their files and the boxes that are cut from them; of these
+    only such are read whole as agree in size and end, or in an archive in size and checksum, with another. Rows are not
+    compared, nor are files of a folder with those of an archive.
     """
     learnt = [part for part in (task.train, task.validation) if part is not None]
     tested = [part for part in (task.test, task.gallery) if part is not None]
@@ -39,37 +40,43 @@ def _pixels(part: Dataset) -> Iterator[tuple[Hashable, str]]:
 
 
 def _files(part: Dataset) -> Iterator[tuple[Hashable, str]]:
-    for path, name in _paths(part):
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - ENDS))
-            yield (size, file.read()), name
+    for files, path, box, name in _places(part):
+        yield (box, *_mark(files, path)), name
+
+
+def _mark(files: FolderFiles | ZipFiles, path: str) -> tuple[int, int | bytes]:
+    """What tells most files apart, at little cost."""
+    if isinstance(files, ZipFiles):
+        return files.mark(path)
+    with Path(files.root, path).open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - ENDS))
+        return size, file.read()
 
 
 def _equal(learnt: list[Dataset], tested: list[Dataset], known: set[Hashable]) -> list[str]:
     """Names of the test images whose whole files equal one of training, looked for among those that may."""
-    ours, theirs = [
-        [(hashlib.sha256(path.read_bytes()).digest(), name) for path, name, mark in _marked(parts) if mark in known]
-        for parts in (learnt, tested)
-    ]
-    contents = {content for content, _ in ours}
-    return list(dict.fromkeys(name for content, name in theirs if content in contents))
+    contents = {content for content, _ in _contents(learnt, known)}
+    found = [name for content, name in _contents(tested, known) if content in contents]
+    return list(dict.fromkeys(found))
 
 
-def _marked(parts: list[Dataset]) -> Iterator[tuple[Path, str, Hashable]]:
+def _contents(parts: list[Dataset], known: set[Hashable]) -> Iterator[tuple[Hashable, str]]:
     for part in parts:
-        for (path, name), (mark, _) in zip(_paths(part), _files(part), strict=True):
-            yield path, name, mark
+        for files, path, box, name in _places(part):
+            if (box, *_mark(files, path)) in known:
+                yield (box, hashlib.sha256(files.read(path)).digest()), name
 
 
-def _paths(part: Dataset) -> Iterator[tuple[Path, str]]:
-    """Files of a set of whole images in a folder that is not in memory."""
+def _places(part: Dataset) -> Iterator[tuple[FolderFiles | ZipFiles, str, tuple[int, ...] | None, str]]:
+    """File, box and name of every image of a set that is not in memory."""
     if part.array is not None:
         return
     for i, name in enumerate(part.names):
         read: Any = part.read
         while isinstance(read, PickedReader):
             read, i = read.read, int(read.index[i])
-        if not isinstance(read, ImageReader) or read.boxes is not None or not isinstance(read.files, FolderFiles):
+        if not isinstance(read, ImageReader) or not isinstance(read.files, FolderFiles | ZipFiles):
             return
-        yield Path(read.files.root, read.paths[i]), name
+        box = None if read.boxes is None else read.boxes[i]
+        yield read.files, read.paths[i], None if box is None else tuple(box), name
