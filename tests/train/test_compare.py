@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearfar.train.compare import compare
+from nearfar.train.compare import _split, compare
 
 
 @pytest.fixture
@@ -15,6 +15,14 @@ def rows(tmp_path: Path) -> str:
     y = np.repeat(np.arange(10), 8)
     np.savez(tmp_path / "rows.npz", X=rng.normal(size=(10, 6))[y] + rng.normal(size=(80, 6)), y=y)
     return str(tmp_path / "rows.npz")
+
+
+@pytest.mark.parametrize("chosen", ["The checkpoint of epoch 3 was chosen", "There are no validation classes: the"])
+def test_what_holds_for_one_run_is_not_said_of_all(chosen) -> None:
+    split = "rows: 3 classes; validation classes drawn from the training classes with seed {}."
+    content = {"protocol": f"{split.format(7)} {chosen}.", "split": split.format(7)}
+    expected = "rows: 3 classes; validation classes drawn from the training classes with the seed of each run."
+    assert _split(content) == expected
 
 
 def test_all_seeds_are_tested_on_the_same_classes(tmp_path, small, rows) -> None:

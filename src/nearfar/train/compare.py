@@ -100,7 +100,7 @@ def compare(
     table: dict[str, list[dict[str, Any]]] = {objective: [] for objective in objectives}
     for index, trial in enumerate(todo):
         table[trial.objective].append(scores[index]["scores"])
-    found = Compared(_split(scores[0]["protocol"]), table, scores[0]["raw"])
+    found = Compared(_split(scores[0]), table, scores[0]["raw"])
     write_json(Path(out) / "comparison.json", {"config": base.to_dict(), "seeds": list(seeds), **found._asdict()})
     return found
 
@@ -120,9 +120,10 @@ def with_test_classes(base: TrainConfig) -> TrainConfig:
     return base.replace(test_classes=[name for name, test in zip(classes, held, strict=True) if test])
 
 
-def _split(protocol: str) -> str:
-    """The protocol without its last sentence, on the checkpoint of one run."""
-    return protocol.partition(" The checkpoint of")[0]
+def _split(content: dict[str, Any]) -> str:
+    """Say how the data are split: of one run's scores what holds for all of them."""
+    split = content.get("split") or content["protocol"].partition(" The checkpoint of")[0]
+    return re.sub(r"(validation classes drawn .*) with seed \d+", r"\1 with the seed of each run", split)
 
 
 def _each(todo: Sequence[Trial], jobs: int) -> Any:

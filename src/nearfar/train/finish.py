@@ -147,11 +147,13 @@ def evaluate_run(run: Run | str | Path, *, which: str = "best", clustering: bool
     parts = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     embedded = {name: embed(embedder, part, **sizes_of(config)) for name, part in parts.items()}
     raw = {name: raw_items(part) for name, part in parts.items()}
-    protocol = " ".join(filter(None, (task.protocol, remark_shared(task), _chosen(config, task, about, which))))
+    split = " ".join(filter(None, (task.protocol, remark_shared(task))))
+    protocol = f"{split} {_chosen(config, task, about, which)}"
     result = Result(_score(embedded, parts, config, clustering), _score(raw, parts, config, False), protocol)
     _write_arrays(folder.path / "test.npz", embedded, parts)
     content = {
         "protocol": protocol,
+        "split": split,
         "scores": result.scores.to_dict(),
         "raw": result.raw.to_dict(),
         "checkpoint": {"which": which, "epoch": about["epoch"], "step": about["step"], "validation": about["best"]},
