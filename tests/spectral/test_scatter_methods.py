@@ -67,6 +67,17 @@ def test_covariance_pooled_within_classes():
     assert_allclose(metric(nearfar.CovarianceMetric(shrinkage=None, pooled=True)), inv(expected), rtol=1e-8)
 
 
+def test_covariance_pooled_counts_independent_deviations_for_ledoit_and_wolf():
+    # a class of two rows is one independent deviation, half their difference; a row alone is none
+    halves = (X[0:40:2] - X[1:40:2]) / 2
+    y = np.where(np.arange(60) < 40, np.arange(60) // 2, np.arange(60))
+    expected = 2 * LedoitWolf(assume_centered=True).fit(halves).covariance_
+    found = nearfar.CovarianceMetric(pooled=True).fit(X, y).covariance_
+    assert_allclose(found, expected, rtol=1e-9)
+    found = nearfar.CovarianceMetric(pooled=True).fit(X, np.where(np.arange(60) < 40, y, -1)).covariance_
+    assert_allclose(found, expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("shrinkage", ["lw", "oas", "mcd", 0.3])
 def test_covariance_shrinkage(shrinkage):
     from sklearn import covariance
@@ -404,7 +415,7 @@ def test_rca_shrinks_by_the_estimate_of_ledoit_and_wolf():
     assert_allclose(twice, expected / 2, rtol=1e-9)
     many, y = np.repeat(X, 30, axis=0) + rng.normal(size=(1800, 4)), np.repeat(Y, 30)
     pooled = metric(nearfar.CovarianceMetric(pooled=True), many, y)
-    assert_allclose(metric(nearfar.RCA(shrinkage="lw", ddof="chunklets"), many, y), pooled, rtol=1e-4)
+    assert_allclose(metric(nearfar.RCA(shrinkage="lw", ddof="chunklets"), many, y), pooled, rtol=1e-9)
 
 
 def test_rca_names_the_shares_it_knows():

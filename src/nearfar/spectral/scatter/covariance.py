@@ -31,25 +31,27 @@ def covariance(
     if labels is not None:
         constraints.require_classes(labels)
         X, labels = scatter.known(X, labels)
-        X, lost = X - scatter.class_means(X, labels)[labels], labels.max() + 1
+        several = np.bincount(labels)[labels] > 1  # a row alone is its class's mean, and says nothing of the spread
+        X, lost = (X - scatter.class_means(X, labels)[labels])[several], len(np.unique(labels[several]))
     if shrinkage is None:
         constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
         if len(constant):
             raise ValueError(f"column {constant[0]} is constant, its variance 0; drop it or use shrinkage")
-    Sigma = estimated(X, shrinkage, seed) * (len(X) / max(len(X) - lost, 1))
+    freedom = len(X) if labels is None else len(X) - lost
+    Sigma = estimated(X, shrinkage, seed, freedom) * (len(X) / max(len(X) - lost, 1))
     L, rank = mahalanobis.whitener(Sigma, n_components)
     return Solution(L, attributes={"covariance": Sigma, "rank": rank})
 
 
-def estimated(X: Array, shrinkage: float | str | None, seed: Any) -> Array:
-    """Covariance of centred rows, divided by n."""
+def estimated(X: Array, shrinkage: float | str | None, seed: Any, freedom: int) -> Array:
+    """Covariance of centred rows, divided by n; they are worth `freedom` independent ones."""
     if shrinkage == "oas":
         return oas(X, assume_centered=True)[0]
     if shrinkage == "mcd":
         return MinCovDet(assume_centered=True, random_state=seed).fit(X).covariance_
     S = X.T @ X / len(X)
     if shrinkage == "lw":
-        return mahalanobis.shrink(S, mahalanobis.ledoit_wolf(X, S))
+        return mahalanobis.shrink(S, mahalanobis.ledoit_wolf(X, S, freedom))
     if isinstance(shrinkage, str):
         raise ValueError(f"shrinkage must be None, 'lw', 'oas', 'mcd' or a number in [0, 1]; got {shrinkage!r}")
     if shrinkage is not None:
