@@ -80,8 +80,9 @@ class DMBK(FromLabels, Mahalanobis):
     alpha : float, optional
         Weight of the mean log divergence (Tao et al.'s criterion): the first term only balances divergences, and for
         two classes hardly that. Default: 1 for two classes, else 0 (paper).
-    shrinkage : float or "ledoit_wolf"
-        Share of the scaled identity in each class's covariance: small classes have singular ones.
+    shrinkage : float or "lw"
+        Share of the scaled identity in each class's covariance: small classes have singular ones. "lw", also written
+        "ledoit_wolf": Ledoit & Wolf's estimate for each class.
     whiten : bool
         Keep the space that U's columns span and spread similar pairs equally along p directions of it. The divergences
         do not see lengths inside that space, and `reg` alone tends to put all length into one direction.
@@ -139,7 +140,7 @@ class DMBK(FromLabels, Mahalanobis):
         checks.at_least(0, reg=self.reg, tol=self.tol, alpha=self.alpha or 0.0)
         checks.counts(1, n_pairs=self.n_pairs, max_iter=self.max_iter)
         checks.counts(0, n_init=self.n_init)
-        checks.share(("ledoit_wolf",), shrinkage=self.shrinkage)
+        checks.share(("lw", "ledoit_wolf"), shrinkage=self.shrinkage)
         d = X.shape[1]
         p = self.n_components or min(int(labels.max()), d - 1)
         if not 1 <= p < d:
