@@ -1,5 +1,7 @@
 """The hinge problem over semi-definite matrices against its definition and a generic solver."""
 
+import re
+
 import numpy as np
 from numpy.testing import assert_allclose
 
@@ -50,6 +52,14 @@ def test_running_out_of_iterations_is_told():
     found = hinge_psd_dual(Z, s, b, c, A0, 0.01, max_iter=1, tol=1e-12)
     assert not found.converged
     assert "duality gap" in found.message
+
+
+def test_features_of_very_different_size_are_named_as_the_cause():
+    sizes = np.geomspace(1e-4, 1e4, Z.shape[1])
+    found = hinge_psd_dual(Z * sizes, s, b, c, A0, 0.01, tol=1e-9)
+    assert not found.converged
+    assert re.search(r"duality gap .*; features differ by a factor of \de\+07 in size: scale them$", found.message)
+    assert "scale" not in hinge_psd_dual(Z, s, b, c, A0, 0.01, max_iter=1, tol=1e-12).message
 
 
 def test_a_looser_tolerance_stops_sooner_and_is_kept():

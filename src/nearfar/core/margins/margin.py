@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from .. import psd
-from ..optimize import Report, Solution, lbfgs
+from ..optimize import Report, Solution, lbfgs, stopped
 from ..types import Array
 
 MEMORY = 30
+UNEVEN = 100  # of one feature's size to another's, from which the search is slow
 
 
 def hinge_primal(M: Array, Z: Array, s: Array, b: Array, c: Array, A0: Array, gamma: float) -> float:
@@ -97,7 +98,13 @@ def hinge_psd_dual(
         if gap <= tol * max(1.0, abs(primal)) or found.n_iter <= 1:
             break
     converged = bool(gap <= tol * max(1.0, abs(primal)))
-    message = (
-        "" if converged else f"the dual stopped after {spent} iterations with duality gap {gap:.3g}, tol {tol:.3g}"
-    )
+    message = "" if converged else stopped("the dual", spent, "duality gap", gap, tol) + uneven(Z)
     return Solution(M, primal, spent, converged, message, max(float(gap), 0.0), attributes={"dual": a})
+
+
+def uneven(Z: Array) -> str:
+    """What to say of differences Z (m, d) of which some features are far larger than others; else nothing."""
+    sizes = np.linalg.norm(Z, axis=0)
+    sizes = sizes[sizes > 0]
+    ratio = float(sizes.max() / sizes.min()) if len(sizes) else 1.0
+    return f"; features differ by a factor of {ratio:.1g} in size: scale them" if ratio >= UNEVEN else ""
