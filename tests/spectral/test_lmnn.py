@@ -424,6 +424,32 @@ def test_sampled_negatives_follow_the_weights():
     assert drawn[y == y[0]].sum() == 0
 
 
+@pytest.mark.parametrize("draw", [triplet_mining.rejection_draws, triplet_mining.gumbel_draws])
+def test_draws_of_different_columns_have_the_law_of_one_after_the_other(draw):
+    labels = np.array([1, 0, 2, 1, 0, 1, 2])
+    D = np.array([0.0, 0.3, 1.2, 2.0, 2.5, 0.1, 3.9])
+    weights = np.where(labels == 1, 0.0, np.exp(triplet_mining.log_weights(D, 3)))
+    assert np.ptp(weights[labels != 1]) > 0.5
+    own = np.ones(20_000, dtype=int)
+    found = draw(np.tile(D, (20_000, 1)), own, labels, 3, 2, 1.4, np.random.default_rng(0))
+    assert found.shape == (20_000, 2, 2)
+    p = weights / weights.sum()
+    one_draw = np.outer(p, p / (1 - p)).T * (1 - np.eye(7))  # p_i p_j / (1 - p_i)
+    two_draws = np.outer(p, p)
+    for pair, law in ((found[:, 0], one_draw), (found[:, 1], one_draw), (found[:, :, 0], two_draws)):
+        seen = np.zeros((7, 7))
+        np.add.at(seen, tuple(pair.T), 1 / 20_000)
+        assert_allclose(seen, law, atol=4 * np.sqrt(law.max() / 20_000))
+
+
+def test_as_many_different_negatives_as_there_are():
+    X, y = data(40, 5, 2)
+    k = int(min(np.bincount(y))) - 1
+    triplets = triplet_mining.mine(X, y, "negative_sampling", k, seed=0)
+    assert len(np.unique(triplets, axis=0)) == len(triplets) == 40 * k * k
+    assert (y[triplets[:, 0]] != y[triplets[:, 2]]).all()
+
+
 @pytest.mark.parametrize("strategy", triplet_mining.STRATEGIES)
 @pytest.mark.parametrize("pull", ["targets", "triplets"])
 def test_learning_from_mined_triplets(strategy, pull):

@@ -24,6 +24,8 @@ PRODUCTS = {
 }
 STRATEGIES = (*PRODUCTS, "batch_semi_hard", "negative_sampling")
 
+MOST_CAP = 10.0  # weight up to which proposals are kept often enough
+
 
 def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, cap: float = 1.4, seed: Seed = None) -> Ints:
     """Triplets of rows, shape (m, 3), by rising anchor.
@@ -69,9 +71,8 @@ def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, cap: float
     if strategy == "batch_semi_hard":
         negatives = not_nearer(N, np.take_along_axis(D, positives, 1), k)
     elif strategy == "negative_sampling":
-        w = log_weights(D, X.shape[1], cap)
-        drawn = [nearest(np.where(same, np.inf, -w - rng.gumbel(size=D.shape)), k) for _ in range(k)]
-        negatives = np.stack(drawn, axis=1)
+        draw = rejection_draws if X.shape[1] > 2 and cap <= MOST_CAP else gumbel_draws
+        negatives = draw(D, labels[rows], labels, X.shape[1], k, cap, rng)
     else:
         negatives = np.repeat(nearest(N, k)[:, None], k, axis=1)
     a, p, n = np.broadcast_arrays(anchors[:, None, None], positives[:, :, None], negatives)
@@ -93,6 +94,35 @@ def not_nearer(N: Array, bound: Array, k: int) -> Ints:
         at = nearest(D, k)
         found.append(np.where(np.isfinite(np.take_along_axis(D, at, 1)), at, -1))
     return np.stack(found, axis=1)
+
+
+def rejection_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, cap: float, rng: np.random.Generator) -> Ints:
+    """For every row of D, k times k different columns of other classes, drawn one after the other by weight; (b, k, k).
+
+    A column is proposed at random, kept with probability weight / cap, and drawn again where its draw holds it already.
+    In three dimensions and more weights are from 1/2 to the cap, so few tries do and few distances are looked at.
+    """
+    order, size = np.argsort(labels, kind="stable"), np.bincount(labels)
+    start = np.cumsum(size) - size
+    row = np.repeat(np.arange(len(D)), k)
+    found = np.full((len(row), k), -1)
+    for place in range(k):
+        left = np.arange(len(row))
+        while len(left):
+            i, c = row[left], own[row[left]]
+            other = rng.integers(len(labels) - size[c])  # counted in the order of classes, without the row's own
+            column = order[other + np.where(other >= start[c], size[c], 0)]
+            kept = cap * rng.random(len(left)) < np.exp(log_weights(D[i, column], d, cap))
+            kept &= (found[left] != column[:, None]).all(axis=1)
+            found[left[kept], place] = column[kept]
+            left = left[~kept]
+    return found.reshape(len(D), k, k)
+
+
+def gumbel_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, cap: float, rng: np.random.Generator) -> Ints:
+    """The same law by k tables of random numbers, also where some weights are next to nothing."""
+    w = np.where(own[:, None] == labels, -np.inf, log_weights(D, d, cap))
+    return np.stack([nearest(-w - rng.gumbel(size=w.shape), k) for _ in range(k)], axis=1)
 
 
 def log_weights(D: Array, d: int, cap: float = 1.4) -> Array:
