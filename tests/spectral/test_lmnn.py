@@ -467,6 +467,30 @@ def test_learning_from_mined_triplets(strategy, pull):
     assert_allclose(f + 0.5 * sum(seen.values()), learner.objective_, rtol=1e-7)
 
 
+@pytest.mark.parametrize("settings", [{}, {"solver": "pgd"}, {"n_components": 2}, {"mining": "batch_hard"}])
+def test_size_of_the_rows_does_not_matter(settings):
+    X, y = data()
+    X = X / np.sqrt(np.mean(np.var(X, axis=0)))
+    triplets = {} if settings else {"triplets": triplet_mining.mine(X, y, "batch_hard", 2)}
+    learner = LMNN(random_state=0, **settings).fit(X, y, **triplets)
+    for size in (2.0**-500, 2.0**10, 2.0**500):
+        other = LMNN(random_state=0, **settings).fit(size * X, y, **triplets)
+        assert_array_equal(size * other.components_, learner.components_)
+    for size in (1e-150, 1e150):
+        other = LMNN(random_state=0, **settings).fit(size * X, y, **triplets)
+        assert other.converged_
+        assert_allclose(other.objective_, learner.objective_, rtol=2e-2)
+
+
+def test_given_and_former_components_are_in_the_units_of_the_rows():
+    X, y = data()
+    first = np.random.default_rng(0).normal(size=(2, X.shape[1]))
+    learner = LMNN(n_components=2, init=first).fit(X, y)
+    other = LMNN(n_components=2, init=first / 2**40, warm_start=True).fit(X * 2.0**40, y)
+    assert_array_equal(2.0**40 * other.components_, learner.components_)
+    assert_allclose(other.fit(X * 2.0**40, y).objective_, learner.objective_, rtol=2e-2)
+
+
 def test_all_triplets_listed_are_the_problem_itself():
     X, y = data(30, 3)
     near = loops.targets(X, y, 2)
@@ -480,6 +504,7 @@ def test_all_triplets_listed_are_the_problem_itself():
 
 def test_one_sphere_around_everything_is_the_problem_itself():
     X, y = data()
+    X = X / large_margin_data.unit(X)  # the units in which the problem itself is searched
     whole = {"rounds": 1, "spheres": 1, "radius": 1e9, "identity": False}
     learner = fit(LMNN(stratified=whole, random_state=0, tol=1e-3), X, y)
     assert_allclose(distances(learner, X), distances(fit(LMNN(tol=1e-3), X, y), X), rtol=1e-5, atol=1e-6)

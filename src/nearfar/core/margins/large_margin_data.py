@@ -58,6 +58,13 @@ def span(X: Array) -> Array:
     return scatter.data_span(X) if X.shape[1] > len(X) else np.eye(X.shape[1])
 
 
+def unit(X: Array) -> float:
+    """A power of two near the deviation of the features, by which rows are divided without rounding."""
+    largest = float(np.abs(X).max(initial=0.0)) or 1.0
+    size = largest * float(np.sqrt(np.mean(np.var(X / largest, axis=0))))
+    return float(2.0 ** np.round(np.log2(size))) if size > 0 else 1.0
+
+
 def whitening(problem: LargeMargin) -> tuple[Array, Array]:
     """A and B (d, r) with A' C A = I up to scale and A' B = I.
 

@@ -34,7 +34,7 @@ def lmnn(problem: LargeMargin, L: Array, solver: str = "lbfgs", **limits: Any) -
 class LMNN(FromTriplets, Mahalanobis):
     """Each row's target neighbours pulled near, rows of other classes pushed out by a margin of 1 in squared distance.
 
-    Scale features first: the margin is absolute.
+    Scale features first: target neighbours are looked up among the rows as they are.
 
     Parameters
     ----------
@@ -48,8 +48,7 @@ class LMNN(FromTriplets, Mahalanobis):
         "auto", "identity", "pca", "lda", "random" (`core.starts`), or components, which then say who is a target.
     loss : "hinge" or "squared_hinge"
     solver : "lbfgs", "pgd" or "sdp"
-        Search over L; projected gradient over M; interior-point steps over M for small problems, which needs
-        ``pip install nearfar[solvers]``.
+        Search over L; projected gradient over M; interior points over M of a small problem (``nearfar[solvers]``).
     mining : str, optional
         Learn from listed triplets only: "batch_hard", "batch_semi_hard", "extreme_hpen", "extreme_epen", "extreme_ephn"
         or "negative_sampling" (`core.margins.triplet_mining`). None or "batch_all": every impostor, as LMNN itself.
@@ -63,7 +62,6 @@ class LMNN(FromTriplets, Mahalanobis):
     tol : float
         On the duality gap relative to the objective; without convexity on a round's progress.
     warm_start : bool
-        Start from the last fit's metric.
     verbose : bool
     random_state : int, RandomState, Generator or None
 
@@ -117,11 +115,13 @@ class LMNN(FromTriplets, Mahalanobis):
 
     def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None) -> Solution:
         self._check()
-        rows, codes = X, labels
-        X, labels = (X, None) if labels is None else data.sorted_rows(X, labels)
+        unit = 1.0 if self.stratified else data.unit(X)  # maps of strata hold the identity, in the units of X
+        init = self.init if isinstance(self.init, str) else unit * np.asarray(self.init, dtype=np.float64)
+        rows, codes = X / unit, labels
+        X, labels = (rows, None) if labels is None else data.sorted_rows(rows, labels)
         V, squared, seed = data.span(X), self.loss == "squared_hinge", self.random_state
-        L, last = starts.inside(V, rows, codes, self.init, self.n_components, seed), self._start()
-        last, fresh = (L, True) if last is None or last.shape != (len(L), X.shape[1]) else (last @ V.T, False)
+        L, last = starts.inside(V, rows, codes, init, self.n_components, seed), self._start()
+        last, fresh = (L, True) if last is None or last.shape != (len(L), X.shape[1]) else (unit * last @ V.T, False)
         rule = data.Rule(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
 
         def solve(X: Array, y: Ints | None, L: Array, begin: Array, fresh: bool = True, report: Any = None) -> Solution:
@@ -129,14 +129,14 @@ class LMNN(FromTriplets, Mahalanobis):
             begin = active_set.scaled(problem, begin) if fresh else begin
             return lmnn(problem, begin, self.solver, max_iter=self.max_iter, tol=self.tol, report=report)
 
-        X, L = X @ V.T, np.eye(len(V)) if isinstance(self.init, str) else L
+        X, L = X @ V.T, np.eye(len(V)) if isinstance(init, str) else L
         if self.stratified and labels is not None:
             found = strata.stratified(X, labels, solve, rule.n_neighbors, self.stratified, seed)
             return found.with_x(data.exactly(found.x @ V, self.n_components))
         for _ in range(self.outer_passes):
             found = solve(X, labels, L, last, fresh, self._report())
             L, last, fresh = found.x, found.x, False
-        return found.with_x(data.exactly(found.x @ V, self.n_components))
+        return found.with_x(data.exactly(found.x @ V, self.n_components) / unit)
 
     def _check(self) -> None:
         checks.at_least(1, n_neighbors=self.n_neighbors, outer_passes=self.outer_passes, max_iter=self.max_iter)
