@@ -172,6 +172,14 @@ def test_units_and_place_of_the_data_do_not_matter():
     assert_allclose(distances(b, 100 * X + 7), distances(a, X), rtol=1e-6)
 
 
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+def test_message_counts_all_iterations(solver):
+    learner = nearfar.CDML(random_state=0, max_iter=5, solver=solver)
+    with pytest.warns(ConvergenceWarning, match=r"after 3 iterations .*; 2 iterations on straight lines came before$"):
+        learner.fit(X, Y)
+    assert learner.n_iter_ == 5
+
+
 def test_warm_start_goes_on():
     learner = nearfar.CDML(random_state=0, max_iter=3, warm_start=True)
     with pytest.warns(ConvergenceWarning, match=r"^CDML: "):

@@ -134,8 +134,9 @@ def minimise(
         found = ascent.descend(loss, batches, C, step=step, max_iter=max_iter - spent, tol=tol, report=report)
     best(found.x)
     value = loss(best.C)[0]
+    message = found.message + (f"; {spent} iterations on straight lines came before" if found.message and spent else "")
     changes = {"n_iter": spent + found.n_iter, "attributes": {"curvature": loss.curvature}}
-    return found.with_x(best.C, objective=value, **changes)
+    return found.with_x(best.C, objective=value, message=message, **changes)
 
 
 def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Report | None) -> Solution:
