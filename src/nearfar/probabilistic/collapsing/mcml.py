@@ -72,7 +72,8 @@ class MCML(FromPairs, Mahalanobis):
         Every row weighs the same (paper), or every pair of one class.
     max_iter : int
     tol : float
-        Stop where the duality gap is below ``tol * max(1, |objective|)``.
+        Stop where the duality gap is below ``tol * max(1, |objective|)``; with ``rank_mode="factor"`` where a step
+        lowers the objective per row by less than a hundredth of `tol`, relative to it where it is above 1.
     warm_start : bool
     verbose : bool
 
@@ -84,14 +85,16 @@ class MCML(FromPairs, Mahalanobis):
     duality_gap_ : float
         Bounds the distance of `objective_` to the minimum (not with ``rank_mode="factor"``).
     kkt_ : ndarray of shape (2,)
-        Negative part of the smallest eigenvalue of the gradient G by M, and abs(<M, G>): 0, 0 at the optimum.
+        Negative part of the smallest eigenvalue of the gradient G by M, and abs(<M, G>): 0, 0 at the optimum (not with
+        ``rank_mode="factor"``).
 
     Notes
     -----
     Globerson & Roweis, NIPS 18, 2005. p0 is normalised and p has a normaliser per row; a survey's account has
     neither, and calls a convex problem's solution unique. The paper alternates gradient steps and projections; here
-    a full-rank factor is searched. Rows alone in their class are no anchors. Where some direction has no scatter
-    within classes and nothing is penalised, there is no minimum: a little is added to the scatter, with a warning.
+    a full-rank factor is searched, and projected gradient steps follow where that search stalls. Rows alone in their
+    class are no anchors. Where some direction has no scatter within classes and nothing is penalised, there is no
+    minimum: a little is added to the scatter, with a warning.
 
     The paper has labels only. Of given pairs the similar ones count, and all other rows are pushed away: say all that
     is known of each anchor. Rows in no similar pair are neighbours only; dissimilar pairs set `threshold_`.

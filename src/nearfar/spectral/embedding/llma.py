@@ -44,7 +44,7 @@ class LLMA(FromPairs, MetricLearner):
     n_neighbors : int or None
         Each row keeps its distance to so many nearest ones; None: to all, as in the paper, for a few thousand rows.
     n_stages : int
-        Maps one after the other, each with half the width and range of the last.
+        Maps one after the other, each with half the width of the last, and half the range where `sigma` is given.
     ridge : float
         Weight of |B|^2 in the objective, in units of its mean curvature; above 0. It smooths the field between centres.
     n_pairs : int, "all" or None
@@ -65,13 +65,13 @@ class LLMA(FromPairs, MetricLearner):
     widths_ : ndarray of shape (n_stages,)
         omega of each stage.
     objective_ : float
-        Of the last stage, as `history_`.
+        Of the last stage, as `history_`, `n_iter_` and `converged_`.
 
     Notes
     -----
     Chang & Yeung, "Locally linear metric adaptation for semi-supervised clustering", ICML 2004. Dissimilar pairs are
     not used. The widths are settings, not variables: a sigma of 0 would void the second term. `ridge` and defaults are
-    ours.
+    ours, and so is L-BFGS, in units of the paper's majoriser, before a step of that tells whether to stop.
     """
 
     _both_kinds = False

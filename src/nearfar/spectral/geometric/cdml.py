@@ -53,10 +53,10 @@ class CDML(FromPairs, MetricLearner):
     n_pairs : int, "all" or None
         Pairs made of labels: so many of each kind, all, or 20 c^2 of each kind for c classes.
     max_iter : int
-        Iterations, or passes over the pairs.
+        Iterations, or passes over the pairs; up to half of them are iterations on straight lines.
     tol : float
         On the gradient, or on the change of the objective with batches. Where jumps of the objective end the search,
-        it goes on as long as it falls by 2 % from one to the next.
+        it goes on as long as it falls by 2 % from one to the next; `converged_` says that one of these ended it.
     warm_start : bool
         Start from the last fit.
     verbose : bool

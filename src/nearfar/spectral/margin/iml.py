@@ -38,7 +38,7 @@ class IML(FromLabels, Mahalanobis):
     Parameters
     ----------
     n_neighbors : int
-        Neighbours of each kind per row; below the smallest class size.
+        Neighbours of each kind per row; below the smallest class size, at most the rows outside the largest class.
     a : float
         In [0, 1]: share of the similar pairs. The paper tries 0 to 1 in steps of 0.05.
     m : float
@@ -46,13 +46,14 @@ class IML(FromLabels, Mahalanobis):
     gamma : float
         Pull towards the identity; the paper tries 0 to 10. With 0 the problem is solved without a certificate.
     rivals : "dynamic" or "fixed"
-        Look rows of other classes up again under each metric found (the paper), or once in the input space (convex).
+        Look rows of other classes up again under each metric found (the paper), or once in the input space. Both
+        problems are convex.
     weighting : "mean" or "frequency"
         Each class's pairs sum to the same, or each pair weighs the share of rows that are not of its class.
     n_components : int, optional
         Keep so many directions of largest eigenvalue.
     max_iter : int
-        Steps for each set of rivals.
+        Steps for each set of rivals, of which there are 20 at most.
     tol : float
         On the duality gap relative to the objective (with gamma = 0: on the gradient), for each set of rivals; a
         thousand times that where they follow the metric.
