@@ -34,7 +34,7 @@ WHOLE = 10  # steps of a round that tell whether f still falls
 OCTAVES = 30.0  # a start is scaled by at most this power of 2
 LOST = 1e-4  # squared length of a row of K that is dropped, relative to the longest
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.1)  # of new slopes in a mean with old ones
-SHARP = (1 / 5, 1 / 30)  # shares of the rounding in the last rounds, Newton's
+SHARP = (1 / 10, 1 / 100)  # shares of the rounding in the last rounds, Newton's
 FEW = 12  # rows of K up to which they take next to no time
 
 
