@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import OptimizeResult
 
-from nearfar.core import optimize, psd
+from nearfar.core import ascent, optimize, psd
 
 rng = np.random.default_rng(0)
 A = rng.normal(size=(30, 6))
@@ -146,3 +146,19 @@ def test_fista_ends_below_the_noise_of_values():
 
     found = optimize.fista(fun, lambda x, step: x, np.zeros(8), gap=distance, tol=1e-9, max_iter=5000)
     assert found.converged
+
+
+def test_steps_on_batches_that_only_rise_are_not_called_converged():
+    """A value that rises whatever the step does: the mean of three epochs never falls, yet nothing has converged."""
+    seen = iter(range(1, 100))
+    rising = ascent.descend(
+        lambda x, batch: (float(next(seen)), np.ones(2)), lambda: [None], np.zeros(2), step=0.1, max_iter=50, tol=1e-3
+    )
+    assert rising.n_iter == 6
+    assert not rising.converged
+    assert "rose from 1 to 6 in 6 epochs" in rising.message
+    settled = ascent.descend(
+        lambda x, batch: (float(x @ x), 2 * x), lambda: [None], np.ones(2), step=0.1, max_iter=200, tol=1e-3
+    )
+    assert settled.converged
+    assert settled.n_iter < 200

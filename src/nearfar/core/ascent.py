@@ -60,7 +60,8 @@ def descend(
     max_iter : int
         Epochs.
     tol : float
-        Stop where the mean of three epochs is less than ``tol * max(1, |value|)`` below that of the three before.
+        Stop where the mean of three epochs is less than ``tol * max(1, |value|)`` below that of the three before. That
+        has not converged where the mean is above the first epoch's value: the steps were too long.
     """
     adam, x, values = Adam(step), x0, []
     for k in range(max_iter):
@@ -72,11 +73,17 @@ def descend(
         values.append(total)
         if report is not None:
             report(k + 1, total, adam.step * share)
-        if k >= 5 and np.mean(values[-6:-3]) - np.mean(values[-3:]) <= tol * max(1.0, abs(total)):
-            return Solution(x, total, k + 1, history=np.array(values))
-    settled = k >= 5 and share < 0.05
-    message = "" if settled else stopped("Adam", max_iter, "step length", adam.step * share, tol)
-    return Solution(x, total, max_iter, settled, message, history=np.array(values))
+        least = tol * max(1.0, abs(total))
+        if k >= 5 and np.mean(values[-6:-3]) - np.mean(values[-3:]) <= least:
+            break
+    epochs, message = len(values), ""
+    if epochs > 5 and np.mean(values[-3:]) > values[0] + least:
+        message = (
+            f"Adam rose from {values[0]:.3g} to {total:.3g} in {epochs} epochs; larger batches make steadier steps"
+        )
+    elif epochs == max_iter and (epochs < 6 or share >= 0.05):
+        message = stopped("Adam", max_iter, "step length", adam.step * share, tol)
+    return Solution(x, total, epochs, not message, message, history=np.array(values))
 
 
 def step_length(x0: Array) -> float:
