@@ -1,6 +1,7 @@
 """The command line.
 
-``nearfar train | fit | evaluate | embed | index | search | duplicates | report | compare | export | store | list``.
+``nearfar inspect | train | fit | evaluate | embed | index | search | duplicates | report | compare | export | store |
+list``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
 from ..extras import hint
-from . import evaluating, exporting, fitting, listing, searching
+from . import evaluating, exporting, fitting, inspecting, listing, searching
 from .settings import GO_ON, TestClasses, is_first, last_words, launch, make_config, short_of_memory
 
 app = App(
@@ -28,6 +29,7 @@ app = App(
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative=())]
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", negative=())]
 
+app.command(inspecting.inspect)
 app.command(fitting.fit)
 app.command(evaluating.evaluate)
 app.command(searching.index)

@@ -5,14 +5,17 @@ the torch side.
 """
 
 from .dataset import DataError, DataNotFoundError, Dataset, Task, carve_validation
+from .inspection import Inspection, inspect_data
 from .open import open_dataset, open_task
 
 __all__ = [
     "DataError",
     "DataNotFoundError",
     "Dataset",
+    "Inspection",
     "Task",
     "carve_validation",
+    "inspect_data",
     "open_dataset",
     "open_task",
 ]

@@ -1,0 +1,84 @@
+"""``nearfar inspect``: what data hold, before anything is trained on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from .settings import TestClasses
+
+if TYPE_CHECKING:
+    from ..data.inspection import Inspection
+
+HEADS = ("part", "items", "classes", "least of a class", "median", "most")
+
+
+def inspect(
+    data: str,
+    *,
+    test: str | None = None,
+    test_classes: TestClasses = (),
+    seed: int = 0,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+) -> None:
+    """Look at data before training: items, classes, split, and what would spoil a result.
+
+    Reads every item once, and finds images that cannot be decoded, equal items with two classes, test items that are in
+    training too, classes of one item, very uneven classes and features.
+
+    Example: nearfar inspect photos/
+
+    Parameters
+    ----------
+    data
+        As for train.
+    test
+        As for train.
+    test_classes
+        As for train.
+    seed
+        As for train; it draws the test classes where DATA has no split.
+    out
+        Write all that was found, with every name, to this .json file too.
+    """
+    from ..core.storage import whole
+    from ..data.inspection import inspect_data
+    from .settings import check_out
+
+    if out is not None:
+        check_out(out)
+    found = inspect_data(data, test=test, test_classes=test_classes, seed=seed)
+    if out is not None:
+        with whole(out, "w", encoding="utf-8") as file:
+            json.dump(found.to_dict(), file, indent=1, ensure_ascii=False)
+    print(told(found))
+
+
+def told(found: Inspection) -> str:
+    """The lines that are printed."""
+    rows: list[Sequence[str]] = [HEADS]
+    for part in found.parts:
+        counts = (part.items, part.classes, part.least, part.median, part.most)
+        rows.append((part.role, *(f"{count:,g}" if count < 1e6 else f"{count:,.0f}" for count in counts)))
+    about = f"{found.name}: {sizes(found)}"
+    remarks = [f"- {remark}" for remark in found.remarks] or ["Nothing was found that would spoil a result."]
+    return "\n".join([about, "", *aligned(rows), "", *([found.protocol, ""] if found.protocol else []), *remarks])
+
+
+def sizes(found: Inspection) -> str:
+    """What an item is, from the smallest to the largest."""
+    if found.kind == "row":
+        return f"rows of {found.largest[0]:,} numbers"
+    least, most = (f"{shape[1]} x {shape[0]}" for shape in (found.smallest, found.largest))
+    colours = "grey" if found.largest[2] == 1 else "colour"
+    return f"{colours} images of " + (least if least == most else f"{least} to {most}") + " pixels"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns of one width each, the first to the left and the others to the right."""
+    wide = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    return ["  ".join([row[0].ljust(wide[0]), *(row[k].rjust(wide[k]) for k in range(1, len(row)))]) for row in rows]

@@ -1,0 +1,275 @@
+"""Look at data before anything is trained on them: what there is, how it is split, and what would spoil a result."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .dataset import DataError, Dataset, Kind, Task, some
+from .decode import BadImageError
+from .open import open_dataset, open_task
+
+FEW = 20  # test classes below which scores depend on the draw of the classes
+UNEVEN = 100.0  # standard deviations of two features so far apart leave one of them no say
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a task, with the least, the median and the largest number of items of a class."""
+
+    role: str
+    items: int
+    classes: int
+    least: int
+    median: float
+    most: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `inspect_data` has found.
+
+    Parameters
+    ----------
+    name : str
+        What the data are called.
+    kind : {"image", "row"}
+        What an item is.
+    parts : tuple of Part
+        Training, validation, test or query, and gallery; all items as one part where no task can be made of them.
+    smallest, largest : tuple of int
+        Shape (height, width, channels) of the images with the fewest and the most pixels, or (d,) of rows.
+    bad : tuple of str
+        Names of images that cannot be decoded.
+    copies : tuple of tuples of str
+        Names of equal items of one class, group by group; of the test, or of training and validation.
+    conflicts : tuple of tuples of str
+        Names of equal items with several classes, group by group.
+    leaked : tuple of str
+        Names of items of the test that equal one of training or validation.
+    remarks : tuple of str
+        Sentences on all that should be looked at, with what can be done; empty where nothing was found.
+    protocol : str
+        The sentence that a run on these data prints, empty where no task can be made of them.
+    """
+
+    name: str
+    kind: Kind
+    parts: tuple[Part, ...]
+    smallest: tuple[int, ...]
+    largest: tuple[int, ...]
+    bad: tuple[str, ...]
+    copies: tuple[tuple[str, ...], ...]
+    conflicts: tuple[tuple[str, ...], ...]
+    leaked: tuple[str, ...]
+    remarks: tuple[str, ...]
+    protocol: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values, for a .json file."""
+        return asdict(self)
+
+
+class Seen(NamedTuple):
+    """An item that was read: its shape, and a digest that tells its content from any other."""
+
+    shape: tuple[int, ...]
+    digest: bytes
+
+
+class Item(NamedTuple):
+    """Where an item stands."""
+
+    role: str
+    label: str
+    name: str
+
+
+def inspect_data(
+    source: str, *, test: str | None = None, test_classes: Sequence[str] = (), seed: int = 0
+) -> Inspection:
+    """Read every item of a source once, and say what training on it would meet.
+
+    Parameters
+    ----------
+    source, test, test_classes, seed
+        As in `open_task`.
+
+    Raises
+    ------
+    DataError
+        Where the source cannot be opened at all.
+    """
+    try:
+        task, why = opened(source, test=test, test_classes=test_classes, seed=seed), ""
+    except DataError as error:
+        if test is not None or test_classes:
+            raise
+        task, why = whole(source), f"No task can be made of these data; {error}."
+    parts = {role: part for role, part in named_parts(task, bool(why)).items() if len(part)}
+    bad = list(dict.fromkeys(name for part in parts.values() for name in part.bad))
+    shapes: dict[tuple[int, ...], None] = {}
+    equal: dict[Seen, list[Item]] = defaultdict(list)
+    for role, part in parts.items():
+        for i, seen in enumerate(looked_at(part)):
+            if seen is None:
+                bad.append(part.names[i])
+                continue
+            shapes[seen.shape] = None
+            equal[seen].append(Item(role, part.classes[part.labels[i]], part.names[i]))
+    groups = [items for items in equal.values() if len(items) > 1]
+    leaked = [item.name for items in groups for item in leaks(items)]
+    copies = [named(items) for items in groups if len({item.label for item in items}) == 1 and not leaks(items)]
+    conflicts = [named(items) for items in groups if len({item.label for item in items}) > 1]
+    found = Inspection(
+        name=task.name,
+        kind=task.train.kind,
+        parts=tuple(measured(role, part) for role, part in parts.items()),
+        smallest=min(shapes, key=np.prod, default=()),
+        largest=max(shapes, key=np.prod, default=()),
+        bad=tuple(bad),
+        copies=tuple(copies),
+        conflicts=tuple(conflicts),
+        leaked=tuple(leaked),
+        remarks=(),
+        protocol="" if why else task.protocol,
+    )
+    remarks = (why, *on_files(found), *on_classes(found, task), *on_features(task.train))
+    return Inspection(**{**vars(found), "remarks": tuple(remark for remark in remarks if remark)})
+
+
+def opened(source: str, **settings: Any) -> Task:
+    """Open a task, without the images that cannot be decoded where one of them stands in the way."""
+    try:
+        return open_task(source, **settings)
+    except BadImageError:
+        return open_task(source, skip_bad=True, **settings)
+
+
+def whole(source: str) -> Task:
+    """All items in the place of training."""
+    try:
+        items = open_dataset(source)
+    except BadImageError:
+        items = open_dataset(source, skip_bad=True)
+    return Task(items.name, items, None, items.subset([]), None, "")
+
+
+def named_parts(task: Task, alone: bool) -> dict[str, Dataset]:
+    """The parts by their roles."""
+    if alone:
+        return {"all": task.train}
+    parts = {"train": task.train, "validation": task.validation}
+    parts |= {"test": task.test} if task.gallery is None else {"query": task.test, "gallery": task.gallery}
+    return {role: part for role, part in parts.items() if part is not None}
+
+
+def looked_at(part: Dataset) -> Iterator[Seen | None]:
+    """Every item in turn, several being decoded at a time; None for what cannot be."""
+    with ThreadPoolExecutor() as pool:
+        yield from pool.map(partial(_seen, part), range(len(part)))
+
+
+def _seen(part: Dataset, i: int) -> Seen | None:
+    try:
+        item = part.read(i)
+    except BadImageError:
+        return None
+    return Seen(item.shape, hashlib.sha256(item.tobytes()).digest())
+
+
+def measured(role: str, part: Dataset) -> Part:
+    """Count a part."""
+    counts = part.class_counts[part.class_counts > 0]
+    return Part(role, len(part), len(counts), int(counts.min()), float(np.median(counts)), int(counts.max()))
+
+
+def named(items: Sequence[Item]) -> tuple[str, ...]:
+    """The names, with the class of each where they differ."""
+    if len({item.label for item in items}) == 1:
+        return tuple(item.name for item in items)
+    return tuple(f"{item.name} ({item.label})" for item in items)
+
+
+def leaks(items: Sequence[Item]) -> list[Item]:
+    """Those of the test, where equal ones are in training or validation."""
+    learnt = [item.role in ("train", "validation") for item in items]
+    return [item for item, known in zip(items, learnt, strict=True) if not known and item.role != "all" and any(learnt)]
+
+
+def on_files(found: Inspection) -> Iterator[str]:
+    """Sentences on single items."""
+    what = f"{found.kind}(s)"
+    if found.bad:
+        yield (
+            f"{len(found.bad)} image(s) cannot be decoded ({some(found.bad, SHOWN)}): training stops at the first, "
+            "unless --skip-bad leaves them out."
+        )
+    if found.leaked:
+        yield (
+            f"{len(found.leaked)} {what} of the test are in training too ({some(found.leaked, SHOWN)}): scores will be "
+            "too good."
+        )
+    if found.conflicts:
+        yield (
+            f"{len(found.conflicts)} group(s) of equal {what} have several classes ({shown(found.conflicts)}): at most "
+            "one can be right."
+        )
+    if found.copies:
+        more = sum(len(group) - 1 for group in found.copies)
+        yield f"{more} {what} are exact copies of another of their class ({shown(found.copies)})."
+
+
+def shown(groups: Sequence[Sequence[str]]) -> str:
+    """The first few groups."""
+    return some([" = ".join(group[:SHOWN]) for group in groups], SHOWN)
+
+
+def on_classes(found: Inspection, task: Task) -> Iterator[str]:
+    """Sentences on classes."""
+    roles = {part.role: part for part in found.parts}
+    learnt, tested = roles.get("train") or roles.get("all"), roles.get("test") or roles.get("query")
+    learnt_classes = {*task.train.classes, *(task.validation.classes if task.validation is not None else ())}
+    both = learnt_classes & set(task.test.classes)
+    if both:
+        yield (
+            f"{len(both)} class(es) are in training and in the test ({some(sorted(both), SHOWN)}): what is measured is "
+            "not how unseen classes are told apart."
+        )
+    for role, part in named_parts(task, "all" in roles).items():
+        lone = [part.classes[c] for c in np.flatnonzero(part.class_counts == 1)]
+        if lone and role in ("train", "all"):
+            yield f"{len(lone)} training class(es) have one {found.kind} ({some(lone, SHOWN)}): it has no partner."
+        elif lone and role == "test":
+            yield f"{len(lone)} test class(es) have one {found.kind} ({some(lone, SHOWN)}): it can only distract."
+    if learnt is not None and learnt.most > 10 * learnt.median:
+        yield (
+            f"The largest training class has {learnt.most:,} {found.kind}s, half of the classes at most "
+            f"{learnt.median:g}. The sampler m_per_class, which is the default, lets each class count the same."
+        )
+    if tested is not None and tested.classes < FEW:
+        yield f"The test has {tested.classes} classes: with so few, scores depend much on which they are."
+
+
+def on_features(rows: Dataset) -> Iterator[str]:
+    """Sentences on the columns of rows."""
+    if rows.array is None or rows.kind != "row":
+        return
+    spread = rows.array.std(axis=0, dtype=np.float64)
+    flat = np.flatnonzero(spread == 0)
+    if len(flat):
+        yield f"{len(flat)} feature(s) are constant in training ({some([str(column) for column in flat])})."
+    spread = spread[spread > 0]
+    if len(spread) and spread.max() > UNEVEN * spread.min():
+        yield (
+            f"Features differ in size: standard deviations from {spread.min():.3g} to {spread.max():.3g}. Most "
+            "learners want them standardised."
+        )

@@ -1,0 +1,142 @@
+"""What is said of data before anything is trained on them."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from conftest import torn, write
+
+from nearfar import cli
+from nearfar.data import DataError, inspect_data
+
+Image = pytest.importorskip("PIL.Image")
+
+
+def drawn(seed, size=(10, 10)):
+    import io
+
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def folder(root, classes=3, each=4, size=(10, 10)):
+    """Folders of train/ and test/ with their own classes and images that all differ."""
+    images = {
+        f"{part}/{part}{c}/{k}.png": drawn(1000 * side + 10 * c + k, size)
+        for side, part in enumerate(("train", "test"))
+        for c in range(classes)
+        for k in range(each)
+    }
+    return write(root, images)
+
+
+def test_sound_data_have_counts_and_no_remark(tmp_path):
+    found = inspect_data(str(folder(tmp_path, classes=20, each=2)))
+    assert [(part.role, part.items, part.classes) for part in found.parts] == [
+        ("train", 34, 17),
+        ("validation", 6, 3),
+        ("test", 40, 20),
+    ]
+    assert {(part.least, part.median, part.most) for part in found.parts} == {(2, 2.0, 2)}
+    assert found.kind == "image"
+    assert found.smallest == found.largest == (10, 10, 3)
+    assert found.remarks == found.bad == found.copies == found.conflicts == found.leaked == ()
+    assert found.protocol.startswith(f"{tmp_path.name}: train 34 images of 17 classes")
+
+
+@pytest.mark.parametrize("size", [(10, 10), (8, 12)])  # of one size they are in memory, else files
+def test_equal_images_are_told_apart_by_where_they_are(tmp_path, size):
+    folder(tmp_path, size=size)
+    first = (tmp_path / "train/train0/0.png").read_bytes()
+    extra = {
+        "train/train0/again.png": first,
+        "train/train1/other.png": (tmp_path / "train/train2/0.png").read_bytes(),
+        "test/test0/seen.png": (tmp_path / "train/train1/0.png").read_bytes(),
+        "test/test1/large.png": drawn(77, (10, 30)),
+    }
+    found = inspect_data(str(write(tmp_path, extra)))
+    assert found.copies == (("train/train0/0.png", "train/train0/again.png"),)
+    assert {frozenset(group) for group in found.conflicts} == {
+        frozenset({"train/train1/other.png (train1)", "train/train2/0.png (train2)"}),
+        frozenset({"train/train1/0.png (train1)", "test/test0/seen.png (test0)"}),
+    }
+    assert found.leaked == ("test/test0/seen.png",)
+    assert (found.smallest, found.largest) == ((size[1], size[0], 3), (30, 10, 3))
+    text = " ".join(found.remarks)
+    assert "1 image(s) of the test are in training too (test/test0/seen.png)" in text
+    assert "2 group(s) of equal image(s) have several classes" in text
+    assert "1 image(s) are exact copies of another of their class (train/train0/0.png = " in text
+    assert "The test has 3 classes" in text
+
+
+@pytest.mark.parametrize("large", [False, True])  # the second has files, which are decoded late
+def test_images_that_cannot_be_decoded_are_named_and_the_rest_is_read(tmp_path, large):
+    folder(tmp_path)
+    extra = {"train/train1/torn.png": torn()} | ({"test/test1/large.png": drawn(77, (10, 30))} if large else {})
+    found = inspect_data(str(write(tmp_path, extra)))
+    assert found.bad == ("train/train1/torn.png",)
+    assert "1 image(s) cannot be decoded (train/train1/torn.png)" in found.remarks[0]
+    assert sum(part.items for part in found.parts) - len(found.bad) * large == 24 + large
+
+
+def test_classes_of_one_image_uneven_ones_and_those_in_both_parts(tmp_path):
+    folder(tmp_path, classes=3, each=1)
+    extra = {f"train/many/{k}.png": drawn(500 + k) for k in range(30)} | {"test/many/0.png": drawn(900)}
+    found = inspect_data(str(write(tmp_path, extra)))
+    text = " ".join(found.remarks)
+    assert "training class(es) have one image (train" in text
+    assert "4 test class(es) have one image (many, test0, test1, ... (4 in all))" in text
+    assert "1 class(es) are in training and in the test (many)" in text
+
+
+def test_a_class_of_many_images_among_small_ones(tmp_path):
+    folder(tmp_path, classes=3, each=2)
+    found = inspect_data(str(write(tmp_path, {f"train/train0/more{k}.png": drawn(500 + k) for k in range(30)})))
+    assert any("The largest training class has 32 images, half of the classes at most 2." in r for r in found.remarks)
+
+
+def test_features_that_are_constant_or_far_larger_than_others(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 4)) * [1.0, 1e4, 1.0, 0.0]
+    np.savez(tmp_path / "rows.npz", X=X, y=rng.integers(0, 60, 120))
+    found = inspect_data(str(tmp_path / "rows.npz"))
+    assert found.kind == "row"
+    assert found.smallest == found.largest == (4,)
+    assert any("1 feature(s) are constant in training (3)" in remark for remark in found.remarks)
+    assert any("Features differ in size: standard deviations from" in remark for remark in found.remarks)
+    np.savez(tmp_path / "even.npz", X=X[:, [0, 2]], y=rng.integers(0, 60, 120))
+    assert not any("feature" in remark.lower() for remark in inspect_data(str(tmp_path / "even.npz")).remarks)
+
+
+def test_data_of_which_no_task_can_be_made_are_counted_whole(tmp_path):
+    np.savez(tmp_path / "two.npz", X=np.arange(20.0).reshape(10, 2), y=[0, 1] * 5)
+    found = inspect_data(str(tmp_path / "two.npz"))
+    assert [(part.role, part.items, part.classes) for part in found.parts] == [("all", 10, 2)]
+    assert "2 classes cannot be split" in found.remarks[0]
+    assert found.protocol == ""
+    with pytest.raises(DataError, match="nowhere"):
+        inspect_data(str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match="no class that is or begins with 'z'"):
+        inspect_data(str(tmp_path / "two.npz"), test_classes=["z"])
+
+
+def test_the_command_prints_a_table_and_writes_all_names(tmp_path, capsys, monkeypatch):
+    folder(tmp_path / "photos")
+    write(tmp_path / "photos", {"train/train0/again.png": (tmp_path / "photos/train/train0/0.png").read_bytes()})
+    out = tmp_path / "found.json"
+    monkeypatch.setattr(sys, "argv", ["nearfar", "inspect", str(tmp_path / "photos"), "-o", str(out)])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert not stop.value.code
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "photos: colour images of 10 x 10 pixels"
+    assert lines[2].split() == ["part", "items", "classes", "least", "of", "a", "class", "median", "most"]
+    assert lines[3].split() == ["train", "13", "3", "4", "4", "5"]
+    assert len({len(line) for line in lines[2:5]}) == 1
+    assert any(line.startswith("- 1 image(s) are exact copies") for line in lines)
+    written = json.loads(out.read_text())
+    assert written["copies"] == [["train/train0/0.png", "train/train0/again.png"]]
+    assert written["parts"][0]["items"] == 13
