@@ -64,7 +64,7 @@ def own_rows(anchor: Tensor, positive: Tensor, negative: Tensor, loss: RowLoss) 
     if loss.normalize or loss.distance == "cosine":
         anchor, positive, negative = unit(anchor), unit(positive), unit(negative)
     d = torch.stack([_apart(anchor, other, loss.distance) for other in (positive, negative)], 1)
-    pos = torch.tensor([True, False], device=d.device).expand_as(d)
+    pos = (torch.arange(2, device=d.device) == 0).expand_as(d)
     return Rows(d, pos, ~pos, loss.distance, anchor.shape[1])
 
 

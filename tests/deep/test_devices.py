@@ -1,0 +1,39 @@
+"""Nothing is left on the processor when embeddings are on an accelerator, which here is one in name only."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("accelerate")
+
+from torch.utils import backend_registration
+
+from nearfar.catalog import METHODS
+
+HERE = Path(__file__)
+NAMES = [m.name for m in METHODS if m.done and m.kind in ("loss", "regularizer", "head")]
+NAMES += ["BatchAll", "BatchHard", "BatchSemiHard", "EasyPositive", "ExtremeDistance", "CrossBatchMemory"]
+NAMES += ["evaluate", "verify", "train"]
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
+        pytest.skip("this PyTorch has no devices written in Python")
+    environment = {**os.environ, "ACCELERATE_TORCH_DEVICE": "far", "PYTHONPATH": str(HERE.parents[2])}
+    command = [sys.executable, str(HERE.with_name("accelerator.py"))]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode < 0:
+        pytest.skip(f"PyTorch's threads for such a device ended the process with signal {-done.returncode}")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_works_on_a_device_and_gives_the_same_there(outcomes, name):
+    assert outcomes[name] == pytest.approx(0, abs=1e-9)
