@@ -1,6 +1,7 @@
 """Learners fitted from the command line, and few-shot scores by a trained network of pairs."""
 
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -162,3 +163,16 @@ def test_few_classes_are_halved(tmp_path):
     out = fit_to(str(tmp_path / "rows.npz"), "RCA()", tmp_path / "rca.safetensors")
     assert "60 rows of 3 classes, too few to hold any out; one half of each is learnt from" in out
     assert "30 queries of 3 classes" in out
+
+
+def test_a_warning_is_one_line_without_a_place_in_the_code(tmp_path):
+    """In a process of its own: pytest shows warnings in its own way."""
+    rng = np.random.default_rng(0)
+    flat = np.c_[rng.normal(size=(60, 3)), np.zeros(60)]
+    np.savez(tmp_path / "rows.npz", X=flat, y=np.arange(60) % 6)
+    command = [sys.executable, "-m", "nearfar", "fit", str(tmp_path / "rows.npz"), "RCA()", "-o"]
+    done = subprocess.run([*command, str(tmp_path / "rca.safetensors")], capture_output=True, text=True)
+    assert done.returncode == 0
+    told = [line for line in done.stderr.splitlines() if "warning" in line]
+    assert told[0].startswith("nearfar: warning: the within-chunklet covariance is singular")
+    assert ".py" not in done.stderr

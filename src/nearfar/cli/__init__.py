@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -42,6 +43,7 @@ app.command(listing.list_methods, name="list")
 
 def main() -> None:
     """Run the command line: bad input is one line and exit code 2, Ctrl-C exits with 130."""
+    usual, warnings.formatwarning = warnings.formatwarning, one_line
     try:
         app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
@@ -56,6 +58,15 @@ def main() -> None:
             raise
         message = short or (hint(error) if isinstance(error, ModuleNotFoundError) else str(error))
         _stop(" ".join(message.split()) or type(error).__name__, 2)
+    finally:
+        warnings.formatwarning = usual
+
+
+def one_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning without the place in the code, which says nothing to who runs a command."""
+    return f"nearfar: warning: {' '.join(str(message).split())}\n"
 
 
 def _stop(message: str, code: int) -> NoReturn:
