@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import nearfar
 from nearfar import DistanceWeighted, EasyPositive, ExtremeDistance, RandomNegative
-from nearfar.deep.draws import draw
+from nearfar.deep.draws import draw, drawn_again, generators
 from nearfar.deep.offline import mine_offline
 from nearfar.deep.rows import Comparison
 
@@ -331,3 +331,16 @@ def test_mining_compiles_whole(mine):
 def test_bad_settings_are_named(make, says):
     with pytest.raises(ValueError, match=says):
         make()
+
+
+def test_draws_are_repeated_and_leave_the_generator_where_it_was():
+    start = generators(torch.zeros(2))
+    first = torch.rand(3)
+    place = torch.get_rng_state()
+    with drawn_again(start):
+        torch.testing.assert_close(torch.rand(3), first, rtol=0, atol=0)
+        torch.rand(5)
+    assert torch.equal(torch.get_rng_state(), place)
+    with pytest.raises(ZeroDivisionError), drawn_again(start):
+        1 / torch.rand(1).new_zeros(()).long().item()
+    assert torch.equal(torch.get_rng_state(), place)

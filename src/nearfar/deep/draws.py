@@ -12,30 +12,54 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import get_device_states, set_device_states
 
 
 class Generators(NamedTuple):
-    """States of PyTorch's global generators: the host's, and those of the devices in use."""
+    """States of PyTorch's global generators: the host's, and that of the device in use."""
 
     host: Tensor
-    kind: str
-    devices: list[int]
-    states: list[Tensor]
+    device: torch.device
+    state: Tensor | None
 
 
 def generators(like: Tensor) -> Generators:
     """Return the states of the generators that draws beside a tensor come from."""
-    return Generators(torch.get_rng_state(), like.device.type, *get_device_states(like))
+    return _noted(like.device)
 
 
 @contextmanager
 def drawn_again(start: Generators) -> Iterator[None]:
     """Draw from a noted state on, and leave the generators as they were before."""
-    with torch.random.fork_rng(start.devices, device_type=start.kind):
-        torch.set_rng_state(start.host)
-        set_device_states(start.devices, start.states, device_type=start.kind)
+    now = _noted(start.device)
+    _put_back(start)
+    try:
         yield
+    finally:
+        _put_back(now)
+
+
+def _noted(device: torch.device) -> Generators:
+    own = _module(device)
+    state = None if own is None else own.get_rng_state(*_which(device))
+    return Generators(torch.get_rng_state(), device, state)
+
+
+def _put_back(start: Generators) -> None:
+    torch.set_rng_state(start.host)
+    own = _module(start.device)
+    if own is not None:
+        own.set_rng_state(start.state, *_which(start.device))
+
+
+def _module(device: torch.device) -> Any:
+    """What PyTorch has for a kind of device, where that has a generator of its own."""
+    own = None if device.type == "cpu" else getattr(torch, device.type, None)
+    return own if hasattr(own, "get_rng_state") else None
+
+
+def _which(device: torch.device) -> tuple[torch.device, ...]:
+    """The device among those of its kind, of which "mps" has one."""
+    return () if device.type == "mps" else (device,)
 
 
 def rehearsal(mine: Any, like: Tensor) -> AbstractContextManager[None]:

@@ -1,0 +1,95 @@
+"""What a fit costs: CPU seconds and memory of every learner as rows and features grow.
+
+    python bench/learner_costs.py                       every learner that takes labels
+    python bench/learner_costs.py --only GMML LMNN      some of them
+    python bench/learner_costs.py --seconds 20          CPU seconds after which a fit is ended
+
+Rows are drawn: ten classes, each a normal cloud whose centre lies in ten of the features, so that classes overlap and
+half of the features say nothing. Learners have their default settings, kernel forms also 500 landmarks. Each fit runs
+in a process of its own, forked from one that has imported the library, on one thread. A number is the mean CPU time
+(user and system) of as many fits as take 0.2 s; MB what resident memory rose by at most with the largest rows that were
+fitted in time, the rows themselves left out. "-" is a fit that did not end in time, and larger ones are not tried then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+import numpy as np
+from classical_worker import Fit, Result, about, forked, nearfar_learners
+
+SIZES = ((1_000, 20), (4_000, 20), (16_000, 20), (1_000, 200))
+CLASSES, TELLING = 10, 10
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=(), help="nearfar's names of the learners to run")
+    parser.add_argument("--seconds", type=int, default=60, help="CPU seconds for a fit")
+    parser.add_argument("--memory", type=float, default=8.0, help="GB that a fit may ask for")
+    args = parser.parse_args()
+    print(about("nearfar"), flush=True)
+    print("\n| learner | " + " | ".join(f"{n:,} x {d}" for n, d in SIZES) + " | MB |")
+    print("|---|" + "---:|" * (len(SIZES) + 1), flush=True)
+    task = {"seconds": args.seconds, "memory": args.memory, "folds": 0, "draws": 1, "given": False}
+    drawn = [rows(n, d) for n, d in SIZES]
+    for name, fit in learners():
+        if not args.only or name.split("(")[0] in args.only:
+            print(f"| `{name}` | " + " | ".join(costs(name, fit, drawn, task)) + " |", flush=True)
+
+
+def learners() -> Iterator[tuple[str, Fit]]:
+    """Every learner with its defaults, and kernel forms with landmarks too."""
+    import nearfar
+
+    def with_landmarks(kind: Any) -> Fit:
+        return lambda A, a, told, seed: kind(landmarks=500).fit(A, a)
+
+    for name, fit in nearfar_learners(False).items():
+        if "(" not in name:
+            yield name, fit
+            if "landmarks" in getattr(nearfar, name)().get_params():
+                yield f"{name}(landmarks=500)", with_landmarks(getattr(nearfar, name))
+
+
+def rows(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and labels, as at the head."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(CLASSES, size=n)
+    X = rng.normal(size=(n, d))
+    X[:, :TELLING] += rng.normal(size=(CLASSES, TELLING))[y]
+    return X, y
+
+
+def costs(name: str, fit: Fit, drawn: list[tuple[np.ndarray, np.ndarray]], task: dict[str, Any]) -> list[str]:
+    """A cell for each size, and the memory of the largest that was fitted."""
+    cells: list[str] = []
+    late, mb = False, float("nan")
+    for (X, y), (_, d) in zip(drawn, SIZES, strict=True):
+        result: Result = {"fit": [], "note": ""}
+        if not late or d > SIZES[0][1]:
+            result = forked(fit, name, X, y, task)
+        if result["fit"]:
+            cells.append(seconds(result["fit"][0]))
+            mb = result["mb"] if d == SIZES[0][1] else mb
+        else:
+            late = True
+            told = result["note"]
+            cells.append("-" if told in ("", "out of time") or told.startswith("MemoryError") else told)
+    return [*cells, f"{mb:,.0f}"]
+
+
+def seconds(value: float) -> str:
+    """Two digits, in the unit that suits."""
+    return f"{1000 * value:.2g} ms" if value < 0.1 else f"{value:.2g} s"
+
+
+if __name__ == "__main__":
+    main()
