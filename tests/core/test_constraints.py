@@ -102,24 +102,6 @@ def test_codes_do_not_depend_on_names_and_keep_unknown():
     assert_array_equal(constraints.encode(np.array(["b", "-1", "a", "b"]))[1], [0, 1, 2, 0])
 
 
-@settings(max_examples=40, deadline=None)
-@given(label_lists, st.integers(0, 5))
-def test_triplets(y, seed):
-    labels = codes(y)
-    t = constraints.triplets_from_labels(labels, 50, seed)
-    assert (labels[t[:, 0]] == labels[t[:, 1]]).all()
-    assert (labels[t[:, 0]] != labels[t[:, 2]]).all()
-    assert (t[:, 0] != t[:, 1]).all()
-    assert (labels[t] >= 0).all()
-    assert len(np.unique(t, axis=0)) == len(t)
-
-
-def test_every_triplet_is_reachable():
-    labels = np.array([0, 0, 0, 1, 1, -1])
-    t = constraints.triplets_from_labels(labels, 5000, 0)
-    assert len(t) == 3 * 2 * 2 + 2 * 1 * 3
-
-
 @pytest.mark.parametrize("size", [2, 3])
 def test_chunklets_are_of_one_class_and_reach_every_class(size):
     labels = np.repeat([0, 1, 2, -1], 20)

@@ -23,13 +23,10 @@ def test_weights_equal_the_row_by_row_solution():
         assert_allclose(S[i], expected, atol=1e-10)
 
 
-def test_weights_sum_to_one_and_the_residual_ignores_translation():
-    assert_allclose(graphs.lle_weights(X, 5).sum(axis=1), 1)
-    assert_allclose(graphs.lle_residual(X + 100, 5), graphs.lle_residual(X, 5), atol=1e-8)
-    S = graphs.lle_weights(X, 5).toarray()
-    E = (np.eye(30) - S).T @ (np.eye(30) - S)
-    R = graphs.lle_residual(X, 5)
-    assert_allclose(R.T @ R, X.T @ E @ X, atol=1e-10)
+def test_weights_sum_to_one_and_ignore_translation():
+    S = graphs.lle_weights(X, 5)
+    assert_allclose(S.sum(axis=1), 1)
+    assert_allclose(graphs.lle_weights(X + 100, 5).toarray(), S.toarray(), atol=1e-8)
 
 
 def test_duplicates_stay_finite():

@@ -46,28 +46,6 @@ def test_projection_with_shrinkage_is_the_proximal_map_of_the_trace():
     assert_allclose(psd.project(A, 0.7)[0], psd.project(A - 0.7 * np.eye(5))[0], atol=1e-12)
 
 
-@pytest.mark.parametrize("z", [1.0, 7.5])
-def test_simplex_projection_satisfies_its_optimality_conditions(z):
-    w = np.random.default_rng(0).normal(size=20)
-    p = psd.project_simplex(w, z)
-    assert p.min() >= 0
-    assert_allclose(p.sum(), z)
-    shift = (w - p)[p > 0]
-    assert_allclose(shift, shift[0])
-    assert (w[p == 0] <= shift[0] + 1e-12).all()
-
-
-def test_spectrahedron_projection():
-    A = symmetric()
-    B = psd.project_spectrahedron(A, 2.0)
-    assert_allclose(np.trace(B), 2.0)
-    assert np.linalg.eigvalsh(B)[0] > -1e-12
-    assert_allclose(psd.project_spectrahedron(B, 2.0), B, atol=1e-12)
-    inside = 0.1 * definite()
-    assert_allclose(psd.project_spectrahedron(inside, np.trace(inside) + 1, at_most=True), inside, atol=1e-12)
-    assert_allclose(np.trace(psd.project_spectrahedron(definite(), 1.0, at_most=True)), 1.0)
-
-
 @pytest.mark.parametrize("t", [0.0, 0.3, 0.5, 1.0])
 def test_sharp_factor_is_the_geodesic_from_the_inverse(t):
     S, D = definite(seed=1), definite(seed=2)

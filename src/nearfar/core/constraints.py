@@ -223,28 +223,6 @@ def unrank_different(k: Ints, sizes: Ints) -> tuple[Ints, Ints]:
     return end - sizes[c] + k // later, end + k % later
 
 
-def triplets_from_labels(labels: Ints, n_triplets: int, seed: Seed) -> Ints:
-    """Triplets (anchor, same class, other class), each place drawn uniformly among its candidates.
-
-    Returns
-    -------
-    ndarray of shape (m, 3)
-        Distinct triplets, m <= n_triplets.
-    """
-    require_classes(labels)
-    rng = generator(seed)
-    rows = np.argsort(labels, kind="stable")[(labels < 0).sum() :]
-    sizes, n = class_sizes(labels), (labels >= 0).sum()
-    start = np.cumsum(sizes) - sizes
-    anchors = rng.choice(np.flatnonzero(np.repeat(sizes, sizes) > 1), size=n_triplets)
-    c = labels[rows[anchors]]
-    positive = start[c] + rng.integers(sizes[c] - 1)
-    positive += positive >= anchors
-    negative = rng.integers(n - sizes[c])
-    negative += np.where(negative >= start[c], sizes[c], 0)
-    return np.unique(rows[np.stack([anchors, positive, negative], axis=1)], axis=0)
-
-
 def chunklets_from_labels(labels: Ints, n_chunklets: int, size: int, seed: Seed) -> Ints:
     """At most `n_chunklets` disjoint chunklets of `size` rows of one class, every class reachable.
 

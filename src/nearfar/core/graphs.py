@@ -34,7 +34,7 @@ def lle_weights(X: Array, k: int = 10, reg: float = 1e-3) -> csr_array:
 
     Notes
     -----
-    Roweis & Saul (2000). (I - S)'(I - S) is never formed: see `lle_residual`.
+    Roweis & Saul (2000).
     """
     near = neighbors(X, k)
     S = np.empty(near.shape)
@@ -47,8 +47,3 @@ def lle_weights(X: Array, k: int = 10, reg: float = 1e-3) -> csr_array:
         s = np.linalg.solve(G, np.ones((len(Z), k, 1)))[:, :, 0]
         S[a : a + step] = s / s.sum(axis=1, keepdims=True)
     return csr_array((S.ravel(), near.ravel(), np.arange(0, near.size + 1, k)), shape=(len(X), len(X)))
-
-
-def lle_residual(X: Array, k: int = 10, reg: float = 1e-3) -> Array:
-    """R = X - S X, with R' R = X' (I - S)'(I - S) X."""
-    return X - lle_weights(X, k, reg) @ X

@@ -14,7 +14,6 @@ from .types import AnyArray, Array
 Report = Callable[[int, float, float], None]
 Objective = Callable[[Array], tuple[float, Array]]
 Bounds = tuple[float | Array | None, float | Array | None]
-Projection = Callable[[Array], Array]
 Stop = Callable[[float, float], bool]
 
 NOISE = 1e-10  # relative difference of values below which rounding hides their order
@@ -219,59 +218,3 @@ def backtrack(
             break
         step /= 2
     return x, value, gradient, step
-
-
-def spectral_projected_gradient(
-    fun: Objective,
-    project: Projection,
-    x0: Array,
-    *,
-    max_iter: int = 500,
-    tol: float = 1e-6,
-    memory: int = 10,
-    report: Report | None = None,
-) -> Solution:
-    """Minimise a smooth function over a convex set, convex or not (Birgin, Martinez & Raydan, 2000).
-
-    Parameters
-    ----------
-    fun : callable
-        x -> (value, gradient).
-    project : callable
-        Euclidean projection.
-    tol : float
-        On the largest entry of ``project(x - gradient) - x``.
-    memory : int
-        The line search compares with the worst of so many last values.
-    """
-    x = project(x0)
-    value, gradient = fun(x)
-    history, step = [value], 1.0
-    for k in range(1, max_iter + 1):
-        residual = float(np.abs(project(x - gradient) - x).max(initial=0.0))
-        if report is not None:
-            report(k, value, residual)
-        if residual <= tol:
-            return Solution(x, value, k, history=np.array(history))
-        D = project(x - step * gradient) - x
-        x_new, value_new, gradient_new = nonmonotone_search(
-            fun, x, D, float(np.vdot(gradient, D)), max(history[-memory:])
-        )
-        s, g = x_new - x, gradient_new - gradient
-        curvature = float(np.vdot(s, g))
-        step = float(np.clip(np.vdot(s, s) / curvature, 1e-10, 1e10)) if curvature > 0 else 1e10
-        x, value, gradient = x_new, value_new, gradient_new
-        history.append(value)
-    message = stopped("projected gradient", max_iter, "residual", residual, tol)
-    return Solution(x, value, max_iter, False, message, history=np.array(history))
-
-
-def nonmonotone_search(fun: Objective, x: Array, D: Array, slope: float, worst: float) -> tuple[Array, float, Array]:
-    """The longest of x + D, x + D/2, ... whose value is sufficiently below `worst`."""
-    a = 1.0
-    for _ in range(60):
-        value, gradient = fun(x + a * D)
-        if value <= worst + 1e-4 * a * slope:
-            break
-        a /= 2
-    return x + a * D, value, gradient

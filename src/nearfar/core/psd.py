@@ -72,21 +72,6 @@ def project(A: Array, shrink: float = 0.0) -> tuple[Array, Array]:
     return L.T @ L, L
 
 
-def project_simplex(w: Array, z: float = 1.0) -> Array:
-    """Nearest point of ``{w >= 0, sum(w) = z}`` (Held et al., 1974)."""
-    u = np.sort(w)[::-1]
-    excess = (np.cumsum(u) - z) / np.arange(1, len(u) + 1)
-    return np.maximum(w - excess[np.flatnonzero(u > excess)[-1]], 0.0)
-
-
-def project_spectrahedron(A: Array, z: float = 1.0, at_most: bool = False) -> Array:
-    """Nearest matrix of ``{B PSD, tr B = z}``, or with `at_most` of ``{B PSD, tr B <= z}``."""
-    w, V = spectrum(A)
-    clipped = np.maximum(w, 0.0)
-    w = clipped if at_most and clipped.sum() <= z else project_simplex(w, z)
-    return (V * w) @ V.T
-
-
 def components(M: Array, n_components: int | None = None) -> Array:
     """L with ``M = L' L``: rows by falling eigenvalue, the first `n_components` of them, signs fixed.
 

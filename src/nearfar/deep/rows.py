@@ -150,14 +150,6 @@ def dissimilarity(x: Tensor, ref: Tensor, distance: str) -> Tensor:
     return prepared_rows(*sides, distance)
 
 
-def rho(rows: Rows) -> Tensor:
-    """Return the (b, m) unsquared Euclidean distances behind a block of rows of unit vectors or Euclidean rows."""
-    if rows.distance == "euclidean":
-        return rows.d
-    squared = {"sq_euclidean": rows.d, "cosine": 2 * rows.d, "dot": 2 + 2 * rows.d}[rows.distance]
-    return safe_sqrt(squared.clamp_min(0))
-
-
 def on_host(x: Tensor) -> bool:
     """Return whether NumPy may read and write the memory of x: on a CPU, and not in a compiled graph."""
     return x.device.type == "cpu" and not traced()
