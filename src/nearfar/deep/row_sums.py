@@ -149,10 +149,10 @@ def soft_counts(d: Tensor, columns: Tensor, keep: Tensor, temperature: float) ->
 
 
 class _Tilted(torch.autograd.Function):
-    """See `tilted` and `log_sum_exp`, which is without `mean`; keeps the exponentials."""
+    """See `tilted`; keeps the exponentials."""
 
     @staticmethod
-    def forward(ctx: Any, d: Tensor, keep: Tensor, T: float, beta: float, detach: bool, mean: bool) -> Tensor:
+    def forward(ctx: Any, d: Tensor, keep: Tensor, T: float, beta: float, detach: bool) -> Tensor:
         limits = torch.finfo(d.dtype)
         heights = filled(d, keep, torch.inf)
         least = heights.amin(1, keepdim=True) if d.shape[1] else d.new_zeros(len(d), 1)
@@ -160,11 +160,10 @@ class _Tilted(torch.autograd.Function):
         below = _exponentials(heights, -beta / T) if beta else keep
         above = _exponentials(heights, -(1 + beta) / T)
         total = above.sum(1, keepdim=True)
-        count = below.sum(1, keepdim=True, dtype=d.dtype).clamp_min_(limits.tiny) if mean else total
+        count = below.sum(1, keepdim=True, dtype=d.dtype).clamp_min_(limits.tiny)
         ctx.save_for_backward(d, keep, below, above, count, total)
         ctx.T, ctx.beta, ctx.detach = T, beta, detach
-        value = total.log().sub_(least, alpha=1 / T)
-        return (value.sub_(count.log()) if mean else value).squeeze(1)
+        return total.log().sub_(least, alpha=1 / T).sub_(count.log()).squeeze(1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -172,11 +171,11 @@ class _Tilted(torch.autograd.Function):
         g, beta = grads[0][:, None] / -ctx.T, 0.0 if ctx.detach else ctx.beta
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
             high, low = (_kept_softmax(d * (-tilt / ctx.T), keep) for tilt in (1 + ctx.beta, ctx.beta))
-            return g * ((1 + beta) * high - beta * low), None, None, None, None, None
+            return g * ((1 + beta) * high - beta * low), None, None, None, None
         slope = above * torch.where(total > 0, (1 + beta) * g / total, 0.0)
         if beta:
             slope.addcmul_(below, g / count, value=-beta)
-        return slope, None, None, None, None, None
+        return slope, None, None, None, None
 
 
 def _exponentials(heights: Tensor, scale: float) -> Tensor:
@@ -189,8 +188,8 @@ def _exponentials(heights: Tensor, scale: float) -> Tensor:
 
 def _kept_softmax(values: Tensor, keep: Tensor) -> Tensor:
     some = keep.any(1, keepdim=True)
-    filled = torch.where(some, torch.where(keep, values, -torch.inf), 0.0)
-    return torch.where(keep, filled.softmax(1), 0.0)
+    logits = torch.where(some, torch.where(keep, values, -torch.inf), 0.0)
+    return torch.where(keep, logits.softmax(1), 0.0)
 
 
 def tilted(d: Tensor, keep: Tensor, temperature: float, beta: float, detach: bool = False) -> Tensor:
@@ -216,13 +215,8 @@ def tilted(d: Tensor, keep: Tensor, temperature: float, beta: float, detach: boo
     >>> bool(tilted(d, every, 1.0, 1.0) > tilted(d, every, 1.0, 0.0))
     True
     """
-    value: Tensor = applied(_Tilted, d, keep, temperature, beta, detach, True)
+    value: Tensor = applied(_Tilted, d, keep, temperature, beta, detach)
     return value
-
-
-def log_sum_exp(d: Tensor, keep: Tensor, temperature: float) -> Tensor:
-    """Return log sum_n e^{-d_n / T} over the kept entries of each row, (b,); -inf, with zero gradient, without any."""
-    return masked_logsumexp(d, keep, -1 / temperature)
 
 
 class _HingeSquares(torch.autograd.Function):

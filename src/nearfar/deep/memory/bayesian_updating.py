@@ -19,7 +19,7 @@ from ..batch import Batch
 from ..draws import own_draws
 from ..gaussians import Gaussians
 from ..heads import one_of
-from ..row_sums import finite, log_sum_exp
+from ..row_sums import finite, masked_logsumexp
 from ..terms import Term
 
 
@@ -37,7 +37,7 @@ def bayesian_updating(near: Tensor, far: Tensor, loss: str, margin: float) -> tu
     if loss == "triplet":
         gap = finite(near) - finite(far) + margin
         return torch.where(keep, gap.clamp_min(0), 0.0).sum(1), keep.sum(1)
-    rivals, own = finite(log_sum_exp(finite(far), far.isfinite(), 1.0)), -finite(near).mean(1)
+    rivals, own = finite(masked_logsumexp(finite(far), far.isfinite(), -1.0)), -finite(near).mean(1)
     low = torch.logaddexp(rivals, own) if loss == "nca_all" else rivals
     valid = keep.any(1)
     return torch.where(valid, low - own, 0.0), valid
