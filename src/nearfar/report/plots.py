@@ -26,9 +26,8 @@ THEME = {
     "#030303": "--line",
     "#040404": "--accent",
     "#050505": "--second",
-    "#060606": "--card",
 }
-INK, MUTED, LINE, ACCENT, SECOND, CARD = THEME
+INK, MUTED, LINE, ACCENT, SECOND = THEME
 SIZE = (4.9, 3.0)  # inches
 POINTS = 240  # most points of a line
 STYLE: dict[str, Any] = {

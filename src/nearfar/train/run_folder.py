@@ -21,7 +21,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import load_tree, read_about, replace_file, save_tensors, save_tree
+from .checkpoint import replace_file, save_tensors, save_tree
 from .config import TrainConfig, TrainError
 
 
@@ -116,12 +116,6 @@ class RunFolder:
         for path in self.path.glob("state-*.safetensors*"):
             if not path.name.startswith(f"state-{about['step']}."):
                 path.unlink(missing_ok=True)
-
-    def load_state(self, rank: int) -> dict[str, Any]:
-        """Read the state that belongs to `last.safetensors`."""
-        path = self.state_path(read_about(self.last)["step"], rank)
-        state: dict[str, Any] = load_tree(path)
-        return state
 
     def append_log(self, record: Mapping[str, Any]) -> None:
         try:
