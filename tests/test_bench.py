@@ -11,6 +11,11 @@ import pytest
 BENCH = Path(__file__).parent.parent / "bench"
 
 
+def test_the_readme_lists_every_bench():
+    listed = (BENCH / "README.md").read_text()
+    assert [path.name for path in sorted(BENCH.glob("*.py")) if f"| `{path.name}` |" not in listed] == []
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="it forks")
 def test_the_classical_bench_runs():
     command = [sys.executable, str(BENCH / "classical.py")]
