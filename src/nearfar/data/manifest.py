@@ -28,7 +28,7 @@ def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: 
         A .csv (comma, header line, UTF-8) or .parquet file. Columns: `path` (relative to the table, or absolute)
         and `label`; optional `split` (train, validation, test, query, gallery), `query` and `gallery` (true or
         false, for the test rows), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty = whole
-        image), `category`. The names is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well.
+        image). Others are not read. The names is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well.
     image_size, skip_bad
         As in `read_folder`.
 
