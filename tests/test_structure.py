@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +110,16 @@ def test_modules_stay_small_and_import_downwards(path):
 @pytest.mark.parametrize("path", [p for p in MODULES if place(p) == "core"], ids=lambda p: p.name)
 def test_core_imports_neither_torch_nor_sklearn(path):
     assert not {name.split(".")[0] for name in imports(path)} & {"torch", "sklearn"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(HERE)))
+def test_modules_named_in_docstrings_exist(path):
+    for dotted in re.findall(r"`(?:nearfar\.)?((?:core|deep|data|train|evaluation)\.[\w.]+)`", path.read_text()):
+        *parents, name = dotted.split(".")
+        try:
+            importlib.import_module(f"nearfar.{dotted}")
+        except ModuleNotFoundError:
+            assert hasattr(importlib.import_module(".".join(["nearfar", *parents])), name), dotted
 
 
 def run(code: str) -> str:

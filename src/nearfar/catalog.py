@@ -25,7 +25,8 @@ class Method(NamedTuple):
     kind : str
         learner, loss, regularizer, miner, sampler, memory, head, network, wrapper, composition.
     takes : str
-        The supervision it learns from: labels, pairs, triplets, chunklets, views, sets, rows, none.
+        What it learns from: labels, pairs, triplets, chunklets, views, sets (of candidate classes), none; for parts of an
+        objective rows (anchors against a reference) or set (the batch as a whole).
     paper : str
         First author and year.
     ids : str

@@ -88,7 +88,7 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         w, *slopes = ctx.saved_tensors
-        if torch.is_grad_enabled():  # as above
+        if torch.is_grad_enabled():  # as in `_Similarity`
             total = _gaps(unit(w).transpose(0, 1))[0].sum() / 2
             return torch.autograd.grad(total, w, grads[0], create_graph=True)[0]
         to_w = torch.empty_like(w)

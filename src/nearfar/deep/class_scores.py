@@ -37,7 +37,7 @@ class _OwnAndOthers(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         logits, y, own, weights, total = ctx.saved_tensors
-        if torch.is_grad_enabled():  # as in `_Unit`
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
             weights, total, _ = _exponentials(logits, y, own, ctx.dim)
         slope = weights * (grads[1].unsqueeze(ctx.dim) / total.clamp_min(1))  # it is 0, or holds an e^0
         return slope.scatter_(1, own, grads[0][:, None]), None, None

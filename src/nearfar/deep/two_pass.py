@@ -4,7 +4,7 @@ A first pass over the rows, block by block, finds it; the second sums the rows a
 
 - a statistic of the batch, such as a mean or whether one hinge over the batch is active (`TwoPassLoss`);
 - a number of each reference's own row, where a positive pair (i, j) reads the rows of both its sides (`SidedLoss`).
-  Its blocks are computed again in the backward pass, like those of `rows.reduce`;
+  Its blocks are computed again in the backward pass, like those of `sweep.reduce`;
 - the reference vectors themselves, from which single rows are formed again (`Sides.ref`).
 
 So the result is exact for any block, on any number of processes, and with a memory as reference.

@@ -25,7 +25,7 @@ from ...core.types import Array, Bools, Ints
 def kernel_dca(
     R: Array, chunklets: Ints, apart: Bools, n_components: int | None = None, reg: float = 1e-3, **settings: Any
 ) -> Solution:
-    """L (k, r) on rows R of the kernel map, as `x`; see `core.discriminant.discriminative_components`."""
+    """L (k, r) on rows R of the kernel map, as `x`; see `discriminative_components`."""
     C_w = chunklet_covariance(R, chunklets)
     C_w += reg * np.trace(C_w) / len(C_w) * np.eye(len(C_w))
     C_b = scatter.chunklets_apart(R, chunklets, apart)

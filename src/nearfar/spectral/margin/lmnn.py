@@ -55,7 +55,7 @@ class LMNN(FromTriplets, Mahalanobis):
     pull : "targets" or "triplets"
         With listed triplets: each pulled pair weighs 1, or as much as it has triplets.
     stratified : bool or dict
-        Learn round by round on samples of spheres, and multiply the maps; settings: `core.strata.Strata`.
+        Learn round by round on samples of spheres, and multiply the maps; settings: `core.margins.strata.Strata`.
     outer_passes : int
         How often target neighbours are looked up and the problem is solved; the later times under the last metric.
     max_iter : int

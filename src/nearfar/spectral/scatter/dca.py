@@ -20,7 +20,7 @@ from ...core.types import Array, Bools, Ints
 
 
 def dca(X: Array, chunklets: Ints, apart: Bools, n_components: int | None = None, **settings: Any) -> Solution:
-    """L = A' (k, d) as `x`; see `core.discriminant.discriminative_components` for the settings."""
+    """L = A' (k, d) as `x`; see `discriminative_components` for the settings."""
     if class_sizes(chunklets).max() < 2:
         raise ValueError("every chunklet has a single row; chunklets of two or more are needed")
     C_w = chunklet_covariance(X, chunklets)
