@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..core.distances import as_rows
 from ..core.neighbors import nearest
-from .intervals import Interval, interval
+from .intervals import Interval, deal, interval
 from .labels import Ints, check_lengths, class_numbers
 
 
@@ -121,12 +121,7 @@ def diversity(embeddings: Any) -> float:
 
 def halves(classes: Ints, rng: np.random.Generator) -> NDArray[np.bool_]:
     """A random half of every class, (n,): the odd sample of a class falls to either side."""
-    sizes = np.bincount(classes)
-    order = np.lexsort((rng.random(len(classes)), classes))
-    turn = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    half = np.empty(len(classes), dtype=bool)
-    half[order] = (turn + np.repeat(rng.integers(2, size=len(sizes)), sizes)) % 2 == 0
-    return half
+    return deal(classes, 2, rng) == 0
 
 
 def _mistakes(

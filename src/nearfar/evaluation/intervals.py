@@ -93,6 +93,7 @@ def subset_recall(
     x = as_rows(embeddings)
     (classes,) = class_numbers(labels)
     check_lengths(len(x), classes)
+    check_parts(classes, parts)
     part = deal(classes, parts, np.random.default_rng(seed))
     recalls = {
         k: [recall_at_k(x[part == p], classes[part == p], k, distance=distance) for p in range(parts)] for k in ks
@@ -100,8 +101,8 @@ def subset_recall(
     return {k: interval(values, kind) for k, values in recalls.items()}
 
 
-def deal(classes: Ints, parts: int, rng: np.random.Generator) -> Ints:
-    """Part 0..parts-1 of every sample (n,), each class spread evenly; ValueError for classes below 2 * parts."""
+def check_parts(classes: Ints, parts: int) -> None:
+    """Two parts or more, each with two samples of every class, or a ValueError."""
     sizes = np.bincount(classes)
     if parts < 2 or sizes.min() < 2 * parts:
         small = int((sizes < 2 * parts).sum())
@@ -109,6 +110,11 @@ def deal(classes: Ints, parts: int, rng: np.random.Generator) -> Ints:
             f"parts: expected 2 or more with 2 samples per class in each; for {parts} parts "
             f"{small} of {len(sizes)} classes have fewer than {2 * parts} samples"
         )
+
+
+def deal(classes: Ints, parts: int, rng: np.random.Generator) -> Ints:
+    """Part 0..parts-1 of every sample (n,): each class is permuted and dealt round robin from a random part on."""
+    sizes = np.bincount(classes)
     order = np.lexsort((rng.random(len(classes)), classes))
     turn = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     part = np.empty(len(classes), dtype=np.intp)
