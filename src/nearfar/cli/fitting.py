@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..core.settings import misfit
-from .settings import check_out
+from .settings import TestClasses, check_out
 
 if TYPE_CHECKING:
     from ..data import Dataset
 
 ENOUGH = 4  # classes, for two to learn from and two to test on
-Classes = Annotated[tuple[str, ...], Parameter(name="--test-class", negative=())]
 
 
 def fit(
@@ -27,7 +26,7 @@ def fit(
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     test: str | None = None,
-    test_classes: Classes = (),
+    test_classes: TestClasses = (),
     seed: int = 0,
     quiet: bool = False,
 ) -> None:
