@@ -10,6 +10,7 @@ from scipy.spatial.distance import cdist, pdist
 
 from . import checks, psd
 from .constraints import generator
+from .distances import unit_rows
 from .types import AnyArray, Array, Seed
 
 Kernel = str | Callable[[Array, Array], Array]
@@ -47,12 +48,6 @@ def polynomial(X: Array, Y: Array, gamma: float, degree: float, coef0: float) ->
 def cosine(X: Array, Y: Array) -> Array:
     """x'y / (|x| |y|), 0 for a zero row."""
     return unit_rows(X) @ unit_rows(Y).T
-
-
-def unit_rows(X: Array) -> Array:
-    """Rows of length 1; zero rows stay zero."""
-    norm = np.linalg.norm(X, axis=1, keepdims=True)
-    return X / np.where(norm == 0, 1.0, norm)
 
 
 def median_gamma(X: Array, kernel: Kernel, seed: Seed = 0, size: int = 500) -> float:

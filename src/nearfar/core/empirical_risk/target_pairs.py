@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import checks, scatter
-from ..constraints import generator, sample
+from ..constraints import generator, sample, unrank_same
 from ..distances import pair_distances
 from ..types import AnyArray, Array, Ints, Seed
 from .target_fit import ClassTargets, ListedTargets
@@ -46,11 +46,8 @@ def check(pairs: AnyArray, distances: AnyArray | None, n: int, rows: AnyArray | 
 def listed(n: int, n_pairs: int | None, seed: Seed) -> tuple[Ints, Ints]:
     """All pairs i < j of n rows, or a sample of them."""
     total = n * (n - 1) // 2
-    k = sample(total, min(total, MOST) if n_pairs is None else n_pairs, generator(seed))
-    j = ((1 + np.sqrt(1 + 8.0 * k)) // 2).astype(np.intp)
-    j += (j + 1) * j // 2 <= k
-    j -= j * (j - 1) // 2 > k
-    return k - j * (j - 1) // 2, j
+    chosen = sample(total, min(total, MOST) if n_pairs is None else n_pairs, generator(seed))
+    return unrank_same(chosen, np.array([n]))
 
 
 def pose(

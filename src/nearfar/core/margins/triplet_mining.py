@@ -13,7 +13,7 @@ import numpy as np
 from ..constraints import generator
 from ..distances import squared_distances
 from ..types import Array, Ints, Seed
-from .impostors import CELLS, require_targets
+from .impostors import CELLS, require_targets, smallest
 
 # strategy -> whether the furthest positives, and whether the furthest negatives, are taken
 PRODUCTS = {
@@ -66,7 +66,7 @@ def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, cap: float
     furthest, far_negatives = PRODUCTS.get(strategy, (False, False))
     own = same.copy()
     own[np.arange(len(D)), anchors] = False
-    positives = nearest(np.where(own, -D if furthest else D, np.inf), k)
+    positives = smallest(np.where(own, -D if furthest else D, np.inf), k)
     N = np.where(same, np.inf, -D if far_negatives else D)
     if strategy == "batch_semi_hard":
         negatives = not_nearer(N, np.take_along_axis(D, positives, 1), k)
@@ -74,16 +74,10 @@ def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, cap: float
         draw = rejection_draws if X.shape[1] > 2 and cap <= MOST_CAP else gumbel_draws
         negatives = draw(D, labels[rows], labels, X.shape[1], k, cap, rng)
     else:
-        negatives = np.repeat(nearest(N, k)[:, None], k, axis=1)
+        negatives = np.repeat(smallest(N, k)[:, None], k, axis=1)
     a, p, n = np.broadcast_arrays(anchors[:, None, None], positives[:, :, None], negatives)
     triplets = np.stack([a, p, n], axis=-1).reshape(-1, 3)
     return triplets[triplets[:, 2] >= 0]
-
-
-def nearest(D: Array, k: int) -> Ints:
-    """Columns of the k smallest values, rising."""
-    at = np.argpartition(D, k - 1, axis=1)[:, :k]
-    return np.take_along_axis(at, np.argsort(np.take_along_axis(D, at, 1), axis=1, kind="stable"), 1)
 
 
 def not_nearer(N: Array, bound: Array, k: int) -> Ints:
@@ -91,7 +85,7 @@ def not_nearer(N: Array, bound: Array, k: int) -> Ints:
     found = []
     for limit in bound.T:
         D = np.where(np.less(N, limit[:, None]), np.inf, N)
-        at = nearest(D, k)
+        at = smallest(D, k)
         found.append(np.where(np.isfinite(np.take_along_axis(D, at, 1)), at, -1))
     return np.stack(found, axis=1)
 
@@ -122,7 +116,7 @@ def rejection_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, cap: floa
 def gumbel_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, cap: float, rng: np.random.Generator) -> Ints:
     """The same law by k tables of random numbers, also where some weights are next to nothing."""
     w = np.where(own[:, None] == labels, -np.inf, log_weights(D, d, cap))
-    return np.stack([nearest(-w - rng.gumbel(size=w.shape), k) for _ in range(k)], axis=1)
+    return np.stack([smallest(-w - rng.gumbel(size=w.shape), k) for _ in range(k)], axis=1)
 
 
 def log_weights(D: Array, d: int, cap: float = 1.4) -> Array:
