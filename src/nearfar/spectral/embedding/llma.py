@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ...base import FromPairs, MetricLearner, named
 from ...core import checks
-from ...core.constraints import LabelPairs, Pairs, written_out
+from ...core.constraints import LabelPairs, Pairs, with_similar, written_out
 from ...core.geometry import smooth_shift
 from ...core.geometry.smooth_shift import Field
 from ...core.optimize import Solution
@@ -112,9 +112,7 @@ class LLMA(FromPairs, MetricLearner):
         checks.at_least(1, n_centers=self.n_centers, n_stages=self.n_stages, max_iter=self.max_iter)
         checks.above(0, ridge=self.ridge)
         checks.above(0, **{name: getattr(self, name) for name in ("omega", "sigma") if getattr(self, name) is not None})
-        similar = written_out(pairs).part(True)
-        if not similar.weights.any():
-            raise ValueError("the set of similar pairs is empty; at least one similar pair is needed")
+        similar = with_similar(written_out(pairs)).part(True)
         names = ("n_centers", "lam", "omega", "sigma", "n_neighbors", "n_stages", "ridge", "max_iter", "tol")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         last = getattr(self, "coef_", []) if self.warm_start else []

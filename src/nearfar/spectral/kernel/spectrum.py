@@ -14,7 +14,7 @@ import numpy as np
 
 from ...base import FromPairs, KernelMetric
 from ...core import checks, psd, scatter
-from ...core.constraints import LabelPairs, Pairs
+from ...core.constraints import LabelPairs, Pairs, with_similar
 from ...core.kernels import Kernel
 from ...core.optimize import Solution
 from ...core.types import Array
@@ -49,9 +49,7 @@ def similar_spread(A: Array, pairs: Pairs | LabelPairs) -> Array:
     """Weighted sum over similar pairs of the squared difference, column by column."""
     if isinstance(pairs, LabelPairs):
         return np.diag(scatter.pair_scatters(A, pairs).similar).copy()
-    similar = pairs.part(True)
-    if len(similar.i) == 0:
-        raise ValueError("the set of similar pairs is empty; at least one similar pair is needed")
+    similar = with_similar(pairs).part(True)
     return np.sum(A * scatter.laplacian_times(A, similar.i, similar.j, similar.weight), axis=0)
 
 
