@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..core.storage import whole
 from . import sections
 from .analysis import Analysis, analyse
 from .content import ReportContent
@@ -146,15 +145,8 @@ def template(name: str) -> Any:
 
 
 def write(path: Path, page: bytes) -> Path:
-    """Write under a temporary name beside the file, then rename."""
+    """Write a file, whole or not at all, and its folder where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(page)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with whole(path) as file:
+        file.write(page)
     return path
