@@ -11,7 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, relu
-from torch.nn.functional import normalize as unit
+
+from .directions import unit
 
 
 class Episode(NamedTuple):

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize as unit
 
 from .batch import Batch
+from .directions import unit
 from .rows import sq_euclidean
 from .terms import SetTerm
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize as unit
 
 from .. import processes, triplets
 from ..batch import Batch
+from ..directions import unit
 from ..objective import parse_objective
 from ..proxies import ClassProxyLoss
 from ..rows import Comparison

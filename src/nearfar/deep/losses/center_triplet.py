@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
+from ..directions import unit
 from ..rows import DISTANCES, dissimilarity
 from ..terms import SetTerm
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
+from ..directions import unit
 from ..facility import Search
 from ..functions import host_array
 from ..rows import safe_sqrt

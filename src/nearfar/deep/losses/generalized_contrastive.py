@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize as unit
 
 from .. import processes
 from ..batch import Batch
+from ..directions import unit
 from ..functions import recomputed
 from ..order import hinges, negatives, positives
 from ..row_sums import hinge_squares

@@ -12,10 +12,10 @@ import warnings
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
 from ..class_scatter import bounded_ratio, deviations, in_range, traces
+from ..directions import unit
 from ..terms import SetTerm
 
 FORMS = ("ratio", "log", "neg_trace_ratio")

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
 from ..class_scatter import Deviations, bounded_ratio, deviations, in_range, traces
+from ..directions import unit
 from ..draws import own_draws
 from ..order import hinges
 from ..terms import SetTerm

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize as unit
 
 from .. import processes
 from ..batch import Batch
+from ..directions import unit
 from ..draws import own_draws
 from ..gaussians import Gaussians
 from ..heads import one_of

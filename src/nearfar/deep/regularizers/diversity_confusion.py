@@ -9,9 +9,9 @@ seen classes need.
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
+from ..directions import unit
 from ..terms import SetTerm
 
 

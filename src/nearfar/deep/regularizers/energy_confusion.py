@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
+from ..directions import unit
 from ..draws import own_draws
 from ..terms import SetTerm
 

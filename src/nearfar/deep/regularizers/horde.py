@@ -12,10 +12,9 @@ from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize as unit
 
 from ..batch import Batch
-from ..directions import LEAST_NORM
+from ..directions import LEAST_NORM, unit
 from ..objective import parse_objective
 from ..terms import Term
 
