@@ -72,6 +72,20 @@ def own_draws(generator: torch.Generator, training: bool) -> torch.Generator:
     return generator if training else torch.Generator().set_state(generator.get_state())
 
 
+class SavedDraws:
+    """A term that draws from a generator of its own, `_draws`, whose state goes on where a saved one stopped."""
+
+    _draws: torch.Generator
+
+    def get_extra_state(self) -> Tensor:
+        """Return the generator's state, which `state_dict` saves."""
+        return self._draws.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Set what `get_extra_state` returned."""
+        self._draws.set_state(state.cpu())
+
+
 def draw(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Draw k columns of each row with replacement, with probability in proportion to the weights.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..batch import Batch
 from ..class_scatter import Deviations, bounded_ratio, deviations, in_range, traces
 from ..directions import unit
-from ..draws import own_draws
+from ..draws import SavedDraws, own_draws
 from ..order import hinges
 from ..terms import SetTerm
 
@@ -49,7 +49,7 @@ def virtual_sample(s: Tensor, t: Tensor, r: Tensor, margin: float) -> Tensor:
     return value.sum() / (len(s) * len(t))
 
 
-class VirtualSampleLoss(SetTerm):
+class VirtualSampleLoss(SavedDraws, SetTerm):
     """Similar pairs against dissimilar pairs, weighted by virtual samples around their mean similarity.
 
     Parameters
@@ -138,9 +138,3 @@ class VirtualSampleLoss(SetTerm):
         width = self.eps * mean_eigenvalue(of_h).to(s)
         width = torch.minimum(width, centre) if self.above_zero else width
         return centre + width * (2 * draws - 1)
-
-    def get_extra_state(self) -> Tensor:
-        return self._draws.get_state()
-
-    def set_extra_state(self, state: Tensor) -> None:
-        self._draws.set_state(state.cpu())

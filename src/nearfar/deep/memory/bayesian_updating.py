@@ -16,7 +16,7 @@ from torch import Tensor
 from .. import processes
 from ..batch import Batch
 from ..directions import unit
-from ..draws import own_draws
+from ..draws import SavedDraws, own_draws
 from ..gaussians import Gaussians
 from ..heads import one_of
 from ..row_sums import finite, masked_logsumexp
@@ -43,7 +43,7 @@ def bayesian_updating(near: Tensor, far: Tensor, loss: str, margin: float) -> tu
     return torch.where(valid, low - own, 0.0), valid
 
 
-class BayesianUpdating(Term):
+class BayesianUpdating(SavedDraws, Term):
     """Triplets of the batch's anchors with draws from Gaussians of all classes, which every batch updates.
 
     Parameters
@@ -139,9 +139,3 @@ class BayesianUpdating(Term):
             mates = self.gaussians.draw(y.clamp_min(0), noise).to(x.dtype)  # (b, S, d)
             near = torch.where(near.isfinite(), (x[:, None] - mates).square().sum(2), torch.inf)
         return near, far
-
-    def get_extra_state(self) -> Tensor:
-        return self._draws.get_state()
-
-    def set_extra_state(self, state: Tensor) -> None:
-        self._draws.set_state(state.cpu())

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..batch import Batch
 from ..directions import unit
-from ..draws import own_draws
+from ..draws import SavedDraws, own_draws
 from ..terms import SetTerm
 
 
@@ -41,7 +41,7 @@ def energy_confusion(means: Tensor, spreads: Tensor, pairs: Tensor | None = None
     return ((means[I] - means[J]).square().sum(1) + spreads[I] + spreads[J]).mean()
 
 
-class EnergyConfusion(SetTerm):
+class EnergyConfusion(SavedDraws, SetTerm):
     """Mean squared distance between samples of different classes, to be minimised.
 
     Parameters
@@ -123,9 +123,3 @@ class EnergyConfusion(SetTerm):
         count = 1 if self.pairs == "one" else int(self.pairs)
         draws = own_draws(self._draws, self.training)
         return every[:, torch.randperm(every.shape[1], generator=draws)[:count]].to(device)
-
-    def get_extra_state(self) -> Tensor:
-        return self._draws.get_state()
-
-    def set_extra_state(self, state: Tensor) -> None:
-        self._draws.set_state(state.cpu())
