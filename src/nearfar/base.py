@@ -289,7 +289,8 @@ class FromSets(MetricLearner):
                 or not np.isin(candidates, (0, 1)).all()
                 or not candidates.any(axis=1).all()
             ):
-                raise ValueError("y must be a 0/1 matrix with one row per row of X and a 1 in every row")
+                needs = f"y must be a 0/1 matrix with {len(X)} rows, as X has, and a 1 in every row"
+                raise ValueError(f"{needs}; got shape {candidates.shape}, values {np.unique(candidates)[:5].tolist()}")
             return self._learn(X, candidates.astype(bool))
 
 

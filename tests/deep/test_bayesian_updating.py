@@ -239,7 +239,9 @@ def test_bad_input_is_named():
         term(x[:, :2], y)
     with pytest.raises(ValueError, match="loss must be one of triplet, nca, nca_all"):
         BayesianUpdating(C, DIM, loss="hinge")
-    with pytest.raises(ValueError, match=r"decay in \(0, 1\]"):
+    with pytest.raises(ValueError, match="max_classes must be at least 1, got 0"):
+        BayesianUpdating(C, DIM, max_classes=0)
+    with pytest.raises(ValueError, match=r"decay must be in \(0, 1\], shrinkage in \[0, 1\], got 0 and 0.1"):
         BayesianUpdating(C, DIM, decay=0)
 
 

@@ -143,7 +143,11 @@ def one_row_without_candidates():
     [
         ({}, np.ones((60, 3), dtype=int), "every two rows share a candidate"),
         ({}, np.eye(60, dtype=int), "no two rows share a candidate"),
-        ({}, np.zeros((60, 3), dtype=int), "y must be a 0/1 matrix .* a 1 in every row"),
+        (
+            {},
+            np.zeros((60, 3), dtype=int),
+            r"y must be a 0/1 matrix .* a 1 in every row; got shape \(60, 3\), values \[0\]",
+        ),
         ({}, one_row_without_candidates(), "y must be a 0/1 matrix .* a 1 in every row"),
         ({"n_neighbors": 0}, SETS.astype(int), "n_neighbors must be"),
         ({"l1": 0.0}, SETS.astype(int), "l1 must be"),

@@ -177,5 +177,5 @@ def require_symmetric(K: Array) -> None:
 def finite(K: Array) -> Array:
     """Kernel values themselves, if they all are numbers."""
     if not np.isfinite(K).all():
-        raise ValueError("the kernel matrix must be finite; it holds infinities or what is no number")
+        raise ValueError(f"the kernel matrix must be finite; {int((~np.isfinite(K)).sum())} of its values are not")
     return K

@@ -61,7 +61,7 @@ def start(
         if k <= len(V):
             return start(X @ V.T, labels, init, k) @ V
     if init == "lda":
-        if labels is None or k > d:
+        if labels is None:
             raise ValueError('init="lda" needs labels')
         return discriminant(X, labels, k)
     if init == "pca":

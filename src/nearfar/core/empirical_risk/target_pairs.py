@@ -81,7 +81,8 @@ def pose(
     else:
         t = before * (np.where(labels[i] == labels[j], a, b) if by_label else 1.0)
     if t.shape != i.shape or not np.isfinite(t).all() or (t < 0).any():
-        raise ValueError("targets must be finite numbers >= 0, one per pair")
+        got = f"shape {t.shape}, {t.ravel()[:5].tolist()}"
+        raise ValueError(f"targets must give {len(i)} finite numbers >= 0, one per pair; got {got}")
     return weighed(X, i, j, t, loss, weighting)
 
 

@@ -81,7 +81,8 @@ class DeepFisherLoss(HeadLoss):
         one_of(self, "targets", targets, ("dataset", "batch"))
         counts = torch.ones(num_classes) if class_counts is None else torch.as_tensor(class_counts).float()
         if counts.shape != (num_classes,) or not (counts > 0).all():
-            raise ValueError(f"DeepFisherLoss: class_counts must be {num_classes} positive numbers")
+            needs = f"{num_classes} positive numbers, one per class"
+            raise ValueError(f"DeepFisherLoss: class_counts must be {needs}; got {class_counts}")
         self.targets = targets
         self.register_buffer("shares", counts / counts.sum())
         if embedding_dim is None:

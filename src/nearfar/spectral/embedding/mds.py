@@ -138,7 +138,7 @@ class MDSMetric(FromLabels, Mahalanobis):
             checks.one_of(("label", "euclidean"), targets=self.targets)
             whole = self.n_components in (None, X.shape[1]) and not isinstance(labels, tuple)
             if self.targets == "euclidean" and whole:
-                raise ValueError('targets="euclidean" needs n_components below the number of features')
+                raise ValueError(f'targets="euclidean" needs n_components below {X.shape[1]}; got {self.n_components}')
         names = ("targets", "a", "b", "loss", "weighting", "n_pairs", "random_state")
         V, last = scatter.data_span(X), self._start()
         V = V if 0 < len(V) < X.shape[1] else np.eye(X.shape[1])

@@ -141,6 +141,7 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
         graph, pairs = self.__dict__.pop("_graph"), written_out(pairs)
         found = laplacian_regularized(pairs, graph, self.q, self.lam, self.c, **search)
         if (self.n_components or 0) > found.x.shape[1]:
-            raise ValueError(f"n_components must be at most {found.x.shape[1]}, the rank of the learned kernel")
+            rank = f"{found.x.shape[1]}, the rank of the learned kernel"
+            raise ValueError(f"n_components must be at most {rank}; got {self.n_components}")
         L = smooth.ridge_map(R, found.x[:, : self.n_components], self.ridge)
         return found.with_x(L, attributes={"embedding": self._as_given(found.x), "transductive": True})
