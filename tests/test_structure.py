@@ -107,6 +107,11 @@ def test_modules_stay_small_and_import_downwards(path):
     assert inside <= allowed | {"__version__"}
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(HERE)))
+def test_modules_say_what_they_are(path):
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
 @pytest.mark.parametrize("path", [p for p in MODULES if place(p) == "core"], ids=lambda p: p.name)
 def test_core_imports_neither_torch_nor_sklearn(path):
     assert not {name.split(".")[0] for name in imports(path)} & {"torch", "sklearn"}

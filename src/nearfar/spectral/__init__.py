@@ -1,0 +1,1 @@
+"""Spectral metric learning, one file per method: scatters, margins, embeddings, kernels, geometry, adversaries."""

@@ -1,0 +1,1 @@
+"""Losses, one file per method."""

@@ -1,0 +1,1 @@
+"""What a loss remembers of earlier batches."""

@@ -1,0 +1,1 @@
+"""Trunks and embedders, autoencoders, layers of positive definite matrices, and networks of pairs and episodes."""

@@ -1,0 +1,1 @@
+"""Batch samplers: which samples meet in a batch."""

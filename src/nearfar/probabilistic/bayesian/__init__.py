@@ -1,0 +1,1 @@
+"""Metrics with a posterior, and which pairs to ask about next."""

@@ -1,0 +1,1 @@
+"""Metrics that draw every class together to a point."""

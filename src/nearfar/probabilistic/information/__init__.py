@@ -1,0 +1,1 @@
+"""Metrics by divergences between Gaussians, and between metrics."""

@@ -1,0 +1,1 @@
+"""Metrics under which random neighbours share the class of their row."""

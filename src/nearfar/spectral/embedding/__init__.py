@@ -1,0 +1,1 @@
+"""Metrics that come near target distances, or keep the shape of the data's manifold."""

@@ -1,0 +1,1 @@
+"""Metrics from geodesics, subspaces and curves."""

@@ -1,0 +1,1 @@
+"""Metrics by margins between pairs or between neighbours."""

@@ -1,0 +1,1 @@
+"""Metrics from scatter matrices, most of them in closed form."""
