@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -138,10 +140,6 @@ def _unpack(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
 
 def random_state() -> dict[str, Any]:
     """Return the states of the random numbers of torch, its accelerator, numpy and Python."""
-    import random
-
-    import numpy as np
-
     name, keys, *rest = np.random.get_state()  # noqa: NPY002
     state = {
         "torch": torch.get_rng_state(),
@@ -155,10 +153,6 @@ def random_state() -> dict[str, Any]:
 
 def set_random_state(state: dict[str, Any]) -> None:
     """Set what `random_state` returned."""
-    import random
-
-    import numpy as np
-
     torch.set_rng_state(state["torch"])
     name, keys, *rest = state["numpy"]
     np.random.set_state((name, keys.numpy().astype("uint32"), *rest))  # noqa: NPY002

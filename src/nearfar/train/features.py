@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data.augment import to_float
-from ..data.dataset import Dataset, PickedReader
+from ..data.dataset import ArrayReader, Dataset, PickedReader
 from ..data.decode import ImageReader
 from ..data.loader import make_loader
 from ..deep.networks.embedder import Embedder
@@ -143,10 +144,6 @@ def cached_features(
 
 def as_rows(dataset: Dataset, rows: Floats) -> Dataset:
     """Return the set with its items replaced by rows, and everything else as it was."""
-    from dataclasses import replace
-
-    from ..data.dataset import ArrayReader
-
     return replace(dataset, kind="row", read=ArrayReader(rows), array=rows)
 
 
