@@ -257,14 +257,11 @@ class KernelMetric(MetricLearner):
         check_is_fitted(self)
         with named(self):
             X = self._rows(X, reset=False)
-            precomputed = self.kernel == "precomputed"
-            K = (
-                X[:, self.landmarks_]
-                if precomputed
-                else kernels.gram(
-                    np.asarray(X, np.float64), self.X_fit_, self.kernel, self.gamma_, self.degree, self.coef0
-                )
-            )
+            if self.kernel == "precomputed":
+                K = X[:, self.landmarks_]
+            else:
+                X = np.asarray(X, np.float64)
+                K = kernels.gram(X, self.X_fit_, self.kernel, self.gamma_, self.degree, self.coef0)
             return (K @ self.dual_coef_).astype(self.dual_coef_.dtype, copy=False)
 
     def __sklearn_tags__(self) -> Any:

@@ -43,7 +43,7 @@ class Scored:
 
 
 class Searched(NamedTuple):
-    """Items and their embeddings; and of a gallery, where they search one and not each other."""
+    """Items and their embeddings; and the same of a gallery, where they search one and not each other."""
 
     dataset: Dataset
     rows: np.ndarray[Any, Any]
@@ -57,10 +57,12 @@ class Searched(NamedTuple):
 
 
 def is_run(source: Path) -> bool:
+    """Return whether a source is the folder of a run."""
     return source.is_dir()
 
 
 def is_embeddings(source: Path) -> bool:
+    """Return whether a source is an .npz of embeddings."""
     return source.suffix == ".npz"
 
 

@@ -155,10 +155,10 @@ def kmeans(x: Tensor, centers: Tensor, max_iter: int = 20) -> Tensor:
     """Return the centres of Lloyd's k-means from the given start, which keeps centre c the one that began there."""
     member = None
     for _ in range(max_iter):
-        nearest = torch.cat([torch.cdist(rows, centers).argmin(1) for rows in x.split(4096)])
-        if member is not None and torch.equal(nearest, member):
+        found = torch.cat([torch.cdist(rows, centers).argmin(1) for rows in x.split(4096)])
+        if member is not None and torch.equal(found, member):
             break
-        member, centers = nearest, class_means(x, nearest, centers)
+        member, centers = found, class_means(x, found, centers)
     return centers
 
 

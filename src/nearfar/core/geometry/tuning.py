@@ -63,11 +63,11 @@ def enough(labels: Ints) -> bool:
 def best(ts: Iterable[float], parts: list[tuple[Spectrum, Rows, Rows]]) -> float:
     """The t with the most hits over all parts."""
     tried = [round(float(t), 12) for t in ts]
-    ranks = [(sum(map_hits(t, *part) for part in parts), -abs(t - 0.5), -t) for t in tried]
+    ranks = [(sum(hits(t, *part) for part in parts), -abs(t - 0.5), -t) for t in tried]
     return -max(ranks)[2]
 
 
-def map_hits(t: float, spectrum: Spectrum, fit: Rows, rest: Rows) -> int:
+def hits(t: float, spectrum: Spectrum, fit: Rows, rest: Rows) -> int:
     """How many left-out rows their three nearest rows classify rightly."""
     L = psd.sharp_from_spectrum(*spectrum, t)
     near = nearest(rest[0] @ L.T, fit[0] @ L.T, min(3, len(fit[0])))[1]

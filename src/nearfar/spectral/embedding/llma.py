@@ -71,10 +71,11 @@ class LLMA(FromPairs, MetricLearner):
     -----
     Chang & Yeung, "Locally linear metric adaptation for semi-supervised clustering", ICML 2004. Dissimilar pairs are
     not used. The widths are settings, not variables: a sigma of 0 would void the second term. `ridge` and defaults are
-    ours, and so is L-BFGS, in units of the paper's majoriser, before a step of that tells whether to stop.
+    ours, and so is L-BFGS in units of the paper's majoriser, whose own steps then tell whether to stop.
     """
 
     _both_kinds = False
+    _holds = ("n_features_in_", "centers_", "coef_", "widths_")
 
     def __init__(
         self,
@@ -121,8 +122,6 @@ class LLMA(FromPairs, MetricLearner):
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         return np.asarray(X, dtype=np.float64)
-
-    _holds = ("n_features_in_", "centers_", "coef_", "widths_")
 
     def _keep(self, components: Array, dtype: Any) -> None:
         fields = self.__dict__.pop("_fields")

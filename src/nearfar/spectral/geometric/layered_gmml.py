@@ -87,6 +87,8 @@ class LayeredGMML(FromPairs, MetricLearner):
     and that the last layer has no activation.
     """
 
+    _holds = ("n_features_in_", "layers_", "means_", "scales_")
+
     def __init__(
         self,
         n_components: int | None = None,
@@ -134,8 +136,6 @@ class LayeredGMML(FromPairs, MetricLearner):
         if len(self.dims) != self.n_layers - 1 or min(self.dims, default=1) < 1:
             raise ValueError(f"dims must be {self.n_layers - 1} positive integers; got {self.dims!r}")
         return [*self.dims]
-
-    _holds = ("n_features_in_", "layers_", "means_", "scales_")
 
     def transform(self, X: AnyArray) -> AnyArray:
         """What leaves the last layer, shape (n, k): Euclidean distances between its rows are the learned ones."""
