@@ -338,6 +338,16 @@ def test_whitening_leaves_out_what_no_row_has():
     assert_allclose(C, np.eye(4) * C[0, 0], rtol=1e-4, atol=1e-4 * C[0, 0])
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e-8])
+def test_dependent_features_get_no_length_of_rounding(unit):
+    for seed in range(4):
+        X, y = data(120, 2, 3, seed)
+        X = np.column_stack([X, X[:, 0] + X[:, 1]]) * [1, 1, unit]
+        L = fit(LMNN(), X, y).components_
+        assert L.shape == (2, 3)
+        assert np.abs(L @ [1, 1, -1 / unit]).max() <= 1e-6 * np.abs(L).max() / unit
+
+
 def test_nearly_dependent_features_do_not_hold_the_search_up():
     X, y = toy(150)
     noise = 1e-5 * np.random.default_rng(0).normal(size=(150, 2))

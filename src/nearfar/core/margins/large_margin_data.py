@@ -54,8 +54,15 @@ def sorted_rows(X: Array, labels: Ints) -> tuple[Array, Ints]:
 
 
 def span(X: Array) -> Array:
-    """Coordinates (r, d) that lose no difference of rows: fewer where there are fewer rows than features."""
-    return scatter.data_span(X) if X.shape[1] > len(X) else np.eye(X.shape[1])
+    """Coordinates (r, d) that lose no difference of rows: below d where rows are few or columns dependent."""
+    n, d = X.shape
+    if d > n:
+        return scatter.data_span(X)
+    R = scatter.centred_triangle(X)
+    lengths = np.linalg.norm(R, axis=0)
+    R = R[:, lengths > 0] / lengths[lengths > 0]  # whatever the units, what a dependent column adds is rounding
+    s = np.linalg.svd(R, compute_uv=False)
+    return np.eye(d) if not s.size or s[-1] > n * psd.EPS * s[0] else scatter.data_span(X)
 
 
 def unit(X: Array) -> float:
