@@ -88,6 +88,17 @@ def test_rank_and_singularity():
     assert psd.rank(np.zeros(3)) == 0
 
 
+@pytest.mark.parametrize("n", [50, 1000, 20000])
+@pytest.mark.parametrize("d", [3, 6, 12, 40])
+def test_a_sum_of_columns_adds_no_rank(n, d):
+    for seed in range(5):
+        X = np.random.default_rng(seed).normal(size=(n, d - 1))
+        X = np.column_stack([X, X[:, 0] + X[:, 1]])
+        w = psd.spectrum(X.T @ X)[0]
+        assert psd.rank(w) == d - 1
+        assert psd.is_singular(w)
+
+
 @pytest.mark.parametrize(
     ("A", "word"),
     [

@@ -546,6 +546,14 @@ def test_high_dimensional_dca_refuses_the_full_rank():
         nearfar.HighDimensionalDCA(4).fit(X, Y)
 
 
+@pytest.mark.parametrize(("d", "seed"), [(4, 4), (4, 26), (5, 27), (6, 14)])
+def test_high_dimensional_dca_spends_no_direction_on_what_rounding_leaves_of_dependent_columns(d, seed):
+    X = np.random.default_rng(seed).normal(size=(1000, d))
+    X = np.column_stack([X, X[:, 0] + X[:, 1]])
+    learner = nearfar.HighDimensionalDCA(2).fit(X, np.arange(1000) % 4)
+    assert learner.transform(X).std(axis=0).min() > 0.1
+
+
 def test_high_dimensional_dca_chooses_components_from_pairs():
     L = nearfar.HighDimensionalDCA().fit(X, **few_pairs()).components_
     assert 1 <= len(L) < 4

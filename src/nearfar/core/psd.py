@@ -8,6 +8,7 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from .types import Array
 
 EPS = float(np.finfo(np.float64).eps)
+LEAST = 100  # times EPS: sums over thousands of rows leave up to 16 of an eigenvalue 0, however few the features
 
 
 def symmetrize(A: Array) -> Array:
@@ -36,14 +37,19 @@ def spectrum(A: Array) -> tuple[Array, Array]:
     return w[order], fix_signs(V[:, order])
 
 
+def rounding(w: Array) -> float:
+    """What computing may leave of an eigenvalue 0, beside eigenvalues w."""
+    return max(len(w), LEAST) * EPS * max(float(w.max(initial=0.0)), 0.0)
+
+
 def is_singular(w: Array) -> bool:
     """Whether eigenvalues w belong to a matrix that is singular to working precision."""
-    return bool(w.min() <= len(w) * EPS * max(w.max(), 0.0))
+    return bool(w.min() <= rounding(w))
 
 
 def rank(w: Array) -> int:
     """How many of the eigenvalues w are above working precision."""
-    return int((w > len(w) * EPS * max(w.max(initial=0.0), 0.0)).sum())
+    return int((w > rounding(w)).sum())
 
 
 def power(A: Array, p: float, floor: float = 0.0) -> Array:
