@@ -65,7 +65,7 @@ def test_bad_settings_are_named():
         LLERegularizedMetric(lam=-1.0).fit(*data())
     with pytest.raises(ValueError, match=r"^LLERegularizedMetric: solver must be"):
         LLERegularizedMetric(solver="svd").fit(*data())
-    with pytest.raises(ValueError, match=r"^LLERegularizedMetric: n_components must be below the rank"):
+    with pytest.raises(ValueError, match=r"^LLERegularizedMetric: n_components must be below 4, the dimension"):
         LLERegularizedMetric(4).fit(*data())
 
 

@@ -37,14 +37,9 @@ def lle_regularized(
     S_w, S_b = scatter.pair_scatters(Y, pairs).mean()
     if lam > 0:
         S_w = S_w + lam * locality.rebuilding_scatter(Y, graphs.lle_weights(Y, n_neighbors, lle_reg))
-    w, R = psd.spectrum(S_w + S_b)
-    R = R[:, : max(psd.rank(w), 1)]
-    S_w, S_b, r = R.T @ S_w @ R, R.T @ S_b @ R, R.shape[1]
-    if n_components is not None and n_components >= r > 1:
-        raise ValueError(f"n_components must be below the rank {r} of the scatters; got {n_components}")
     wish = int(pairs.labels.max()) if isinstance(pairs, LabelPairs) else None
     found = locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol, wish=wish)
-    return found.with_x(psd.fix_signs((found.x @ R.T @ V).T).T)
+    return found.with_x(psd.fix_signs((found.x @ V).T).T)
 
 
 class LLERegularizedMetric(FromPairs, Mahalanobis):
