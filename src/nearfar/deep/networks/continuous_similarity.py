@@ -90,7 +90,7 @@ class ContinuousSimilarityNet(nn.Module):
         if update not in UPDATES:
             raise ValueError(f"ContinuousSimilarityNet: update must be one of {', '.join(UPDATES)}, got {update!r}")
         if not (0 < alpha < beta < 1 and lam > 0):
-            raise ValueError(f"expected 0 < alpha < beta < 1 and lam > 0, got alpha={alpha}, beta={beta}, lam={lam}")
+            raise ValueError(f"ContinuousSimilarityNet: 0 < alpha < beta < 1, lam > 0; got {alpha=}, {beta=}, {lam=}")
         self.trunk = nn.Flatten() if trunk is None else trunk
         self.pair = nn.Conv2d(1, relations, (2, 1))
         self.score = nn.Sequential(nn.Linear(relations * in_features, hidden), nn.ReLU(), nn.Linear(hidden, 1))

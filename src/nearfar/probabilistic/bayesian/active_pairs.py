@@ -97,8 +97,7 @@ class ActivePairSelector(BaseEstimator):
         checks.counts(1, nodes=self.nodes, **counts)
 
     def _best(self, learner: Any, pool: AnyArray, n: int, X: AnyArray | None, seed: Seed) -> tuple[Ints, Array]:
-        blocks = [pool[a : a + BLOCK] for a in range(0, len(pool), BLOCK)]
-        laws = [learner.log_odds(part, X) for part in blocks]
+        laws = [learner.log_odds(pool[a : a + BLOCK], X) for a in range(0, len(pool), BLOCK)]
         scores = np.concatenate([active_pairs(a, v, self.strategy, self.nodes, seed) for a, v in laws])
         chosen = querying.best(scores, n, pool if self.unique_points else None)
         return chosen, scores[chosen]
@@ -146,5 +145,6 @@ class ActivePairSelector(BaseEstimator):
             self.pairs_, self.pair_labels_ = np.r_[self.pairs_, asked], np.r_[self.pair_labels_, oracle(asked)]
             if len(np.unique(self.pair_labels_)) == 2:
                 self.learner_.fit(X, pairs=self.pairs_, pair_labels=self.pair_labels_)
-                (callback or (lambda m, learner: None))(len(self.pairs_), self.learner_)
+                if callback is not None:
+                    callback(len(self.pairs_), self.learner_)
         return self.learner_

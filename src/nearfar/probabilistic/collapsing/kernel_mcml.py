@@ -73,9 +73,8 @@ class KernelMCML(FromPairs, KernelMetric):
 
     Notes
     -----
-    Globerson & Roweis, NIPS 18, 2005, section on kernels. The linear method on the empirical kernel map,
-    given pairs included. The penalty
-    and its default, and 300 landmarks, are not the paper's.
+    Globerson & Roweis, NIPS 18, 2005, section on kernels. The linear method on the empirical kernel map, given pairs
+    included. The penalty and its default, and 300 landmarks, are not the paper's.
     """
 
     _weights = False

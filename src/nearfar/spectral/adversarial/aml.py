@@ -47,9 +47,8 @@ def aml(
         found = adversary.alternate(S, D, first, alpha, beta, max_iter, tol)
         L = found.x
     else:
-        half = (
-            first / 2
-        )  # the first step has length 1: with K = 1 it would lead a single feature to 0, where F is infinite
+        # the first step has length 1: with K = 1 it would lead a single feature to 0, where F is infinite
+        half = first / 2
         K = 2 * np.eye(len(S)) if start is None or start.shape != S.shape else start @ inv(half)
 
         def fun(K: Array) -> tuple[float, Array]:
