@@ -16,6 +16,7 @@ from torch.utils import backend_registration
 from nearfar.catalog import METHODS
 
 HERE = Path(__file__)
+ROOT = HERE.parents[2]
 NAMES = [m.name for m in METHODS if m.done and m.kind in ("loss", "regularizer", "head")]
 NAMES += ["BatchAll", "BatchHard", "BatchSemiHard", "EasyPositive", "ExtremeDistance", "CrossBatchMemory"]
 NAMES += ["evaluate", "verify", "train"]
@@ -25,7 +26,8 @@ NAMES += ["evaluate", "verify", "train"]
 def outcomes():
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
         pytest.skip("this PyTorch has no devices written in Python")
-    environment = {**os.environ, "ACCELERATE_TORCH_DEVICE": "far", "PYTHONPATH": str(HERE.parents[2])}
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    environment = {**os.environ, "ACCELERATE_TORCH_DEVICE": "far", "PYTHONPATH": paths}
     command = [sys.executable, str(HERE.with_name("accelerator.py"))]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode < 0:
