@@ -26,7 +26,7 @@ def side_information(X: Array, pairs: Pairs | LabelPairs) -> Solution:
     """L (1, d) as `x`, a unit vector; `objective` is the smallest eigenvalue."""
     S, D = scatter.pair_scatters(X, pairs).mean()
     w, V = psd.spectrum(S - D)
-    if w[-1] >= 0:
+    if w[-1] >= -psd.rounding(np.diag(S + D)):
         warnings.warn("no direction keeps dissimilar pairs further apart than similar ones", stacklevel=2)
     return Solution(V[:, -1:].T, objective=float(w[-1]))
 
