@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from rich.console import Console
 
 from nearfar.report import compare, write_comparison
@@ -65,6 +66,13 @@ def test_html_is_self_contained_and_escaped(tmp_path: Path) -> None:
     assert len(charts) == 2
     widths = [float((attrs["viewbox"] or "").split()[2]) for attrs in charts]
     assert widths[1] < 320  # points: what a telephone shows without making the text smaller
+
+
+def test_the_axis_ends_where_scores_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+    monkeypatch.setattr(Axes, "set", lambda axes, **given: shown.append(given.get("xlim")))
+    compare({"TripletLoss()": [{"recall_at": {1: r}} for r in (0.2, 0.9)]}).html()  # 0.55 ± 4.4
+    assert shown == [(-0.01, 1.01)] * 2
 
 
 def test_nothing_to_compare_is_an_error() -> None:

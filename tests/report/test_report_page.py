@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from nearfar.report import Items, ReportContent, build_report
+from nearfar.report.content import Curve
 from nearfar.report.page import LARGEST
+from nearfar.report.plots import Plotter
 from nearfar.report.standings import describe, flat_scores, standings
 
 from .conftest import NASTY, SECTIONS, digits, full_content, read_page
@@ -126,6 +128,16 @@ def test_items_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     page = read_page(build(ReportContent("Gone", "", {}, queries=items), tmp_path))
     assert "map" in page.sections
     assert re.search(r"digit \d+, class", page.text)
+
+
+@pytest.mark.parametrize("ends", [(0.8, 0.9), (0.9, 0.8), (0.9, 0.9)])
+def test_names_of_lines_that_end_close_together_do_not_meet(ends: tuple[float, float]) -> None:
+    splits = zip(("seen", "unseen"), ends, strict=True)
+    curves = [Curve(name, np.arange(3.0), np.array([0.1, 0.4, end])) for name, end in splits]
+    drawn = Plotter().lines(curves, alt="", unit="Recall@1", share=True)
+    heights = [float(y) for y in re.findall(r' y="([\d.]+)"[^>]*>(?:un)?seen</text>', drawn)]
+    assert len(heights) == 2
+    assert abs(heights[0] - heights[1]) > 10  # the size of the letters
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7])

@@ -40,6 +40,7 @@ def draw_intervals(
                 place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "bottom"}
                 shown = name if len(name) <= 44 else f"{name[:43]}…"
                 chart.axes.annotate(shown, (0, row), (0, 6), color=INK, **place)
-        chart.axes.set(xlabel=unit)
+        left, right = chart.axes.get_xlim()
+        chart.axes.set(xlabel=unit, xlim=(max(left, -0.01), min(right, 1.01)))  # no score is beyond 0 and 1
         chart.axes.grid(axis="x")
     return chart.svg

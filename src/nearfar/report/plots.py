@@ -100,9 +100,11 @@ class Plotter:
         self, curves: Sequence[Curve], *, alt: str, unit: str, best: float | None = None, share: bool = False
     ) -> Html:
         """Lines over epochs: the first in the accent colour, the second orange and dashed, each named at its end."""
+        ends = [curve.values[-1] if len(curve.values) else -np.inf for curve in curves]
         with self.chart(alt) as chart:
             for at, curve in enumerate(curves):
-                _line(chart.axes, curve, LINES[at % 4], DASHES[at % 4], named=len(curves) > 1, above=at % 2 == 0)
+                above = at == ends.index(max(ends))  # names of lines that end close together do not meet
+                _line(chart.axes, curve, LINES[at % 4], DASHES[at % 4], named=len(curves) > 1, above=above)
             if best is not None:
                 _mark(chart.axes, best, "chosen", low=share)
             if share:
