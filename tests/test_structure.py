@@ -174,3 +174,4 @@ def test_a_star_imports_what_can_be(monkeypatch):
 
 def test_dir_lists_what_is_done():
     assert {method.name for method in DONE} <= set(dir(nearfar))
+    assert set(nearfar.train.__all__) <= set(dir(nearfar.train))

@@ -1,5 +1,7 @@
 """The record of settings."""
 
+import re
+
 import pytest
 
 from nearfar.train import TrainConfig, TrainError
@@ -48,6 +50,11 @@ def test_digest_names_what_changes_the_result(small) -> None:
 
 def test_unreadable_files(tmp_path) -> None:
     path = tmp_path / "config.json"
+    with pytest.raises(TrainError, match=f"^{re.escape(str(tmp_path))}: holds no run"):
+        TrainConfig.from_json(path)
+    with pytest.raises(TrainError, match=r"none: no such run$"):
+        TrainConfig.from_json(tmp_path / "none" / "config.json")
+    path.write_text("{")
     with pytest.raises(TrainError, match="not readable as a config"):
         TrainConfig.from_json(path)
     path.write_text("[1]")

@@ -223,6 +223,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """
         try:
             fields = json.loads(Path(path).read_text())
+        except FileNotFoundError as error:
+            folder = Path(path).parent
+            what = f"holds no run (no {Path(path).name})" if folder.is_dir() else "no such run"
+            raise TrainError(f"{folder}: {what}") from error
         except (OSError, ValueError) as error:
             raise TrainError(f"{path}: not readable as a config ({error})") from error
         if not isinstance(fields, dict):
