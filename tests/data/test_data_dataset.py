@@ -23,6 +23,10 @@ def numbered(counts: list[int], in_memory: bool = True) -> Dataset:
     return Dataset("numbered", whole.labels, whole.classes, "row", whole.read, whole.names)
 
 
+def test_a_data_set_is_shown_in_one_line():
+    assert repr(numbered([2, 3])) == "Dataset('numbered', 5 rows of 2 classes)"
+
+
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_subset_keeps_items_labels_and_names_together(in_memory):
     part = numbered([2, 3, 1, 2], in_memory).subset([7, 2, 3, 0])

@@ -103,6 +103,7 @@ def test_plain_data_and_text():
     assert plain["tar_at"]["0.05"] == found.tar_at[0.05]
     assert "TAR at FAR 0.05" in str(found)
     assert "720 pairs of one class, 15,390 of two; cosine distance" in str(found)
+    assert "curve" not in repr(found)  # two hundred rates
 
 
 @pytest.mark.parametrize(

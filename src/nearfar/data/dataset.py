@@ -46,7 +46,7 @@ class PickedReader:
         return self.read(int(self.index[i]))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Items with one class label each.
 
@@ -112,6 +112,9 @@ class Dataset:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}, {len(self)} {self.kind}s of {len(self.classes)} classes)"
 
     @property
     def class_counts(self) -> NDArray[np.int64]:

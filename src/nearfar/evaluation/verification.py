@@ -9,7 +9,7 @@ AUC       probability that a pair of one class is nearer than a pair of two, tie
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class Verification:
     n_similar: int
     n_dissimilar: int
     distance: str
-    curve: tuple[list[float], list[float]]
+    curve: tuple[list[float], list[float]] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold; the rates become strings."""
