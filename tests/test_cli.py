@@ -277,6 +277,24 @@ def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
     assert "Index of 41 x " in run(capsys, monkeypatch, "index", digits, tmp_path / "query.png", "-o", file, "--add")[1]
 
 
+def test_images_that_cannot_be_decoded_are_left_out_where_asked(digits, capsys, monkeypatch, tmp_path):
+    from PIL import Image
+
+    for name in ("low/0", "low/1", "high/0"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), 9).save(tmp_path / f"photos/{name}.png")
+    (tmp_path / "photos/low/bad.png").write_bytes(b"not an image")
+    for command, file in (("embed", "photos.npz"), ("index", "photos.index")):
+        words = [command, digits, tmp_path / "photos", "-o", tmp_path / file]
+        code, out, err = run(capsys, monkeypatch, *words)
+        assert (code, out) == (2, "")
+        assert "low/bad.png: cannot be decoded" in err
+        code, out, err = run(capsys, monkeypatch, *words, "--skip-bad")
+        assert (code, err) == (0, "")
+        assert out.endswith("; 1 undecodable image(s) left out (low/bad.png)\n")
+    assert len(np.load(tmp_path / "photos.npz")["labels"]) == 3
+
+
 def test_a_run_does_not_embed_what_it_cannot(digits, capsys, monkeypatch, tmp_path):
     np.save(tmp_path / "rows.npy", np.zeros((3, 4)))
     code, _, err = run(capsys, monkeypatch, "embed", digits, tmp_path / "rows.npy", "-o", tmp_path / "out.npz")

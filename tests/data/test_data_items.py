@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from conftest import class_folders, png, write, zipped
+from PIL import Image
 
 from nearfar.data import DataError
 from nearfar.data.items import open_items
@@ -53,3 +54,10 @@ def test_what_cannot_be_read_is_named(tmp_path, rows):
     ):
         with pytest.raises(DataError, match=words):
             open_items(str(tmp_path / name))
+
+
+def test_loose_images_that_cannot_be_decoded_are_left_out(tmp_path):
+    Image.new("L", (8, 8)).save(tmp_path / "good.png")
+    (tmp_path / "bad.png").write_bytes(b"not an image")
+    items = open_items(str(tmp_path), skip_bad=True)
+    assert (items.names, items.bad) == (("good.png",), ("bad.png",))

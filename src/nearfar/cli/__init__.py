@@ -174,7 +174,9 @@ def train(
 
 
 @app.command
-def embed(run: Path, data: str, *, out: Annotated[Path, Parameter(name=["--out", "-o"])]) -> None:
+def embed(
+    run: Path, data: str, *, out: Annotated[Path, Parameter(name=["--out", "-o"])], skip_bad: bool = False
+) -> None:
     """Embed data with the network of a run, or with a saved learner.
 
     Example: nearfar embed runs/glyphs photos/ -o photos.npz
@@ -187,10 +189,12 @@ def embed(run: Path, data: str, *, out: Annotated[Path, Parameter(name=["--out",
         As for train; also loose images.
     out
         An .npz: embeddings (n, d), labels (n,), classes and names.
+    skip_bad
+        Leave out images that cannot be decoded, and count them.
     """
     from .scoring import embed_to
 
-    print(embed_to(run, data, out))
+    print(embed_to(run, data, out, skip_bad))
 
 
 @app.command

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..data import Dataset, open_dataset
 from ..data.arrays import read_gallery
+from ..data.dataset import some
 from ..data.items import UNKNOWN
 from ..data.open import match_classes, same_classes
 from ..evaluation import Scores
@@ -210,21 +211,25 @@ def embed_with(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
     return np.asarray(load_learner(source).transform(items_of(dataset)))
 
 
-def embed_to(source: Path, data: str, out: Path) -> str:
+def embed_to(source: Path, data: str, out: Path, skip_bad: bool) -> str:
     """Embed data and write an .npz; returns one line on what was written."""
     from ..core.storage import whole
     from ..data.items import open_items
 
     check_out(out)
-    dataset = open_items(data)
+    dataset = open_items(data, skip_bad=skip_bad)
     embeddings = embed_with(source, dataset)
     with whole(out) as file:
         names = np.asarray(dataset.names, dtype=np.str_)
         classes = np.asarray(dataset.classes, dtype=np.str_)
         np.savez_compressed(file, embeddings=embeddings, labels=dataset.labels, classes=classes, names=names)
-    return (
-        f"{out}: {embeddings.shape[0]} embeddings of {embeddings.shape[1]} dimensions, {len(dataset.classes)} classes"
-    )
+    n, d = embeddings.shape
+    return f"{out}: {n} embeddings of {d} dimensions, {len(dataset.classes)} classes{left_out(dataset)}"
+
+
+def left_out(dataset: Dataset) -> str:
+    """Say which images could not be decoded, as the end of a line."""
+    return f"; {len(dataset.bad)} undecodable image(s) left out ({some(dataset.bad, 3)})" if dataset.bad else ""
 
 
 def report_to(source: Path, data: str | None, out: Path | None) -> str:

@@ -28,6 +28,7 @@ def index(
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     add: bool = False,
     engine: str | None = None,
+    skip_bad: bool = False,
 ) -> None:
     """Embed data with a run or a learner, and keep the embeddings in a file that can be searched.
 
@@ -46,8 +47,10 @@ def index(
     engine
         exact, or a recipe of faiss such as HNSW32 or "IVF256,Flat;nprobe=16"; where not given, exact, or with --add
         that of the index.
+    skip_bad
+        Leave out images that cannot be decoded, and count them.
     """
-    print(index_to(source, data, out, add=add, engine=engine))
+    print(index_to(source, data, out, add=add, engine=engine, skip_bad=skip_bad))
 
 
 def search(
@@ -102,10 +105,10 @@ def duplicates(
     print(nearest_in(file, k) if within is None else duplicates_in(file, within, out))
 
 
-def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: str | None) -> str:
+def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: str | None, skip_bad: bool) -> str:
     """Build or extend an index; returns one line on what was written."""
     from ..index import Index
-    from .scoring import distance_of, is_embeddings, refuse_data
+    from .scoring import distance_of, is_embeddings, left_out, refuse_data
 
     check_out(out)
     alone = is_embeddings(source)
@@ -116,14 +119,15 @@ def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: st
     if old is not None and old.about.get("weights") != about["weights"]:
         raise ValueError(f"{source} with its present weights did not make {out}; index anew, without --add")
     data = str(source) if alone else data
-    items, rows = embedded(None if alone else source, data)
+    items, rows = embedded(None if alone else source, data, skip_bad)
     names, labels = called(items, str(data)), [items.classes[label] for label in items.labels]
     engine = engine or ("exact" if old is None else old.engine)
     new = Index(rows, names=names, labels=labels, distance=distance_of(source), engine=engine, about=about)
     new, replaced = (new, 0) if old is None else extended(old, new)
     new.search(rows[:1], k=1)  # an engine that does not work says so before the file is written
     new.save(out)
-    return f"{out}: {new!r}; {len(rows):,} items embedded" + (f", {replaced:,} of them replaced" if replaced else "")
+    found = f"{len(rows):,} items embedded" + (f", {replaced:,} of them replaced" if replaced else "")
+    return f"{out}: {new!r}; {found}{left_out(items)}"
 
 
 def extended(old: Index, new: Index) -> tuple[Index, int]:
@@ -229,14 +233,14 @@ def weights_of(source: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
-def embedded(source: Path | None, data: str | None) -> tuple[Dataset, AnyArray]:
+def embedded(source: Path | None, data: str | None, skip_bad: bool = False) -> tuple[Dataset, AnyArray]:
     """Items and their embeddings; without a source they are rows, and embeddings already."""
     from ..data.items import open_items
     from .scoring import embed_with, rows_of
 
     if data is None:
         raise ValueError("DATA: say what to embed, for example a folder of images")
-    items = open_items(data)
+    items = open_items(data, skip_bad=skip_bad)
     return items, rows_of(items, Path(data)) if source is None else embed_with(source, items)
 
 

@@ -18,7 +18,7 @@ UNKNOWN = ""
 """The class of items that have none."""
 
 
-def open_items(source: str) -> Dataset:
+def open_items(source: str, *, skip_bad: bool = False) -> Dataset:
     """Open what `open_dataset` opens, or one image file, or a folder or zip of loose images.
 
     Items without a class have the class "".
@@ -27,6 +27,8 @@ def open_items(source: str) -> Dataset:
     ----------
     source : str
         A path, or a name as in `open_dataset`.
+    skip_bad : bool
+        Leave out images that cannot be decoded; their names are in `bad`.
 
     Raises
     ------
@@ -35,22 +37,22 @@ def open_items(source: str) -> Dataset:
     """
     path = Path(source)
     if path.is_file() and path.suffix.lower() in SUFFIXES:
-        return _loose(path.name, ImageReader(FolderFiles(str(path.parent)), (path.name,)))
+        return _loose(path.name, ImageReader(FolderFiles(str(path.parent)), (path.name,)), skip_bad)
     if path.is_dir() or (path.is_file() and path.suffix == ".zip"):
         files = open_files(path)
         names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
         if names and not any("/" in name for name in names):
-            return _loose(path.stem, ImageReader(files, tuple(names)))
+            return _loose(path.stem, ImageReader(files, tuple(names)), skip_bad)
     if path.is_file() and path.suffix in (".npy", ".npz"):
         content = _loaded(path)
         if path.suffix == ".npy" or not any(key in content for key in LABELS):
             return _rows(path, content)
-    return open_dataset(source)
+    return open_dataset(source, skip_bad=skip_bad)
 
 
-def _loose(name: str, reader: ImageReader) -> Dataset:
+def _loose(name: str, reader: ImageReader, skip_bad: bool) -> Dataset:
     reader = ImageReader(reader.files, reader.paths, guess_channels(reader.files, reader.paths))
-    return image_source(name, reader, [UNKNOWN] * len(reader.paths)).items
+    return image_source(name, reader, [UNKNOWN] * len(reader.paths), skip_bad=skip_bad).items
 
 
 def _rows(path: Path, content: Any) -> Dataset:
