@@ -1,5 +1,7 @@
 """Folders, manifests, arrays and Omniglot archives, good and bad."""
 
+import io
+
 import numpy as np
 import pytest
 from conftest import class_folders, png, write, zipped
@@ -155,6 +157,53 @@ def test_a_manifest_that_is_not_utf_8_is_refused(tmp_path, encoding):
 def test_missing_images_of_a_manifest_can_be_skipped(tmp_path):
     path = manifest(tmp_path, "path,label\n" + ROWS + "gone/1.png,a\n")
     assert open_dataset(path, skip_bad=True).bad == ("gone/1.png",)
+
+
+TABLE = "width,label,height,name,split\n1,a,2.5,first,train\n3,b,4,second,train\n5,a,6,third,test\n7,b,8,last,test\n"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_table_of_numbers_holds_rows(tmp_path, kind):
+    path = tmp_path / f"t.{kind}"
+    path.write_text(TABLE)
+    if kind == "parquet":
+        pandas = pytest.importorskip("pandas")
+        pytest.importorskip("pyarrow")
+        pandas.read_csv(io.StringIO(TABLE)).iloc[::-1].iloc[::-1].to_parquet(path)
+    items = open_dataset(str(path))
+    assert (items.kind, items.array.dtype, items.array.tolist()) == (
+        "row",
+        np.float32,
+        [[1, 2.5], [3, 4], [5, 6], [7, 8]],
+    )
+    assert (items.classes, items.labels.tolist()) == (("a", "b"), [0, 1, 0, 1])
+    assert items.names == ("first", "second", "third", "last")
+    task = open_task(str(path), validation=0)
+    assert (len(task.train), len(task.test)) == (2, 2)
+    assert f"split by the columns of t.{kind}" in task.protocol
+
+
+def test_the_index_that_pandas_writes_is_no_feature(tmp_path):
+    path = manifest(tmp_path, ",width,label\n0,1.5,a\n1,2.5,b\n")
+    assert open_dataset(path).array.tolist() == [[1.5], [2.5]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("width,label\n1,a\n,b\n", "1 row(s) lack a number, first row 2 after the header"),
+        ("width,label\n1,a\n2,\n", "1 row(s) have no label, first row 2 after the header"),
+        (
+            "width,colour,label\n1,red,a\n2,blue,b\n",
+            "first rows: 1,red,a | 2,blue,b; without images, all other columns must be numbers",
+        ),
+        ("width,height\n1,2\n", "has no column 'path'; it has width,height"),
+    ],
+)
+def test_errors_of_tables_of_numbers(tmp_path, text, message):
+    with pytest.raises(DataError) as caught:
+        open_dataset(manifest(tmp_path, text))
+    assert message in str(caught.value)
 
 
 def save(tmp_path, **arrays) -> str:

@@ -1,4 +1,4 @@
-"""A CSV or Parquet table that names an image and its label in every row."""
+"""A CSV or Parquet table that names an image and its label in every row, or holds rows of numbers and their labels."""
 
 from __future__ import annotations
 
@@ -7,20 +7,33 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .dataset import DataError, DataNotFoundError, Source, some
+import numpy as np
+from numpy.typing import NDArray
+
+from .dataset import DataError, DataNotFoundError, Dataset, Source, some
 from .decode import Box, ImageReader, guess_channels, image_source
 from .files import FolderFiles
 from .folder import ROLES
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
 SIDES = ("x1", "y1", "x2", "y2")
+NO_FEATURES = (
+    "label",
+    "split",
+    "query",
+    "gallery",
+    "category",
+    "name",
+    "",
+    "__index_level_0__",
+)  # the last two: pandas' index
 TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no", "none", "nan")
 
 Table = Mapping[str, Sequence[Any]]
 
 
 def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: bool = False) -> Source:
-    """Read the images that a table lists.
+    """Read the images that a table lists, or the rows that it holds.
 
     Parameters
     ----------
@@ -28,7 +41,8 @@ def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: 
         A .csv (comma, header line, UTF-8) or .parquet file. Columns: `path` (relative to the table, or absolute)
         and `label`; optional `split` (train, validation, test, query, gallery), `query` and `gallery` (true or
         false, for the test rows), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty = whole
-        image). Others are not read. The names is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well.
+        image). Others are not read; but without `path` a row is the numbers in all other columns but `name`, its name.
+        The names is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well.
     image_size, skip_bad
         As in `read_folder`.
 
@@ -43,20 +57,46 @@ def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: 
     """
     path = Path(path)
     table = _columns(path)
+    rows = None if "path" in table or "label" not in table else _features(table)
+    if rows is not None:
+        return _rows_source(path, table, rows)
     for column in ("path", "label"):
         if column not in table:
-            raise DataError(f"{path}: has no column {column!r}; {_show(table)}")
+            numbers = (
+                "; without images, all other columns must be numbers" if column == "path" and "label" in table else ""
+            )
+            raise DataError(f"{path}: has no column {column!r}; {_show(table)}{numbers}")
     paths = [str(value) for value in table["path"]]
     if not paths:
         raise DataError(f"{path}: has no rows")
     labels = _labels(path, table["label"])
-    roles = _roles(path, table)
+    roles, split = _roles(path, table), _split(path, table)
     files = FolderFiles(str(path.parent))
     if not skip_bad:
         _check_files(path, files, paths)
     reader = ImageReader(files, tuple(paths), guess_channels(files, paths), _boxes(path, table), image_size)
-    split = "" if roles is None else f"split by the columns of {path.name}"
     return image_source(path.stem, reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+
+
+def _features(table: Table) -> NDArray[np.float32] | None:
+    """Columns of numbers as (n, d), or None where there are none, or any other value."""
+    columns = [column for name, column in table.items() if name not in NO_FEATURES]
+    try:  # an empty cell is a number that is missing
+        filled = [["nan" if value in ("", None) else value for value in column] for column in columns]
+        rows = np.array(filled, dtype=np.float64).T.astype(np.float32)
+    except (TypeError, ValueError):
+        return None
+    return rows if rows.size else None
+
+
+def _rows_source(path: Path, table: Table, rows: NDArray[np.float32]) -> Source:
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(bad):
+        raise DataError(f"{path}: {len(bad)} row(s) lack a number, first row {bad[0] + 1} after the header")
+    names = [str(name) for name in table["name"]] if "name" in table else None
+    items = Dataset.from_array(path.stem, rows, _labels(path, table["label"]), names=names)
+    roles = _roles(path, table)
+    return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
 
 
 def _columns(path: Path) -> Table:
@@ -111,7 +151,7 @@ def _roles(path: Path, table: Table) -> list[str] | None:
     flagged = "query" in table or "gallery" in table
     if "split" not in table and not flagged:
         return None
-    n = len(table["path"])
+    n = len(table["label"])
     split = [str(value).lower() for value in table.get("split", ["test"] * n)]
     unknown = sorted(set(split) - ROLES.keys())
     if unknown:
@@ -121,6 +161,12 @@ def _roles(path: Path, table: Table) -> list[str] | None:
         return roles
     held = [i for i in range(n) if roles[i] in (("test",) if "test" in roles else ("test", "validation"))]
     return _flagged(path, roles, held, _flags(path, table, "query"), _flags(path, table, "gallery"))
+
+
+def _split(path: Path, table: Table) -> str:
+    """Say what split the rows."""
+    told = any(column in table for column in ("split", "query", "gallery"))
+    return f"split by the columns of {path.name}" if told else ""
 
 
 def _flagged(path: Path, roles: list[str], held: list[int], query: list[bool], gallery: list[bool]) -> list[str]:
