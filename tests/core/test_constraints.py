@@ -93,6 +93,13 @@ def test_the_missing_label_of_tables():
     pandas = pytest.importorskip("pandas")
     with pytest.raises(ValueError, match="y: 1 of 2 labels are missing"):
         constraints.numbered(pandas.Series(["owl", pandas.NA], dtype="string"))
+    with pytest.raises(ValueError, match="y: 1 of 2 labels are missing"):
+        constraints.numbered(pandas.Series([1, pandas.NA], dtype="Int64"))
+
+
+def test_numbers_that_are_missing_are_told_how_unknown_labels_are_written():
+    with pytest.raises(ValueError, match="y: 1 of 3 labels are missing; -1 says that a label is unknown"):
+        constraints.numbered(np.array([0.0, np.nan, 1.0]))
 
 
 def test_codes_do_not_depend_on_names_and_keep_unknown():

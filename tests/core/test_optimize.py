@@ -99,6 +99,14 @@ def test_lbfgs_ends_where_its_stop_says():
     assert [before for before, _ in asked[1:]] == [now for _, now in asked[:-1]]
 
 
+def test_a_tolerance_that_did_not_decide_is_not_told():
+    start = np.array([-1.0, 2.0])
+    assert optimize.lbfgs(rosenbrock, start, tol=1e-9, max_iter=2).message.endswith(", tol 1e-09")
+    cut_short = optimize.lbfgs(rosenbrock, start, tol=1e-12, max_iter=2, stop=lambda before, value: False)
+    assert cut_short.message
+    assert "tol" not in cut_short.message
+
+
 def test_lbfgs_ends_where_values_hardly_fall():
     loose = optimize.lbfgs(rosenbrock, np.array([-1.0, 2.0]), tol=0.0, ftol=1e-1)
     tight = optimize.lbfgs(rosenbrock, np.array([-1.0, 2.0]), tol=0.0, ftol=1e-12)

@@ -71,6 +71,8 @@ def numbered(y: AnyArray) -> AnyArray:
     [0, -1, 1, 0]
     """
     names = np.asarray(y)
+    if names.dtype.kind == "f" and np.isnan(names).any():
+        names = names.astype(object)
     if names.dtype != object or names.ndim != 1:
         return y
     missing = sum(_is_missing(label) for label in names)

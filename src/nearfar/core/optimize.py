@@ -126,14 +126,15 @@ def lbfgs(
         objective=float(found.fun),
         n_iter=max(1, int(found.nit)),
         converged=converged,
-        message="" if converged else stopped("L-BFGS", found.nit, "gradient", gradient, tol),
+        message="" if converged else stopped("L-BFGS", found.nit, "gradient", gradient, None if stop else tol),
         history=np.array(history or [float(found.fun)]),
     )
 
 
-def stopped(what: str, n_iter: int, measure: str, value: float, tol: float) -> str:
-    """The message of a solver that ran out of iterations."""
-    return f"{what} stopped after {n_iter} iterations with {measure} {value:.3g}, tol {tol:.3g}"
+def stopped(what: str, n_iter: int, measure: str, value: float, tol: float | None) -> str:
+    """The message of a solver that ran out of iterations; without a tolerance where another measure decides."""
+    limit = "" if tol is None else f", tol {tol:.3g}"
+    return f"{what} stopped after {n_iter} iterations with {measure} {value:.3g}{limit}"
 
 
 def sides(x: Array, bounds: Bounds) -> tuple[Array, Array]:
