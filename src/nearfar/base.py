@@ -124,7 +124,7 @@ class FromPairs(MetricLearner):
             if pairs is None:
                 X, labels = self._labelled(X, y, "; pass labels, or pairs= and pair_labels=")
                 return self._learn(X, self._from_labels(labels), own=True)
-            X = self._rows(X)
+            given, X = X, self._rows(X)
             if pair_weights is not None and not self._weights:
                 raise ValueError("pair_weights are not supported by this method")
             if rows is not None:
@@ -134,7 +134,7 @@ class FromPairs(MetricLearner):
                 counts = told.weights > 0
                 constraints.require_both(int((told.similar & counts).sum()), int((~told.similar & counts).sum()))
             self._learn(X, told)
-            return self._calibrate(X, told)
+            return self._calibrate(given, told)  # not X, which has lost the names of its columns
 
     def _from_labels(self, labels: constraints.Ints) -> Pairs | LabelPairs:
         """What the setting `n_pairs` makes of labels."""

@@ -85,6 +85,11 @@ def test_given_pairs_set_a_threshold_and_decisions():
     assert not hasattr(learner.fit(X, Y), "threshold_")
 
 
+def test_pair_labels_may_be_true_and_false():
+    told = GMML().fit(X, pairs=PAIRS, pair_labels=SIGNS)
+    assert_array_equal(GMML().fit(X, pairs=PAIRS, pair_labels=SIGNS == 1).components_, told.components_)
+
+
 def test_named_classes_and_unknown_rows():
     names = np.array(["owl", "cat", "fox"], dtype=object)[Y]
     names[:4] = -1
@@ -216,6 +221,16 @@ def test_row_order_is_that_of_values_so_drawn_pairs_agree():
 def test_solutions_that_are_not_finite_are_refused():
     with pytest.raises(ValueError, match=r"^Broken: the solution is not finite"):
         Broken().fit(X, Y)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_table_with_pairs_or_in_parts_keeps_its_feature_names():
+    table = pytest.importorskip("pandas").DataFrame(X, columns=[f"x{k}" for k in range(X.shape[1])])
+    fitted = [GMML().fit(table, pairs=PAIRS, pair_labels=SIGNS), OnlineITML().partial_fit(table, Y)]
+    fitted.append(OnlineITML().partial_fit(table, pairs=PAIRS, pair_labels=SIGNS).partial_fit(table, Y))
+    for learner in fitted:
+        assert_array_equal(learner.feature_names_in_, table.columns)
+        learner.transform(table)
 
 
 def test_feature_names_are_kept_and_checked(tmp_path):
@@ -470,6 +485,7 @@ REFUSED = {
     "all unknown": (GMML(), {"X": X, "y": np.full(60, -1)}, "at least 2 classes"),
     "all alone": (GMML(), {"X": X, "y": np.arange(60)}, "no similar pair"),
     "chunklets lengths": (RCA(), {"X": X, "chunklets": Y[1:]}, "chunklets must be 60 integers"),
+    "chunklets of rows": (RCA(), {"X": X, "chunklets": [[0, 1], [2, 3, 4]]}, "one per row of X; got lists of rows"),
     "chunklets of floats": (RCA(), {"X": X, "chunklets": Y + 0.5}, "chunklets must be 60 integers"),
     "chunklets unknown": (RCA(), {"X": X, "chunklets": np.full(60, -1)}, "at least one chunklet"),
     "links to nowhere": (DCA(), {"X": X, "chunklets": Y, "negative_links": [[0, 9]]}, "negative_links must be"),

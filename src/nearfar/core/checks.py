@@ -120,12 +120,14 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
 
 
 def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:
-    """+1 and -1 as True and False."""
+    """+1 and -1 as True and False, which may also be given."""
     if pair_labels is None:
         return np.ones(m, dtype=bool)
     s = np.asarray(pair_labels)
     if s.shape != (m,):
         raise ValueError(f"pair_labels must have one entry per pair, shape ({m},); got shape {s.shape}")
+    if s.dtype == bool:
+        return s
     if not np.isin(s, (-1, 1)).all():
         raise ValueError(f"pair_labels must be +1 (similar) or -1 (dissimilar); got {np.unique(s)[:5].tolist()}")
     return s == 1
@@ -159,7 +161,12 @@ def check_chunklets(
     partly : bool
         Links may name chunklets of which no row is here; they are left out.
     """
-    c = np.asarray(chunklets)
+    try:
+        c = np.asarray(chunklets)
+    except ValueError as error:  # lists of several lengths
+        raise ValueError(
+            f"chunklets must be {n} integers (-1: in none), one per row of X; got lists of rows"
+        ) from error
     if c.shape != (n,) or not np.issubdtype(c.dtype, np.number) or (c != np.floor(c)).any():
         got = f"shape {c.shape}, dtype {c.dtype}"
         raise ValueError(f"chunklets must be {n} integers (-1: in none), one per row of X; got {got}")

@@ -116,15 +116,16 @@ class OnlineITML(FromPairs, Mahalanobis):
             if targets is not None and (pairs is None or pair_labels is not None or self.mode == "batch"):
                 raise ValueError('targets need pairs=, no pair_labels=, and mode="implicit" or "explicit"')
             first = not hasattr(self, "metric_")
-            X = self._rows(X, reset=first)
+            rows = self._rows(X, reset=first)
             if pairs is None:
                 X, labels = self._labelled(X, y, "; pass labels, or pairs= and pair_labels=")
                 told = self._from_labels(labels)
             elif targets is None:
-                told = checks.check_pairs(pairs, pair_labels, None, len(X))
+                told = checks.check_pairs(pairs, pair_labels, None, len(rows))
             else:
-                told = logdet_stream.with_targets(pairs, targets, len(X))
-            self._learn(X, told, None if first else (self.metric_, self.bounds_, self.n_updates_))
+                told = logdet_stream.with_targets(pairs, targets, len(rows))
+            last = None if first else (self.metric_, self.bounds_, self.n_updates_)
+            self._learn(X if pairs is None else rows, told, last)
             if pairs is not None:
                 self.threshold_ = float(np.sqrt(self.bounds_.mean()))
         return self
