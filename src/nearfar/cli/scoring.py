@@ -120,7 +120,7 @@ def _scored(source: Path, searched: Searched) -> Scored:
     scores = evaluate_embeddings(embedded, dataset.labels, gallery=found, **how)
     title, about, raw = source.stem, searched.about(), None
     if not is_embeddings(source):
-        name = source.name if is_run(source) else source.stem  # a run's name may hold a dot, as in lr0.01
+        name = source.name if is_run(source) else repr(load_learner(source))
         title = f"{name} on {dataset.name}"
         items, there = _flat(dataset), None if gallery is None else _flat(gallery)
         if items is not None and (gallery is None or there is not None):
