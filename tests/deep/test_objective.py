@@ -158,5 +158,6 @@ def test_another_reference_set():
 def test_bad_settings_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         nearfar.TripletLoss(**settings)
-    with pytest.raises(TypeError, match="mine must be a miner"):
-        nearfar.TripletLoss(mine=3)
+    for miner in (3, nearfar.BatchHard):
+        with pytest.raises(TypeError, match="mine must be a miner"):
+            nearfar.TripletLoss(mine=miner)

@@ -209,7 +209,7 @@ class RowLoss(Term):
             raise ValueError(f"{name}: distance must be one of {', '.join(DISTANCES)}, got {distance!r}")
         if block is not None and block < 1:
             raise ValueError(f"{name}: block must be at least 1, got {block}")
-        if mine is not None and not callable(mine):
+        if mine is not None and (not callable(mine) or isinstance(mine, type)):
             raise TypeError(f"{name}: mine must be a miner such as BatchHard(), got {mine!r}")
         self.distance, self.normalize, self.mine, self.block = distance, normalize, mine, block
         self.reduction = "mean"
