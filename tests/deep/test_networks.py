@@ -100,7 +100,7 @@ def test_weights_that_do_not_fit(tmp_path) -> None:
         ("conv4(width=open('x'))", "literal"),
         ("conv4(depth=3)", "depth"),
         ("conv4(", "expected a name"),
-        ("no.such.module:factory", "no.such.module:factory: No module"),
+        ("no.such.module:factory", "no.such.module:factory: No module named 'no'; the folder .* PYTHONPATH"),
         ("math:factory", "math:factory: module 'math' has no attribute"),
         ("timm:no", "timm"),
     ],

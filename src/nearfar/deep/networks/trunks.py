@@ -97,7 +97,9 @@ def _factory(module: str, attribute: str) -> Callable[..., nn.Module]:
     try:
         found: Callable[..., nn.Module] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise TrunkError(f"trunk {module}:{attribute}: {error}") from error
+        absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        hint = "; the folder that holds it must be on PYTHONPATH" if absent else ""
+        raise TrunkError(f"trunk {module}:{attribute}: {error}{hint}") from error
     return found
 
 
