@@ -94,6 +94,20 @@ def test_saved_and_loaded_is_the_same(tmp_path, labels):
     assert [path.name for path in tmp_path.iterdir()] == ["a.index"]
 
 
+@pytest.mark.parametrize("gone", [{"1", "3"}, iter(["1", "3"]), np.array([1, 3]), ["1", "3"]])
+def test_any_collection_of_names_is_removed(gone):
+    index = Index(np.eye(5))
+    index.remove(gone)
+    assert index.names.tolist() == ["0", "2", "4"]
+
+
+def test_numbers_that_are_taken_are_no_names_of_new_items():
+    index = Index(np.eye(5))
+    index.remove("0")
+    index.add(np.eye(5)[:2])
+    assert index.names.tolist() == ["1", "2", "3", "4", "5", "6"]
+
+
 def test_files_that_are_no_index_are_refused(tmp_path):
     from nearfar.core import storage
 

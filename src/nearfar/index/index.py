@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -88,7 +89,7 @@ class Index:
         about: dict[str, str] | None = None,
     ) -> None:
         self.embeddings = as_rows(embeddings, "embeddings").astype(np.float32)
-        self.names = _names(names, len(self.embeddings), 0)
+        self.names = _names(names, len(self.embeddings), ())
         self.labels = _labels(labels, len(self.embeddings))
         self.distance, self.engine, self.about = check_distance(distance), engine, dict(about or {})
         _check_different(self.names)
@@ -145,7 +146,7 @@ class Index:
         return nearest_pairs(self.embeddings, k, distance=self.distance)
 
     def add(self, embeddings: Any, *, names: Any = None, labels: Any = None) -> None:
-        """Append items; they need labels exactly where the index has them.
+        """Append items; they need labels exactly where the index has them, and are numbered where they have no names.
 
         Raises
         ------
@@ -159,7 +160,7 @@ class Index:
         if (labels is None) != (self.labels is None):
             has = "no labels" if self.labels is None else "labels"
             raise ValueError(f"labels: the index has {has}, the new items have {'none' if labels is None else 'some'}")
-        joined = np.concatenate([self.names, _names(names, len(rows), len(self))])
+        joined = np.concatenate([self.names, _names(names, len(rows), self.names)])
         _check_different(joined)
         new = _labels(labels, len(rows))
         if self.labels is not None and new is not None:
@@ -168,14 +169,15 @@ class Index:
         self._forget()
 
     def remove(self, names: Any) -> None:
-        """Remove the items of these names.
+        """Remove the items of these names: one, or any collection of them.
 
         Raises
         ------
         ValueError
             Names that the index does not have, or nothing would be left.
         """
-        gone = np.asarray(names, dtype=np.str_).ravel()
+        many = isinstance(names, Iterable) and not isinstance(names, str)  # a set too, which is no sequence
+        gone = np.asarray([*names] if many else names, dtype=np.str_).ravel()
         unknown = np.setdiff1d(gone, self.names)
         if len(unknown):
             raise ValueError(f"names: the index has no {str(unknown[0])!r} ({len(unknown)} of {len(gone)} are unknown)")
@@ -228,9 +230,11 @@ class Index:
         self.__dict__.pop("_engine", None)
 
 
-def _names(names: Any, n: int, start: int) -> AnyArray:
+def _names(names: Any, n: int, taken: AnyArray | tuple[()]) -> AnyArray:
+    """The names, or where there are none the first numbers, from as many as there are on, that are not taken."""
     if names is None:
-        return np.arange(start, start + n).astype(np.str_)
+        numbers = np.arange(len(taken), 2 * len(taken) + n).astype(np.str_)
+        return numbers[~np.isin(numbers, taken)][:n]
     found = np.asarray(names, dtype=np.str_)
     if found.shape != (n,):
         raise ValueError(f"names: expected {n}, one per embedding, got shape {found.shape}")
