@@ -342,6 +342,18 @@ def test_rows_are_indexed_with_a_learner_or_as_they_are(capsys, monkeypatch, tmp
         assert [line.split()[-2:] for line in out.splitlines()[1::2]] == [["a", "rows[0]"], ["a", "rows[1]"]]
 
 
+def test_embeddings_without_labels_are_indexed_and_not_scored(capsys, monkeypatch, tmp_path):
+    np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(9, 4)))
+    code, _, err = run(capsys, monkeypatch, "index", tmp_path / "rows.npy", "-o", tmp_path / "a.index")
+    assert (code, err) == (0, "")
+    code, out, _ = run(capsys, monkeypatch, "search", tmp_path / "a.index", tmp_path / "rows.npy", "-k", "1")
+    assert [line.split()[-1] for line in out.splitlines()[1::2]] == [f"rows[{i}]" for i in range(9)]
+    for command in ("evaluate", "report"):
+        code, _, err = run(capsys, monkeypatch, command, tmp_path / "rows.npy")
+        assert code == 2
+        assert "rows.npy: holds rows without labels; an .npz holds both" in err
+
+
 def test_a_run_keeps_the_verification_of_its_test_classes(digits, capsys, monkeypatch):
     code, out, _ = run(capsys, monkeypatch, "evaluate", digits, "--protocol", "verification")
     assert code == 0

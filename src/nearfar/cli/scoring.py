@@ -63,8 +63,8 @@ def is_run(source: Path) -> bool:
 
 
 def is_embeddings(source: Path) -> bool:
-    """Return whether a source is an .npz of embeddings."""
-    return source.suffix == ".npz"
+    """Return whether a source is a file of embeddings."""
+    return source.suffix in (".npz", ".npy")
 
 
 def refuse_data(source: Path, data: str | None) -> None:

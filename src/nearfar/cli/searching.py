@@ -37,9 +37,10 @@ def index(
     Parameters
     ----------
     source
-        The folder of a run, a learner saved as .safetensors, or an .npz with embeddings and labels.
+        The folder of a run, a learner saved as .safetensors, an .npz with embeddings and labels, or an .npy of
+        embeddings.
     data
-        As for train; also loose images. Not with an .npz.
+        As for train; also loose images. Not with embeddings.
     out
         The file of the index.
     add

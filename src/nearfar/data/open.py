@@ -145,6 +145,8 @@ def _open_path(source: str, image_size: int | None, skip_bad: bool) -> Source:
 
         read = read_omniglot if is_omniglot(path) else read_folder
         return read(path, image_size=image_size, skip_bad=skip_bad)
+    if path.suffix == ".npy":
+        raise DataError(f"{source}: holds rows without labels; an .npz holds both, np.savez(..., X=X, y=y)")
     raise DataError(f"{source}: unknown kind of file; expected {ACCEPTED}")
 
 
