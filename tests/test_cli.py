@@ -53,6 +53,17 @@ def digits(tmp_path_factory):
     return folder
 
 
+def test_the_help_of_training_tells_what_holds_where_nothing_is_given(capsys, monkeypatch):
+    from nearfar.train import TrainConfig
+
+    config = TrainConfig.of(data="digits")
+    _, out, _ = run(capsys, monkeypatch, "train", "--help")
+    told = (
+        f"{config.objective}, {config.embedding_dim} dimensions, batches of {config.batch_size}, {config.epochs} epochs"
+    )
+    assert f"{told}, learning rate {config.lr}, seed {config.seed}." in " ".join(out.split())
+
+
 def test_help_loads_nothing_heavy():
     code = "import sys; from nearfar.cli import app; app('--help'.split(), exit_on_error=False)"
     heavy = "print(sorted({'numpy', 'torch', 'sklearn', 'matplotlib', 'accelerate'} & set(sys.modules)))"

@@ -100,6 +100,9 @@ def train(
 ) -> None:
     """Train an embedder, and score it on classes that it has never seen.
 
+    What neither an option nor a recipe says: TripletLoss(), 64 dimensions, batches of 128, 20 epochs, learning rate
+    0.001, seed 0.
+
     Example: nearfar train glyphs --objective "TripletLoss(margin=0.2) + 0.02*EnergyConfusion()" --out runs/glyphs
 
     Parameters
@@ -145,7 +148,7 @@ def train(
     devices
         Processes that train together, one per accelerator.
     quiet
-        No progress line.
+        Print nothing but errors.
     """
     if devices != 1 and "LOCAL_RANK" not in os.environ:
         launch(devices)
