@@ -278,6 +278,9 @@ def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
     assert lines[0] == "query,rank,distance,class,name"
     assert len(lines) == 41
     assert all(line.startswith(line.rpartition(",")[2]) for line in lines[1:])  # every image finds itself
+    assert run(capsys, monkeypatch, "index", digits, tmp_path / "photos/low", "-o", file, "--add")[0] == 0
+    code, out, _ = run(capsys, monkeypatch, "search", file, tmp_path / "photos/low/03.png", "-k", "1")
+    assert out.splitlines()[1].split()[2:] == ["low", (tmp_path / "photos/low/03.png").as_posix()]  # still of its class
     (tmp_path / "table.csv").write_text("path,label\nphotos/low/00.png,low\nphotos/high/20.png,high\n")
     assert run(capsys, monkeypatch, "index", digits, tmp_path / "table.csv", "-o", file, "--add")[0] == 0
     code, out, _ = run(capsys, monkeypatch, "search", file, tmp_path / "photos/high/20.png", "-k", "1")

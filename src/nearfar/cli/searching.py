@@ -44,7 +44,8 @@ def index(
     out
         The file of the index.
     add
-        Add to the index in OUT; items that it has already, by name, are replaced.
+        Add to the index in OUT; items that it has already, by name, are replaced, and keep their class where they come
+        without one.
     engine
         exact, or a recipe of faiss such as HNSW32 or "IVF256,Flat;nprobe=16"; where not given, exact, or with --add
         that of the index.
@@ -132,10 +133,15 @@ def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: st
 
 
 def extended(old: Index, new: Index) -> tuple[Index, int]:
-    """Put the new items into the old index, in place of those of the same names; also how many those were."""
+    """Put the new items into the old index, in place of those of the same names; also how many those were.
+
+    An item that comes again without a class, as one image or a folder of loose ones does, keeps the class that it had.
+    """
     import numpy as np
 
     again = np.intersect1d(old.names, new.names)
+    had = dict(zip(old.names.tolist(), classes_of(old), strict=True))
+    new.labels = np.array([label or had.get(name, "") for name, label in zip(new.names, classes_of(new), strict=True)])
     if len(again) == len(old):
         return new, len(again)
     old.engine = new.engine
