@@ -18,6 +18,7 @@ from nearfar.deep.terms import SetTerm
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, open_run, train
 from nearfar.train import build as building
 from nearfar.train.checkpoint import load_tensors, read_about
+from nearfar.train.progress import ProgressLine, summary
 
 RICH = "0.5*TripletLoss() + AMSoftmaxLoss() + 0.1*EnergyConfusion(pairs='one')"
 
@@ -548,3 +549,12 @@ def test_a_run_goes_on_from_the_trunk_of_another(tmp_path, small) -> None:
     second = train(other, tmp_path / "second", progress=False)
     a, b = (load_embedder(run.folder, "last").trunk.state_dict() for run in (first, second))
     assert all(torch.equal(a[key], b[key]) for key in a if "running" not in key and "num_batches" not in key)
+
+
+def test_the_line_of_an_epoch_is_not_broken_in_a_log(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    row = {"epoch": 2, "loss": 0.25, "unseen_recall_at_1": 0.5, "seen_recall_at_1": 0.75}
+    bar = ProgressLine(1, 1)
+    bar.on_epoch(row)
+    bar.close()
+    assert summary(row) in capsys.readouterr().err.splitlines()

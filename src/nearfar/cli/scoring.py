@@ -295,7 +295,8 @@ def compare_to(config: Any, objectives: Sequence[str], seeds: Sequence[int], out
         compared = compare(
             config, objectives, seeds, out, jobs=jobs, told=lambda trial, done, total: bar.update(task, completed=done)
         )
-    note = f"{compared.protocol} {len(seeds)} seeds; mean ± half of the 95% t-interval."
+    many = f"{len(seeds)} seeds; mean ± half of the 95% t-interval." if len(seeds) > 1 else "1 seed."
+    note = f"{compared.protocol} {many}"
     table = tabulate(compared.scores, baseline=compared.raw, baseline_name="the items themselves", note=note)
     page = write_comparison(table, out / "comparison.html")
     return f"{table.markdown()}\n\n{note}\n{page}"

@@ -58,7 +58,7 @@ class ProgressLine:
         self._bar.update(self._task, completed=step, epoch=epoch + 1, **fields)
 
     def on_epoch(self, row: Mapping[str, Any]) -> None:
-        self._bar.console.print(summary(row), highlight=False)
+        self._bar.console.print(summary(row), highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         self._bar.stop()
