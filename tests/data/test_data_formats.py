@@ -198,6 +198,7 @@ def test_the_index_that_pandas_writes_is_no_feature(tmp_path):
             "first rows: 1,red,a | 2,blue,b; without images, all other columns must be numbers",
         ),
         ("width,height\n1,2\n", "has no column 'path'; it has width,height"),
+        ("width,width,label\n1,2,a\n", "column 'width' occurs 2 times"),
     ],
 )
 def test_errors_of_tables_of_numbers(tmp_path, text, message):

@@ -127,6 +127,9 @@ def _csv(path: Path) -> Table:
     if not rows:
         raise DataError(f"{path}: is empty; expected a header line with path,label")
     header = [name.strip() for name in rows[0]]
+    twice = [name for name in header if name and header.count(name) > 1]
+    if twice:
+        raise DataError(f"{path}: column {twice[0]!r} occurs {header.count(twice[0])} times")
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
             raise DataError(f"{path}: row {number} has {len(row)} values for {len(header)} columns: {','.join(row)}")
