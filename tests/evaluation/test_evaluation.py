@@ -77,6 +77,11 @@ def test_query_gallery_equals_the_plain_loops(n, m, seed, integers, distance):
     assert found.protocol == "query-gallery"
 
 
+def test_one_k_needs_no_list():
+    x, y = samples(30, 3, 4, 0, False)
+    assert evaluate(x, y, ks=5, clustering=False).recall_at == evaluate(x, y, ks=[5], clustering=False).recall_at
+
+
 def test_uneven_classes_share_blocks(monkeypatch):
     sizes = [60, 25, 9, 5, 3, 3, 2, 2, 1, 1]
     y = np.random.default_rng(1).permutation(np.repeat(np.arange(len(sizes)), sizes))

@@ -91,6 +91,10 @@ def test_close_embeddings_are_told_apart():
     assert_allclose(verify(tight, LABELS).auc, listed(tight).auc, atol=1e-3)
 
 
+def test_one_rate_needs_no_list():
+    assert verify(X, LABELS, fars=0.05).tar_at == verify(X, LABELS, fars=(0.05,)).tar_at
+
+
 def test_signs_and_booleans_say_the_same():
     pairs = np.c_[I, J]
     one = verify_pairs(X, pairs, SAME)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ def evaluate(
     *,
     gallery: Any = None,
     gallery_labels: Any = None,
-    ks: Sequence[int] = (1, 2, 4, 8),
+    ks: Iterable[int] | int = (1, 2, 4, 8),
     clustering: bool = True,
     distance: str = "cosine",
     lone: str = "exclude",
@@ -43,7 +43,7 @@ def evaluate(
     gallery, gallery_labels : array-like of shape (m, d), (m,), optional
         What the queries search (query-gallery protocol, nothing left out). Without it each query searches all other
         embeddings (leave one out).
-    ks : sequence of int
+    ks : int or several
         The K of Recall@K and precision@K. K beyond the gallery sees the whole gallery.
     clustering : bool
         Also cluster the embeddings (with the gallery, if given) into as many clusters as classes, for NMI, AMI and
@@ -76,9 +76,7 @@ def evaluate(
     >>> scores.recall_at[1], scores.map_at_r, scores.nmi
     (1.0, 1.0, 1.0)
     """
-    found = retrieve(
-        embeddings, labels, gallery=gallery, gallery_labels=gallery_labels, ks=tuple(ks), distance=distance
-    )
+    found = retrieve(embeddings, labels, gallery=gallery, gallery_labels=gallery_labels, ks=ks, distance=distance)
     clusters: dict[str, Any] = dict.fromkeys(("nmi", "nmi_geometric", "ami", "f1"))
     if clustering:
         rows, classes = _joined(embeddings, labels, gallery, gallery_labels)

@@ -13,6 +13,7 @@ relevant, the best relevant item is ranked by counting the nearer items. K beyon
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,7 +69,7 @@ def retrieve(
     *,
     gallery: Any = None,
     gallery_labels: Any = None,
-    ks: tuple[int, ...] = (1, 2, 4, 8),
+    ks: Iterable[int] | int = (1, 2, 4, 8),
     distance: str = "cosine",
     whole: bool = True,
     up_to_r: bool = True,
@@ -83,7 +84,7 @@ def retrieve(
         Their classes, of any hashable kind.
     gallery, gallery_labels : array-like of shape (m, d), (m,), optional
         What is searched. Without it each query searches all other embeddings (leave one out).
-    ks : tuple of int
+    ks : int or several
         The K of `hits`, each at least 1.
     distance : {"cosine", "euclidean", "sqeuclidean"}
         What "near" means.
@@ -133,8 +134,8 @@ def protocol_of(x: Any, labels: Any, y: Any, y_labels: Any) -> tuple[Any, Any, I
     return x, y, query_class, gallery_class, None
 
 
-def _checked(ks: tuple[int, ...]) -> tuple[int, ...]:
-    ks = tuple(ks)
+def _checked(ks: Iterable[int] | int) -> tuple[int, ...]:
+    ks = tuple(ks) if isinstance(ks, Iterable) else (ks,)
     if not ks or any(int(k) != k or k < 1 for k in ks):
         raise ValueError(f"ks: expected integers of at least 1, got {ks}")
     return tuple(int(k) for k in ks)

@@ -79,7 +79,7 @@ def verify(
     gallery: Any = None,
     gallery_labels: Any = None,
     distance: str = "cosine",
-    fars: Sequence[float] = FARS,
+    fars: Sequence[float] | float = FARS,
     most: int = 20_000,
     seed: int = 0,
 ) -> Verification:
@@ -94,7 +94,7 @@ def verify(
     gallery, gallery_labels : array-like of shape (m, d), (m,), optional
         Pairs are (embedding, gallery item); without it two different embeddings.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-    fars : sequence of float
+    fars : float or sequence of float
         False accept rates, in (0, 1), at which the true accept rate is told.
     most : int
         Of more embeddings than this a seeded draw meets all others.
@@ -122,6 +122,7 @@ def verify(
     """
     x, y, kind, gallery_kind, own = protocol_of(embeddings, labels, gallery, gallery_labels)
     check_distance(distance)
+    rates = _rates(fars)
     rows = np.arange(len(x))
     if len(x) > most:
         rows = np.sort(np.random.default_rng(seed).choice(len(x), most, replace=False))
@@ -137,11 +138,11 @@ def verify(
         similar += np.bincount(bins[kind[rows[part]][:, None] == gallery_kind], minlength=BINS + 1)
         all_pairs += np.bincount(bins.ravel(), minlength=BINS + 1)
     counts = np.stack([similar, all_pairs - similar])[:, :BINS]
-    return _scored((np.arange(BINS, dtype=np.float64) + 0.5) * edge, counts, fars, distance)
+    return _scored((np.arange(BINS, dtype=np.float64) + 0.5) * edge, counts, rates, distance)
 
 
 def verify_pairs(
-    embeddings: Any, pairs: Any, same: Any, *, distance: str = "cosine", fars: Sequence[float] = FARS
+    embeddings: Any, pairs: Any, same: Any, *, distance: str = "cosine", fars: Sequence[float] | float = FARS
 ) -> Verification:
     """Verification scores over listed pairs, such as those of a published protocol.
 
@@ -165,7 +166,7 @@ def verify_pairs(
     ValueError
         Bad rows or pairs; no pair of one class, or none of two.
     """
-    x = as_rows(embeddings)
+    x, rates = as_rows(embeddings), _rates(fars)
     ij, kinds = np.asarray(pairs), np.asarray(same).ravel()
     if ij.ndim != 2 or ij.shape[1] != 2 or ij.dtype.kind not in "iu":
         raise ValueError(f"pairs: expected row numbers of shape (m, 2), got {ij.dtype} of shape {ij.shape}")
@@ -175,7 +176,7 @@ def verify_pairs(
         raise ValueError(f"same: expected {len(ij)} values, each true or false, or +1 or -1; got {len(kinds)} values")
     thresholds, at = np.unique(pair_distances(x, x, ij[:, 0], ij[:, 1], distance), return_inverse=True)
     counts = [np.bincount(at[alike], minlength=len(thresholds)) for alike in (kinds == 1, kinds != 1)]
-    return _scored(thresholds, np.stack(counts), fars, distance)
+    return _scored(thresholds, np.stack(counts), rates, distance)
 
 
 def _reach(x: NDArray[Any], y: NDArray[Any], distance: str) -> float:
@@ -190,10 +191,16 @@ def _reach(x: NDArray[Any], y: NDArray[Any], distance: str) -> float:
     return far or 1.0
 
 
-def _scored(thresholds: Reals, counts: NDArray[np.int64], fars: Sequence[float], distance: str) -> Verification:
+def _rates(fars: Sequence[float] | float) -> list[float]:
+    """One rate or several, checked before anything is counted."""
+    rates: list[float] = np.atleast_1d(fars).tolist()
+    if not all(0 < far < 1 for far in rates):
+        raise ValueError(f"fars: expected rates between 0 and 1, got {tuple(rates)}")
+    return rates
+
+
+def _scored(thresholds: Reals, counts: NDArray[np.int64], rates: Sequence[float], distance: str) -> Verification:
     """Scores from how many pairs of each kind (2, t) lie at each threshold and beyond the one before."""
-    if not all(0 < far < 1 for far in fars):
-        raise ValueError(f"fars: expected rates between 0 and 1, got {tuple(fars)}")
     P, N = (int(n) for n in counts.sum(axis=1))
     if not P or not N:
         missing = "one class" if not P else "two classes"
@@ -203,7 +210,7 @@ def _scored(thresholds: Reals, counts: NDArray[np.int64], fars: Sequence[float],
     auc = float(np.sum(counts[0] * (N - accepted[1] + counts[1] / 2))) / P / N
     best = int(np.argmax(tar - far))
     eer, at = _equal_errors(tar, far)
-    allowed = {rate: _last(accepted[1], rate * N) for rate in fars}
+    allowed = {rate: _last(accepted[1], rate * N) for rate in rates}
     grid = np.geomspace(1 / N, 1.0, POINTS)
     places = [_last(accepted[1], rate * N) for rate in grid]
     return Verification(
