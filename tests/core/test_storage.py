@@ -78,6 +78,8 @@ def header(entry):
         header({"dtype": "F64", "shape": [1], "data_offsets": [-8, 0]}),
         header({"shape": [1]}),
         header(3),
+        header({"dtype": "F64", "shape": [float("inf")], "data_offsets": [0, 8]}),
+        (10**5).to_bytes(8, "little") + b"[" * 10**5,
     ],
 )
 def test_broken_files_are_one_clear_error(tmp_path, raw):

@@ -103,7 +103,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, s
         header = json.loads(raw[8 : 8 + size])
         metadata = {key: str(value) for key, value in dict(header.pop("__metadata__", {})).items()}
         arrays = {name: unpack(raw, 8 + size, entry) for name, entry in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"{os.fspath(path)} is not a readable safetensors file: {error}") from None
     return arrays, metadata
 
