@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from nearfar.core.distances import pair_distances
 from nearfar.core.neighbors import Gallery, nearest
 from nearfar.index import Index
 
@@ -53,6 +54,7 @@ def test_search_equals_loops(distance):
 
 def test_fewer_items_than_neighbours_gives_all():
     assert Index(rows(3)).search(rows(2), 10).positions.shape == (2, 3)
+    assert Index(rows(30)).search(rows(2)).positions.shape == (2, 10)
 
 
 def test_growing_equals_building_whole():
@@ -75,6 +77,42 @@ def test_removing_equals_building_without():
     assert index.names[3] == "item 5"
     assert index.labels[3] == "odd"
     assert index.search(x[3:4], 1).distances[0, 0] > 0
+
+
+def test_an_index_without_labels_stays_without():
+    index = Index(rows(4))
+    index.add(rows(2), names=["a", "b"])
+    index.remove(["0", "b"])
+    assert index.labels is None
+    assert index.names.tolist() == ["1", "2", "3", "a"]
+    with pytest.raises(ValueError, match="the index has no labels, the new items have some"):
+        index.add(rows(1), labels=[0])
+
+
+def test_names_are_text_and_labels_of_one_kind():
+    index = Index(rows(3), names=[7, 8, 9], labels=np.arange(3, dtype=np.int8))
+    assert index.labels.dtype == np.int64
+    index.remove([8])
+    assert index.names.tolist() == ["7", "9"]
+    with pytest.raises(ValueError, match="labels: expected text as in the index, got numbers"):
+        Index(rows(1), labels=["a"]).add(rows(1), names=["b"], labels=[0])
+    with pytest.raises(ValueError, match="names: 'a' occurs more than once"):
+        Index(rows(3), names=["a", "b", "a"])
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_near_items_are_near_in_the_distance_of_the_index(distance):
+    x = rows(30)
+    i, j = np.triu_indices(30, 1)
+    d = pair_distances(x, x, i, j, distance)
+    order = np.argsort(d)
+    index = Index(x, distance=distance)
+    found = index.closest(5)
+    assert_array_equal(found.i, i[order[:5]])
+    assert_array_equal(found.j, j[order[:5]])
+    assert len(index.closest().i) == 20
+    within = (d[order[0]] + d[order[1]]) / 2
+    assert_array_equal(np.flatnonzero(index.duplicates(within).numbers == 0), sorted((i[order[0]], j[order[0]])))
 
 
 @pytest.mark.parametrize("labels", [None, np.arange(30) - 5, ["Größe", "b\0", ""] * 10])
@@ -190,6 +228,8 @@ def test_approximate_engine_says_what_it_cannot_do():
     for wrong in ("nprobe", "nprobe=0", "nprobe=many", "nprobe=-1"):
         with pytest.raises(ValueError, match=f"expected a setting of the search such as nprobe=16, got '{wrong}'"):
             Index(rows(200), engine=f"IVF4,Flat;{wrong}").search(rows(1))
-    found = Index(rows(200), engine="IVF20,Flat").search(rows(1), 100)  # one list is looked at
-    assert found.positions[0, -1] == -1
+    for engine in ("IVF20,Flat", "IVF20,Flat;nprobe=1"):  # one list is looked at
+        found = Index(rows(200), engine=engine).search(rows(1), 100)
+        assert found.positions[0, -1] == -1
+        assert found.distances[0, -1] == np.inf
     assert np.isinf(found.distances[0, -1])
