@@ -107,6 +107,13 @@ def test_far_hits_are_ranked_exactly(distance):
     check(found, reference)
 
 
+def test_far_hits_among_many_as_near_are_ranked_exactly():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.standard_normal((30, 3)), [1e3, 0, 0] + 1e-6 * rng.standard_normal((250, 3))])
+    y = np.concatenate([[0], np.arange(2, 31), [0], np.arange(31, 280)])
+    check(score(x, y, "euclidean", ks=(1,)), plain.evaluate(x.tolist(), y.tolist(), (1,), "euclidean"))
+
+
 def test_singles_equal_the_whole():
     x, y = samples()
     scores = score(x, y, ks=(1, 3))
@@ -213,6 +220,8 @@ def test_chance_is_the_mean_over_all_rankings(items):
         np.testing.assert_allclose(random_map_at_r(r, items), map_at_r)
         np.testing.assert_allclose(random_mrr(r, items), mrr)
         np.testing.assert_allclose(relevant / items, r_precision)
+    nothing = np.array([0])
+    assert random_recall(nothing, items, 1) == random_map_at_r(nothing, items) == random_mrr(nothing, items) == 0
 
 
 def test_random_embeddings_score_at_chance():
@@ -222,6 +231,18 @@ def test_random_embeddings_score_at_chance():
     assert np.mean([run.map_at_r for run in runs]) == pytest.approx(chance["map_at_r"], rel=0.1)
     assert np.mean([run.recall_at[8] for run in runs]) == pytest.approx(chance["recall_at"][8], rel=0.1)
     assert np.mean([run.mrr for run in runs]) == pytest.approx(chance["mrr"], rel=0.1)
+
+
+def test_scores_that_were_null_are_nan_and_the_optional_stay_none():
+    lone = score(np.eye(3), [0, 1, 2])
+    assert "without a relevant item left out" in lone.protocol_line()
+    assert "without a relevant item counted as misses" in score(np.eye(3), [0, 1, 2], lone="miss").protocol_line()
+    written = lone.to_dict() | {"map_at_r": None, "recall_at": {"1": None}}
+    again = Scores.from_dict(written)
+    assert math.isnan(again.map_at_r)
+    assert math.isnan(again.recall_at[1])
+    assert again.nmi is None
+    assert again.clusterer is None
 
 
 def test_scores_travel_as_plain_data():
@@ -239,7 +260,16 @@ def test_scores_travel_as_plain_data():
         "ties",
     ):
         assert part in table
-    assert "NMI" not in str(score(x, y))
+    assert scores.clusterer in table
+    plain_scores = score(x, y, ks=(1, 3))
+    assert "NMI" not in str(plain_scores)
+    assert "clusters" not in str(plain_scores)
+    assert [row for row in plain_scores.rows() if "@" in row[0]] == [
+        ("Recall@1", plain_scores.recall_at[1], plain_scores.chance["recall_at"][1]),
+        ("Recall@3", plain_scores.recall_at[3], plain_scores.chance["recall_at"][3]),
+        ("Precision@3", plain_scores.precision_at[3], plain_scores.chance["precision_at"][3]),
+        ("MAP@R", plain_scores.map_at_r, plain_scores.chance["map_at_r"]),
+    ]
     with pytest.raises(AttributeError):
         scores.mrr = 0
 

@@ -145,6 +145,15 @@ def test_deal_spreads_every_class_evenly(sizes, parts, seed):
         assert counts.max() - counts.min() <= 1
 
 
+def test_the_odd_sample_of_a_class_falls_anywhere():
+    y = np.repeat([0, 1], [4, 5])
+    assert set(np.bincount(deal(y, 2, np.random.default_rng(0)))) == {4, 5}, "two samples per part suffice"
+    sizes = [[np.bincount(deal(y, 2, np.random.default_rng(s)))[0], halves(y, np.random.default_rng(s)).sum()]
+             for s in range(40)]  # fmt: skip
+    assert ((np.array(sizes) == 5).sum(0) > 10).all()
+    assert ((np.array(sizes) == 4).sum(0) > 10).all()
+
+
 def test_subset_recall_is_the_mean_of_the_parts():
     x, y = blobs(5, 40, spread=3.0)
     found = subset_recall(x, y.astype(str), ks=(1, 4))
@@ -153,6 +162,14 @@ def test_subset_recall_is_the_mean_of_the_parts():
     np.testing.assert_allclose(found[4].values, values)
     assert found[4].mean == pytest.approx(np.mean(values))
     assert found[1].mean <= found[4].mean
+    far = subset_recall(x * np.arange(1, len(x) + 1)[:, None], y, parts=2, distance="euclidean")
+    part = deal(y, 2, np.random.default_rng(0))
+    scaled = x * np.arange(1, len(x) + 1)[:, None]
+    np.testing.assert_allclose(
+        far[1].values, [recall_at_k(scaled[part == p], y[part == p], distance="euclidean") for p in (0, 1)]
+    )
+    with pytest.raises(ValueError, match="labels: expected 200 labels"):
+        subset_recall(x, y[:-1])
     with pytest.raises(ValueError, match="2 of 2 classes have fewer than 20 samples"):
         subset_recall(x[:38], np.repeat([0, 1], 19))
 
@@ -179,6 +196,9 @@ def test_joint_error_bounds():
         rng.standard_normal((200, 3)), np.arange(200) % 10, rng.standard_normal((200, 3)), np.arange(200) % 10
     )
     assert 1.5 < noise.mean <= 2
+    assert len(noise.values) == 10
+    with pytest.raises(ValueError, match="unseen_labels: expected 120 labels"):
+        joint_error(x, y, x, y[:-1])
     with pytest.raises(ValueError, match="at least 2 samples of every class"):
         joint_error(x, np.arange(len(x)), x, y)
 

@@ -129,5 +129,8 @@ def test_one_shot_runs_count_the_nearest_training_item():
         assert found.values[run] == right / 6
     with pytest.raises(ValueError, match="answers: expected numbers of training items"):
         one_shot_accuracy(distances, answers + 5)
-    with pytest.raises(ValueError, match="answers: expected one row per run"):
-        one_shot_accuracy(distances, answers[:2])
+    for wrong in (distances, answers[:2]), ([], []):
+        with pytest.raises(ValueError, match="answers: expected one row per run"):
+            one_shot_accuracy(*wrong)
+    with pytest.raises(ValueError, match="answers: expected 6 integers in every run, got float64"):
+        one_shot_accuracy(distances, answers.astype(float))

@@ -76,6 +76,13 @@ def test_perfect_reversed_and_equal_distances():
         assert flat.threshold_at[0.1] is None
 
 
+def test_the_first_threshold_alone_may_be_all_that_a_rate_allows():
+    rows = np.array([[0.0], [1.0], [3.0]])
+    found = verify_pairs(rows, [[0, 1], [1, 2], [0, 2]], [1, 0, 1], fars=(0.5, 0.1), distance="euclidean")
+    assert found.tar_at == {0.5: 0.5, 0.1: 0.5}
+    assert found.threshold_at == {0.5: 1.0, 0.1: 1.0}
+
+
 def test_rows_of_zeros_have_cosine_distance_one():
     rows = np.array([[1.0, 0], [1, 0.1], [0, 0], [0, 0], [-1, 0]])
     labels = np.array([0, 0, 1, 1, 1])
