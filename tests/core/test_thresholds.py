@@ -41,6 +41,24 @@ def test_no_other_threshold_is_better(strategy, ties):
         assert value(distance, similar, t, strategy, 0.7, 2.0) == pytest.approx(best)
 
 
+def test_nothing_is_accepted_where_that_is_best():
+    assert thresholds.calibrate(np.array([1.0, 2.0]), np.array([False, True])) < 1
+    assert thresholds.calibrate(np.array([1.0, 1.0, 2.0]), np.array([False, True, False]), "max_tnr", 0.0) < 1
+
+
+def test_precision_alone_accepts_the_nearest():
+    assert thresholds.calibrate(np.array([1.0, 2.0, 3.0]), np.array([True, True, False]), "f_beta", beta=0.0) == 1.5
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0, 3.0])
+def test_f_scores_are_those_of_the_counts(beta):
+    similar = np.array([True, False, True, True, False, False, True])
+    found = thresholds.scores(np.r_[0, np.cumsum(similar)], np.r_[0, np.cumsum(~similar)], "f_beta", 0.0, beta)
+    distance = np.arange(7.0)
+    assert found[0] == 0
+    assert found[1:] == pytest.approx([value(distance, similar, t, "f_beta", 0.0, beta) for t in distance])
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -48,6 +66,8 @@ def test_no_other_threshold_is_better(strategy, ties):
         (([1.0, 2.0], [True, False], "best"), "strategy must be one of"),
         (([1.0, 2.0], [True, False], "max_tpr"), "min_rate"),
         (([1.0, 2.0], [True, False], "max_tnr", 1.5), "min_rate"),
+        (([1.0, 2.0], [True, False], "f_beta", None, np.nan), "beta must be a finite number >= 0"),
+        (([1.0, 2.0], [True, False], "f_beta", None, -1.0), "beta must be a finite number >= 0"),
     ],
 )
 def test_bad_calls(arguments, word):

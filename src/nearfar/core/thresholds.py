@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from . import checks
 from .types import Array, Bools
 
 STRATEGIES = ("accuracy", "balanced", "f_beta", "max_tpr", "max_tnr")
@@ -26,7 +27,7 @@ def calibrate(
     min_rate : float or None
         In [0, 1]; needed by the last two.
     beta : float
-        Weight of recall over precision in "f_beta".
+        At least 0, weight of recall over precision in "f_beta".
 
     Returns
     -------
@@ -42,6 +43,7 @@ def calibrate(
         raise ValueError("calibration needs both similar and dissimilar pairs")
     if strategy.startswith("max") and (min_rate is None or not 0 <= min_rate <= 1):
         raise ValueError(f"min_rate must be in [0, 1] for strategy={strategy!r}; got {min_rate!r}")
+    checks.at_least(0, beta=beta)
     order = np.argsort(distance, kind="stable")
     d, truth = distance[order], similar[order]
     # accepting the k nearest pairs, k = 0..m; only where the next distance differs
@@ -62,7 +64,8 @@ def scores(tp: Array, fp: Array, strategy: str, min_rate: float, beta: float) ->
     if strategy == "balanced":
         return tpr + tnr
     if strategy == "f_beta":
-        return (1 + beta**2) * tp / (beta**2 * tp[-1] + tp + fp)
+        wanted = beta**2 * tp[-1] + tp + fp  # 0 where nothing is accepted and only precision counts
+        return (1 + beta**2) * tp / np.maximum(wanted, np.finfo(np.float64).tiny)
     found, kept = (tpr, tnr) if strategy == "max_tpr" else (tnr, tpr)
     # the rate first, then among equals the other rate
     return np.where(kept >= min_rate, found + 1e-9 * kept, -np.inf)
