@@ -185,8 +185,9 @@ def test_chunklet_numbers_and_links():
     for bad, word in (([0, 0], "chunklets must be 3"), ([-1, -1, -1], "at least one"), (["a", "b", "c"], "integers")):
         with pytest.raises(ValueError, match=word):
             checks.check_chunklets(bad, None, 3)
-    with pytest.raises(ValueError, match="negative_links"):
-        checks.check_chunklets([0, 0, 1], [[0, 4]], 3)
+    for links in ([[0, 4]], [[1, 1]], [0, 1], [[0, 1, 1]]):
+        with pytest.raises(ValueError, match="negative_links"):
+            checks.check_chunklets([0, 0, 1], links, 3)
     some = checks.check_chunklets([5, 5, -1, 2, 2, 9], [[2, 5], [5, 7], [8, 7]], 6, partly=True)
     assert_array_equal(some[1], apart)
     with pytest.raises(ValueError, match="negative_links"):
@@ -202,6 +203,11 @@ def test_settings_out_of_range_are_named():
         (lambda: checks.at_least(0, reg=np.nan), "finite"),
         (lambda: checks.at_least(0, reg="small"), "reg must be .* got 'small'"),
         (lambda: checks.counted(SimpleNamespace(k=2, n_pairs="all", rank=1.5)), "rank must be an integer; got 1.5"),
+        (lambda: checks.counted(SimpleNamespace(k=True)), "k must be an integer; got True"),
+        (lambda: checks.counts(1, k=True), "k must be an integer >= 1; got True"),
+        (lambda: checks.share(("auto",), shrinkage=1.5), r"shrinkage must be in \[0, 1\] or 'auto'; got 1.5"),
+        (lambda: checks.share(("auto",), shrinkage=-0.5), "shrinkage must be .* got -0.5"),
+        (lambda: checks.share(("auto",), shrinkage="oas"), "shrinkage must be .* got 'oas'"),
         (lambda: checks.one_of(("a", "b"), init=np.eye(2)), "init must be one of"),
         (lambda: constraints.generator("seed"), "random_state must be .* got 'seed'"),
         (lambda: constraints.generator(-1), "random_state must be .* got -1"),

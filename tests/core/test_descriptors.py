@@ -57,3 +57,6 @@ def test_refuses():
         descriptors.set_spans(SETS, 4)
     with pytest.raises(ValueError, match="images must have shape"):
         descriptors.region_covariances(np.zeros((4, 8)))
+    for thin in ((2, 1, 8), (2, 8, 1)):
+        with pytest.raises(ValueError, match="two pixels each way at least"):
+            descriptors.region_covariances(np.zeros(thin))

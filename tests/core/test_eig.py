@@ -46,6 +46,13 @@ def test_singular_matrices_follow_the_policy():
         eig.shrunk(definite())
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_what_is_added_goes_with_the_size_of_the_matrix(scale):
+    B = scale * definite(seed=2, rank=3)
+    with pytest.warns(UserWarning, match="added to its diagonal"):
+        assert_allclose(eig.shrunk(B, amount=1e-3) - B, 1e-3 * np.trace(B) / 5 * np.eye(5), atol=1e-9 * scale)
+
+
 def test_a_zero_matrix_is_shrunk_to_something():
     with pytest.warns(UserWarning, match="rank 0"):
         assert np.linalg.eigvalsh(eig.shrunk(np.zeros((2, 2))))[0] > 0
@@ -58,6 +65,7 @@ def test_trace_ratio_is_optimal(p):
     U, ratio = found.x, found.objective
     assert_allclose(U.T @ U, np.eye(p), atol=1e-12)
     assert_allclose(np.trace(U.T @ Sb @ U) / np.trace(U.T @ Sw @ U), ratio, rtol=1e-10)
+    assert found.n_iter > 1
     assert abs(np.linalg.eigvalsh(Sb - ratio * Sw)[-p:].sum()) < 1e-10 * np.trace(Sb)
     rng = np.random.default_rng(0)
     for _ in range(100):

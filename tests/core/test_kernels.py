@@ -98,6 +98,7 @@ def test_precomputed():
         (np.ones((3, 2)), "square"),
         (np.array([[1.0, 2.0], [0.0, 1.0]]), "symmetric"),
         (np.array([[1.0, 2.0], [2.0, 1.0]]), "smallest eigenvalue is -1"),
+        (np.zeros((2, 2)), "positive semi-definite"),
     ],
 )
 def test_matrices_that_are_no_kernels_are_refused(K, word):
@@ -105,9 +106,22 @@ def test_matrices_that_are_no_kernels_are_refused(K, word):
         kernels.kernel_map(K, "precomputed")
 
 
+def test_rounding_is_no_asymmetry_and_no_landmark_is_refused():
+    K = np.eye(3)
+    K[0, 1] = 1e-12
+    assert_allclose(
+        kernels.kernel_map(K, "precomputed").rows @ kernels.kernel_map(K, "precomputed").rows.T, K, atol=1e-9
+    )
+    for none in (0, -1, 2.5):
+        with pytest.raises(ValueError, match="landmarks must be an integer >= 1"):
+            kernels.kernel_map(X, landmarks=none)
+
+
 def test_median_gamma():
     d2 = ((X[:, None] - X[None]) ** 2).sum(-1)[np.triu_indices(20, 1)]
     assert_allclose(kernels.median_gamma(X, "rbf"), 1 / np.median(d2))
+    d1 = np.abs(X[:, None] - X[None]).sum(-1)[np.triu_indices(20, 1)]
+    assert_allclose(kernels.median_gamma(X, "laplacian"), 1 / np.median(d1))
     assert kernels.median_gamma(np.ones((5, 2)), "rbf") == 1.0
     assert kernels.median_gamma(X, "polynomial") == pytest.approx(1 / 3)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import mahalanobis as scipy_mahalanobis
+from sklearn.covariance import ledoit_wolf_shrinkage
 
 from nearfar.core import distances, mahalanobis
 
@@ -15,6 +16,27 @@ def test_points_equal_scipy():
     C = mahalanobis.covariance(A)
     assert_allclose(C, np.cov(A.T))
     assert_allclose(mahalanobis.point_to_point(A[0], A[1], C), scipy_mahalanobis(A[0], A[1], np.linalg.inv(C)))
+
+
+def test_rows_of_points_are_compared_one_by_one():
+    C = mahalanobis.covariance(A)
+    found = mahalanobis.point_to_point(A[:4].tolist(), A[4:8], C)
+    assert_allclose(found, [scipy_mahalanobis(A[i], A[i + 4], np.linalg.inv(C)) for i in range(4)])
+
+
+def test_shrinking_keeps_the_trace_and_bends_to_the_unit_matrix():
+    C = np.cov(A.T)
+    assert_allclose(mahalanobis.shrink(C, 0.3), 0.7 * C + 0.1 * np.trace(C) * np.eye(3))
+    assert_allclose(
+        mahalanobis.point_to_set(B, A, 1.0), np.linalg.norm(B - A.mean(0), axis=1) / (np.trace(C) / 3) ** 0.5
+    )
+
+
+def test_centred_rows_have_their_own_covariance_and_shrinkage():
+    Z = A - A.mean(0)
+    assert_allclose(mahalanobis.covariance(Z, assume_centered=True), np.cov(A.T, bias=True))
+    assert_allclose(mahalanobis.ledoit_wolf(Z, Z.T @ Z / 20), ledoit_wolf_shrinkage(A))
+    assert mahalanobis.ledoit_wolf(Z[:, :1], Z[:, :1].T @ Z[:, :1] / 20) == 0, "one feature has nothing to shrink"
 
 
 def test_squared_distances_to_the_mean_add_up_to_the_rank():

@@ -78,6 +78,14 @@ def test_equal_rows_without_number_are_listed_from_the_first(monkeypatch):
     assert len(blocks) == 1
 
 
+@pytest.mark.usefixtures("_blocks")
+def test_the_number_of_pairs_listed_at_once_binds_only_where_none_is_asked_for(monkeypatch):
+    monkeypatch.setattr(near_pairs, "LARGEST", 50)
+    assert len(nearest_pairs(X, 50).i) == 50
+    with pytest.raises(ValueError, match=r"^within: more than 50 pairs lie within 100"):
+        pairs_within(X, 100.0)
+
+
 def test_one_row_is_near_nothing():
     assert len(pairs_within([[1.0, 2.0]], 5.0).i) == 0
     assert len(nearest_pairs([[1.0, 2.0]], 5).i) == 0

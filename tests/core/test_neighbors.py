@@ -131,7 +131,9 @@ def test_rows_of_any_kind():
         (([1.0], [[1.0]], 1), "queries: expected a table"),
         (([["a"]], [[1.0]], 1), "queries: expected real numbers"),
         (([[np.nan], [1.0], [np.inf]], [[1.0]], 1), r"2 of 3 rows hold NaN or infinite values \(first rows: 0, 2\)"),
+        (([[1.0, -np.inf], [1.0, 2.0]], [[1.0, 1.0]], 1), r"1 of 2 rows hold NaN or infinite values \(first rows: 0\)"),
         (([[1e80]], [[1.0]], 1), "above 1e70"),
+        (([[-1e80, 1.0]], [[1.0, 1.0]], 1), "above 1e70"),
         ((np.empty((0, 3)), np.ones((2, 3)), 1), "expected a table"),
     ],
 )
@@ -143,10 +145,25 @@ def test_bad_input_is_named(arguments, message):
 def test_bad_settings_are_named():
     with pytest.raises(ValueError, match="distance: expected one of cosine, euclidean, sqeuclidean, got 'manhattan'"):
         nearest([[1.0]], [[1.0]], 1, distance="manhattan")
+    for listed in (pair_distances, lambda x, y, *_, **how: list(distance_blocks(x, y, **how))):
+        with pytest.raises(ValueError, match="distance: expected one of cosine, euclidean, sqeuclidean, got 'dot'"):
+            listed(np.ones((1, 2)), np.ones((1, 2)), np.array([0]), np.array([0]), distance="dot")
     with pytest.raises(ValueError, match="k: expected 1 to 1"):
         nearest([[1.0], [2.0]], [[1.0], [2.0]], 2, exclude_self=True)
     with pytest.raises(ValueError, match="exclude_self: needs"):
         nearest([[1.0]], [[1.0], [2.0]], 1, exclude_self=True)
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean", "sqeuclidean"])
+def test_blocks_of_distances_are_those_of_the_pairs_and_none_is_negative(distance):
+    x = table(50, 7)
+    i, j = np.divmod(np.arange(50 * 50), 50)
+    for block in (7, 1024):
+        rows, tables = zip(*distance_blocks(x, x, distance, block), strict=True)
+        assert [row for part in rows for row in range(part.start, part.stop)] == list(range(50))
+        found = np.concatenate(tables)
+        np.testing.assert_allclose(found.ravel(), pair_distances(x, x, i, j, distance), atol=1e-6)
+        assert found.min() >= 0
 
 
 def test_squared_distances_equal_the_pairs():

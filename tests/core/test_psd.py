@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import inv, sqrtm
 
 from nearfar.core import psd
@@ -115,5 +115,16 @@ def test_what_is_not_definite_is_refused(A, word):
 
 def test_semi_definite_suffices_when_asked():
     assert_allclose(psd.require_pd(np.diag([1.0, 0.0]), "K", strict=False), np.diag([1.0, 0.0]))
-    with pytest.raises(ValueError, match="definite"):
+    with pytest.raises(ValueError, match="K must be positive definite"):
         psd.require_pd(np.diag([1.0, 0.0]), "K")
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_rounding_is_judged_by_the_size_of_the_matrix(scale):
+    rounded, wrong = scale * np.diag([1.0, -1e-10]), scale * np.diag([1.0, -1e-3])
+    psd.require_pd(rounded, "K", strict=False)
+    with pytest.raises(ValueError, match="K must be positive semi-definite; its smallest eigenvalue"):
+        psd.require_pd(wrong, "K", strict=False)
+    skew = scale * np.array([[2.0, 1.0], [1.0 + 1e-12, 2.0]])
+    found = psd.require_pd(skew, "K")
+    assert_array_equal(found, found.T)

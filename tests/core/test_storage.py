@@ -45,6 +45,7 @@ def test_the_format_is_that_of_safetensors(tmp_path):
     storage.write(path, ARRAYS, {})
     for name, value in library.load_file(path).items():
         assert_array_equal(value, ARRAYS[name])
+    assert int.from_bytes(path.read_bytes()[:8], "little") % 8 == 0, "data begin at a multiple of 8 bytes"
     library.save_file({"z": np.arange(3)}, path, metadata={"k": "v"})
     arrays, text = storage.read(path)
     assert_array_equal(arrays["z"], np.arange(3))
