@@ -289,6 +289,10 @@ def test_labels_may_be_strings() -> None:
         (lambda: make_sampler("m_per_class", LABELS, 8), r"sampler: expected .* got 'm_per_class'"),
         (lambda: make_sampler("class_ratio:x", LABELS, 8), r"sampler: expected .* got 'class_ratio:x'"),
         (lambda: make_sampler("shuffle", LABELS, 8), r"sampler: expected .* got 'shuffle'"),
+        (lambda: make_sampler("shuffle:2", LABELS, 8), r"sampler: expected .* got 'shuffle:2'"),
+        (lambda: make_sampler("auto:2", LABELS, 8), r"sampler: expected .* got 'auto:2'"),
+        (lambda: make_sampler("random:2", LABELS, 8), r"sampler: expected .* got 'random:2'"),
+        (lambda: TripletSampler([0, 0, 1], 9), r"batch_size: must be a multiple of 3, at most 3 x 2 triplets, got 9"),
     ],
 )
 def test_bad_input(make_bad: Callable[[], object], says: str) -> None:
@@ -315,6 +319,20 @@ def test_samplers_by_text() -> None:
     ratio = make_sampler("class_ratio:0.25", LABELS, 8)
     assert isinstance(ratio, ClassRatioSampler)
     assert ratio.ratio == 0.25
+
+
+@pytest.mark.parametrize("text", ["auto", "random", "m_per_class:2", "class_ratio:0.5"])
+def test_epochs_of_samplers_by_text_are_as_long_as_the_data_and_seeded(text: str) -> None:
+    labels = np.repeat(np.arange(4), 100)
+    first, again, other = (make_sampler(text, labels, 8, seed=seed) for seed in (3, 3, 4))
+    assert len(first) == 50
+    assert list(first) == list(again) != list(other)
+
+
+def test_the_smallest_sets_that_will_do() -> None:
+    assert len(PairSampler([5, 5], 2, similar=1.0)) == 2
+    assert len(RandomBatchSampler([1, 2, 3], 3)) == 1
+    assert len(TripletSampler([0, 0, 1], 6)) == 1
 
 
 def test_parts() -> None:
