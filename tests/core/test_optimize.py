@@ -162,3 +162,39 @@ def test_steps_on_batches_that_only_rise_are_not_called_converged():
     )
     assert settled.converged
     assert settled.n_iter < 200
+
+
+def test_steps_on_batches_fall_along_a_cosine_and_are_reported():
+    told, seen = [], []
+
+    def slope(x, batch):  # of a plane: each step of Adam has its full length
+        seen.append((x[0], batch))
+        return 1.0, np.ones(1)
+
+    found = ascent.descend(
+        slope, lambda: "ab", np.zeros(1), step=0.5, max_iter=5, tol=0.0, report=lambda *n: told.append(n)
+    )
+    shares = 0.01 + 0.99 * (1 + np.cos(np.pi * np.arange(5) / 5)) / 2
+    assert_allclose(-np.diff([x for x, _ in seen] + [found.x[0]]), 0.5 * np.repeat(shares, 2))
+    assert "".join(batch for _, batch in seen) == "ab" * 5
+    assert_allclose(told, np.c_[np.arange(1, 6), np.full(5, 2.0), 0.5 * shares])
+    assert found.history.tolist() == [2.0] * 5
+    assert not found.converged
+
+
+def test_steps_on_batches_end_where_three_epochs_are_no_better_than_the_three_before():
+    values = iter([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 4.9, 5.0, 5.2, 0.0])
+    found = ascent.descend(lambda x, _: (next(values), x), lambda: [0], np.ones(2), step=0.1, max_iter=10, tol=1e-3)
+    assert found.converged
+    assert found.n_iter == 9
+    assert found.objective == 5.2
+    assert ascent.step_length(np.array([3.0, 0.0, -4.0])) == pytest.approx(0.05 * 12.5**0.5)
+
+
+def test_a_value_that_hardly_changes_is_judged_by_its_size():
+    settled = ascent.hardly_changes(1e-3)
+    assert settled(1000.5, 1000.0)
+    assert not settled(1002.0, 1000.0)
+    assert settled(0.0005, 0.0)
+    assert not settled(0.002, 0.0)
+    assert settled(-1000.0, -1000.5)
