@@ -344,6 +344,49 @@ def test_settings_of_the_wrong_kind_are_named(method: Method) -> None:
 
 
 @every_learner
+def test_words_that_no_setting_knows_are_named(method: Method) -> None:
+    X, y = data(30)
+    for name, value in make(method).get_params().items():
+        if isinstance(value, str):
+            with pytest.raises(ValueError, match=rf"(?s)^{method.name}\b.*{name}"):
+                fit(make(method, **{name: "bogus"}), X, y)
+
+
+# settings with which a learner that has a closed form takes steps
+STEPS = {
+    "LowRankGMML": {"n_components": 2, "subspace": "riemannian"},
+    "RCA": {"n_components": 2, "criterion": "chunklet"},
+}
+
+
+@every_learner
+def test_progress_is_printed_where_asked_for_only(method: Method, capsys: Any) -> None:
+    X, y = data()
+    settings = STEPS.get(method.name, {})
+    if "verbose" not in make(method).get_params() or method.name == "SideInformationMetric":  # steps need distances
+        return
+    fit(make(method, **settings), X, y)
+    assert capsys.readouterr().out == ""
+    fit(make(method, **settings, verbose=True), X, y)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines
+    assert all(line.startswith(f"{method.name}: iteration ") for line in lines)
+
+
+@every_learner
+def test_batches_are_drawn_by_the_seed(method: Method) -> None:
+    if "batch_size" not in make(method).get_params():
+        return
+    X, y = data()
+    one, again, other = (
+        fit(make(method).set_params(batch_size=20, max_iter=3, random_state=seed), X, y).transform(X)
+        for seed in (0, 0, 1)
+    )
+    assert_array_equal(one, again)
+    assert not np.array_equal(one, other)
+
+
+@every_learner
 def test_n_components(method: Method) -> None:
     if "n_components" not in make(method).get_params():
         law("n_components", method)
