@@ -94,6 +94,14 @@ def test_gradient_equals_finite_differences(method):
 
 
 @every_term
+def test_words_that_no_setting_knows_are_refused(method):
+    for name, setting in signature(getattr(nearfar, method.name)).parameters.items():
+        if isinstance(setting.default, str):
+            with pytest.raises(ValueError, match=f"{name}|bogus"):
+                make(method, **{name: "bogus"})
+
+
+@every_term
 @pytest.mark.parametrize("block", [1, 5, 24])
 def test_blocks_change_nothing(method, block):
     if not issubclass(getattr(nearfar, method.name), RowLoss):

@@ -218,17 +218,20 @@ def test_angular_with_many_positives_goes_through_one_product(monkeypatch):
     same(loss(x, y), expected, x)
 
 
-def test_angular_mined_triplets_are_the_hinges_of_those():
-    x, y = samples((0, 0, 1, 1, 2))
+@pytest.mark.parametrize("alpha", [25, 45])
+def test_angular_mined_triplets_are_the_hinges_of_those(alpha):
+    x, y = samples((0, 0, 1, 1, 2), seed=2)
     z = torch.nn.functional.normalize(x)
     d = ((z[:, None] - z) ** 2).sum(2)
     expected, count = x.sum() * 0, 0
     for a in range(4):
         p = next(j for j in range(5) if j != a and y[j] == y[a])
         n = min((j for j in range(5) if y[j] != y[a]), key=lambda j: d[a, j].item())
-        value = (d[a, p] - 4 * ((z[n] - (z[a] + z[p]) / 2) ** 2).sum()).clamp_min(0)
+        slope = 4 * math.tan(math.radians(alpha)) ** 2
+        value = (d[a, p] - slope * ((z[n] - (z[a] + z[p]) / 2) ** 2).sum()).clamp_min(0)
         expected, count = expected + value, count + int(value > 0)
-    same(AngularLoss(45, mine=BatchHard())(x, y), expected / max(count, 1), x)
+    assert 0 < count < 4, "some hinges are active, some are not"
+    same(AngularLoss(alpha, mine=BatchHard())(x, y), expected / count, x)
 
 
 def test_global_loss_of_shifted_and_scaled_distances():
@@ -312,6 +315,14 @@ def test_fisher_contrastive_at_its_limits():
 def test_settings_out_of_range_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("scale", [1e-10, 1e10])
+def test_moments_do_not_depend_on_the_length_of_the_features(scale):
+    x = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0))
+    signs = horde_reference.draw(5, 4, 20).float()
+    for found, expected in zip(horde(scale * x, signs), horde(x, signs), strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 def test_moments_estimate_powers_of_inner_products():

@@ -237,3 +237,18 @@ def test_bad_input_is_named(head):
         head(0, DIM)
     with pytest.raises(ValueError, match=f"{name}: reduction must be one of mean, sum"):
         head(C, DIM, reduction="none")
+
+
+@pytest.mark.parametrize(
+    ("make_bad", "message"),
+    [
+        (lambda: HuberHead(C, DIM, delta=0.0), "HuberHead: delta must be positive, got 0.0"),
+        (lambda: HingeHead(C, DIM, margin=0.0), "HingeHead: margin must be positive, got 0.0"),
+        (lambda: KLHead(C, DIM, smoothing=1.0), r"KLHead: smoothing must be in \[0, 1\), got 1.0"),
+        (lambda: CrossEntropyHead(C, DIM, smoothing=-0.1), "CrossEntropyHead: .* got 1.0 and -0.1"),
+        (lambda: CrossEntropyHead(C, DIM, temperature=0.0), "CrossEntropyHead: .* got 0.0 and 0.0"),
+    ],
+)
+def test_settings_out_of_range_are_named(make_bad, message):
+    with pytest.raises(ValueError, match=message):
+        make_bad()
