@@ -108,3 +108,26 @@ def test_mined_losses_do_not_depend_on_the_block(block):
 def test_unknown_fallback_is_named():
     with pytest.raises(ValueError, match="fallback must be one of farthest, hardest, skip, got 'none'"):
         nearfar.BatchSemiHard("none")
+
+
+@pytest.mark.parametrize("fallback", ["farthest", "hardest", "skip"])
+@pytest.mark.parametrize("window", [None, 1.0, 4.0])
+def test_semi_hard_fallbacks_and_windows_are_those_of_the_loops(fallback, window):
+    _, rows = compare(seed=1)
+    expected, fell, cut = {}, 0, 0
+    for a, p in rows.pos.nonzero().tolist():
+        d, negatives = rows.d[a].tolist(), rows.neg[a].nonzero()[:, 0].tolist()
+        farther = [n for n in negatives if d[n] > d[p]]
+        fell += not farther
+        if farther or fallback != "skip":
+            best = max if fallback == "farthest" and not farther else min
+            n = best(farther or negatives, key=d.__getitem__)
+            if window is None or d[n] < d[p] + window:
+                expected[a, p] = n
+            else:
+                cut += 1
+    positive, negative, keep = nearfar.BatchSemiHard(fallback=fallback, window=window)(rows).triplets
+    assert {(int(a), int(positive[a, k])): int(negative[a, k]) for a, k in keep.nonzero()} == expected
+    assert expected
+    assert fell
+    assert cut or window != 1.0

@@ -185,6 +185,18 @@ def test_a_row_without_near_negatives_draws_uniformly():
     assert all(counts[(0, 1), n] > 60 for n in (2, 3))
 
 
+def test_opposite_rows_are_drawn_where_the_limit_lets_them():
+    y = torch.tensor([0, 0, 1, 1])
+    x = torch.tensor([[1.0, 0, 0, 0], [1.0, 0, 0, 0.1], [-1.0, 0, 0, 0], [-1.0, 0, 0, 0.1]], dtype=torch.float64)
+    c = Comparison(x, y, x, y, slice(0, 4), True, "sq_euclidean", True).prepared()
+    rows = c.block(c.x, c.ref, 0, 4)
+    rows = rows._replace(d=rows.d * (1 + 1e-6))  # rounding may leave a distance above 2
+    torch.manual_seed(0)
+    counts = frequencies(DistanceWeighted(limit=3.0), rows, 50)
+    assert {pair for pair, _ in counts} == {(0, 1), (1, 0), (2, 3), (3, 2)}
+    assert counts[(0, 1), 2] > 25, "the farther, the rarer, and so the likelier to be drawn"
+
+
 def test_high_dimensions_do_not_underflow():
     _, rows = compare(dim=512)
     assert set(chosen(DistanceWeighted(limit=1.7)(rows))) == set(chosen(RandomNegative()(rows)))
