@@ -51,6 +51,25 @@ def test_pcca_loss_equals_loops(by_label):
     assert_allclose(G, pcca_loops.gradient(L, X, pairs), rtol=1e-9, atol=1e-12)
 
 
+def test_both_kinds_of_pairs_weigh_a_half_where_both_are_there():
+    assert risk.kind_weights(0.2, 0.6, "balanced") == (0.5 / 0.2, 0.5 / 0.6)
+    for kinds in ((0.8, 0.0), (0.0, 0.8)):
+        assert risk.kind_weights(*kinds, "balanced") == (1.25, 1.25)
+    assert risk.kind_weights(0.2, 0.6, "none") == (1.25, 1.25)
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_first_directions_have_a_mean_squared_distance_of_one(k):
+    X = data()[0]
+    X[:, 3] = X[:, 0] - X[:, 1]  # rank 3
+    Z = X @ risk.whitened_directions(X, k).T
+    assert_allclose(((Z[:, None] - Z) ** 2).sum(-1).mean(), 1)
+    r = min(k, 3)
+    assert_allclose(np.cov(Z.T, bias=True), np.diag([1 / (2 * r)] * r + [0] * (k - r)), atol=1e-9)
+    C = np.cov((X @ risk.whitening(X).T).T, bias=True)
+    assert_allclose(np.linalg.eigvalsh(C), [0, 1, 1, 1], atol=1e-9)
+
+
 @pytest.mark.parametrize("by_label", [True, False])
 @pytest.mark.parametrize("pair_weight", ["none", "balanced"])
 @pytest.mark.parametrize("reg", [0.0, 0.5])
