@@ -159,6 +159,31 @@ def test_files_that_are_no_index_are_refused(tmp_path):
         Index.load(tmp_path / "nothing")
 
 
+@pytest.mark.parametrize(
+    ("arrays", "text", "word"),
+    [
+        ({"names": None}, {}, "'names'"),
+        ({}, {"distance": None}, "'distance'"),
+        ({}, {"distance": "taxi"}, "expected one of"),
+        ({}, {"about": "3"}, "not iterable"),
+        ({}, {"about": "{"}, "Expecting"),
+        ({"names": rows(2)}, {}, "decode"),
+        ({"names": np.frombuffer(b'["a"]', dtype=np.uint8)}, {}, "names: expected 2"),
+        ({"labels": rows(2)}, {}, "labels: expected 2"),
+        ({"embeddings": np.full((2, 8), np.nan)}, {}, "NaN"),
+    ],
+)
+def test_files_that_hold_half_an_index_are_refused(tmp_path, arrays, text, word):
+    from nearfar.core import storage
+
+    Index(rows(2)).save(tmp_path / "x")
+    whole, told = storage.read(tmp_path / "x")
+    whole = {name: value for name, value in (whole | arrays).items() if value is not None}
+    storage.write(tmp_path / "x", whole, {name: value for name, value in (told | text).items() if value is not None})
+    with pytest.raises(ValueError, match=f"x holds no whole index: .*{word}"):
+        Index.load(tmp_path / "x")
+
+
 def test_bad_input_leaves_the_index_as_it_was():
     index = Index(rows(10), labels=[0] * 10)
     for words, wrong in (

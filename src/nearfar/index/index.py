@@ -205,20 +205,23 @@ class Index:
         FileNotFoundError
             There is no such file.
         ValueError
-            It is not an index.
+            It is not an index, or does not hold what one holds.
         """
         arrays, text = storage.read(path)
         if text.get("format") != FORMAT:
             raise ValueError(f"{os.fspath(path)} is not an index (expected one that `nearfar index` wrote)")
         labels = arrays.get("labels")
-        return cls(
-            arrays["embeddings"],
-            names=_words(arrays["names"]),
-            labels=_words(labels) if labels is not None and labels.dtype == np.uint8 else labels,
-            distance=text["distance"],
-            engine=text["engine"],
-            about=json.loads(text["about"]),
-        )
+        try:
+            return cls(
+                arrays["embeddings"],
+                names=_words(arrays["names"]),
+                labels=_words(labels) if labels is not None and labels.dtype == np.uint8 else labels,
+                distance=text["distance"],
+                engine=text["engine"],
+                about=json.loads(text["about"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{os.fspath(path)} holds no whole index: {error}") from error
 
     @cached_property
     def _engine(self) -> Gallery | Approximate:
