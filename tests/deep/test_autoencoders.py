@@ -208,6 +208,27 @@ def test_a_fit_ends_ten_passes_after_its_last_gain():
 
 
 @pytest.mark.parametrize(
+    ("text", "drop", "word"),
+    [
+        ({"settings": None}, "-", "'settings'"),
+        ({"settings": '{"depth": 3}'}, "-", "unexpected keyword argument 'depth'"),
+        ({"settings": '{"n_components": 3}'}, "-", "size mismatch"),
+        ({"fitted": "nope"}, "-", "Expecting value"),
+        ({"fitted": '{"transform": 1}'}, "-", "'transform' is no fitted attribute"),
+        ({}, "net/", "it lacks the weights"),
+    ],
+)
+def test_half_a_learner_is_refused_in_one_line(tmp_path, text, drop, word):
+    path = tmp_path / "learner.safetensors"
+    Autoencoder(2, max_iter=1, random_state=0).fit(wine()).save(path)
+    arrays, told = storage.read(path)
+    arrays = {name: value for name, value in arrays.items() if not name.startswith(drop)}
+    storage.write(path, arrays, {name: value for name, value in (told | text).items() if value is not None})
+    with pytest.raises(ValueError, match=rf"(?s)learner\.safetensors holds no Autoencoder of this version: .*{word}"):
+        Autoencoder.load(path)
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"n_components": 0}, "n_components must be at least 1, got 0"),

@@ -125,11 +125,22 @@ class NetworkLearner(Fitted):
             raise ValueError(f"{os.fspath(path)} holds no network learner of nearfar")
         if not issubclass(kind, cls):
             raise ValueError(f"{os.fspath(path)} holds a {kind.__name__}, not a {cls.__name__}")
-        learner = kind(**{key: _tuples(value) for key, value in json.loads(text["settings"]).items()})
-        fitted = json.loads(text["fitted"]) | {key[4:]: a for key, a in arrays.items() if key.startswith("fit/")}
+        try:
+            return kind._read(arrays, json.loads(text["settings"]), json.loads(text["fitted"]))
+        except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {error}") from error
+
+    @classmethod
+    def _read(cls: type[Self], arrays: dict[str, AnyArray], settings: dict[str, Any], fitted: dict[str, Any]) -> Self:
+        learner = cls(**{key: _tuples(value) for key, value in settings.items()})
+        fitted = fitted | {key[4:]: a for key, a in arrays.items() if key.startswith("fit/")}
         for key, value in fitted.items():
+            if not key.endswith("_") or key.startswith("_"):
+                raise ValueError(f"{key!r} is no fitted attribute")
             setattr(learner, key, np.array(value, dtype=object) if key == "feature_names_in_" else _tuples(value))
         weights = {key[4:]: torch.from_numpy(a) for key, a in arrays.items() if key.startswith("net/")}
+        if not weights:
+            raise ValueError("it lacks the weights")
         dtype = next(iter(weights.values())).dtype
         learner.network_ = learner._network().to(device=learner.device, dtype=dtype)
         learner.network_.load_state_dict(weights)
