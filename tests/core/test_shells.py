@@ -71,6 +71,25 @@ class Broken(FromPairs, Mahalanobis):
         return np.full((1, X.shape[1]), np.nan)
 
 
+class Telling(FromPairs, Mahalanobis):
+    """Tells more in its first fit than in the next."""
+
+    def _solve(self, X, pairs):
+        if hasattr(self, "n_iter_"):
+            return Solution(np.eye(X.shape[1]), objective=2.0, n_iter=3)
+        history = np.array([1.0, 0.5])
+        return Solution(np.eye(X.shape[1]), 0.5, 2, duality_gap=0.1, history=history, attributes={"kkt": 7})
+
+
+def test_what_a_fit_told_does_not_pass_for_the_next():
+    learner = Telling().fit(X, Y)
+    assert (learner.objective_, learner.n_iter_, learner.duality_gap_, learner.kkt_) == (0.5, 2, 0.1, 7)
+    assert learner.history_.tolist() == [1.0, 0.5]
+    learner.fit(X, Y)
+    assert (learner.objective_, learner.n_iter_) == (2.0, 3)
+    assert not {"duality_gap_", "history_", "kkt_"} & vars(learner).keys()
+
+
 def test_given_pairs_set_a_threshold_and_decisions():
     learner = GMML().fit(X, Y)
     assert not hasattr(learner, "predict")
