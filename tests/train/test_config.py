@@ -1,10 +1,13 @@
 """The record of settings."""
 
+import hashlib
+import json
 import re
 
 import pytest
 
 from nearfar.train import TrainConfig, TrainError
+from nearfar.train.config import FREE, LATER
 
 
 def test_json_round_trip(tmp_path, small) -> None:
@@ -46,6 +49,19 @@ def test_digest_names_what_changes_the_result(small) -> None:
     assert small().digest != small(lr=0.1).digest
     assert small().digest != small(patience=3).digest
     assert small().differences(small(lr=0.1, seed=2, workers=1)) == ["seed: 0 / 2", "lr: 0.001 / 0.1"]
+
+
+def test_fields_that_came_later_leave_the_digests_of_older_runs_alone() -> None:
+    config = TrainConfig.of(data="digits")
+    older = {key: value for key, value in config.to_dict().items() if key not in (*FREE, *LATER)}
+    assert None in older.values()
+    assert config.digest == hashlib.sha256(json.dumps(older, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def test_settings_that_only_look_as_if_they_clashed() -> None:
+    assert TrainConfig.of(data="digits", freeze_trunk=True).augment == ""
+    assert TrainConfig.of(data="digits", augment="mirror").augment == "mirror"
+    assert TrainConfig.of(data="digits", image_size=200, resize=200).resize == 200
 
 
 def test_unreadable_files(tmp_path) -> None:
