@@ -12,6 +12,7 @@ from sklearn.metrics.cluster import pair_confusion_matrix
 from nearfar.evaluation import (
     ami,
     cluster,
+    clustering_scores,
     diversity,
     evaluate,
     h_divergence,
@@ -114,6 +115,16 @@ def test_collapsed_rows_and_as_many_clusters_as_rows(engine):
     assert np.isfinite([scores.ami, scores.f1, scores.inertia]).all()
     x, _ = blobs(3, 3)
     assert len(set(cluster(x, 9, engine=engine).numbers)) == 9
+
+
+def test_settings_of_the_clustering_reach_it():
+    x, y = blobs(12, 10, 3, 2.0)
+    for seed in (0, 5):
+        found = clustering_scores(x, y, distance="euclidean", restarts=1, engine="scikit-learn", seed=seed)
+        own = cluster(x, 12, distance="euclidean", restarts=1, engine="scikit-learn", seed=seed)
+        assert found["inertia"] == own.inertia
+        assert found["nmi"] == nmi(y, own.numbers)
+    assert own.inertia != cluster(x, 12, distance="euclidean", restarts=1, engine="scikit-learn", seed=0).inertia
 
 
 def test_evaluate_clusters_queries_with_their_gallery():

@@ -97,6 +97,13 @@ def test_far_separated_classes_are_all_right_and_noise_is_chance():
     assert json.loads(json.dumps(found.to_dict()))["interval_95"] == found.accuracy.half
 
 
+def test_one_episode_has_an_accuracy_and_no_interval():
+    x, y = rows()
+    one = few_shot(x, y, ways=2, queries=2, episodes=1).accuracy
+    assert 0 <= one.mean <= 1
+    assert np.isnan(one.half)
+
+
 def test_zero_rows_stay_finite():
     assert np.isfinite(prepared(np.zeros((3, 2)), "cosine")).all()
     x, y = rows()
