@@ -142,3 +142,13 @@ def test_no_similar_pair_is_refused():
     X, _ = data()
     with pytest.raises(ValueError, match=r"^LLMA: the set of similar pairs is empty"):
         LLMA().fit(X, pairs=[[0, 1]], pair_labels=[-1])
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_fields_reach_a_third_of_the_rows_spread_and_half_as_far_each_time(scale):
+    X, y = data()
+    learner = fit(LLMA(n_stages=2, n_centers=7, max_iter=2, random_state=0), scale * X, y)
+    first, second = learner.centers_[0], learner.centers_[1]
+    d2 = ((scale * X[:, None] - first) ** 2).sum(-1)
+    assert_allclose(learner.widths_, np.sqrt(d2.mean()) / 3 / np.array([1.0, 2.0]))
+    assert first.shape == second.shape == (7, 4)

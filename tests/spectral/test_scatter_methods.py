@@ -507,6 +507,25 @@ def test_dca_from_pairs_takes_dissimilar_pairs_as_links():
     assert_allclose(a, b, rtol=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_dca_keeps_as_many_directions_as_lie_between_and_one_less_than_features(scale):
+    for classes, most in ((3, 2), (4, 3), (5, 3), (8, 3)):
+        chunklets = np.arange(60) % classes
+        assert nearfar.DCA().fit(scale * X, chunklets=chunklets).components_.shape == (most, 4)
+        with pytest.raises(ValueError, match=rf"n_components must be at most {most} "):
+            nearfar.DCA(most + 1).fit(scale * X, chunklets=chunklets)
+
+
+def test_chunklets_of_one_row_are_left_out_with_a_warning():
+    chunklets = np.r_[np.arange(56) % 3, 3, 4, -1, -1]
+    with pytest.warns(UserWarning, match="2 chunklets of a single row carry nothing; they were left out"):
+        found = nearfar.RCA().fit(X, chunklets=chunklets).components_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kept = nearfar.RCA().fit(X, chunklets=np.where(chunklets > 2, -1, chunklets)).components_
+    assert_allclose(found, kept, rtol=1e-9)
+
+
 def test_dca_needs_a_link_and_fewer_components_than_chunklets():
     with pytest.raises(ValueError, match=r"^DCA: .*negative link"):
         nearfar.DCA().fit(X, pairs=[[0, 1], [2, 3]])
