@@ -195,7 +195,7 @@ def embed(
     skip_bad
         Leave out images that cannot be decoded, and count them.
     """
-    from .scoring import embed_to
+    from .embedding import embed_to
 
     print(embed_to(run, data, out, skip_bad))
 

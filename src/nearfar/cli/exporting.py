@@ -21,8 +21,8 @@ def export(source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])
         The .onnx file.
     """
     from ..export import export_learner, export_run
+    from .embedding import check_there, is_run
     from .learners import load_learner
-    from .scoring import check_there, is_run
     from .settings import check_out
 
     check_there(source)

@@ -15,7 +15,7 @@ import numpy as np
 from ..data import Dataset
 from ..evaluation.few_shot import FewShot, few_shot, one_shot_accuracy
 from ..evaluation.intervals import interval
-from .scoring import distance_of, embedded_on, is_run, items_on
+from .embedding import distance_of, embedded_on, is_run, items_on
 
 if TYPE_CHECKING:
     from torch import Tensor

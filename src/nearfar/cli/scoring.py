@@ -1,21 +1,19 @@
-"""What the commands do with a run, a saved learner or an .npz of embeddings: score it, embed with it, show it."""
+"""What the commands do with a run, a saved learner or an .npz of embeddings: score it, show it, compare runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..data import Dataset, open_dataset
-from ..data.arrays import read_gallery
-from ..data.dataset import some
+from ..data import Dataset
 from ..data.items import UNKNOWN
-from ..data.open import match_classes, same_classes
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
+from .embedding import Searched, distance_of, embed_with, is_embeddings, is_run, searched_on
 from .learners import items_of, load_learner, remark
 from .settings import check_out
 
@@ -41,36 +39,6 @@ class Scored:
     raw: Scores | None
     gallery: Dataset | None = None
     searched: np.ndarray[Any, Any] | None = None
-
-
-class Searched(NamedTuple):
-    """Items and their embeddings; and the same of a gallery, where they search one and not each other."""
-
-    dataset: Dataset
-    rows: np.ndarray[Any, Any]
-    gallery: Dataset | None = None
-    gallery_rows: np.ndarray[Any, Any] | None = None
-
-    def about(self) -> str:
-        """Say what there is."""
-        there = "" if self.gallery is None else f", searching a gallery of {_size(self.gallery)}"
-        return f"{self.dataset.name}, {_size(self.dataset)}{there}."
-
-
-def is_run(source: Path) -> bool:
-    """Return whether a source is the folder of a run."""
-    return source.is_dir()
-
-
-def is_embeddings(source: Path) -> bool:
-    """Return whether a source is a file of embeddings."""
-    return source.suffix in (".npz", ".npy")
-
-
-def refuse_data(source: Path, data: str | None) -> None:
-    """Refuse DATA beside embeddings: nothing would embed it."""
-    if data is not None:
-        raise ValueError(f"DATA: {source} holds embeddings already, so {data!r} must be left out")
 
 
 def score(source: Path, data: str | None, classes: Sequence[str]) -> str:
@@ -133,103 +101,6 @@ def _scored(source: Path, searched: Searched) -> Scored:
 def _flat(dataset: Dataset) -> np.ndarray[Any, Any] | None:
     """Return the items themselves as rows, where they are in memory."""
     return None if dataset.array is None else dataset.array.reshape(len(dataset), -1)
-
-
-def embedded_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple[Dataset, np.ndarray[Any, Any]]:
-    """Open data and embed it with a run or a learner, or read an .npz of embeddings; returns items and embeddings."""
-    if is_embeddings(source):
-        refuse_data(source, data)
-        dataset = open_dataset(str(source), classes=classes)
-        return dataset, rows_of(dataset, source)
-    dataset = items_on(source, data, classes)
-    return dataset, embed_with(source, dataset)
-
-
-def searched_on(source: Path, data: str | None, classes: Sequence[str]) -> Searched:
-    """As `embedded_on`, with the gallery that a run's test or an .npz has; labels number the classes of both."""
-    if is_embeddings(source):
-        dataset, rows = embedded_on(source, data, classes)
-        gallery = read_gallery(source)
-        there = None if gallery is None else rows_of(gallery, source)
-    else:
-        dataset, gallery = opened_on(source, data, classes)
-        rows = embed_with(source, dataset)
-        there = None if gallery is None else embed_with(source, gallery)
-    if gallery is not None:
-        dataset, gallery = same_classes(dataset, gallery)
-    return Searched(dataset, rows, gallery, there)
-
-
-def distance_of(source: Path) -> str:
-    """Return the distance in which a source's embeddings are compared: learners learn a Euclidean one."""
-    return "cosine" if is_run(source) or is_embeddings(source) else "euclidean"
-
-
-def _size(dataset: Dataset) -> str:
-    return f"{len(dataset)} items of {np.count_nonzero(dataset.class_counts)} classes"
-
-
-def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
-    """Return the rows of a data set of rows."""
-    if dataset.kind != "row" or dataset.array is None:
-        raise ValueError(f"{source}: expected embeddings or rows, got {dataset.kind}s")
-    return dataset.array
-
-
-def items_on(source: Path, data: str | None, classes: Sequence[str]) -> Dataset:
-    """Open data, or where none is named the test classes of a run."""
-    return opened_on(source, data, classes)[0]
-
-
-def opened_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple[Dataset, Dataset | None]:
-    """Open data, or where none is named the test of a run: its items, and the gallery that they search."""
-    if data is not None:
-        return open_dataset(data, classes=classes), None
-    check_there(source)
-    if not is_run(source):
-        raise ValueError(f"DATA: say what to score {source.name} on, for example an .npz of rows and labels")
-    from ..train.finish import task_of
-
-    task = task_of(source)
-    test = task.test.only(match_classes(task.test, classes)) if classes else task.test
-    return test, task.gallery
-
-
-def check_there(source: Path) -> None:
-    """Raise a FileNotFoundError where there is neither a run nor a learner."""
-    if not source.exists():
-        raise FileNotFoundError(f"{source}: neither a run nor a learner")
-
-
-def embed_with(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
-    """Embed items with a run or a learner."""
-    check_there(source)
-    if is_run(source):
-        from ..train import embed_run
-
-        return embed_run(source, dataset)
-    return np.asarray(load_learner(source).transform(items_of(dataset)))
-
-
-def embed_to(source: Path, data: str, out: Path, skip_bad: bool) -> str:
-    """Embed data and write an .npz; returns one line on what was written."""
-    from ..core.storage import whole
-    from ..data.items import open_items
-
-    check_out(out)
-    dataset = open_items(data, skip_bad=skip_bad)
-    embeddings = embed_with(source, dataset)
-    with whole(out) as file:
-        names = np.asarray(dataset.names, dtype=np.str_)
-        classes = np.asarray(dataset.classes, dtype=np.str_)
-        np.savez_compressed(file, embeddings=embeddings, labels=dataset.labels, classes=classes, names=names)
-    n, d = embeddings.shape
-    return f"{out}: {n} embeddings of {d} dimensions, {len(dataset.classes)} classes{left_out(dataset)}"
-
-
-def left_out(dataset: Dataset) -> str:
-    """Say which images could not be decoded, as the end of a line."""
-    return f"; {len(dataset.bad)} undecodable image(s) left out ({some(dataset.bad, 3)})" if dataset.bad else ""
 
 
 def report_to(source: Path, data: str | None, out: Path | None) -> str:

@@ -110,7 +110,7 @@ def duplicates(
 def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: str | None, skip_bad: bool) -> str:
     """Build or extend an index; returns one line on what was written."""
     from ..index import Index
-    from .scoring import distance_of, is_embeddings, left_out, refuse_data
+    from .embedding import distance_of, is_embeddings, left_out, refuse_data
 
     check_out(out)
     alone = is_embeddings(source)
@@ -243,7 +243,7 @@ def weights_of(source: Path) -> str:
 def embedded(source: Path | None, data: str | None, skip_bad: bool = False) -> tuple[Dataset, AnyArray]:
     """Items and their embeddings; without a source they are rows, and embeddings already."""
     from ..data.items import open_items
-    from .scoring import embed_with, rows_of
+    from .embedding import embed_with, rows_of
 
     if data is None:
         raise ValueError("DATA: say what to embed, for example a folder of images")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..evaluation import verify, verify_pairs
-from .scoring import distance_of, is_run, searched_on
+from .embedding import distance_of, is_run, searched_on
 
 YES, NO = ("1", "+1", "true", "yes", "same"), ("0", "-1", "false", "no", "different")
 
