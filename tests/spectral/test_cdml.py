@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import nearfar
 from nearfar.core.constraints import Pairs, pairs_from_labels
-from nearfar.core.geometry import curves, curvilinear
+from nearfar.core.geometry import curves, curvilinear, real_roots
 from tests.learners import accuracy, data, distances, fit, toy
 from tests.references import cdml as loops
 
@@ -34,16 +34,25 @@ def test_nearest_points_are_those_of_a_fine_grid(c):
             assert abs((loops.theta(C, t) - x) @ loops.theta_slope(C, t)) <= 1e-9
 
 
-def test_cubic_roots_against_a_root_finder():
-    rng = np.random.default_rng(0)
-    a = rng.normal(size=(500, 3)) * 3
-    found = curves.cubic_roots(a)
-    for row, roots in zip(a, found, strict=True):
-        real = np.roots([1, *row[::-1]])
-        real = np.real(real[np.abs(np.imag(real)) < 1e-9])
-        assert_allclose(np.sort(np.unique(roots.round(7))), np.sort(real), atol=1e-6)
-    assert_allclose(np.sort(curves.cubic_roots(np.array([[-6.0, 11.0, -6.0]]))), [[1, 2, 3]], atol=1e-9)
-    assert_allclose(curves.cubic_roots(np.zeros((1, 3))), 0.0)
+@pytest.mark.parametrize("degree", range(1, 8))
+def test_real_roots_against_a_root_finder(degree):
+    rng = np.random.default_rng(degree)
+    a = rng.normal(size=(degree + 1, 300)) * 3
+    a[-1] = np.abs(a[-1]) * 10.0 ** rng.integers(-8, 1, 300)
+    found = real_roots.real_roots(a)
+    assert found.shape == (degree, 300)
+    assert (np.diff(found, axis=0) >= 0).all()
+    for k in range(300):
+        roots = np.roots(a[::-1, k])
+        for root in roots[np.abs(np.imag(roots)) < 1e-9 * np.abs(roots)].real:
+            assert np.abs(found[:, k] - root).min() <= 3e-6 * np.abs(root)
+
+
+def test_real_roots_that_are_simple_multiple_and_absent():
+    assert_allclose(real_roots.real_roots(np.array([[-6.0], [11.0], [-6.0], [1.0]]))[:, 0], [1, 2, 3], rtol=1e-6)
+    assert_allclose(real_roots.real_roots(np.array([[0.0], [0.0], [0.0], [2.0]])), 0.0)
+    assert np.abs(real_roots.real_roots(np.array([[-1.0], [3.0], [-3.0], [1.0]])) - 1).min() <= 1e-4
+    assert np.isfinite(real_roots.real_roots(np.array([[1.0], [0.0], [1.0]]))).all()
 
 
 @pytest.mark.parametrize("c", [1, 2, 3, 4])

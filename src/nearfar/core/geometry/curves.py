@@ -12,12 +12,13 @@ from __future__ import annotations
 import numpy as np
 
 from ..types import Array
+from .real_roots import horner, real_roots, value_and_slope
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2
 VANISHES = 1e-20  # share of the largest squared coefficient
 FLAT = 1e-8  # least second derivative, relative to the curve's size
-BLOCK = 1 << 15  # nearest points at a time
+BLOCK = 1 << 12  # nearest points at a time: what is computed of them stays in the cache
 
 
 def embed(curves: Array, X: Array) -> Array:
@@ -69,7 +70,7 @@ class Curves:
 
     def speed(self, t: Array) -> Array:
         """|theta'(t)| for t (m, k)."""
-        return np.sqrt(np.maximum(horner(self.speed_square, t), 0.0))
+        return np.sqrt(np.maximum(horner(self.speed_square.T[:, :, None], t), 0.0))
 
     def length(self, t: Array) -> Array:
         """A(0, t) for t (m, k), negative for negative t."""
@@ -121,14 +122,6 @@ def bends(t: Array, c: int) -> Array:
     return p
 
 
-def horner(coefficients: Array, t: Array) -> Array:
-    """Polynomials with rising coefficients (m, e) at t (m, k)."""
-    value = np.broadcast_to(coefficients[:, -1:], t.shape)
-    for k in range(coefficients.shape[1] - 2, -1, -1):
-        value = value * t + coefficients[:, k, None]
-    return value
-
-
 def antidiagonals(A: Array) -> Array:
     """Their sums for each of m square matrices (m, c, c): coefficients of sum_jk A_jk t^(j+k), rising."""
     m, c, _ = A.shape
@@ -163,52 +156,21 @@ def nearest(gram: Array, b: Array) -> Array:
 def lowest(gram: Array, b: Array) -> Array:
     """`nearest` of curves of full degree.
 
-    Real parts of all roots of the derivative are candidates, of which the lowest is polished by Newton's method.
+    Candidates hold all roots of half the derivative, sum_jk j G_jk t^(j+k-1) - sum_j j b_j t^(j-1); the lowest is
+    polished by Newton's method.
     """
     m, n, c = b.shape
-    t = stationary(gram, b)
-    p = powers(t, c).reshape(m, -1, c)
-    value = np.einsum("mkj,mkj->mk", p @ gram, p).reshape(m, n, -1)
-    value -= 2 * (p.reshape(m, n, -1, c) @ b[..., None])[..., 0]
-    least = value.min(axis=2, keepdims=True)
-    t = np.where(value <= least + 1e-12 * np.abs(least), t, np.inf).min(axis=2)
+    j = np.arange(1, c + 1)
+    half = np.zeros((2 * c, m, n))
+    half[1:] = antidiagonals(j[:, None] * gram).T[:, :, None]
+    half[:c] -= np.moveaxis(j * b, 2, 0)
+    found = real_roots(half.reshape(2 * c, -1)).reshape(-1, m, n)
+    integral = half / np.arange(1, 2 * c + 1)[:, None, None]
+    value = found * horner(integral[:, None], found)
+    least = value.min(axis=0)
+    t = np.where(value <= least + 1e-12 * np.abs(least), found, np.inf).min(axis=0)
     size = np.trace(gram, axis1=1, axis2=2)[:, None]
     for _ in range(2):
-        slope = np.einsum("mnj,mnj->mn", powers(t, c) @ gram - b, slopes(t, c))
-        second = second_derivative(gram, b, t)
+        slope, second = value_and_slope(half, t)
         t = t - np.divide(slope, second, out=np.zeros_like(t), where=second > FLAT * size)
     return t
-
-
-def stationary(gram: Array, b: Array) -> Array:
-    """Real parts (m, n, 2 c - 1) of the roots of sum_jk j G_jk t^(j+k-1) - sum_j j b_j t^(j-1)."""
-    m, n, c = b.shape
-    j = np.arange(1, c + 1)
-    A = np.zeros((m, n, 2 * c))
-    A[:, :, 1:] = antidiagonals(j[:, None] * gram)[:, None]
-    A[:, :, :c] -= j * b
-    monic = A[:, :, :-1] / A[:, :, -1:]
-    if c == 1:
-        return -monic
-    if c == 2 and np.abs(monic).max() < 1e6:
-        return cubic_roots(monic.reshape(-1, 3)).reshape(m, n, 3)
-    companion = np.zeros((m, n, 2 * c - 1, 2 * c - 1))
-    companion[:, :, 1:, :-1] = np.eye(2 * c - 2)
-    companion[:, :, :, -1] = -monic
-    return np.asarray(np.linalg.eigvals(companion).real)
-
-
-def cubic_roots(a: Array) -> Array:
-    """Real roots (n, 3) of t^3 + a2 t^2 + a1 t + a0, coefficients (n, 3) rising; a single one fills all places."""
-    a0, a1, a2 = a.T
-    shift, p = a2 / 3, a1 - a2**2 / 3
-    q = 2 * shift**3 - shift * a1 + a0
-    discriminant = (q / 2) ** 2 + (p / 3) ** 3
-    root = np.sqrt(np.maximum(discriminant, 0.0))
-    u = np.cbrt(-q / 2 - np.where(q < 0, -1, 1) * root)
-    single = u - np.divide(p, 3 * u, out=np.zeros_like(u), where=u != 0)
-    radius = np.sqrt(np.maximum(-p / 3, 0.0))
-    cosine = np.divide(-q / 2, radius**3, out=np.zeros_like(q), where=radius > 0)
-    angle = np.arccos(np.clip(cosine, -1, 1))[:, None] / 3 - 2 * np.pi / 3 * np.arange(3)
-    three = 2 * radius[:, None] * np.cos(angle)
-    return np.where((discriminant > 0)[:, None], single[:, None], three) - shift[:, None]
