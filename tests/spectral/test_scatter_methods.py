@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import inv, sqrtm
+from scipy.spatial.distance import pdist
 from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -13,6 +14,7 @@ import nearfar
 from nearfar.core import eig, scatter
 from nearfar.core.constraints import LabelPairs, encode
 from nearfar.learner import row_order
+from nearfar.spectral.scatter import fisher, side_information
 from tests.core import conic
 from tests.learners import all_pairs, data, distances, toy
 from tests.references import dca as dca_loops
@@ -770,6 +772,31 @@ def test_gmml_in_the_span_is_the_whole_metric_on_differences_of_rows():
     lam = 0.1 * np.trace(S) / 39
     assert_allclose(M - V.T @ V @ M @ V.T @ V, lam ** (2 * 0.3 - 1) * (np.eye(90) - V.T @ V), atol=1e-9)
     assert whole.components_.shape == (90, 90)
+
+
+@pytest.mark.parametrize("on_singular", ["shrink", "pinv"])
+def test_fisher_in_the_span_equals_the_whole_space(on_singular):
+    S, D = scatter.pair_scatters(WIDE, LabelPairs(WIDE_Y)).mean()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = fisher.fisher(S, D, on_singular=on_singular)
+        span = nearfar.FisherMetric(on_singular=on_singular).fit(WIDE, WIDE_Y)
+    assert_allclose(span.eigenvalues_, whole.attributes["eigenvalues"], rtol=1e-8)
+    assert_allclose(distances(span, WIDE), pdist(WIDE @ whole.x.T), rtol=1e-7)
+
+
+def test_side_information_in_the_span_equals_the_whole_space():
+    whole = side_information.side_information(WIDE, LabelPairs(WIDE_Y))
+    span = nearfar.SideInformationMetric().fit(WIDE, WIDE_Y)
+    assert_allclose(span.objective_, whole.objective, rtol=1e-10)
+    assert_allclose(distances(span, WIDE), pdist(WIDE @ whole.x.T), rtol=1e-7, atol=1e-9)
+
+
+def test_nu_svm_in_the_span_equals_the_whole_space():
+    whole = nearfar.NuSVMMetric(prior=np.eye(90), random_state=0).fit(WIDE, WIDE_Y)
+    span = nearfar.NuSVMMetric(random_state=0).fit(WIDE, WIDE_Y)
+    assert span.components_.shape == (39, 90)
+    assert_allclose(distances(span, WIDE), distances(whole, WIDE), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("solver", ["gevd", "hoi"])

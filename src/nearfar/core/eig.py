@@ -39,7 +39,12 @@ def shrunk(B: Array, on_singular: str = "shrink", name: str = "the scatter matri
 
 
 def gevd(
-    A: Array, B: Array, p: int | None = None, on_singular: str = "shrink", name: str = "the scatter matrix"
+    A: Array,
+    B: Array,
+    p: int | None = None,
+    on_singular: str = "shrink",
+    name: str = "the scatter matrix",
+    amount: float = SHRINK,
 ) -> tuple[Array, Array]:
     """The p largest w of A u = w B u, falling, and their vectors with U' B U = I.
 
@@ -53,6 +58,8 @@ def gevd(
         "shrink" (add a little to the diagonal and warn), "pinv" (work in the range of B) or "raise".
     name : str
         How messages call B.
+    amount : float
+        Times tr(B)/d is what "shrink" adds.
 
     Returns
     -------
@@ -69,7 +76,7 @@ def gevd(
         whiten = V[:, :r] / np.sqrt(b[:r])
         w, U = psd.spectrum(whiten.T @ A @ whiten)
         return w[:p], psd.fix_signs(whiten @ U[:, :p])
-    B = psd.symmetrize(shrunk(B, on_singular, name))
+    B = psd.symmetrize(shrunk(B, on_singular, name, amount))
     d = len(B)
     w, U = eigh(psd.symmetrize(A), B, subset_by_index=[d - min(p or d, d), d - 1])
     return w[::-1], psd.fix_signs(U[:, ::-1])

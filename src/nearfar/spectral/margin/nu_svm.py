@@ -125,6 +125,10 @@ class NuSVMMetric(FromPairs, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
+    @property
+    def _span(self) -> bool:
+        return self.prior is None
+
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.at_least(0, l1=self.l1)
         checks.above(0, l2=self.l2, nu=self.nu, tol=self.tol)

@@ -20,12 +20,17 @@ from ...core.optimize import Solution
 from ...core.types import Array
 
 
-def fisher(S: Array, D: Array, n_components: int | None = None, on_singular: str = "shrink") -> Solution:
-    """The "scatter" approach: L (p, d) as `x`, with L S L' = I."""
-    d = len(S)
+def fisher(
+    S: Array, D: Array, n_components: int | None = None, on_singular: str = "shrink", d: int | None = None
+) -> Solution:
+    """The "scatter" approach: L (p, r) as `x`, with L S L' = I, for scatters (r, r) in the span of rows of d features.
+
+    Where S is singular, its diagonal grows by a share of tr(S) / d.
+    """
+    d = d or len(S)
     if n_components == d > 1:
         raise ValueError(f"n_components must be below {d}: with all directions M would be S^-1 whatever D is")
-    mu, U = eig.gevd(D, S, None, on_singular, "the similar scatter")
+    mu, U = eig.gevd(D, S, None, on_singular, "the similar scatter", eig.SHRINK * len(S) / d)
     p = min(int((mu > 1).sum()), max(d - 1, 1)) if n_components is None else min(n_components, len(mu))
     if p == 0:
         raise ValueError("no direction keeps dissimilar pairs further apart than similar ones; set n_components")
@@ -74,6 +79,8 @@ class FisherMetric(FromPairs, Mahalanobis):
     Alipanahi, Biggs & Ghodsi, AAAI 2008.
     """
 
+    _span = True
+
     def __init__(
         self,
         approach: str = "scatter",
@@ -100,4 +107,4 @@ class FisherMetric(FromPairs, Mahalanobis):
         S, D = scatter.pair_scatters(X, pairs).mean()
         if self.approach == "trace":
             return fisher_trace(S, D, self.n_components, self.scale)
-        return fisher(S, D, self.n_components, self.on_singular)
+        return fisher(S, D, self.n_components, self.on_singular, self.n_features_in_)

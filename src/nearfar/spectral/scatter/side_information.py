@@ -68,6 +68,8 @@ class SideInformationMetric(FromPairs, Mahalanobis):
     class-equivalence form, and least squares to partial distances. `beta` joins the two; its default is ours.
     """
 
+    _span = True
+
     def __init__(
         self,
         n_components: int | None = None,
