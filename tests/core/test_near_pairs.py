@@ -52,6 +52,18 @@ def test_nearest_pairs_are_those_of_the_list(distance, k):
         assert_array_equal(mine, all_of_them[:k])
 
 
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("scale", [1e-60, 1e-9, 1.0, 1e40])
+def test_rows_that_float32_cannot_tell_apart(distance, scale):
+    x = scale * (1 + 1e-10 * np.random.default_rng(0).normal(size=(60, 5)))
+    i, j = np.triu_indices(60, 1)
+    d = pair_distances(x, x, i, j, distance)
+    order = np.lexsort((j, i, d))
+    for found in (nearest_pairs(x, 40, distance=distance), pairs_within(x, np.sort(d)[39], distance=distance)):
+        assert_array_equal(found.distances[:40], d[order][:40])
+        assert_array_equal(found.i[:40], i[order][:40])
+
+
 def test_groups_are_joined_by_chains():
     x = np.array([[0.0], [9.0], [1.0], [2.0], [5.0], [9.5], [20.0]])
     found = groups_within(x, 1.0)
@@ -71,8 +83,8 @@ def test_groups_take_any_number_of_copies():
 
 def test_equal_rows_without_number_are_listed_from_the_first(monkeypatch):
     monkeypatch.setattr(near_pairs, "CELLS", 40)
-    blocks, block = [], near_pairs._near
-    monkeypatch.setattr(near_pairs, "_near", lambda *given: blocks.append(given) or block(*given))
+    blocks, block = [], near_pairs.Nearness.pairs
+    monkeypatch.setattr(near_pairs.Nearness, "pairs", lambda *given: blocks.append(given) or block(*given))
     found = nearest_pairs(np.ones((30, 3)), 4)
     assert (found.i.tolist(), found.j.tolist(), found.distances.tolist()) == ([0] * 4, [1, 2, 3, 4], [0.0] * 4)
     assert len(blocks) == 1

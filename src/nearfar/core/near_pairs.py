@@ -1,7 +1,7 @@
 """Pairs of rows that lie near each other, exactly: all within a distance, or the nearest of all.
 
-A block of rows meets the rows from its own first one on; what a float64 product places near enough is settled by
-distances of those pairs alone, without cancellation.
+A block of rows meets the rows from its own first one on; what a product places near enough, its error allowed for, is
+settled by distances of those pairs alone, without cancellation.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from .distances import as_rows, check_distance, pair_distances, squared_distances, unit_rows
+from .distances import as_rows, check_distance, pair_distances, unit_rows
 from .nearness import originals
+from .neighbors import true_cells
 
 CELLS = 2**22  # distances at a time
 LARGEST = 2_000_000  # pairs that are listed
+MANY = 1 / 64  # candidates, as a share of all pairs looked at, above which a finer look is worth its time
 
 
 class NearPairs(NamedTuple):
@@ -55,7 +57,7 @@ def pairs_within(rows: Any, within: float, *, distance: str = "euclidean") -> Ne
 
     Notes
     -----
-    n^2 d / 2 products in float64; memory: a copy of the rows, four million distances, and the pairs found.
+    n^2 d / 2 products in float32; memory: two copies of the rows, four million distances, and the pairs found.
 
     Examples
     --------
@@ -115,13 +117,12 @@ def groups_within(rows: Any, within: float, *, distance: str = "euclidean") -> G
 
 
 def _search(rows: NDArray[Any], distance: str, within: float, k: int | None) -> NearPairs:
-    x = unit_rows(rows) if distance == "cosine" else rows.astype(np.float64, copy=False)
-    x = x - x.mean(axis=0) if distance != "cosine" else x
+    table = Nearness(rows, distance)
     found = NearPairs(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
     start = 0
-    while start < len(x) - 1:
-        stop = min(len(x), start + max(1, CELLS // (len(x) - start)))
-        i, j = _near(x, start, stop, distance, within, k)
+    while start < len(rows) - 1:
+        stop = min(len(rows), start + max(1, CELLS // (len(rows) - start)))
+        i, j = table.pairs(start, stop, within, k)
         if len(i) + len(found.i) > LARGEST and k is None:
             raise ValueError(f"within: more than {LARGEST:,} pairs lie within {within:g}; choose a smaller distance")
         d = pair_distances(rows, rows, i, j, distance)
@@ -135,22 +136,57 @@ def _search(rows: NDArray[Any], distance: str, within: float, k: int | None) -> 
     return found
 
 
-def _near(
-    x: NDArray[np.float64], start: int, stop: int, distance: str, within: float, k: int | None
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Pairs (i, j), i in start..stop and j > i, that may lie within the distance, and may be among the k nearest."""
-    left, right = x[start:stop], x[start:]
-    if distance == "cosine":
-        table, limit, scale = 1.0 - left @ right.T, within, 1.0
-    else:
-        table, limit = squared_distances(left, right), within**2 if distance == "euclidean" else within
-        scale = float(np.einsum("ij,ij->i", right, right).max())
-    table[np.tri(*table.shape, dtype=np.bool_)] = np.inf
-    if k is not None and np.isinf(within) and table.size > k:
-        limit = float(np.partition(table.ravel(), k - 1)[k - 1])
-    row, column = np.nonzero(table <= limit + 1e-14 * x.shape[1] * scale)
-    upper = column > row
-    return row[upper] + start, column[upper] + start
+class Nearness:
+    """How near rows are to the rows after them: the cosine, or -|x - y|^2 / 2 in units of the longest row squared.
+
+    A product in float32 finds candidates, one in float64 where rounding would leave too many of them.
+    """
+
+    def __init__(self, rows: NDArray[Any], distance: str) -> None:
+        self.distance, self.unit = distance, 1.0
+        if distance == "cosine":
+            self.x = unit_rows(rows)
+        else:
+            self.x = rows - rows.mean(axis=0, dtype=np.float64)
+            longest = float(np.sqrt(np.einsum("ij,ij->i", self.x, self.x).max()))
+            self.unit = float(2.0 ** np.ceil(np.log2(max(longest, 1e-100))))
+            self.x /= self.unit
+        self.single = self.factors(0, np.float32)
+
+    def factors(self, start: int, dtype: Any) -> NDArray[Any]:
+        """Rows from `start` on, each with two numbers that make products of rows nearness."""
+        x = self.x[start:]
+        half = 0.0 * x[:, 0] if self.distance == "cosine" else np.einsum("ij,ij->i", x, x) / 2
+        return np.column_stack([x, -half, np.ones(len(x))]).astype(dtype)
+
+    def bar(self, within: float) -> float:
+        """The nearness at this distance."""
+        if self.distance == "cosine":
+            return 1.0 - within
+        square = within * within if self.distance == "euclidean" else within
+        return -square / self.unit / self.unit / 2
+
+    def pairs(self, start: int, stop: int, within: float, k: int | None) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Pairs (i, j), i in start..stop and j > i, that may lie within the distance and may be among the k nearest."""
+        right = self.single[start:]
+        row, column = self._cells(right, stop - start, within, k)
+        if len(row) > MANY * (stop - start) * len(right):
+            row, column = self._cells(self.factors(start, np.float64), stop - start, within, k)
+        return row + start, column + start
+
+    def _cells(
+        self, right: NDArray[Any], own: int, within: float, k: int | None
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        swapped = np.r_[: right.shape[1] - 2, -1, -2]
+        table = right[:own, swapped] @ right.T
+        table[:, :own][np.tri(own, dtype=np.bool_)] = -np.inf
+        bar = self.bar(within)
+        if k is not None and np.isinf(bar) and table.size > k:
+            bar = float(np.partition(table.ravel(), table.size - k)[table.size - k])
+        # d + 2 products err by d + 3 roundoffs of at most 2; a value and the bar err both
+        row, column = true_cells(table >= bar - 2 * (right.shape[1] + 6) * float(np.finfo(right.dtype).eps))
+        after = column > row
+        return row[after], column[after]
 
 
 def _merged(old: NearPairs, new: NearPairs, k: int | None) -> NearPairs:
