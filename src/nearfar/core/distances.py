@@ -175,19 +175,27 @@ def squared_distances(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def distance_blocks(
-    x: NDArray[Any], y: NDArray[Any], distance: str = "euclidean", block: int = 1024
+    x: NDArray[Any], y: NDArray[Any], distance: str = "euclidean", block: int = 1024, *, ahead: bool = False
 ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """All distances of ``x`` to ``y``, a block of rows at a time: (rows of x, table of shape (block, m))."""
-    check_distance(distance)
-    if distance == "cosine":
-        x, y = unit_rows(x), unit_rows(y)
+    """All distances of ``x`` to ``y``, a block of rows at a time: (rows of x, table of shape (block, m)).
+
+    With ``ahead``, a block meets the rows of ``y`` from its own first number on: where x is y, that is every pair.
+    """
+    cosine = check_distance(distance) == "cosine"
+    centre = 0.0 if cosine else y.mean(axis=0, dtype=np.float64)
+    a, b = (unit_rows(x), unit_rows(y)) if cosine else (x - centre, y - centre)
+    aa, bb = (np.einsum("ij,ij->i", rows, rows) for rows in (a, b))
     for start in range(0, len(x), block):
-        rows = slice(start, min(start + block, len(x)))
-        if distance == "cosine":
-            yield rows, np.maximum(1.0 - x[rows] @ y.T, 0.0)
+        rows, others = slice(start, min(start + block, len(x))), slice(start if ahead else 0, None)
+        table = a[rows] @ b[others].T
+        if cosine:
+            np.subtract(1.0, table, out=table)
         else:
-            squares = squared_distances(x[rows], y)
-            yield rows, np.sqrt(squares, out=squares) if distance == "euclidean" else squares
+            table *= -2.0
+            table += aa[rows][:, None]
+            table += bb[others]
+        np.maximum(table, 0.0, out=table)
+        yield rows, np.sqrt(table, out=table) if distance == "euclidean" else table
 
 
 def starts(rows: NDArray[Any]) -> range:
