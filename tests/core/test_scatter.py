@@ -152,3 +152,13 @@ def test_pairs_of_equal_rows_leave_no_rounding(n):
     nearly = rows + 1e-6 * np.random.default_rng(1).normal(size=rows.shape)
     Z = nearly[i[same]] - nearly[j[same]]
     assert_allclose(scatter.weighted_outer(nearly, i[same], j[same]), Z.T @ Z, rtol=1e-9, atol=1e-12 * np.sum(Z * Z))
+
+
+@pytest.mark.parametrize(("n", "k"), [(50, 4), (6, 4), (6, 8)])
+def test_axes_are_those_of_the_total_scatter(n, k):
+    X = np.random.default_rng(0).normal(size=(n, 9)) * np.arange(1, 10)
+    w, V = scatter.axes(X, k)
+    whole = np.linalg.eigvalsh(scatter.total(X))[::-1][:k]
+    assert_allclose(w, whole, rtol=1e-9, atol=1e-9 * whole[0])
+    assert_allclose(V.T @ V, np.eye(k), atol=1e-10)
+    assert_allclose(scatter.total(X) @ V, V * w, atol=1e-9 * whole[0])

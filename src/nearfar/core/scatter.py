@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
+from . import psd
 from .constraints import LabelPairs, Pairs, class_sizes, require_both, require_classes
 from .types import Array, Bools, Ints
 
@@ -202,6 +203,19 @@ def data_span(X: Array) -> Array:
     """Orthonormal rows that span the differences of the rows of X, shape (r, d): nothing is lost outside of it."""
     _, s, Vt = np.linalg.svd(centred_triangle(X), full_matrices=False)
     return Vt[s > max(X.shape) * np.finfo(float).eps * s.max(initial=0.0)]
+
+
+def axes(X: Array, k: int) -> tuple[Array, Array]:
+    """The k largest eigenvalues of `total` of X, falling, and their vectors (d, k), signs fixed.
+
+    In the span of the rows where features outnumber these, if it has k directions: no (d, d) matrix is formed.
+    """
+    span = data_span(X) if X.shape[1] > len(X) else None
+    if span is None or k > len(span):
+        w, V = psd.spectrum(total(X))
+        return w[:k], V[:, :k]
+    w, V = psd.spectrum(total(X @ span.T))
+    return w[:k], psd.fix_signs(span.T @ V[:, :k])
 
 
 def centred_triangle(X: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import checks, eig, psd, scatter
+from . import checks, eig, scatter
 from .constraints import generator
 from .types import AnyArray, Array, Ints, Seed
 
@@ -13,7 +13,7 @@ STARTS = ("auto", "pca", "lda", "identity", "random")
 
 def principal(X: Array, k: int) -> Array:
     """Directions of largest variance, orthonormal rows."""
-    return psd.spectrum(scatter.total(X))[1].T[:k]
+    return scatter.axes(X, k)[1].T
 
 
 def discriminant(X: Array, labels: Ints, k: int) -> Array:

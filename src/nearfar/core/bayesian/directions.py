@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from scipy.stats import truncnorm
 
-from .. import checks, psd, scatter
+from .. import checks, scatter
 from ..constraints import generator
 from ..types import AnyArray, Array, Ints, Seed
 
 
 def principal(X: Array, k: int) -> Array:
     """V (d, k): the k directions of largest variance of the rows of X, over the root of their mean squared distance."""
-    w, V = psd.spectrum(scatter.total(X) / max(len(X) - 1, 1))
-    unit = 2 * float(np.maximum(w[:k], 0).sum()) or 1.0
-    return V[:, :k] / np.sqrt(unit)
+    w, V = scatter.axes(X, k)
+    unit = 2 * float(np.maximum(w, 0).sum()) / max(len(X) - 1, 1) or 1.0
+    return V / np.sqrt(unit)
 
 
 def squares(Z: Array, i: Ints, j: Ints) -> Array:

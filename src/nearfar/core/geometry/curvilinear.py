@@ -44,7 +44,7 @@ def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: f
         return given
     checks.one_of(("pca", "gmml"), init=init)
     if init == "pca":
-        L = psd.spectrum(scatter.total(X))[1].T[:m]
+        L = scatter.axes(X, m)[1].T
     else:
         S, D = scatter.pair_scatters(X, pairs).mean()
         ridge = (0.1 * np.trace(S) / d or 1.0) * np.eye(d)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...base import FromPairs, Mahalanobis
-from ...core import checks, constraints, psd, scatter, starts
+from ...core import checks, constraints, scatter, starts
 from ...core.constraints import LabelPairs, Pairs
 from ...core.neighborhoods import diagonal
 from ...core.optimize import Solution
@@ -32,7 +32,7 @@ def ldm(
     **search: Any,
 ) -> Solution:
     """L = diag(gamma)^(1/2) V' (k, d), the best of `n_init` searches; `search` is max_iter, tol and report."""
-    V = psd.spectrum(scatter.total(X))[1][:, :n_components]
+    V = scatter.axes(X, n_components or X.shape[1])[1]
     deviation = (X @ V).std(axis=0)
     # directions without scatter get no weight; the others are searched in units of their variance
     scale = np.where(deviation > 1e-9 * deviation.max(), deviation, np.inf)
