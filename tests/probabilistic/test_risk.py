@@ -398,3 +398,18 @@ def test_bad_settings(learner, settings, word):
     X, y = data()
     with pytest.raises(ValueError, match=f"^{learner.__name__}: {word}"):
         learner(**settings).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "learner", [LDML(reg=0.02, tol=1e-10, max_iter=3000), PCCA(reg=0.02, tol=1e-10, max_iter=3000)]
+)
+def test_more_features_than_rows_are_solved_in_their_span(learner):
+    X, y = data(24, 4)
+    wide = np.concatenate([X, np.random.default_rng(0).normal(size=(24, 40))], axis=1)
+    V = np.linalg.svd(wide - wide.mean(axis=0), full_matrices=False)[2][:23]
+    fit(learner, wide, y)
+    found, objective = distances(learner, wide), learner.objective_
+    assert learner.components_.shape == (23, 44)
+    fit(learner, wide @ V.T, y)
+    assert_allclose(objective, learner.objective_, rtol=1e-6)
+    assert_allclose(found, distances(learner, wide @ V.T), rtol=1e-2)

@@ -34,8 +34,7 @@ def ldml(
     **search: Any,
 ) -> Solution:
     """L (k, d); ``attributes["b"]`` is b. `search` is max_iter, tol and report; see `LDML`."""
-    R, d = risk.risk(X, pairs, pair_weight), X.shape[1]
-    k = n_components or d
+    R, d, k = risk.risk(X, pairs, pair_weight), X.shape[1], n_components or X.shape[1]
     if not R.both:
         warnings.warn("pairs are all similar or all dissimilar, which leaves b undetermined: it stays 1", stacklevel=2)
     L0, b = (None, 1.0) if start is None else start
@@ -89,6 +88,7 @@ class LDML(FromPairs, Mahalanobis):
     """
 
     _both_kinds = False
+    _span = True
 
     def __init__(
         self,

@@ -133,6 +133,10 @@ class PCCA(FromPairs, Mahalanobis):
         L = starts.start(X, None, self.init, self.n_components, self.random_state)
         return L if not isinstance(self.init, str) else starts.median_scaled(X, L)
 
+    @property
+    def _span(self) -> bool:
+        return isinstance(self.init, str) and self.init == "pca"
+
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         self._check()
         checks.counts(1, max_iter=self.max_iter, batch_size=1 if self.batch_size is None else self.batch_size)
