@@ -792,6 +792,18 @@ def test_side_information_in_the_span_equals_the_whole_space():
     assert_allclose(distances(span, WIDE), pdist(WIDE @ whole.x.T), rtol=1e-7, atol=1e-9)
 
 
+def test_fish_mml_in_the_span_equals_the_whole_space():
+    views = [WIDE[:, :60], WIDE[:, 60:]]
+    V = scatter.data_span(views[0])
+    wide, narrow = (nearfar.FISHMML(3).fit(given, WIDE_Y) for given in (views, [views[0] @ V.T, views[1]]))
+    assert [P.shape for P in wide.view_components_] == [(3, 60), (3, 30)]
+    assert_allclose(wide.objective_, narrow.objective_, rtol=1e-10)
+    Z, z = wide.transform(views), narrow.transform([views[0] @ V.T, views[1]])
+    assert_allclose(pdist(Z), pdist(z), rtol=1e-7)
+    again = nearfar.FISHMML(3, warm_start=True).fit(views, WIDE_Y).fit(views, WIDE_Y)
+    assert_allclose(again.objective_, wide.objective_, rtol=1e-6)
+
+
 def test_nu_svm_in_the_span_equals_the_whole_space():
     whole = nearfar.NuSVMMetric(prior=np.eye(90), random_state=0).fit(WIDE, WIDE_Y)
     span = nearfar.NuSVMMetric(random_state=0).fit(WIDE, WIDE_Y)

@@ -218,6 +218,12 @@ def axes(X: Array, k: int) -> tuple[Array, Array]:
     return w[:k], psd.fix_signs(span.T @ V[:, :k])
 
 
+def span_or_axes(X: Array, least: int) -> Array:
+    """`data_span` where features outnumber rows and it has so many directions at least, else all axes (d, d)."""
+    span = data_span(X) if X.shape[1] > len(X) else None
+    return np.eye(X.shape[1]) if span is None or len(span) < least else span
+
+
 def centred_triangle(X: Array) -> Array:
     """Centred rows, or where they are many a triangular R of their singular values: R' R = C' C, R from blocks of C."""
     n, d = X.shape

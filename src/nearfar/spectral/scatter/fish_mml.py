@@ -33,13 +33,15 @@ def fish_mml(
     report: Report | None = None,
 ) -> Solution:
     """Block-diagonal L (p V, sum d_v) as `x`; ``attributes["view_components"]`` lists P_v' (p, d_v)."""
-    n, views = len(labels), [X - X.mean(axis=0) for X in views]
+    n, spans = len(labels), [scatter.span_or_axes(X, p) for X in views]
+    views = [(X - X.mean(axis=0)) @ V.T for X, V in zip(views, spans, strict=True)]
     own = [scatter.between(X, labels) / (labels >= 0).sum() + lam1 * X.T @ X / n for X in views]
     C = [[X.T @ Y / (n - 1 if hsic_scale else 1) for Y in views] for X in views]
     P = [psd.spectrum(A)[1][:, :p] for A in own]
-    widths = np.cumsum([len(A) for A in own])
+    widths = np.cumsum([V.shape[1] for V in spans])
     if start is not None and start.shape == (p * len(own), widths[-1]):
-        P = [start[v * p : (v + 1) * p, end - len(own[v]) : end].T for v, end in enumerate(widths)]
+        parts = np.split(start, widths[:-1], axis=1)
+        P = [V @ part[v * p : (v + 1) * p].T for v, (V, part) in enumerate(zip(spans, parts, strict=True))]
     history = [value(P, own, C, lam2)]
     converged = False
     while not converged and len(history) <= max_iter:
@@ -52,9 +54,8 @@ def fish_mml(
         converged = history[-1] - history[-2] <= tol * abs(history[-1])
     k = len(history) - 1
     message = "" if converged else stopped("block coordinate ascent", k, "last gain", history[-1] - history[-2], tol)
-    components = [Pv.T.copy() for Pv in P]
-    attributes = {"view_components": components}
-    L = block_diag(*components)
+    components = [psd.fix_signs(V.T @ Pv).T.copy() for V, Pv in zip(spans, P, strict=True)]
+    attributes, L = {"view_components": components}, block_diag(*components)
     return Solution(L, history[-1], k, bool(converged), message, history=np.array(history), attributes=attributes)
 
 
@@ -84,7 +85,6 @@ class FISHMML(FromLabels, Mahalanobis):
     tol : float
         On the relative gain of one sweep over the views.
     warm_start, verbose : bool
-        Start from the last fit; print progress.
 
     Attributes
     ----------
