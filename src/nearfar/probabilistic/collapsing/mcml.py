@@ -102,6 +102,7 @@ class MCML(FromPairs, Mahalanobis):
 
     _weights = False
     _both_kinds = False
+    _span = True
 
     def __init__(
         self,
