@@ -1,5 +1,7 @@
 """Kernels, and the map whose inner products they are."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -133,3 +135,14 @@ def test_a_precomputed_matrix_must_be_symmetric_beyond_its_landmarks_too():
     K[i, j] += 1.0
     with pytest.raises(ValueError, match="symmetric"):
         kernels.kernel_map(K, "precomputed", landmarks=5)
+
+
+def test_a_kernel_of_very_many_rows_names_its_cost(monkeypatch):
+    monkeypatch.setattr(kernels, "MANY", 20)
+    X = rng.normal(size=(30, 2))
+    with pytest.warns(UserWarning, match=r"^a kernel on all of 30 rows takes some 0 GB.* landmarks=500"):
+        kernels.kernel_map(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernels.kernel_map(X, landmarks=20)
+        kernels.kernel_map(X[:20])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,6 +15,9 @@ from .distances import unit_rows
 from .types import AnyArray, Array, Seed
 
 Kernel = str | Callable[[Array, Array], Array]
+
+MANY = 8_000  # rows whose eigenvectors take minutes
+COPIES = 4  # of a kernel matrix, that its eigenvectors take
 
 
 def linear(X: Array, Y: Array) -> Array:
@@ -130,6 +134,11 @@ def kernel_map(
     ------
     ValueError
         The kernel matrix is not symmetric positive semi-definite, or there is no landmark.
+
+    Warns
+    -----
+    UserWarning
+        All of more than `MANY` rows span the map, which takes minutes and gigabytes.
     """
     n = len(X)
     if kernel == "precomputed" and X.shape[0] != X.shape[1]:
@@ -140,6 +149,13 @@ def kernel_map(
     m = n if landmarks is None else min(landmarks, n)
     chosen = np.arange(n) if m == n else np.sort(generator(seed).permutation(n)[:m])
     Z = X if m == n else X[chosen]
+    if m > MANY:
+        memory = COPIES * 8 * m**2 / 2**30
+        warnings.warn(
+            f"a kernel on all of {m:,} rows takes some {memory:.0f} GB, and time in proportion to their number's cube; "
+            "with landmarks=500 a part of them spans the map",
+            stacklevel=2,
+        )
 
     def values(part: slice) -> Array:
         if kernel == "precomputed":
