@@ -2,7 +2,7 @@
 
 import numpy as np
 from scipy.linalg import inv, sqrtm
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear
 
 SETTINGS = {"n_neighbors": 5}
 TOLERANCE = (
@@ -30,10 +30,15 @@ def parts(X, Y, k):
     return found
 
 
+def non_negative(A, b):
+    """min |A w - b|^2 over w >= 0; not by `nnls`, which stops too early in some releases of SciPy."""
+    return lsq_linear(A, b, bounds=(0, np.inf), method="bvls", tol=1e-15).x
+
+
 def weights(Y, i, plus, k, l1):
     """The ridge written as further equations."""
     A = np.vstack([Y[plus].T / np.sqrt(Y.shape[1]), np.sqrt(l1 / k) * np.eye(len(plus))])
-    return nnls(A, np.r_[Y[i] / np.sqrt(Y.shape[1]), np.zeros(len(plus))])[0]
+    return non_negative(A, np.r_[Y[i] / np.sqrt(Y.shape[1]), np.zeros(len(plus))])
 
 
 def scatters(X, Y, k=5, l1=0.1, lam=1.0):
@@ -45,7 +50,7 @@ def scatters(X, Y, k=5, l1=0.1, lam=1.0):
             v = weights(Y, i, plus, k, l1)
             for v_t, t in zip(v, plus, strict=True):
                 S += v_t / v.sum() * np.outer(X[i] - X[t], X[i] - X[t])
-            r = X[i] - X[plus].T @ nnls(X[plus].T, X[i])[0]
+            r = X[i] - X[plus].T @ non_negative(X[plus].T, X[i])
             S += lam * np.outer(r, r)
         for t in minus:
             D += np.outer(X[i] - X[t], X[i] - X[t])
