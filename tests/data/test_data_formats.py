@@ -197,7 +197,10 @@ def test_the_index_that_pandas_writes_is_no_feature(tmp_path):
             "width,colour,label\n1,red,a\n2,blue,b\n",
             "first rows: 1,red,a | 2,blue,b; without images, all other columns must be numbers",
         ),
-        ("width,height\n1,2\n", "has no column 'path'; it has width,height"),
+        (
+            "width,height\n1,2\n",
+            "nor any of label, class, target, y, as rows of numbers; it has width",
+        ),
         ("width,width,label\n1,2,a\n", "column 'width' occurs 2 times"),
     ],
 )
@@ -302,3 +305,12 @@ def test_omniglot_train_and_test_archives(tmp_path):
     assert "NOT zero-shot: 4 class name(s)" in open_task(train, test=test, validation=0).protocol
     with pytest.raises(DataError, match="no class that is or begins with 'Klingon'"):
         open_task(train, test=test, test_classes=["Klingon"])
+
+
+@pytest.mark.parametrize("name", ["label", "class", "target", "y"])
+def test_rows_of_numbers_name_their_labels_as_tables_do(tmp_path, name):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"width,height,{name}\n1,2,a\n3,4,b\n5,6,a\n")
+    items = open_dataset(str(path))
+    assert items.classes == ("a", "b")
+    assert items.array.tolist() == [[1, 2], [3, 4], [5, 6]]

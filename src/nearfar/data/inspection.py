@@ -113,7 +113,8 @@ def inspect_data(
     except DataError as error:
         if test is not None or test_classes:
             raise
-        task, why = whole(source), f"No task can be made of these data; {error}."
+        task, why = whole(source), f"No classes can be held out for a test; {error}."
+        why += " `nearfar fit` holds out half of the rows then." if task.train.kind == "row" else ""
     parts = {role: part for role, part in named_parts(task, bool(why)).items() if len(part)}
     bad = list(dict.fromkeys(name for part in parts.values() for name in part.bad))
     shapes: dict[tuple[int, ...], None] = {}

@@ -17,16 +17,10 @@ from .folder import ROLES
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
 SIDES = ("x1", "y1", "x2", "y2")
-NO_FEATURES = (
-    "label",
-    "split",
-    "query",
-    "gallery",
-    "category",
-    "name",
-    "",
-    "__index_level_0__",
-)  # the last two: pandas' index
+LABELS = ("label", "class", "target", "y")
+"""Where the labels of rows of numbers may stand; the first that there is."""
+NO_FEATURES = ("label", "split", "query", "gallery", "category", "name", "", "__index_level_0__")
+"""The last two are pandas' index."""
 TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no", "none", "nan")
 
 Table = Mapping[str, Sequence[Any]]
@@ -41,7 +35,8 @@ def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: 
         A .csv (comma, header line, UTF-8) or .parquet file. Columns: `path` (relative to the table, or absolute)
         and `label`; optional `split` (train, validation, test, query, gallery), `query` and `gallery` (true or
         false, for the test rows), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty = whole
-        image). Others are not read; but without `path` a row is the numbers in all other columns but `name`, its name.
+        image). Others are not read; but without `path` a row is the numbers in all other columns but `name`, its name,
+        and the label may also stand in `class`, `target` or `y`.
         The names is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well.
     image_size, skip_bad
         As in `read_folder`.
@@ -57,15 +52,16 @@ def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: 
     """
     path = Path(path)
     table = _columns(path)
-    rows = None if "path" in table or "label" not in table else _features(table)
-    if rows is not None:
-        return _rows_source(path, table, rows)
-    for column in ("path", "label"):
-        if column not in table:
-            numbers = (
-                "; without images, all other columns must be numbers" if column == "path" and "label" in table else ""
+    if "path" not in table:
+        table = _with_label(path, table)
+        rows = _features(table)
+        if rows is None:
+            raise DataError(
+                f"{path}: has no column 'path'; {_show(table)}; without images, all other columns must be numbers"
             )
-            raise DataError(f"{path}: has no column {column!r}; {_show(table)}{numbers}")
+        return _rows_source(path, table, rows)
+    if "label" not in table:
+        raise DataError(f"{path}: has no column 'label'; {_show(table)}")
     paths = [str(value) for value in table["path"]]
     if not paths:
         raise DataError(f"{path}: has no rows")
@@ -76,6 +72,17 @@ def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: 
         _check_files(path, files, paths)
     reader = ImageReader(files, tuple(paths), guess_channels(files, paths), _boxes(path, table), image_size)
     return image_source(path.stem, reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+
+
+def _with_label(path: Path, table: Table) -> Table:
+    """The table with its labels called so."""
+    found = next((name for name in LABELS if name in table), None)
+    if found is None:
+        raise DataError(
+            f"{path}: has no column 'path', as tables of images, nor any of {', '.join(LABELS)}, as rows of numbers; "
+            f"{_show(table)}"
+        )
+    return {"label" if name == found else name: column for name, column in table.items()}
 
 
 def _features(table: Table) -> NDArray[np.float32] | None:
