@@ -307,6 +307,17 @@ def test_images_that_cannot_be_decoded_are_left_out_where_asked(digits, capsys, 
         assert (code, err) == (0, "")
         assert out.endswith("; 1 undecodable image(s) left out (low/bad.png)\n")
     assert len(np.load(tmp_path / "photos.npz")["labels"]) == 3
+    for words in (["evaluate"], ["evaluate", "--protocol", "verification"], ["report", "-o", tmp_path / "page.html"]):
+        code, _, err = run(capsys, monkeypatch, words[0], digits, tmp_path / "photos", *words[1:])
+        assert code == 2
+        assert "low/bad.png: cannot be decoded" in err
+        code, out, err = run(capsys, monkeypatch, words[0], digits, tmp_path / "photos", *words[1:], "--skip-bad")
+        assert (code, err) == (0, "")
+        text = (tmp_path / "page.html").read_text() if words[0] == "report" else out
+        assert "3 items of 2 classes; 1 undecodable image(s) left out (low/bad.png)." in text
+        code, _, err = run(capsys, monkeypatch, words[0], digits, *words[1:], "--skip-bad")
+        assert code == 2
+        assert "--skip-bad: only with DATA" in err
 
 
 def test_a_run_does_not_embed_what_it_cannot(digits, capsys, monkeypatch, tmp_path):

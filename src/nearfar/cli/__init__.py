@@ -202,7 +202,11 @@ def embed(
 
 @app.command
 def report(
-    source: Path, data: str | None = None, *, out: Annotated[Path | None, Parameter(["--out", "-o"])] = None
+    source: Path,
+    data: str | None = None,
+    *,
+    out: Annotated[Path | None, Parameter(["--out", "-o"])] = None,
+    skip_bad: bool = False,
 ) -> None:
     """Write one HTML page with scores, curves, neighbours, confusions and maps.
 
@@ -217,10 +221,13 @@ def report(
     out
         The page. Where not given: report.html in the folder of the run, or there report-NAME.html on other DATA; for a
         file, beside it.
+    skip_bad
+        Leave out images of DATA that cannot be decoded, and count them.
     """
+    from .embedding import choose
     from .scoring import report_to
 
-    print(report_to(source, data, out))
+    print(report_to(source, choose(data, skip_bad=skip_bad), out))
 
 
 @app.command

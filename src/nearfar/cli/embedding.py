@@ -16,6 +16,26 @@ from .learners import items_of, load_learner
 from .settings import check_out
 
 
+class Chosen(NamedTuple):
+    """What is scored: DATA, or None for what belongs to the source; some of its classes; without undecodable images."""
+
+    data: str | None
+    classes: Sequence[str] = ()
+    skip_bad: bool = False
+
+    @property
+    def all_of_run(self) -> bool:
+        """Whether it is the whole test of a run."""
+        return self.data is None and not self.classes
+
+
+def choose(data: str | None, classes: Sequence[str] = (), *, skip_bad: bool = False) -> Chosen:
+    """What is scored; a run's own test leaves out what its training did."""
+    if skip_bad and data is None:
+        raise ValueError("--skip-bad: only with DATA; the test of a run leaves out what its training did")
+    return Chosen(data, classes, skip_bad)
+
+
 class Searched(NamedTuple):
     """Items and their embeddings; and the same of a gallery, where they search one and not each other."""
 
@@ -27,7 +47,7 @@ class Searched(NamedTuple):
     def about(self) -> str:
         """Say what there is."""
         there = "" if self.gallery is None else f", searching a gallery of {_size(self.gallery)}"
-        return f"{self.dataset.name}, {_size(self.dataset)}{there}."
+        return f"{self.dataset.name}, {_size(self.dataset)}{there}{left_out(self.dataset)}."
 
 
 def is_run(source: Path) -> bool:
@@ -46,24 +66,24 @@ def refuse_data(source: Path, data: str | None) -> None:
         raise ValueError(f"DATA: {source} holds embeddings already, so {data!r} must be left out")
 
 
-def embedded_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple[Dataset, np.ndarray[Any, Any]]:
+def embedded_on(source: Path, chosen: Chosen) -> tuple[Dataset, np.ndarray[Any, Any]]:
     """Open data and embed it with a run or a learner, or read an .npz of embeddings; returns items and embeddings."""
     if is_embeddings(source):
-        refuse_data(source, data)
-        dataset = open_dataset(str(source), classes=classes)
+        refuse_data(source, chosen.data)
+        dataset = open_dataset(str(source), classes=chosen.classes)
         return dataset, rows_of(dataset, source)
-    dataset = items_on(source, data, classes)
+    dataset = items_on(source, chosen)
     return dataset, embed_with(source, dataset)
 
 
-def searched_on(source: Path, data: str | None, classes: Sequence[str]) -> Searched:
+def searched_on(source: Path, chosen: Chosen) -> Searched:
     """As `embedded_on`, with the gallery that a run's test or an .npz has; labels number the classes of both."""
     if is_embeddings(source):
-        dataset, rows = embedded_on(source, data, classes)
+        dataset, rows = embedded_on(source, chosen)
         gallery = read_gallery(source)
         there = None if gallery is None else rows_of(gallery, source)
     else:
-        dataset, gallery = opened_on(source, data, classes)
+        dataset, gallery = opened_on(source, chosen)
         rows = embed_with(source, dataset)
         there = None if gallery is None else embed_with(source, gallery)
     if gallery is not None:
@@ -71,22 +91,22 @@ def searched_on(source: Path, data: str | None, classes: Sequence[str]) -> Searc
     return Searched(dataset, rows, gallery, there)
 
 
-def items_on(source: Path, data: str | None, classes: Sequence[str]) -> Dataset:
+def items_on(source: Path, chosen: Chosen) -> Dataset:
     """Open data, or where none is named the test classes of a run."""
-    return opened_on(source, data, classes)[0]
+    return opened_on(source, chosen)[0]
 
 
-def opened_on(source: Path, data: str | None, classes: Sequence[str]) -> tuple[Dataset, Dataset | None]:
+def opened_on(source: Path, chosen: Chosen) -> tuple[Dataset, Dataset | None]:
     """Open data, or where none is named the test of a run: its items, and the gallery that they search."""
-    if data is not None:
-        return open_dataset(data, classes=classes), None
+    if chosen.data is not None:
+        return open_dataset(chosen.data, classes=chosen.classes, skip_bad=chosen.skip_bad), None
     check_there(source)
     if not is_run(source):
         raise ValueError(f"DATA: say what to score {source.name} on, for example an .npz of rows and labels")
     from ..train.finish import task_of
 
     task = task_of(source)
-    test = task.test.only(match_classes(task.test, classes)) if classes else task.test
+    test = task.test.only(match_classes(task.test, chosen.classes)) if chosen.classes else task.test
     return test, task.gallery
 
 

@@ -22,6 +22,7 @@ def evaluate(
     queries: int | None = None,
     episodes: int | None = None,
     classifier: Literal["prototype", "nearest", "scores"] | None = None,
+    skip_bad: bool = False,
     quiet: bool = False,
 ) -> None:
     """Score a run, a saved learner, or an .npz of embeddings.
@@ -52,26 +53,31 @@ def evaluate(
     classifier
         Of few-shot queries: the nearest class mean (where not given), the nearest support sample, or the highest score
         of the network of pairs that the run has trained.
+    skip_bad
+        Leave out images of DATA that cannot be decoded, and count them.
     quiet
         Print nothing but errors.
     """
     if pairs is not None and protocol != "verification":
         raise ValueError("--pairs: only with --protocol verification")
+    from .embedding import choose
+
     given = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
     given = {name: value for name, value in given.items() if value is not None}
     if given and protocol != "few-shot":
         raise ValueError(f"--{next(iter(given))}: only with --protocol few-shot")
+    chosen = choose(data, classes, skip_bad=skip_bad)
     if protocol == "retrieval":
         from .scoring import score
 
-        lines = score(source, data, classes)
+        lines = score(source, chosen)
     elif protocol == "verification":
         from .verification import score_verification
 
-        lines = score_verification(source, data, classes, pairs)
+        lines = score_verification(source, chosen, pairs)
     else:
         from .few_shot import score_few_shot
 
-        lines = score_few_shot(protocol, source, data, classes, FEW_SHOT | given)
+        lines = score_few_shot(protocol, source, chosen, FEW_SHOT | given)
     if not quiet:
         print(lines)

@@ -6,7 +6,6 @@ has trained (`MultiScaleRelationNet`, `ContinuousSimilarityNet`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from ..data import Dataset
 from ..evaluation.few_shot import FewShot, few_shot, one_shot_accuracy
 from ..evaluation.intervals import interval
-from .embedding import distance_of, embedded_on, is_run, items_on
+from .embedding import Chosen, distance_of, embedded_on, is_run, items_on
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,28 +23,28 @@ if TYPE_CHECKING:
     from ..deep.pair_networks import PairTerm
 
 
-def score_few_shot(protocol: str, source: Path, data: str | None, classes: Sequence[str], how: dict[str, Any]) -> str:
+def score_few_shot(protocol: str, source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
     """Return the lines to print for the protocol "few-shot" or "one-shot-runs"."""
-    return one_shot_runs_of(source, data) if protocol == "one-shot-runs" else score_episodes(source, data, classes, how)
+    return one_shot_runs_of(source, chosen.data) if protocol == "one-shot-runs" else score_episodes(source, chosen, how)
 
 
-def score_episodes(source: Path, data: str | None, classes: Sequence[str], how: dict[str, Any]) -> str:
+def score_episodes(source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
     """Return the line on random episodes of a source's embeddings; a run's test classes also give `few_shot.json`.
 
     Parameters
     ----------
-    source, data, classes
+    source, chosen
         As for ``nearfar evaluate``.
     how : dict
         Keywords of `few_shot`; its classifier may also be "scores".
     """
     if how["classifier"] == "scores":
-        dataset = items_on(source, data, classes)
+        dataset = items_on(source, chosen)
         found = few_shot_by_scores(source, dataset, **{key: how[key] for key in how if key != "classifier"})
     else:
-        dataset, rows = embedded_on(source, data, classes)
+        dataset, rows = embedded_on(source, chosen)
         found = few_shot(rows, dataset.labels, **how, distance=distance_of(source))
-    if is_run(source) and data is None and not classes:
+    if is_run(source) and chosen.all_of_run:
         from ..train.run_folder import write_json
 
         write_json(source / "few_shot.json", found.to_dict())

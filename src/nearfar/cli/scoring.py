@@ -13,7 +13,7 @@ from ..data import Dataset
 from ..data.items import UNKNOWN
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
-from .embedding import Searched, distance_of, embed_with, is_embeddings, is_run, searched_on
+from .embedding import Chosen, Searched, distance_of, embed_with, is_embeddings, is_run, searched_on
 from .learners import items_of, load_learner, remark
 from .settings import check_out
 
@@ -41,14 +41,14 @@ class Scored:
     searched: np.ndarray[Any, Any] | None = None
 
 
-def score(source: Path, data: str | None, classes: Sequence[str]) -> str:
+def score(source: Path, chosen: Chosen) -> str:
     """Score a source and return the table to print; a run scored on its test classes also writes `scores.json`."""
-    if is_run(source) and data is None and not classes:
+    if is_run(source) and chosen.all_of_run:
         from ..train import evaluate_run
 
         result = evaluate_run(source)
         return _table(result.protocol, result.scores, result.raw)
-    scored = scored_on(source, data, classes)
+    scored = scored_on(source, chosen)
     return _table(scored.protocol, scored.scores, scored.raw)
 
 
@@ -59,7 +59,7 @@ def _table(protocol: str, scores: Scores, raw: Scores | None) -> str:
     return "\n".join(lines)
 
 
-def scored_on(source: Path, data: str | None, classes: Sequence[str]) -> Scored:
+def scored_on(source: Path, chosen: Chosen) -> Scored:
     """Embed and score data with a run or a learner, or score an .npz of embeddings.
 
     Raises
@@ -67,7 +67,7 @@ def scored_on(source: Path, data: str | None, classes: Sequence[str]) -> Scored:
     ValueError
         If there is nothing to score, or the source is none of the three.
     """
-    searched = searched_on(source, data, classes)
+    searched = searched_on(source, chosen)
     if searched.dataset.classes == (UNKNOWN,):
         raise ValueError(f"{source}: its items have no class, so there is nothing to score them by")
     return _scored(source, searched)
@@ -103,15 +103,15 @@ def _flat(dataset: Dataset) -> np.ndarray[Any, Any] | None:
     return None if dataset.array is None else dataset.array.reshape(len(dataset), -1)
 
 
-def report_to(source: Path, data: str | None, out: Path | None) -> str:
+def report_to(source: Path, chosen: Chosen, out: Path | None) -> str:
     """Write the report of a run, a learner or an .npz; returns its path."""
     from ..report import Items, ReportContent, build_report, report_run
 
     if out is not None:
         check_out(out)
-    if is_run(source) and data is None:
+    if is_run(source) and chosen.data is None:
         return str(report_run(source, out, attention=attention_of(source)))
-    scored = scored_on(source, data, ())
+    scored = scored_on(source, chosen)
     items = Items(
         scored.embeddings, scored.dataset.labels, scored.dataset.classes, scored.dataset.names, scored.dataset.read
     )

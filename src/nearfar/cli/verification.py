@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ..data import Dataset
 from ..evaluation import verify, verify_pairs
-from .embedding import distance_of, is_run, searched_on
+from .embedding import Chosen, distance_of, is_run, searched_on
 
 YES, NO = ("1", "+1", "true", "yes", "same"), ("0", "-1", "false", "no", "different")
 
 
-def score_verification(source: Path, data: str | None, classes: Sequence[str], pairs: Path | None) -> str:
+def score_verification(source: Path, chosen: Chosen, pairs: Path | None) -> str:
     """Return the table of all pairs, or of those in a file; a run's test classes also give `verification.json`.
 
     Parameters
     ----------
-    source, data, classes
+    source, chosen
         As for ``nearfar evaluate``.
     pairs : Path, optional
         A .csv with the columns left, right and same.
     """
-    distance, searched = distance_of(source), searched_on(source, data, classes)
+    distance, searched = distance_of(source), searched_on(source, chosen)
     dataset, rows, gallery, there = searched
     about = searched.about()
     if pairs is None:
@@ -35,7 +34,7 @@ def score_verification(source: Path, data: str | None, classes: Sequence[str], p
         rows = rows if there is None else np.concatenate([rows, there])
         found = verify_pairs(rows, *read_pairs(pairs, dataset, gallery), distance=distance)
         about = f"{about.removesuffix('.')}, pairs of {pairs}."
-    if is_run(source) and data is None and not classes and pairs is None:
+    if is_run(source) and chosen.all_of_run and pairs is None:
         from ..train.run_folder import write_json
 
         write_json(source / "verification.json", found.to_dict())
