@@ -83,12 +83,13 @@ def costs(name: str, fit: Fit, drawn: list[tuple[np.ndarray, np.ndarray]], task:
             late = True
             told = result["note"]
             cells.append("-" if told in ("", "out of time") or told.startswith("MemoryError") else told)
-    return [*cells, f"{mb:,.0f}"]
+    return [*cells, "-" if np.isnan(mb) else f"{mb:,.0f}"]
 
 
 def seconds(value: float) -> str:
-    """Two digits, in the unit that suits."""
-    return f"{1000 * value:.2g} ms" if value < 0.1 else f"{value:.2g} s"
+    """Two digits or so, in the unit that suits."""
+    number, unit = (1000 * value, "ms") if value < 0.0995 else (value, "s")
+    return f"{number:.0f} {unit}" if number >= 9.95 else f"{number:.2g} {unit}"
 
 
 if __name__ == "__main__":
