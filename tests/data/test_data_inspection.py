@@ -80,7 +80,16 @@ def test_images_that_cannot_be_decoded_are_named_and_the_rest_is_read(tmp_path, 
     found = inspect_data(str(write(tmp_path, extra)))
     assert found.bad == ("train/train1/torn.png",)
     assert "1 image(s) cannot be decoded (train/train1/torn.png)" in found.remarks[0]
-    assert sum(part.items for part in found.parts) - len(found.bad) * large == 24 + large
+    assert sum(part.items for part in found.parts) == 24 + large
+
+
+def test_a_part_of_which_nothing_can_be_decoded_is_no_part(tmp_path):
+    folder(tmp_path, classes=3, each=2)
+    images = {f"train/train0/large{k}.png": drawn(70 + k, (10, 20 + k)) for k in range(2)}  # so that images stay files
+    broken = {f"val/val{c}/{k}.png": torn() for c in range(3) for k in range(2)}
+    found = inspect_data(str(write(tmp_path, images | broken)))
+    assert [part.role for part in found.parts] == ["train", "test"]
+    assert len(found.bad) == 6
 
 
 def test_classes_of_one_image_uneven_ones_and_those_in_both_parts(tmp_path):

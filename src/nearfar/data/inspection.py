@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from .dataset import DataError, Dataset, Kind, Task, some
 from .decode import BadImageError
 from .open import open_dataset, open_task
+
+T = TypeVar("T")
 
 FEW = 20  # test classes below which scores depend on the draw of the classes
 UNEVEN = 100.0  # standard deviations of two features so far apart leave one of them no say
@@ -78,11 +80,31 @@ class Inspection:
         return asdict(self)
 
 
-class Seen(NamedTuple):
-    """An item that was read: its shape, and a digest that tells its content from any other."""
+@dataclass(frozen=True)
+class Read:
+    """Items that were all read, those that cannot be left out: the shape of each, and a digest of what it holds."""
 
-    shape: tuple[int, ...]
-    digest: bytes
+    items: Dataset
+    shapes: list[tuple[int, ...]]
+    digests: list[bytes]
+
+    @classmethod
+    def of(cls, part: Dataset) -> Read:
+        """Read a part, several items at a time."""
+        with ThreadPoolExecutor() as pool:
+            seen = list(pool.map(partial(_seen, part), range(len(part))))
+        good = np.array([one is not None for one in seen])
+        bad = tuple(part.names[i] for i in np.flatnonzero(~good))
+        items = part if good.all() else replace(part.subset(good), bad=part.bad + bad)
+        return cls(items, [one[0] for one in seen if one], [one[1] for one in seen if one])
+
+
+def _seen(part: Dataset, i: int) -> tuple[tuple[int, ...], bytes] | None:
+    try:
+        item = part.read(i)
+    except BadImageError:
+        return None
+    return item.shape, hashlib.sha256(item.tobytes()).digest()
 
 
 class Item(NamedTuple):
@@ -109,34 +131,25 @@ def inspect_data(
         Where the source cannot be opened at all.
     """
     try:
-        task, why = opened(source, test=test, test_classes=test_classes, seed=seed), ""
+        task, why = readable(open_task, source, test=test, test_classes=test_classes, seed=seed), ""
     except DataError as error:
         if test is not None or test_classes:
             raise
-        task, why = whole(source), f"No classes can be held out for a test; {error}."
-        why += " `nearfar fit` holds out half of the rows then." if task.train.kind == "row" else ""
-    parts = {role: part for role, part in named_parts(task, bool(why)).items() if len(part)}
-    bad = list(dict.fromkeys(name for part in parts.values() for name in part.bad))
-    shapes: dict[tuple[int, ...], None] = {}
-    equal: dict[Seen, list[Item]] = defaultdict(list)
-    for role, part in parts.items():
-        for i, seen in enumerate(looked_at(part)):
-            if seen is None:
-                bad.append(part.names[i])
-                continue
-            shapes[seen.shape] = None
-            equal[seen].append(Item(role, part.classes[part.labels[i]], part.names[i]))
-    groups = [items for items in equal.values() if len(items) > 1]
+        items = readable(open_dataset, source)
+        task, why = Task(items.name, items, None, items.subset([]), None, ""), f"No task can be made of these: {error}."
+    parts = {role: Read.of(part) for role, part in named_parts(task, bool(why)).items() if len(part)}
+    shapes = [shape for read in parts.values() for shape in read.shapes]
+    groups = equal_items(parts)
     leaked = [item.name for items in groups for item in leaks(items)]
     copies = [named(items) for items in groups if len({item.label for item in items}) == 1 and not leaks(items)]
     conflicts = [named(items) for items in groups if len({item.label for item in items}) > 1]
     found = Inspection(
         name=task.name,
         kind=task.train.kind,
-        parts=tuple(measured(role, part) for role, part in parts.items()),
+        parts=tuple(measured(role, read.items) for role, read in parts.items() if len(read.items)),
         smallest=min(shapes, key=np.prod, default=()),
         largest=max(shapes, key=np.prod, default=()),
-        bad=tuple(bad),
+        bad=tuple(dict.fromkeys(name for read in parts.values() for name in read.items.bad)),
         copies=tuple(copies),
         conflicts=tuple(conflicts),
         leaked=tuple(leaked),
@@ -144,24 +157,15 @@ def inspect_data(
         protocol="" if why else task.protocol,
     )
     remarks = (why, *on_files(found), *on_classes(found, task), *on_features(task.train))
-    return Inspection(**{**vars(found), "remarks": tuple(remark for remark in remarks if remark)})
+    return replace(found, remarks=tuple(remark for remark in remarks if remark))
 
 
-def opened(source: str, **settings: Any) -> Task:
-    """Open a task, without the images that cannot be decoded where one of them stands in the way."""
+def readable(opened: Callable[..., T], source: str, **settings: Any) -> T:
+    """Open data, without the images that cannot be decoded where one of them stands in the way."""
     try:
-        return open_task(source, **settings)
+        return opened(source, **settings)
     except BadImageError:
-        return open_task(source, skip_bad=True, **settings)
-
-
-def whole(source: str) -> Task:
-    """All items in the place of training."""
-    try:
-        items = open_dataset(source)
-    except BadImageError:
-        items = open_dataset(source, skip_bad=True)
-    return Task(items.name, items, None, items.subset([]), None, "")
+        return opened(source, skip_bad=True, **settings)
 
 
 def named_parts(task: Task, alone: bool) -> dict[str, Dataset]:
@@ -173,18 +177,14 @@ def named_parts(task: Task, alone: bool) -> dict[str, Dataset]:
     return {role: part for role, part in parts.items() if part is not None}
 
 
-def looked_at(part: Dataset) -> Iterator[Seen | None]:
-    """Every item in turn, several being decoded at a time; None for what cannot be."""
-    with ThreadPoolExecutor() as pool:
-        yield from pool.map(partial(_seen, part), range(len(part)))
-
-
-def _seen(part: Dataset, i: int) -> Seen | None:
-    try:
-        item = part.read(i)
-    except BadImageError:
-        return None
-    return Seen(item.shape, hashlib.sha256(item.tobytes()).digest())
+def equal_items(parts: dict[str, Read]) -> list[list[Item]]:
+    """Groups of items that hold the same, two or more each."""
+    equal: dict[tuple[tuple[int, ...], bytes], list[Item]] = defaultdict(list)
+    for role, read in parts.items():
+        labels = [read.items.classes[label] for label in read.items.labels]
+        for shape, digest, label, name in zip(read.shapes, read.digests, labels, read.items.names, strict=True):
+            equal[shape, digest].append(Item(role, label, name))
+    return [items for items in equal.values() if len(items) > 1]
 
 
 def measured(role: str, part: Dataset) -> Part:
