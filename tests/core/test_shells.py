@@ -104,11 +104,6 @@ def test_given_pairs_set_a_threshold_and_decisions():
     assert not hasattr(learner.fit(X, Y), "threshold_")
 
 
-def test_pair_labels_may_be_true_and_false():
-    told = GMML().fit(X, pairs=PAIRS, pair_labels=SIGNS)
-    assert_array_equal(GMML().fit(X, pairs=PAIRS, pair_labels=SIGNS == 1).components_, told.components_)
-
-
 def test_named_classes_and_unknown_rows():
     names = np.array(["owl", "cat", "fox"], dtype=object)[Y]
     names[:4] = -1
