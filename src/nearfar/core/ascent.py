@@ -75,14 +75,15 @@ def descend(
             report(k + 1, total, adam.step * share)
         least = tol * max(1.0, abs(total))
         if k >= 5 and np.mean(values[-6:-3]) - np.mean(values[-3:]) <= least:
+            message = ""
             break
-    epochs, message = len(values), ""
+    else:
+        message = "" if k >= 5 and share < 0.05 else stopped("Adam", max_iter, "step length", adam.step * share, tol)
+    epochs = len(values)
     if epochs > 5 and np.mean(values[-3:]) > values[0] + least:
         message = (
             f"Adam rose from {values[0]:.3g} to {total:.3g} in {epochs} epochs; larger batches make steadier steps"
         )
-    elif epochs == max_iter and (epochs < 6 or share >= 0.05):
-        message = stopped("Adam", max_iter, "step length", adam.step * share, tol)
     return Solution(x, total, epochs, not message, message, history=np.array(values))
 
 
