@@ -29,9 +29,10 @@ def outcomes():
     paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     environment = {**os.environ, "ACCELERATE_TORCH_DEVICE": "far", "PYTHONPATH": paths}
     command = [sys.executable, str(HERE.with_name("accelerator.py"))]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode < 0:
-        pytest.skip(f"PyTorch's threads for such a device ended the process with signal {-done.returncode}")
+    for _ in range(3):  # PyTorch's threads for such a device have been seen to end the process with a signal
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        if done.returncode >= 0:
+            break
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
