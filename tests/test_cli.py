@@ -114,13 +114,17 @@ def test_a_run_is_trained_scored_and_shown(digits, capsys, monkeypatch, tmp_path
     assert "MAP@R" in out
 
 
+def in_a_folder_of_rows(folder, monkeypatch):
+    """Go to a new folder that holds rows.npz; returns the options of a short run on them."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    np.savez("rows.npz", X=np.random.default_rng(0).normal(size=(40, 3)), y=np.arange(40) % 4)
+    return ["--epochs", "1", "--set", "device=cpu", "--quiet"]
+
+
 def test_a_run_finds_its_data_from_another_folder(capsys, monkeypatch, tmp_path):
-    (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    rng = np.random.default_rng(0)
-    np.savez("rows.npz", X=rng.normal(size=(40, 3)), y=np.arange(40) % 4)
-    options = ["--epochs", "1", "--set", "device=cpu", "--quiet"]
+    options = in_a_folder_of_rows(tmp_path / "here", monkeypatch)
     assert run(capsys, monkeypatch, "train", "rows.npz", "--out", "run", *options)[0] == 0
     scores = Path("run/scores.json").read_text()
     monkeypatch.chdir(tmp_path / "there")
@@ -173,11 +177,7 @@ def test_other_errors_of_the_machine_keep_their_trace(capsys, monkeypatch, tmp_p
 
 
 def test_a_run_finds_its_first_weights_from_another_folder(capsys, monkeypatch, tmp_path):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    rng = np.random.default_rng(0)
-    np.savez("rows.npz", X=rng.normal(size=(40, 3)), y=np.arange(40) % 4)
-    options = ["--epochs", "1", "--set", "device=cpu", "--quiet"]
+    options = in_a_folder_of_rows(tmp_path / "here", monkeypatch)
     assert run(capsys, monkeypatch, "train", "rows.npz", "--out", "first", *options)[0] == 0
     first = ["--set", "trunk_weights=first/best.safetensors"]
     assert run(capsys, monkeypatch, "train", "rows.npz", "--out", "second", *options, *first)[0] == 0
