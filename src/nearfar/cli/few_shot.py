@@ -14,6 +14,7 @@ import numpy as np
 from ..data import Dataset
 from ..evaluation.few_shot import FewShot, few_shot, one_shot_accuracy
 from ..evaluation.intervals import interval
+from ..progress import counted
 from .embedding import Chosen, distance_of, embedded_on, is_run, items_on
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def few_shot_by_scores(
     sampler = EpisodeSampler(dataset.labels, ways, shots, queries, episodes)
     labels, accuracies = torch.from_numpy(dataset.labels), []
     with torch.inference_mode():
-        for rows in map(torch.tensor, sampler):
+        for rows in map(torch.tensor, counted(sampler, "episodes", episodes)):
             episode = split_episode(rows, labels[rows], ways, shots)
             query, support = ([part[at] for part in parts] for at in (episode.query, episode.support))
             scores = term.score(query, support, episode.support_labels, ways)
@@ -103,7 +104,8 @@ def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor
     device = next(step.embedder.parameters()).device
     with torch.inference_mode():
         loader = make_loader(dataset, batch_size=256, **sizes)
-        parts = [term.features(step.embedder, as_floats(items.to(device))) for items, _, _ in loader]
+        batches = counted(loader, "embedding", len(loader))
+        parts = [term.features(step.embedder, as_floats(items.to(device))) for items, _, _ in batches]
     return term, [torch.cat(part) for part in zip(*parts, strict=True)]
 
 

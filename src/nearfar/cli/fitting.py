@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..core.settings import misfit
+from ..progress import stage
 from .settings import TestClasses, check_out
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def fit_to(
         halved = task.train, task.test, task.protocol
     train, tested, protocol = halved
     X = items_of(train)
-    learner.fit(X, train.labels)
+    with stage("fitting"):
+        learner.fit(X, train.labels)
     learner.save(out)
     return f"{protocol}{remark(learner, X, 'training items')}\n{score_learner(out, tested)}"
 

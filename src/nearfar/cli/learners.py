@@ -6,6 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..progress import counted
+
 if TYPE_CHECKING:
     from ..core.types import AnyArray
     from ..data import Dataset
@@ -36,7 +38,7 @@ def items_of(dataset: Dataset) -> AnyArray:
 
     items = dataset.array
     if items is None:
-        read = [dataset.read(i) for i in range(len(dataset))]
+        read = [dataset.read(i) for i in counted(range(len(dataset)), "reading", len(dataset))]
         if len({item.shape for item in read}) > 1:
             raise ValueError(f"{dataset.name}: a learner needs images of one size")
         items = np.stack(read)

@@ -13,6 +13,7 @@ from ..data import Dataset
 from ..data.items import UNKNOWN
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
+from ..progress import stage
 from .embedding import Chosen, Searched, distance_of, embed_with, is_embeddings, is_run, searched_on
 from .learners import items_of, load_learner, remark
 from .settings import check_out
@@ -151,21 +152,15 @@ def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, 
 
 
 def compare_to(config: Any, objectives: Sequence[str], seeds: Sequence[int], out: Path, jobs: int) -> str:
-    """Run a comparison with a progress bar, write its page, and return its table."""
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-
+    """Run a comparison, write its page, and return its table."""
     from ..report.compare import compare as tabulate
     from ..report.compare import write_comparison
     from ..train.compare import compare
 
     if not objectives:
         raise ValueError("--objective: give at least one, for example --objective 'TripletLoss()'")
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True) as bar:
-        task = bar.add_task("training", total=len(objectives) * len(seeds))
-        compared = compare(
-            config, objectives, seeds, out, jobs=jobs, told=lambda trial, done, total: bar.update(task, completed=done)
-        )
+    with stage("training", len(objectives) * len(seeds)) as done:
+        compared = compare(config, objectives, seeds, out, jobs=jobs, told=lambda trial, number, total: done(1))
     many = f"{len(seeds)} seeds; mean ± half of the 95% t-interval." if len(seeds) > 1 else "1 seed."
     note = f"{compared.protocol} {many}"
     table = tabulate(compared.scores, baseline=compared.raw, baseline_name="the items themselves", note=note)

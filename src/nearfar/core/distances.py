@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..progress import counted
 from .mahalanobis import point_to_set as point_to_set
 from .mahalanobis import set_to_set as set_to_set
 
@@ -185,7 +186,8 @@ def distance_blocks(
     centre = 0.0 if cosine else y.mean(axis=0, dtype=np.float64)
     a, b = (unit_rows(x), unit_rows(y)) if cosine else (x - centre, y - centre)
     aa, bb = (np.einsum("ij,ij->i", rows, rows) for rows in (a, b))
-    for start in range(0, len(x), block):
+    firsts = range(0, len(x), block)
+    for start in counted(firsts, "comparing", len(firsts)):
         rows, others = slice(start, min(start + block, len(x))), slice(start if ahead else 0, None)
         table = a[rows] @ b[others].T
         if cosine:

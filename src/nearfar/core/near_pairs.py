@@ -6,6 +6,7 @@ settled by distances of those pairs alone, without cancellation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from ..progress import stage
 from .distances import as_rows, check_distance, pair_distances, unit_rows
 from .nearness import originals
 from .neighbors import true_cells
@@ -119,9 +121,7 @@ def groups_within(rows: Any, within: float, *, distance: str = "euclidean") -> G
 def _search(rows: NDArray[Any], distance: str, within: float, k: int | None) -> NearPairs:
     table = Nearness(rows, distance)
     found = NearPairs(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
-    start = 0
-    while start < len(rows) - 1:
-        stop = min(len(rows), start + max(1, CELLS // (len(rows) - start)))
+    for start, stop in counted_blocks(len(rows)):
         i, j = table.pairs(start, stop, within, k)
         if len(i) + len(found.i) > LARGEST and k is None:
             raise ValueError(f"within: more than {LARGEST:,} pairs lie within {within:g}; choose a smaller distance")
@@ -132,8 +132,18 @@ def _search(rows: NDArray[Any], distance: str, within: float, k: int | None) -> 
             within = float(found.distances[-1])
             if within == 0:
                 break  # pairs of later rows come after these
-        start = stop
     return found
+
+
+def counted_blocks(n: int) -> Iterator[tuple[int, int]]:
+    """First and last row, exclusive, of blocks that take CELLS cells each with all rows that follow."""
+    start = 0
+    with stage("comparing", n * (n - 1) // 2) as done:
+        while start < n - 1:
+            stop = min(n, start + max(1, CELLS // (n - start)))
+            yield start, stop
+            done((stop - start) * (2 * n - start - stop - 1) // 2)
+            start = stop
 
 
 class Nearness:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..progress import stage
 from .distances import as_rows, pair_cosines, pair_distances
 from .nearness import WIDEST, Block, Ints, Product, Reals, Space, passes
 
@@ -156,12 +157,14 @@ class Ranked(NamedTuple):
 def parts(rows: Ints, k: Ints, product: Product, block: int | None = None) -> Iterator[Ints]:
     """Cut queries into blocks that fit into MEMORY; ``k`` (len(rows),) must not increase."""
     start, width = 0, len(product.right)
-    while start < len(rows):
-        candidates = width if product.last else min(width, 2 * int(k[start]) + product.limit)
-        size = 3 * product.right.itemsize * width // 2 + 90 * candidates
-        stop = start + (block or max(1, min(2048, MEMORY // size)))
-        yield rows[start:stop]
-        start = stop
+    with stage("comparing", len(rows)) as done:
+        while start < len(rows):
+            candidates = width if product.last else min(width, 2 * int(k[start]) + product.limit)
+            size = 3 * product.right.itemsize * width // 2 + 90 * candidates
+            stop = start + (block or max(1, min(2048, MEMORY // size)))
+            yield rows[start:stop]
+            done(len(rows[start:stop]))
+            start = stop
 
 
 def rank_block(product: Product, rows: Ints, k: int, alike: Alike | None = None) -> Ranked:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..progress import counted
 from .dataset import ArrayReader, DataError, Dataset, Source, number_labels
 from .files import Files
 
@@ -205,7 +206,7 @@ def load(read: Callable[[int], NDArray[Any]], n: int, memory: int = MEMORY) -> N
         return None
     array = np.empty((n, *first.shape), first.dtype)
     array[0] = first
-    for i in range(1, n):
+    for i in counted(range(1, n), "reading", n - 1):
         item = read(i)
         if item.shape != first.shape:
             return None
@@ -214,10 +215,11 @@ def load(read: Callable[[int], NDArray[Any]], n: int, memory: int = MEMORY) -> N
 
 
 def _without_bad(items: Dataset, roles: Any) -> tuple[Dataset, NDArray[np.str_] | None]:
-    good = np.array([_readable(items.read, i) for i in range(len(items))])
+    n = len(items)
+    good = np.array([_readable(items.read, i) for i in counted(range(n), "reading", n)])
     bad = tuple(items.names[i] for i in np.flatnonzero(~good))
     if not good.any():
-        raise DataError(f"{items.name}: none of its {len(items)} images can be decoded")
+        raise DataError(f"{items.name}: none of its {n} images can be decoded")
     kept = items.subset(good)
     return replace(kept, bad=bad), None if roles is None else np.asarray(roles)[good]
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from ..progress import counted
 from .dataset import DataError, Dataset, Kind, Task, some
 from .decode import BadImageError
 from .open import open_dataset, open_task
@@ -92,7 +93,7 @@ class Read:
     def of(cls, part: Dataset) -> Read:
         """Read a part, several items at a time."""
         with ThreadPoolExecutor() as pool:
-            seen = list(pool.map(partial(_seen, part), range(len(part))))
+            seen = list(counted(pool.map(partial(_seen, part), range(len(part))), "reading", len(part)))
         good = np.array([one is not None for one in seen])
         bad = tuple(part.names[i] for i in np.flatnonzero(~good))
         items = part if good.all() else replace(part.subset(good), bad=part.bad + bad)

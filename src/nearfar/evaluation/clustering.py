@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from ..core.distances import as_rows, unit_rows
+from ..progress import counted
 from .labels import Ints, class_numbers
 
 NAMES = ("labels", "clusters")
@@ -76,7 +77,7 @@ def cluster(
     engine = _engine(engine)
     run = _faiss if engine == "faiss" else _sklearn
     seeds = np.random.default_rng(seed).integers(2**31 - 1, size=restarts)
-    found = [run(rows, n_clusters, iterations, int(one)) for one in seeds]
+    found = [run(rows, n_clusters, iterations, int(one)) for one in counted(seeds, "clustering", restarts)]
     numbers, inertia = min(found, key=lambda result: result[1])
     return Clusters(numbers, inertia, engine)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..progress import counted
 from .index import Index
 
 __all__ = ["to_milvus"]
@@ -62,7 +63,8 @@ def to_milvus(index: Index, uri: str, collection: str, *, token: str = "", add: 
             raise ValueError(f"collection: {uri} has {collection!r} already; add to it, or choose another name")
         else:
             _check_alike(client, index, collection)
-        for start in range(0, len(index), BATCH):
+        starts = range(0, len(index), BATCH)
+        for start in counted(starts, "storing", len(starts)):
             client.upsert(collection, _items(index, slice(start, start + BATCH)))
         client.flush(collection)
         return int(client.query(collection, filter="", output_fields=["count(*)"])[0]["count(*)"])

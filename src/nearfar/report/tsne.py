@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.distances import unit_rows
+from ..progress import stage
 from .content import Items
 
 LIMIT = 1500  # points on the map
@@ -59,7 +60,8 @@ def map_positions(items: Items, index: NDArray[np.int64], distance: str, seed: i
         return None
     x = _principal(unit_rows(x) if distance == "cosine" else x, most=50)
     start = "pca" if x.shape[1] > 1 else "random"
-    flat = TSNE(perplexity=min(30.0, (len(x) - 1) / 3), init=start, random_state=seed).fit_transform(x)
+    with stage("laying out the map"):
+        flat = TSNE(perplexity=min(30.0, (len(x) - 1) / 3), init=start, random_state=seed).fit_transform(x)
     extent = np.ptp(flat, axis=0)
     return (flat - flat.min(axis=0)) / np.where(extent > 0, extent, 1)
 

@@ -20,6 +20,7 @@ from ..data.dataset import ArrayReader, Dataset, PickedReader
 from ..data.decode import ImageReader
 from ..data.loader import make_loader
 from ..deep.networks.embedder import Embedder
+from ..progress import counted
 from .checkpoint import replace_file
 from .config import TrainConfig
 
@@ -68,7 +69,8 @@ def encode(
     sizes: dict[str, Any] = {"image_size": image_size, "resize": resize} if dataset.kind == "image" else {}
     loader = make_loader(dataset, batch_size=batch_size, workers=workers, **sizes)
     with torch.inference_mode():
-        parts = [forward(as_floats(items.to(device))).float().cpu() for items, _, _ in loader]
+        batches = counted(loader, "embedding", len(loader))
+        parts = [forward(as_floats(items.to(device))).float().cpu() for items, _, _ in batches]
     return torch.cat(parts).numpy() if parts else np.empty((0, 0), np.float32)
 
 

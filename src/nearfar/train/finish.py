@@ -12,6 +12,7 @@ import torch
 from ..data import Dataset, Task
 from ..data.decode import fit
 from ..data.shared import remark_shared
+from ..progress import counted
 from .build import Step, make_accelerator, make_step, open_data, sizes_in
 from .checkpoint import load_tensors, read_about, replace_file
 from .config import TrainConfig, TrainError
@@ -195,7 +196,8 @@ def raw_items(dataset: Dataset) -> Floats:
     elif dataset.kind == "row":
         rows = np.stack([dataset.read(i) for i in range(len(dataset))])
     else:
-        rows = np.stack([fit(dataset.read(i), 32).ravel() for i in range(len(dataset))])
+        places = counted(range(len(dataset)), "reading", len(dataset))
+        rows = np.stack([fit(dataset.read(i), 32).ravel() for i in places])
     return rows.astype(np.float32)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..data import Task
 from ..data.shared import remark_shared
+from ..progress import listening
 
 
 class Watcher(Protocol):
@@ -47,10 +49,12 @@ class ProgressLine:
             TimeRemainingColumn(compact=True),
         )
         self._bar = Progress(*columns, console=Console(stderr=True))
+        self._alone = ExitStack()
         self._task = self._bar.add_task("", total=steps, completed=done, epoch=1, epochs=epochs, text="")
         remark = "" if task is None else remark_shared(task)
         if remark:
             self._bar.console.print(remark, highlight=False, markup=False, soft_wrap=True)
+        self._alone.enter_context(listening(None))  # two displays would overwrite each other
         self._bar.start()
 
     def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
@@ -62,6 +66,7 @@ class ProgressLine:
 
     def close(self) -> None:
         self._bar.stop()
+        self._alone.close()
 
 
 def line(record: Mapping[str, Any]) -> str:
