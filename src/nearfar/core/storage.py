@@ -80,7 +80,9 @@ def whole(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> Iterato
     try:
         with partial.open(mode, **how) as file:
             yield file
-        partial.replace(path)
+            file.flush()
+            os.fsync(file.fileno())  # a name must not be on the disk before what it names
+        os.replace(partial, path)
     except OSError as error:
         raise type(error)(f"{os.fspath(path)}: cannot be written ({error.strerror or error})") from error
     finally:

@@ -9,7 +9,6 @@ checkpoint or the new one.
 from __future__ import annotations
 
 import json
-import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,31 +20,25 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from ..core.storage import whole
 from .config import TrainError
 
 MARK = "nearfar checkpoint 1"
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name and rename it.
+    """Write a file that is whole or not there.
 
     Raises
     ------
     TrainError
         If it cannot be written, as on a full disk; what was there before is untouched.
     """
-    partial = path.with_name(path.name + ".partial")
     try:
-        with partial.open("wb") as file:
+        with whole(path) as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise TrainError(
-            f"{path}: cannot be written ({error.strerror or error}); the previous file is intact"
-        ) from error
+        raise TrainError(f"{error}; the previous file is intact") from error
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
