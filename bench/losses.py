@@ -126,7 +126,7 @@ class Proxies(NamedTuple):
         return Case(
             self.name.removesuffix("Loss"),
             lambda: one(classes, DIM, **self.ours),
-            lambda: other(classes, DIM, **self.theirs),
+            lambda: other(num_classes=classes, embedding_size=DIM, **self.theirs),
             classes=classes,
             proxies=classes * self.centers,
         )
@@ -137,6 +137,7 @@ PROXIES = [
     Proxies("ProxyAnchorLoss", {}, {}),
     Proxies("SoftTripleLoss", {"tau": 0.0}, {}, centers=10),
     Proxies("ArcFaceLoss", {}, {"margin": math.degrees(0.5)}),
+    Proxies("SubCenterArcFaceLoss", {}, {"margin": math.degrees(0.5)}, centers=3),
     Proxies("CosFaceLoss", {}, {}),
     Proxies("CrossEntropyHead", {"normalize": True, "temperature": 0.05}, {}, "NormalizedSoftmaxLoss"),
 ]
@@ -187,6 +188,14 @@ CASES = [
         lambda: Mined(losses.MultiSimilarityLoss(), miners.MultiSimilarityMiner(epsilon=0.1)),
     ),
     Case("Circle", nf.CircleLoss, losses.CircleLoss),
+    Case("Tuplet margin", lambda: nf.TupletMarginLoss(margin=math.radians(5.73)), losses.TupletMarginLoss),
+    Case(
+        "Ranked list",
+        nf.RankedListLoss,
+        lambda: losses.RankedListLoss(0.4, 10, alpha=1.2),
+        "theirs differentiates weights",
+    ),
+    Case("FastAP", nf.FastAPLoss, losses.FastAPLoss),
     Case("Smooth-AP", nf.SmoothAPLoss, losses.SmoothAPLoss, "theirs ranks the query itself and groups by place"),
     *(pair.case(CLASSES) for pair in PROXIES),
     Case(

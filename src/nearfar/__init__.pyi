@@ -15,6 +15,7 @@ from .deep.losses.contrastive import ContrastiveLoss as ContrastiveLoss
 from .deep.losses.cross_entropy_head import CrossEntropyHead as CrossEntropyHead
 from .deep.losses.deep_fisher import DeepFisherLoss as DeepFisherLoss
 from .deep.losses.facility_location import FacilityLocationLoss as FacilityLocationLoss
+from .deep.losses.fast_ap import FastAPLoss as FastAPLoss
 from .deep.losses.fisher_contrastive import FisherContrastiveLoss as FisherContrastiveLoss
 from .deep.losses.fisher_triplet import FisherTripletLoss as FisherTripletLoss
 from .deep.losses.generalized_contrastive import GeneralizedContrastiveLoss as GeneralizedContrastiveLoss
@@ -34,12 +35,15 @@ from .deep.losses.probabilistic_discriminant import ProbabilisticDiscriminantLos
 from .deep.losses.proxy_anchor import ProxyAnchorLoss as ProxyAnchorLoss
 from .deep.losses.proxy_nca import ProxyNCALoss as ProxyNCALoss
 from .deep.losses.proxy_nca_plus_plus import ProxyNCAPlusPlusLoss as ProxyNCAPlusPlusLoss
+from .deep.losses.ranked_list import RankedListLoss as RankedListLoss
 from .deep.losses.smooth_ap import SmoothAPLoss as SmoothAPLoss
 from .deep.losses.soft_triple import SoftTripleLoss as SoftTripleLoss
 from .deep.losses.softmax_triplet import SoftmaxTripletLoss as SoftmaxTripletLoss
+from .deep.losses.sub_center_arc_face import SubCenterArcFaceLoss as SubCenterArcFaceLoss
 from .deep.losses.sup_con import SupConLoss as SupConLoss
 from .deep.losses.triplet import TripletLoss as TripletLoss
 from .deep.losses.triplet_global import TripletGlobalLoss as TripletGlobalLoss
+from .deep.losses.tuplet_margin import TupletMarginLoss as TupletMarginLoss
 from .deep.losses.virtual_sample import VirtualSampleLoss as VirtualSampleLoss
 from .deep.memory.bayesian_updating import BayesianUpdating as BayesianUpdating
 from .deep.memory.cross_batch import CrossBatchMemory as CrossBatchMemory

@@ -195,6 +195,10 @@ METHODS = tuple(Method(*row) for row in (
     ("ProxyAnchorLoss", "deep/losses/proxy_anchor", "loss", "rows", "Kim 2020", "-", PROXIES),
     ("ArcFaceLoss", "deep/losses/arc_face", "loss", "rows", "Deng 2019", "-", PROXIES),
     ("CosFaceLoss", "deep/compositions/cos_face", "composition", "rows", "Wang 2018", "-", PROXIES),
+    ("SubCenterArcFaceLoss", "deep/losses/sub_center_arc_face", "loss", "rows", "Deng 2020", "-", PROXIES),
+    ("TupletMarginLoss", "deep/losses/tuplet_margin", "loss", "rows", "Yu 2019", "-"),
+    ("RankedListLoss", "deep/losses/ranked_list", "loss", "rows", "Wang 2019", "-"),
+    ("FastAPLoss", "deep/losses/fast_ap", "loss", "rows", "Cakir 2019", "-"),
     ("SmoothAPLoss", "deep/losses/smooth_ap", "loss", "rows", "Brown 2020", "-"),
     ("HORDE", "deep/regularizers/horde", "regularizer", "set", "Jacob 2019", "-", {"embedding_dim": 5}),
 ))

@@ -6,12 +6,29 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from nearfar import CircleLoss, MultiSimilarityLoss, NPairLoss, NTXentLoss, SupConLoss
+from nearfar import (
+    CircleLoss,
+    FastAPLoss,
+    MultiSimilarityLoss,
+    NPairLoss,
+    NTXentLoss,
+    RankedListLoss,
+    SupConLoss,
+    TupletMarginLoss,
+)
+from nearfar.deep.angles import turned
 from nearfar.deep.miners.batch_hard import BatchHard
 from nearfar.deep.relations import LabelSets
-from tests.references import circle, multi_similarity, nt_xent, sup_con
+from tests.references import circle, fast_ap, multi_similarity, nt_xent, ranked_list, sup_con, tuplet_margin
 
-PAIR_LOSSES = (SupConLoss, NTXentLoss, MultiSimilarityLoss, CircleLoss)
+PAIR_LOSSES = (
+    SupConLoss,
+    NTXentLoss,
+    MultiSimilarityLoss,
+    CircleLoss,
+    TupletMarginLoss,
+    RankedListLoss,
+)
 SETTINGS = [
     (SupConLoss, sup_con, {"temperature": 0.5}),
     (NTXentLoss, nt_xent, {"temperature": 0.5}),
@@ -19,6 +36,10 @@ SETTINGS = [
     (MultiSimilarityLoss, multi_similarity, {"epsilon": 0.1}),
     (MultiSimilarityLoss, multi_similarity, {"epsilon": -0.2}),
     (CircleLoss, circle, {"margin": 0.25, "scale": 16.0}),
+    (TupletMarginLoss, tuplet_margin, {"scale": 8.0, "margin": 0.4}),
+    (RankedListLoss, ranked_list, {"alpha": 1.4, "margin": 0.8, "imbalance": 0.3}),
+    (RankedListLoss, ranked_list, {"t_pos": 3.0, "t_neg": 0.0, "margin": 1.0}),
+    (FastAPLoss, fast_ap, {"num_bins": 3}),
 ]
 
 
@@ -165,3 +186,26 @@ def test_agrees_with_pytorch_metric_learning(n):
         (CircleLoss(0.4, 80), losses.CircleLoss(m=0.4, gamma=80)),
     ]:
         same(ours(x, y), theirs(x, y), x, rtol=1e-9, atol=1e-9)
+
+
+def test_the_slack_turns_the_angle_of_a_pair_back():
+    theta = torch.linspace(0, math.pi, 50, dtype=torch.float64)
+    torch.testing.assert_close(turned(theta.cos(), -0.1), (theta - 0.1).cos(), atol=1e-7, rtol=0)
+
+
+def test_fast_ap_takes_a_bin_for_one_place():
+    at = torch.tensor([0.0, 90.0, 60.0, 180.0], dtype=torch.float64).deg2rad()
+    x = torch.stack([at.cos(), at.sin()], 1)
+    # from the first, squared distances 2, 1 and 4: its partner comes second; from the second 2, 0.27 and 2: third
+    value = FastAPLoss(num_bins=4)(x, torch.tensor([0, 0, 1, 2]))
+    assert value.item() == pytest.approx(1 - (1 / 2 + 1 / 3) / 2)
+    assert FastAPLoss()(x[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1])) == 0
+
+
+def test_ranked_list_is_satisfied_where_both_margins_are_kept():
+    at = torch.tensor([0.0, 0.1, 3.0, 3.1], dtype=torch.float64)
+    x = torch.stack([at.cos(), at.sin()], 1)
+    assert RankedListLoss()(x, torch.tensor([0, 0, 1, 1])) == 0
+    near = torch.tensor([0.0, 0.3], dtype=torch.float64)
+    pair = torch.stack([near.cos(), near.sin()], 1)
+    assert RankedListLoss(imbalance=1.0)(pair, torch.tensor([0, 1])).item() == pytest.approx(1.2 - 2 * math.sin(0.15))

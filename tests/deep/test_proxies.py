@@ -16,11 +16,12 @@ from nearfar import (
     ProxyNCALoss,
     ProxyNCAPlusPlusLoss,
     SoftTripleLoss,
+    SubCenterArcFaceLoss,
 )
+from nearfar.deep.angles import add_angle
 from nearfar.deep.class_centres import _parts, similarity, spread
 from nearfar.deep.class_scores import class_log_sum_exp, own_and_others
-from nearfar.deep.losses.arc_face import add_angle
-from tests.references import arc_face, proxy_anchor, proxy_nca, proxy_nca_plus_plus, soft_triple
+from tests.references import arc_face, proxy_anchor, proxy_nca, proxy_nca_plus_plus, soft_triple, sub_center_arc_face
 
 C, D = 6, 4
 PROXY_LOSSES = (
@@ -31,6 +32,7 @@ PROXY_LOSSES = (
     ProxyNCALoss,
     ProxyNCAPlusPlusLoss,
     SoftTripleLoss,
+    SubCenterArcFaceLoss,
 )
 SETTINGS = [
     (ArcFaceLoss, arc_face, {"scale": 8.0, "margin": 0.3}),
@@ -41,6 +43,8 @@ SETTINGS = [
     (ProxyNCAPlusPlusLoss, proxy_nca_plus_plus, {"temperature": 0.7}),
     (SoftTripleLoss, soft_triple, {"centers": 3, "scale": 5.0, "margin": 0.1, "gamma": 0.5, "tau": 2.0}),
     (SoftTripleLoss, soft_triple, {"centers": 1, "gamma": 1.0}),
+    (SubCenterArcFaceLoss, sub_center_arc_face, {"sub_centers": 2, "scale": 8.0, "margin": 0.3}),
+    (SubCenterArcFaceLoss, sub_center_arc_face, {"sub_centers": 4, "scale": 4.0, "margin": 2.5}),
 ]
 
 
@@ -377,3 +381,21 @@ def test_agrees_with_pytorch_metric_learning():
         proxies = ours.proxies.detach().unflatten(0, (-1, C)).transpose(0, 1).flatten(0, 1)  # class by class
         getattr(theirs, name).data = proxies if name == "proxies" else proxies.T.contiguous()
         same(ours(x, y), theirs(x, y), [x], rtol=1e-8, atol=1e-8)
+
+
+def test_one_sub_center_is_arc_face():
+    one, plain = make(SubCenterArcFaceLoss, sub_centers=1), make(ArcFaceLoss)
+    plain.proxies.data = one.proxies.data
+    x, y = samples()
+    torch.testing.assert_close(one(x, y), plain(x, y))
+
+
+def test_outliers_lie_far_from_the_proxy_of_most_of_their_class():
+    loss = SubCenterArcFaceLoss(2, 2, sub_centers=2)
+    degrees = torch.tensor([0.0, 90.0, 80.0, 180.0])  # first proxies of both classes, then the second
+    loss.proxies.data = torch.stack([degrees.deg2rad().cos(), degrees.deg2rad().sin()], 1)
+    at = torch.tensor([5.0, -10.0, 70.0, 90.0, 60.0, 160.0, 85.0]).deg2rad()
+    labels = torch.tensor([0, 0, 0, 1, 1, 1, -1])
+    x = 3 * torch.stack([at.cos(), at.sin()], 1)
+    assert loss.outliers(x, labels, angle=math.radians(50)).tolist() == [False, False, True, False, False, True, False]
+    assert not loss.outliers(x, labels, angle=3.0).any()

@@ -8,22 +8,11 @@ again, cos theta - m sin m takes its place.
 
 from __future__ import annotations
 
-from math import cos, sin
-
-import torch
 from torch import Tensor
 
+from ..angles import add_angle
 from ..class_scores import softmax_loss
 from ..proxies import ClassProxyLoss
-
-SMALLEST = 1e-20  # squared sine whose root has a finite slope
-
-
-def add_angle(c: Tensor, margin: float) -> Tensor:
-    """Return cos(theta + margin) from c = cos theta, continued so that it falls over all of [0, pi]."""
-    sine = (1 - c.square()).clamp_min(SMALLEST).sqrt()
-    turned = c * cos(margin) - sine * sin(margin)
-    return torch.where(c >= -cos(margin), turned, c - margin * sin(margin))
 
 
 def arc_face(own: Tensor, others: Tensor, scale: float, margin: float) -> Tensor:

@@ -1,0 +1,21 @@
+"""Angles between unit vectors that are known by their cosines, moved by a margin."""
+
+from __future__ import annotations
+
+from math import cos, sin
+
+import torch
+from torch import Tensor
+
+SMALLEST = 1e-20  # squared sine whose root has a finite slope
+
+
+def turned(c: Tensor, angle: float) -> Tensor:
+    """Return cos(theta + angle) from c = cos theta, theta in [0, pi]."""
+    sine = (1 - c.square()).clamp_min(SMALLEST).sqrt()
+    return c * cos(angle) - sine * sin(angle)
+
+
+def add_angle(c: Tensor, margin: float) -> Tensor:
+    """Return cos(theta + margin) from c = cos theta, continued so that it falls over all of [0, pi]."""
+    return torch.where(c >= -cos(margin), turned(c, margin), c - margin * sin(margin))

@@ -1,0 +1,73 @@
+"""FastAP (Cakir, He, Xia, Kulis & Sclaroff, 2019).
+
+    L = 1 - mean_i 1/|P(i)| sum_l h+_l H+_l / H_l
+    h_l = sum_j [1 - |d_ij - c_l| / width]_+,  H_l = h_0 + ... + h_l
+
+h+, H+: of similar samples only; h, H: of all others of known relation; d: squared distance of unit vectors, in [0, 4],
+cut by the centres c_l = l width into L bins. It is the average precision of a ranking in which a bin is one place.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..order import positives
+from ..rows import Rows, count
+from ..terms import RowLoss
+
+FARTHEST = 4.0  # squared distance of opposite unit vectors
+
+
+def fast_ap(rows: Rows, bins: int) -> tuple[Tensor, Tensor]:
+    """Return per anchor one minus its average precision over the bins, and 1 where it has a positive."""
+    columns, keep = positives(rows)
+    near = soft_histogram(rows.d.gather(1, columns), keep, bins)
+    far = soft_histogram(rows.d, rows.neg, bins)
+    before = near.cumsum(1)
+    every = before + far.cumsum(1)
+    number = count(keep)
+    precision = torch.where(every > 0, before / torch.where(every > 0, every, 1.0), 0.0)
+    average = (near * precision).sum(1) / number.clamp_min(1)
+    return torch.where(number > 0, 1 - average, 0.0), number > 0
+
+
+def soft_histogram(d: Tensor, keep: Tensor, bins: int) -> Tensor:
+    """Return the (b, bins + 1) counts of each row's kept values, each shared by the two centres around it."""
+    place = d.clamp(0, FARTHEST) * (bins / FARTHEST)
+    low = place.detach().floor().clamp_max(bins - 1)
+    upper = torch.where(keep, place - low, 0.0)
+    lower = torch.where(keep, 1 - (place - low), 0.0)
+    at, none = low.long(), d.new_zeros(len(d), bins + 1)
+    return none.scatter_add(1, at, lower).scatter_add(1, at + 1, upper)
+
+
+class FastAPLoss(RowLoss):
+    """One minus the average precision of every anchor's ranking of the batch, by histograms of distances.
+
+    Parameters
+    ----------
+    num_bins : int
+        L, of [0, 4]: the fewer, the coarser the ranking, and the more pairs have a gradient.
+    block : int, optional
+        Anchors at a time.
+
+    Raises
+    ------
+    ValueError
+        If there is no bin.
+
+    Notes
+    -----
+    The mean is over the anchors that have a positive. It takes no miner: an average precision of some of the ranking is
+    another number. The paper learns with large batches of few classes each.
+    """
+
+    def __init__(self, num_bins: int = 10, *, block: int | None = None) -> None:
+        super().__init__(distance="sq_euclidean", normalize=True, block=block)
+        if num_bins < 1:
+            raise ValueError(f"FastAPLoss: num_bins must be at least 1, got {num_bins}")
+        self.num_bins = num_bins
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return fast_ap(rows, self.num_bins)

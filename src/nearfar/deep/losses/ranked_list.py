@@ -1,0 +1,85 @@
+"""Ranked list loss (Wang, Hua, Kodirov, Hu, Garnier & Robertson, 2019).
+
+    L = mean_i (1 - lambda) sum_{p in P*(i)} w_ip [d_ip - (alpha - m)]  +  lambda sum_{n in N*(i)} w_in [alpha - d_in]
+    w_ip = softmax_p(T_p d_ip),   w_in = softmax_n(-T_n d_in)
+
+P*(i): similar samples beyond alpha - m, N*(i): dissimilar ones within alpha; d: unsquared distance of unit vectors. The
+weights are held constant in the gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..order import negatives, positives
+from ..rows import Rows
+from ..terms import RowLoss
+
+
+def ranked_list(
+    rows: Rows, alpha: float, margin: float, imbalance: float, t_pos: float, t_neg: float
+) -> tuple[Tensor, Tensor]:
+    """Return the loss of each anchor, and 1 where it has any pair."""
+    columns, keep = positives(rows)
+    pull = weighted_excess(rows.d.gather(1, columns) - (alpha - margin), keep, t_pos)
+    push = weighted_excess(alpha - negatives(rows), rows.neg, t_neg)
+    return (1 - imbalance) * pull + imbalance * push, (rows.pos | rows.neg).any(1)
+
+
+def weighted_excess(excess: Tensor, keep: Tensor, temperature: float) -> Tensor:
+    """Return the mean of the positive ones of each row that count, weighted by e^{T excess}; 0 where there are none."""
+    active = keep & (excess > 0)
+    heights = torch.where(active, temperature * torch.where(active, excess.detach(), 0.0), -torch.inf)
+    weights = torch.where(active.any(1, keepdim=True), heights, 0.0).softmax(1)
+    return torch.where(active, weights * torch.where(active, excess, 0.0), 0.0).sum(1)
+
+
+class RankedListLoss(RowLoss):
+    """Similar samples within one distance, dissimilar ones beyond a larger one; of these the nearest count most.
+
+    Parameters
+    ----------
+    alpha : float
+        Distance beyond which dissimilar samples shall lie.
+    margin : float
+        m; similar samples shall lie within alpha - m.
+    imbalance : float
+        lambda, the share of the dissimilar ones, in [0, 1].
+    t_pos, t_neg : float
+        T_p and T_n: how much the farthest similar and the nearest dissimilar samples count; 0: all alike.
+    mine : callable, optional
+        A miner, applied before.
+    block : int, optional
+        Anchors at a time.
+
+    Raises
+    ------
+    ValueError
+        If the imbalance is outside [0, 1].
+
+    Notes
+    -----
+    Defaults are those of the paper's simpler form. The mean is over the anchors that have something to compare with.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.2,
+        margin: float = 0.4,
+        *,
+        imbalance: float = 0.5,
+        t_pos: float = 0.0,
+        t_neg: float = 10.0,
+        mine: Any = None,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="euclidean", normalize=True, mine=mine, block=block)
+        if not 0 <= imbalance <= 1:
+            raise ValueError(f"RankedListLoss: imbalance must be in [0, 1], got {imbalance}")
+        self.alpha, self.margin, self.imbalance, self.t_pos, self.t_neg = alpha, margin, imbalance, t_pos, t_neg
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return ranked_list(rows, self.alpha, self.margin, self.imbalance, self.t_pos, self.t_neg)

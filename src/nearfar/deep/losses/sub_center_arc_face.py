@@ -1,0 +1,104 @@
+"""Sub-center ArcFace (Deng, Guo, Liu, Gong & Zafeiriou, 2020).
+
+    L = mean_i -log( e^{s cos(theta_iy + m)} / (e^{s cos(theta_iy + m)} + sum_{c != y_i} e^{s cos theta_ic}) )
+    cos theta_ic = max_k x_i.w_ck
+
+w_ck: k-th of the K unit proxies of class c; x_i: unit embedding. Noisy samples gather at a proxy of their own instead
+of pulling at that of the others. Beyond theta = pi - m, cos theta - m sin m takes the place of cos(theta + m).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..angles import add_angle
+from ..batch import Batch
+from ..class_scores import cosines, softmax_loss
+from ..proxies import ClassProxyLoss
+from ..relations import UNKNOWN
+
+
+def sub_center_arc_face(own: Tensor, others: Tensor, scale: float, margin: float) -> Tensor:
+    """Return the loss per sample, from s cos theta_iy and log sum_{c != y_i} e^{s cos theta_ic}."""
+    return softmax_loss(scale * add_angle(own / scale, margin), others)
+
+
+class SubCenterArcFaceLoss(ClassProxyLoss):
+    """ArcFace with several proxies per class, of which each sample is compared with the nearest.
+
+    Parameters
+    ----------
+    num_classes, embedding_dim : int
+        C and the dimension. `proxies` has the shape (sub_centers * C, embedding_dim): the first of every class, then
+        the second of every class, and so on.
+    sub_centers : int
+        K proxies per class.
+    scale : float
+        s.
+    margin : float
+        m in radians, from 0 to pi; the paper's 0.5 is 28.6 degrees.
+    block : int, optional
+        Samples at a time.
+
+    Raises
+    ------
+    ValueError
+        If the margin is outside 0 to pi, or there is no proxy.
+
+    Notes
+    -----
+    With one proxy per class it is ``ArcFaceLoss``. The paper learns with noisy labels, drops the `outliers`, and learns
+    anew with one proxy per class.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        sub_centers: int = 3,
+        scale: float = 64.0,
+        margin: float = 0.5,
+        block: int | None = None,
+    ) -> None:
+        if sub_centers < 1:
+            raise ValueError(f"SubCenterArcFaceLoss: sub_centers must be at least 1, got {sub_centers}")
+        if not 0 <= margin <= 3.1416:
+            raise ValueError(f"SubCenterArcFaceLoss: margin is in radians, from 0 to pi, got {margin}")
+        super().__init__(num_classes, embedding_dim, block=block)
+        self.sub_centers, self.scale, self.margin = sub_centers, scale, margin
+        more = [torch.nn.init.kaiming_uniform_(torch.empty_like(self.proxies), a=5**0.5) for _ in range(sub_centers)]
+        self.proxies = torch.nn.Parameter(torch.cat(more))
+
+    def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
+        return sub_center_arc_face(own, others, self.scale, self.margin)
+
+    def logits(self, x: Tensor, w: Tensor) -> Tensor:
+        return self._each(x, w, self.scale).amax(1)
+
+    def publish(self, batch: Batch) -> Batch:
+        return batch._replace(scores=self._each(batch.x, self.reference(batch)[0], 1.0).amax(1))
+
+    @torch.no_grad()
+    def outliers(self, embeddings: Tensor, labels: Tensor, angle: float = 1.309) -> Tensor:
+        """Return which samples lie far from the proxy to which most of their class belong, (n,) bool.
+
+        Parameters
+        ----------
+        embeddings : (n, d) float tensor
+        labels : (n,) integers; -1 is no outlier
+        angle : float
+            How far, in radians; the paper's 1.309 is 75 degrees.
+        """
+        y = torch.as_tensor(labels, device=self.proxies.device)
+        cosine, known = self._each(embeddings.to(self.proxies), self.proxies, 1.0), y != UNKNOWN
+        own = cosine.gather(2, y.clamp_min(0)[:, None, None].expand(-1, self.sub_centers, 1)).squeeze(2)
+        votes = torch.zeros(self.num_classes, self.sub_centers, device=y.device)
+        votes.index_put_((y[known], own[known].argmax(1)), votes.new_ones(()), accumulate=True)
+        nearest = own.gather(1, votes.argmax(1)[y.clamp_min(0), None]).squeeze(1)
+        return known & (nearest.clamp(-1, 1).acos() > angle)
+
+    def _each(self, x: Tensor, w: Tensor, scale: float) -> Tensor:
+        """Return the scaled cosines to every proxy, (b, K, C)."""
+        return cosines(x, w, scale).unflatten(1, (self.sub_centers, self.num_classes))

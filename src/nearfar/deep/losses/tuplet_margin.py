@@ -1,0 +1,63 @@
+"""Tuplet margin loss (Yu & Tao, 2019).
+
+    L = 1/|P| sum_{(i,p) in P} log(1 + sum_{n in N(i)} exp(s (cos theta_in - cos(theta_ip - beta))))
+
+P: pairs of similar samples, N(i): samples dissimilar to i, theta: angle. The slack beta makes easy positives count as
+harder than they are, and a pair nearer than beta is moved apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from ..angles import turned
+from ..order import positives
+from ..row_sums import near_and_rivals
+from ..rows import Rows, count
+from ..terms import RowLoss
+
+
+def tuplet_margin(rows: Rows, scale: float, margin: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor the sum of the losses of its positive pairs, and their number."""
+    columns, keep = positives(rows)
+    near, rivals = near_and_rivals(rows.d, columns, rows.neg, -scale)  # 1 - cos_p, log sum_n e^{s (cos_n - 1)}
+    gap = rivals[:, None] + scale * (1 - turned(1 - near, -margin))
+    return torch.where(keep, softplus(gap, threshold=40), 0.0).sum(1), count(keep)
+
+
+class TupletMarginLoss(RowLoss):
+    """Each positive pair against all negatives of its anchor at once, with a slack on its angle.
+
+    Parameters
+    ----------
+    scale : float
+        s.
+    margin : float
+        beta in radians; the paper's 0.1 is 5.73 degrees.
+    mine : callable, optional
+        A miner that narrows positives and negatives.
+    block : int, optional
+        Anchors at a time.
+
+    Raises
+    ------
+    ValueError
+        If the margin is outside 0 to pi.
+
+    Notes
+    -----
+    The mean is over all positive pairs; an anchor without a negative contributes 0.
+    """
+
+    def __init__(self, scale: float = 64.0, margin: float = 0.1, *, mine: Any = None, block: int | None = None) -> None:
+        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        if not 0 <= margin <= 3.1416:
+            raise ValueError(f"TupletMarginLoss: margin is in radians, from 0 to pi, got {margin}")
+        self.scale, self.margin = scale, margin
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return tuplet_margin(rows, self.scale, self.margin)
