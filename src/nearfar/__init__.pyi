@@ -124,6 +124,7 @@ from .spectral.scatter.dca import DCA as DCA
 from .spectral.scatter.fish_mml import FISHMML as FISHMML
 from .spectral.scatter.fisher import FisherMetric as FisherMetric
 from .spectral.scatter.high_dimensional_dca import HighDimensionalDCA as HighDimensionalDCA
+from .spectral.scatter.lfda import LFDA as LFDA
 from .spectral.scatter.mmc import MMC as MMC
 from .spectral.scatter.rca import RCA as RCA
 from .spectral.scatter.side_information import SideInformationMetric as SideInformationMetric

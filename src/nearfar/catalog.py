@@ -74,6 +74,7 @@ METHODS = tuple(Method(*row) for row in (
     ("DCA", "spectral/scatter/dca", "learner", "chunklets", "Hoi 2006", "S8"),
     ("HighDimensionalDCA", "spectral/scatter/high_dimensional_dca", "learner", "pairs", "Xiang 2008", "S9"),
     ("LLERegularizedMetric", "spectral/embedding/lle_regularized", "learner", "pairs", "Baghshah 2009", "S10", {"n_neighbors": 5}),
+    ("LFDA", "spectral/scatter/lfda", "learner", "labels", "Sugiyama 2007", "-"),
     ("FISHMML", "spectral/scatter/fish_mml", "learner", "views", "Zhang 2018", "S11"),
     ("LMNN", "spectral/margin/lmnn", "learner", "labels", "Weinberger 2006", "S12 S13 S14 S15", {"max_iter": 20}),
     ("IML", "spectral/margin/iml", "learner", "labels", "Gautheron 2019", "S16", {"max_iter": 20}),
