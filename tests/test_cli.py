@@ -278,6 +278,14 @@ def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
     assert lines[0] == "query,rank,distance,class,name"
     assert len(lines) == 41
     assert all(line.startswith(line.rpartition(",")[2]) for line in lines[1:])  # every image finds itself
+    page = tmp_path / "hits.html"
+    code, out, _ = run(capsys, monkeypatch, "search", file, tmp_path / "query.png", "-k", "3", "-o", page)
+    assert (code, page.read_text().count("<img ")) == (0, 4)
+    code, out, _ = run(capsys, monkeypatch, "duplicates", file, "--within", "0.3", "-o", page)
+    assert (code, out.split(":")[0]) == (0, str(page))
+    assert page.read_text().count("<img ") > 4
+    code, out, _ = run(capsys, monkeypatch, "duplicates", file, "--within", "0", "-o", page)
+    assert (code, page.read_text().count("<img ")) == (0, 0)
     assert run(capsys, monkeypatch, "index", digits, tmp_path / "photos/low", "-o", file, "--add")[0] == 0
     code, out, _ = run(capsys, monkeypatch, "search", file, tmp_path / "photos/low/03.png", "-k", "1")
     assert out.splitlines()[1].split()[2:] == ["low", (tmp_path / "photos/low/03.png").as_posix()]  # still of its class

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from .settings import check_out
+from .showing import classes_of, group_lines, neighbours, printed, write_groups, write_hits, write_table
 
 if TYPE_CHECKING:
     from ..core.types import AnyArray
     from ..data import Dataset
-    from ..index import Found, Index
+    from ..index import Index
 
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
 
@@ -62,6 +62,7 @@ def search(
     k: Annotated[int, Parameter(name="-k")] = 5,
     run: Path | None = None,
     out: Out = None,
+    skip_bad: bool = False,
 ) -> None:
     """Find what is nearest to an image, to rows, or to every item of a data set.
 
@@ -78,9 +79,11 @@ def search(
     run
         Where the run or the learner that made the index is now, if it was moved.
     out
-        Write a .csv (query, rank, distance, class, name) instead of printing.
+        Write a .csv (query, rank, distance, class, name), or an .html page of pictures, instead of printing.
+    skip_bad
+        Leave out queries that cannot be decoded, and count them.
     """
-    print(search_in(file, query, k, run, out))
+    print(search_in(file, query, k, run, out, skip_bad))
 
 
 def duplicates(
@@ -100,7 +103,8 @@ def duplicates(
     k
         Pairs to print.
     out
-        Write the groups to a .csv (group, distance to the nearest other, class, name) instead of printing.
+        Write the groups to a .csv (group, distance to the nearest other, class, name), or to an .html page of
+        pictures, instead of printing.
     """
     if within is None and out is not None:
         raise ValueError("--out: groups are written, which need --within DISTANCE")
@@ -124,6 +128,7 @@ def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: st
     items, rows = embedded(None if alone else source, data, skip_bad)
     names, labels = called(items, str(data)), [items.classes[label] for label in items.labels]
     engine = engine or ("exact" if old is None else old.engine)
+    about["data"] = json.dumps([*dict.fromkeys([*([] if old is None else made_of(old)), data])])
     new = Index(rows, names=names, labels=labels, distance=distance_of(source), engine=engine, about=about)
     new, replaced = (new, 0) if old is None else extended(old, new)
     new.search(rows[:1], k=1)  # an engine that does not work says so before the file is written
@@ -144,15 +149,17 @@ def extended(old: Index, new: Index) -> tuple[Index, int]:
     new.labels = np.array([label or had.get(name, "") for name, label in zip(new.names, classes_of(new), strict=True)])
     if len(again) == len(old):
         return new, len(again)
-    old.engine = new.engine
+    old.engine, old.about = new.engine, new.about
     if len(again):
         old.remove(again)
     old.add(new.embeddings, names=new.names, labels=new.labels)
     return old, len(again)
 
 
-def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None) -> str:
+def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None, skip_bad: bool = False) -> str:
     """Search an index; returns the lines to print."""
+    from .embedding import left_out
+
     if out is not None:
         check_out(out)
     index = opened(file)
@@ -162,13 +169,17 @@ def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None
         raise FileNotFoundError(f"{source}, which made {file}, is not there; say with --run where it is")
     if source is not None and weights_of(source) != index.about["weights"]:
         raise ValueError(f"{source} has other weights than those that made {file}; index anew")
-    items, rows = embedded(source, query)
-    names = called(items, query)
-    lines = list(neighbours(index, names, index.search(rows, k)))
+    items, rows = embedded(source, query, skip_bad)
+    names, found = called(items, query), index.search(rows, k)
+    written = f"{out}: {min(k, len(index))} neighbours of {len(names):,} queries{left_out(items)}"
+    if out is not None and out.suffix == ".html":
+        write_hits(out, index, items, names, found, made_of(index))
+        return written
+    lines = list(neighbours(index, names, found))
     if out is None:
-        return "\n".join(printed(lines))
+        return "\n".join([*printed(lines), *([left_out(items).lstrip("; ")] if items.bad else [])])
     write_table(out, ("query", "rank", "distance", "class", "name"), lines)
-    return f"{out}: {min(k, len(index))} neighbours of {len(names):,} queries"
+    return written
 
 
 def nearest_in(file: Path, k: int) -> str:
@@ -199,28 +210,11 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
         wide = max((len(row[2]) for row in rows), default=0)
         lines = [line for number, part in groups for line in group_lines(number, part, wide)]
         return "\n".join([*lines, found])
-    write_table(out, ("group", "distance", "class", "name"), rows)
+    if out.suffix == ".html":
+        write_groups(out, index, numbers, distances, found, made_of(index))
+    else:
+        write_table(out, ("group", "distance", "class", "name"), rows)
     return f"{out}: {found}"
-
-
-def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: int) -> Iterator[str]:
-    """Yield a heading for a group, and below it its items."""
-    kinds = len({row[2] for row in rows})
-    yield f"group {number}: {len(rows)} items" + (f" of {kinds} classes" if kinds > 1 else "")
-    yield from (f"  {distance:10.4g}  {label:<{wide}}  {name}" for _, distance, label, name in rows)
-
-
-def classes_of(index: Index) -> list[str]:
-    """The class of every item, empty where the index has none."""
-    return [""] * len(index) if index.labels is None else [str(label) for label in index.labels]
-
-
-def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write a .csv, whole or not at all."""
-    from ..core.storage import whole
-
-    with whole(out, "w", newline="", encoding="utf-8") as handle:
-        csv.writer(handle).writerows([heading, *rows])
 
 
 def opened(file: Path) -> Index:
@@ -230,6 +224,11 @@ def opened(file: Path) -> Index:
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such index; `nearfar index RUN DATA -o {file}` makes it")
     return Index.load(file)
+
+
+def made_of(index: Index) -> list[str]:
+    """The DATA that an index was made of, as they were given."""
+    return [str(source) for source in json.loads(index.about.get("data", "[]"))]
 
 
 def weights_of(source: Path) -> str:
@@ -258,22 +257,3 @@ def called(items: Dataset, data: str) -> list[str]:
     path = Path(data)
     root = path if path.is_dir() or path.suffix == ".zip" else path.parent
     return [(root / name).as_posix() for name in items.names]
-
-
-def neighbours(index: Index, names: Sequence[str], found: Found) -> Iterator[tuple[str, int, float, str, str]]:
-    """Query, rank, distance, class and name of every neighbour."""
-    for query, distances, positions in zip(names, *found, strict=True):
-        for rank, (distance, at) in enumerate(zip(distances, positions, strict=True), start=1):
-            if at >= 0:
-                label = "" if index.labels is None else str(index.labels[at])
-                yield query, rank, float(distance), label, str(index.names[at])
-
-
-def printed(lines: Sequence[tuple[str, int, float, str, str]]) -> Iterator[str]:
-    """Yield a heading for each query, and below it its neighbours."""
-    wide = max((len(line[3]) for line in lines), default=0)
-    for query, part in groupby(lines, key=lambda line: line[0]):
-        yield query
-        yield from (
-            f"  {rank:>3}  {distance:10.4g}  {label:<{wide}}  {name}" for _, rank, distance, label, name in part
-        )

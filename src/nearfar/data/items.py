@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .arrays import DATA, LABELS, names_in
 from .dataset import DataError, Dataset
-from .decode import SUFFIXES, ImageReader, guess_channels, image_source
-from .files import FolderFiles, open_files
+from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
+from .files import Files, FolderFiles, open_files
 from .open import open_dataset
 
 UNKNOWN = ""
@@ -48,6 +51,64 @@ def open_items(source: str, *, skip_bad: bool = False) -> Dataset:
         if path.suffix == ".npy" or not any(key in content for key in LABELS):
             return _rows(path, content)
     return open_dataset(source, skip_bad=skip_bad)
+
+
+class NamedReader:
+    """Items by the names that an index calls them: paths of images, also inside a zip, or names within a source.
+
+    Parameters
+    ----------
+    names : sequence of str
+        A name for every place.
+    sources : sequence of str
+        What `open_items` opened them from; opened again where a name is no path.
+    """
+
+    def __init__(self, names: Sequence[str] | NDArray[Any], sources: Sequence[str] = ()) -> None:
+        self.names, self.sources = names, sources
+        self._archives: dict[str, Files] = {}
+
+    def __call__(self, i: int) -> NDArray[Any]:
+        """Item i.
+
+        Raises
+        ------
+        DataError
+            If it is not there any more, or cannot be decoded.
+        """
+        name = str(self.names[i])
+        archive, inside = _inside(name)
+        if archive:
+            if archive not in self._archives:
+                self._archives[archive] = open_files(archive)
+            return decode(self._archives[archive].read(inside), name)
+        if Path(name).is_file():
+            return decode(Path(name).read_bytes(), name)
+        if name not in self._others:
+            raise DataError(f"{name}: is not there any more")
+        items, at = self._others[name]
+        return items.read(at)
+
+    @cached_property
+    def _others(self) -> dict[str, tuple[Dataset, int]]:
+        """Items whose names are no paths: those of built-in sets, and rows."""
+        found: dict[str, tuple[Dataset, int]] = {}
+        for source in self.sources:
+            path = Path(source)
+            if path.is_dir() or path.suffix == ".zip":
+                continue
+            try:
+                items = open_items(source)
+            except DataError:
+                continue
+            found |= {name: (items, at) for at, name in enumerate(items.names)}
+        return found
+
+
+def _inside(name: str) -> tuple[str, str]:
+    """The archive that a path leads into, and the rest of the path; nothing where it leads into none."""
+    stem, mark, inside = name.partition(".zip/")
+    return (stem + ".zip", inside) if mark and Path(stem + ".zip").is_file() else ("", "")
 
 
 def _loose(name: str, reader: ImageReader, skip_bad: bool) -> Dataset:

@@ -1,0 +1,105 @@
+"""Neighbours and duplicates of an index: as lines, as a table, as a page of pictures."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..data import Dataset
+    from ..index import Found, Index
+    from ..report.found import Line, Shown
+
+
+def classes_of(index: Index) -> list[str]:
+    """The class of every item, empty where the index has none."""
+    return [""] * len(index) if index.labels is None else [str(label) for label in index.labels]
+
+
+def neighbours(index: Index, names: Sequence[str], found: Found) -> Iterator[tuple[str, int, float, str, str]]:
+    """Query, rank, distance, class and name of every neighbour."""
+    for query, distances, positions in zip(names, *found, strict=True):
+        for rank, (distance, at) in enumerate(zip(distances, positions, strict=True), start=1):
+            if at >= 0:
+                label = "" if index.labels is None else str(index.labels[at])
+                yield query, rank, float(distance), label, str(index.names[at])
+
+
+def printed(lines: Sequence[tuple[str, int, float, str, str]]) -> Iterator[str]:
+    """Yield a heading for each query, and below it its neighbours."""
+    wide = max((len(line[3]) for line in lines), default=0)
+    for query, part in groupby(lines, key=lambda line: line[0]):
+        yield query
+        yield from (
+            f"  {rank:>3}  {distance:10.4g}  {label:<{wide}}  {name}" for _, rank, distance, label, name in part
+        )
+
+
+def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: int) -> Iterator[str]:
+    """Yield a heading for a group, and below it its items."""
+    kinds = len({row[2] for row in rows})
+    yield f"group {number}: {len(rows)} items" + (f" of {kinds} classes" if kinds > 1 else "")
+    yield from (f"  {distance:10.4g}  {label:<{wide}}  {name}" for _, distance, label, name in rows)
+
+
+def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write a .csv, whole or not at all."""
+    from ..core.storage import whole
+
+    with whole(out, "w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle).writerows([heading, *rows])
+
+
+def write_hits(
+    out: Path, index: Index, items: Dataset, names: Sequence[str], found: Found, sources: Sequence[str]
+) -> None:
+    """Write a page with every query and its neighbours, in an index that was made of `sources`."""
+    from ..data.items import NamedReader
+    from ..report.found import Line, Shown, write_found
+
+    lines = []
+    for q, (distances, positions) in enumerate(zip(*found, strict=True)):
+        near = [shown(index, int(at), f"{d:.4g}") for d, at in zip(distances, positions, strict=True) if at >= 0]
+        lines.append(Line(Shown(names[q], items.classes[items.labels[q]], "", q), near))
+    note = f"Each query, and what is nearest to it among {len(index):,} items, with the {index.distance} distance."
+    read = NamedReader(index.names, sources)
+    write_found(out, lines, title=f"Nearest to {items.name}", note=note, read=read, read_first=items.read)
+
+
+def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: str, sources: Sequence[str]) -> None:
+    """Write a page with every group of near items, those of several classes first."""
+    from ..data.items import NamedReader
+    from ..report.found import write_found
+
+    groups, read = sorted(grouped(index, numbers, distances), key=one_class), NamedReader(index.names, sources)
+    note = f"{about}. Below each item stands its distance to the nearest other; groups of several classes come first."
+    write_found(out, groups, title="Items that are nearly the same", note=note, read=read)
+
+
+def grouped(index: Index, numbers: Any, distances: Any) -> Iterator[Line]:
+    """Yield each group by its number, its first item and the others."""
+    import numpy as np
+
+    from ..report.found import Line
+
+    order = np.flatnonzero(numbers >= 0)
+    order = order[np.argsort(numbers[order], kind="stable")]
+    for group in filter(len, np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)):
+        first, *others = (shown(index, int(at), f"{distances[at]:.4g}") for at in group)
+        yield Line(first, others)
+
+
+def one_class(line: Line) -> bool:
+    """Whether all items of a group are of one class."""
+    return all(item.label == line.first.label for item in line.found)
+
+
+def shown(index: Index, at: int, remark: str) -> Shown:
+    """An item of the index."""
+    from ..report.found import Shown
+
+    label = "" if index.labels is None else str(index.labels[at])
+    return Shown(str(index.names[at]), label, remark, at)

@@ -1,0 +1,91 @@
+"""The page of what a search found: pictures, marks, what is left out, and items that are not there any more."""
+
+import re
+import zipfile
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jinja2")
+Image = pytest.importorskip("PIL.Image")
+
+from nearfar.data.dataset import DataError
+from nearfar.data.items import NamedReader, open_items
+from nearfar.report import found
+from nearfar.report.found import Line, Shown, write_found
+
+
+def lines(n=3, each=2):
+    return [
+        Line(
+            Shown(f"<query {q}>", "cat", "", q),
+            [Shown(f"item {k}", ("cat", "dog & co", "")[k % 3], f"0.{k}", k) for k in range(each)],
+        )
+        for q in range(n)
+    ]
+
+
+def picture(i):
+    return np.full((8, 6, 3), 40 * i, dtype=np.uint8)
+
+
+def test_pictures_marks_and_text(tmp_path):
+    page = write_found(tmp_path / "a.html", lines(3, 3), title="<T>", note="n", read=picture).read_text()
+    assert page.count("<img ") == 3 * 4
+    assert page.count('<li class="right"') == page.count('<li class="wrong"') == page.count('<li class=""') == 3
+    assert "<title>&lt;T&gt;</title>" in page
+    assert "&lt;query 0&gt;" in page
+    assert "dog &amp; co" in page
+    assert not re.findall(r'(?:src|href)="(?!data:)', page)
+
+
+def test_what_cannot_be_read_is_shown_by_its_name(tmp_path):
+    def read(i):
+        if i == 1:
+            raise DataError("gone")
+        return np.array([1.0, -2.0]) if i else picture(3)
+
+    page = write_found(tmp_path / "a.html", lines(1, 3), title="t", note="n", read=read).read_text()
+    assert page.count("<img ") == 3
+    assert '<span class="nameonly">item 1</span>' in page
+    assert write_found(tmp_path / "b.html", lines(1), title="t", note="n").read_text().count("nameonly") > 2
+
+
+def test_long_pages_say_what_they_leave_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(found, "SHOWN", 2)
+    monkeypatch.setattr(found, "WIDEST", 4)
+    page = write_found(tmp_path / "a.html", lines(1005, 7), title="t", note="n", read=picture).read_text()
+    assert "The first 2 of 1,005 are shown." in page
+    assert page.count("and 3 more") == 2
+    assert page.count("<img ") == 2 * 5
+
+
+def test_pictures_shrink_until_the_page_is_small_enough(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 255, (8, 200, 200, 3), dtype=np.uint8)
+    large = write_found(tmp_path / "a.html", lines(8, 8), title="t", note="n", read=images.__getitem__)
+    monkeypatch.setattr(found, "LARGEST", large.stat().st_size // 3)
+    small = write_found(tmp_path / "b.html", lines(8, 8), title="t", note="n", read=images.__getitem__)
+    assert small.stat().st_size < large.stat().st_size // 3
+
+
+def test_items_are_found_again_by_their_names(tmp_path):
+    for name in ("a.png", "b.png"):
+        Image.new("L", (5, 4), 200).save(tmp_path / name)
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.write(tmp_path / "a.png", "cat/a.png")
+    np.savez(tmp_path / "rows.npz", X=np.eye(3), y=[0, 1, 1])
+    names = [
+        f"{tmp_path}/b.png",
+        f"{tmp_path}/all.zip/cat/a.png",
+        "rows[2]",
+        open_items("digits").names[1],
+        f"{tmp_path}/gone.png",
+    ]
+    read = NamedReader(names, [str(tmp_path), str(tmp_path / "rows.npz"), "digits", "nowhere.csv"])
+    assert read(0).shape == read(1).shape == (4, 5, 3)
+    assert read(0).min() == read(1).min() == 200
+    assert read(2).tolist() == [0, 0, 1]
+    assert read(3).shape == (8, 8, 1)
+    with pytest.raises(DataError, match="gone"):
+        read(4)
