@@ -315,6 +315,11 @@ def test_images_that_cannot_be_decoded_are_left_out_where_asked(digits, capsys, 
         assert (code, err) == (0, "")
         assert out.endswith("; 1 undecodable image(s) left out (low/bad.png)\n")
     assert len(np.load(tmp_path / "photos.npz")["labels"]) == 3
+    words = ["search", tmp_path / "photos.index", tmp_path / "photos", "-k", "1"]
+    assert "low/bad.png: cannot be decoded" in run(capsys, monkeypatch, *words)[2]
+    assert run(capsys, monkeypatch, *words, "--skip-bad")[1].endswith(
+        "\n1 undecodable image(s) left out (low/bad.png)\n"
+    )
     for words in (["evaluate"], ["evaluate", "--protocol", "verification"], ["report", "-o", tmp_path / "page.html"]):
         code, _, err = run(capsys, monkeypatch, words[0], digits, tmp_path / "photos", *words[1:])
         assert code == 2

@@ -176,3 +176,23 @@ def test_a_warning_is_one_line_without_a_place_in_the_code(tmp_path):
     told = [line for line in done.stderr.splitlines() if "warning" in line]
     assert told[0].startswith("nearfar: warning: the within-chunklet covariance is singular")
     assert ".py" not in done.stderr
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_images_that_cannot_be_decoded_are_left_out_where_asked(classes, capsys, monkeypatch, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    for c in range(classes):
+        (tmp_path / f"photos/{c}").mkdir(parents=True)
+        for i in range(6):
+            values = rng.integers(0, 99, (4, 4)) + 40 * c
+            image.fromarray(values.astype(np.uint8)).save(tmp_path / f"photos/{c}/{i}.png")
+    (tmp_path / "photos/0/bad.png").write_bytes(b"not an image")
+    words = ["fit", tmp_path / "photos", "CovarianceMetric()", "-o", tmp_path / "m.safetensors"]
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert code == 2
+    assert "0/bad.png: cannot be decoded" in err
+    assert not (tmp_path / "m.safetensors").exists()
+    code, out, _ = run(capsys, monkeypatch, *words, "--skip-bad")
+    assert code == 0
+    assert "1 undecodable image(s) left out" in out

@@ -29,6 +29,7 @@ def fit(
     test: str | None = None,
     test_classes: TestClasses = (),
     seed: int = 0,
+    skip_bad: bool = False,
     quiet: bool = False,
 ) -> None:
     """Fit a learner on rows, or on the pixels of images, save it, and score it on classes that it has never seen.
@@ -52,16 +53,25 @@ def fit(
         Test on these classes only: names, or the beginning of names. Repeat for several.
     seed
         Of the learner, where it draws, and of the split.
+    skip_bad
+        Leave out images that cannot be decoded, and count them.
     quiet
         Print nothing but errors.
     """
-    lines = fit_to(data, learner, out, test=test, test_classes=test_classes, seed=seed)
+    lines = fit_to(data, learner, out, test=test, test_classes=test_classes, seed=seed, skip_bad=skip_bad)
     if not quiet:
         print(lines)
 
 
 def fit_to(
-    data: str, text: str, out: Path, *, test: str | None = None, test_classes: Sequence[str] = (), seed: int = 0
+    data: str,
+    text: str,
+    out: Path,
+    *,
+    test: str | None = None,
+    test_classes: Sequence[str] = (),
+    seed: int = 0,
+    skip_bad: bool = False,
 ) -> str:
     """Fit and save a learner; returns the table of its scores on the test classes."""
     from ..data import open_task
@@ -70,9 +80,10 @@ def fit_to(
 
     check_out(out)
     learner = make_learner(text, seed)
-    halved = halves(data, seed) if test is None and not test_classes else None
+    halved = halves(data, seed, skip_bad) if test is None and not test_classes else None
     if halved is None:
-        task = open_task(data, test=test, test_classes=test_classes, validation=0.0, seed=seed)
+        how: dict[str, Any] = {"test": test, "test_classes": test_classes, "seed": seed, "skip_bad": skip_bad}
+        task = open_task(data, validation=0.0, **how)
         halved = task.train, task.test, task.protocol
     train, tested, protocol = halved
     X = items_of(train)
@@ -82,13 +93,14 @@ def fit_to(
     return f"{protocol}{remark(learner, X, 'training items')}\n{score_learner(out, tested)}"
 
 
-def halves(data: str, seed: int) -> tuple[Dataset, Dataset, str] | None:
+def halves(data: str, seed: int, skip_bad: bool = False) -> tuple[Dataset, Dataset, str] | None:
     """Halves of every class, and a sentence on them, where classes are too few to hold some out; else None."""
     import numpy as np
 
     from ..data.open import open_source
+    from .embedding import left_out
 
-    source = open_source(data)
+    source = open_source(data, skip_bad=skip_bad)
     items = source.items
     if source.roles is not None or len(items.classes) >= ENOUGH:
         return None
@@ -96,7 +108,8 @@ def halves(data: str, seed: int) -> tuple[Dataset, Dataset, str] | None:
     order = order[np.argsort(items.labels[order], kind="stable")]
     what = f"{items.name}: {len(items):,} {items.kind}s of {len(items.classes)} classes, too few to hold any out"
     how = f"one half of each is learnt from, the other is the test (seed {seed})"
-    return items.subset(np.sort(order[::2])), items.subset(np.sort(order[1::2])), f"{what}; {how}."
+    protocol = f"{what}; {how}{left_out(items)}."
+    return items.subset(np.sort(order[::2])), items.subset(np.sort(order[1::2])), protocol
 
 
 def make_learner(text: str, seed: int = 0) -> Any:
