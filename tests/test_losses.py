@@ -260,6 +260,49 @@ def test_second_derivatives_equal_finite_differences(loss, block):
     torch.testing.assert_close((found * along).sum(), expected, rtol=1e-4, atol=1e-4)
 
 
+def assert_twice_differentiable(term, x, y, pooled):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (grad,) = torch.autograd.grad(call(term, x, y, pooled), x, create_graph=True)
+        assert grad.isfinite().all()
+        if grad.requires_grad:
+            (again,) = torch.autograd.grad(grad.sum(), x, allow_unused=True, materialize_grads=True)
+            assert again.isfinite().all()
+        assert torch.func.grad(lambda z: call(term, z, y, pooled))(x.detach()).isfinite().all()
+
+
+LACKING = pytest.mark.parametrize(
+    "labels", [[0] * 6, [0, 0, 1, 2, -1, -1], [0, 1, 2, 3, 4, 5]], ids=["one class", "few", "all different"]
+)
+
+
+@every_term
+@LACKING
+@pytest.mark.usefixtures("ways")
+def test_rows_that_lack_comparisons_have_second_derivatives(method, labels):
+    assert_twice_differentiable(make(method).eval(), *batch(6, labels=labels))
+
+
+@LACKING
+@pytest.mark.usefixtures("ways")
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nearfar.AngularLoss(form="softmax"),
+        nearfar.NCALoss(positives="each", mine=nearfar.EasyPositive()),
+        nearfar.LiftedLoss(distance="dot"),
+        nearfar.BayesianUpdating(6, DIM, loss="nca_all"),
+    ],
+    ids=lambda loss: type(loss).__name__,
+)
+@pytest.mark.parametrize("scale", [1, 100])
+def test_rows_that_lack_comparisons_have_second_derivatives_in_all_forms(loss, labels, scale):
+    x, y, pooled = batch(6, labels=labels)
+    loss = loss.double().train()
+    loss(x, y)
+    assert_twice_differentiable(loss.eval(), (x.detach() * scale).requires_grad_(), y, pooled)
+
+
 @every_term
 @pytest.mark.parametrize("block", [None, 5])
 def test_gradients_that_are_differentiated_again_are_the_same(method, block):

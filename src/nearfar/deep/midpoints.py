@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .functions import applied, recomputed
-from .row_sums import FLOOR, cache_parts
+from .row_sums import FLOOR, cache_parts, masked_logsumexp
 from .rows import count
 
 
@@ -85,7 +85,10 @@ def _plain(far: Tensor, source: Tensor, columns: Tensor, offset: Tensor, rule: R
     for k, p in enumerate(columns.T):
         row = source[p] if rule.square else -(source[p] @ source.T)
         f, more = (row + far) * -rule.scale, offset[:, k]
-        sums.append((f + more[:, None]).clamp_min(0).sum(1) if rule.hinge else more + f.logsumexp(1))
+        if rule.hinge:
+            sums.append((f + more[:, None]).clamp_min(0).sum(1))
+        else:
+            sums.append(more + masked_logsumexp(f, f.isfinite()))
     return torch.stack(sums, 1) if sums else offset
 
 

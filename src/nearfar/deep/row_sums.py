@@ -86,7 +86,9 @@ def masked_logsumexp(values: Tensor, keep: Tensor, scale: float = 1.0) -> Tensor
     Where a row keeps none it is -inf, with zero gradient.
     """
     if is_small(values):
-        return torch.where(keep, values if scale == 1 else values * scale, -torch.inf).logsumexp(1)
+        least = torch.finfo(values.dtype).min  # infinities alone would have no second derivative
+        total = torch.where(keep, values if scale == 1 else values * scale, least).logsumexp(1)
+        return torch.where(total > least / 2, total, -torch.inf)
     return near_and_rivals(values, keep.new_zeros(len(keep), 0, dtype=torch.int64), keep, scale)[1]
 
 

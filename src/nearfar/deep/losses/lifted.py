@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from ..order import negatives, positives
 from ..row_sums import finite, near_and_rivals
@@ -34,6 +35,13 @@ def repulsion(rows: Rows, columns: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
     return near, -torch.where(found, rows.d.gather(1, nearest), torch.inf).squeeze(1)
 
 
+def log_of_two(a: Tensor, b: Tensor) -> Tensor:
+    """Return log(e^a + e^b); `torch.logaddexp` has no second derivative where they are far apart."""
+    first = a >= b
+    high, low = torch.where(first, a, b), torch.where(first, b, a)
+    return high + softplus(low - high)
+
+
 def lifted(rows: Rows, other: Tensor | None, margin: float, hard: bool) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of [J]_+^2 and their number; `other`: repulsion of each reference.
 
@@ -44,7 +52,7 @@ def lifted(rows: Rows, other: Tensor | None, margin: float, hard: bool) -> tuple
     other = own if other is None else other
     keep = keep & (own.isfinite()[:, None] | other.isfinite()[columns])
     a, b = own[:, None].expand(columns.shape), other[columns]
-    both = torch.maximum(a, b) if hard else torch.logaddexp(finite(a, -1e30), finite(b, -1e30))
+    both = torch.maximum(a, b) if hard else log_of_two(finite(a, -1e30), finite(b, -1e30))
     J = near + margin + torch.where(keep, both, 0.0)
     return torch.where(keep, J.clamp_min(0), 0.0).square().sum(1), count(rows.pos)
 

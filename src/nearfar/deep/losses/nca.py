@@ -30,7 +30,7 @@ def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[T
     mates = masked_logsumexp(near, keep, -1 / temperature)  # each -inf without any
     valid = keep.any(1) if denominator == "all" else keep.any(1) & rivals.isfinite()
     if denominator == "all":
-        value = softplus(rivals - mates, threshold=40)  # of all over the similar
+        value = softplus(rivals - finite(mates), threshold=40)  # of all over the similar
     else:
         value = finite(rivals) - mates
     if each:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .. import processes
 from ..batch import Batch
+from ..class_scores import softmax_loss
 from ..directions import unit
 from ..draws import SavedDraws, own_draws
 from ..gaussians import Gaussians
@@ -38,9 +39,9 @@ def bayesian_updating(near: Tensor, far: Tensor, loss: str, margin: float) -> tu
         gap = finite(near) - finite(far) + margin
         return torch.where(keep, gap.clamp_min(0), 0.0).sum(1), keep.sum(1)
     rivals, own = finite(masked_logsumexp(finite(far), far.isfinite(), -1.0)), -finite(near).mean(1)
-    low = torch.logaddexp(rivals, own) if loss == "nca_all" else rivals
+    value = softmax_loss(own, rivals) if loss == "nca_all" else rivals - own
     valid = keep.any(1)
-    return torch.where(valid, low - own, 0.0), valid
+    return torch.where(valid, value, 0.0), valid
 
 
 class BayesianUpdating(SavedDraws, Term):
