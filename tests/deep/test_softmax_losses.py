@@ -215,6 +215,8 @@ def test_tilted_means_and_their_second_derivative(beta, detach):
         expected = ((w.detach() if detach else w) * s.exp()).sum().log()
         torch.testing.assert_close(value[row], expected)
         torch.testing.assert_close(grad(value[row], d), grad(expected, d))
+        slopes = [torch.autograd.grad(v, d, create_graph=True)[0].square().sum() for v in (value[row], expected)]
+        torch.testing.assert_close(grad(slopes[0], d), grad(slopes[1], d))  # what is held stays so
     assert torch.autograd.gradgradcheck(lambda v: tilted(v, keep, 0.5, beta)[[0, 1, 3]], (d,))
     torch.testing.assert_close(masked_logsumexp(d, keep, -2.0)[0], (-d[0][keep[0]] / 0.5).logsumexp(0))
 

@@ -172,7 +172,8 @@ class _Tilted(torch.autograd.Function):
         d, keep, below, above, count, total = ctx.saved_tensors
         g, beta = grads[0][:, None] / -ctx.T, 0.0 if ctx.detach else ctx.beta
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
-            high, low = (_kept_softmax(d * (-tilt / ctx.T), keep) for tilt in (1 + ctx.beta, ctx.beta))
+            tilt = (d.detach() if ctx.detach else d) * ctx.beta
+            high, low = (_kept_softmax(heights / -ctx.T, keep) for heights in (d + tilt, tilt))
             return g * ((1 + beta) * high - beta * low), None, None, None, None
         slope = above * torch.where(total > 0, (1 + beta) * g / total, 0.0)
         if beta:
