@@ -110,8 +110,9 @@ def test_differences_and_quotients_are_weights(text, weights, printed):
 def test_a_relation_matrix_equals_the_labels_behind_it():
     x, y = batch()
     relation = (y[:, None] == y).long()
-    for loss in (nearfar.TripletLoss(), nearfar.ContrastiveLoss(), nearfar.NPairLoss()):
+    for loss in (nearfar.TripletLoss(), nearfar.ContrastiveLoss(), nearfar.NPairLoss(), nearfar.LiftedLoss(block=5)):
         torch.testing.assert_close(loss(x, relation), loss(x, y))
+        torch.testing.assert_close(loss(x, relation.fill_diagonal_(0)), loss(x, y))  # nobody is far from itself
 
 
 def test_label_sets_are_similar_when_they_meet():

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .directions import unit
 from .functions import applied, traced
-from .relations import UNKNOWN, Labels, masks
+from .relations import UNKNOWN, Labels, is_classes, masks
 
 DISTANCES = ("sq_euclidean", "euclidean", "cosine", "dot")
 FLOOR = -60.0  # exponents below it add nothing that a float64 sum could hold, and would be slow denormal numbers
@@ -229,8 +229,10 @@ class Comparison(NamedTuple):
     def block(self, x: Tensor, ref: Tensor, lo: int, hi: int) -> Rows:
         """Return rows lo to hi (indices into the batch) of a comparison that is `prepared`."""
         pos, neg = masks(self.y, self.ref_y, slice(lo, hi))
-        if self.is_self:  # no anchor is its own positive
+        if self.is_self:  # no anchor is its own positive, nor its own negative, whatever a relation says of it
             pos.diagonal(lo).fill_(False)
+            if not is_classes(self.y):
+                neg.diagonal(lo).fill_(False)
         if self.ids is not None and self.ref_ids is not None:
             other = (self.ids[lo:hi, None] != self.ref_ids) | (self.ref_ids == UNKNOWN)
             pos, neg = pos & other, neg & other
