@@ -148,6 +148,14 @@ def test_another_reference_set():
         nearfar.TripletLoss()(x, y, ref=x[:, :3], ref_labels=y)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_batch_as_its_own_reference_is_the_batch(dtype):
+    x, y = batch()
+    x = x.to(dtype)
+    for loss in (nearfar.ContrastiveLoss(), nearfar.NTXentLoss(block=5), nearfar.TripletLoss(mine=nearfar.BatchHard())):
+        torch.testing.assert_close(loss(x, y, ref=x, ref_labels=y), loss(x, y))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

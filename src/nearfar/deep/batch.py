@@ -95,7 +95,7 @@ def make_batch(
     if pooled is not None and len(pooled) != n:
         raise ValueError(f"pooled: expected one row per embedding, {n}, got {len(pooled)}")
     ids = None if ids is None else _ids(ids, n, x.device)
-    ref, ref_y = _reference(x, ref, ref_labels)
+    ref, ref_y = _reference(x, x if ref is embeddings else ref, ref_labels)  # one tensor stays one in any precision
     columns = n if ref is None else len(ref)
     if isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] != columns:
         raise ValueError(f"labels: the relation matrix needs one column per reference, {columns}, got {y.shape[1]}")
