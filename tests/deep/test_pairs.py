@@ -30,6 +30,12 @@ def test_triplet(reduction, soft):
     same(loss, triplet.reference, margin=0.3, soft=soft, reduction=reduction, normalize=False)
 
 
+def test_soft_mined_triplets_count_alike_in_every_precision():
+    x = 20 * sample().detach()  # most triplets are so easy that their loss is 0 in float32
+    loss = nearfar.TripletLoss(soft=True, normalize=False, mine=nearfar.BatchSemiHard(fallback="hardest"))
+    torch.testing.assert_close(loss(x.float(), Y).double(), loss(x, Y), rtol=1e-4, atol=0)
+
+
 @pytest.mark.parametrize("distance", ["sq_euclidean", "euclidean", "cosine", "dot"])
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("reference", [False, True])

@@ -40,7 +40,7 @@ def mined_triplets(rows: Rows, margin: float, soft: bool, sides: Sides | None) -
     gap = rows.d.gather(1, positive) - rival
     value = softplus(gap) if soft else (gap + margin).clamp_min(0)
     value = torch.where(keep, value, 0.0)
-    return value.sum(1), count(value > 0)
+    return value.sum(1), count(keep if soft else value > 0)  # a soft one is positive, if too small for a float
 
 
 def each_positive(rows: Rows, margin: float, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:
