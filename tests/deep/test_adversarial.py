@@ -161,6 +161,14 @@ def test_any_pair_or_triplet_loss_fits(loss):
     assert term.stats_["metric"] > 0
 
 
+@pytest.mark.parametrize("method", [m for m in METHODS if m.kind == "loss" and m.takes == "rows" and not m.small])
+def test_a_batch_without_triplets_fits_every_loss(method):
+    x, y = samples((0, 1, 2, 3))
+    value = AdversarialTriplet(DIM, loss=getattr(nearfar, method.name)()).double()(x, y)
+    assert value == 0
+    assert not gradients(value, x, torch.nn.Module())["x"].any()
+
+
 def test_a_batch_of_triplets_compares_each_with_its_own():
     x, _ = samples()
     a, p, n = x[:3], x[3:6], x[6:9]

@@ -184,5 +184,5 @@ def _flipped_labels(y: Labels, ref_y: Labels) -> tuple[Labels, Labels]:
     if isinstance(y, LabelSets) and isinstance(ref_y, LabelSets):
         return LabelSets(ref_y.hot, y.overlap), y
     if isinstance(y, Tensor) and y.ndim == 2:
-        return y.T, y[:, 0]  # masks of a relation are read from its rows alone
+        return y.T, y.new_zeros(len(y))  # masks of a relation are read from its rows alone
     return ref_y, y
