@@ -21,6 +21,7 @@ from nearfar import (
 )
 from nearfar.deep.miners.batch_hard import BatchHard
 from nearfar.deep.miners.batch_semi_hard import BatchSemiHard
+from nearfar.deep.objective import parse_objective
 from nearfar.deep.regularizers.horde import horde
 from tests.references import (
     angular,
@@ -371,3 +372,12 @@ def test_horde_takes_any_loss_as_term_or_text():
         text(x[:, :3], y)
     both = BinomialDevianceLoss() + HORDE(4, features=32)
     assert both(x, y).isfinite()
+
+
+@pytest.mark.parametrize("loss", ["AMSoftmaxLoss()", "CrossBatchMemory(loss=ContrastiveLoss(), size=5)"])
+@pytest.mark.parametrize("features", ["", ", features=32"])
+def test_text_of_horde_gives_the_loss_inside_the_width_of_the_moments(loss, features):
+    x, y = samples()
+    term = parse_objective(f"HORDE(loss={loss}{features}, orders=2)", num_classes=9, embedding_dim=4).double()
+    assert term(x, y).isfinite()
+    assert parse_objective(repr(term), num_classes=9, embedding_dim=4).double()(x, y).isfinite()

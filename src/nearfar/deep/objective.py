@@ -103,13 +103,14 @@ def _call(node: ast.Call, name: str, sizes: dict[str, int]) -> Any:
     if node.args:
         raise ObjectiveError(f"objective: {name} takes keywords, such as {next(iter(known), 'margin')}=..., only")
     settings: dict[str, Any] = {key: size for key, size in sizes.items() if key in known}
+    inner = _inner_sizes(make, node, sizes)
     for keyword in node.keywords:
         key = keyword.arg or "**"
         if key not in known:
             near = get_close_matches(key, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(known)}"
             raise ObjectiveError(f"objective: {name} has no setting {key!r}{hint}")
-        settings[key] = _value(keyword.value, sizes)
+        settings[key] = _value(keyword.value, inner)
         wrong = misfit(known[key], settings[key])
         if wrong:
             raise ObjectiveError(f"objective: {name}: {wrong}")
@@ -119,6 +120,15 @@ def _call(node: ast.Call, name: str, sizes: dict[str, int]) -> Any:
         raise ObjectiveError(f"objective: {name}: {error}") from error
     except ValueError as error:
         raise ObjectiveError(f"objective: {error}") from error
+
+
+def _inner_sizes(make: Any, node: ast.Call, sizes: dict[str, int]) -> dict[str, int]:
+    """Return the sizes of what is inside a method, which reads other vectors where the class says how long they are."""
+    setting = getattr(make, "inner_dim", None)
+    if setting is None:
+        return sizes
+    given = [_value(keyword.value, sizes) for keyword in node.keywords if keyword.arg == setting]
+    return {**sizes, "embedding_dim": [signature(make).parameters[setting].default, *given][-1]}
 
 
 def _value(node: ast.expr, sizes: dict[str, int]) -> Any:

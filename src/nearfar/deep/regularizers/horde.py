@@ -56,6 +56,7 @@ class HORDE(Term):
     """
 
     signs: Tensor
+    inner_dim = "features"  # what a loss inside compares, which the text of an objective fills in
 
     def __init__(
         self,
