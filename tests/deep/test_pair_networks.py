@@ -53,6 +53,12 @@ def test_first_samples_of_a_class_are_its_support():
     assert episode_of(Y, 2).query.tolist() == [6, 7]
 
 
+@pytest.mark.parametrize("text", [RELATION, SIMILARITY, SIAMESE, f"TripletLoss() + {SIAMESE}"])
+def test_samples_of_unknown_class_are_left_out(text):
+    made, x, y = step(text), images(), torch.where(Y == 9, -1, Y)
+    torch.testing.assert_close(made(x, y), made(x[y >= 0], y[y >= 0]))
+
+
 def test_siamese_term_is_the_head_on_the_embeddings():
     made, x = step(SIAMESE), images()
     head, h = made.objective.terms[0].net, made.embedder(x).embedding

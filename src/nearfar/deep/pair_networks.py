@@ -22,6 +22,7 @@ from .networks.continuous_similarity import ContinuousSimilarityNet
 from .networks.conv4 import Conv4
 from .networks.multi_scale_relation import MultiScaleRelationNet, multi_scale_relation
 from .networks.scales import Conv4Scales
+from .relations import UNKNOWN
 from .terms import Term
 
 
@@ -70,7 +71,11 @@ class PairTerm(Term):
             raise ValueError(f"{self.title}: one process only, an episode cannot be parted")
         if seen is None:
             raise ValueError(f"{self.title}: needs the items, call `see(embedder, items)` first")
-        return self.value(seen, batch.x, y)
+        known = batch.known(self.title)
+        if known is not batch:
+            keep = y != UNKNOWN
+            seen = [part[keep] for part in seen] if isinstance(seen, list) else seen[keep]
+        return self.value(seen, known.x, known.classes(self.title))
 
 
 class MultiScaleRelationTerm(PairTerm):
