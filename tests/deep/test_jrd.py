@@ -6,7 +6,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from nearfar import JMMD, JRS, AMSoftmaxLoss, BinomialDevianceLoss, EnergyConfusion, IntraClassPenalty, JIntra, JRDLoss
+from nearfar import (
+    JMMD,
+    JRS,
+    AMSoftmaxLoss,
+    BinomialDevianceLoss,
+    CrossBatchMemory,
+    EnergyConfusion,
+    IntraClassPenalty,
+    JIntra,
+    JRDLoss,
+)
 from nearfar.deep.kernels import class_sums, layer_kernel, mixture, squared_distances
 from tests.references import binomial_deviance, intra_class, jintra, jmmd, jrs
 
@@ -314,3 +324,16 @@ def test_intra_class_penalty_adds_the_classes():
         same_value_and_gradient(IntraClassPenalty(block=block)(x, y), expected, [x])
     same = torch.ones(6, 3)
     assert IntraClassPenalty()(same, [0, 0, 1, 1, 1, 2]).item() == pytest.approx(-2.0)
+
+
+@pytest.mark.parametrize("block", [None, 2])
+def test_intra_class_penalty_averages_the_pairs_of_each_class_with_a_reference(block):
+    x, y, _ = samples(requires_grad=True)
+    ref, ref_y, _ = samples(1, (0, 1, 1, 1, 0, 9, -1), requires_grad=True)
+    kernel = torch.exp(-(unit(x)[:, None] - unit(ref)).square().sum(2) / 2)
+    expected = -sum(kernel[y == c][:, ref_y == c].mean() for c in (0, 1))
+    value = IntraClassPenalty(block=block)(x, y, ref=ref, ref_labels=ref_y)
+    same_value_and_gradient(value, expected, [x, ref])
+    memory = CrossBatchMemory(IntraClassPenalty(block=block), size=7).double()
+    memory(ref, ref_y)
+    same_value_and_gradient(memory(x, y), IntraClassPenalty()(x, y) + expected, [x])

@@ -2,26 +2,39 @@
 
     L = -sum_I 1/N_I sum_{i < j in I} e^{-||x_i - x_j||^2 / 2}        N_I = n_I (n_I - 1) / 2
 
-On unit embeddings x. Added to a loss it compresses the seen classes, which the paper shows to hurt unseen ones.
+On unit embeddings x; against a reference set over the N_I pairs of a sample and a reference of class I. Added to a loss
+it compresses the seen classes, which the paper shows to hurt unseen ones.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from ..rows import Rows
-from ..terms import RowLoss
+from ..batch import Batch
+from ..relations import masks
+from ..rows import Comparison, Rows, spans
+from ..two_pass import BoundLoss
 
 
-def intra_class(rows: Rows) -> Tensor:
+class ClassPairs(NamedTuple):
+    """The number of pairs of the class of each reference, (m,); None where that is the batch itself."""
+
+    number: Tensor | None
+
+
+def intra_class(rows: Rows, pairs: ClassPairs) -> Tensor:
     """Return per anchor its part of its class's mean of -e^{-d/2} over pairs; 0 for a lone sample."""
+    kernel = torch.exp(-rows.d / 2).masked_fill(~rows.pos, 0)
+    if pairs.number is not None:
+        return -(kernel / pairs.number.clamp_min(1)).sum(1)
     others = rows.pos.sum(1)  # n_I - 1
-    kernel = torch.exp(-rows.d / 2).masked_fill(~rows.pos, 0).sum(1)
-    return -kernel / (others * (others + 1)).clamp_min(1)
+    return -kernel.sum(1) / (others * (others + 1)).clamp_min(1)
 
 
-class IntraClassPenalty(RowLoss):
+class IntraClassPenalty(BoundLoss):
     """Minus the gaussian similarity within each class, averaged over its pairs and added over the classes.
 
     Parameters
@@ -41,5 +54,17 @@ class IntraClassPenalty(RowLoss):
         super().__init__(distance="sq_euclidean", normalize=normalize, block=block)
         self.reduction = "sum"
 
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return intra_class(rows), rows.pos.any(1)
+    _found = ClassPairs(None)
+
+    @torch.no_grad()
+    def find(self, c: Comparison, batch: Batch) -> ClassPairs:
+        if c.is_self:
+            return ClassPairs(None)
+        number = c.ref.new_zeros(len(c.ref))
+        for lo, hi in spans(slice(0, len(c.x)), len(c.ref), self.block):
+            similar = c.block(c.x, c.ref, lo, hi).pos.sum(1).to(number.dtype)
+            number = number + similar @ masks(c.y, c.ref_y, slice(lo, hi))[0].to(number.dtype)
+        return ClassPairs(number)
+
+    def second_pass(self, rows: Rows, found: ClassPairs) -> tuple[Tensor, Tensor]:
+        return intra_class(rows, found), rows.pos.any(1)
