@@ -146,6 +146,15 @@ def test_another_reference_set():
         nearfar.TripletLoss()(x, y, ref=x)
     with pytest.raises(ValueError, match="ref: expected 5 columns"):
         nearfar.TripletLoss()(x, y, ref=x[:, :3], ref_labels=y)
+    sets, wide = (LabelSets.of([[label] for label in y.tolist()], num_classes=width) for width in (10, 12))
+    for labels, ref_labels, message in (
+        (sets, y, "ref_labels: expected LabelSets of 10 columns"),
+        (sets, wide, "ref_labels: expected LabelSets of 10 columns"),
+        (y, sets, "ref_labels: expected one class per row"),
+        (y, y[:, None] == y, "ref_labels: expected one class per row"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            nearfar.TripletLoss()(x, labels, ref=x + 1, ref_labels=ref_labels)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

@@ -96,6 +96,7 @@ def make_batch(
         raise ValueError(f"pooled: expected one row per embedding, {n}, got {len(pooled)}")
     ids = None if ids is None else _ids(ids, n, x.device)
     ref, ref_y = _reference(x, x if ref is embeddings else ref, ref_labels)  # one tensor stays one in any precision
+    _check_kinds(y, ref_y)
     columns = n if ref is None else len(ref)
     if isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] != columns:
         raise ValueError(f"labels: the relation matrix needs one column per reference, {columns}, got {y.shape[1]}")
@@ -133,6 +134,16 @@ def _reference(x: Tensor, ref: Tensor | None, ref_labels: AnyLabels | None) -> t
     if ref.shape[1] != x.shape[1]:
         raise ValueError(f"ref: expected {x.shape[1]} columns like the embeddings, got {ref.shape[1]}")
     return ref, _labels("ref_labels", ref_labels, len(ref), x.device)
+
+
+def _check_kinds(y: Labels, ref_y: Labels | None) -> None:
+    """Raise unless samples and references are labelled in one way; beside a relation matrix ref_labels are not read."""
+    if isinstance(y, LabelSets):
+        widths = [labels.hot.shape[1] for labels in (y, ref_y) if isinstance(labels, LabelSets)]
+        if ref_y is not None and (len(widths) < 2 or widths[0] != widths[1]):
+            raise ValueError(f"ref_labels: expected LabelSets of {widths[0]} columns like the labels")
+    elif ref_y is not None and is_classes(y) and not is_classes(ref_y):
+        raise ValueError("ref_labels: expected one class per row like the labels, got a relation or label sets")
 
 
 def _floats(name: str, x: Tensor) -> Tensor:
