@@ -167,6 +167,9 @@ def test_features_give_no_gradient_and_are_needed():
     assert pooled.grad is None
     with pytest.raises(ValueError, match='similarity="pooled" needs pooled='):
         GeneralizedContrastiveLoss(similarity="pooled")(x, Y)
+    memory = CrossBatchMemory(GeneralizedContrastiveLoss(similarity="pooled"), size=4)  # which holds no features
+    with pytest.raises(ValueError, match="needs pooled= of all, got another reference"):
+        memory(x, Y, pooled=pooled)
     with pytest.raises(ValueError, match="form must be one of squared, survey, got 'cubic'"):
         GeneralizedContrastiveLoss(form="cubic")
 

@@ -17,7 +17,7 @@ from ..directions import unit
 from ..functions import recomputed
 from ..order import hinges, negatives, positives
 from ..row_sums import hinge_squares
-from ..rows import Rows, count, dissimilarity, spans
+from ..rows import Comparison, Rows, count, dissimilarity, spans
 from ..terms import RowLoss
 
 # form: distance it is stated on
@@ -81,6 +81,12 @@ class GeneralizedContrastiveLoss(RowLoss):
             push, _ = hinges(far.new_full((len(far), 1), self.margin), far)
         return torch.where(keep, near, 0.0).sum(1) + push, count(keep) + count(rows.neg)
 
+    def comparison(self, batch: Batch) -> Comparison:
+        if self.similarity == "pooled" and (batch.pooled is None or batch.ref is not None):
+            given = "another reference" if batch.ref is not None else "none"
+            raise ValueError(f'GeneralizedContrastiveLoss: similarity="pooled" needs pooled= of all, got {given}')
+        return super().comparison(batch)
+
     def share(self, batch: Batch) -> Tensor:
         graded = self.similarity == "pooled" or (isinstance(batch.y, Tensor) and batch.y.ndim == 2)
         return self._graded(batch) if graded else super().share(batch)
@@ -107,15 +113,10 @@ class GeneralizedContrastiveLoss(RowLoss):
             g = batch.y[lo:hi]
             known = g >= 0
         else:
-            features = self._features(batch)
+            assert batch.pooled is not None
+            features = unit(batch.pooled.detach())
             g = (1 + features[lo:hi] @ features.T) / 2
             known = torch.ones_like(g, dtype=torch.bool)
         if is_self:
             known.diagonal(lo).fill_(False)
         return g, known
-
-    def _features(self, batch: Batch) -> Tensor:
-        if batch.pooled is None or batch.ref is not None:
-            given = "ref" if batch.ref is not None else "none"
-            raise ValueError(f'GeneralizedContrastiveLoss: similarity="pooled" needs pooled= and no ref=, got {given}')
-        return unit(batch.pooled.detach())
