@@ -121,6 +121,19 @@ def test_layer_takes_the_whole_gradient():
         loss(layer(features), y)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_layer_is_read_in_the_precision_of_the_features(dtype):
+    features, y = torch.randn(6, 5).to(dtype), torch.arange(6) % 3
+    layer = torch.nn.Linear(5, 3).to(dtype)
+    value = EnergyConfusion(layer=layer)(layer(features), y, pooled=features)
+    expected = EnergyConfusion()(
+        torch.nn.functional.linear(features.double(), layer.weight.double(), layer.bias.double()), y
+    )
+    torch.testing.assert_close(value.double(), expected, rtol=1e-4, atol=1e-6)
+    value.backward()
+    assert layer.weight.grad.dtype == dtype
+
+
 def test_draws_are_seeded_and_resume():
     x, y = samples(labels=tuple(range(30)))
 

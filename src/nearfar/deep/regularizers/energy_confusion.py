@@ -16,6 +16,7 @@ from ..batch import Batch
 from ..directions import unit
 from ..draws import SavedDraws, own_draws
 from ..terms import SetTerm
+from ..triplets import through
 
 
 def class_moments(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,8 +113,7 @@ class EnergyConfusion(SavedDraws, SetTerm):
             return batch.x
         if batch.pooled is None:
             raise ValueError("EnergyConfusion: with layer, pass the trunk's features as pooled=")
-        x: Tensor = layer(batch.pooled.detach())
-        return x
+        return through(layer, batch.pooled.detach())
 
     def _draw(self, classes: int, device: torch.device) -> Tensor | None:
         """Return (2, k) different pairs of class indices, each pair equally likely; None for all."""
