@@ -374,6 +374,18 @@ def test_progress_is_printed_where_asked_for_only(method: Method, capsys: Any) -
 
 
 @every_learner
+@pytest.mark.filterwarnings("ignore")
+def test_a_warm_start_needs_the_same_columns(method: Method) -> None:
+    if "warm_start" not in make(method).get_params() or method.name == "BayesianPairMetric":  # the same directions
+        return
+    X, y = data()
+    wide = np.random.default_rng(0).normal(size=(len(X), len(X) + 5))
+    for first, then in ((X, X[:, :-1]), (X[:, :-1], X), (wide, wide[:, :-1]), (wide, X)):
+        again = fit(make(method, warm_start=True), first, y)
+        assert_array_equal(fit(again, then, y).transform(then), fit(make(method), then, y).transform(then))
+
+
+@every_learner
 def test_batches_are_drawn_by_the_seed(method: Method) -> None:
     if "batch_size" not in make(method).get_params():
         return

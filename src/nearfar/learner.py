@@ -132,7 +132,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     def _start(self) -> Array | None:
         """The last fit's components under `warm_start` where their number of columns still fits."""
         last = getattr(self, "components_", None) if getattr(self, "warm_start", False) else None
-        return None if last is None or isinstance(last, list) else np.asarray(last, dtype=np.float64)
+        fits = isinstance(last, np.ndarray) and last.shape[1] == self.n_features_in_
+        return np.asarray(last, dtype=np.float64) if fits else None
 
     def _report(self) -> Report | None:
         """A printer of progress under `verbose`."""
