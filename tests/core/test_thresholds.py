@@ -46,6 +46,34 @@ def test_nothing_is_accepted_where_that_is_best():
     assert thresholds.calibrate(np.array([1.0, 1.0, 2.0]), np.array([False, True, False]), "max_tnr", 0.0) < 1
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("near", [1.0, 1.5, 3.0])
+def test_neighbouring_numbers_are_told_apart(dtype, near):
+    steps = [dtype(near)]
+    for _ in range(4):
+        steps.append(np.nextafter(steps[-1], dtype(np.inf)))
+    distance = np.array(steps, dtype)
+    for k in range(1, 5):
+        similar = np.arange(5) < k
+        t = thresholds.calibrate(distance, similar)
+        assert ((distance <= t) == similar).all()
+
+
+def test_the_largest_numbers_have_a_middle():
+    assert thresholds.calibrate(np.array([1.0e308, 1.6e308]), np.array([True, False])) == pytest.approx(1.3e308)
+
+
+@pytest.mark.parametrize("strategy", ["max_tpr", "max_tnr"])
+def test_a_rate_met_exactly_is_met(strategy):
+    distance = np.arange(20.0)
+    for k in range(1, 10):
+        found = np.isin(np.arange(20), range(0, 20, 2))
+        similar = found if strategy == "max_tpr" else ~found[::-1]
+        t = thresholds.calibrate(distance, similar, strategy, k / 10)
+        tp, fp, fn, tn = rates(distance, similar, t)
+        assert (tn / (tn + fp) if strategy == "max_tpr" else tp / (tp + fn)) == k / 10
+
+
 def test_precision_alone_accepts_the_nearest():
     assert thresholds.calibrate(np.array([1.0, 2.0, 3.0]), np.array([True, True, False]), "f_beta", beta=0.0) == 1.5
 

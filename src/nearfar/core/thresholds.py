@@ -53,12 +53,16 @@ def calibrate(
     k = int(np.argmax(np.where(cuts, score, -np.inf)))
     if k == 0:
         return float(np.nextafter(d[0], -np.inf))
-    return float(d[-1]) if k == len(d) else float((d[k - 1] + d[k]) / 2)
+    if k == len(d):
+        return float(d[-1])
+    middle = d[k - 1] + (d[k] - d[k - 1]) / 2
+    # between neighbouring numbers there is none, and what is rounded up would take the next pair in
+    return float(middle if middle < d[k] else d[k - 1])
 
 
 def scores(tp: Array, fp: Array, strategy: str, min_rate: float, beta: float) -> Array:
     """What the strategy maximises, for every number of accepted pairs."""
-    tpr, tnr = tp / tp[-1], 1 - fp / fp[-1]
+    tpr, tnr = tp / tp[-1], (fp[-1] - fp) / fp[-1]
     if strategy == "accuracy":
         return tp - fp
     if strategy == "balanced":
