@@ -618,7 +618,7 @@ def test_fish_mml_adds_up_views_and_takes_one_matrix_too(tmp_path):
     learner = nearfar.FISHMML(2).fit(V, Y)
     parts = [view @ L.T for view, L in zip(V, learner.view_components_, strict=True)]
     assert_allclose(learner.transform(V), np.hstack(parts), atol=1e-12)
-    again = nearfar.FISHMML(2, view_sizes=(4, 5, 3)).fit(np.hstack(V), Y)
+    again = nearfar.FISHMML(2, view_sizes=np.array([4, 5, 3])).fit(np.hstack(V), Y)
     assert_allclose(again.transform(np.hstack(V)), learner.transform(V), atol=1e-12)
     again.save(tmp_path / "x")
     assert_allclose(nearfar.FISHMML.load(tmp_path / "x").transform(V), learner.transform(V))

@@ -126,7 +126,8 @@ class FISHMML(FromLabels, Mahalanobis):
         """Learn from views, a list of arrays (n, d_v), or from their columns side by side, and labels (n,)."""
         with named(self):
             X, sizes = checks.side_by_side(X)
-        self.view_sizes_ = np.asarray(self.view_sizes if sizes is None else sizes) if sizes or self.view_sizes else None
+        given = self.view_sizes if sizes is None else sizes
+        self.view_sizes_ = None if given is None else np.asarray(given)
         return super().fit(X, y)
 
     def transform(self, X: Any) -> AnyArray:
@@ -136,8 +137,7 @@ class FISHMML(FromLabels, Mahalanobis):
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
         checks.at_least(0, lam1=self.lam1, lam2=self.lam2)
-        if self.view_sizes_ is None:
-            self.view_sizes_ = np.array([X.shape[1]])
+        self.view_sizes_ = np.array([X.shape[1]]) if self.view_sizes_ is None else self.view_sizes_
         if self.view_sizes_.sum() != X.shape[1] or (self.view_sizes_ < 1).any():
             raise ValueError(f"view_sizes must add up to the {X.shape[1]} columns; got {self.view_sizes_.tolist()}")
         narrowest = int(self.view_sizes_.min())
