@@ -274,13 +274,10 @@ def as_json(name: str, value: Any) -> Any:
     """A value that JSON can hold; text arrays as {"text": [...]}."""
     if isinstance(value, np.ndarray):
         return {"text": [str(item) for item in value]}
-    if isinstance(value, np.generic):
-        return value.item()
     try:
-        json.dumps(value)
+        return json.loads(json.dumps(value, default=np.generic.item))  # of NumPy's numbers, however deep
     except TypeError:
         raise ValueError(f"{name}={value!r} cannot be saved; only numbers, text and arrays can") from None
-    return value
 
 
 def join(group: str, tensors: dict[str, AnyArray], plain: dict[str, Any]) -> dict[str, Any]:

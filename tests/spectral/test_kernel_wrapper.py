@@ -163,6 +163,9 @@ def test_saved_and_loaded(tmp_path):
     again = Kernelized.load(tmp_path / "a")
     assert again.get_params().keys() == learner.get_params().keys()
     assert again.learner.reg == 0.3
+    found = Kernelized(nearfar.ITML(bounds=(np.float64(1), 4), random_state=np.int64(3)), landmarks=np.int64(9))
+    fit(found, X, Y).save(tmp_path / "a")
+    assert Kernelized.load(tmp_path / "a").learner.get_params()["random_state"] == 3
     with pytest.raises(ValueError, match=r"^Kernelized: kernel=.*cannot be saved"):
         fit(Kernelized(GMML(), cubic), X, Y).save(tmp_path / "c")
     with pytest.raises(ValueError, match=r"^Kernelized: learner must be a learner of this library"):
