@@ -49,7 +49,8 @@ def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: f
         S, D = scatter.pair_scatters(X, pairs).mean()
         ridge = (0.1 * np.trace(S) / d or 1.0) * np.eye(d)
         L = psd.compress(psd.sharp_factor(S + ridge, D + ridge), m)
-    mean = PairList(pairs.i, pairs.j, len(X)).squared_distances(X @ L.T).mean()
+    listed = PairList(pairs.i, pairs.j, len(X))
+    mean = np.average(listed.squared_distances(X @ L.T), weights=pairs.weights[listed.order])
     L = L * np.sqrt(level / mean) if mean > 0 else L
     found = BEND * np.sqrt(np.mean(L**2)) * generator(seed).normal(size=(m, d, c))
     found[:, :, 0] = L

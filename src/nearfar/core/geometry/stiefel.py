@@ -72,9 +72,11 @@ def stiefel_spd(
     else:
         V, R = np.linalg.qr(L.T)
         found = lbfgs(with_prior(loss, lam, root), np.hstack([V.T, R.T]), max_iter=max_iter, tol=tol, report=report)
-        L = factor(found.x, p)[0]
+        L, K, V, _ = factor(found.x, p)
     L = psd.compress(L / scale) @ span
-    return found.with_x(L, attributes=parts(L) | {"scale": scale})
+    # a prior tells the bases of one span apart, so V and Lam are those that were found
+    made = parts(L) if prior is None else {"stiefel": span.T @ V, "spd": K.T @ K / scale**2}
+    return found.with_x(L, attributes=made | {"scale": scale})
 
 
 def paired(X: Array, pairs: Pairs) -> tuple[Array, Pairs]:
@@ -94,9 +96,10 @@ def check_rank(p: int | None, rank: int) -> int:
 
 
 def mean_distance(X: Array, pairs: Pairs) -> float:
-    """Root mean square distance of the pairs."""
-    d = PairList(pairs.i, pairs.j, len(X)).squared_distances(X)
-    return float(np.sqrt(d.mean())) or 1.0
+    """Root mean square distance of the pairs, by weight."""
+    listed = PairList(pairs.i, pairs.j, len(X))
+    d = listed.squared_distances(X)
+    return float(np.sqrt(np.average(d, weights=pairs.weights[listed.order]))) or 1.0
 
 
 def pair_loss(X: Array, pairs: Pairs, bias: float) -> Objective:
