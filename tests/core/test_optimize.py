@@ -198,3 +198,32 @@ def test_a_value_that_hardly_changes_is_judged_by_its_size():
     assert settled(0.0005, 0.0)
     assert not settled(0.002, 0.0)
     assert settled(-1000.0, -1000.5)
+
+
+def test_rounds_put_right_what_the_function_does_not_see():
+    S = np.diag([1.0, 2.0, 5.0, 9.0])
+
+    def fun(K):
+        # minus the trace of S on the span of the rows of K
+        P = np.linalg.inv(K @ K.T)
+        return -np.trace(P @ K @ S @ K.T), 2 * P @ K @ S @ K.T @ P @ K - 2 * P @ K @ S
+
+    seen = []
+    start = np.array([[1.0, 1e-3, 0.1, 1e-3], [1.0, 1e-3, 0.1 + 1e-5, 0.0]])
+    found = optimize.lbfgs_in_rounds(
+        fun,
+        start,
+        lambda K: np.linalg.qr(K.T)[0].T,
+        max_iter=300,
+        tol=1e-8,
+        report=lambda k, value, rest: seen.append((k, value)),
+    )
+    assert found.converged
+    assert found.objective == pytest.approx(-14.0)
+    assert_allclose(found.x @ found.x.T, np.eye(2), atol=1e-12)
+    assert [k for k, _ in seen] == list(range(1, found.n_iter + 1))
+    assert_allclose([value for _, value in seen], found.history)
+    few = optimize.lbfgs_in_rounds(fun, start, lambda K: np.linalg.qr(K.T)[0].T, max_iter=3, tol=1e-12)
+    assert not few.converged
+    assert few.n_iter == 3
+    assert "stopped after 3 iterations with gradient" in few.message

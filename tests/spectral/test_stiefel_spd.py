@@ -84,6 +84,22 @@ def test_equals_descent_on_the_product_of_both_manifolds(prior):
     assert_allclose(M, V @ Lam @ V.T, atol=1e-3 * np.abs(M).max())
 
 
+@pytest.mark.parametrize("tol", [1e-6, 1e-9])
+def test_with_a_prior_the_search_ends_where_no_step_is_left(tol):
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], [20, 13, 7])
+    rows = rng.normal(size=(40, 5))
+    rows[:, 0] += 1.2 * y
+    rows[:, 1] += y == 1
+    rows[:, 2] *= 3
+    learner = nearfar.StiefelSPDMetric(2, prior=np.diag([1.0, 2.0]), n_pairs="all", tol=tol).fit(rows, y)
+    other = learner.set_params(init="random", random_state=0).objective_, learner.fit(rows, y).objective_
+    assert_allclose(*other, rtol=1e-8)
+    assert len(learner.history_) == learner.n_iter_
+    with pytest.warns(ConvergenceWarning, match="stopped after 60 iterations with gradient"):
+        assert learner.set_params(max_iter=60, init="pca", tol=1e-15).fit(rows, y).n_iter_ == 60
+
+
 def test_every_start_ends_at_one_value():
     found = [learn(init=init).objective_ for init in ("discriminant", "pca", "random")]
     found += [learn(init="random", random_state=seed).objective_ for seed in (1, 2)]

@@ -18,6 +18,7 @@ Stop = Callable[[float, float], bool]
 
 NOISE = 1e-10  # relative difference of values below which rounding hides their order
 FLAT = 1e-7  # gradient per value below which the fall that a step promises is lost in rounding
+ROUND = 50  # steps of `lbfgs_in_rounds` before x is put right
 LINE_SEARCH = 2  # SciPy's status of L-BFGS-B where no step lowers the value
 
 
@@ -129,6 +130,48 @@ def lbfgs(
         message="" if converged else stopped("L-BFGS", found.nit, "gradient", gradient, None if stop else tol),
         history=np.array(history or [float(found.fun)]),
     )
+
+
+def lbfgs_in_rounds(
+    fun: Objective,
+    x0: Array,
+    put_right: Callable[[Array], Array],
+    *,
+    max_iter: int,
+    tol: float,
+    report: Report | None = None,
+) -> Solution:
+    """L-BFGS on a function that does not see all of x, such as one of a basis that depends on its span alone.
+
+    What the function does not see grows beyond bounds or becomes singular on the way, and the gradient vanishes, or is
+    lost in rounding, far from any optimum. So every few steps `put_right` gives an x of the same value that is not so.
+
+    Parameters
+    ----------
+    fun, x0, max_iter, tol, report
+        As for `lbfgs`.
+    put_right : callable
+        x -> another x of the same value, such as an orthonormal basis; the solution has been through it.
+    """
+    history: list[float] = []
+    least = np.inf
+
+    def each(k: int, value: float, rest: float) -> None:
+        history.append(value)
+        if report is not None:
+            report(len(history), value, rest)
+
+    x = x0
+    while True:
+        before, done = least, len(history)
+        x = put_right(lbfgs(fun, x, max_iter=min(ROUND, max_iter - done), tol=tol, report=each).x)
+        least, G = fun(x)
+        gradient = float(np.abs(G).max())
+        if gradient <= tol * max(1.0, abs(least)) or len(history) in (done, max_iter) or not least < before:
+            break
+    converged = gradient <= max(tol, FLAT) * max(1.0, abs(least))
+    message = "" if converged else stopped("L-BFGS", len(history), "gradient", gradient, tol)
+    return Solution(x, float(least), max(1, len(history)), converged, message, history=np.array(history or [least]))
 
 
 def stopped(what: str, n_iter: int, measure: str, value: float, tol: float | None) -> str:

@@ -17,7 +17,7 @@ from scipy.special import expit
 
 from .. import checks, eig, manifolds, psd, scatter
 from ..constraints import LabelPairs, Pairs, generator, written_out
-from ..optimize import Objective, Report, Solution, lbfgs
+from ..optimize import Objective, Report, Solution, lbfgs, lbfgs_in_rounds
 from ..pairs import PairList
 from ..types import AnyArray, Array, Seed
 
@@ -71,7 +71,8 @@ def stiefel_spd(
         L = found.x
     else:
         V, R = np.linalg.qr(L.T)
-        found = lbfgs(with_prior(loss, lam, root), np.hstack([V.T, R.T]), max_iter=max_iter, tol=tol, report=report)
+        start, limits = np.hstack([V.T, R.T]), dict[str, Any](max_iter=max_iter, tol=tol, report=report)
+        found = lbfgs_in_rounds(with_prior(loss, lam, root), start, put_right, **limits)
         L, K, V, _ = factor(found.x, p)
     L = psd.compress(L / scale) @ span
     # a prior tells the bases of one span apart, so V and Lam are those that were found
@@ -144,6 +145,12 @@ def with_prior(loss: Objective, lam: float, root: Array) -> Objective:
         return value + lam * float(burg), np.hstack([pullback(G.T @ K).T, G_K])
 
     return fun
+
+
+def put_right(x: Array) -> Array:
+    """[V', K] of [A', K]: the value sees only the basis V of A."""
+    _, K, V, _ = factor(x, len(x))
+    return np.hstack([V.T, K])
 
 
 def factor(x: Array, p: int) -> tuple[Array, Array, Array, Callable[[Array], Array]]:
