@@ -900,6 +900,17 @@ def test_rca_keeps_the_volume_of_each_chunklet(k):
         assert abs(value(L + 1e-5 * step) - value(L - 1e-5 * step)) / 2e-5 < 1e-3
 
 
+def test_units_of_features_do_not_matter_to_the_volume_of_chunklets():
+    units = np.array([1.0, 200.0, 0.01, 3.0])
+    for seed in range(6):
+        rows = np.random.default_rng(seed).normal(size=(60, 4)) * (1 + np.arange(3)[Y, None] * np.arange(4))
+        values = []
+        for unit in (1.0, units, 1 / units):
+            learner = nearfar.RCA(2, criterion="chunklet").fit(rows * unit, Y)
+            values.append(chunklet_value(learner.components_, rows * unit))
+        assert_allclose(values, values[0], rtol=1e-6)
+
+
 def test_both_criteria_of_rca_are_one_metric_with_all_components():
     assert_allclose(metric(nearfar.RCA(criterion="chunklet")), metric(nearfar.RCA()))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
+from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse import csr_array
 
 from .. import optimize, scatter
@@ -59,20 +61,27 @@ def widest_chunklets(
             stacklevel=2,
         )
 
-    def fun(L: Array) -> tuple[float, Array]:
-        Y, P = X @ L.T, np.linalg.inv(L @ C @ L.T)
+    # over L = K H with H C H' = I, which does not depend on the units of X
+    T = cholesky(C, lower=True)
+    H = solve_triangular(T, np.eye(len(C)), lower=True)
+    X, R = X @ H.T, H @ H.T
+
+    def fun(K: Array) -> tuple[float, Array]:
+        Y, P = X @ K.T, np.linalg.inv(K @ K.T)
         # over columns, so that memory stays (n, k)
         G = np.stack([np.asarray(members @ (Y * column[:, None])) for column in Y.T], axis=1)
-        G = (1 - shrinkage) * G + ridge[:, None, None] * (L @ L.T)
+        G = (1 - shrinkage) * G + ridge[:, None, None] * (K @ R @ K.T)
         inverse = np.linalg.inv(G)
         value = np.linalg.slogdet(G)[1].sum() + len(sizes) * np.linalg.slogdet(P)[1]
         pulled = np.einsum("nk,nkj->nj", Y, inverse[chunklets]) / sizes[chunklets, None]
-        slope = (1 - shrinkage) * pulled.T @ X + np.einsum("l,lkj->kj", ridge, inverse) @ L
-        return -float(value), 2 * len(sizes) * P @ L @ C - 2 * slope
+        slope = (1 - shrinkage) * pulled.T @ X + np.einsum("l,lkj->kj", ridge, inverse) @ K @ R
+        return -float(value), 2 * len(sizes) * P @ K - 2 * slope
 
-    unit = np.sqrt(np.trace(start @ C @ start.T) / len(start))
-    found = optimize.lbfgs(fun, start / unit, max_iter=max_iter, tol=tol, report=report)
-    w, V = np.linalg.eigh(found.x @ C @ found.x.T)
-    L = (V / np.sqrt(w)) @ V.T @ found.x
+    def orthonormal(K: Array) -> Array:
+        w, V = np.linalg.eigh(K @ K.T)
+        return (V / np.sqrt(w)) @ V.T @ K
+
+    limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": report}
+    found = optimize.lbfgs_in_rounds(fun, orthonormal(start @ T), orthonormal, **limits)
     history = None if found.history is None else -found.history
-    return found.with_x(L, objective=-float(found.objective or 0.0), history=history)
+    return found.with_x(found.x @ H, objective=-float(found.objective or 0.0), history=history)
