@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .core import checks, constraints, kernels, scatter
+from .core import checks, constraints, kernels, scatter, settings
 from .core.optimize import Report, Solution
 from .core.types import AnyArray, Array, Ints
 from .fitted import Fitted, LinearDistance, named
@@ -31,7 +31,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """X (and y) checked by scikit-learn, in float32 or float64."""
         if reset:
             self.__dict__.pop("_sorted", None)
-            checks.counted(self)
+            settings.check_settings(self)
         if self._passes(X, y, reset):
             self.n_features_in_ = X.shape[1]
             return X if y is None else (X, y)

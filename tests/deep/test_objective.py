@@ -52,7 +52,7 @@ def test_weights_multiply_through_sums():
     ("text", "message"),
     [
         ("TripletLos()", "no method is called 'TripletLos'; did you mean TripletLoss"),
-        ("TripletLoss(margin='a')", "TripletLoss: margin: expected a number, got 'a'"),
+        ("TripletLoss(margin='a')", "TripletLoss: margin must be a number; got 'a'"),
         ("TripletLoss(margn=0.2)", "has no setting 'margn'; did you mean margin"),
         ("TripletLoss(0.2)", "takes keywords"),
         ("TripletLoss() ** 2", "is not allowed"),

@@ -11,12 +11,6 @@ import numpy as np
 from .constraints import Pairs, encode
 from .types import AnyArray, Array, Bools, Ints
 
-# settings that count something, whichever learner has them
-COUNTS = (
-    *("max_iter", "n_pairs", "n_neighbors", "k", "landmarks", "rank", "pca", "batch_size", "n_init", "restarts"),
-    *("n_chunklets", "chunklet_size", "n_centers", "n_stages", "n_rounds", "n_layers", "outer_passes", "refresh"),
-)
-
 
 def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> Ints:
     """User's index tuples as an (m, width) integer array into n rows, none pointing at one row twice.
@@ -199,10 +193,10 @@ def side_by_side(X: Any) -> tuple[Any, list[int] | None]:
 
 def finite(value: object) -> bool:
     """Whether it is a number, and neither infinite nor NaN."""
-    return isinstance(value, numbers.Real) and bool(np.isfinite(float(value)))
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
 
 
-def at_least(low: float, **values: float) -> None:
+def at_least(low: float, **values: float | str) -> None:
     """Each keyword's value is a finite number of at least `low`.
 
     >>> at_least(0, reg=-1.0)
@@ -210,7 +204,7 @@ def at_least(low: float, **values: float) -> None:
     ValueError: reg must be a finite number >= 0; got -1.0
     """
     for name, value in values.items():
-        if not finite(value) or value < low:
+        if isinstance(value, str) or not finite(value) or value < low:
             raise ValueError(f"{name} must be a finite number >= {low}; got {value!r}")
 
 
@@ -241,15 +235,6 @@ def share(stand_ins: tuple[str, ...], **values: float | str) -> None:
         known = value in stand_ins if isinstance(value, str) else finite(value) and 0 <= value <= 1
         if not known:
             raise ValueError(f"{name} must be in [0, 1] or {' or '.join(map(repr, stand_ins))}; got {value!r}")
-
-
-def counted(learner: object) -> None:
-    """Every setting in COUNTS that the learner has is an integer; None and "all" are left to those who read it."""
-    for name in COUNTS:
-        value = getattr(learner, name, None)
-        stands_for_one = value is None or (isinstance(value, str) and value == "all")
-        if not stands_for_one and (not isinstance(value, numbers.Integral) or isinstance(value, bool)):
-            raise ValueError(f"{name} must be an integer; got {value!r}")
 
 
 def one_of(options: tuple[object, ...], **values: Any) -> None:

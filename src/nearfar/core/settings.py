@@ -1,21 +1,80 @@
-"""Settings that came as text on a command line, held against what a method says it takes."""
+"""Settings held against what a method says it takes: an annotation of numbers and switches is a promise."""
 
 from __future__ import annotations
 
-from inspect import Parameter
-from typing import Any
+from functools import lru_cache
+from inspect import Parameter, signature
+from math import inf
+from numbers import Integral, Real
+from typing import Any, TypeVar
 
-NUMBERS = {"int": "a whole number", "float": "a number"}
+Self = TypeVar("Self", bound="Checked")
+
+KINDS = {"int": "an integer", "float": "a number", "bool": "True or False", "None": "None"}
 
 
 def misfit(parameter: Parameter, value: Any) -> str:
-    """Say what is wrong with text or a collection where a number is asked for; nothing for whatever else.
+    """Say what is wrong with a value where numbers or switches are asked for; nothing where anything else is too.
 
-    >>> misfit(Parameter("factor", Parameter.KEYWORD_ONLY, annotation="float"), "big")
-    "factor: expected a number, got 'big'"
+    Numbers of NumPy, and arrays and tensors of one number, are numbers; True is none, and 0 and 1 are switches.
+
+    >>> misfit(Parameter("factor", Parameter.KEYWORD_ONLY, annotation="float | None"), "big")
+    "factor must be a number or None; got 'big'"
     """
-    kinds = {kind.strip() for kind in str(parameter.annotation).split("|")} - {"None"}
-    if not kinds or not kinds <= NUMBERS.keys() or not isinstance(value, (str, list, tuple, dict)):
+    kinds = {kind.strip() for kind in str(parameter.annotation).split("|")}
+    if not kinds <= KINDS.keys() or parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
         return ""
-    expected = NUMBERS["float" if "float" in kinds else "int"]
-    return f"{parameter.name}: expected {expected}, got {value!r}"
+    plain = value.item() if getattr(value, "ndim", None) == 0 else value
+    if any(_fits(kind, plain) for kind in kinds):
+        return ""
+    expected = " or ".join(text for kind, text in KINDS.items() if kind in kinds)
+    return f"{parameter.name} must be {expected}; got {value!r}"
+
+
+def _fits(kind: str, value: Any) -> bool:
+    if kind == "None":
+        return value is None
+    if kind == "bool":
+        return isinstance(value, bool) or (isinstance(value, int) and value in (0, 1))
+    wanted = Integral if kind == "int" else Real
+    return isinstance(value, wanted) and not isinstance(value, bool) and value == value  # NaN equals nothing
+
+
+@lru_cache
+def parameters_of(kind: Any) -> dict[str, Parameter]:
+    """What a class takes, by name."""
+    return dict(signature(kind).parameters)
+
+
+def check_settings(estimator: Any) -> None:
+    """Raise a ValueError for a setting that is no integer, or no switch; methods know the bounds of real numbers."""
+    kind: Any = type(estimator)
+    for name, parameter in parameters_of(kind).items():
+        if "float" not in str(parameter.annotation):
+            wrong = misfit(parameter, getattr(estimator, name, None))
+            if wrong:
+                raise ValueError(wrong)
+
+
+def checked(kind: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return by name what a class is made with, or raise for the first setting that does not fit or is infinite."""
+    try:
+        given = signature(kind).bind_partial(*args, **settings).arguments
+    except TypeError:  # which __init__ raises with a better text
+        return {}
+    for name, value in given.items():
+        parameter = parameters_of(kind)[name]
+        wrong = misfit(parameter, value)
+        if not wrong and "float" in str(parameter.annotation) and isinstance(value, Real) and abs(value) == inf:
+            wrong = f"{name} must be finite; got {value!r}"
+        if wrong:
+            raise ValueError(f"{kind.__name__}: {wrong}")
+    return given
+
+
+class Checked:
+    """A class whose settings are checked before its own checks; a ValueError names the class and the setting."""
+
+    def __new__(cls: type[Self], *args: Any, **settings: Any) -> Self:
+        checked(cls, args, settings)
+        return super().__new__(cls)

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from ..catalog import BY_NAME
 from ..core import storage
+from ..core.settings import check_settings
 from ..core.types import AnyArray
-from ..fitted import Fitted
+from ..fitted import Fitted, named
 from .codecs import ACTIVATIONS
 
 Self = TypeVar("Self", bound="NetworkLearner")
@@ -46,6 +47,14 @@ class NetworkLearner(Fitted):
 
     network_: nn.Module
     n_features_in_: Any
+
+    def _check(self) -> None:
+        """Raise for a setting that a network cannot have."""
+        with named(self):
+            check_settings(self)
+        check_numbers(self, 1, n_components=self.n_components, max_iter=self.max_iter, batch_size=self.batch_size)
+        check_numbers(self, 0, learning_rate=self.learning_rate, tol=self.tol)
+        check_options(self, activation=(self.activation, tuple(ACTIVATIONS)))
 
     def _network(self) -> nn.Module:
         """Return a new network."""
@@ -199,11 +208,6 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
     def _encode(self, x: Tensor) -> Tensor:
         """Return the codes of standardised rows."""
         return self.network_.encoder(x)
-
-    def _check(self) -> None:
-        check_numbers(self, 1, n_components=self.n_components, max_iter=self.max_iter, batch_size=self.batch_size)
-        check_numbers(self, 0, learning_rate=self.learning_rate, tol=self.tol)
-        check_options(self, activation=(self.activation, tuple(ACTIVATIONS)))
 
     def fit(self: Self, X: AnyArray, y: object = None) -> Self:
         """Train the network.

@@ -14,13 +14,12 @@ set, ``pooled=`` to pass the trunk's features and ``ids=`` to say which samples 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from inspect import signature
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from ..core.settings import checked
 from . import processes
 from .batch import AnyLabels, Batch, check_tensor, make_batch
 from .draws import rehearsal
@@ -39,8 +38,7 @@ class Term(nn.Module):
 
     def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
         term = super().__new__(cls)
-        with suppress(TypeError):  # which __init__ raises with a better text
-            object.__setattr__(term, "_given", signature(cls).bind_partial(*args, **kwargs).arguments)
+        object.__setattr__(term, "_given", checked(cls, args, kwargs))
         return term
 
     def __repr__(self) -> str:

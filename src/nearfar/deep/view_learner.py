@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
 from ..core.types import AnyArray
-from .codecs import ACTIVATIONS, squared_error, widths
+from .codecs import squared_error, widths
 from .modalities import Modalities, MultiCodec, greedy, hide
-from .reconstruction import ROWS, NetworkLearner, check_numbers, check_options, standard
+from .reconstruction import ROWS, NetworkLearner, standard
 from .relations import UNKNOWN
 
 Self = TypeVar("Self", bound="ViewReconstruction")
@@ -71,11 +71,6 @@ class ViewReconstruction(NetworkLearner):
     def _objective(self, views: Modalities, present: Tensor, y: Tensor) -> Tensor:
         """Return the mean loss of samples; present: (n, V) what counts of the reconstruction."""
         raise NotImplementedError
-
-    def _check(self) -> None:
-        check_numbers(self, 1, n_components=self.n_components, max_iter=self.max_iter, batch_size=self.batch_size)
-        check_numbers(self, 0, learning_rate=self.learning_rate, tol=self.tol)
-        check_options(self, activation=(self.activation, tuple(ACTIVATIONS)))
 
     def _network(self) -> nn.Module:
         sizes = [widths(d, self.n_components, self.hidden)[:-1] for d in self.n_features_in_]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from ...core.settings import Checked
 from ..order import narrowed, next_above, positives
 from ..rows import Rows, Triplets
 
@@ -32,7 +33,7 @@ def batch_semi_hard(rows: Rows, fallback: str, window: float | None) -> Rows:
     return narrowed(rows, Triplets(columns, chosen, keep))
 
 
-class BatchSemiHard:
+class BatchSemiHard(Checked):
     """For every positive pair the nearest negative that is farther than the positive.
 
     Parameters

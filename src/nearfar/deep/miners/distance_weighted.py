@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...core.settings import Checked
 from ..draws import draw
 from ..order import narrowed, positives
 from ..rows import Rows, Triplets
@@ -43,7 +44,7 @@ def squares(rows: Rows) -> Tensor:
     return 2 * d if rows.distance == "cosine" else 2 + 2 * d
 
 
-class DistanceWeighted:
+class DistanceWeighted(Checked):
     """For every positive pair a negative, drawn so that all distances come about equally often.
 
     Parameters

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from ...core.settings import Checked
 from ..order import narrowed, next_above, positives
 from ..rows import Rows, Triplets
 
@@ -36,7 +37,7 @@ def easy_positive(rows: Rows, negative: str, duplicate: float | None) -> Rows:
     return narrowed(rows, Triplets(positive, chosen, some & found))
 
 
-class EasyPositive:
+class EasyPositive(Checked):
     """The easiest positive of every anchor, against hard, semi-hard or all negatives.
 
     Parameters

@@ -5,6 +5,7 @@ n ~ uniform on N(a) for every positive pair (a, p);   or k pairs (p, n), each un
 
 from __future__ import annotations
 
+from ...core.settings import Checked
 from ..draws import draw
 from ..order import narrowed, positives
 from ..rows import Rows, Triplets
@@ -20,7 +21,7 @@ def random_negative(rows: Rows, k: int | None) -> Rows:
     return narrowed(rows, Triplets(positive, negative, keep & some))
 
 
-class RandomNegative:
+class RandomNegative(Checked):
     """A random negative for every positive pair, or k random triplets for every anchor.
 
     Parameters

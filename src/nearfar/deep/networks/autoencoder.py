@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ...core.types import Seed
 from ..codecs import PENALTIES, Codec, Hidden, omega, squared_error, widths
 from ..reconstruction import Reconstruction, check_numbers, check_options
 
@@ -88,7 +89,7 @@ class Autoencoder(Reconstruction):
         batch_size: int = 64,
         learning_rate: float = 1e-3,
         tol: float = 1e-4,
-        random_state: int | None = None,
+        random_state: Seed = None,
         verbose: bool = False,
         device: str = "cpu",
     ) -> None:

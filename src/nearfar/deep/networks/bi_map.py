@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ...core.settings import Checked
 from ..spd import orthonormal_columns
 
 
@@ -18,7 +19,7 @@ def bi_map(X: Tensor, W: Tensor) -> Tensor:
     return W.mT @ X @ W
 
 
-class BiMap(nn.Module):
+class BiMap(Checked, nn.Module):
     """Bilinear map with a weight on the Stiefel manifold.
 
     Parameters

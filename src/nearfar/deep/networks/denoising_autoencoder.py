@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...core.types import AnyArray
+from ...core.types import AnyArray, Seed
 from ..codecs import LEVELS, NOISES, PENALTIES, Codec, Hidden, corrupt, omega, squared_error, widths
 from ..reconstruction import Reconstruction, check_numbers, check_options
 
@@ -67,7 +67,7 @@ class DenoisingAutoencoder(Reconstruction):
         batch_size: int = 64,
         learning_rate: float = 1e-3,
         tol: float = 1e-4,
-        random_state: int | None = None,
+        random_state: Seed = None,
         verbose: bool = False,
         device: str = "cpu",
     ) -> None:

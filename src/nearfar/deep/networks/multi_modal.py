@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ...core.types import Seed
 from ..codecs import Hidden
 from ..modalities import Modalities
 from ..reconstruction import check_numbers, check_options
@@ -107,7 +108,7 @@ class MultiModalAutoencoder(ViewReconstruction):
         batch_size: int = 64,
         learning_rate: float = 1e-3,
         tol: float = 1e-4,
-        random_state: int | None = None,
+        random_state: Seed = None,
         verbose: bool = False,
         device: str = "cpu",
     ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from ...core.settings import Checked
 from ..spd import spectral
 
 
@@ -18,7 +19,7 @@ def re_eig(X: Tensor, eps: float) -> Tensor:
     return spectral(X, lambda values: values.clamp_min(eps), lambda values: (values > eps).to(values.dtype))
 
 
-class ReEig(nn.Module):
+class ReEig(Checked, nn.Module):
     """Raise all eigenvalues to at least eps.
 
     Parameters

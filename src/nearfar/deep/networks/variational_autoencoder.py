@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from ...core.types import AnyArray
+from ...core.types import AnyArray, Seed
 from ..codecs import Codec, Hidden, squared_error, widths
 from ..reconstruction import Reconstruction, check_numbers
 
@@ -69,7 +69,7 @@ class VariationalAutoencoder(Reconstruction):
         batch_size: int = 64,
         learning_rate: float = 1e-3,
         tol: float = 1e-4,
-        random_state: int | None = None,
+        random_state: Seed = None,
         verbose: bool = False,
         device: str = "cpu",
     ) -> None:

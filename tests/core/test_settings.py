@@ -1,0 +1,69 @@
+"""Settings are held against their annotations."""
+
+from inspect import Parameter
+
+import numpy as np
+import pytest
+
+from nearfar import GMML, LMNN, MMC
+from nearfar.core.settings import Checked, check_settings, misfit
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "fits"),
+    [
+        ("float", 0.5, True),
+        ("float", 3, True),
+        ("float", np.float32(0.5), True),
+        ("float", np.array(0.5), True),
+        ("float", float("nan"), False),
+        ("float", True, False),
+        ("float", None, False),
+        ("float", np.array([0.5]), False),
+        ("float | None", None, True),
+        ("int", np.int64(3), True),
+        ("int", 3.0, False),
+        ("int", np.True_, False),
+        ("bool", True, True),
+        ("bool", np.True_, True),
+        ("bool", 0, True),
+        ("bool", 0.5, False),
+        ("bool", "False", False),
+        ("int | float", 0.5, True),
+        ("str", 3, True),
+        ("float | str", "x", True),
+        ("AnyArray | float", [1.0], True),
+    ],
+)
+def test_a_value_fits_one_of_the_kinds_of_its_annotation(annotation, value, fits):
+    told = misfit(Parameter("size", Parameter.KEYWORD_ONLY, annotation=annotation), value)
+    assert (told == "") == fits
+    assert fits or told.endswith(f"; got {value!r}")
+
+
+class Part(Checked):
+    def __init__(self, width: "int | None" = None, *sizes: "int", rate: "float" = 1.0) -> None:
+        self.width, self.sizes, self.rate = width, sizes, rate
+
+
+def test_what_is_made_with_an_unfit_setting_says_which():
+    assert Part(2, 3, 4, rate=0.5).sizes == (3, 4)
+    with pytest.raises(ValueError, match=r"^Part: width must be an integer or None; got 2.5$"):
+        Part(2.5)
+    with pytest.raises(ValueError, match=r"^Part: rate must be finite; got inf$"):
+        Part(rate=float("inf"))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'color'"):
+        Part(color=1)
+
+
+@pytest.mark.parametrize(
+    ("learner", "words"),
+    [
+        (MMC(diagonal="False"), "diagonal must be True or False; got 'False'"),
+        (LMNN(n_neighbors=2.5), "n_neighbors must be an integer; got 2.5"),
+    ],
+)
+def test_learners_are_checked_when_they_are_fitted(learner, words):
+    with pytest.raises(ValueError, match=f"^{type(learner).__name__}: {words}"):
+        learner.fit(np.eye(4), [0, 0, 1, 1])
+    check_settings(GMML(n_pairs="all"))
