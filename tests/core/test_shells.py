@@ -576,6 +576,12 @@ def test_a_setting_that_is_no_number_is_refused(alpha):
         MMC(alpha=alpha).fit(X, Y)
 
 
+@pytest.mark.parametrize("reg", ["much", None, [1.0], np.ones(2), float("nan"), -1.0])
+def test_a_regularisation_that_is_no_number_is_refused(reg):
+    with pytest.raises(ValueError, match=r"^GMML: reg must be a finite number >= 0"):
+        GMML(reg=reg).fit(X, Y)
+
+
 def test_chunklets_of_single_rows_only_are_refused():
     for kind in (DCA, RCA):
         with pytest.raises(ValueError, match=f"^{kind.__name__}: every chunklet has a single row"):

@@ -18,14 +18,14 @@ from ..types import AnyArray, Array
 def relative(reg: float | str, S: Array) -> float:
     """lam in units of tr(S) / d; "auto": 1e-6, and that only where S is nearly singular, with a warning."""
     unit = float(np.trace(S)) / len(S) or 1.0
-    if reg == "auto":
+    if isinstance(reg, str) and reg == "auto":
         w = psd.spectrum(S)[0]
         if w[-1] >= 1e-9 * w[0] > 0:
             return 0.0
         message = f"the similar scatter is nearly singular; {1e-6 * unit:.3g} times the prior was added"
         warnings.warn(message, stacklevel=2)
         return 1e-6 * unit
-    checks.at_least(0, reg=float(reg))
+    checks.at_least(0, reg=reg)
     return float(reg) * unit
 
 

@@ -146,5 +146,5 @@ class ITML(FromPairs, Mahalanobis):
 
     def _check(self) -> None:
         checks.one_of(("auto", "newton", "projections"), solver=self.solver)
-        if self.gamma is not None and (not self.gamma > 0 or (np.isinf(self.gamma) and self.solver == "newton")):
-            raise ValueError(f"gamma must be above 0, and finite for solver='newton'; got {self.gamma!r}")
+        if self.gamma is not None and (self.gamma != np.inf or self.solver == "newton"):  # which needs finite weights
+            checks.above(0, gamma=self.gamma)

@@ -138,7 +138,7 @@ class OnlineITML(FromPairs, Mahalanobis):
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, state: Any = None) -> Solution:
         checks.above(0, eta=self.eta)
         checks.one_of(("implicit", "explicit", "batch"), mode=self.mode)
-        checks.above(0, gamma=min(self.gamma, 1e300))
+        checks.above(0, gamma=1.0 if self.gamma == np.inf else self.gamma)
         A, bounds, before = state or self._begin(X)
         told = constraints.written_out(pairs)
         A, updates = online_itml(A, X, told, bounds, self.eta, mode=self.mode, gamma=self.gamma)
