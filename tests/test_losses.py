@@ -5,6 +5,7 @@ from functools import partial
 from importlib import import_module
 from inspect import signature
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -60,6 +61,25 @@ def ways(request, monkeypatch):
     """Small matrices on a host take other ways to the same numbers than large ones."""
     if request.param == "large":
         monkeypatch.setattr(rows, "SMALL", 1)
+
+
+@every_term
+def test_numbers_of_numpy_are_settings(method):
+    defaults = {name: p.default for name, p in signature(getattr(nearfar, method.name)).parameters.items()}
+    kinds = {int: np.int64, float: np.float32, bool: np.bool_}
+    given = {name: kinds[type(value)](value) for name, value in defaults.items() if type(value) in kinds}
+    x, y, pooled = batch(12)
+    expected = call(make(method), x, y, pooled)
+    torch.testing.assert_close(call(make(method, **given), x, y, pooled), expected, rtol=1e-5, atol=1e-5)
+
+
+@every_term
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "1", True])
+def test_numbers_that_are_none_are_refused(method, value):
+    for name, parameter in signature(getattr(nearfar, method.name)).parameters.items():
+        if str(parameter.annotation) in ("float", "float | None"):
+            with pytest.raises(ValueError, match=f"^{method.name}: {name} must be"):
+                make(method, **{name: value})
 
 
 @every_term

@@ -33,6 +33,9 @@ from nearfar.core.settings import Checked, check_settings, misfit
         ("str", 3, True),
         ("float | str", "x", True),
         ("AnyArray | float", [1.0], True),
+        ("nn.Module | None", len, True),
+        ("nn.Module | None", int, False),
+        ("nn.Linear", 3, False),
     ],
 )
 def test_a_value_fits_one_of_the_kinds_of_its_annotation(annotation, value, fits):
@@ -42,16 +45,27 @@ def test_a_value_fits_one_of_the_kinds_of_its_annotation(annotation, value, fits
 
 
 class Part(Checked):
-    def __init__(self, width: "int | None" = None, *sizes: "int", rate: "float" = 1.0) -> None:
-        self.width, self.sizes, self.rate = width, sizes, rate
+    def __init__(
+        self,
+        width: "int | None" = None,
+        *sizes: "int",
+        rate: "float" = 1.0,
+        scale: "float" = 1.0,
+        block: "int | None" = None,
+    ) -> None:
+        self.sizes = sizes
 
 
 def test_what_is_made_with_an_unfit_setting_says_which():
     assert Part(2, 3, 4, rate=0.5).sizes == (3, 4)
     with pytest.raises(ValueError, match=r"^Part: width must be an integer or None; got 2.5$"):
         Part(2.5)
-    with pytest.raises(ValueError, match=r"^Part: rate must be finite; got inf$"):
+    with pytest.raises(ValueError, match=r"^Part: rate must be finite, got inf$"):
         Part(rate=float("inf"))
+    with pytest.raises(ValueError, match=r"^Part: block must be at least 1, got 0$"):
+        Part(block=0)
+    with pytest.raises(ValueError, match=r"^Part: scale must be positive, got 0.0$"):
+        Part(scale=0.0)
     with pytest.raises(TypeError, match="unexpected keyword argument 'color'"):
         Part(color=1)
 

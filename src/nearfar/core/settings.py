@@ -10,7 +10,17 @@ from typing import Any, TypeVar
 
 Self = TypeVar("Self", bound="Checked")
 
-KINDS = {"int": "an integer", "float": "a number", "bool": "True or False", "None": "None"}
+KINDS = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "True or False",
+    "nn.Module": "a module",
+    "nn.Linear": "a linear layer",
+    "None": "None",
+}
+AT_LEAST_ONE = ("num_classes", "embedding_dim", "block")
+"""Counts, whichever part of an objective has them; the next are numbers above 0."""
+POSITIVE = ("temperature", "scale")
 
 
 def misfit(parameter: Parameter, value: Any) -> str:
@@ -34,6 +44,8 @@ def misfit(parameter: Parameter, value: Any) -> str:
 def _fits(kind: str, value: Any) -> bool:
     if kind == "None":
         return value is None
+    if kind.startswith("nn."):
+        return callable(value) and not isinstance(value, type)  # this part of the library does not load PyTorch
     if kind == "bool":
         return isinstance(value, bool) or (isinstance(value, int) and value in (0, 1))
     wanted = Integral if kind == "int" else Real
@@ -57,19 +69,27 @@ def check_settings(estimator: Any) -> None:
 
 
 def checked(kind: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
-    """Return by name what a class is made with, or raise for the first setting that does not fit or is infinite."""
+    """Return by name what a class is made with, or raise for the first setting that does not fit."""
     try:
         given = signature(kind).bind_partial(*args, **settings).arguments
     except TypeError:  # which __init__ raises with a better text
         return {}
     for name, value in given.items():
         parameter = parameters_of(kind)[name]
-        wrong = misfit(parameter, value)
-        if not wrong and "float" in str(parameter.annotation) and isinstance(value, Real) and abs(value) == inf:
-            wrong = f"{name} must be finite; got {value!r}"
+        wrong = misfit(parameter, value) or _out_of_bounds(name, value)
         if wrong:
             raise ValueError(f"{kind.__name__}: {wrong}")
     return given
+
+
+def _out_of_bounds(name: str, value: Any) -> str:
+    if isinstance(value, Real) and abs(value) == inf:
+        return f"{name} must be finite, got {value!r}"
+    if name in AT_LEAST_ONE and isinstance(value, Integral) and value < 1:
+        return f"{name} must be at least 1, got {value!r}"
+    if name in POSITIVE and isinstance(value, Real) and value <= 0:
+        return f"{name} must be positive, got {value!r}"
+    return ""
 
 
 class Checked:

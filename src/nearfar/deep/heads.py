@@ -48,9 +48,6 @@ class HeadLoss(Term):
     ) -> None:
         super().__init__()
         one_of(self, "reduction", reduction, REDUCTIONS)
-        for name, size in (("num_classes", num_classes), ("embedding_dim", embedding_dim), ("block", block or 1)):
-            if size < 1:
-                raise ValueError(f"{type(self).__name__}: {name} must be at least 1, got {size}")
         self.num_classes, self.reduction, self.block = num_classes, reduction, block
         self.proxies = nn.Parameter(torch.empty(outputs or num_classes, embedding_dim))
         nn.init.kaiming_uniform_(self.proxies, a=5**0.5)

@@ -57,9 +57,6 @@ class ClassProxyLoss(RowLoss):
 
     def __init__(self, num_classes: int, embedding_dim: int, *, block: int | None = None) -> None:
         super().__init__(distance="dot", normalize=True, block=block)
-        for name, size in (("num_classes", num_classes), ("embedding_dim", embedding_dim)):
-            if size < 1:
-                raise ValueError(f"{type(self).__name__}: {name} must be at least 1, got {size}")
         self.num_classes = num_classes
         self.proxies = nn.Parameter(torch.empty(num_classes, embedding_dim))
         nn.init.kaiming_uniform_(self.proxies, a=5**0.5)

@@ -14,6 +14,7 @@ set, ``pooled=`` to pass the trunk's features and ``ids=`` to say which samples 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any, TypeVar
 
 import torch
@@ -139,6 +140,8 @@ class Sum(Term):
     def __init__(self, parts: Sequence[tuple[float, Term]]) -> None:
         super().__init__()
         self.weights = [weight for weight, _ in parts]
+        if not all(isfinite(weight) for weight in self.weights):
+            raise ValueError(f"the weights of an objective must be finite, got {self.weights}")
         self.terms = nn.ModuleList(term for _, term in parts)
         self.parts_: dict[str, Tensor] = {}
 
@@ -205,8 +208,6 @@ class RowLoss(Term):
         name = type(self).__name__
         if distance not in DISTANCES:
             raise ValueError(f"{name}: distance must be one of {', '.join(DISTANCES)}, got {distance!r}")
-        if block is not None and block < 1:
-            raise ValueError(f"{name}: block must be at least 1, got {block}")
         if mine is not None and (not callable(mine) or isinstance(mine, type)):
             raise TypeError(f"{name}: mine must be a miner such as BatchHard(), got {mine!r}")
         self.distance, self.normalize, self.mine, self.block = distance, normalize, mine, block

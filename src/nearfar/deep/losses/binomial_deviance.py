@@ -67,6 +67,8 @@ class BinomialDevianceLoss(RowLoss):
         if reduction not in REDUCTIONS:
             valid = ", ".join(REDUCTIONS)
             raise ValueError(f"BinomialDevianceLoss: reduction must be one of {valid}, got {reduction!r}")
+        if min(alpha, eta) <= 0:
+            raise ValueError(f"BinomialDevianceLoss: alpha and eta must be positive, got {alpha} and {eta}")
         self.alpha, self.beta, self.eta, self.reduction = alpha, beta, eta, reduction
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:

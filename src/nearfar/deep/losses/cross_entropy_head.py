@@ -56,9 +56,8 @@ class CrossEntropyHead(HeadLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(num_classes, embedding_dim, normalize=normalize, reduction=reduction, block=block)
-        if temperature <= 0 or not 0 <= smoothing < 1:
-            got = f"{temperature} and {smoothing}"
-            raise ValueError(f"CrossEntropyHead: temperature must be positive, smoothing in [0, 1), got {got}")
+        if not 0 <= smoothing < 1:
+            raise ValueError(f"CrossEntropyHead: smoothing must be in [0, 1), got {smoothing}")
         self.temperature, self.smoothing = temperature, smoothing
 
     def logits(self, x: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ class MarginLoss(BoundLoss):
     ) -> None:
         super().__init__(distance="euclidean", normalize=normalize, mine=mine, block=block)
         self.margin, self.nu = margin, nu
-        self.boundary = nn.Parameter(torch.tensor(float(boundary)), requires_grad=learn_boundary)
+        self.boundary = nn.Parameter(torch.tensor(float(boundary)), requires_grad=bool(learn_boundary))
         self.class_offsets = _offsets("per_class", per_class)
         self.sample_offsets = _offsets("per_sample", per_sample)
 

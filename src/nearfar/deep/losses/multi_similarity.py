@@ -78,6 +78,8 @@ class MultiSimilarityLoss(RowLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        if min(alpha, beta) <= 0:
+            raise ValueError(f"MultiSimilarityLoss: alpha and beta must be positive, got {alpha} and {beta}")
         self.alpha, self.beta, self.base, self.epsilon = alpha, beta, base, epsilon
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -83,8 +83,6 @@ class NCALoss(RowLoss):
         for name, value, known in (("denominator", denominator, DENOMINATORS), ("positives", positives, POSITIVES)):
             if value not in known:
                 raise ValueError(f"NCALoss: {name} must be one of {', '.join(known)}, got {value!r}")
-        if temperature <= 0:
-            raise ValueError(f"NCALoss: temperature must be positive, got {temperature}")
         self.temperature, self.denominator, self.positives = temperature, denominator, positives
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -50,8 +50,6 @@ class SmoothAPLoss(RowLoss):
 
     def __init__(self, temperature: float = 0.01, *, block: int | None = None) -> None:
         super().__init__(distance="cosine", normalize=True, block=block)
-        if temperature <= 0:
-            raise ValueError(f"SmoothAPLoss: temperature must be positive, got {temperature}")
         self.temperature = temperature
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:

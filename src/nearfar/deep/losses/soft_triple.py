@@ -66,6 +66,8 @@ class SoftTripleLoss(ClassProxyLoss):
     ) -> None:
         if centers < 1:
             raise ValueError(f"SoftTripleLoss: centers must be at least 1, got {centers}")
+        if gamma <= 0:
+            raise ValueError(f"SoftTripleLoss: gamma must be positive, got {gamma}")
         super().__init__(num_classes, embedding_dim, block=block)
         self.centers, self.scale, self.margin, self.gamma, self.tau = centers, scale, margin, gamma, tau
         more = [torch.nn.init.kaiming_uniform_(torch.empty_like(self.proxies), a=5**0.5) for _ in range(centers)]

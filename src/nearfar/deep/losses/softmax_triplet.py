@@ -107,8 +107,6 @@ class SoftmaxTripletLoss(RowLoss):
         mine: Any = None,
         block: int | None = None,
     ) -> None:
-        if temperature <= 0:
-            raise ValueError(f"SoftmaxTripletLoss: temperature must be positive, got {temperature}")
         if stop_grad_keys and (distance not in ("cosine", "dot") or normalize):
             raise ValueError('SoftmaxTripletLoss: stop_grad_keys needs distance="cosine" or "dot", normalize=False')
         super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)

@@ -103,7 +103,7 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
             raise ValueError(f"VirtualSampleLoss: eps and ratio must be at least 0, got {eps} and {ratio}")
         self.margin, self.eps, self.layer, self.ratio = margin, eps, layer, ratio
         self.normalize, self.above_zero = normalize, above_zero
-        self._draws = torch.Generator().manual_seed(seed)
+        self._draws = torch.Generator().manual_seed(int(seed))
 
     def value(self, batch: Batch) -> Tensor:
         if batch.ref is not None or (self.layer == "pooled" and batch.pooled is None):

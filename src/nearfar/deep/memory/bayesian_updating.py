@@ -102,17 +102,15 @@ class BayesianUpdating(SavedDraws, Term):
         super().__init__()
         one_of(self, "loss", loss, ("triplet", "nca", "nca_all"))
         one_of(self, "positives", positives, ("one", "each"))
-        sizes = {"num_classes": num_classes, "embedding_dim": embedding_dim, "max_classes": max_classes}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"BayesianUpdating: {name} must be at least 1, got {size}")
+        if max_classes < 1:
+            raise ValueError(f"BayesianUpdating: max_classes must be at least 1, got {max_classes}")
         if not (0 < decay <= 1 and 0 <= shrinkage <= 1):
             got = f"{decay} and {shrinkage}"
             raise ValueError(f"BayesianUpdating: decay must be in (0, 1], shrinkage in [0, 1], got {got}")
         self.loss, self.margin, self.positives, self.normalize = loss, margin, positives, normalize
         self.num_classes, self.max_classes = num_classes, max_classes
         self.gaussians = Gaussians(num_classes, embedding_dim, decay=decay, shrinkage=shrinkage, literal=paper_literal)
-        self._draws = torch.Generator().manual_seed(seed)
+        self._draws = torch.Generator().manual_seed(int(seed))
 
     def share(self, batch: Batch) -> Tensor:
         y = batch.class_numbers("BayesianUpdating", self.num_classes)

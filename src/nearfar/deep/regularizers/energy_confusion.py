@@ -94,7 +94,7 @@ class EnergyConfusion(SavedDraws, SetTerm):
                 raise ValueError(f"EnergyConfusion: {name} must be one of {', '.join(valid)}, got {value!r}")
         self.pairs, self.on, self.mode = pairs, on, mode
         self._layer = (layer,)  # in a tuple: a module attribute would be registered
-        self._draws = torch.Generator().manual_seed(seed)
+        self._draws = torch.Generator().manual_seed(int(seed))
 
     def value(self, batch: Batch) -> Tensor:
         batch = batch.known("EnergyConfusion")

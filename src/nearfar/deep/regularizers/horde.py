@@ -76,7 +76,7 @@ class HORDE(Term):
         term = parse_objective(loss, embedding_dim=features) if isinstance(loss, str) else loss
         self.losses = nn.ModuleList(deepcopy(term) for _ in range(orders - 1))
         self.width, self.reads_maps = width, channels is not None
-        signs = torch.randint(0, 2, (orders, width, features), generator=torch.Generator().manual_seed(seed))
+        signs = torch.randint(0, 2, (orders, width, features), generator=torch.Generator().manual_seed(int(seed)))
         self.register_buffer("signs", (2 * signs - 1).to(torch.int8))
 
     def share(self, batch: Batch) -> Tensor:
