@@ -49,10 +49,19 @@ def test_gradients():
         assert_allclose(
             gradient, slope(lambda V, alpha=alpha: divergences.balance(V, told, alpha)[0], U), rtol=1e-5, atol=1e-8
         )
+
+
+@pytest.mark.parametrize("d", [4, 80], ids=["differences", "rows"])
+def test_mean_distance(d):
+    X, y = data()
+    X = np.hstack([X, np.random.default_rng(1).normal(size=(len(X), d - 4))])
+    U = np.random.default_rng(0).normal(size=(d, 2))
     i, j = np.nonzero(np.triu(y[:, None] != y, 1))
-    value, gradient = divergences.mean_distance(U, X[i] - X[j])
-    assert_allclose(value, np.mean([np.linalg.norm(U.T @ (X[a] - X[b])) for a, b in zip(i, j, strict=True)]))
-    assert_allclose(gradient, slope(lambda V: divergences.mean_distance(V, X[i] - X[j])[0], U), rtol=1e-6)
+    mean = divergences.MeanDistance(X, i, j)
+    assert (mean.pairs is None) == (d == 4)
+    value, gradient = mean(U)
+    assert_allclose(value, np.mean(np.linalg.norm((X[i] - X[j]) @ U, axis=1)))
+    assert_allclose(gradient, slope(lambda V: mean(V)[0], U), rtol=1e-6, atol=1e-9)
 
 
 def test_divergences_depend_on_the_column_space_only():

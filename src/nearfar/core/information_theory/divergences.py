@@ -14,10 +14,12 @@ import numpy as np
 
 from .. import mahalanobis, psd, scatter
 from ..constraints import generator
+from ..pairs import PairList
 from ..types import Array, Ints, Seed
 
 TINY = 1e-12  # added to divergences before their logarithm: two classes may coincide
 FLAT = 1e-12  # share of the identity in projected covariances: columns of U may become parallel
+LONG = 50  # features whose products take as long as differences of rows
 
 
 class Classes(NamedTuple):
@@ -113,8 +115,25 @@ def balance(U: Array, classes: Classes, alpha: float) -> tuple[float, Array]:
     return value, weighted_gradient(U, W, classes)
 
 
-def mean_distance(U: Array, D: Array) -> tuple[float, Array]:
-    """Mean of |U' d| over rows d of D (m, d), smooth at 0, and its gradient by U."""
-    Z = D @ U
-    distance = np.sqrt(np.einsum("mp,mp->m", Z, Z) + 1e-12)
-    return float(distance.mean()), D.T @ (Z / (len(D) * distance[:, None]))
+class MeanDistance:
+    """Mean of |U' (x_i - x_j)| over pairs of rows of X (n, d), smooth at 0, and its gradient by U.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    i, j : ndarray of shape (m,)
+    """
+
+    def __init__(self, X: Array, i: Ints, j: Ints) -> None:
+        rows, ends = np.unique(np.concatenate([i, j]), return_inverse=True)
+        # to project rows and take differences pays where rows are fewer than pairs, and long
+        self.pairs = PairList(*np.split(ends, 2), len(rows)) if len(i) * (1 - LONG / X.shape[1]) > len(rows) else None
+        self.X = X[i] - X[j] if self.pairs is None else X[rows]
+
+    def __call__(self, U: Array) -> tuple[float, Array]:
+        Z = self.X @ U
+        square = np.einsum("mp,mp->m", Z, Z) if self.pairs is None else self.pairs.squared_distances(Z)
+        distance = np.sqrt(square + 1e-12)
+        weight = 1 / (len(distance) * distance)
+        pull = weight[:, None] * Z if self.pairs is None else self.pairs.laplacian_times(weight, Z)
+        return float(distance.mean()), self.X.T @ pull

@@ -42,13 +42,13 @@ def dmbk(
     apart = constraints.pairs_from_labels(labels, n_pairs, seed).part(False)
     A = psd.power(eig.shrunk(scatter.pair_scatters(X, LabelPairs(labels)).mean()[0], amount=1e-3), -0.5)
     Y, seen = X @ A, classes.mapped(A)
-    D = Y[apart.i] - Y[apart.j]
+    distance = divergences.MeanDistance(Y, apart.i, apart.j)
 
     def fun(V: Array) -> tuple[float, Array]:
         # in these coordinates M_S = I: the constraint is |U| = 1, and U = V / |V|
         norm = float(np.linalg.norm(V))
         value, gradient = divergences.balance(V, seen, alpha)
-        far, slope = divergences.mean_distance(V, D)
+        far, slope = distance(V)
         return -value - reg * far / norm, -gradient - reg * (slope / norm - far * V / norm**3)
 
     first = divergences.starts(Y, labels, p, n_init, seed)
