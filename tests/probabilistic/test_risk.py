@@ -123,6 +123,17 @@ def test_far_rows_stay_finite():
     assert_allclose(logistic.softplus(3.0 * np.array([-1e6, -3.0, 0.0, 2.0, 1e6]))[0], near, rtol=1e-15)
 
 
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0, 1e3])
+@pytest.mark.parametrize("values", [1, 200, 1 << 16])
+def test_labels_and_lists_agree_at_all_distances(values, scale, monkeypatch):
+    monkeypatch.setattr(logistic, "VALUES", values)
+    X, y, L, _ = problem(90, 2)
+    found, told = (R(scale * L, 1.0, 3.0, by_metric=True) for R in (risk.risk(X, LabelPairs(y)), listed(X, y)))
+    assert_allclose([found.value, found.slope], [told.value, told.slope], rtol=1e-12)
+    order = softmax.sorted_rows(X, y).order
+    assert_allclose(found.pull, told.pull[order], rtol=1e-10, atol=1e-13)
+
+
 def test_memory_stays_in_blocks():
     X, y = data(4000, 8, 10)
     R = risk.risk(X, LabelPairs(y))

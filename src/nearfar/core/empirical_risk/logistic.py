@@ -6,17 +6,19 @@ dE/dd_p = w_p s_p sigma(beta s_p (d_p - b)),  dE/db = -sum_p dE/dd_p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from ..neighborhoods.softmax import Block, SortedRows, cut, height
+from ..neighborhoods.softmax import Block, SortedRows, cut
 from ..pairs import PairList
-from ..types import AnyArray, Array, Bools
+from ..types import AnyArray, Array
 
 FAR = -300.0  # an exponent that counts as nothing
-CHUNK = 512  # factors 1 + e^-|t| <= 2 whose product stays finite
+MOST = 36.0  # t from which log(1 + e^t) is t, and the derivative 1
+CHUNK = 16  # factors 1 + e^t up to there whose product stays finite
+VALUES = 1 << 16  # pairs looked at together: they stay in the cache
 
 
 class Loss(NamedTuple):
@@ -60,59 +62,66 @@ class LabelledPairs(NamedTuple):
     ) -> Loss:
         """E of mapped rows Z over the pairs i < j, in blocks of rows i; or over some of these blocks."""
         n, q = len(Z), moments.shape[1]
-        square = np.einsum("nk,nk->n", Z, Z)
-        Y1 = np.hstack([moments, np.ones((n, 1))])
+        square, ones = np.einsum("nk,nk->n", Z, Z)[:, None], np.ones((n, 1))
+        left, right = beta * np.hstack([-2 * Z, square - b, ones]), np.hstack([Z, ones, square]).T
+        Y1 = np.hstack([moments, ones])
         S1, value, slope = np.zeros((n, q + 1)), 0.0, 0.0
-        for block in cut(self.rows.sizes, height(n)) if blocks is None else blocks:
-            rows, columns = slice(block.start, block.stop), slice(block.start, n)
-            T = -2 * Z[rows] @ Z[columns].T
-            T += square[rows, None]
-            T += square[columns]
-            np.maximum(T, 0.0, out=T)
-            T -= b
-            T *= beta
-            value += self.weigh(T, block)
-            slope -= float(T.sum())
-            S1[rows] += T @ Y1[columns]
-            S1[columns] += T.T @ Y1[rows]
+        for block in cut(self.rows.sizes, self.height()) if blocks is None else blocks:
+            rows = slice(block.start, block.stop)
+            for columns, kind in self.parts(block, n):
+                T = left[rows] @ right[:, columns]
+                loss, scale = self.weigh(T, block) if kind == 0 else self.of_kind(T, kind)
+                moved = scale * (T @ Y1[columns])
+                value += loss
+                slope -= float(moved[:, -1].sum())
+                S1[rows] += moved
+                S1[columns] += T.T @ (scale * Y1[rows])
         return Loss(value / beta, slope, S1[:, -1:] * moments - S1[:, :-1])
 
-    def weigh(self, T: Array, block: Block) -> float:
-        """Losses of beta (d - b) in T, whose columns start at the block's rows; T becomes the weights dE/dd."""
-        own = block.last - block.start
-        later = np.triu(np.ones((len(T), own), dtype=bool), 1)
+    def height(self) -> int:
+        """Rows of a block."""
+        return int(np.clip(VALUES // max(self.rows.sizes), 16, 256))
+
+    @staticmethod
+    def parts(block: Block, n: int) -> Iterator[tuple[slice, int]]:
+        """Columns from the block's rows on, some at a time: those rows (0), their class (1), other classes (-1)."""
+        yield slice(block.start, block.stop), 0
+        step = max(16, VALUES // (block.stop - block.start))
+        for first, last, kind in ((block.stop, block.last, 1), (block.last, n, -1)):
+            for a in range(first, last, step):
+                yield slice(a, min(a + step, last)), kind
+
+    def of_kind(self, T: Array, s: int) -> tuple[float, float]:
+        """Losses of beta (d - b) in T, all of one sign; T becomes the weights dE/dd but for the factor returned too."""
+        w = self.similar if s > 0 else self.dissimilar
+        if s < 0:
+            np.negative(T, out=T)
+        return w * summed_softplus(T), w * s
+
+    def weigh(self, T: Array, block: Block) -> tuple[float, float]:
+        """The same for the block's rows among themselves, of which pairs i < j count."""
+        unseen = np.tri(len(T), dtype=bool)
         if block.same is None:
-            value = part(T[:, :own], 1.0, self.similar, later)
-        else:
-            others = T[:, :own].copy()
-            value = part(T[:, :own], 1.0, self.similar, later & block.same)
-            value += part(others, -1.0, self.dissimilar, later & ~block.same)
-            T[:, :own] += others
-        return value + part(T[:, own:], -1.0, self.dissimilar)
+            T[unseen] = FAR
+            found = self.of_kind(T, 1)
+            T[unseen] = 0.0
+            return found
+        others = T.copy()
+        T[unseen | ~block.same], others[unseen | block.same] = FAR, -FAR
+        (near, _), (far, _) = self.of_kind(T, 1), self.of_kind(others, -1)
+        T *= self.similar
+        T -= self.dissimilar * others
+        T[unseen] = 0.0
+        return near + far, 1.0
 
 
-def part(T: Array, s: float, w: float, counted: Bools | None = None) -> float:
-    """Losses of one sign; T becomes its weights."""
-    T *= s
-    if counted is not None:
-        T[~counted] = FAR
-    value, sigma = summed_softplus(T)
-    np.multiply(sigma, w * s, out=T)
-    if counted is not None:
-        T[~counted] = 0.0
-    return w * value
-
-
-def summed_softplus(T: Array) -> tuple[float, Array]:
-    """sum log(1 + exp T) and sigma(T): logarithms of products instead of one logarithm per pair."""
+def summed_softplus(T: Array) -> float:
+    """sum log(1 + exp T), by logarithms of products instead of one logarithm per pair; T becomes sigma(T)."""
     if T.size == 0:
-        return 0.0, T
-    positive = float(np.maximum(T, 0.0).sum())
-    e = np.abs(T)
-    np.negative(e, out=e)
-    np.exp(e, out=e)
-    top = np.where(T > 0, 1.0, e)
-    e += 1.0
-    starts = np.arange(0, T.shape[1], CHUNK)
-    logs = float(np.log(np.multiply.reduceat(e, starts, axis=1)).sum())
-    return positive + logs, np.divide(top, e, out=top)
+        return 0.0
+    beyond = float(np.maximum(T - MOST, 0.0).sum()) if T.max() > MOST else 0.0
+    np.minimum(T, MOST, out=T)
+    np.exp(T, out=T)
+    total = T + 1.0
+    np.divide(T, total, out=T)
+    return beyond + float(np.log(np.multiply.reduceat(total, np.arange(0, T.shape[1], CHUNK), axis=1)).sum())
