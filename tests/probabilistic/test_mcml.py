@@ -80,6 +80,16 @@ def test_gap_bounds_the_distance_to_the_optimum(settings):
         assert collapse.gap(L, f, G) >= f - best > 0
 
 
+def test_a_gap_without_bound_is_looked_for_once(monkeypatch):
+    X, y = np.random.default_rng(0).normal(size=(60, 30)), np.arange(60) % 3
+    collapse = Collapse(X, y)
+    L = collapse.scaling()
+    f, G = collapse(L)
+    assert collapse.gap(L, f, G) == np.inf
+    monkeypatch.delattr(Collapse, "__call__")
+    assert collapse.gap(L, f, G) == np.inf
+
+
 def test_gap_is_complementarity_where_the_gradient_is_semi_definite():
     *_, collapse = problem()
     L = 4.0 * collapse.scaling()

@@ -12,6 +12,7 @@ max_p sum_i w_i H(p_i) over p with S0 - T(p) positive semi-definite, and f(M) le
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -58,7 +59,6 @@ class Collapse:
         self.constant = -float(self.weight @ np.log(np.maximum(mates, 1)))
         S0 = scattered(self.weight / np.maximum(mates, 1)) + trace * np.eye(X.shape[1])
         self.S0 = S0 if frobenius else eig.shrunk(S0, name="the within-class scatter (give reg)")
-        self.inner: Inner | None = None
 
     def scaling(self) -> Array:
         """A symmetric A for which the start L = A has the median squared distance 1 within classes."""
@@ -87,15 +87,14 @@ class Collapse:
             square = self.frobenius * float(np.vdot(M, M))
             return complementarity - square / 2 + float(np.sum(np.minimum(w, 0.0) ** 2)) / (2 * self.frobenius)
         if self.inner is None:
-            self.inner = self.find_inner()
-        if self.inner is None:
             return np.inf
         C = cholesky(self.inner.slack, lower=True)
         low = np.linalg.eigvalsh(solve_triangular(C, solve_triangular(C, G, lower=True).T, lower=True))[0]
         t = max(0.0, -low) / (1 + max(0.0, -low))
         return float(f - (1 - t) * (f - complementarity) - t * self.inner.value)
 
-    def find_inner(self) -> Inner | None:
+    @cached_property
+    def inner(self) -> Inner | None:
         """The p of a large enough multiple of the within-class whitening: its picks are the nearest rows.
 
         Rich kernels may have none such. With a trace penalty p0 serves then, whose slack is the penalty's and value 0.
