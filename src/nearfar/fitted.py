@@ -195,8 +195,8 @@ class Fitted(BaseEstimator):
         settings = self.get_params(deep=False)
         fitted = {key: value for key, value in vars(self).items() if key.endswith("_") and not key.startswith("_")}
         with named(self):
-            tensors, plain = split("set", settings)
-            fitted_tensors, fitted_plain = split("fit", fitted)
+            tensors, plain = storage.split("set", settings)
+            fitted_tensors, fitted_plain = storage.split("fit", fitted)
             text = {"class": type(self).__name__, "settings": json.dumps(plain), "fitted": json.dumps(fitted_plain)}
             storage.write(path, tensors | fitted_tensors, {"format": "nearfar-learner-1", **text})
 
@@ -214,17 +214,19 @@ class Fitted(BaseEstimator):
         if not issubclass(kind, cls):
             raise ValueError(f"{os.fspath(path)} holds a {kind.__name__}, not a {cls.__name__}")
         try:
-            learner = kind(**join("set", tensors, json.loads(text["settings"])))._restored()
-            fitted = join("fit", tensors, json.loads(text["fitted"]))
-            missing = [name for name in kind._holds if name not in fitted]
+            settings = storage.join("set", tensors, json.loads(text["settings"]))
+            # JSON has no tuples, and a setting that is one may be a list as well, but for clones and `repr`
+            learner = kind(**{name: storage.as_tuple(value) for name, value in settings.items()})._restored()
+            fitted = storage.join("fit", tensors, json.loads(text["fitted"]))
+            flaw = storage.flaw(fitted, kind._holds)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {error}") from error
         for key, value in fitted.items():
             if not key.endswith("_") or key.startswith("_"):
                 raise ValueError(f"{os.fspath(path)} holds {key!r}, which is no fitted attribute")
             setattr(learner, key, value)
-        if missing:
-            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: it lacks {missing[0]}")
+        if flaw:
+            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {flaw}")
         return learner
 
     def _restored(self: Self) -> Self:
@@ -254,42 +256,3 @@ class LinearDistance:
     def __call__(self, u: AnyArray, v: AnyArray, squared: bool = False) -> float:
         z = self.components @ (np.asarray(u, dtype=np.float64) - np.asarray(v, dtype=np.float64))
         return float(z @ z) if squared else float(z @ z) ** 0.5
-
-
-def split(group: str, values: dict[str, Any]) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-    """Named values as numeric arrays (under "group/name" or "group/name/k" for lists of them) and JSON values."""
-    tensors: dict[str, AnyArray] = {}
-    plain: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, np.ndarray) and value.dtype != object and value.dtype.kind != "U":
-            tensors[f"{group}/{name}"] = value
-        elif isinstance(value, list) and value and all(isinstance(item, np.ndarray) for item in value):
-            tensors |= {f"{group}/{name}/{k}": item for k, item in enumerate(value)}
-        else:
-            plain[name] = as_json(name, value)
-    return tensors, plain
-
-
-def as_json(name: str, value: Any) -> Any:
-    """A value that JSON can hold; text arrays as {"text": [...]}."""
-    if isinstance(value, np.ndarray):
-        return {"text": [str(item) for item in value]}
-    try:
-        return json.loads(json.dumps(value, default=np.generic.item))  # of NumPy's numbers, however deep
-    except TypeError:
-        raise ValueError(f"{name}={value!r} cannot be saved; only numbers, text and arrays can") from None
-
-
-def join(group: str, tensors: dict[str, AnyArray], plain: dict[str, Any]) -> dict[str, Any]:
-    """What `split` took apart."""
-    values: dict[str, Any] = {
-        name: np.array(value["text"], dtype=object) if isinstance(value, dict) and set(value) == {"text"} else value
-        for name, value in plain.items()
-    }
-    for key, tensor in tensors.items():
-        place, name, *rest = key.split("/")
-        if place == group and rest:
-            values.setdefault(name, []).append(tensor)
-        elif place == group:
-            values[name] = tensor
-    return values

@@ -1,5 +1,6 @@
 """What the shells give to every learner, tried on one of each kind."""
 
+import json
 import warnings
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nearfar import (
+    CDML,
     DCA,
     DMBK,
     GMML,
@@ -23,6 +25,7 @@ from nearfar import (
     CovarianceMetric,
     FisherMetric,
     HighDimensionalDCA,
+    KernelDCA,
     Kernelized,
     LowRankGMML,
     MDSMetric,
@@ -305,6 +308,48 @@ def test_saved_learners_are_data_not_code(tmp_path):
     storage.write(tmp_path / "z", {}, {"format": text["format"], "class": "GMML"})
     with pytest.raises(ValueError, match="z holds no GMML of this version"):
         MetricLearner.load(tmp_path / "z")
+
+
+def test_settings_that_are_tuples_come_back_as_tuples(tmp_path):
+    OnlineITML(percentiles=(10, 90)).fit(X, Y).save(tmp_path / "x")
+    assert OnlineITML.load(tmp_path / "x").percentiles == (10, 90)
+
+
+@pytest.mark.parametrize(
+    ("learner", "name", "value"),
+    [
+        (GMML(), "components_", lambda a: a * np.nan),
+        (GMML(), "components_", lambda a: None),
+        (CDML(max_iter=1), "mean_", lambda a: None),
+        (KernelDCA(), "gamma_", lambda a: "wide"),
+    ],
+)
+def test_files_that_lack_what_a_transform_needs_are_refused(tmp_path, learner, name, value):
+    from nearfar.core import storage
+
+    path = tmp_path / "x"
+    learner.fit(X, Y).save(path)
+    arrays, text = storage.read(path)
+    plain = json.loads(text["fitted"])
+    found = value(arrays.pop(f"fit/{name}", None) if f"fit/{name}" in arrays else plain.pop(name))
+    if isinstance(found, np.ndarray):
+        arrays[f"fit/{name}"] = found
+    elif found is not None:
+        plain[name] = found
+    storage.write(path, arrays, {**text, "fitted": json.dumps(plain)})
+    with pytest.raises(ValueError, match=rf"x holds no {type(learner).__name__} of this version: .*{name}"):
+        MetricLearner.load(path)
+
+
+def test_names_of_columns_that_are_no_text_are_refused(tmp_path):
+    from nearfar.core import storage
+
+    GMML().fit(X, Y).save(tmp_path / "x")
+    arrays, text = storage.read(tmp_path / "x")
+    plain = {**json.loads(text["fitted"]), "feature_names_in_": {"text": "abcd"}}
+    storage.write(tmp_path / "x", arrays, {**text, "fitted": json.dumps(plain)})
+    with pytest.raises(ValueError, match="expected a list of text, got 'abcd'"):
+        MetricLearner.load(tmp_path / "x")
 
 
 class Rowwise(FromPairs, Mahalanobis):

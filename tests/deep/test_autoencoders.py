@@ -174,6 +174,31 @@ def test_file_holds_the_learner(kind, dtype, tmp_path):
     assert type(clone(again).fit(X)) is kind
 
 
+def test_a_file_that_is_read_draws_nothing(tmp_path):
+    Autoencoder(2, max_iter=1).fit(wine()).save(tmp_path / "x")
+    before = torch.get_rng_state()
+    Autoencoder.load(tmp_path / "x")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda arrays: arrays.pop("fit/mean_"), "it lacks mean_"),
+        (lambda arrays: arrays["net/encoder.0.weight"].fill(np.nan), r"net/encoder.0.weight is not finite numbers"),
+        (lambda arrays: arrays.pop("net/encoder.0.weight"), "Missing key"),
+    ],
+)
+def test_files_that_lack_something_are_one_line(tmp_path, change, words):
+    Autoencoder(2, max_iter=1).fit(wine()).save(tmp_path / "x")
+    arrays, text = storage.read(tmp_path / "x")
+    change(arrays)
+    storage.write(tmp_path / "x", arrays, text)
+    with pytest.raises(ValueError, match=rf"x holds no Autoencoder of this version: .*{words}") as raised:
+        Autoencoder.load(tmp_path / "x")
+    assert "\n" not in str(raised.value)
+
+
 def test_files_of_other_kinds_are_refused(tmp_path):
     path = tmp_path / "x.safetensors"
     for text in ({}, {"format": "nearfar-network-1", "class": "TripletLoss"}, {"format": "nearfar-network-1"}):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -119,3 +119,68 @@ def unpack(raw: bytes, start: int, entry: dict[str, Any]) -> AnyArray:
     if min(shape, default=0) < 0 or b - a != count * dtype.itemsize or not 0 <= a <= b <= len(raw) - start:
         raise ValueError(f"the offsets {a}, {b} do not fit shape {shape}")
     return np.frombuffer(raw, dtype, count, start + a).reshape(shape).copy()
+
+
+def split(group: str, values: dict[str, Any]) -> tuple[dict[str, AnyArray], dict[str, Any]]:
+    """Named values as numeric arrays (under "group/name" or "group/name/k" for lists of them) and JSON values."""
+    tensors: dict[str, AnyArray] = {}
+    plain: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, np.ndarray) and value.dtype != object and value.dtype.kind != "U":
+            tensors[f"{group}/{name}"] = value
+        elif isinstance(value, list) and value and all(isinstance(item, np.ndarray) for item in value):
+            tensors |= {f"{group}/{name}/{k}": item for k, item in enumerate(value)}
+        else:
+            plain[name] = as_json(name, value)
+    return tensors, plain
+
+
+def as_json(name: str, value: Any) -> Any:
+    """A value that JSON can hold; text arrays as {"text": [...]}."""
+    if isinstance(value, np.ndarray):
+        return {"text": [str(item) for item in value]}
+    try:
+        return json.loads(json.dumps(value, default=np.generic.item))  # of NumPy's numbers, however deep
+    except TypeError:
+        raise ValueError(f"{name}={value!r} cannot be saved; only numbers, text and arrays can") from None
+
+
+def join(group: str, tensors: dict[str, AnyArray], plain: dict[str, Any]) -> dict[str, Any]:
+    """What `split` took apart."""
+    values: dict[str, Any] = {name: texts(value["text"]) if is_text(value) else value for name, value in plain.items()}
+    for key, tensor in tensors.items():
+        place, name, *rest = key.split("/")
+        if place == group and rest:
+            values.setdefault(name, []).append(tensor)
+        elif place == group:
+            values[name] = tensor
+    return values
+
+
+def as_tuple(value: Any) -> Any:
+    """A list of plain values as a tuple; others as they are."""
+    return tuple(value) if isinstance(value, list) and not any(isinstance(v, np.ndarray) for v in value) else value
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == {"text"}
+
+
+def texts(words: Any) -> AnyArray:
+    """An array of text."""
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"expected a list of text, got {words!r:.60}")
+    return np.array(words, dtype=object)
+
+
+def flaw(values: dict[str, Any], needed: Sequence[str]) -> str:
+    """Say which of the numbers that are needed is missing, no number, or not finite; nothing where all are fine."""
+    for name in needed:
+        if name not in values:
+            return f"it lacks {name}"
+        value = values[name]
+        for part in value if isinstance(value, (list, tuple)) else [value]:
+            numbers = np.asarray(part)
+            if numbers.dtype.kind not in "biuf" or not np.isfinite(numbers).all():
+                return f"{name} is not finite numbers"
+    return ""

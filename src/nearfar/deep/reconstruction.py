@@ -47,6 +47,7 @@ class NetworkLearner(Fitted):
 
     network_: nn.Module
     n_features_in_: Any
+    _holds = ("n_features_in_", "mean_", "scale_")
 
     def _check(self) -> None:
         """Raise for a setting that a network cannot have."""
@@ -137,22 +138,26 @@ class NetworkLearner(Fitted):
         try:
             return kind._read(arrays, json.loads(text["settings"]), json.loads(text["fitted"]))
         except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {error}") from error
+            why = " ".join(str(error).split())
+            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {why}") from error
 
     @classmethod
     def _read(cls: type[Self], arrays: dict[str, AnyArray], settings: dict[str, Any], fitted: dict[str, Any]) -> Self:
-        learner = cls(**{key: _tuples(value) for key, value in settings.items()})
+        learner = cls(**{key: storage.as_tuple(value) for key, value in settings.items()})
         fitted = fitted | {key[4:]: a for key, a in arrays.items() if key.startswith("fit/")}
         for key, value in fitted.items():
             if not key.endswith("_") or key.startswith("_"):
                 raise ValueError(f"{key!r} is no fitted attribute")
-            setattr(learner, key, np.array(value, dtype=object) if key == "feature_names_in_" else _tuples(value))
+            setattr(learner, key, storage.texts(value) if key == "feature_names_in_" else storage.as_tuple(value))
         weights = {key[4:]: torch.from_numpy(a) for key, a in arrays.items() if key.startswith("net/")}
-        if not weights:
-            raise ValueError("it lacks the weights")
-        dtype = next(iter(weights.values())).dtype
-        learner.network_ = learner._network().to(device=learner.device, dtype=dtype)
-        learner.network_.load_state_dict(weights)
+        needed = (*cls._holds, *(key for key in arrays if key.startswith("net/")))
+        flaw = storage.flaw(fitted | arrays, needed) if weights else "it lacks the weights"
+        if flaw:
+            raise ValueError(flaw)
+        with torch.device("meta"):  # nothing is drawn, and no memory taken for sizes that the weights have not
+            learner.network_ = learner._network()
+        learner.network_.load_state_dict(weights, assign=True)
+        learner.network_.to(device=learner.device)
         return learner
 
 
@@ -174,10 +179,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
     raise TypeError(value)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def check_options(learner: object, **options: tuple[Any, Sequence[Any]]) -> None:

@@ -81,6 +81,8 @@ class CDML(FromPairs, MetricLearner):
     L-BFGS, it goes on from the best of some steps of Adam. The best curves met are kept.
     """
 
+    _holds = ("n_features_in_", "components_", "mean_", "scale_")
+
     def __init__(
         self,
         n_components: int | None = None,

@@ -82,6 +82,8 @@ class GrassmannGMML(FromPairs, MetricLearner):
     round; where it rises, classification by neighbours got worse too in our trials, hence `keep`.
     """
 
+    _holds = ("n_features_in_", "components_", "rule_")
+
     def __init__(
         self,
         t: float = 0.5,
