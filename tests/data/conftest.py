@@ -43,6 +43,18 @@ def zipped(path: Path, content: dict[str, bytes | str]) -> Path:
     return path
 
 
+def marked(path: Path, *, encrypted: bool = False, method: int | None = None) -> Path:
+    """Let the entries of an archive say that they are encrypted, or packed by another method."""
+    data = bytearray(path.read_bytes())
+    for mark, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        start = -1
+        while (start := data.find(mark, start + 1)) >= 0:
+            data[start + at] |= encrypted
+            data[start + at + 2] = data[start + at + 2] if method is None else method
+    path.write_bytes(data)
+    return path
+
+
 def class_folders(classes: int = 4, images: int = 3) -> dict[str, bytes]:
     """Images whose grey value says their class (tens) and number (ones)."""
     return {f"class{c}/{i}.png": png(10 * c + i) for c in range(classes) for i in range(images)}

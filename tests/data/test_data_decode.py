@@ -1,14 +1,17 @@
 """Decoding, and what becomes of images that cannot be decoded."""
 
 import io
+import zipfile
 
 import numpy as np
 import pytest
-from conftest import class_folders, png, torn, write, zipped
+from conftest import class_folders, marked, png, torn, write, zipped
 
 from nearfar.data import DataError, DataNotFoundError, open_dataset, open_task
+from nearfar.data.arrays import read_npz
 from nearfar.data.decode import BadImageError, decode, fit, load
 from nearfar.data.files import locate, open_files
+from nearfar.data.items import open_items
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -160,6 +163,31 @@ def test_files_errors(tmp_path):
             open_files(tmp_path / name)
     with pytest.raises(DataNotFoundError, match=r"has no list.txt"):
         locate(open_files(tmp_path), "list.txt")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"encrypted": True}, "encrypted"), ({"method": 9}, "not supported"), ({"method": 8}, "decompressing")],
+)
+def test_archives_that_cannot_be_unpacked_are_one_clear_error(tmp_path, change, words):
+    archive = open_files(marked(zipped(tmp_path / "a.zip", class_folders()), **change))
+    with pytest.raises(DataError, match=rf"a.zip/class0/0.png: cannot be read \(.*{words}"):
+        archive.read("class0/0.png")
+    np.savez(tmp_path / "a.npz", X=np.eye(4), y=np.arange(4))
+    marked(tmp_path / "a.npz", **change)
+    for read in (read_npz, open_items):
+        with pytest.raises(DataError, match=r"a.npz: not a readable .npz file"):
+            read(str(tmp_path / "a.npz"))
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_name_that_an_archive_has_twice_is_one_file(tmp_path):
+    path = zipped(tmp_path / "a.zip", {"c/1.png": b"old", "c/2.png": b"2"})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("c/1.png", b"new")
+    files = open_files(path)
+    assert files.names() == ["c/1.png", "c/2.png"]
+    assert files.read("c/1.png") == b"new"
 
 
 def test_folder_and_zip_list_the_same_visible_files(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dataset import DataError, Dataset, Source
+from .files import BROKEN
 from .folder import ROLES
 
 DATA = ("X", "x", "embeddings")
@@ -36,7 +36,7 @@ def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
     DataError
         Where an array is missing, of unfit shape or kind, holds Python objects, or holds NaN or infinity.
     """
-    arrays = _load(Path(path))
+    arrays = load_npz(Path(path))
     items = _dataset(path, arrays, image_size)
     if "split" not in arrays:
         return Source(items)
@@ -51,7 +51,7 @@ def read_gallery(path: str | Path) -> Dataset | None:
     Dataset or None
         None where the file has no gallery: its items then search each other.
     """
-    arrays = _load(Path(path))
+    arrays = load_npz(Path(path))
     found = {key.removeprefix(GALLERY): array for key, array in arrays.items() if key.startswith(GALLERY)}
     return _dataset(path, found, None) if any(key in found for key in DATA) else None
 
@@ -89,11 +89,12 @@ def _classes(path: str | Path, items: Dataset, labels: NDArray, classes: NDArray
     return tuple(str(classes[number]) for number in numbers)
 
 
-def _load(path: Path) -> dict[str, NDArray]:
+def load_npz(path: Path) -> dict[str, NDArray]:
+    """Read all arrays of a file, or raise a DataError."""
     try:
         with np.load(path, allow_pickle=False) as file:
             return {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (*BROKEN, MemoryError) as error:
         reason = "arrays of Python objects are not read" if "allow_pickle" in str(error) else str(error)
         raise DataError(f"{path}: not a readable .npz file ({reason})") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Protocol
 
 from .dataset import DataError, DataNotFoundError
+
+BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""What reading a damaged archive raises; RuntimeError where it is encrypted, or packed in a way of its own."""
 
 
 class Files(Protocol):
@@ -69,7 +73,7 @@ class ZipFiles:
         if os.getpid() not in self._open:
             try:
                 self._open[os.getpid()] = zipfile.ZipFile(self.root)
-            except (OSError, zipfile.BadZipFile) as error:
+            except BROKEN as error:
                 raise DataError(f"{self.root}: not a readable zip archive ({error})") from error
         return self._open[os.getpid()]
 
@@ -81,7 +85,8 @@ class ZipFiles:
 
     @cached_property
     def _names(self) -> list[str]:
-        entries = (name for name in self._zip.namelist() if not name.endswith("/"))
+        # a name that was written twice is one file, the later
+        entries = {name for name in self._zip.namelist() if not name.endswith("/")}
         return sorted(name for name in entries if not any(map(_hidden, name.split("/"))))
 
     def tops(self) -> list[str]:
@@ -92,7 +97,7 @@ class ZipFiles:
             return self._zip.read(name)
         except KeyError as error:
             raise DataNotFoundError(f"{self.root}: has no file {name!r}") from error
-        except (OSError, zipfile.BadZipFile, EOFError) as error:
+        except BROKEN as error:
             raise DataError(f"{self.root}/{name}: cannot be read ({error})") from error
 
     def mark(self, name: str) -> tuple[int, int]:

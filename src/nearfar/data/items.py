@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import DATA, LABELS, names_in
+from .arrays import DATA, LABELS, load_npz, names_in
 from .dataset import DataError, Dataset
 from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
-from .files import Files, FolderFiles, open_files
+from .files import BROKEN, Files, FolderFiles, open_files
 from .open import open_dataset
 
 UNKNOWN = ""
@@ -127,7 +126,12 @@ def _rows(path: Path, content: Any) -> Dataset:
 
 
 def _loaded(path: Path) -> Any:
+    if path.suffix == ".npz":
+        return load_npz(path)
     try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: not a readable {path.suffix} file ({error})") from error
+        rows = np.load(path, allow_pickle=False)
+    except (*BROKEN, MemoryError) as error:
+        raise DataError(f"{path}: not a readable .npy file ({error})") from error
+    if not isinstance(rows, np.ndarray):
+        raise DataError(f"{path}: not an .npy file but an archive of several; name it .npz")
+    return rows

@@ -7,12 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..data import DataError, Dataset, open_task
+from ..data.files import BROKEN
 from ..data.open import located
 from .content import Attention, Curve, Items, ReportContent
 from .page import build_report
@@ -183,7 +183,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = dict(file)
-    except (OSError, ValueError, BadZipFile) as error:
+    except BROKEN as error:
         raise ReportError(f"{path}: cannot be read ({error})") from error
     missing = {"embeddings", "labels"} - set(arrays)
     if missing:
