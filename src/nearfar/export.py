@@ -55,10 +55,10 @@ def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str], *, whic
     import torch
 
     from .train import TrainConfig, load_embedder
-    from .train.checkpoint import read_about
+    from .train.checkpoint import read_about, shape_of
 
     embedder = load_embedder(Path(run), which).cpu()
-    shape = tuple(read_about(Path(run) / f"{which}.safetensors")["shape"])
+    shape = shape_of(read_about(Path(run) / f"{which}.safetensors"))
     config = TrainConfig.from_json(Path(run) / "config.json")
     images = len(shape) == 3
     rng = np.random.default_rng(0)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,39 @@ def _about(path: Path, file: Any) -> dict[str, Any]:
     metadata = dict(file.metadata() or {})
     if metadata.pop("nearfar", None) != MARK:
         raise TrainError(f"{path}: not a checkpoint of nearfar (it was written by something else)")
-    return {key: json.loads(value) for key, value in metadata.items()}
+    with fitting(path):
+        return About(path, {key: json.loads(value) for key, value in metadata.items()})
+
+
+class About(dict[str, Any]):
+    """What a file says about its tensors; a TrainError where it does not say what is asked."""
+
+    def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.path = path
+
+    def __missing__(self, key: str) -> Any:
+        raise TrainError(f"{self.path}: damaged, or of another version (it does not say {key!r})")
+
+
+@contextmanager
+def fitting(what: Path | str) -> Iterator[None]:
+    """Make a TrainError of whatever the contents of a checkpoint raise that is not what it should be."""
+    try:
+        yield
+    except TrainError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        why = " ".join(str(error).split())
+        raise TrainError(f"{what}: damaged, or of another version ({type(error).__name__}: {why})") from error
+
+
+def shape_of(about: dict[str, Any]) -> tuple[int, ...]:
+    """Return the shape of an item that a network takes, which builders of networks are called with: numbers only."""
+    shape = about["shape"]
+    if not isinstance(shape, list) or len(shape) not in (1, 3) or not all(type(n) is int and n > 0 for n in shape):
+        raise TrainError(f"checkpoint: the shape of an item must be 1 or 3 whole numbers above 0, got {shape!r:.60}")
+    return tuple(shape)
 
 
 def save_tree(path: Path, tree: Any) -> None:
@@ -105,7 +138,8 @@ def save_tree(path: Path, tree: Any) -> None:
 def load_tree(path: Path) -> Any:
     """Read what `save_tree` wrote."""
     tensors, about = load_tensors(path)
-    return _unpack(about["tree"], tensors)
+    with fitting(path):
+        return _unpack(about["tree"], tensors)
 
 
 def _pack(node: Any, tensors: dict[str, Tensor]) -> Any:

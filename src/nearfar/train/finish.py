@@ -14,7 +14,7 @@ from ..data.decode import fit
 from ..data.shared import remark_shared
 from ..progress import counted
 from .build import Step, make_accelerator, make_step, open_data, sizes_in
-from .checkpoint import load_tensors, read_about, replace_file
+from .checkpoint import load_tensors, read_about, replace_file, shape_of
 from .config import TrainConfig, TrainError
 from .features import Floats, embed, sizes_of
 from .run_folder import Run, RunFolder, open_run, write_json
@@ -69,7 +69,7 @@ def _loaded(run: Run | str | Path, which: str, part: str) -> Step:
     folder, config = _folder(run)
     tensors, about = load_tensors(folder.best if which == "best" else folder.last)
     bare = config if config.trunk_weights is None else config.replace(trunk_weights=None)
-    step = make_step(bare, tuple(about["shape"]), about["num_classes"])
+    step = make_step(bare, shape_of(about), about["num_classes"])
     own = {key: value for key, value in tensors.items() if key.startswith(part)}
     try:
         missing, unknown = step.load_state_dict(own, strict=False)
@@ -102,7 +102,7 @@ def embed_run(run: Run | str | Path, dataset: Dataset, *, layer: str = "embeddin
         If the network takes rows and the items are images, or the reverse, or rows of another length.
     """
     folder, config = _folder(run)
-    shape = tuple(read_about(folder.best if which == "best" else folder.last)["shape"])
+    shape = shape_of(read_about(folder.best if which == "best" else folder.last))
     _check_kind(dataset, shape, folder.path)
     sizes = sizes_of(config)
     if len(shape) == 3 and shape[1] == shape[2]:

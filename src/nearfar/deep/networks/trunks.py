@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from math import prod
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -18,6 +21,10 @@ from .weights import TrunkError, load_weights
 
 Shape = tuple[int, ...]
 KINDS = ("timm:NAME", "transformers:NAME_OR_FOLDER", "package.module:factory")
+LIBRARIES = (*sys.stdlib_module_names, "torch", "numpy", "scipy", "sklearn", "joblib", "accelerate", "pandas")
+"""Functions of these are no trunks, whatever a run that came from elsewhere says; classes of modules may be."""
+RUN_CODE = ("trust_remote_code", "code_revision", "checkpoint_path")
+"""Options with which models of other packages run, or unpickle, what is in a file."""
 
 
 def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) -> nn.Module:
@@ -53,6 +60,8 @@ def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) ->
     build = _builder(name)
     try:
         trunk = build(shape, **options)
+        if not isinstance(trunk, nn.Module):
+            raise TrunkError(f"trunk {text!r}: expected a module, got {trunk!r:.60}")
     except (TypeError, RuntimeError) as error:  # the latter of torch, for a width of 0
         raise TrunkError(f"trunk {text!r}: {error}") from error
     if len(shape) == 3 and not hasattr(trunk, "in_channels"):
@@ -94,13 +103,28 @@ def _builder(name: str) -> Callable[..., nn.Module]:
 
 
 def _factory(module: str, attribute: str) -> Callable[..., nn.Module]:
+    foreign = module.partition(".")[0] in LIBRARIES
+    if foreign and not module.startswith("torch."):
+        raise TrunkError(f"trunk {module}:{attribute}: a trunk comes from a module of your own, not of {module}")
     try:
-        found: Callable[..., nn.Module] = getattr(import_module(module), attribute)
+        found: Any = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
         hint = "; the folder that holds it must be on PYTHONPATH" if absent else ""
         raise TrunkError(f"trunk {module}:{attribute}: {error}{hint}") from error
-    return found
+    if not (isinstance(found, type) and issubclass(found, nn.Module)) and (foreign or not _is_function(found)):
+        raise TrunkError(f"trunk {module}:{attribute}: expected a function or a class of modules, got {found!r:.60}")
+    made: Callable[..., nn.Module] = found
+    return made
+
+
+def _is_function(found: Any) -> bool:
+    return isinstance(found, (FunctionType, partial))
+
+
+def _check_options(package: str, options: Mapping[str, Any]) -> None:
+    for name in options.keys() & set(RUN_CODE):
+        raise TrunkError(f"trunk {package}: {name} is not taken, files run no code; weights come by trunk_weights")
 
 
 def _conv4(shape: Shape, **options: Any) -> nn.Module:
@@ -135,6 +159,7 @@ def _spd(shape: Shape, **options: Any) -> nn.Module:
 
 
 def _timm(name: str, shape: Shape, **options: Any) -> nn.Module:
+    _check_options("timm", options)
     timm = _installed("timm")
     channels = _channels("timm", shape)
     if not timm.is_model(name):
@@ -145,6 +170,7 @@ def _timm(name: str, shape: Shape, **options: Any) -> nn.Module:
 
 
 def _transformers(name: str, shape: Shape, **options: Any) -> nn.Module:
+    _check_options("transformers", options)
     transformers = _installed("transformers")
     channels = _channels("transformers", shape)
     try:
