@@ -14,10 +14,11 @@ from numpy.testing import assert_array_equal
 from safetensors.torch import save_file
 
 from nearfar.data import open_dataset
+from nearfar.deep.networks.weights import TrunkError
 from nearfar.deep.terms import SetTerm
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, open_run, train
 from nearfar.train import build as building
-from nearfar.train.checkpoint import load_tensors, read_about
+from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
 from nearfar.train.progress import ProgressLine, summary
 
 RICH = "0.5*TripletLoss() + AMSoftmaxLoss() + 0.1*EnergyConfusion(pairs='one')"
@@ -549,6 +550,46 @@ def test_a_run_goes_on_from_the_trunk_of_another(tmp_path, small) -> None:
     second = train(other, tmp_path / "second", progress=False)
     a, b = (load_embedder(run.folder, "last").trunk.state_dict() for run in (first, second))
     assert all(torch.equal(a[key], b[key]) for key in a if "running" not in key and "num_batches" not in key)
+
+
+def rewritten(path: Path, **about) -> None:
+    """Write a checkpoint anew with other values about it; None leaves one out."""
+    tensors, old = load_tensors(path)
+    save_tensors(path, tensors, {key: value for key, value in (old | about).items() if value is not None})
+
+
+def test_a_run_from_elsewhere_runs_no_code(tmp_path, small) -> None:
+    run = train(small(steps=1), tmp_path / "run", progress=False)
+    mark = tmp_path / "mark"
+    config = json.loads((run.folder / "config.json").read_text())
+    (run.folder / "config.json").write_text(json.dumps({**config, "trunk": "subprocess:Popen"}))
+    rewritten(run.folder / "best.safetensors", shape=["touch", str(mark)])
+    with pytest.raises(TrainError, match="shape of an item must be 1 or 3 whole numbers above 0"):
+        load_embedder(run.folder)
+    rewritten(run.folder / "best.safetensors", shape=[1, 8, 8])
+    with pytest.raises(TrunkError, match="not of subprocess"):
+        load_embedder(run.folder)
+    assert not mark.exists()
+
+
+def test_damaged_checkpoints_are_one_clear_error(tmp_path, small) -> None:
+    run = train(small(steps=1), tmp_path / "run", progress=False)
+    rewritten(run.folder / "best.safetensors", num_classes=None)
+    with pytest.raises(TrainError, match=r"best.safetensors: damaged, .* 'num_classes'"):
+        load_embedder(run.folder)
+    state = run.folder / "state-1.0.safetensors"
+    whole = state.read_bytes()
+    for tree in (None, {}, {"tensor": "99999"}, {"dict": [["processes", {"value": 1}]]}):
+        state.write_bytes(whole)
+        rewritten(state, tree=tree)
+        with pytest.raises(TrainError, match="damaged, or of another version"):
+            train(None, run.folder, resume=True, progress=False)
+    state.write_bytes(whole)
+    (run.folder / "log.jsonl").write_bytes(b'\xff\n[1]\n{"epoch": 1}\n')
+    assert train(None, run.folder, resume=True, progress=False).step == 1
+    (run.folder / "metrics.csv").write_text("epoch,loss\n1,much\n")
+    with pytest.raises(TrainError, match=r"metrics.csv: not a table of numbers"):
+        open_run(run.folder).read_metrics()
 
 
 def test_the_line_of_an_epoch_is_not_broken_in_a_log(capsys, monkeypatch) -> None:

@@ -61,7 +61,11 @@ def report_run(
         If the folder is no run, or was not evaluated.
     """
     folder = Path(run)
-    content = read_run(folder, test=test, gallery=gallery, title=title, attention=attention)
+    try:
+        content = read_run(folder, test=test, gallery=gallery, title=title, attention=attention)
+    except (LookupError, TypeError, AttributeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ReportError(f"{folder}: a file of the run is damaged, or of another version ({why})") from error
     return build_report(content, path or folder / "report.html")
 
 
@@ -117,7 +121,8 @@ def _open_test(
 ) -> tuple[Dataset | None, Dataset | None, tuple[str, ...]]:
     """Open the test part of the data; without it the report has no pictures, but is still a report."""
     names = ("test_classes", "validation", "seed", "skip_bad")
-    start, test = Path(environment.get("folder", ".")), config.get("test")
+    folder, test = environment.get("folder"), config.get("test")
+    start = Path(folder) if isinstance(folder, str) else None
     given = {name: config[name] for name in names if name in config}
     try:
         task = open_task(located(config["data"], start), test=test and located(test, start), **given)
@@ -195,16 +200,18 @@ def _json(path: Path, needed: bool = True) -> dict[str, Any]:
     if not needed and not path.is_file():
         return {}
     try:
-        read: dict[str, Any] = json.loads(path.read_text())
-        return read
+        read = json.loads(path.read_text())
     except OSError as error:
         raise ReportError(f"{path.parent}: is no run folder ({path.name}: {error.strerror})") from error
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise ReportError(f"{path}: is not JSON ({error})") from error
+    if not isinstance(read, dict):
+        raise ReportError(f"{path}: expected a JSON object, got {read!r:.40}")
+    return read
 
 
 def _text(path: Path) -> str:
-    return path.read_text().strip() if path.is_file() else ""
+    return path.read_text(errors="replace").strip() if path.is_file() else ""
 
 
 def _log(path: Path) -> list[dict[str, Any]]:
@@ -215,12 +222,15 @@ def _log(path: Path) -> list[dict[str, Any]]:
             records.append(json.loads(line))
         except json.JSONDecodeError:
             continue
-    return records
+    return [record for record in records if isinstance(record, dict)]
 
 
 def _table(path: Path) -> list[dict[str, float]]:
     """The rows of the table of epochs, without their empty cells."""
     if not path.is_file():
         return []
-    with path.open(newline="") as file:
-        return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
+    try:
+        with path.open(newline="") as file:
+            return [{key: float(value) for key, value in row.items() if value} for row in csv.DictReader(file)]
+    except (ValueError, TypeError, csv.Error) as error:
+        raise ReportError(f"{path}: is not a table of numbers ({error})") from error

@@ -127,11 +127,13 @@ class RunFolder:
     def read_log(self, until: int | None = None) -> list[dict[str, Any]]:
         """Read the log up to a step; a line that a kill cut off is left out."""
         records = []
-        for line in self.log.read_text().splitlines() if self.log.exists() else []:
+        for line in self.log.read_text(errors="replace").splitlines() if self.log.exists() else []:
             try:
-                records.append(json.loads(line))
+                record = json.loads(line)
             except json.JSONDecodeError:
                 continue
+            if isinstance(record, dict) and isinstance(record.get("step"), int):
+                records.append(record)
         return [record for record in records if until is None or record["step"] <= until]
 
     def cut_log(self, until: int) -> None:
@@ -152,8 +154,11 @@ class RunFolder:
         """Read the table of epochs; empty cells are None."""
         if not self.metrics.exists():
             return []
-        with self.metrics.open(newline="") as file:
-            return [{key: float(v) if v else None for key, v in row.items()} for row in csv.DictReader(file)]
+        try:
+            with self.metrics.open(newline="") as file:
+                return [{key: float(v) if v else None for key, v in row.items()} for row in csv.DictReader(file)]
+        except (ValueError, TypeError, csv.Error) as error:
+            raise TrainError(f"{self.metrics}: not a table of numbers ({error})") from error
 
 
 def open_run(path: str | Path) -> RunFolder:

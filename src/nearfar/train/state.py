@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .build import Parts
-from .checkpoint import random_state, set_random_state
+from .checkpoint import fitting, random_state, set_random_state
 from .config import TrainError
 
 
@@ -69,6 +69,11 @@ def snapshot(parts: Parts, position: Position, extra: dict[str, Any]) -> dict[st
 
 def restore_weights(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any]) -> Position:
     """Put weights back, before `Parts.prepare`."""
+    with fitting("resume: the checkpoint"):
+        return _weights_back(parts, tensors, state)
+
+
+def _weights_back(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any]) -> Position:
     if state["processes"] != parts.accelerator.num_processes:
         raise TrainError(
             f"resume: the run was made by {state['processes']} process(es), this is {parts.accelerator.num_processes}"
@@ -85,13 +90,14 @@ def restore_weights(parts: Parts, tensors: dict[str, Tensor], state: dict[str, A
 def restore_rest(parts: Parts, state: dict[str, Any], whole: dict[str, Any]) -> None:
     """Put optimiser, loss scale and random numbers back, after `Parts.prepare`; `whole` is the first process's."""
     assert parts.optimizer is not None
-    parts.optimizer.load_state_dict(state["optimizer"] or whole["optimizer"])
-    _lay_out_like_parameters(parts.optimizer.state)
-    parts.averages.load(state.get("averages") or whole.get("averages") or [])
-    if state["scaler"] is not None and parts.accelerator.scaler is not None:
-        parts.accelerator.scaler.load_state_dict(state["scaler"])
-    parts.sampler.load_state_dict(state["sampler"])
-    set_random_state(state["random"])
+    with fitting("resume: the checkpoint"):
+        parts.optimizer.load_state_dict(state["optimizer"] or whole["optimizer"])
+        _lay_out_like_parameters(parts.optimizer.state)
+        parts.averages.load(state.get("averages") or whole.get("averages") or [])
+        if state["scaler"] is not None and parts.accelerator.scaler is not None:
+            parts.accelerator.scaler.load_state_dict(state["scaler"])
+        parts.sampler.load_state_dict(state["sampler"])
+        set_random_state(state["random"])
 
 
 def _lay_out_like_parameters(states: Mapping[Tensor, dict[str, Any]]) -> None:
