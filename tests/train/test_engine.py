@@ -552,6 +552,17 @@ def test_a_run_goes_on_from_the_trunk_of_another(tmp_path, small) -> None:
     assert all(torch.equal(a[key], b[key]) for key in a if "running" not in key and "num_batches" not in key)
 
 
+def test_a_resumed_run_needs_no_file_of_weights(tmp_path, small) -> None:
+    first = train(small(steps=2), tmp_path / "first", progress=False)
+    start = tmp_path / "start.safetensors"
+    start.write_bytes((first.folder / "last.safetensors").read_bytes())
+    run = train(small(epochs=1, trunk_weights=str(start)), tmp_path / "run", progress=False)
+    start.unlink()
+    assert train(run.config.replace(epochs=2), run.folder, resume=True, progress=False).epoch == 2
+    with pytest.raises(TrunkError, match="no such file of weights"):
+        train(run.config, tmp_path / "new", progress=False)
+
+
 def rewritten(path: Path, **about) -> None:
     """Write a checkpoint anew with other values about it; None leaves one out."""
     tensors, old = load_tensors(path)

@@ -129,10 +129,10 @@ class Parts:
             yield items, labels
 
 
-def build(config: TrainConfig, start: Path | None = None) -> Parts:
+def build(config: TrainConfig, start: Path | None = None, *, resumed: bool = False) -> Parts:
     """Open the data, and make the network, the objective and the batches.
 
-    A run that goes on has a folder in which it was started, `start`.
+    A run that goes on has a folder in which it was started, `start`; with a checkpoint, `resumed`, also its weights.
 
     Raises
     ------
@@ -143,7 +143,8 @@ def build(config: TrainConfig, start: Path | None = None) -> Parts:
     torch.manual_seed(config.seed)
     task = open_data(config, start)
     config = resolve(config, task)
-    step = make_step(config, item_shape(task.train, config), len(task.train.classes), start)
+    bare = config.replace(trunk_weights=None) if resumed and not config.freeze_trunk else config
+    step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start)
     check_positives(task.train, step.objective, config)
     if accelerator.num_processes > 1 and accelerator.device.type == "cuda" and not config.freeze_bn:
         step = nn.SyncBatchNorm.convert_sync_batchnorm(step)

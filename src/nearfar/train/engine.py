@@ -69,7 +69,7 @@ def train(
         folder.create()
     with claimed(folder.path):
         try:
-            parts = build(config, folder.start)
+            parts = build(config, folder.start, resumed=resume and folder.last.exists())
             with Interrupts() as interrupts:
                 return Trainer(parts, folder, interrupts, resume, progress, watchers).run()
         except BaseException:
@@ -119,9 +119,9 @@ class Trainer:
         parts.prepare()
         restore_rest(parts, state, whole)
         if self.main:
-            folder.write_config(parts.config)  # its end may be a later one
             folder.cut_log(position.step)
             folder.write_metrics(position.rows)
+            folder.write_config(parts.config)  # its end may be a later one
         return position
 
     def _refuse_other_config(self) -> None:
