@@ -191,7 +191,7 @@ def test_nothing_is_left_behind_by_a_failure(tmp_path: Path, monkeypatch: pytest
     def full(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match=r"report.html: cannot be written \(disk full\)"):
         build(ReportContent("Bare", "none", {}), tmp_path)
     assert not list(tmp_path.iterdir())
