@@ -19,7 +19,7 @@ from nearfar import (
     SubCenterArcFaceLoss,
 )
 from nearfar.deep.angles import add_angle
-from nearfar.deep.class_centres import _parts, similarity, spread
+from nearfar.deep.class_centres import _parts, nearest_cosine, similarity, spread
 from nearfar.deep.class_scores import class_log_sum_exp, own_and_others
 from tests.references import arc_face, proxy_anchor, proxy_nca, proxy_nca_plus_plus, soft_triple, sub_center_arc_face
 
@@ -381,6 +381,16 @@ def test_agrees_with_pytorch_metric_learning():
         proxies = ours.proxies.detach().unflatten(0, (-1, C)).transpose(0, 1).flatten(0, 1)  # class by class
         getattr(theirs, name).data = proxies if name == "proxies" else proxies.T.contiguous()
         same(ours(x, y), theirs(x, y), [x], rtol=1e-8, atol=1e-8)
+
+
+def test_many_centres_are_compared_one_after_another(monkeypatch):
+    g = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(*size, generator=g, dtype=torch.float64, requires_grad=True) for size in ((7, 5), (4, 3, 5)))
+    whole = nearest_cosine(x, w, 2.0)
+    monkeypatch.setattr("nearfar.deep.class_centres.FEW", 0)
+    assert torch.autograd.gradcheck(lambda x, w: nearest_cosine(x, w, 2.0), (x, w))
+    assert torch.autograd.gradgradcheck(lambda x, w: nearest_cosine(x, w, 2.0), (x, w))
+    same(nearest_cosine(x, w, 2.0).square().sum(), whole.square().sum(), [x, w])
 
 
 def test_one_sub_center_is_arc_face():

@@ -1,7 +1,7 @@
-"""Classes with several centres: the similarity to the best of them, softly, and how far they lie apart.
+"""Classes with several centres: the similarity to the best of them, softly or not, and how far they lie apart.
 
-The inner products with all centres of all classes are the largest thing here. Both functions take a few classes after
-others, normalise their centres on the way, and have the gradient of the formula.
+The inner products with all centres of all classes are the largest thing here, and are never held together: functions
+take a few classes, or one centre of each, after others, and have the gradient of the formula.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from .directions import normalized, tangent, unit
 from .functions import applied
 
 CACHED = 1 << 18  # numbers of a part whose temporaries stay in a processor's cache
+FEW = 1 << 22  # cosines that are held together
 
 
 class _Similarity(torch.autograd.Function):
@@ -70,6 +71,40 @@ def similarity(x: Tensor, w: Tensor, gamma: float) -> Tensor:
         return x @ unit(w[0]).T
     S: Tensor = applied(_Similarity, x, w, gamma)
     return S
+
+
+class _NearestCosine(torch.autograd.Function):
+    """See `nearest_cosine`; keeps which centre is the nearest, one byte for each class of a row."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        best = x @ w[0].T
+        which = torch.zeros_like(best, dtype=torch.uint8)
+        for k in range(1, len(w)):
+            s = x @ w[k].T
+            which.masked_fill_(s > best, k)
+            torch.maximum(best, s, out=best)
+        ctx.save_for_backward(x, w, which)
+        return best
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, w, which = ctx.saved_tensors
+        to_x, to_w = torch.zeros_like(x), []
+        for k in range(len(w)):
+            g = torch.where(which == k, grads[0], 0.0)
+            to_x = to_x + g @ w[k]
+            to_w.append(g.T @ x)
+        return to_x, torch.stack(to_w)
+
+
+def nearest_cosine(x: Tensor, w: Tensor, scale: float = 1.0) -> Tensor:
+    """Return the (n, C) cosines, times a scale, of x (n, d) to the nearest centre of each class, w (K, C, d)."""
+    x, u = unit(x, scale), unit(w)
+    if len(x) * u.shape[0] * u.shape[1] <= FEW:  # one product takes less time than several
+        return (x @ _rows(u).T).unflatten(1, u.shape[:2]).amax(1)
+    best: Tensor = applied(_NearestCosine, x, u)
+    return best
 
 
 class _Spread(torch.autograd.Function):

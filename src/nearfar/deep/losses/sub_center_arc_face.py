@@ -14,7 +14,9 @@ from torch import Tensor
 
 from ..angles import add_angle
 from ..batch import Batch
-from ..class_scores import cosines, softmax_loss
+from ..class_centres import nearest_cosine
+from ..class_scores import softmax_loss
+from ..directions import unit
 from ..proxies import ClassProxyLoss
 from ..relations import UNKNOWN
 
@@ -44,7 +46,7 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
     Raises
     ------
     ValueError
-        If the margin is outside 0 to pi, or there is no proxy.
+        If the margin is outside 0 to pi, or there is no proxy, or more than 255 of a class.
 
     Notes
     -----
@@ -62,8 +64,8 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
         margin: float = 0.5,
         block: int | None = None,
     ) -> None:
-        if sub_centers < 1:
-            raise ValueError(f"SubCenterArcFaceLoss: sub_centers must be at least 1, got {sub_centers}")
+        if not 1 <= sub_centers <= 255:
+            raise ValueError(f"SubCenterArcFaceLoss: sub_centers must be 1 to 255, got {sub_centers}")
         if not 0 <= margin <= 3.1416:
             raise ValueError(f"SubCenterArcFaceLoss: margin is in radians, from 0 to pi, got {margin}")
         super().__init__(num_classes, embedding_dim, block=block)
@@ -75,10 +77,10 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
         return sub_center_arc_face(own, others, self.scale, self.margin)
 
     def logits(self, x: Tensor, w: Tensor) -> Tensor:
-        return self._each(x, w, self.scale).amax(1)
+        return nearest_cosine(x, self._centres(w), self.scale)
 
     def publish(self, batch: Batch) -> Batch:
-        return batch._replace(scores=self._each(batch.x, self.reference(batch)[0], 1.0).amax(1))
+        return batch._replace(scores=nearest_cosine(batch.x, self._centres(self.reference(batch)[0])))
 
     @torch.no_grad()
     def outliers(self, embeddings: Tensor, labels: Tensor, angle: float = 1.309) -> Tensor:
@@ -91,14 +93,14 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
         angle : float
             How far, in radians; the paper's 1.309 is 75 degrees.
         """
-        y = torch.as_tensor(labels, device=self.proxies.device)
-        cosine, known = self._each(embeddings.to(self.proxies), self.proxies, 1.0), y != UNKNOWN
-        own = cosine.gather(2, y.clamp_min(0)[:, None, None].expand(-1, self.sub_centers, 1)).squeeze(2)
+        y, centres = torch.as_tensor(labels, device=self.proxies.device), unit(self._centres(self.proxies))
+        known, x = y != UNKNOWN, unit(embeddings.to(self.proxies))
+        own = torch.stack([(x * centre[y.clamp_min(0)]).sum(1) for centre in centres], 1)
         votes = torch.zeros(self.num_classes, self.sub_centers, device=y.device)
         votes.index_put_((y[known], own[known].argmax(1)), votes.new_ones(()), accumulate=True)
         nearest = own.gather(1, votes.argmax(1)[y.clamp_min(0), None]).squeeze(1)
         return known & (nearest.clamp(-1, 1).acos() > angle)
 
-    def _each(self, x: Tensor, w: Tensor, scale: float) -> Tensor:
-        """Return the scaled cosines to every proxy, (b, K, C)."""
-        return cosines(x, w, scale).unflatten(1, (self.sub_centers, self.num_classes))
+    def _centres(self, w: Tensor) -> Tensor:
+        """Return the proxies, (K, C, d)."""
+        return w.unflatten(0, (self.sub_centers, self.num_classes))
