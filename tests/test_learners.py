@@ -210,7 +210,10 @@ def test_equals_its_reference(method: Method) -> None:
 def test_unknown_labels_are_no_class(method: Method) -> None:
     X, y = data()
     y = np.where(np.arange(len(y)) % 3 == 0, -1, y)
-    assert np.isfinite(fit(make(method), X, y).transform(X)).all()
+    learner = fit(make(method), X, y)
+    assert np.isfinite(learner.transform(X)).all()
+    named = [-1 if label < 0 else f"class {label}" for label in y]
+    assert_array_equal(fit(make(method), X, named).transform(X), learner.transform(X))
     if make(method).__sklearn_tags__().target_tags.required:
         with pytest.raises(ValueError, match=rf"^{method.name}: .*class"):
             make(method).fit(X, np.full(len(y), -1))

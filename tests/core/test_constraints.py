@@ -71,6 +71,8 @@ def test_written_out():
 def test_objects_are_numbered_and_minus_one_stays_unknown():
     y = np.array(["owl", -1, "cat", "owl"], dtype=object)
     assert constraints.numbered(y).tolist() == [0, -1, 1, 0]
+    for plain in (y.tolist(), tuple(y), [b"owl", -1, b"cat", b"owl"], ["owl", np.int64(-1), "cat", "owl"]):
+        assert constraints.numbered(plain).tolist() == [0, -1, 1, 0]
     given = np.array([3, -1, 3])
     assert constraints.numbered(given) is given
 

@@ -58,7 +58,7 @@ def generator(seed: Seed) -> np.random.Generator:
 
 
 def numbered(y: AnyArray) -> AnyArray:
-    """Labels that are objects as numbers, -1 where the object is -1; other labels as they are.
+    """Labels that are objects, or a list of text and -1, as numbers with -1 where they are -1; others as they are.
 
     Raises
     ------
@@ -67,10 +67,16 @@ def numbered(y: AnyArray) -> AnyArray:
 
     Examples
     --------
-    >>> numbered(np.array(["owl", -1, "cat", "owl"], dtype=object)).tolist()
+    >>> numbered(["owl", -1, "cat", "owl"]).tolist()
     [0, -1, 1, 0]
     """
     names = np.asarray(y)
+    if (
+        names.dtype.kind in "US"
+        and isinstance(y, (list, tuple))
+        and not all(isinstance(name, (str, bytes)) for name in y)
+    ):
+        names = np.array(y, dtype=object)  # NumPy has made text of the numbers beside text, and of -1 a class
     if names.dtype.kind == "f" and np.isnan(names).any():
         names = names.astype(object)
     if names.dtype != object or names.ndim != 1:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_consistent_length
 import nearfar
 
 from ...base import KernelMetric, MetricLearner, named
-from ...core import checks
+from ...core import checks, constraints
 from ...core.kernels import Kernel
 from ...core.types import AnyArray, Array
 
@@ -102,7 +102,7 @@ class Kernelized(KernelMetric):
             check_consistent_length(X, y)
             if y is not None:
                 self._sorted = order = np.arange(len(X)) if told else self._order(X)
-                X, told = X[order], {"y": np.asarray(y)[order], **told}
+                X, told = X[order], {"y": np.asarray(constraints.numbered(y))[order], **told}
             self.learner_, L = kernelized(clone(self._linear()), self._enter(X), **told)
             self.__dict__.pop("_sorted", None)
             self._keep(L, X.dtype)
