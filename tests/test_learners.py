@@ -415,6 +415,17 @@ def test_n_components(method: Method) -> None:
 
 
 @every_learner
+@pytest.mark.filterwarnings("ignore")
+def test_the_kept_components_are_some_in_which_rows_differ(method: Method) -> None:
+    if "n_components" not in make(method).get_params() or method.name == "BayesianNCA":  # its weight can be negative
+        return
+    X, y = data()
+    flat = np.concatenate([X, np.ones((len(X), 2)), X[:, :1]], axis=1)
+    Z = fit(make(method, n_components=1), flat, y).transform(flat)
+    assert np.ptp(Z) > 1e-6 * np.ptp(fit(make(method, n_components=1), X, y).transform(X))
+
+
+@every_learner
 def test_works_inside_pipelines_and_searches(method: Method) -> None:
     law("pipeline", method)
     X, y = data()

@@ -205,6 +205,18 @@ def data_span(X: Array) -> Array:
     return Vt[s > max(X.shape) * np.finfo(float).eps * s.max(initial=0.0)]
 
 
+def leading(L: Array, X: Array, k: int | None) -> Array:
+    """The k longest rows (None: all) of the metric L' L, of directions in which rows of X differ; the last perhaps 0.
+
+    In other directions some problems have their longest ones, which are of no use: all rows are one point along them.
+    """
+    if k is None:
+        return psd.compress(L)
+    V = data_span(X)
+    L = psd.compress(L @ V.T, k) @ V
+    return np.pad(L, ((0, k - len(L)), (0, 0)))
+
+
 def axes(X: Array, k: int) -> tuple[Array, Array]:
     """The k largest eigenvalues of `total` of X, falling, and their vectors (d, k), signs fixed.
 

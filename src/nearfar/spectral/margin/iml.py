@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...base import FromLabels, Mahalanobis
-from ...core import checks, psd
+from ...core import checks, scatter
 from ...core.margins import rivals
 from ...core.margins.large_margin_data import sorted_rows
 from ...core.optimize import Solution
@@ -127,4 +127,4 @@ class IML(FromLabels, Mahalanobis):
             tol=self.tol,
             report=self._report(),
         )
-        return found.with_x(psd.compress(found.x, self.n_components))
+        return found.with_x(scatter.leading(found.x, X, self.n_components))

@@ -146,4 +146,5 @@ class MMC(FromPairs, Mahalanobis):
         limits: Any = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
         found = solve(X, S, pairs.part(False), scale, floor, self._start(), **limits)
-        return found.with_x(found.x[: self.n_components], attributes={"floor": floor})
+        k, attributes = self.n_components, {"floor": floor}
+        return found.with_x(found.x[:k] if self.diagonal else scatter.leading(found.x, X, k), attributes=attributes)
