@@ -632,6 +632,8 @@ def test_fish_mml_bad_views():
         nearfar.FISHMML(4).fit(V, Y)
     with pytest.raises(ValueError, match=r"^FISHMML: view_sizes"):
         nearfar.FISHMML(view_sizes=(1, 1)).fit(X, Y)
+    with pytest.raises(ValueError, match=r"^FISHMML: views must have \[4, 5, 3\] columns, as in fit; got \[3, 5, 4\]"):
+        nearfar.FISHMML().fit(V, Y).transform(V[::-1])
 
 
 # --- GMML

@@ -181,14 +181,17 @@ def check_chunklets(
     return codes, apart
 
 
-def side_by_side(X: Any) -> tuple[Any, list[int] | None]:
-    """Views as one matrix and their widths; a matrix as it is."""
+def side_by_side(X: Any, widths: AnyArray | None = None) -> tuple[Any, list[int] | None]:
+    """Views (of these widths, if given) as one matrix and their widths; a matrix as it is."""
     if not isinstance(X, (list, tuple)) or not X or any(np.ndim(view) != 2 for view in X):
         return X, None
     views = [np.asarray(view) for view in X]
     if len({len(view) for view in views}) > 1:
         raise ValueError(f"views must have the same rows; got {[len(view) for view in views]} rows")
-    return np.hstack(views), [view.shape[1] for view in views]
+    found = [view.shape[1] for view in views]
+    if widths is not None and found != list(widths):
+        raise ValueError(f"views must have {list(map(int, widths))} columns, as in fit; got {found}")
+    return np.hstack(views), found
 
 
 def finite(value: object) -> bool:

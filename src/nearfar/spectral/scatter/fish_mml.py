@@ -133,7 +133,7 @@ class FISHMML(FromLabels, Mahalanobis):
     def transform(self, X: Any) -> AnyArray:
         """Every view's projection side by side, shape (n, k); X as in `fit`."""
         with named(self):
-            return super().transform(checks.side_by_side(X)[0])
+            return super().transform(checks.side_by_side(X, getattr(self, "view_sizes_", None))[0])
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
         checks.at_least(0, lam1=self.lam1, lam2=self.lam2)
