@@ -323,6 +323,30 @@ def test_rows_that_lack_comparisons_have_second_derivatives_in_all_forms(loss, l
     assert_twice_differentiable(loss.eval(), (x.detach() * scale).requires_grad_(), y, pooled)
 
 
+FRESH = {method.name: partial(make, method) for method in TERMS} | {
+    "batch targets": lambda: nearfar.DeepFisherLoss(CLASSES, DIM, targets="batch"),
+    "class means": lambda: nearfar.ProxyNCALoss(CLASSES, DIM, proxies="class_mean"),
+    "memory": lambda: nearfar.CrossBatchMemory(nearfar.LiftedLoss(), size=8),
+}
+
+
+@pytest.mark.parametrize("block", [None, 2])
+@pytest.mark.parametrize("fresh", FRESH.values(), ids=FRESH.keys())
+def test_a_later_call_leaves_the_gradient_of_an_earlier_one_alone(fresh, block):
+    first, then = batch(12), batch(12, seed=2, labels=[0, 0, 0, 0, 0, 1, 1, 1, 2, 3, -1, -1])
+    grads = []
+    for later in (False, True):
+        torch.manual_seed(0)
+        term = fresh().double()
+        if hasattr(term, "block"):
+            term.block = block
+        value = call(term, *first)
+        if later:
+            call(term, *then)
+        grads.append(torch.autograd.grad(value, first[0])[0])
+    torch.testing.assert_close(*grads)
+
+
 @every_term
 @pytest.mark.parametrize("block", [None, 5])
 def test_gradients_that_are_differentiated_again_are_the_same(method, block):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -65,6 +67,10 @@ class HeadLoss(Term):
         """Return the loss per sample for (b,) class numbers; anything for unknown ones."""
         return self.term(outputs, (y[:, None] == self.classes).to(outputs.dtype))
 
+    def loss_of_rows(self, classes: bool) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return `class_term` or `term`: a later call must not move what backward computes again."""
+        return self.class_term if classes else self.term
+
     def outputs(self, x: Tensor) -> Tensor:
         """Return the (n, outputs) outputs of the head for (n, d) embeddings."""
         return self.linear(x, 1.0)
@@ -90,7 +96,7 @@ class HeadLoss(Term):
     def share(self, batch: Batch) -> Tensor:
         y = self._labels(batch)
         known = y != UNKNOWN if y.ndim == 1 else (y != 0).any(1)
-        loss_of = self.class_term if y.ndim == 1 else self.term
+        loss_of = self.loss_of_rows(y.ndim == 1)
 
         def one(x: Tensor, lo: int, hi: int) -> Tensor:
             return torch.where(known[lo:hi], loss_of(self.logits(x[lo:hi]), y[lo:hi]), 0.0).sum()

@@ -9,7 +9,7 @@ lambda / (1 + lambda), where lambda are those of S_W^-1 S_B.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -106,8 +106,14 @@ class DeepFisherLoss(HeadLoss):
             self.shares = (counts / counts.sum().clamp_min(1)).to(self.shares)
         return super().share(batch)
 
-    def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return deep_fisher(outputs, fisher_targets(targets, self.shares.to(targets.dtype)))
+    def loss_of_rows(self, classes: bool) -> Callable[[Tensor, Tensor], Tensor]:
+        shares = self.shares  # of this batch
+
+        def term(outputs: Tensor, y: Tensor) -> Tensor:
+            targets = (y[:, None] == self.classes).to(outputs.dtype) if classes else y
+            return deep_fisher(outputs, fisher_targets(targets, shares.to(targets.dtype)))
+
+        return term
 
     def orthogonalise(self, embeddings: Tensor, labels: Tensor, *, within: bool = True) -> FisherMap:
         """Return the Fisher coordinates of a trained embedding, the step after the training.
