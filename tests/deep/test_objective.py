@@ -54,6 +54,7 @@ def test_weights_multiply_through_sums():
         ("TripletLos()", "no method is called 'TripletLos'; did you mean TripletLoss"),
         ("TripletLoss(margin='a')", "TripletLoss: margin must be a number; got 'a'"),
         ("TripletLoss(margn=0.2)", "has no setting 'margn'; did you mean margin"),
+        ("TripletLoss(margin=0.1, margin=0.2)", "TripletLoss is given 'margin' twice"),
         ("TripletLoss(0.2)", "takes keywords"),
         ("TripletLoss() ** 2", "is not allowed"),
         ("TripletLoss() / NPairLoss()", "must divide a loss by a number"),

@@ -110,6 +110,8 @@ def _call(node: ast.Call, name: str, sizes: dict[str, int]) -> Any:
             near = get_close_matches(key, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(known)}"
             raise ObjectiveError(f"objective: {name} has no setting {key!r}{hint}")
+        if sum(other.arg == key for other in node.keywords) > 1:
+            raise ObjectiveError(f"objective: {name} is given {key!r} twice")
         settings[key] = _value(keyword.value, inner)
         wrong = misfit(known[key], settings[key])
         if wrong:
