@@ -210,6 +210,26 @@ def test_low_precision_is_finite_and_close(method, dtype):
     assert {name: p.dtype for name, p in term.named_parameters()} == before
 
 
+@every_term
+@pytest.mark.usefixtures("ways")
+@pytest.mark.parametrize("block", [None, 5])
+def test_backward_passes_under_autocast(method, block):
+    term = make(method).float().eval()
+    if hasattr(term, "block"):
+        term.block = block
+    x, y, pooled = batch(dtype=torch.float32)
+    expected, found = [], []
+    for grads, enabled in ((expected, False), (found, True)):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            value = call(term, x, y, pooled)
+            grads += torch.autograd.grad(value, x, create_graph=True)
+            if grads[0].requires_grad:
+                torch.autograd.grad(grads[0].sum(), x, retain_graph=True, allow_unused=True)
+            grads += torch.autograd.grad(value, x)
+    for one, other in zip(found, expected, strict=True):
+        assert (one - other).norm() <= 0.02 * other.norm() + 1e-5
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -7,6 +7,7 @@ The transforms take a function only in another form: nothing but inputs and outp
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,19 @@ def host_array(x: Tensor) -> NDArray[Any]:
 def recomputed(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function whose graph is computed again in the backward pass; inside a transform it is kept."""
     return function(*args) if transformed() else checkpoint(function, *args, use_reentrant=False)
+
+
+def exact(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function's backward compute in the precision of its inputs where it is called under autocast, too."""
+
+    @wraps(backward)
+    def outside(ctx: Any, *grads: Tensor) -> Any:
+        if not torch.is_autocast_enabled(grads[0].device.type):
+            return backward(ctx, *grads)
+        with torch.autocast(grads[0].device.type, enabled=False):
+            return backward(ctx, *grads)
+
+    return outside
 
 
 def applied(function: type[torch.autograd.Function], *args: Any) -> Any:

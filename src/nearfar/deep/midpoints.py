@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .functions import applied, recomputed
+from .functions import applied, exact, recomputed
 from .row_sums import FLOOR, cache_parts, masked_logsumexp
 from .rows import count
 
@@ -46,6 +46,7 @@ class _Sums(torch.autograd.Function):
         return sums, active
 
     @staticmethod
+    @exact
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         far, source, columns, offset = ctx.saved_tensors
         rule: Rule = ctx.rule

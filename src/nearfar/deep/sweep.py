@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .draws import Generators, drawn_again, generators
-from .functions import recomputed, traced
+from .functions import exact, recomputed, traced
 from .rows import FULL, Comparison, RowFunction, Rows, on_host, slopes, spans
 
 CACHED = 1 << 20  # comparisons of a block: fewer cost more calls, more leave the processor's caches
@@ -177,6 +177,7 @@ class _Swept(torch.autograd.Function):
         return num, den
 
     @staticmethod
+    @exact
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         plan, (x, ref, *more), g = ctx.plan, ctx.saved_tensors, grads[0]
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it with a graph
