@@ -311,6 +311,8 @@ def test_offline_mining_does_not_depend_on_the_block(block):
 
 def test_offline_mining_of_nothing_and_of_masks():
     assert mine_offline(ExtremeDistance(), torch.zeros(0, 3), torch.zeros(0, dtype=torch.long)).shape == (0, 3)
+    with pytest.raises(ValueError, match=r"mine_offline: distance must be one of sq_euclidean, .* got 'euclidian'"):
+        mine_offline(ExtremeDistance(), torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), distance="euclidian")
     with pytest.raises(ValueError, match=r"mine_offline: BatchAll.* chooses no triplets"):
         mine_offline(nearfar.BatchAll(), torch.randn(4, 3), [0, 0, 1, 1])
     with pytest.raises(ValueError, match="block must be at least 1, got 0"):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .batch import AnyLabels, make_batch
-from .rows import Comparison, Rows
+from .rows import DISTANCES, Comparison, Rows
 
 
 @torch.no_grad()
@@ -45,10 +45,13 @@ def mine_offline(
     Raises
     ------
     ValueError
-        If the miner narrows masks without choosing triplets (``BatchAll``, ``EasyPositive("all")``).
+        If the miner narrows masks without choosing triplets (``BatchAll``, ``EasyPositive("all")``), or the distance
+        is not known.
     """
     if block < 1:
         raise ValueError(f"mine_offline: block must be at least 1, got {block}")
+    if distance not in DISTANCES:
+        raise ValueError(f"mine_offline: distance must be one of {', '.join(DISTANCES)}, got {distance!r}")
     batch = make_batch(embeddings, labels, None, None, None)
     n = len(batch.x)
     c = Comparison(batch.x, batch.y, batch.x, batch.y, slice(0, n), True, distance, normalize).prepared()
