@@ -132,6 +132,7 @@ class Fitted(BaseEstimator):
             Z = np.asarray(self.transform(X))
             Q = Z if queries is None else np.asarray(self.transform(queries))
             most = len(Z) - (queries is None)
+            checks.counts(0, n_neighbors=n_neighbors)
             if not 1 <= n_neighbors <= most:
                 raise ValueError(f"n_neighbors must be 1 to {most} (the rows that can be found); got {n_neighbors}")
             distances, indices = neighbors.nearest(Q, Z, n_neighbors, exclude_self=queries is None)
@@ -170,6 +171,8 @@ class Fitted(BaseEstimator):
     def set_threshold(self: Self, threshold: float) -> Self:
         """Set `threshold_` by hand."""
         check_is_fitted(self)
+        if np.isnan(threshold):
+            raise ValueError(f"{type(self).__name__}: threshold must be a number; got {threshold}")
         self.threshold_ = float(threshold)
         return self
 

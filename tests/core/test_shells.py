@@ -115,6 +115,15 @@ def test_named_classes_and_unknown_rows():
     assert_array_equal(GMML().fit(X, names).components_, GMML().fit(X, told).components_)
 
 
+def test_counts_and_thresholds_that_are_no_numbers_are_refused():
+    learner = RCA().fit(X, Y)
+    with pytest.raises(ValueError, match=r"^RCA: n_neighbors must be an integer >= 0; got 3.0"):
+        learner.kneighbors(X, n_neighbors=3.0)
+    with pytest.raises(ValueError, match=r"^RCA: threshold must be a number; got nan"):
+        learner.set_threshold(np.nan)
+    assert learner.set_threshold(np.inf).predict([[0, 1]], X) == 1
+
+
 def test_without_a_threshold_predict_says_how_to_get_one():
     with pytest.raises(AttributeError) as error:
         GMML().fit(X, Y).predict(PAIRS, X)

@@ -147,3 +147,14 @@ def test_every_pair_of_a_lattice_counts_once_and_ties_stay_ties(distance, step):
     found = verify(x, y, distance=distance)
     assert (found.n_similar, found.n_dissimilar) == (same.sum(), (~same).sum())
     assert found.auc == pytest.approx(roc_auc_score(same, -pair_distances(x, x, i, j, distance).round(9)), abs=1e-5)
+
+
+def test_equal_angles_are_ties_whatever_their_rounding():
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(7, 7)))[0]
+    rows = np.concatenate([np.eye(7)[:2], rng.normal(size=(1, 7))])
+    rows = np.concatenate(
+        [scale * rows @ np.linalg.matrix_power(turn, k) for k, scale in enumerate(rng.uniform(0.1, 9, 40))]
+    )
+    pairs = np.array([[3 * k, 3 * k + 1] for k in range(40)])
+    assert verify_pairs(rows, pairs, np.arange(40) % 2).auc == 0.5

@@ -551,3 +551,8 @@ def test_few_directions_of_overlapping_classes_take_few_steps(seed):
     assert learner.n_iter_ < 120
     tight = fit(LMNN(n_components=2, tol=1e-4), X, y)
     assert learner.objective_ <= 1.01 * tight.objective_
+
+
+def test_strata_need_classes():
+    with pytest.raises(ValueError, match=r"^LMNN: stratified draws rows of classes: it needs labels, not triplets"):
+        LMNN(stratified=True).fit(data()[0], triplets=[[0, 1, 2]])

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.distances import as_rows, check_distance, distance_blocks, pair_distances, unit_rows
+from ..core.nearness import on_grid
 from .retrieval import protocol_of
 
 FARS = (0.1, 0.01, 0.001)
@@ -177,7 +178,10 @@ def verify_pairs(
         raise ValueError(f"pairs: expected row numbers from 0 to {len(x) - 1}, got {ij.min()} to {ij.max()}")
     if len(kinds) != len(ij) or not np.isin(kinds, (-1, 0, 1)).all():
         raise ValueError(f"same: expected {len(ij)} values, each true or false, or +1 or -1; got {len(kinds)} values")
-    thresholds, at = np.unique(pair_distances(x, x, ij[:, 0], ij[:, 1], distance), return_inverse=True)
+    d = pair_distances(x, x, ij[:, 0], ij[:, 1], distance)
+    steps, at = np.unique(on_grid(d) if distance == "cosine" else d, return_inverse=True)  # rounding parts no ties
+    thresholds = np.full(len(steps), -np.inf)
+    np.maximum.at(thresholds, at, d)
     counts = [np.bincount(at[alike], minlength=len(thresholds)) for alike in (kinds == 1, kinds != 1)]
     return _scored(thresholds, np.stack(counts), rates, distance)
 

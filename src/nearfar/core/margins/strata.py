@@ -46,21 +46,23 @@ class Strata(NamedTuple):
 
 
 def stratified(
-    X: Array, labels: Ints, solve: Solve, k: int, settings: bool | dict[str, Any] = True, seed: Seed = None
+    X: Array, labels: Ints | None, solve: Solve, k: int, settings: bool | dict[str, Any] = True, seed: Seed = None
 ) -> Solution:
     """The product L (d, d) of the maps of all spheres.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
-    labels : ndarray of shape (n,)
-        Codes, all known.
+    labels : ndarray of shape (n,), or None
+        Codes, all known; None is refused.
     solve : callable
         (rows, their labels, first metric, start) -> components; each class has more than k rows.
     k : int
     settings : bool or dict
         Of `Strata`.
     """
+    if labels is None:
+        raise ValueError("stratified draws rows of classes: it needs labels, not triplets")
     strata = Strata(**(settings if isinstance(settings, dict) else {}))
     I = np.eye(X.shape[1])
     rng, L, learned = generator(seed), I, 0

@@ -69,7 +69,7 @@ class LMNN(FromTriplets, Mahalanobis):
     ----------
     components_ : ndarray of shape (k, d)
     objective_ : float
-        Over all impostors, none sampled. None for `stratified`.
+        Over all impostors, before a metric is cut to `n_components`. None for `stratified`.
     duality_gap_ : float
         No metric of any rank has a smaller objective by more than this.
 
@@ -130,7 +130,7 @@ class LMNN(FromTriplets, Mahalanobis):
             return lmnn(problem, begin, self.solver, max_iter=self.max_iter, tol=self.tol, report=report)
 
         X, L = X @ V.T, np.eye(len(V)) if isinstance(init, str) else L
-        if self.stratified and labels is not None:
+        if self.stratified:
             found = strata.stratified(X, labels, solve, rule.n_neighbors, self.stratified, seed)
             return found.with_x(data.exactly(found.x @ V, self.n_components))
         for _ in range(self.outer_passes):
@@ -139,7 +139,7 @@ class LMNN(FromTriplets, Mahalanobis):
         return found.with_x(data.exactly(found.x @ V, self.n_components) / unit)
 
     def _check(self) -> None:
-        checks.at_least(1, n_neighbors=self.n_neighbors, outer_passes=self.outer_passes, max_iter=self.max_iter)
+        checks.at_least(1, n_neighbors=self.n_neighbors, outer_passes=self.outer_passes)
         checks.between(0, 1, regularization=self.regularization)
         if self.regularization == 1:
             raise ValueError("regularization must be below 1; the pull alone drives the metric to 0")
