@@ -48,6 +48,8 @@ def _plain(labels: Any, name: str) -> Any:
     """A numeric or text array, or a list of hashables."""
     if hasattr(labels, "detach"):
         labels = labels.detach().cpu().numpy()
+    if not hasattr(labels, "__len__") or isinstance(labels, (str, bytes)):
+        raise ValueError(f"{name}: expected one label per row, shape (n,), got {labels!r:.40}")
     if isinstance(labels, np.ndarray) or hasattr(labels, "dtype"):
         labels = np.asarray(labels)
         if labels.ndim != 1:
@@ -56,7 +58,12 @@ def _plain(labels: Any, name: str) -> Any:
         labels = np.asarray(labels)
     if getattr(labels, "dtype", None) is not None and labels.dtype.kind == "f" and np.isnan(labels).any():
         raise ValueError(f"{name}: {int(np.isnan(labels).sum())} of {len(labels)} labels are NaN")
-    return labels if isinstance(labels, np.ndarray) and labels.dtype.kind in "biufSU" else list(labels)
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in "biufSU":
+        return labels
+    missing = sum(label is None for label in labels)
+    if missing:
+        raise ValueError(f"{name}: {missing} of {len(labels)} labels are missing (None)")
+    return list(labels)
 
 
 def _items(part: Any) -> list[Hashable]:
