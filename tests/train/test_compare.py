@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearfar.train.compare import _split, compare
+from nearfar.train import TrainError
+from nearfar.train.compare import _split, compare, read_scores
 
 
 @pytest.fixture
@@ -32,6 +33,14 @@ def test_all_seeds_are_tested_on_the_same_classes(tmp_path, small, rows) -> None
     assert len(tests) == 2
     assert tests[0]["classes"].tolist() == tests[1]["classes"].tolist()
     assert not np.array_equal(tests[0]["embeddings"], tests[1]["embeddings"])
+
+
+def test_scores_that_are_damaged_are_named(tmp_path) -> None:
+    path = tmp_path / "scores.json"
+    for text, words in (("{", "not JSON"), ("[]", "lacks scores"), ('{"scores": {}}', "lacks scores, raw or protocol")):
+        path.write_text(text)
+        with pytest.raises(TrainError, match=rf"scores.json: {words}.*; remove it, and the run is scored again"):
+            read_scores(path)
 
 
 @pytest.mark.parametrize(("seeds", "jobs", "message"), [((), 1, "seeds"), ((0,), 0, "jobs")])

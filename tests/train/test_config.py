@@ -28,6 +28,7 @@ def test_json_round_trip(tmp_path, small) -> None:
         ({"seed": 2**63}, "seed: Expected `int` <= 9223372036854775807"),
         ({"validation": 1.0}, "validation: .*got 1.0"),
         ({"ks": [2, 4]}, "ks must hold 1"),
+        ({"lr": float("inf")}, "lr: Expected a finite number, got inf"),
         ({"freeze_trunk": True, "augment": "mirror"}, "augment must be empty"),
         ({"image_size": 224, "resize": 200}, "resize needs an image_size of at most 200, got 224"),
         ({"resize": 200}, "resize needs an image_size"),

@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .config import TrainConfig
+from .config import TrainConfig, TrainError
 from .run_folder import write_json
 
 
@@ -156,5 +156,21 @@ def run_trial(trial: Trial) -> dict[str, Any]:
         resume = (trial.folder / "config.json").exists()
         run = train(trial.config, trial.folder, resume=resume, progress=False)
         evaluate_run(run)
-    content: dict[str, Any] = json.loads(done.read_text())
+    return read_scores(done)
+
+
+def read_scores(path: Path) -> dict[str, Any]:
+    """Read what `evaluate_run` wrote.
+
+    Raises
+    ------
+    TrainError
+        If it is damaged.
+    """
+    try:
+        content = json.loads(path.read_text())
+    except ValueError as error:
+        raise TrainError(f"{path}: not JSON ({error}); remove it, and the run is scored again") from error
+    if not isinstance(content, dict) or not {"scores", "raw", "protocol"} <= content.keys():
+        raise TrainError(f"{path}: lacks scores, raw or protocol; remove it, and the run is scored again")
     return content

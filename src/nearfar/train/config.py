@@ -192,6 +192,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return config
 
     def _check(self) -> None:
+        for name, value in self.to_dict().items():
+            if value == float("inf"):
+                raise TrainError(f"config: {name}: Expected a finite number, got {value}")
         if 1 not in self.ks:
             raise TrainError(f"config: ks must hold 1, got {list(self.ks)}")
         if self.freeze_trunk and self.augment:
