@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
@@ -132,9 +133,8 @@ class Fitted(BaseEstimator):
             Z = np.asarray(self.transform(X))
             Q = Z if queries is None else np.asarray(self.transform(queries))
             most = len(Z) - (queries is None)
-            checks.counts(0, n_neighbors=n_neighbors)
-            if not 1 <= n_neighbors <= most:
-                raise ValueError(f"n_neighbors must be 1 to {most} (the rows that can be found); got {n_neighbors}")
+            if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= most:
+                raise ValueError(f"n_neighbors must be 1 to {most} (the rows that can be found); got {n_neighbors!r}")
             distances, indices = neighbors.nearest(Q, Z, n_neighbors, exclude_self=queries is None)
         return (distances, indices) if return_distance else indices
 

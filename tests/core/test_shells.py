@@ -117,7 +117,7 @@ def test_named_classes_and_unknown_rows():
 
 def test_counts_and_thresholds_that_are_no_numbers_are_refused():
     learner = RCA().fit(X, Y)
-    with pytest.raises(ValueError, match=r"^RCA: n_neighbors must be an integer >= 0; got 3.0"):
+    with pytest.raises(ValueError, match=r"^RCA: n_neighbors must be 1 to .* got 3.0"):
         learner.kneighbors(X, n_neighbors=3.0)
     with pytest.raises(ValueError, match=r"^RCA: threshold must be a number; got nan"):
         learner.set_threshold(np.nan)

@@ -205,6 +205,16 @@ def test_bad_input_leaves_the_index_as_it_was():
     for engine in ("exact", "Flat"):
         with pytest.raises(ValueError, match="k: expected 1 or more, got 0"):
             Index(rows(3), engine=engine).search(rows(1), 0)
+    for k in (2.5, "3", None):
+        with pytest.raises(ValueError, match=f"k: expected 1 or more, got {k!r}"):
+            Index(rows(3)).search(rows(1), k)
+        with pytest.raises(ValueError, match=rf"k: expected 1 to 2,000,000, got {k!r}"):
+            Index(rows(3)).closest(k)
+    large = np.full((1, 8), 1e39)
+    for wrong in (lambda: Index(large), lambda: index.add(large, labels=[0]), lambda: index.search(large)):
+        with pytest.raises(ValueError, match="expected values that float32 holds"):
+            wrong()
+    assert len(index) == 10
     with pytest.raises(ValueError, match="queries: expected 8 columns"):
         index.search(rows(1, 3))
     with pytest.raises(ValueError, match="distance"):

@@ -7,6 +7,7 @@ settled by distances of those pairs alone, without cancellation.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,8 +74,8 @@ def pairs_within(rows: Any, within: float, *, distance: str = "euclidean") -> Ne
 
 def nearest_pairs(rows: Any, k: int, *, distance: str = "euclidean") -> NearPairs:
     """The k nearest of all pairs of rows; all pairs where there are fewer. As `pairs_within` otherwise."""
-    if not 1 <= k <= LARGEST:
-        raise ValueError(f"k: expected 1 to {LARGEST:,}, got {k}")
+    if not isinstance(k, Integral) or not 1 <= k <= LARGEST:
+        raise ValueError(f"k: expected 1 to {LARGEST:,}, got {k!r}")
     return _search(as_rows(rows, "rows"), check_distance(distance), np.inf, k)
 
 

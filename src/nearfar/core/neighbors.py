@@ -15,6 +15,7 @@ multiple of 2^-44; equal rows always tie.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,8 +142,8 @@ def _own_rows(x: Reals, y: Reals, exclude_self: bool) -> Ints | None:
 
 
 def _check_k(k: int, available: int) -> None:
-    if not 1 <= k <= available:
-        raise ValueError(f"k: expected 1 to {available} (the rows a query can find), got {k}")
+    if not isinstance(k, Integral) or not 1 <= k <= available:
+        raise ValueError(f"k: expected 1 to {available} (the rows a query can find), got {k!r}")
 
 
 class Ranked(NamedTuple):

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable
 from functools import cached_property
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,7 +89,7 @@ class Index:
         engine: str = "exact",
         about: dict[str, str] | None = None,
     ) -> None:
-        self.embeddings = as_rows(embeddings, "embeddings").astype(np.float32)
+        self.embeddings = _singles(embeddings, "embeddings").copy()
         self.names = _names(names, len(self.embeddings), ())
         self.labels = _labels(labels, len(self.embeddings))
         self.distance, self.engine, self.about = check_distance(distance), engine, dict(about or {})
@@ -114,12 +115,12 @@ class Index:
         ValueError
             Another number of columns than the index has, k below 1, rows that are not finite.
         """
-        x = as_rows(queries, "queries").astype(np.float32, copy=False)
+        x = _singles(queries, "queries")
         if x.shape[1] != self.embeddings.shape[1]:
             raise ValueError(f"queries: expected {self.embeddings.shape[1]} columns as in the index, got {x.shape[1]}")
-        if k < 1:
-            raise ValueError(f"k: expected 1 or more, got {k}")
-        return Found(*self._engine.nearest(x, min(k, len(self))))
+        if not isinstance(k, Integral) or k < 1:
+            raise ValueError(f"k: expected 1 or more, got {k!r}")
+        return Found(*self._engine.nearest(x, min(int(k), len(self))))
 
     def duplicates(self, within: float) -> Groups:
         """Group the items that are at most so far apart, directly or by a chain of others; exact whatever the engine.
@@ -153,7 +154,7 @@ class Index:
         ValueError
             As on construction; the index is then as it was.
         """
-        rows = as_rows(embeddings, "embeddings").astype(np.float32)
+        rows = _singles(embeddings, "embeddings")
         if rows.shape[1] != self.embeddings.shape[1]:
             expected = self.embeddings.shape[1]
             raise ValueError(f"embeddings: expected {expected} columns as in the index, got {rows.shape[1]}")
@@ -231,6 +232,16 @@ class Index:
 
     def _forget(self) -> None:
         self.__dict__.pop("_engine", None)
+
+
+def _singles(x: Any, name: str) -> AnyArray:
+    """Rows in float32, or a ValueError where they are too large for it."""
+    given = as_rows(x, name)
+    with np.errstate(over="ignore"):
+        rows = given.astype(np.float32, copy=False)
+    if rows is not given and not np.isfinite(rows).all():
+        raise ValueError(f"{name}: expected values that float32 holds, up to 3.4e38")
+    return rows
 
 
 def _names(names: Any, n: int, taken: AnyArray | tuple[()]) -> AnyArray:
