@@ -129,6 +129,16 @@ def test_same_seed_same_result(method: Method) -> None:
 
 
 @every_learner
+def test_numbers_of_numpy_are_settings(method: Method) -> None:
+    kinds = {int: np.int64, float: np.float64, bool: np.bool_}
+    learner, (X, y) = make(method), data()
+    plain = learner.get_params(deep=False)
+    numbers = {name: kinds[type(value)](value) for name, value in plain.items() if type(value) in kinds}
+    other = clone(learner).set_params(**numbers)
+    assert_allclose(distances(fit(other, X, y), X), distances(fit(learner, X, y), X), atol=1e-9)
+
+
+@every_learner
 def test_float32_in_float32_out(method: Method) -> None:
     law("float32", method)
     X, y = data()

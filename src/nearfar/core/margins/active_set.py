@@ -138,7 +138,7 @@ class Search:
         if self.method == "pgd":
             found = on_metric(self.problem, K, edges, hinge, steps, self.report)
             return psd.components(found.x), [], found.n_iter
-        seen: deque[Pushed] = deque(maxlen=max(1, steps // 2))
+        seen: deque[Pushed] = deque(maxlen=max(1, int(steps) // 2))
 
         def fun(K: Array) -> tuple[float, Array]:
             value, gradient, pushed = self.problem(K, edges, hinge)
