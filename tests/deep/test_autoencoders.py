@@ -174,6 +174,12 @@ def test_file_holds_the_learner(kind, dtype, tmp_path):
     assert type(clone(again).fit(X)) is kind
 
 
+def test_integers_of_numpy_are_sizes():
+    plain, numbers = ({"max_iter": i(2), "batch_size": i(64), "hidden": i(2)} for i in (int, np.int64))
+    codes = [Autoencoder(2, random_state=0, **how).fit(wine()).transform(wine()) for how in (plain, numbers)]
+    np.testing.assert_array_equal(*codes)
+
+
 def test_a_file_that_is_read_draws_nothing(tmp_path):
     Autoencoder(2, max_iter=1).fit(wine()).save(tmp_path / "x")
     before = torch.get_rng_state()
@@ -257,6 +263,11 @@ def test_half_a_learner_is_refused_in_one_line(tmp_path, text, drop, word):
     ("settings", "message"),
     [
         ({"n_components": 0}, "n_components must be at least 1, got 0"),
+        ({"learning_rate": "fast"}, "learning_rate must be at least 0, got 'fast'"),
+        ({"tol": float("inf")}, "tol must be at least 0, got inf"),
+        ({"hidden": -1}, "hidden must be an integer of at least 0, or a sequence of sizes of at least 1, got -1"),
+        ({"hidden": (4, 0)}, r"hidden must be .* got \(4, 0\)"),
+        ({"hidden": "deep"}, "hidden must be .* got 'deep'"),
         ({"activation": "swish"}, "activation must be one of relu, tanh, sigmoid, identity, got 'swish'"),
         ({"penalty": "l2"}, "penalty must be one of weights_l2, .*, got 'l2'"),
         ({"reg": -1.0}, "reg must be at least 0"),

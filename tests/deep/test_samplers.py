@@ -302,8 +302,13 @@ def test_bad_input(make_bad: Callable[[], object], says: str) -> None:
 
 @pytest.mark.parametrize("make_bad", [lambda: MPerClassSampler(LABELS, 2, 16 / 2), lambda: PairSampler(LABELS, 8.0)])
 def test_a_batch_size_that_is_no_integer_is_named(make_bad: Callable[[], object]) -> None:
-    with pytest.raises(TypeError, match=r"batch_size: must be an integer, got 8.0"):
+    with pytest.raises(ValueError, match=r"batch_size must be an integer; got 8.0"):
         make_bad()
+
+
+def test_text_is_no_switch() -> None:
+    with pytest.raises(ValueError, match="PairSampler: drop_last must be True or False; got 'no'"):
+        PairSampler(LABELS, 8, drop_last="no")
 
 
 def test_unknown_labels_are_no_class_of_the_auto_sampler() -> None:

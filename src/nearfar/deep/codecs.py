@@ -27,7 +27,8 @@ def widths(d: int, p: int, hidden: Hidden) -> list[int]:
     >>> widths(64, 4, 1), widths(10, 2, (7, 5))
     ([64, 16, 4], [10, 7, 5, 2])
     """
-    if isinstance(hidden, int):
+    if not isinstance(hidden, Sequence):
+        hidden = int(hidden)
         hidden = [max(1, round(d ** (1 - k / (hidden + 1)) * p ** (k / (hidden + 1)))) for k in range(1, hidden + 1)]
     return [d, *hidden, p]
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ..catalog import BY_NAME
 from ..core import storage
+from ..core.checks import finite
 from ..core.settings import check_settings
 from ..core.types import AnyArray
 from ..fitted import Fitted, named
@@ -56,6 +57,7 @@ class NetworkLearner(Fitted):
         check_numbers(self, 1, n_components=self.n_components, max_iter=self.max_iter, batch_size=self.batch_size)
         check_numbers(self, 0, learning_rate=self.learning_rate, tol=self.tol)
         check_options(self, activation=(self.activation, tuple(ACTIVATIONS)))
+        check_hidden(self, self.hidden)
 
     def _network(self) -> nn.Module:
         """Return a new network."""
@@ -83,7 +85,7 @@ class NetworkLearner(Fitted):
         best, since = np.inf, 0
         while len(curve) < (max_iter or self.max_iter) and since < PATIENCE:
             total = 0.0
-            for rows in torch.randperm(n, generator=order).split(self.batch_size):
+            for rows in torch.randperm(n, generator=order).split(int(self.batch_size)):
                 optimizer.zero_grad()
                 value = loss(rows)
                 value.backward()
@@ -191,8 +193,16 @@ def check_options(learner: object, **options: tuple[Any, Sequence[Any]]) -> None
 def check_numbers(learner: object, low: float, **values: float) -> None:
     """Raise unless every keyword's value is a number of at least `low`."""
     for name, value in values.items():
-        if not value >= low:
+        if not finite(value) or value < low:
             raise ValueError(f"{type(learner).__name__}: {name} must be at least {low}, got {value!r}")
+
+
+def check_hidden(learner: object, hidden: Any) -> None:
+    """Raise unless it is a number of hidden layers, or their sizes."""
+    sizes, least = (hidden, 1) if isinstance(hidden, (list, tuple)) else ([hidden], 0)
+    if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= least for n in sizes):
+        expected = "an integer of at least 0, or a sequence of sizes of at least 1"
+        raise ValueError(f"{type(learner).__name__}: hidden must be {expected}, got {hidden!r}")
 
 
 class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkLearner):

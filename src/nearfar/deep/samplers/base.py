@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Sampler
 
+from ...core.settings import Checked
 from .. import processes
 from ..relations import UNKNOWN
 
@@ -111,7 +112,7 @@ def check_integer(name: str, value: Any, least: int) -> None:
         raise ValueError(f"{name}: must be at least {least}, got {value}")
 
 
-class BatchSampler(Sampler[list[int]]):
+class BatchSampler(Checked, Sampler[list[int]]):
     """A batch sampler for ``DataLoader(batch_sampler=...)``.
 
     Parameters
