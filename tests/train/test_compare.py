@@ -47,3 +47,9 @@ def test_scores_that_are_damaged_are_named(tmp_path) -> None:
 def test_nothing_to_compare_is_said(tmp_path, small, rows, seeds, jobs, message) -> None:
     with pytest.raises(ValueError, match=f"{message}: expected at least one, got 0"):
         compare(small(data=rows), ["TripletLoss()"], seeds, tmp_path / "runs", jobs=jobs)
+
+
+def test_an_objective_that_cannot_be_built_is_said_before_anything_is_trained(tmp_path, small, rows) -> None:
+    with pytest.raises(ValueError, match="did you mean TripletLoss"):
+        compare(small(data=rows), ["TripletLoss()", "TripletLos()"], (0,), tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 from .config import TrainConfig, TrainError
 from .run_folder import write_json
 
+A_FEW = 64  # classes with which objectives are tried out
+
 
 class Trial(NamedTuple):
     """One objective with one seed, and the folder of its run."""
@@ -81,7 +83,7 @@ def compare(
     Raises
     ------
     ValueError
-        If there is no objective, no seed or no job.
+        If there is no objective, no seed or no job, or an objective cannot be built; nothing is trained then.
 
     Notes
     -----
@@ -90,7 +92,9 @@ def compare(
     for name, count in (("objectives", len(objectives)), ("seeds", len(seeds)), ("jobs", jobs)):
         if count < 1:
             raise ValueError(f"{name}: expected at least one, got {count}")
-    objectives, base = list(dict.fromkeys(objectives)), with_test_classes(base)
+    objectives = list(dict.fromkeys(objectives))
+    check_objectives(objectives, base)
+    base = with_test_classes(base)
     todo = trials(base, objectives, seeds, Path(out))
     scores: dict[int, dict[str, Any]] = {}
     for index, content in _each(todo, jobs):
@@ -103,6 +107,14 @@ def compare(
     found = Compared(_split(scores[0]), table, scores[0]["raw"])
     write_json(Path(out) / "comparison.json", {"config": base.to_dict(), "seeds": list(seeds), **found._asdict()})
     return found
+
+
+def check_objectives(objectives: Sequence[str], base: TrainConfig) -> None:
+    """Raise for an objective that cannot be built, before any other is trained; the number of classes is not known."""
+    from ..deep.objective import parse_objective
+
+    for objective in objectives:
+        parse_objective(objective, num_classes=A_FEW, embedding_dim=base.embedding_dim)
 
 
 def with_test_classes(base: TrainConfig) -> TrainConfig:
