@@ -369,12 +369,12 @@ def test_nothing_is_left_of_a_run_whose_first_checkpoint_does_not_fit(tmp_path, 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such locks")
 def test_two_do_not_train_in_one_folder(tmp_path, monkeypatch, small) -> None:
-    def train_there_too(config: object, start: object) -> None:
+    def train_there_too(config: object, start: object, **how: object) -> None:
         with pytest.raises(TrainError, match="another process is training there"):
             train(small(objective="NPairLoss()"), tmp_path / "run", progress=False)
         assert (tmp_path / "run").is_dir()
         monkeypatch.undo()
-        return building.build(config, start)
+        return building.build(config, start, **how)
 
     monkeypatch.setattr("nearfar.train.engine.build", train_there_too)
     run = train(small(), tmp_path / "run", progress=False)
