@@ -80,14 +80,21 @@ def test_gap_bounds_the_distance_to_the_optimum(settings):
         assert collapse.gap(L, f, G) >= f - best > 0
 
 
-def test_a_gap_without_bound_is_looked_for_once(monkeypatch):
-    X, y = np.random.default_rng(0).normal(size=(60, 30)), np.arange(60) % 3
-    collapse = Collapse(X, y)
-    L = collapse.scaling()
-    f, G = collapse(L)
-    assert collapse.gap(L, f, G) == np.inf
+def test_few_rows_of_many_features_have_a_bound_too_looked_for_once(monkeypatch):
+    collapse = Collapse(np.random.default_rng(0).normal(size=(60, 30)), np.arange(60) % 3)
+    A = collapse.scaling()
+    best = certified.minimise(collapse, collapse.gap, A)
+    assert best.converged
+    f, G = collapse(A)
     monkeypatch.delattr(Collapse, "__call__")
-    assert collapse.gap(L, f, G) == np.inf
+    assert f - best.objective <= collapse.gap(A, f, G) < np.inf
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
+def test_one_feature_has_a_bound(scale):
+    X, y = data()
+    collapse = Collapse(scale * X[:, :1], y)
+    assert certified.minimise(collapse, collapse.gap, collapse.scaling()).converged
 
 
 def test_gap_is_complementarity_where_the_gradient_is_semi_definite():

@@ -13,19 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg import cholesky, inv, solve_triangular
 
 from .. import eig, psd, scatter
 from ..constraints import Pairs
+from ..optimize import lbfgs
 from ..types import Array, Ints
 from . import softmax
 from .softmax import SortedRows
 
 WEIGHTINGS = ("sample", "pair")
-TRIES = 12
+BARRIER = 0.1  # share of the rows that its term is worth at the optimum
+STEPS, MEMORY = 60, 30
 Target = tuple[SortedRows, Ints, Callable[[Array], Array]]
 
 
@@ -95,19 +97,26 @@ class Collapse:
 
     @cached_property
     def inner(self) -> Inner | None:
-        """The p of a large enough multiple of the within-class whitening: its picks are the nearest rows.
+        """The p of an M on the way to min f(M) - t log det M, where G = t M^-1 is definite and <M, G> = t d.
 
         Rich kernels may have none such. With a trace penalty p0 serves then, whose slack is the penalty's and value 0.
         """
-        A = self.scaling()
-        for k in range(TRIES):
-            L = 2.0**k * A
+        A, seen = self.scaling(), dict[str, Any]()
+        t, least = BARRIER * float(self.weight.sum()) / len(A), psd.LEAST * psd.EPS * float(np.trace(self.S0))
+
+        def with_barrier(K: Array) -> tuple[float, Array]:
+            L = K @ A
             f, G = self(L)
-            try:
-                cholesky(G)
-            except LinAlgError:
-                continue
-            return Inner(G, f - float(np.vdot(L, L @ G)))
+            seen.update(slack=G, value=f - float(np.vdot(L, L @ G)))
+            return f - 2 * t * float(np.linalg.slogdet(K)[1]), 2 * (K @ (A @ G @ A) - t * inv(K).T)
+
+        def inside(before: float = 0.0, now: float = 0.0) -> bool:
+            return bool(np.linalg.eigvalsh(seen["slack"])[0] > least)
+
+        first = 1.1 * np.eye(len(A))  # of one feature the first step has length 1: not from 1 to 0
+        lbfgs(with_barrier, first, stop=inside, max_iter=STEPS, tol=0.0, memory=MEMORY)
+        if inside():
+            return Inner(**seen)
         return Inner(self.trace * np.eye(len(A)), 0.0) if self.trace else None
 
 
