@@ -74,6 +74,7 @@ def lbfgs(
     report: Report | None = None,
     stop: Stop | None = None,
     ftol: float = 1e-15,
+    tries: int = 20,
 ) -> Solution:
     """Minimise a smooth function by L-BFGS-B.
 
@@ -93,6 +94,8 @@ def lbfgs(
         converged. It may look at what `fun` computed last, which belongs to the iterate.
     ftol : float
         Stops too where an iteration lowers the value by at most ``ftol * max(1, |value|)``.
+    tries : int
+        Steps of a line search, at most.
     """
     history: list[float] = []
     last = [np.inf, np.inf]
@@ -112,7 +115,8 @@ def lbfgs(
             raise HaltedError
 
     iterate = x0.astype(np.float64).ravel()
-    options = {"maxiter": max_iter, "maxfun": 20 * max_iter + 100, "gtol": tol, "ftol": ftol, "maxcor": memory}
+    limit = {"maxiter": max_iter, "maxfun": 20 * max_iter + 100, "maxls": tries}
+    options = {**limit, "gtol": tol, "ftol": ftol, "maxcor": memory}
     limits = None if bounds is None else np.stack([side.ravel() for side in sides(x0, bounds)], axis=1)
     try:
         found = minimize(flat, x0.ravel(), jac=True, method="L-BFGS-B", bounds=limits, callback=each, options=options)

@@ -22,7 +22,8 @@ from . import curves
 LARGE = 1_000_000  # nearest points per evaluation above which batches are taken
 PASSING = 50  # steps past a jump
 SHORT = 0.2  # their length, as a share of Adam's usual one
-FALL = 0.02  # of the value from jump to jump for which the search goes on
+FALL = 0.01  # of the value from jump to jump for which the search goes on
+TRIES = 8  # steps of a line search: where so many meet jumps, shorter ones do too
 BEND = 1e-2  # of a start, as a share of its linear coefficients
 
 
@@ -147,7 +148,7 @@ def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Repor
     """
     spent, settled, ended, history = 0, False, np.inf, [best.value]
     while spent < max_iter and not settled:
-        found = lbfgs(best, C, max_iter=max_iter - spent, tol=tol, report=report)
+        found = lbfgs(best, C, max_iter=max_iter - spent, tol=tol, report=report, tries=TRIES)
         spent += found.n_iter
         history.extend([] if found.history is None else found.history)
         settled = found.converged or ended - best.value <= FALL * max(1.0, best.value)

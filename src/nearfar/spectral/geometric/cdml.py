@@ -56,7 +56,7 @@ class CDML(FromPairs, MetricLearner):
         Iterations, or passes over the pairs; up to half of them are iterations on straight lines.
     tol : float
         On the gradient, or on the change of the objective with batches. Where jumps of the objective end the search,
-        it goes on as long as it falls by 2 % from one to the next; `converged_` says that one of these ended it.
+        it goes on as long as it falls by 1 % from one to the next; `converged_` says that one of these ended it.
     warm_start : bool
         Start from the last fit.
     verbose : bool
