@@ -13,6 +13,8 @@ from sklearn.pipeline import make_pipeline
 
 import nearfar
 from nearfar.core import manifolds
+from nearfar.core.constraints import LabelPairs
+from nearfar.core.geometry import geodesic
 from tests.learners import all_pairs, distances
 from tests.references import grassmann_gmml as loops
 
@@ -41,6 +43,23 @@ def test_equals_loops(rounds, keep):
     pairs, _ = all_pairs(Y)
     expected = [loops.distance(X[i], X[j], before, M) for i, j in pairs]
     assert_allclose(learner.pair_distance(pairs, X), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("weighting", ["pairs", "class"])
+@pytest.mark.parametrize("q", [1, 2])
+def test_class_sums_equal_scatters_of_the_stack(q, weighting):
+    U, y = subspaces(q=q)
+    y = np.where(np.arange(30) == 4, 3, y)
+    y[7] = -1
+    V = manifolds.unit_bases(U, np.diag([1.0, 2.0, 3.0, 4.0, 5.0]))
+    T = manifolds.projectors(U, np.diag([1.0, 2.0, 3.0, 4.0, 5.0]))
+    assert_allclose(V @ V.transpose(0, 2, 1), T, atol=1e-12)
+    for found, expected in zip(
+        geodesic.projector_scatters(V, LabelPairs(y, weighting)),
+        geodesic.stack_scatters(T, LabelPairs(y, weighting)),
+        strict=True,
+    ):
+        assert_allclose(found, expected, rtol=1e-10, atol=1e-13)
 
 
 def test_riccati_residual_up_to_scale():

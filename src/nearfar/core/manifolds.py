@@ -150,6 +150,12 @@ def spans(X: Array) -> Array:
     return np.linalg.qr(X[:, :, None] if X.ndim == 2 else X)[0]
 
 
+def unit_bases(U: Array, M: Array) -> Array:
+    """V of every basis U (n, d, q), of the same span, with V' M V = I: V V' is that of `projectors`."""
+    C = np.linalg.cholesky(U.transpose(0, 2, 1) @ M @ U)
+    return np.linalg.solve(C, U.transpose(0, 2, 1)).transpose(0, 2, 1)
+
+
 def projectors(U: Array, M: Array) -> Array:
     """U (U' M U)^-1 U' for every basis U (n, d, q): the same for every basis of the span."""
     return U @ np.linalg.solve(U.transpose(0, 2, 1) @ M @ U, U.transpose(0, 2, 1))

@@ -11,8 +11,10 @@ import numpy as np
 from scipy.linalg import inv
 
 from .. import checks, psd, scatter
-from ..constraints import LabelPairs, Pairs
-from ..types import AnyArray, Array
+from ..constraints import LabelPairs, Pairs, class_sizes, require_classes
+from ..types import AnyArray, Array, Ints
+
+CANCELLED = 1e-6  # of sums of squares: their differences, when they are, have few digits left
 
 
 def relative(reg: float | str, S: Array) -> float:
@@ -71,9 +73,49 @@ def column_scatters(X: Array, pairs: Pairs | LabelPairs) -> scatter.PairScatters
     return scatter.label_scatters(X, pairs) if isinstance(pairs, LabelPairs) else scatter.listed_scatters(X, pairs)
 
 
-def unit_mean(T: Array, pairs: Pairs | LabelPairs, t: float, reg: float | str) -> tuple[Array, float]:
-    """L of the geometric mean of a stack, scaled to tr M = d, and tr(M S) + tr(M^-1 D) before that."""
-    S, D = regularized(*stack_scatters(T, pairs), reg)
+def projector_scatters(V: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
+    """`stack_scatters` of T_i = V_i V_i' for V (n, d, q): no T is formed where class sums leave digits enough."""
+    if isinstance(pairs, LabelPairs) and V.shape[2] < V.shape[1] and pairs.weighting in scatter.SCATTERS:
+        require_classes(pairs.labels)
+        S, D, size = class_scatters(*scatter.known(V, pairs.labels), pairs.weighting)
+        if np.trace(S) > CANCELLED * size:
+            return S, D
+    return stack_scatters(V @ V.transpose(0, 2, 1), pairs)
+
+
+def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array, float]:
+    """Mean scatters of all pairs that labels imply, and what they would trace without any cancellation.
+
+    With the class sums Q_c of T_i^2 and P_c of T_i, a class scatters by Q_c - P_c^2 / n_c.
+    """
+    n, d = class_sizes(labels).astype(float), V.shape[1]
+    c, whole = len(n), n.sum()
+    pairs = weighting == "pairs"
+    near = n if pairs else 2 * (n > 1) / np.maximum(n - 1, 1)
+    far, share = (whole - n, n) if pairs else ((c - 1) / n, np.ones(c))
+    S, D, between, mean = np.zeros((4, d, d))
+    size = 0.0
+    for k in range(c):
+        U = V[labels == k]
+        rows = U.transpose(0, 2, 1).reshape(-1, d)
+        Q = (U @ (U.transpose(0, 2, 1) @ U)).transpose(0, 2, 1).reshape(-1, d).T @ rows
+        P = rows.T @ rows / n[k]
+        within = Q - n[k] * P @ P
+        S += near[k] * within
+        D += far[k] * within
+        between += share[k] * P @ P
+        mean += share[k] * P
+        size += near[k] * float(np.trace(Q))
+    D += share.sum() * between - mean @ mean
+    n_similar = float((n * (n - 1)).sum() / 2 if pairs else (n > 1).sum())
+    n_dissimilar = whole * (whole - 1) / 2 - n_similar if pairs else c * (c - 1) / 2
+    n_similar = max(n_similar, 1.0)  # 0 where every class has one row
+    return psd.symmetrize(S) / n_similar, psd.symmetrize(D) / n_dissimilar, size / n_similar
+
+
+def unit_mean(V: Array, pairs: Pairs | LabelPairs, t: float, reg: float | str) -> tuple[Array, float]:
+    """L of the geometric mean of projectors V_i V_i', scaled to tr M = d, and tr(M S) + tr(M^-1 D) before that."""
+    S, D = regularized(*projector_scatters(V, pairs), reg)
     L = psd.sharp_factor(S, D, t)
     value = np.sum(L * (L @ S)) + np.trace(np.linalg.solve(L.T @ L, D))
     return L * np.sqrt(len(L) / np.sum(L**2)), float(value)

@@ -36,7 +36,7 @@ def grassmann_gmml(
     M, change = np.eye(U.shape[1]), np.inf
     rounds: list[Solution] = []
     while len(rounds) < n_rounds and change > tol:
-        L, value = geodesic.unit_mean(manifolds.projectors(U, M), pairs, t, reg)
+        L, value = geodesic.unit_mean(manifolds.unit_bases(U, M), pairs, t, reg)
         rounds.append(Solution(psd.compress(L), value, attributes={"rule": M}))
         change, M = float(np.linalg.norm(L.T @ L - M) / np.linalg.norm(M)), L.T @ L
     history = np.array([found.objective for found in rounds])
