@@ -128,3 +128,11 @@ def test_rounding_is_judged_by_the_size_of_the_matrix(scale):
     skew = scale * np.array([[2.0, 1.0], [1.0 + 1e-12, 2.0]])
     found = psd.require_pd(skew, "K")
     assert_array_equal(found, found.T)
+
+
+@pytest.mark.parametrize("p", [1, 2, 7])
+def test_leading_is_the_start_of_the_spectrum(p):
+    A = np.random.default_rng(0).normal(size=(12, 12))
+    (w, V), (all_w, all_V) = psd.leading(A + A.T, p), psd.spectrum(A + A.T)
+    assert_allclose(w, all_w[:p])
+    assert_allclose(V, all_V[:, :p], atol=1e-12)

@@ -99,16 +99,17 @@ def trace_ratio(Sb: Array, Sw: Array, p: int, tol: float = 1e-12, max_iter: int 
     Solution
         `x` is U (d, p), `objective` the ratio: infinite when Sw has a null space of dimension p or more.
     """
-    w, V = psd.spectrum(Sw)
-    null = V[:, psd.rank(w) :]
-    if p <= null.shape[1]:
+    w = eigh(psd.symmetrize(Sw), eigvals_only=True)
+    nullity = len(w) - psd.rank(w)
+    if p <= nullity:
+        null = psd.spectrum(Sw)[1][:, len(w) - nullity :]
         _, Z = psd.spectrum(null.T @ Sb @ null)
         return Solution(psd.fix_signs(null @ Z[:, :p]), objective=np.inf)
     ratio, k = np.trace(Sb) / np.trace(Sw), 0
     for k in range(1, max_iter + 1):
-        w, U = psd.spectrum(Sb - ratio * Sw)
-        if abs(w[:p].sum()) <= tol * np.trace(Sb):
-            return Solution(U[:, :p], objective=float(ratio), n_iter=k)
-        ratio = np.sum(U[:, :p] * (Sb @ U[:, :p])) / np.sum(U[:, :p] * (Sw @ U[:, :p]))
-    message = f"trace ratio: optimality {abs(w[:p].sum()):.3g} above tol after {k} steps"
-    return Solution(U[:, :p], objective=float(ratio), n_iter=k, converged=False, message=message)
+        w, U = psd.leading(Sb - ratio * Sw, p)
+        if abs(w.sum()) <= tol * np.trace(Sb):
+            return Solution(U, objective=float(ratio), n_iter=k)
+        ratio = np.sum(U * (Sb @ U)) / np.sum(U * (Sw @ U))
+    message = f"trace ratio: optimality {abs(w.sum()):.3g} above tol after {k} steps"
+    return Solution(U, objective=float(ratio), n_iter=k, converged=False, message=message)

@@ -37,6 +37,16 @@ def spectrum(A: Array) -> tuple[Array, Array]:
     return w[order], fix_signs(V[:, order])
 
 
+def leading(A: Array, p: int) -> tuple[Array, Array]:
+    """The p largest of `spectrum`: few of many take a third of the time of all."""
+    d = len(A)
+    if 4 * p > d:
+        w, V = spectrum(A)
+        return w[:p], V[:, :p]
+    w, V = eigh(symmetrize(A), subset_by_index=[d - p, d - 1])
+    return w[::-1], fix_signs(V[:, ::-1])
+
+
 def rounding(w: Array) -> float:
     """What computing may leave of an eigenvalue 0, beside eigenvalues w."""
     return max(len(w), LEAST) * EPS * max(float(w.max(initial=0.0)), 0.0)

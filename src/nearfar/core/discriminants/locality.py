@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 from .. import eig, psd
@@ -59,9 +60,12 @@ def ratio_directions(
     Solution
         `x` is U' (p, d), `objective` the ratio.
     """
-    w, V = psd.spectrum(S_b + S_w)
-    V = V[:, : max(psd.rank(w), 1)]
-    S_b, S_w, r = V.T @ S_b @ V, V.T @ S_w @ V, V.shape[1]
+    V = np.eye(len(S_b))
+    if psd.is_singular(eigh(psd.symmetrize(S_b + S_w), eigvals_only=True)):
+        w, V = psd.spectrum(S_b + S_w)
+        V = V[:, : max(psd.rank(w), 1)]
+        S_b, S_w = V.T @ S_b @ V, V.T @ S_w @ V
+    r = V.shape[1]
     if p is not None and p >= r > 1:
         raise ValueError(f"n_components must be below {r}, the dimension that the pairs and the graph span; got {p}")
     if p is None and wish is not None:
