@@ -179,3 +179,10 @@ def test_dependent_features_do_not_hold_the_search_up(d):
     error = np.where(same, 0.25, 2.25) * square - np.sum((Z[:, None] - Z) ** 2, axis=2)
     assert_allclose(np.sum(error**2) / 2, learner.objective_, rtol=1e-8)
     assert MDSMetric(n_components=d).fit(X, y).components_.shape == (d, d)
+
+
+def test_stretching_back_leaves_a_matrix_as_it_was():
+    A = np.random.default_rng(0).normal(size=(4, 4))
+    far = target_fit.stretched(A, 3.0)
+    assert_allclose(np.trace(far), 3 * np.trace(A))
+    assert_allclose(target_fit.stretched(far, 1 / 3), A, atol=1e-14)
