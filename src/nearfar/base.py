@@ -279,7 +279,7 @@ class FromSets(MetricLearner):
             1 where row i may be of class k; or labels, each then its row's only candidate, -1 standing for any class.
         """
         with named(self):
-            if y is None or np.ndim(y) < 2 or np.shape(y)[1] == 1:
+            if y is None or np.asarray(y).shape[1:] in ((), (1,)):
                 X, labels = self._labelled(X, y)
                 constraints.require_classes(labels)
                 return self._learn(X, (labels[:, None] == np.arange(labels.max() + 1)) | (labels[:, None] < 0))
