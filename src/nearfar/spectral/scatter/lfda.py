@@ -89,7 +89,7 @@ class LFDA(FromLabels, Mahalanobis):
     Notes
     -----
     Sugiyama, JMLR 8, 2007. Rows of unknown class do not count. Rows that coincide with their k-th neighbour have
-    affinity 1 with equal rows and 0 with others.
+    affinity 1 with equal rows and 0 with others. Time is O(sum_c n_c^2 d) for classes of n_c rows, in blocks of them.
     """
 
     _span = True
