@@ -57,6 +57,7 @@ def test_neighbouring_numbers_are_told_apart(dtype, near):
         similar = np.arange(5) < k
         t = thresholds.calibrate(distance, similar)
         assert ((distance <= t) == similar).all()
+    assert not (distance <= thresholds.calibrate(distance, np.arange(5) == 4)).any()
 
 
 def test_the_largest_numbers_have_a_middle():

@@ -52,10 +52,10 @@ def calibrate(
     score = scores(tp, fp, strategy, min_rate or 0.0, beta)
     k = int(np.argmax(np.where(cuts, score, -np.inf)))
     if k == 0:
-        return float(np.nextafter(d[0], -np.inf))
+        return float(np.nextafter(d[0], d.dtype.type(-np.inf)))
     if k == len(d):
         return float(d[-1])
-    middle = d[k - 1] + (d[k] - d[k - 1]) / 2
+    middle = d.dtype.type(d[k - 1] + (d[k] - d[k - 1]) / 2)  # NumPy 1 halves a float32 to a float64
     # between neighbouring numbers there is none, and what is rounded up would take the next pair in
     return float(middle if middle < d[k] else d[k - 1])
 
