@@ -1,6 +1,7 @@
 """Embedders and trunks."""
 
 import sys
+from inspect import signature
 from types import ModuleType
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+import nearfar
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.trunks import make_trunk, parse_trunk
 from nearfar.deep.networks.weights import TrunkError
@@ -237,3 +239,14 @@ def test_images_are_brought_to_the_channels_of_any_trunk(trunk: str) -> None:
     embedder = Embedder(make_trunk(trunk, (1, 16, 16)), 2).eval()
     grey = torch.rand(2, 1, 16, 16)
     torch.testing.assert_close(embedder(grey.expand(-1, 3, -1, -1)).embedding, embedder(grey).embedding)
+
+
+@pytest.mark.parametrize(
+    "name", ["BiMap", "ReEig", "LogEig", "MultiScaleRelationNet", "ContinuousSimilarityNet", "EpisodicTrainer"]
+)
+def test_settings_of_networks_are_held_against_their_annotations(name: str) -> None:
+    kind = getattr(nearfar, name)
+    for setting, parameter in signature(kind).parameters.items():
+        if parameter.annotation in ("int", "float", "bool"):
+            with pytest.raises(ValueError, match=f"^{name}: {setting} must be .*; got '1'"):
+                kind(**{setting: "1"})

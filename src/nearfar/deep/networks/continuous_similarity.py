@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ...core.settings import Checked
 from ..functions import recomputed
 from ..pair_labels import continuous_labels, interval_labels, unit_range
 from ..rows import sq_euclidean
@@ -29,7 +30,7 @@ def continuous_similarity(s: Tensor, target: Tensor, same: Tensor, lam: float, a
     return (1 + lam) * (s - target).square()
 
 
-class ContinuousSimilarityNet(nn.Module):
+class ContinuousSimilarityNet(Checked, nn.Module):
     """A network that scores pairs, trained on continuous similarities.
 
     Parameters
@@ -107,8 +108,7 @@ class ContinuousSimilarityNet(nn.Module):
 
     def scores(self, u: Tensor, v: Tensor) -> Tensor:
         """Return the (n, m) scores of the ordered pairs of features u (n, D) and v (m, D)."""
-        rows = self.block or max(1, CELLS // max(1, len(v) * self.pair.out_channels * u.shape[1]))
-        parts = u.split(rows)
+        parts = u.split(self.block or max(1, CELLS // max(1, len(v) * self.pair.out_channels * u.shape[1])))
         if len(parts) == 1 or not torch.is_grad_enabled():
             return torch.cat([self._rows(part, v) for part in parts])
         return torch.cat([recomputed(self._rows, part, v) for part in parts])

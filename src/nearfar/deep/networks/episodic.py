@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ...core.settings import Checked
 from ..episodes import Episode
 
 MODES = ("maml", "fomaml", "sequential")
@@ -45,7 +46,7 @@ def adapted(
     return weights
 
 
-class EpisodicTrainer:
+class EpisodicTrainer(Checked):
     """Train a network on episodes.
 
     Parameters

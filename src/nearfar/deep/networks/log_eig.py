@@ -12,6 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ...core.settings import Checked
 from ..spd import spectral
 
 
@@ -30,7 +31,7 @@ def upper_vector(Y: Tensor) -> Tensor:
     return torch.cat([Y.diagonal(dim1=-2, dim2=-1), 2**0.5 * Y[..., row, column]], dim=-1)
 
 
-class LogEig(nn.Module):
+class LogEig(Checked, nn.Module):
     """Matrix logarithm, flattened isometrically.
 
     Parameters

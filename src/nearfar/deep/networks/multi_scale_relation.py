@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from ...core.settings import Checked
 from ..episodes import Episode, prototypes
 from ..functions import recomputed
 from .scales import GROUPS, Relation
@@ -30,7 +31,7 @@ def multi_scale_relation(scores: Tensor, labels: Tensor, margin: float, weight: 
     return cross_entropy(scale * scores, labels) + weight * gap.mean()
 
 
-class MultiScaleRelationNet(nn.Module):
+class MultiScaleRelationNet(Checked, nn.Module):
     """Score queries against class prototypes at several scales.
 
     Parameters
