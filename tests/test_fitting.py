@@ -96,6 +96,7 @@ def test_learners_are_read_from_text():
         ("GML()", "did you mean GMML"),
         ("GMML(0.3)", "expected a name with keywords"),
         ("MMC(max_iter='x')", "LEARNER: MMC: max_iter must be an integer; got 'x'"),
+        ("GMML(t=0.3, t=0.5)", "LEARNER: GMML is given 't' twice"),
         ("GMML(tt=0.3)", "GMML has no setting 'tt'; it takes t"),
         ("TripletLoss()", "TripletLoss is a loss"),
         ("GMML(t=open('x'))", "nearfar has no 'open'|expected a name with keywords"),

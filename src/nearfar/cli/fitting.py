@@ -140,6 +140,10 @@ def _built(node: ast.expr, seed: int) -> Any:
         raise ValueError(f"LEARNER: expected a name with keywords such as GMML(t=0.3), got {ast.unparse(node)!r}")
     make = _found(call.func.id)
     known = signature(make).parameters
+    words = [str(word.arg) for word in call.keywords]
+    twice = next((word for word in words if words.count(word) > 1), None)
+    if twice is not None:
+        raise ValueError(f"LEARNER: {call.func.id} is given {twice!r} twice")
     settings = {str(word.arg): _value(word.value, seed) for word in call.keywords}
     unknown = sorted(settings.keys() - known.keys())
     if unknown:
