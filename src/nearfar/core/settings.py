@@ -18,8 +18,8 @@ KINDS = {
     "nn.Linear": "a linear layer",
     "None": "None",
 }
+# bounds of what several parts of an objective are made with
 AT_LEAST_ONE = ("num_classes", "embedding_dim", "block")
-"""Counts, whichever part of an objective has them; the next are numbers above 0."""
 POSITIVE = ("temperature", "scale")
 
 

@@ -106,8 +106,8 @@ class HardNegativeContrastiveLoss(RowLoss):
         name = "HardNegativeContrastiveLoss"
         if form not in FORMS:
             raise ValueError(f"{name}: form must be one of {', '.join(FORMS)}, got {form!r}")
-        if temperature <= 0 or beta < 0:
-            raise ValueError(f"{name}: temperature must be positive, beta not negative, got {temperature}, {beta}")
+        if beta < 0:
+            raise ValueError(f"{name}: beta must not be negative, got {beta}")
         if not (0 <= tau_plus < 1 and 0 <= alpha <= 1):
             raise ValueError(f"{name}: tau_plus must be in [0, 1), alpha in [0, 1], got {tau_plus} and {alpha}")
         self.temperature, self.beta, self.tau_plus = temperature, beta, tau_plus
