@@ -31,10 +31,9 @@ def ranked_list(
 
 def weighted_excess(excess: Tensor, keep: Tensor, temperature: float) -> Tensor:
     """Return the mean of the positive ones of each row that count, weighted by e^{T excess}; 0 where there are none."""
-    active = keep & (excess > 0)
-    heights = torch.where(active, temperature * torch.where(active, excess.detach(), 0.0), -torch.inf)
-    weights = torch.where(active.any(1, keepdim=True), heights, 0.0).softmax(1)
-    return torch.where(active, weights * torch.where(active, excess, 0.0), 0.0).sum(1)
+    rise = torch.where(keep, excess, 0.0).relu()
+    heights = torch.where(rise > 0, temperature * rise.detach(), torch.finfo(rise.dtype).min)
+    return (heights.softmax(1) * rise).sum(1)
 
 
 class RankedListLoss(RowLoss):
