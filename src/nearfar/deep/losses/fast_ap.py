@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..order import positives
 from ..rows import Rows, count
@@ -36,10 +37,10 @@ def soft_histogram(d: Tensor, keep: Tensor, bins: int) -> Tensor:
     """Return the (b, bins + 1) counts of each row's kept values, each shared by the two centres around it."""
     place = d.clamp(0, FARTHEST) * (bins / FARTHEST)
     low = place.detach().floor().clamp_max(bins - 1)
-    upper = torch.where(keep, place - low, 0.0)
-    lower = torch.where(keep, 1 - (place - low), 0.0)
-    at, none = low.long(), d.new_zeros(len(d), bins + 1)
-    return none.scatter_add(1, at, lower).scatter_add(1, at + 1, upper)
+    at, none = low.long(), d.new_zeros(len(d), bins)
+    number = none.scatter_add(1, at, keep.to(d.dtype))
+    upper = none.scatter_add(1, at, torch.where(keep, place - low, 0.0))  # the shares of the centres above
+    return pad(number - upper, (0, 1)) + pad(upper, (1, 0))
 
 
 class FastAPLoss(RowLoss):
