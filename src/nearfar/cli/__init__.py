@@ -18,7 +18,7 @@ from .. import __version__
 from ..extras import hint
 from ..progress import listening
 from . import evaluating, exporting, fitting, inspecting, listing, searching
-from .bars import bars
+from .bars import bars_for
 from .settings import GO_ON, TestClasses, is_first, last_words, launch, make_config, short_of_memory
 
 app = App(
@@ -47,7 +47,7 @@ def main() -> None:
     """Run the command line: bad input is one line and exit code 2, Ctrl-C exits with 130."""
     usual, warnings.formatwarning = warnings.formatwarning, one_line
     try:
-        with listening(bars(sys.argv[1:])):
+        with listening(bars_for(sys.argv[1:])):
             app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
         _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)

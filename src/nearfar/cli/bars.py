@@ -79,7 +79,7 @@ def made() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
 
 
-def bars(words: Sequence[str]) -> Listener | None:
+def bars_for(words: Sequence[str]) -> Listener | None:
     """Bars where somebody sees them: on a terminal, by one process, not with --quiet among the words of the command."""
     seen = sys.stderr.isatty() and is_first() and "--quiet" not in words
     return Bars() if seen else None
