@@ -1,10 +1,13 @@
 """Features of a frozen trunk are kept for the items that they belong to, and for no others."""
 
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from nearfar.data import open_dataset
+from nearfar.data.symmetries import with_symmetries
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.trunks import make_trunk
 from nearfar.train.features import cached_features, embed
@@ -24,3 +27,18 @@ def test_files_of_the_same_names_have_features_of_their_own(tmp_path, monkeypatc
         for _ in range(2):
             assert cached_features(embedder, items, image_size=20).array == pytest.approx(expected)
     assert len(list((tmp_path / "cache").rglob("*.npy"))) == 2
+
+
+def test_turned_files_that_have_changed_have_other_features(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    rng, embedder = np.random.default_rng(0), Embedder(make_trunk("conv4", (1, 20, 20)), 8, freeze_trunk=True)
+    for time in (1, 2):
+        for name, side in (("a/0.png", 20), ("b/0.png", 24)):  # of several sizes: not in memory
+            path = tmp_path / "photos" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (side, side), dtype=np.uint8)).save(path)
+            os.utime(path, (time, time))
+        items = with_symmetries(open_dataset(str(tmp_path / "photos")))
+        assert items.array is None
+        expected = embed(embedder, items, layer="pooled", image_size=20)
+        assert cached_features(embedder, items, image_size=20).array == pytest.approx(expected)

@@ -19,6 +19,7 @@ from ..data.augment import to_float
 from ..data.dataset import ArrayReader, Dataset, PickedReader
 from ..data.decode import ImageReader
 from ..data.loader import make_loader
+from ..data.symmetries import TurnedReader
 from ..deep.networks.embedder import Embedder
 from ..progress import counted
 from .checkpoint import replace_file
@@ -169,8 +170,9 @@ def _stamps(dataset: Dataset) -> Iterator[Any]:
     """How the files behind the items are read, and the size and date of each."""
     read: Any = dataset.read
     rows = np.arange(len(dataset))
-    while isinstance(read, PickedReader):
-        read, rows = read.read, read.index[rows]
+    while isinstance(read, PickedReader | TurnedReader):
+        rows = read.index[rows] if isinstance(read, PickedReader) else rows % read.n  # turns are told by the names
+        read = read.read
     if not isinstance(read, ImageReader):
         return
     yield read.channels, read.size, read.invert
