@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_array_equal
+from PIL import Image
 from safetensors.torch import save_file
 
 from nearfar.data import open_dataset
@@ -530,6 +531,22 @@ def test_half_precision_runs(tmp_path, small, precision) -> None:
     run = train(small(precision=precision, epochs=1), tmp_path / "run", progress=False)
     assert run.best is not None
     assert all(value.dtype != torch.bfloat16 for value in weights(run.folder).values())
+
+
+def test_turned_images_are_those_of_a_run_that_goes_on(tmp_path, small) -> None:
+    rng = np.random.default_rng(0)
+    for label in range(8):
+        for i, shape in enumerate([(20, 25), (27, 18)]):
+            path = tmp_path / "images" / f"class{label}" / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(path)
+    config = small(data=str(tmp_path / "images"), trunk="conv4(width=4)", sampler="auto", symmetries="all")
+    first = building.build(config)
+    assert first.config.image_size == 84  # found in the images
+    again = building.build(first.config)
+    for (items, labels), (others, same) in zip(first.batches(0, 0), again.batches(0, 0), strict=True):
+        assert torch.equal(items, others)
+        assert torch.equal(labels, same)
 
 
 def test_symmetries_are_more_training_classes(tmp_path, small) -> None:

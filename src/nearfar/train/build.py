@@ -142,7 +142,9 @@ def build(config: TrainConfig, start: Path | None = None, *, resumed: bool = Fal
     accelerator = make_accelerator(config)
     torch.manual_seed(config.seed)
     task = open_data(config, start)
-    config = resolve(config, task)
+    given, config = config, resolve(config, task)
+    if config.symmetries != "none" and config.image_size != given.image_size:
+        task = open_data(config, start)  # turned squares, as a run that goes on and has its size from the start reads
     bare = config.replace(trunk_weights=None) if resumed and not config.freeze_trunk else config
     step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start)
     check_positives(task.train, step.objective, config)
@@ -201,9 +203,8 @@ def open_data(config: TrainConfig, start: Path | None = None) -> Task:
             skip_bad=config.skip_bad,
         )
     except DataNotFoundError as error:
-        raise DataNotFoundError(
-            f"{error}; nor is it in {start}, where the run was started" if start else error
-        ) from None
+        nor = f"; nor is it in {start}, where the run was started" if start else ""
+        raise DataNotFoundError(f"{error}{nor}") from None
     return task if config.symmetries == "none" else with_more_classes(task, config.symmetries)
 
 
