@@ -3,6 +3,7 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -59,6 +60,11 @@ def test_k_pairs_are_different_pairs():
     left_out = {round(sum(every) - one, 6) for one in every}
     loss = EnergyConfusion(5)
     assert {round(5 * loss(x, y).item(), 6) for _ in range(60)} == left_out
+
+
+def test_a_number_of_pairs_may_be_one_of_numpy():
+    x, y = samples()
+    torch.testing.assert_close(EnergyConfusion(np.int64(3), seed=5)(x, y), EnergyConfusion(3, seed=5)(x, y))
 
 
 def test_lemmas():

@@ -9,6 +9,8 @@ pair: 2/(C-1) sum_I ||mu_I - mu||^2 + 2/C sum_I v_I, with mu the mean of the cla
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import torch
 from torch import Tensor, nn
 
@@ -86,7 +88,7 @@ class EnergyConfusion(SavedDraws, SetTerm):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        number = isinstance(pairs, int) and not isinstance(pairs, bool) and pairs >= 1
+        number = isinstance(pairs, Integral) and not isinstance(pairs, bool) and pairs >= 1
         if not number and pairs not in ("one", "all"):
             raise ValueError(f'EnergyConfusion: pairs must be "one", "all" or a number from 1 on, got {pairs!r}')
         for name, value, valid in (("on", on, ("raw", "normalized")), ("mode", mode, ("paper", "ecaml_code"))):
