@@ -5,7 +5,7 @@ from inspect import Parameter
 import numpy as np
 import pytest
 
-from nearfar import GMML, LMNN, MMC
+from nearfar import GMML, LMNN, MMC, KernelDCA, StiefelSPDMetric
 from nearfar.core.settings import Checked, check_settings, misfit
 
 
@@ -75,6 +75,8 @@ def test_what_is_made_with_an_unfit_setting_says_which():
     [
         (MMC(diagonal="False"), "diagonal must be True or False; got 'False'"),
         (LMNN(n_neighbors=2.5), "n_neighbors must be an integer; got 2.5"),
+        (StiefelSPDMetric(bias=float("nan")), "bias must be a number; got nan"),
+        (KernelDCA(kernel="poly", coef0="1"), "coef0 must be a number; got '1'"),
     ],
 )
 def test_learners_are_checked_when_they_are_fitted(learner, words):

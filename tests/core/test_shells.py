@@ -626,7 +626,7 @@ def test_a_number_of_pairs_that_is_none_is_refused(n_pairs):
 
 @pytest.mark.parametrize("alpha", ["much", None, [1.0], float("nan"), float("inf"), 0])
 def test_a_setting_that_is_no_number_is_refused(alpha):
-    with pytest.raises(ValueError, match=r"^MMC: alpha must be a finite number > 0"):
+    with pytest.raises(ValueError, match=r"^MMC: alpha must be a (finite )?number"):
         MMC(alpha=alpha).fit(X, Y)
 
 

@@ -263,7 +263,7 @@ def test_half_a_learner_is_refused_in_one_line(tmp_path, text, drop, word):
     ("settings", "message"),
     [
         ({"n_components": 0}, "n_components must be at least 1, got 0"),
-        ({"learning_rate": "fast"}, "learning_rate must be at least 0, got 'fast'"),
+        ({"learning_rate": "fast"}, "learning_rate must be a number; got 'fast'"),
         ({"tol": float("inf")}, "tol must be at least 0, got inf"),
         ({"hidden": -1}, "hidden must be an integer of at least 0, or a sequence of sizes of at least 1, got -1"),
         ({"hidden": (4, 0)}, r"hidden must be .* got \(4, 0\)"),

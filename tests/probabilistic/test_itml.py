@@ -259,7 +259,7 @@ def test_projections_agree_with_newton_through_the_learner():
         ({"gamma": -1.0}, "gamma"),
         ({"gamma": np.nan}, "gamma"),
         ({"gamma": np.inf, "solver": "newton"}, "gamma"),
-        ({"gamma": "big"}, "gamma must be a finite number > 0; got 'big'"),
+        ({"gamma": "big"}, "gamma must be a number or None; got 'big'"),
         ({"bounds": (2.0, 1.0)}, "bounds"),
         ({"bounds": (-1.0, 1.0)}, "bounds"),
         ({"percentiles": (5, 105)}, "percentiles"),

@@ -59,13 +59,12 @@ def parameters_of(kind: Any) -> dict[str, Parameter]:
 
 
 def check_settings(estimator: Any) -> None:
-    """Raise a ValueError for a setting that is no integer, or no switch; methods know the bounds of real numbers."""
+    """Raise a ValueError for a setting that is not what its annotation says; methods know the bounds of numbers."""
     kind: Any = type(estimator)
     for name, parameter in parameters_of(kind).items():
-        if "float" not in str(parameter.annotation):
-            wrong = misfit(parameter, getattr(estimator, name, None))
-            if wrong:
-                raise ValueError(wrong)
+        wrong = misfit(parameter, getattr(estimator, name, None))
+        if wrong:
+            raise ValueError(wrong)
 
 
 def checked(kind: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
