@@ -1,11 +1,13 @@
 """Comparisons: every seed and every objective meet the same test."""
 
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nearfar.train import TrainError
+from nearfar.train import compare as comparing
 from nearfar.train.compare import _split, compare, read_scores
 
 
@@ -53,3 +55,19 @@ def test_an_objective_that_cannot_be_built_is_said_before_anything_is_trained(tm
     with pytest.raises(ValueError, match="did you mean TripletLoss"):
         compare(small(data=rows), ["TripletLoss()", "TripletLos()"], (0,), tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
+
+
+def test_no_trial_of_a_pool_begins_after_ctrl_c(tmp_path, monkeypatch, small) -> None:
+    begun = []
+
+    def interrupted(trial: comparing.Trial) -> None:
+        begun.append(trial)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparing, "run_trial", interrupted)
+    comparing._begin(threading.Event())
+    trial = comparing.Trial("TripletLoss()", small(), tmp_path)
+    for _ in range(2):  # the second is what the pool has handed out already
+        with pytest.raises(KeyboardInterrupt):
+            comparing._run_in_pool(trial)
+    assert begun == [trial]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from .config import TrainConfig, TrainError
 from .run_folder import write_json
@@ -142,20 +142,41 @@ def _each(todo: Sequence[Trial], jobs: int) -> Any:
     if jobs == 1:
         yield from ((index, run_trial(trial)) for index, trial in enumerate(todo))
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
-        futures: dict[Future[dict[str, Any]], int] = {pool.submit(run_trial, t): i for i, t in enumerate(todo)}
+    context = get_context("spawn")
+    stopped = context.Event()
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(stopped,)) as pool:
+        futures: dict[Future[dict[str, Any]], int] = {pool.submit(_run_in_pool, t): i for i, t in enumerate(todo)}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException:
+            stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _one_thread() -> None:
+class _Shared:
+    """What a process of a pool is given at its start."""
+
+    stopped: ClassVar[Any]  # an event: no trial begins any more
+
+
+def _begin(stopped: Any) -> None:
     import torch
 
     torch.set_num_threads(1)
+    _Shared.stopped = stopped
+
+
+def _run_in_pool(trial: Trial) -> dict[str, Any]:
+    """As `run_trial`, unless the comparison is stopped: a pool hands out trials early, and does not take them back."""
+    if _Shared.stopped.is_set():
+        raise KeyboardInterrupt
+    try:
+        return run_trial(trial)
+    except KeyboardInterrupt:
+        _Shared.stopped.set()
+        raise
 
 
 def run_trial(trial: Trial) -> dict[str, Any]:
