@@ -321,6 +321,17 @@ def test_images_too_small_for_the_trunk_are_enlarged(tmp_path, small) -> None:
     assert (run.config.trunk, run.config.image_size) == ("conv4", 28)
 
 
+def test_images_too_small_for_the_trunk_are_enlarged_where_those_of_the_test_differ(tmp_path, small) -> None:
+    rng = np.random.default_rng(0)
+    for name, side in (("data", 8), ("test", 12)):
+        np.savez(tmp_path / name, X=rng.integers(0, 255, (24, side, side), np.uint8), y=np.arange(24) // 4)
+    data, test = str(tmp_path / "data.npz"), str(tmp_path / "test.npz")
+    config = small(data=data, test=test, trunk="auto", sampler="random", batch_size=4, steps=1)
+    run = train(config, tmp_path / "run", progress=False)
+    assert run.config.image_size == 28
+    assert evaluate_run(run.folder).scores.recall_at[1] >= 0
+
+
 def test_other_sizes_of_the_test_are_brought_to_that_of_training(tmp_path, small) -> None:
     from PIL import Image
 

@@ -222,13 +222,13 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
         config = config.replace(trunk="mlp" if task.train.kind == "row" else "conv4")
     if config.image_size is None and config.resize is None and task.train.kind == "image":
         of_train, *others = [sizes_in(part) for part in parts]
-        if len(of_train) == 1 and all(sizes == of_train for sizes in others):
-            tiny = config.trunk.startswith("conv4") and min(next(iter(of_train))) < 16  # it halves the size four times
-            return config.replace(image_size=28) if tiny else config
         small, (height, width) = config.trunk.startswith(SMALL), next(iter(of_train))
+        tiny = config.trunk.startswith("conv4") and min(height, width) < 16  # it halves the size four times
+        if len(of_train) == 1 and all(sizes == of_train for sizes in others):
+            return config.replace(image_size=28) if tiny else config
         size, resize = (84, None) if small else (224, 256)
         if len(of_train) == 1 and height == width:
-            size, resize = height, None  # only what is evaluated differs: the network sees it as it sees the others
+            size, resize = 28 if tiny else height, None  # only what is evaluated differs: it is seen as the others are
         config = config.replace(image_size=size, resize=resize)
     return config
 
