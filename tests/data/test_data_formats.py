@@ -249,6 +249,7 @@ def test_npz_of_images(tmp_path):
         ({"X": np.zeros(3), "y": np.zeros(3)}, "X has shape (3,) and type float64; expected (n, d) numbers"),
         ({"X": np.zeros((3, 4, 4)), "y": np.zeros(3)}, "expected (n, d) numbers"),
         ({"X": np.array([[1.0], [np.nan]]), "y": [0, 1]}, "X holds NaN or infinity, first in row 1"),
+        ({"X": np.ones((2, 1)), "y": [0, np.nan]}, "1 row(s) have no label (y is NaN), first row 1"),
         ({"X": np.array([["a"], ["b"]]), "y": [0, 1]}, "type <U1"),
         ({"X": np.array([[None]]), "y": [0]}, "arrays of Python objects are not read"),
         ({"X": np.zeros((2, 1)), "y": [0, 1], "split": ["train", "best"]}, "split has value 'best'"),

@@ -63,6 +63,9 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray], image_size: int | Non
         raise DataError(f"{path}: {label_key} has shape {labels.shape}; expected ({len(array)},), one per row of {key}")
     if len(array) == 0:
         raise DataError(f"{path}: {key} is empty")
+    missing = np.flatnonzero(np.isnan(labels) if labels.dtype.kind == "f" else [])
+    if len(missing):
+        raise DataError(f"{path}: {len(missing)} row(s) have no label ({label_key} is NaN), first row {missing[0]}")
     if image_size is not None and array.ndim == 4 and array.shape[1:3] != (image_size, image_size):
         from .decode import fit
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,7 @@ def _show(table: Table, most: int = 3) -> str:
 
 
 def _labels(path: Path, column: Sequence[Any]) -> list[Any]:
-    empty = [i for i, value in enumerate(column) if value is None or value == ""]
+    empty = [i for i, value in enumerate(column) if value in (None, "") or (isinstance(value, float) and isnan(value))]
     if empty:
         raise DataError(f"{path}: {len(empty)} row(s) have no label, first row {empty[0] + 1} after the header")
     return list(column)
