@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -136,6 +137,14 @@ class ImageReader:
     size: int | None = None
     invert: bool = False
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The paths, with their boxes where several are cut from one image."""
+        if self.boxes is None:
+            return tuple(self.paths)
+        times, cut = Counter(self.paths), zip(self.paths, self.boxes, strict=True)
+        return tuple(path if box is None or times[path] == 1 else f"{path} {tuple(box)}" for path, box in cut)
+
     def __call__(self, i: int) -> NDArray[np.uint8]:
         name = f"{self.files.root}/{self.paths[i]}"
         box = None if self.boxes is None else self.boxes[i]
@@ -190,7 +199,7 @@ def image_source(
         classes, indices = number_labels(labels)
     else:
         indices = np.asarray(labels, dtype=np.int64)
-    items = Dataset(name, indices, tuple(classes), "image", reader, tuple(reader.paths))
+    items = Dataset(name, indices, tuple(classes), "image", reader, reader.names)
     if skip_bad:
         items, roles = _without_bad(items, roles)
     array = load(items.read, len(items))

@@ -100,7 +100,9 @@ class NamedReader:
                 items = open_items(source)
             except DataError:
                 continue
-            found |= {name: (items, at) for at, name in enumerate(items.names)}
+            below = path.is_file() and items.kind == "image"  # an index names these by the folder too
+            names = [(path.parent / name).as_posix() for name in items.names] if below else items.names
+            found |= {name: (items, at) for at, name in enumerate(names)}
         return found
 
 
