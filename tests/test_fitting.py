@@ -197,3 +197,12 @@ def test_images_that_cannot_be_decoded_are_left_out_where_asked(classes, capsys,
     code, out, _ = run(capsys, monkeypatch, *words, "--skip-bad")
     assert code == 0
     assert "1 undecodable image(s) left out" in out
+
+
+def test_the_queries_of_a_split_search_its_gallery(capsys, monkeypatch, tmp_path):
+    rng, y = np.random.default_rng(0), np.arange(48) % 6
+    split = np.where(y < 4, "train", np.where(np.arange(48) < 16, "query", "gallery"))
+    np.savez(tmp_path / "split.npz", X=rng.normal(size=(48, 4)) + y[:, None], y=y, split=split)
+    code, out, _ = run(capsys, monkeypatch, "fit", tmp_path / "split.npz", "RCA", "-o", tmp_path / "rca.safetensors")
+    assert code == 0
+    assert "4 queries of 2 classes, each searching 12 items (query-gallery, euclidean distance)" in out

@@ -80,17 +80,17 @@ def fit_to(
 
     check_out(out)
     learner = make_learner(text, seed)
-    halved = halves(data, seed, skip_bad) if test is None and not test_classes else None
+    halved, gallery = halves(data, seed, skip_bad) if test is None and not test_classes else None, None
     if halved is None:
         how: dict[str, Any] = {"test": test, "test_classes": test_classes, "seed": seed, "skip_bad": skip_bad}
         task = open_task(data, validation=0.0, **how)
-        halved = task.train, task.test, task.protocol
+        halved, gallery = (task.train, task.test, task.protocol), task.gallery
     train, tested, protocol = halved
     X = items_of(train)
     with stage("fitting"):
         learner.fit(X, train.labels)
     learner.save(out)
-    return f"{protocol}{remark(learner, X, 'training items')}\n{score_learner(out, tested)}"
+    return f"{protocol}{remark(learner, X, 'training items')}\n{score_learner(out, tested, gallery)}"
 
 
 def halves(data: str, seed: int, skip_bad: bool = False) -> tuple[Dataset, Dataset, str] | None:

@@ -74,9 +74,10 @@ def scored_on(source: Path, chosen: Chosen) -> Scored:
     return _scored(source, searched)
 
 
-def score_learner(source: Path, dataset: Dataset) -> str:
-    """Score a saved learner on items, and return the table to print."""
-    scored = _scored(source, Searched(dataset, embed_with(source, dataset)))
+def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None) -> str:
+    """Score a saved learner on items, which search the gallery or each other, and return the table to print."""
+    there = None if gallery is None else embed_with(source, gallery)
+    scored = _scored(source, Searched(dataset, embed_with(source, dataset), gallery, there))
     return _table(scored.protocol, scored.scores, scored.raw)
 
 
