@@ -206,3 +206,15 @@ def test_the_queries_of_a_split_search_its_gallery(capsys, monkeypatch, tmp_path
     code, out, _ = run(capsys, monkeypatch, "fit", tmp_path / "split.npz", "RCA", "-o", tmp_path / "rca.safetensors")
     assert code == 0
     assert "4 queries of 2 classes, each searching 12 items (query-gallery, euclidean distance)" in out
+
+
+def test_embeddings_of_a_learner_are_compared_as_the_learner_compares_them(rows, capsys, monkeypatch, tmp_path):
+    file, embedded = tmp_path / "rca.safetensors", tmp_path / "rca.npz"
+    assert run(capsys, monkeypatch, "fit", rows, "RCA(n_components=2)", "-o", file)[0] == 0
+    assert run(capsys, monkeypatch, "embed", file, rows, "-o", embedded)[0] == 0
+    scores = [run(capsys, monkeypatch, "evaluate", *source)[1] for source in ((file, rows), (embedded,))]
+    table = slice(2, 12)
+    assert scores[0].splitlines()[table] == scores[1].splitlines()[table]
+    assert "euclidean distance" in scores[1]
+    code, out, _ = run(capsys, monkeypatch, "index", embedded, "-o", tmp_path / "rca.index")
+    assert (code, "euclidean" in out) == (0, True)

@@ -194,7 +194,7 @@ def embed(
     data
         As for train; also loose images.
     out
-        An .npz: embeddings (n, d), labels (n,), classes and names.
+        An .npz: embeddings (n, d), labels (n,), classes, names, and the distance in which they are compared.
     skip_bad
         Leave out images that cannot be decoded, and count them.
     """

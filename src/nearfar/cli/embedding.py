@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.distances import DISTANCES
 from ..data import Dataset, open_dataset
 from ..data.arrays import read_gallery
 from ..data.dataset import some
+from ..data.files import BROKEN
 from ..data.open import match_classes, same_classes
 from .learners import items_of, load_learner
 from .settings import check_out
@@ -135,7 +137,21 @@ def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
 
 def distance_of(source: Path) -> str:
     """Return the distance in which a source's embeddings are compared: learners learn a Euclidean one."""
-    return "cosine" if is_run(source) or is_embeddings(source) else "euclidean"
+    if is_embeddings(source):
+        return _told_distance(source)
+    return "cosine" if is_run(source) else "euclidean"
+
+
+def _told_distance(file: Path) -> str:
+    """Return the distance that `embed_to` has written beside embeddings; cosine where none is told."""
+    if file.suffix != ".npz":
+        return "cosine"
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            told = str(arrays["distance"]) if "distance" in arrays.files else ""
+    except (*BROKEN, TypeError):  # who reads the rows says what is wrong
+        return "cosine"
+    return told if told in DISTANCES else "cosine"
 
 
 def embed_to(source: Path, data: str, out: Path, skip_bad: bool) -> str:
@@ -149,7 +165,13 @@ def embed_to(source: Path, data: str, out: Path, skip_bad: bool) -> str:
     with whole(out) as file:
         names = np.asarray(dataset.names, dtype=np.str_)
         classes = np.asarray(dataset.classes, dtype=np.str_)
-        np.savez_compressed(file, embeddings=embeddings, labels=dataset.labels, classes=classes, names=names)
+        about: dict[str, Any] = {
+            "labels": dataset.labels,
+            "classes": classes,
+            "names": names,
+            "distance": distance_of(source),
+        }
+        np.savez_compressed(file, embeddings=embeddings, **about)
     n, d = embeddings.shape
     return f"{out}: {n} embeddings of {d} dimensions, {len(dataset.classes)} classes{left_out(dataset)}"
 
