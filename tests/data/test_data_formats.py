@@ -315,3 +315,9 @@ def test_rows_of_numbers_name_their_labels_as_tables_do(tmp_path, name):
     items = open_dataset(str(path))
     assert items.classes == ("a", "b")
     assert items.array.tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_a_link_to_a_folder_above_is_not_followed(tmp_path, folder):
+    (folder / "class0" / "up").symlink_to(folder)
+    (folder / "again").symlink_to(folder / "class1")  # one beside is
+    assert open_dataset(str(folder)).classes == ("again", "class0", "class1", "class2", "class3")

@@ -43,7 +43,7 @@ class FolderFiles:
 
     def _walk(self) -> Iterator[str]:
         for folder, inner, files in os.walk(self.root, followlinks=True):
-            inner[:] = [name for name in inner if not _hidden(name)]
+            inner[:] = [name for name in inner if not (_hidden(name) or _leads_up(folder, name))]
             relative = Path(folder).relative_to(self.root)
             yield from ((relative / name).as_posix() for name in files if not _hidden(name))
 
@@ -151,6 +151,12 @@ def lines(files: Files, name: str) -> list[str]:
     """Read the non-empty lines of a text file."""
     text = files.read(name).decode("utf-8-sig", errors="replace")
     return [line for line in text.splitlines() if line.strip()]
+
+
+def _leads_up(folder: str, name: str) -> bool:
+    """Whether a link leads to a folder in which it lies: what is below would come again and again."""
+    path = os.path.join(folder, name)
+    return os.path.islink(path) and Path(folder).resolve().is_relative_to(os.path.realpath(path))
 
 
 def _hidden(name: str) -> bool:
