@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 from torch.utils.data import Dataset as TorchDataset
 
-from .dataset import DataError, Dataset
+from .dataset import DataError, Dataset, some
 from .decode import fit
 
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -141,6 +141,6 @@ def collate(items: Any) -> Batch:
         return items
     shapes = {tuple(item[0].shape) for item in items}
     if len(shapes) > 1:
-        raise DataError(f"items of one batch differ in shape ({', '.join(map(str, sorted(shapes)))}); give image_size")
+        raise DataError(f"items of one batch differ in shape ({some([*map(str, sorted(shapes))])}); give image_size")
     batch = default_collate(items)
     return batch[0], batch[1], batch[2]
