@@ -105,6 +105,8 @@ def test_weights_that_do_not_fit(tmp_path) -> None:
         ("no.such.module:factory", "no.such.module:factory: No module named 'no'; the folder .* PYTHONPATH"),
         ("pytest:factory", "pytest:factory: module 'pytest' has no attribute"),
         ("subprocess:Popen", "comes from a module of your own, not of subprocess"),
+        ("pip._internal:main", "comes from a module of your own, not of pip._internal"),
+        ("torch.nn:Flatten", "argument .start_dim. .* must be int"),
         ("numpy:zeros", "comes from a module of your own, not of numpy"),
         ("torch.hub:load", "expected a function or a class of modules"),
         ("pytest:Item", "expected a function or a class of modules"),

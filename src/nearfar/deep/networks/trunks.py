@@ -21,7 +21,18 @@ from .weights import TrunkError, load_weights
 
 Shape = tuple[int, ...]
 KINDS = ("timm:NAME", "transformers:NAME_OR_FOLDER", "package.module:factory")
-LIBRARIES = (*sys.stdlib_module_names, "torch", "numpy", "scipy", "sklearn", "joblib", "accelerate", "pandas")
+LIBRARIES = (
+    *sys.stdlib_module_names,
+    "torch",
+    "numpy",
+    "scipy",
+    "sklearn",
+    "joblib",
+    "accelerate",
+    "pandas",
+    "pip",
+    "setuptools",
+)
 """Functions of these are no trunks, whatever a run that came from elsewhere says; classes of modules may be."""
 RUN_CODE = ("trust_remote_code", "code_revision", "checkpoint_path")
 """Options with which models of other packages run, or unpickle, what is in a file."""
@@ -62,13 +73,13 @@ def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) ->
         trunk = build(shape, **options)
         if not isinstance(trunk, nn.Module):
             raise TrunkError(f"trunk {text!r}: expected a module, got {trunk!r:.60}")
+        if len(shape) == 3 and not hasattr(trunk, "in_channels"):
+            trunk.in_channels = shape[0]
+        if weights is not None:
+            load_weights(getattr(trunk, "inner", trunk), weights)
+        return trunk if hasattr(trunk, "num_features") else Probed(trunk, shape)
     except (TypeError, RuntimeError) as error:  # the latter of torch, for a width of 0
         raise TrunkError(f"trunk {text!r}: {error}") from error
-    if len(shape) == 3 and not hasattr(trunk, "in_channels"):
-        trunk.in_channels = shape[0]
-    if weights is not None:
-        load_weights(getattr(trunk, "inner", trunk), weights)
-    return trunk if hasattr(trunk, "num_features") else Probed(trunk, shape)
 
 
 def parse_trunk(text: str) -> tuple[str, dict[str, Any]]:
