@@ -601,3 +601,12 @@ def test_compare_prints_one_table_and_does_not_repeat(capsys, monkeypatch, tmp_p
     again, out_again, _ = run(capsys, monkeypatch, *words)
     assert (again, out_again) == (0, out)
     assert runs == {path: path.stat().st_mtime_ns for path in runs}
+
+
+def test_a_run_is_scored_on_its_test_classes_as_on_its_test(capsys, monkeypatch, tmp_path):
+    settings = ["--set", "ks=[1,3]", "--set", "steps=2", "--seed", "3", "--trunk", "mlp", "--quiet"]
+    assert run(capsys, monkeypatch, "train", "digits", "--out", tmp_path / "run", *settings)[0] == 0
+    classes = [word for name in "56789" for word in ("--test-class", name)]
+    whole, part = (run(capsys, monkeypatch, "evaluate", tmp_path / "run", *given)[1] for given in ([], classes))
+    assert "Recall@3" in part
+    assert whole.splitlines()[1:] == part.splitlines()[1:]

@@ -87,6 +87,11 @@ def _scored(source: Path, searched: Searched) -> Scored:
         "distance": distance_of(source),
         "gallery_labels": None if gallery is None else gallery.labels,
     }
+    if is_run(source):  # as its whole test is scored
+        from ..train import TrainConfig
+
+        config = TrainConfig.from_json(source / "config.json")
+        how |= {"ks": config.ks, "seed": config.seed}
     scores = evaluate_embeddings(embedded, dataset.labels, gallery=found, **how)
     title, about, raw = source.stem, searched.about(), None
     if not is_embeddings(source):
