@@ -321,3 +321,17 @@ def test_a_link_to_a_folder_above_is_not_followed(tmp_path, folder):
     (folder / "class0" / "up").symlink_to(folder)
     (folder / "again").symlink_to(folder / "class1")  # one beside is
     assert open_dataset(str(folder)).classes == ("again", "class0", "class1", "class2", "class3")
+
+
+def test_one_array_that_is_called_npz_is_an_error(tmp_path):
+    with open(tmp_path / "rows.npz", "wb") as file:
+        np.save(file, np.eye(3))
+    with pytest.raises(DataError, match=r"not a readable .npz file \(it is one array; name it .npy\)"):
+        open_dataset(str(tmp_path / "rows.npz"))
+
+
+def test_bytes_in_an_npz_are_text(tmp_path):
+    split = np.array([b"train"] * 4 + [b"test"] * 4)
+    path = save(tmp_path, X=np.eye(8), y=np.repeat([b"a", b"b", b"c", "é".encode()], 2), split=split)
+    task = open_task(path)
+    assert (task.train.classes, task.test.classes) == (("a", "b"), ("c", "é"))

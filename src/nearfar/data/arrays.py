@@ -95,11 +95,19 @@ def _classes(path: str | Path, items: Dataset, labels: NDArray, classes: NDArray
 def load_npz(path: Path) -> dict[str, NDArray]:
     """Read all arrays of a file, or raise a DataError."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files}
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise ValueError("it is one array; name it .npy")
+        with loaded as file:
+            return {key: _text(file[key]) for key in file.files}
     except (*BROKEN, MemoryError) as error:
         reason = "arrays of Python objects are not read" if "allow_pickle" in str(error) else str(error)
         raise DataError(f"{path}: not a readable .npz file ({reason})") from error
+
+
+def _text(array: NDArray) -> NDArray:
+    """The array, with bytes read as UTF-8: labels and splits are text."""
+    return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
 
 
 def _first(path: str | Path, arrays: dict[str, NDArray], names: tuple[str, ...]) -> str:
