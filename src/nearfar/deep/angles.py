@@ -10,6 +10,12 @@ from torch import Tensor
 SMALLEST = 1e-20  # squared sine whose root has a finite slope
 
 
+def check_margin(name: str, margin: float) -> None:
+    """Raise unless a margin is an angle in radians; most likely it was given in degrees."""
+    if not 0 <= margin <= 3.1416:
+        raise ValueError(f"{name}: margin is in radians, from 0 to pi, got {margin}")
+
+
 def turned(c: Tensor, angle: float) -> Tensor:
     """Return cos(theta + angle) from c = cos theta, theta in [0, pi]."""
     sine = (1 - c.square()).clamp_min(SMALLEST).sqrt()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..angles import add_angle
+from ..angles import add_angle, check_margin
 from ..class_scores import softmax_loss
 from ..proxies import ClassProxyLoss
 
@@ -50,8 +50,7 @@ class ArcFaceLoss(ClassProxyLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(num_classes, embedding_dim, block=block)
-        if not 0 <= margin <= 3.1416:
-            raise ValueError(f"ArcFaceLoss: margin is in radians, from 0 to pi, got {margin}")
+        check_margin("ArcFaceLoss", margin)
         self.scale, self.margin = scale, margin
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:

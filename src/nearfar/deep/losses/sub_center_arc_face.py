@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..angles import add_angle
+from ..angles import add_angle, check_margin
 from ..batch import Batch
 from ..class_centres import nearest_cosine
 from ..class_scores import softmax_loss
@@ -66,8 +66,7 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
     ) -> None:
         if not 1 <= sub_centers <= 255:
             raise ValueError(f"SubCenterArcFaceLoss: sub_centers must be 1 to 255, got {sub_centers}")
-        if not 0 <= margin <= 3.1416:
-            raise ValueError(f"SubCenterArcFaceLoss: margin is in radians, from 0 to pi, got {margin}")
+        check_margin("SubCenterArcFaceLoss", margin)
         super().__init__(num_classes, embedding_dim, block=block)
         self.sub_centers, self.scale, self.margin = sub_centers, scale, margin
         more = [torch.nn.init.kaiming_uniform_(torch.empty_like(self.proxies), a=5**0.5) for _ in range(sub_centers)]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ..angles import turned
+from ..angles import check_margin, turned
 from ..order import positives
 from ..row_sums import near_and_rivals
 from ..rows import Rows, count
@@ -55,8 +55,7 @@ class TupletMarginLoss(RowLoss):
 
     def __init__(self, scale: float = 64.0, margin: float = 0.1, *, mine: Any = None, block: int | None = None) -> None:
         super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
-        if not 0 <= margin <= 3.1416:
-            raise ValueError(f"TupletMarginLoss: margin is in radians, from 0 to pi, got {margin}")
+        check_margin("TupletMarginLoss", margin)
         self.scale, self.margin = scale, margin
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
