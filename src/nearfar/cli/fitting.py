@@ -16,7 +16,7 @@ from ..progress import stage
 from .settings import TestClasses, check_out
 
 if TYPE_CHECKING:
-    from ..data import Dataset
+    from ..data import Task
 
 ENOUGH = 4  # classes, for two to learn from and two to test on
 
@@ -80,23 +80,22 @@ def fit_to(
 
     check_out(out)
     learner = make_learner(text, seed)
-    halved, gallery = halves(data, seed, skip_bad) if test is None and not test_classes else None, None
-    if halved is None:
+    task = halves(data, seed, skip_bad) if test is None and not test_classes else None
+    if task is None:
         how: dict[str, Any] = {"test": test, "test_classes": test_classes, "seed": seed, "skip_bad": skip_bad}
         task = open_task(data, validation=0.0, **how)
-        halved, gallery = (task.train, task.test, task.protocol), task.gallery
-    train, tested, protocol = halved
-    X = items_of(train)
+    X = items_of(task.train)
     with stage("fitting"):
-        learner.fit(X, train.labels)
+        learner.fit(X, task.train.labels)
     learner.save(out)
-    return f"{protocol}{remark(learner, X, 'training items')}\n{score_learner(out, tested, gallery)}"
+    return f"{task.protocol}{remark(learner, X, 'training items')}\n{score_learner(out, task.test, task.gallery)}"
 
 
-def halves(data: str, seed: int, skip_bad: bool = False) -> tuple[Dataset, Dataset, str] | None:
-    """Halves of every class, and a sentence on them, where classes are too few to hold some out; else None."""
+def halves(data: str, seed: int, skip_bad: bool = False) -> Task | None:
+    """A task of two halves of every class, where classes are too few to hold some out; else None."""
     import numpy as np
 
+    from ..data import Task
     from ..data.open import open_source
     from .embedding import left_out
 
@@ -109,7 +108,8 @@ def halves(data: str, seed: int, skip_bad: bool = False) -> tuple[Dataset, Datas
     what = f"{items.name}: {len(items):,} {items.kind}s of {len(items.classes)} classes, too few to hold any out"
     how = f"one half of each is learnt from, the other is the test (seed {seed})"
     protocol = f"{what}; {how}{left_out(items)}."
-    return items.subset(np.sort(order[::2])), items.subset(np.sort(order[1::2])), protocol
+    learnt, tested = (items.subset(np.sort(half)) for half in (order[::2], order[1::2]))
+    return Task(items.name, learnt, None, tested, None, protocol)
 
 
 def make_learner(text: str, seed: int = 0) -> Any:
