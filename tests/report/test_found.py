@@ -12,18 +12,20 @@ Image = pytest.importorskip("PIL.Image")
 from nearfar.cli.searching import called
 from nearfar.data.dataset import DataError
 from nearfar.data.items import NamedReader, open_items
-from nearfar.report import found
-from nearfar.report.found import Line, Shown, write_found
+from nearfar.report import Items, found
+from nearfar.report import page as pages
+from nearfar.report.found import Line, Near, write_found
 
 
 def lines(n=3, each=2):
-    return [
-        Line(
-            Shown(f"<query {q}>", "cat", "", q),
-            [Shown(f"item {k}", ("cat", "dog & co", "")[k % 3], f"0.{k}", k) for k in range(each)],
-        )
-        for q in range(n)
-    ]
+    return [Line(Near(q, ""), [Near(k, f"0.{k}") for k in range(each)]) for q in range(n)]
+
+
+def items(n, read=None, classes=("cat", "dog & co", "")):
+    return Items(np.zeros((n, 2)), np.arange(n) % len(classes), classes, [f"<item {k}>" for k in range(n)], read)
+
+
+CATS = ("cat",)
 
 
 def picture(i):
@@ -31,11 +33,13 @@ def picture(i):
 
 
 def test_pictures_marks_and_text(tmp_path):
-    page = write_found(tmp_path / "a.html", lines(3, 3), title="<T>", note="n", read=picture).read_text()
+    page = write_found(
+        tmp_path / "a.html", lines(3, 3), items(3, picture), title="<T>", note="n", queries=items(3, picture, CATS)
+    ).read_text()
     assert page.count("<img ") == 3 * 4
     assert page.count('<li class="right"') == page.count('<li class="wrong"') == page.count('<li class=""') == 3
     assert "<title>&lt;T&gt;</title>" in page
-    assert "&lt;query 0&gt;" in page
+    assert "&lt;item 0&gt;" in page
     assert "dog &amp; co" in page
     assert not re.findall(r'(?:src|href)="(?!data:)', page)
 
@@ -44,18 +48,19 @@ def test_what_cannot_be_read_is_shown_by_its_name(tmp_path):
     def read(i):
         if i == 1:
             raise DataError("gone")
-        return np.array([1.0, -2.0]) if i else picture(3)
+        return np.array([1.0, -2.0 * i])
 
-    page = write_found(tmp_path / "a.html", lines(1, 3), title="t", note="n", read=read).read_text()
+    page = write_found(tmp_path / "a.html", lines(1, 3), items(3, read), title="t", note="n").read_text()
     assert page.count("<img ") == 3
-    assert '<span class="nameonly">item 1</span>' in page
-    assert write_found(tmp_path / "b.html", lines(1), title="t", note="n").read_text().count("nameonly") > 2
+    assert '<span class="nameonly">&lt;item 1&gt;, class dog &amp; co</span>' in page
+    page = write_found(tmp_path / "b.html", lines(1, 3), items(3), title="t", note="n").read_text()
+    assert '<span class="nameonly">&lt;item 2&gt;</span>' in page
 
 
 def test_long_pages_say_what_they_leave_out(tmp_path, monkeypatch):
     monkeypatch.setattr(found, "SHOWN", 2)
     monkeypatch.setattr(found, "WIDEST", 4)
-    page = write_found(tmp_path / "a.html", lines(1005, 7), title="t", note="n", read=picture).read_text()
+    page = write_found(tmp_path / "a.html", lines(1005, 7), items(1005, picture), title="t", note="n").read_text()
     assert "The first 2 of 1,005 are shown." in page
     assert page.count("and 3 more") == 2
     assert page.count("<img ") == 2 * 5
@@ -64,9 +69,9 @@ def test_long_pages_say_what_they_leave_out(tmp_path, monkeypatch):
 def test_pictures_shrink_until_the_page_is_small_enough(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 255, (8, 200, 200, 3), dtype=np.uint8)
-    large = write_found(tmp_path / "a.html", lines(8, 8), title="t", note="n", read=images.__getitem__)
-    monkeypatch.setattr(found, "LARGEST", large.stat().st_size // 3)
-    small = write_found(tmp_path / "b.html", lines(8, 8), title="t", note="n", read=images.__getitem__)
+    large = write_found(tmp_path / "a.html", lines(8, 8), items(8, images.__getitem__), title="t", note="n")
+    monkeypatch.setattr(pages, "LARGEST", large.stat().st_size // 3)
+    small = write_found(tmp_path / "b.html", lines(8, 8), items(8, images.__getitem__), title="t", note="n")
     assert small.stat().st_size < large.stat().st_size // 3
 
 

@@ -173,7 +173,7 @@ def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None
     names, found = called(items, query), index.search(rows, k)
     written = f"{out}: {min(k, len(index))} neighbours of {len(names):,} queries{left_out(items)}"
     if out is not None and out.suffix == ".html":
-        write_hits(out, index, items, names, found, made_of(index))
+        write_hits(out, index, items, rows, names, found, made_of(index))
         return written
     lines = list(neighbours(index, names, found))
     if out is None:

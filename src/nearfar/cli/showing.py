@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..core.types import AnyArray
     from ..data import Dataset
     from ..index import Found, Index
-    from ..report.found import Line, Shown
+    from ..report.content import Items
 
 
 def classes_of(index: Index) -> list[str]:
@@ -54,52 +55,52 @@ def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[objec
 
 
 def write_hits(
-    out: Path, index: Index, items: Dataset, names: Sequence[str], found: Found, sources: Sequence[str]
+    out: Path,
+    index: Index,
+    queries: Dataset,
+    rows: AnyArray,
+    names: Sequence[str],
+    found: Found,
+    sources: Sequence[str],
 ) -> None:
     """Write a page with every query and its neighbours, in an index that was made of `sources`."""
-    from ..data.items import NamedReader
-    from ..report.found import Line, Shown, write_found
+    from ..report.content import Items
+    from ..report.found import Line, Near, write_found
 
     lines = []
     for q, (distances, positions) in enumerate(zip(*found, strict=True)):
-        near = [shown(index, int(at), f"{d:.4g}") for d, at in zip(distances, positions, strict=True) if at >= 0]
-        lines.append(Line(Shown(names[q], items.classes[items.labels[q]], "", q), near))
+        near = [Near(int(at), f"{d:.4g}") for d, at in zip(distances, positions, strict=True) if at >= 0]
+        lines.append(Line(Near(q, ""), near))
     note = f"Each query, and what is nearest to it among {len(index):,} items, with the {index.distance} distance."
-    read = NamedReader(index.names, sources)
-    write_found(out, lines, title=f"Nearest to {items.name}", note=note, read=read, read_first=items.read)
+    asked = Items(rows, queries.labels, queries.classes, names, queries.read)
+    write_found(out, lines, items_in(index, sources), title=f"Nearest to {queries.name}", note=note, queries=asked)
 
 
 def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: str, sources: Sequence[str]) -> None:
     """Write a page with every group of near items, those of several classes first."""
-    from ..data.items import NamedReader
-    from ..report.found import write_found
-
-    groups, read = sorted(grouped(index, numbers, distances), key=one_class), NamedReader(index.names, sources)
-    note = f"{about}. Below each item stands its distance to the nearest other; groups of several classes come first."
-    write_found(out, groups, title="Items that are nearly the same", note=note, read=read)
-
-
-def grouped(index: Index, numbers: Any, distances: Any) -> Iterator[Line]:
-    """Yield each group by its number, its first item and the others."""
     import numpy as np
 
-    from ..report.found import Line
+    from ..report.found import Line, Near, write_found
 
     order = np.flatnonzero(numbers >= 0)
     order = order[np.argsort(numbers[order], kind="stable")]
-    for group in filter(len, np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)):
-        first, *others = (shown(index, int(at), f"{distances[at]:.4g}") for at in group)
-        yield Line(first, others)
+    groups = filter(len, np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1))
+    labels = np.array(classes_of(index))
+    lines = []
+    for group in sorted(groups, key=lambda group: (labels[group] == labels[group[0]]).all()):
+        first, *others = (Near(int(at), f"{distances[at]:.4g}") for at in group)
+        lines.append(Line(first, others))
+    note = f"{about}. Below each item stands its distance to the nearest other; groups of several classes come first."
+    write_found(out, lines, items_in(index, sources), title="Items that are nearly the same", note=note)
 
 
-def one_class(line: Line) -> bool:
-    """Whether all items of a group are of one class."""
-    return all(item.label == line.first.label for item in line.found)
+def items_in(index: Index, sources: Sequence[str]) -> Items:
+    """The items of an index that was made of `sources`, for their pictures."""
+    import numpy as np
 
+    from ..data.items import NamedReader
+    from ..report.content import Items
 
-def shown(index: Index, at: int, remark: str) -> Shown:
-    """An item of the index."""
-    from ..report.found import Shown
-
-    label = "" if index.labels is None else str(index.labels[at])
-    return Shown(str(index.names[at]), label, remark, at)
+    classes, labels = np.unique(classes_of(index), return_inverse=True)
+    names = index.names.tolist()
+    return Items(index.embeddings, labels, classes.tolist(), names, NamedReader(names, sources))

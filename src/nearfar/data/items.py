@@ -63,7 +63,7 @@ class NamedReader:
         What `open_items` opened them from; opened again where a name is no path.
     """
 
-    def __init__(self, names: Sequence[str] | NDArray[Any], sources: Sequence[str] = ()) -> None:
+    def __init__(self, names: Sequence[str], sources: Sequence[str] = ()) -> None:
         self.names, self.sources = names, sources
         self._archives: dict[str, Files] = {}
 
@@ -75,7 +75,7 @@ class NamedReader:
         DataError
             If it is not there any more, or cannot be decoded.
         """
-        name = str(self.names[i])
+        name = self.names[i]
         archive, inside = _inside(name)
         if archive:
             if archive not in self._archives:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,16 @@ def build_report(content: ReportContent, path: str | Path) -> Path:
     'report.html'
     """
     analysis = analyse(content)
+    return write(Path(path), small_enough(lambda side: render(content, analysis, side)))
+
+
+def small_enough(rendered: Callable[[int], str]) -> bytes:
+    """The page with the largest pictures that keep it small enough; `rendered` takes their side."""
     for side in SIDES:
-        page = render(content, analysis, side).encode()
+        page = rendered(side).encode()
         if len(page) <= LARGEST:
             break
-    return write(Path(path), page)
+    return page
 
 
 def render(content: ReportContent, analysis: Analysis, side: int) -> str:

@@ -64,7 +64,8 @@ class Thumbnails:
             return None
 
     def _make(self, i: int) -> Picture:
-        alt = f"{self.items.name(i)}, class {self.items.class_name(i)}"
+        kind = self.items.class_name(i)
+        alt = f"{self.items.name(i)}, class {kind}" if kind else self.items.name(i)
         item = self.read(i)
         if item is None:
             return Picture("", alt)
