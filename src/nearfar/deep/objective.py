@@ -129,8 +129,11 @@ def _inner_sizes(make: Any, node: ast.Call, sizes: dict[str, int]) -> dict[str, 
     setting = getattr(make, "inner_dim", None)
     if setting is None:
         return sizes
-    given = [_value(keyword.value, sizes) for keyword in node.keywords if keyword.arg == setting]
-    return {**sizes, "embedding_dim": [signature(make).parameters[setting].default, *given][-1]}
+    width = signature(make).parameters[setting].default
+    for keyword in node.keywords:
+        if keyword.arg == setting:
+            width = _value(keyword.value, sizes)
+    return {**sizes, "embedding_dim": width}
 
 
 def _value(node: ast.expr, sizes: dict[str, int]) -> Any:
