@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import catalog
 from .core import checks, neighbors, storage, thresholds
+from .core.pairs import pair_squares
 from .core.types import AnyArray, Array
 
 Self = TypeVar("Self", bound="Fitted")
@@ -91,7 +92,7 @@ class Fitted(BaseEstimator):
             if X is not None:
                 Z = np.asarray(self.transform(X))
                 ij = checks.check_indices(pairs, 2, len(Z), "pairs")
-                return np.linalg.norm(Z[ij[:, 0]] - Z[ij[:, 1]], axis=1)
+                return np.sqrt(pair_squares(Z, ij[:, 0], ij[:, 1]))
             points = np.asarray(pairs)
             if points.ndim < 3 or points.shape[1] != 2:
                 raise ValueError(f"pairs must have shape (m, 2, d), or (m, 2) with X=; got shape {points.shape}")

@@ -9,12 +9,35 @@ A function f of the distances under M = L' L with w_p = df/dd_p has, with Z = X 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy.sparse import csr_array
 
 from .types import AnyArray, Array, Ints
 
-VALUES = 1 << 18  # numbers in one block of differences
+VALUES = 1 << 15  # numbers in one block of differences: they stay in the cache
+
+
+def pair_squares(Z: AnyArray, i: Ints, j: Ints) -> AnyArray:
+    """|z_i - z_j|^2 of listed pairs of rows, by differences in blocks."""
+    out = np.empty(len(i), Z.dtype)
+    for part, D in differences(Z, i, j):
+        np.einsum("pk,pk->p", D, D, out=out[part])
+    return out
+
+
+def differences(Z: AnyArray, i: Ints, j: Ints) -> Iterator[tuple[slice, AnyArray]]:
+    """Blocks of pairs and their z_i - z_j, in a buffer that the next block overwrites."""
+    step = max(1, VALUES // max(Z.shape[1], 1))
+    left, right = np.empty((2, min(step, len(i)), Z.shape[1]), Z.dtype)
+    for a in range(0, len(i), step):
+        part = slice(a, a + step)
+        m = len(i[part])
+        # `take` is several times as fast as indexing where rows are short; "clip" writes to the buffer at once
+        D = Z.take(i[part], 0, left[:m], "clip")
+        D -= Z.take(j[part], 0, right[:m], "clip")
+        yield part, D
 
 
 class PairList:
@@ -43,12 +66,7 @@ class PairList:
 
     def squared_distances(self, Z: AnyArray) -> Array:
         """|z_i - z_j|^2 of every pair, by differences: near pairs keep their digits."""
-        d = np.empty(len(self), Z.dtype)
-        step = max(1, VALUES // max(Z.shape[1], 1))
-        for a in range(0, len(self), step):
-            D = Z[self.i[a : a + step]] - Z[self.j[a : a + step]]
-            np.einsum("pk,pk->p", D, D, out=d[a : a + step])
-        return d
+        return pair_squares(Z, self.i, self.j)
 
     def laplacian_times(self, w: Array, Y: AnyArray) -> AnyArray:
         """(diag(S 1) - S) Y, shape (n, q)."""

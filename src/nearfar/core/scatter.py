@@ -10,9 +10,11 @@ from scipy.sparse import coo_array, csr_array
 
 from . import psd
 from .constraints import LabelPairs, Pairs, class_sizes, require_both, require_classes
+from .pairs import differences
 from .types import Array, Bools, Ints
 
-BLOCK = 1 << 20  # numbers in one block of differences
+BLOCK = 1 << 20  # numbers in one block of deviations
+NARROW = 40  # features up to which differences of all pairs take less time than a Laplacian
 CANCELLED = 1e-8  # of squared lengths: squared differences that a Laplacian cannot tell from rounding
 ROUNDING = 1e-24  # what rounding leaves of squares of equal rows' differences, against those of other rows
 
@@ -102,10 +104,11 @@ SCATTERS = {"pairs": all_pairs, "class": class_balanced_pairs}
 def weighted_outer(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> Array:
     """sum_k w_k (x_i[k] - x_j[k])(x_i[k] - x_j[k])'.
 
-    Many pairs go through the Laplacian of their graph (O(m d + n d^2)), few through blocks of differences (O(m d^2)).
-    So do rows so near to each other, compared with their distance from 0, that the Laplacian would leave mere rounding.
+    Many pairs of long rows go through the Laplacian of their graph (O(m d + n d^2)), others through blocks of
+    differences (O(m d^2)); and so do rows so near to each other, compared with their distance from 0, that the
+    Laplacian would leave mere rounding.
     """
-    if len(i) > len(X):
+    if len(i) > len(X) and X.shape[1] > NARROW:
         Y = laplacian_times(X, i, j, weight)
         S = X.T @ Y
         square = np.einsum("nd,nd->n", X, X)
@@ -113,11 +116,9 @@ def weighted_outer(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> A
         if np.trace(S) > CANCELLED * float(sums.sum() if weight is None else sums @ weight):
             return (S + S.T) / 2
     S = np.zeros((X.shape[1],) * 2)
-    step = max(1, BLOCK // max(X.shape[1], 1))
-    for a in range(0, len(i), step):
-        Z = X[i[a : a + step]] - X[j[a : a + step]]
-        S += Z.T @ (Z if weight is None else Z * weight[a : a + step, None])
-    return S
+    for part, Z in differences(X, i, j):
+        S += Z.T @ (Z if weight is None else Z * weight[part, None])
+    return (S + S.T) / 2
 
 
 def laplacian_times(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> Array:

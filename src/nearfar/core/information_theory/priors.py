@@ -9,6 +9,7 @@ from scipy.linalg import cholesky
 
 from .. import eig, mahalanobis, psd
 from ..constraints import generator, unrank_same
+from ..pairs import pair_squares
 from ..types import AnyArray, Array, Seed
 
 TRIED = 2000  # pairs whose distances calibrate the bounds
@@ -47,9 +48,7 @@ def distance_bounds(X: Array, L0: Array, bounds: Any, percentiles: Any, seed: Se
     every = n * (n - 1) // 2
     tried = np.arange(every) if every <= TRIED else generator(seed).integers(every, size=TRIED)
     i, j = unrank_same(tried, np.array([n]))
-    Z = X @ L0.T
-    D = Z[i] - Z[j]
-    d2 = np.einsum("pd,pd->p", D, D)
+    d2 = pair_squares(X @ L0.T, i, j)
     d2 = d2[d2 > 1e-24 * d2.max(initial=0.0)]
     return np.percentile(d2, [low, high]) if len(d2) else np.ones(2)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
+from ..pairs import pair_squares
 from ..types import Array, Ints
-from .impostors import pair_squares
 
 
 class Edges:

@@ -20,7 +20,6 @@ from ..types import AnyArray, Array, Bools, Ints
 
 CELLS = 1 << 21  # cells in one block of products
 GROUP = 512  # rows of small classes that are looked at together
-VALUES = 1 << 15  # numbers in one block of differences: they stay in the cache
 MOST = 10_000_000  # impostors kept at a time
 
 
@@ -92,21 +91,6 @@ def smallest(D: AnyArray, k: int) -> Ints:
     """Columns of the k smallest values of each row, in rising order."""
     at = np.sort(np.argpartition(D, k - 1, axis=1)[:, :k], axis=1)
     return np.take_along_axis(at, np.argsort(np.take_along_axis(D, at, 1), axis=1, kind="stable"), 1)
-
-
-def pair_squares(Z: Array, i: Ints, j: Ints) -> Array:
-    """|z_i - z_j|^2 of listed pairs by differences."""
-    out = np.empty(len(i))
-    step = max(1, VALUES // max(Z.shape[1], 1))
-    left, right = np.empty((2, min(step, len(i)), Z.shape[1]))
-    for a in range(0, len(i), step):
-        part = slice(a, a + step)
-        m = len(i[part])
-        # "clip" writes to the buffer at once; "raise" would fill a copy first
-        D, E = Z.take(i[part], 0, left[:m], "clip"), Z.take(j[part], 0, right[:m], "clip")
-        D -= E
-        np.einsum("pk,pk->p", D, D, out=out[part])
-    return out
 
 
 def find(Z: Array, labels: Ints, radius: Array, most: int = MOST) -> Impostors:

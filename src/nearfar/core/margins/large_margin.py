@@ -22,6 +22,7 @@ from scipy.linalg import eigh
 
 from .. import scatter
 from ..distances import squared_distances
+from ..pairs import pair_squares
 from ..types import Array, Ints
 from . import impostors
 from .edges import Edges
@@ -179,7 +180,7 @@ class LargeMargin:
         if self.fixed is not None or self.labels is None:
             return self.pulls
         Z = self.X @ L.T
-        reach = impostors.pair_squares(Z, self.i, self.j).reshape(-1, self.k).max(axis=1)
+        reach = pair_squares(Z, self.i, self.j).reshape(-1, self.k).max(axis=1)
         near = impostors.find(Z, self.labels, (1 + slack) * (1 + reach))
         return Graph(self.i, self.j, near, len(Z))
 
@@ -271,11 +272,11 @@ class LargeMargin:
     def differences(self, L: Array, anchors: int = 50) -> tuple[float, Array]:
         """Pulls and <A_t, M> of all triplets of some rows, to see what a change of scale does."""
         Z = self.X @ L.T
-        square = impostors.pair_squares(Z, self.i, self.j)
+        square = pair_squares(Z, self.i, self.j)
         weighed = square if self.weight is None else square * self.weight
         if self.fixed is not None or self.labels is None:
             near = self.pulls.near
-            far = impostors.pair_squares(Z, near.i, near.l)
+            far = pair_squares(Z, near.i, near.l)
             return float(weighed.sum()), far - square[near.target]
         order = np.argsort(np.einsum("np,np->n", Z, Z), kind="stable")  # which no rotation changes
         rows = order[:: -(-len(Z) // anchors)]

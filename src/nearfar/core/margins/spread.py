@@ -86,7 +86,7 @@ class Differences:
     """
 
     def __init__(self, Y: Array, i: Ints, j: Ints, weight: Array) -> None:
-        self.Z, self.weight = Y[i] - Y[j], weight
+        self.Z, self.weight = Y.take(i, axis=0) - Y.take(j, axis=0), weight
 
     def squares(self, F: Array) -> Array:
         """|F z_p|^2."""
