@@ -44,6 +44,7 @@ from sklearn.utils.validation import check_array
 
 from .core import checks, constraints, thresholds
 from .core.constraints import LabelPairs, Pairs
+from .core.pairs import pair_squares
 from .core.types import AnyArray
 from .fitted import named
 from .learner import KernelMetric, Mahalanobis, MetricLearner, Self
@@ -153,10 +154,9 @@ class FromPairs(MetricLearner):
 
     def _calibrate(self: Self, X: AnyArray, told: Pairs) -> Self:
         """Pairs that were given set the threshold of `predict` too, to the best on them by the class's `_strategy`."""
-        if told.similar.any() and not told.similar.all():
-            Z = np.asarray(self.transform(X))
-            distance = np.linalg.norm(Z[told.i] - Z[told.j], axis=1)
-            self.threshold_ = thresholds.calibrate(distance, told.similar, self._strategy)
+        if len(np.unique(told.similar[told.weights > 0])) == 2:
+            distance = np.sqrt(pair_squares(np.asarray(self.transform(X)), told.i, told.j))
+            self.threshold_ = thresholds.calibrate(distance, told.similar, self._strategy, weight=told.weight)
         return self
 
 

@@ -108,6 +108,16 @@ def test_given_pairs_set_a_threshold_and_decisions():
     assert not hasattr(learner.fit(X, Y), "threshold_")
 
 
+def test_weights_of_pairs_count_in_the_threshold():
+    weights = np.where(SIGNS > 0, 1.0, 20.0)
+    learner = GMML().fit(X, pairs=PAIRS, pair_labels=SIGNS, pair_weights=weights)
+    right = learner.predict(PAIRS, X) == SIGNS
+    d = learner.pair_distance(PAIRS, X)
+    best = max(np.average(np.where(d <= t, 1, -1) == SIGNS, weights=weights) for t in d)
+    assert np.average(right, weights=weights) >= best
+    assert np.mean(right) < max(np.mean(np.where(d <= t, 1, -1) == SIGNS) for t in d)
+
+
 def test_named_classes_and_unknown_rows():
     names = np.array(["owl", "cat", "fox"], dtype=object)[Y]
     names[:4] = -1

@@ -41,6 +41,16 @@ def test_no_other_threshold_is_better(strategy, ties):
         assert value(distance, similar, t, strategy, 0.7, 2.0) == pytest.approx(best)
 
 
+@pytest.mark.parametrize("strategy", thresholds.STRATEGIES)
+def test_a_weight_counts_as_so_many_pairs(strategy):
+    for _ in range(20):
+        similar, weight = rng.random(30) < 0.4, rng.integers(0, 4, 30)
+        similar[:2], weight[:2] = (True, False), 1
+        distance = np.round(rng.normal(size=30) + ~similar + 5, 1)
+        often = thresholds.calibrate(distance.repeat(weight), similar.repeat(weight), strategy, 0.7)
+        assert thresholds.calibrate(distance, similar, strategy, 0.7, weight=weight.astype(float)) == often
+
+
 def test_nothing_is_accepted_where_that_is_best():
     assert thresholds.calibrate(np.array([1.0, 2.0]), np.array([False, True])) < 1
     assert thresholds.calibrate(np.array([1.0, 1.0, 2.0]), np.array([False, True, False]), "max_tnr", 0.0) < 1

@@ -11,7 +11,12 @@ STRATEGIES = ("accuracy", "balanced", "f_beta", "max_tpr", "max_tnr")
 
 
 def calibrate(
-    distance: Array, similar: Bools, strategy: str = "accuracy", min_rate: float | None = None, beta: float = 1.0
+    distance: Array,
+    similar: Bools,
+    strategy: str = "accuracy",
+    min_rate: float | None = None,
+    beta: float = 1.0,
+    weight: Array | None = None,
 ) -> float:
     """The threshold t for which "similar where distance <= t" is best.
 
@@ -28,6 +33,8 @@ def calibrate(
         In [0, 1]; needed by the last two.
     beta : float
         At least 0, weight of recall over precision in "f_beta".
+    weight : ndarray of shape (m,), optional
+        What each pair counts, at least 0. Default: all 1.
 
     Returns
     -------
@@ -39,6 +46,8 @@ def calibrate(
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}; got {strategy!r}")
+    if weight is not None:
+        distance, similar, weight = distance[weight > 0], similar[weight > 0], weight[weight > 0]
     if similar.all() or not similar.any():
         raise ValueError("calibration needs both similar and dissimilar pairs")
     if strategy.startswith("max") and (min_rate is None or not 0 <= min_rate <= 1):
@@ -46,8 +55,9 @@ def calibrate(
     checks.at_least(0, beta=beta)
     order = np.argsort(distance, kind="stable")
     d, truth = distance[order], similar[order]
+    counts = np.ones(len(d), dtype=np.intp) if weight is None else weight[order]
     # accepting the k nearest pairs, k = 0..m; only where the next distance differs
-    tp, fp = np.r_[0, np.cumsum(truth)], np.r_[0, np.cumsum(~truth)]
+    tp, fp = np.r_[0, np.cumsum(counts * truth)], np.r_[0, np.cumsum(counts * ~truth)]
     cuts = np.r_[True, d[1:] > d[:-1], True]
     score = scores(tp, fp, strategy, min_rate or 0.0, beta)
     k = int(np.argmax(np.where(cuts, score, -np.inf)))
