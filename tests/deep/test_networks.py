@@ -134,6 +134,12 @@ def test_images_only_trunks_refuse_rows() -> None:
     assert make_trunk("identity", (1, 4, 4))(torch.rand(2, 1, 4, 4)).shape == (2, 16)
 
 
+@pytest.mark.parametrize("text", ["conv4(width=0)", "conv4(width=-3)", "mlp(width=0)", "mlp(depth=0)"])
+def test_sizes_of_networks_are_at_least_one(text):
+    with pytest.raises(ValueError, match=r"(Conv4|MLP): (width|depth) must be at least 1, got (0|-3)"):
+        make_trunk(text, (1, 28, 28))
+
+
 def test_a_factory_of_ones_own(monkeypatch, tmp_path) -> None:
     module = ModuleType("own_trunks")
     module.small = lambda shape, width=3: nn.Conv2d(shape[0], width, 3)

@@ -19,7 +19,7 @@ KINDS = {
     "None": "None",
 }
 # bounds of what several parts of an objective are made with
-AT_LEAST_ONE = ("num_classes", "embedding_dim", "block")
+AT_LEAST_ONE = ("num_classes", "embedding_dim", "block", "in_features", "in_channels", "width", "depth")
 POSITIVE = ("temperature", "scale")
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
+from ...core.settings import Checked
 
-class Conv4(nn.Module):
+
+class Conv4(Checked, nn.Module):
     """Four convolutional blocks, pooled to one feature of `width`.
 
     Parameters

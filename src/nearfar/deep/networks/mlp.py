@@ -6,8 +6,10 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from ...core.settings import Checked
 
-class MLP(nn.Module):
+
+class MLP(Checked, nn.Module):
     """Hidden layers of equal width.
 
     Parameters
@@ -22,8 +24,6 @@ class MLP(nn.Module):
 
     def __init__(self, in_features: int, width: int = 256, depth: int = 2) -> None:
         super().__init__()
-        if depth < 1:
-            raise ValueError(f"mlp: depth must be at least 1, got {depth}")
         sizes = [in_features] + [width] * depth
         layers = [(nn.Linear(m, n), nn.ReLU()) for m, n in pairwise(sizes)]
         self.num_features = width

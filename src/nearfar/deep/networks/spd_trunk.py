@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.utils.parametrizations import orthogonal
 
+from ...core.settings import Checked
 from ..spd import orthonormal_columns
 from .bi_map import bi_map
 from .log_eig import LogEig
@@ -53,7 +54,7 @@ def covariances(numbers: Tensor, eps: float) -> Tensor:
     return z @ z.mT / z.shape[2] + eps * torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
 
 
-class SPDTrunk(nn.Module):
+class SPDTrunk(Checked, nn.Module):
     """Covariance descriptors, then pairs of `BiMap` and `ReEig`, then `LogEig`.
 
     Parameters

@@ -78,7 +78,7 @@ def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) ->
         if weights is not None:
             load_weights(getattr(trunk, "inner", trunk), weights)
         return trunk if hasattr(trunk, "num_features") else Probed(trunk, shape)
-    except (TypeError, RuntimeError) as error:  # the latter of torch, for a width of 0
+    except (TypeError, RuntimeError) as error:  # the latter of torch, for what it cannot build or run
         raise TrunkError(f"trunk {text!r}: {error}") from error
 
 
