@@ -48,9 +48,13 @@ def score(source: Path, chosen: Chosen) -> str:
         from ..train import evaluate_run
 
         result = evaluate_run(source)
-        return _table(result.protocol, result.scores, result.raw)
+        return "\n".join([_table(result.protocol, result.scores, result.raw), *_listed(result.remarks)])
     scored = scored_on(source, chosen)
     return _table(scored.protocol, scored.scores, scored.raw)
+
+
+def _listed(remarks: Sequence[str]) -> list[str]:
+    return ["", *(f"- {remark}" for remark in remarks)] if remarks else []
 
 
 def _table(protocol: str, scores: Scores, raw: Scores | None) -> str:

@@ -118,6 +118,8 @@ class ReportContent:
         What was run, and where.
     command : str
         The command line that did it.
+    remarks : sequence of str
+        What stands out in the training.
     notes : sequence of str
         Remarks on the data.
     seed : int
@@ -142,5 +144,6 @@ class ReportContent:
     settings: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""
+    remarks: Sequence[str] = ()
     notes: Sequence[str] = ()
     seed: int = 0

@@ -69,7 +69,7 @@ def render(content: ReportContent, analysis: Analysis, side: int) -> str:
         sections=shown,
         tiles=[s for key in HEADLINES for s in standings(content) if s.key == key],
         headline=headline(content),
-        findings=findings(analysis),
+        findings=findings(content, analysis),
     )
 
 
@@ -107,9 +107,9 @@ def _of_hundred(share: float) -> str:
     return f"{100 * share:.0f}" if share in (0, 1) or 0.01 <= share <= 0.99 else f"{100 * share:.1f}"
 
 
-def findings(analysis: Analysis) -> list[tuple[str, str]]:
+def findings(content: ReportContent, analysis: Analysis) -> list[tuple[str, str]]:
     """Where to look next: (anchor, sentence)."""
-    said: list[tuple[str, str]] = []
+    said = [("training" if content.losses or content.recalls else "scores", remark) for remark in content.remarks]
     if analysis.failures:
         said.extend(_failings(analysis))
     if analysis.verification:

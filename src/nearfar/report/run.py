@@ -103,6 +103,7 @@ def read_run(
         settings=config,
         environment=environment,
         command=_text(folder / "command.txt"),
+        remarks=evaluated.get("remarks", ()),
         notes=[*notes, *([missing] if missing else [])],
         seed=int(config.get("seed", 0)),
     )

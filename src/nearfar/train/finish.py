@@ -17,6 +17,7 @@ from .build import Step, make_accelerator, make_step, open_data, sizes_in
 from .checkpoint import load_tensors, read_about, replace_file, shape_of
 from .config import TrainConfig, TrainError
 from .features import Floats, embed, sizes_of
+from .remarks import remarks
 from .run_folder import Run, RunFolder, open_run, write_json
 
 if TYPE_CHECKING:
@@ -35,11 +36,13 @@ class Result(NamedTuple):
     scores : of the best checkpoint's embeddings
     raw : of the pixels (or rows) themselves
     protocol : dataset, classes, items, how they were split, what chose the checkpoint
+    remarks : what stands out in the training, each with what may help
     """
 
     scores: Scores
     raw: Scores
     protocol: str
+    remarks: tuple[str, ...] = ()
 
 
 def load_embedder(run: Run | str | Path, which: str = "best") -> Embedder:
@@ -150,13 +153,16 @@ def evaluate_run(run: Run | str | Path, *, which: str = "best", clustering: bool
     raw = {name: raw_items(part) for name, part in parts.items()}
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = f"{split} {_chosen(config, task, about, which)}"
-    result = Result(_score(embedded, parts, config, clustering), _score(raw, parts, config, False), protocol)
+    scores = _score(embedded, parts, config, clustering), _score(raw, parts, config, False)
+    said = remarks(embedded[""], *scores, folder.read_metrics(), folder.read_log(), config)
+    result = Result(*scores, protocol, said)
     _write_arrays(folder.path / "test.npz", embedded, parts)
     content = {
         "protocol": protocol,
         "split": split,
         "scores": result.scores.to_dict(),
         "raw": result.raw.to_dict(),
+        "remarks": list(said),
         "checkpoint": {"which": which, "epoch": about["epoch"], "step": about["step"], "validation": about["best"]},
         "config": config.digest,
     }

@@ -1,0 +1,108 @@
+"""What the scores, the table of epochs and the log of a run say of its training, in sentences with a remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .config import TrainConfig
+from .features import Floats
+
+if TYPE_CHECKING:
+    from ..evaluation.scores import Scores
+
+COLLAPSED = 1e-3  # mean cosine distance below which embeddings are one point
+IDLE = 0.02  # share of active anchors at which nearly nothing is learned
+MOVED = 0.02  # change of a score that counts
+FEWEST = 4  # evaluations that show a course
+NAMES = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}
+
+Table = Sequence[Mapping[str, float | None]]
+
+
+def remarks(
+    embeddings: Floats,
+    scores: Scores,
+    raw: Scores,
+    epochs: Table,
+    log: Sequence[Mapping[str, Any]],
+    config: TrainConfig,
+) -> tuple[str, ...]:
+    """Return what stands out; nothing for a run that went well.
+
+    Parameters
+    ----------
+    embeddings : (n, d)
+        Of the test items.
+    scores, raw : Scores
+        Of the embeddings, and of the items themselves.
+    epochs : sequence of mapping
+        The rows of `metrics.csv`.
+    log : sequence of mapping
+        The lines of `log.jsonl`.
+    config : TrainConfig
+    """
+    found = [collapsed(embeddings, config), unlearned(scores, raw), course(epochs, config), *idle(log)]
+    return tuple(sentence for sentence in found if sentence)
+
+
+def collapsed(embeddings: Floats, config: TrainConfig) -> str:
+    """Embeddings that are one direction, which no hinge loss leaves again."""
+    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    mean = (embeddings / np.maximum(lengths, np.finfo(np.float32).tiny)).mean(axis=0, dtype=np.float64)
+    apart = 1.0 - float(mean @ mean)
+    if apart > COLLAPSED:
+        return ""
+    return (
+        f"The embeddings have collapsed: their mean cosine distance is {apart:.1g}. A learning rate below "
+        f"{config.lr:g}, or easier negatives than the hardest (BatchSemiHard, BatchAll), may keep them apart."
+    )
+
+
+def unlearned(scores: Scores, raw: Scores) -> str:
+    """A network that is worse than none."""
+    k = min(scores.recall_at)
+    ours, theirs = (scores.recall_at[k], scores.map_at_r), (raw.recall_at[k], raw.map_at_r)
+    if not (ours[0] < theirs[0] - MOVED and ours[1] < theirs[1]):
+        return ""
+    return (
+        f"The items themselves are better neighbours than their embeddings (Recall@{k} {theirs[0]:.3f} against "
+        f"{ours[0]:.3f}): a lower learning rate, fewer epochs or more training classes may help."
+    )
+
+
+def course(epochs: Table, config: TrainConfig) -> str:
+    """Validation scores that fell from the beginning, or that still rose at the end."""
+    column, name = f"unseen_{config.select}", NAMES[config.select]
+    points = [(row["epoch"], row[column]) for row in epochs if row.get(column) is not None]
+    if len(points) < FEWEST:
+        return ""
+    score = np.array([value for _, value in points], dtype=float)
+    best, late = int(score.argmax()), len(score) - 1 - len(score) // 4
+    if best == 0 and score[-1] < score[0] - MOVED:
+        return (
+            f"The first of {len(score)} evaluations was the best (validation {name} {score[0]:.3f}, at the end "
+            f"{score[-1]:.3f}): a lower learning rate, augmentation or a regulariser such as JRS() may help."
+        )
+    if best == len(score) - 1 and score[-1] > score[: late + 1].max() + MOVED:
+        return (
+            f"The validation {name} still rose at the end ({score[: late + 1].max():.3f} up to epoch "
+            f"{points[late][0]:g}, {score[-1]:.3f} at epoch {points[-1][0]:g}): more epochs may help."
+        )
+    return ""
+
+
+def idle(log: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Losses that hardly any anchor had towards the end."""
+    shares: dict[str, list[float]] = {}
+    for record in log[-max(1, len(log) // 4) :]:
+        for name, share in (record.get("active") or {}).items():
+            shares.setdefault(name, []).extend([] if share is None else [share])
+    return [
+        f"Towards the end only {np.mean(late):.1%} of the anchors had a {name} above 0: a larger margin, harder "
+        "negatives or larger batches give the others something to learn."
+        for name, late in shares.items()
+        if late and np.mean(late) < IDLE
+    ]
