@@ -76,7 +76,7 @@ def unlearned(scores: Scores, raw: Scores) -> str:
 def course(epochs: Table, config: TrainConfig) -> str:
     """Validation scores that fell from the beginning, or that still rose at the end."""
     column, name = f"unseen_{config.select}", NAMES[config.select]
-    points = [(row["epoch"], row[column]) for row in epochs if row.get(column) is not None]
+    points = [(row.get("epoch") or 0, row[column]) for row in epochs if row.get(column) is not None]
     if len(points) < FEWEST:
         return ""
     score = np.array([value for _, value in points], dtype=float)
@@ -98,8 +98,9 @@ def idle(log: Sequence[Mapping[str, Any]]) -> list[str]:
     """Losses that hardly any anchor had towards the end."""
     shares: dict[str, list[float]] = {}
     for record in log[-max(1, len(log) // 4) :]:
-        for name, share in (record.get("active") or {}).items():
-            shares.setdefault(name, []).extend([] if share is None else [share])
+        active = record.get("active")
+        for name, share in active.items() if isinstance(active, dict) else ():
+            shares.setdefault(name, []).extend([share] if isinstance(share, float) else [])
     return [
         f"Towards the end only {np.mean(late):.1%} of the anchors had a {name} above 0: a larger margin, harder "
         "negatives or larger batches give the others something to learn."
