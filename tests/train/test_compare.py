@@ -1,5 +1,7 @@
 """Comparisons: every seed and every objective meet the same test."""
 
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from nearfar.train import TrainError
 from nearfar.train import compare as comparing
 from nearfar.train.compare import _split, compare, read_scores
+from nearfar.train.interrupts import held_back
 
 
 @pytest.fixture
@@ -71,3 +74,26 @@ def test_no_trial_of_a_pool_begins_after_ctrl_c(tmp_path, monkeypatch, small) ->
         with pytest.raises(KeyboardInterrupt):
             comparing._run_in_pool(trial)
     assert begun == [trial]
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals of POSIX")
+def test_ctrl_c_waits_while_processes_start() -> None:
+    reached = []
+
+    def started() -> None:
+        with held_back():
+            os.kill(os.getpid(), signal.SIGINT)
+            reached.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        started()
+    assert reached
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals of POSIX")
+def test_a_process_that_was_stopped_while_it_began_takes_no_trial() -> None:
+    stopped = threading.Event()
+    with held_back():
+        os.kill(os.getpid(), signal.SIGINT)
+        comparing._begin(stopped)
+    assert stopped.is_set()

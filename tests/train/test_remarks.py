@@ -62,7 +62,9 @@ def test_a_loss_that_no_anchor_has():
     log = [{"step": k, "active": {"TripletLoss": 1.0 if k < 8 else 0.01, "NPairLoss": 1.0}} for k in range(12)]
     assert [said[:45] for said in idle(log)] == ["Towards the end only 1.0% of the anchors had "]
     assert "a TripletLoss" in idle(log)[0]
-    assert not idle([{"step": 1}, {"step": 2, "active": {"TripletLoss": None}}, {"step": 3, "active": None}, {"active": [0.0]}])
+    assert not idle(
+        [{"step": 1}, {"step": 2, "active": {"TripletLoss": None}}, {"step": 3, "active": None}, {"active": [0.0]}]
+    )
     assert not idle([])
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from .config import TrainConfig, TrainError
+from .interrupts import held_back, let_through
 from .run_folder import write_json
 
 A_FEW = 64  # classes with which objectives are tried out
@@ -145,13 +146,15 @@ def _each(todo: Sequence[Trial], jobs: int) -> Any:
     context = get_context("spawn")
     stopped = context.Event()
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(stopped,)) as pool:
-        futures: dict[Future[dict[str, Any]], int] = {pool.submit(_run_in_pool, t): i for i, t in enumerate(todo)}
+        futures: dict[Future[dict[str, Any]], int] = {}
         try:
+            with held_back():  # a process that is stopped while it imports would say so at length
+                futures |= {pool.submit(_run_in_pool, trial): index for index, trial in enumerate(todo)}
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BaseException:
             stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
             raise
 
 
@@ -164,8 +167,14 @@ class _Shared:
 def _begin(stopped: Any) -> None:
     import torch
 
+    from . import engine, finish  # noqa: F401
+
     torch.set_num_threads(1)
     _Shared.stopped = stopped
+    try:
+        let_through()
+    except KeyboardInterrupt:
+        stopped.set()
 
 
 def _run_in_pool(trial: Trial) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -30,3 +32,22 @@ class Interrupts:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Let Ctrl-C wait until the end; in processes that are started meanwhile, until they call `let_through`."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def let_through() -> None:
+    """End the wait that `held_back` began in the process that started this one; a Ctrl-C since then comes now."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
