@@ -54,6 +54,13 @@ def test_loss_and_gradient_are_those_of_the_loop(update):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("update", UPDATES)
+def test_samples_of_unknown_class_are_in_no_pair(update):
+    net, x, y = network(update=update).eval(), items(), torch.tensor([0, -1, 0, 1, -1, 1])
+    torch.testing.assert_close(net.loss(x, y), net.loss(x[y >= 0], y[y >= 0]))
+    assert torch.isfinite(net.loss(x, torch.full((6,), -1)))
+
+
 def test_labels_stay_in_their_ranges_and_fall_with_distance():
     d = torch.linspace(0, 1, 11)
     for same, (low, high) in {True: (0.6, 1.0), False: (0.0, 0.4)}.items():

@@ -139,6 +139,14 @@ def test_siamese_loss_is_the_cross_entropy_of_pairs():
     assert head.loss(h[:1], torch.tensor([0])) == 0
 
 
+def test_samples_of_unknown_class_are_in_no_pair_of_the_siamese_loss():
+    torch.manual_seed(0)
+    head, h = SiameseHead(3), torch.randn(6, 3)
+    y = torch.tensor([0, -1, 0, 1, -1, 1])
+    torch.testing.assert_close(head.loss(h, y), head.loss(h[y >= 0], y[y >= 0]))
+    assert head.loss(h, torch.full((6,), -1)) == 0
+
+
 def test_siamese_head_learns_which_coordinates_count():
     rng = np.random.default_rng(0)
     y = torch.as_tensor(np.arange(60) % 6)

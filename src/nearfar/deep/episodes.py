@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, relu
 
 from .directions import unit
+from .pair_labels import known_pairs
 
 
 class Episode(NamedTuple):
@@ -124,10 +125,11 @@ class SiameseHead(nn.Module):
         ----------
         h : (n, d) float tensor
         labels : (n,) integers
+            -1 unknown: a sample without pairs.
         balanced : bool
             The mean over similar and that over dissimilar pairs count the same; else the mean over all pairs.
         """
-        i, j = torch.triu_indices(len(h), len(h), offset=1, device=h.device)
+        i, j = known_pairs(labels)
         same = (labels[i] == labels[j]).to(h.dtype)
         values = binary_cross_entropy_with_logits(self(h, h)[i, j], same, reduction="none")
         if not balanced:

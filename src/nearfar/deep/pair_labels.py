@@ -1,9 +1,18 @@
-"""Continuous labels of pairs, between dissimilar and similar."""
+"""The pairs of a batch, and continuous labels of them between dissimilar and similar."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from .relations import UNKNOWN
+
+
+def known_pairs(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return i < j of all pairs of samples whose (n,) classes are known."""
+    known = torch.nonzero(labels != UNKNOWN).flatten()
+    i, j = torch.triu_indices(len(known), len(known), offset=1, device=labels.device)
+    return known[i], known[j]
 
 
 def continuous_labels(d: Tensor, same: Tensor, alpha: float, beta: float) -> Tensor:

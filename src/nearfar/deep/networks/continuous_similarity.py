@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ...core.settings import Checked
 from ..functions import recomputed
-from ..pair_labels import continuous_labels, interval_labels, unit_range
+from ..pair_labels import continuous_labels, interval_labels, known_pairs, unit_range
 from ..rows import sq_euclidean
 
 UPDATES = ("fixed", "alternate", "anchored")
@@ -121,12 +121,12 @@ class ContinuousSimilarityNet(Checked, nn.Module):
         return scores
 
     def loss(self, items: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of all pairs of a batch: items (n, ...), integer labels (n,)."""
+        """Return the loss of all pairs of a batch: items (n, ...), integer labels (n,), -1 unknown."""
         return self.of_scores(self(items), items, labels)
 
     def of_scores(self, s: Tensor, items: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of (n, n) scores."""
-        i, j = torch.triu_indices(len(items), len(items), offset=1, device=items.device)
+        i, j = known_pairs(labels)
         s, same = s[i, j], labels[i] == labels[j]
         rows = items.flatten(1).to(s.dtype)
         with torch.no_grad():
