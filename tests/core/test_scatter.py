@@ -162,3 +162,19 @@ def test_axes_are_those_of_the_total_scatter(n, k):
     assert_allclose(w, whole, rtol=1e-9, atol=1e-9 * whole[0])
     assert_allclose(V.T @ V, np.eye(k), atol=1e-10)
     assert_allclose(scatter.total(X) @ V, V * w, atol=1e-9 * whole[0])
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_widest_keeps_what_rows_differ_in(k):
+    X = rng.normal(size=(40, 4)) * [1e-3, 1.0, 2.0, 0.0]
+    L = np.diag([10.0, 1.0, 1.0, 1e6])
+    W = scatter.widest(L, X, k)
+    assert W.shape == (k, 4)
+    Z, best = X @ W.T, np.linalg.svd((X - X.mean(axis=0)) @ L.T, compute_uv=False)
+    assert_allclose(np.linalg.svd(Z - Z.mean(axis=0), compute_uv=False), best[:k], atol=1e-9 * best[0])
+
+
+def test_widest_of_few_directions_is_filled_with_zeros():
+    X = rng.normal(size=(10, 3))
+    W = scatter.widest(np.array([[1.0, 1.0, 0.0]]), X, 3)
+    assert_allclose(np.abs(W), [[1, 1, 0], [0, 0, 0], [0, 0, 0]], atol=1e-12)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-SETTINGS = {"max_iter": 500, "gamma": 0.1}
+SETTINGS = {"max_iter": 1000, "gamma": 0.1, "reg": 1e-2, "tol": 1e-7}
 TOLERANCE = 1e-4
 
 
@@ -12,7 +12,7 @@ def kernel(X, gamma=0.1):
     return np.array([[math.exp(-gamma * float(np.sum((a - b) ** 2))) for b in X] for a in X])
 
 
-def objective(T, K, y, reg=1e-3):
+def objective(T, K, y, reg=SETTINGS["reg"]):
     total = reg * float(np.trace(T.T @ K @ T))
     for i in range(len(K)):
         others = [j for j in range(len(K)) if j != i]

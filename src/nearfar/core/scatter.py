@@ -206,16 +206,15 @@ def data_span(X: Array) -> Array:
     return Vt[s > max(X.shape) * np.finfo(float).eps * s.max(initial=0.0)]
 
 
-def leading(L: Array, X: Array, k: int | None) -> Array:
-    """The k longest rows (None: all) of the metric L' L, of directions in which rows of X differ; the last perhaps 0.
+def widest(L: Array, X: Array, k: int | None) -> Array:
+    """k rows (None: all) of the metric L' L, of the directions along which rows of X differ most in it; some perhaps 0.
 
-    In other directions some problems have their longest ones, which are of no use: all rows are one point along them.
+    The longest rows of L may be of no use: some problems have them where rows hardly differ.
     """
     if k is None:
         return psd.compress(L)
-    V = data_span(X)
-    L = psd.compress(L @ V.T, k) @ V
-    return np.pad(L, ((0, k - len(L)), (0, 0)))
+    U = axes(X @ L.T, k)[1]
+    return np.pad(U.T @ L, ((0, k - U.shape[1]), (0, 0)))
 
 
 def axes(X: Array, k: int) -> tuple[Array, Array]:

@@ -26,15 +26,12 @@ def label_precision(X: Array, labels: AnyArray, lam: float) -> Array:
     return scatter.deviations(X, labels, means) + (means.T * (lam * n / (lam + n))) @ means
 
 
-def inverse_metric(B: Array, lam: float, ridge: float, n_components: int | None) -> tuple[Array, float]:
-    """L with L' L = M = (B / lam + eps I)^-1, its leading rows, and tr(M^-1 M) - log det M, what M minimises.
+def inverse_metric(B: Array, lam: float, ridge: float) -> tuple[Array, float]:
+    """L with L' L = M = (B / lam + eps I)^-1, and tr(M^-1 M) - log det M, what M minimises.
 
-    eps is `ridge` times the mean eigenvalue of B / lam. Directions in which all rows are 0 come last, as no row of use.
+    eps is `ridge` times the mean eigenvalue of B / lam.
     """
     B = B / lam
-    w = psd.spectrum(B)[0]
-    empty = int((w <= len(B) * np.finfo(np.float64).eps * w[0]).sum())
     B = eig.shrunk(B + ridge * np.trace(B) / len(B) * np.eye(len(B)), name="the precision of the rows")
     w, V = psd.spectrum(B)
-    L = np.roll((V / np.sqrt(w)).T[::-1], -empty, axis=0)  # the longest first, but for those of the empty directions
-    return L[:n_components], float(len(B) + np.log(w).sum())
+    return (V / np.sqrt(w)).T[::-1], float(len(B) + np.log(w).sum())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...base import FromLabels, Mahalanobis, named
-from ...core import checks
+from ...core import checks, scatter
 from ...core.information_theory import information
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
@@ -22,8 +22,8 @@ def information_geometry(
 ) -> Solution:
     """L (k, d) as `x`; labels are codes (n,) or memberships (n, c); see `InformationGeometryMetric`."""
     B = information.label_precision(X, labels, lam)
-    L, value = information.inverse_metric(B, lam, ridge, n_components)
-    return Solution(L, value)
+    L, value = information.inverse_metric(B, lam, ridge)
+    return Solution(scatter.widest(L, X, n_components), value)
 
 
 class InformationGeometryMetric(FromLabels, Mahalanobis):
@@ -32,7 +32,7 @@ class InformationGeometryMetric(FromLabels, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Keep so many directions of largest eigenvalue.
+        Keep so many directions: those along which rows differ most in the metric.
     lam : float
         Above 0. Towards 0, M / lam becomes the inverse scatter within classes, towards infinity that of all rows.
     center : bool

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import FromLabels, KernelMetric
-from ...core import checks
+from ...core import checks, scatter
 from ...core.information_theory import information
 from ...core.kernels import Kernel
 from ...core.optimize import Solution
@@ -23,8 +23,8 @@ def kernel_information_geometry(
 ) -> Solution:
     """L (k, r) on rows R of the kernel map, as `x`; see `KernelInformationGeometryMetric`."""
     B = information.label_precision(R, labels, lam)
-    L, value = information.inverse_metric(B, lam, ridge, n_components)
-    return Solution(L, value)
+    L, value = information.inverse_metric(B, lam, ridge)
+    return Solution(scatter.widest(L, R, n_components), value)
 
 
 class KernelInformationGeometryMetric(FromLabels, KernelMetric):
@@ -33,7 +33,7 @@ class KernelInformationGeometryMetric(FromLabels, KernelMetric):
     Parameters
     ----------
     n_components : int, optional
-        Keep so many directions of largest eigenvalue.
+        Keep so many directions: those along which rows differ most in the metric.
     lam : float
         Above 0.
     ridge : float

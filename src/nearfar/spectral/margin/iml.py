@@ -51,7 +51,7 @@ class IML(FromLabels, Mahalanobis):
     weighting : "mean" or "frequency"
         Each class's pairs sum to the same, or each pair weighs the share of rows that are not of its class.
     n_components : int, optional
-        Keep so many directions of largest eigenvalue.
+        Keep so many directions: those along which rows differ most in the metric.
     max_iter : int
         Steps for each set of rivals, of which there are 20 at most.
     tol : float
@@ -127,4 +127,4 @@ class IML(FromLabels, Mahalanobis):
             tol=self.tol,
             report=self._report(),
         )
-        return found.with_x(scatter.leading(found.x, X, self.n_components))
+        return found.with_x(scatter.widest(found.x, X, self.n_components))

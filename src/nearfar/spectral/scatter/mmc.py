@@ -81,7 +81,8 @@ class MMC(FromPairs, Mahalanobis):
         Added, with a warning, to the diagonal of a singular similar scatter in units of its mean eigenvalue: without
         it the problem is unbounded, and 0 raises. A scatter that is not singular is left as it is.
     n_components : int, optional
-        Keep so many directions of largest eigenvalue.
+        Keep so many directions: those along which rows differ most in the metric; of a diagonal one the features of
+        largest weight.
     n_pairs : int, "all" or None
         Pairs made of labels: so many of each kind (at most), all, or 20 c^2 of each, which is customary, for c classes.
     max_iter, tol
@@ -147,4 +148,4 @@ class MMC(FromPairs, Mahalanobis):
         solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
         found = solve(X, S, pairs.part(False), scale, floor, self._start(), **limits)
         k, attributes = self.n_components, {"floor": floor}
-        return found.with_x(found.x[:k] if self.diagonal else scatter.leading(found.x, X, k), attributes=attributes)
+        return found.with_x(found.x[:k] if self.diagonal else scatter.widest(found.x, X, k), attributes=attributes)
