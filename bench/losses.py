@@ -139,6 +139,7 @@ PROXIES = [
     Proxies("ArcFaceLoss", {}, {"margin": math.degrees(0.5)}),
     Proxies("SubCenterArcFaceLoss", {}, {"margin": math.degrees(0.5)}, centers=3),
     Proxies("CosFaceLoss", {}, {}),
+    Proxies("SphereFaceLoss", {}, {}),
     Proxies("CrossEntropyHead", {"normalize": True, "temperature": 0.05}, {}, "NormalizedSoftmaxLoss"),
 ]
 

@@ -197,6 +197,7 @@ METHODS = tuple(Method(*row) for row in (
     ("ArcFaceLoss", "deep/losses/arc_face", "loss", "rows", "Deng 2019", "-", PROXIES),
     ("CosFaceLoss", "deep/compositions/cos_face", "composition", "rows", "Wang 2018", "-", PROXIES),
     ("SubCenterArcFaceLoss", "deep/losses/sub_center_arc_face", "loss", "rows", "Deng 2020", "-", PROXIES),
+    ("SphereFaceLoss", "deep/losses/sphere_face", "loss", "rows", "Liu 2017", "-", PROXIES),
     ("TupletMarginLoss", "deep/losses/tuplet_margin", "loss", "rows", "Yu 2019", "-"),
     ("RankedListLoss", "deep/losses/ranked_list", "loss", "rows", "Wang 2019", "-"),
     ("FastAPLoss", "deep/losses/fast_ap", "loss", "rows", "Cakir 2019", "-"),

@@ -16,12 +16,21 @@ from nearfar import (
     ProxyNCALoss,
     ProxyNCAPlusPlusLoss,
     SoftTripleLoss,
+    SphereFaceLoss,
     SubCenterArcFaceLoss,
 )
-from nearfar.deep.angles import add_angle
+from nearfar.deep.angles import add_angle, multiplied
 from nearfar.deep.class_centres import _parts, nearest_cosine, similarity, spread
 from nearfar.deep.class_scores import class_log_sum_exp, own_and_others
-from tests.references import arc_face, proxy_anchor, proxy_nca, proxy_nca_plus_plus, soft_triple, sub_center_arc_face
+from tests.references import (
+    arc_face,
+    proxy_anchor,
+    proxy_nca,
+    proxy_nca_plus_plus,
+    soft_triple,
+    sphere_face,
+    sub_center_arc_face,
+)
 
 C, D = 6, 4
 PROXY_LOSSES = (
@@ -32,8 +41,10 @@ PROXY_LOSSES = (
     ProxyNCALoss,
     ProxyNCAPlusPlusLoss,
     SoftTripleLoss,
+    SphereFaceLoss,
     SubCenterArcFaceLoss,
 )
+DIRECTIONS = tuple(loss for loss in PROXY_LOSSES if loss is not SphereFaceLoss)  # the rest reads lengths, too
 SETTINGS = [
     (ArcFaceLoss, arc_face, {"scale": 8.0, "margin": 0.3}),
     (ArcFaceLoss, arc_face, {"scale": 4.0, "margin": 2.5}),  # many angles beyond pi - m
@@ -43,6 +54,10 @@ SETTINGS = [
     (ProxyNCAPlusPlusLoss, proxy_nca_plus_plus, {"temperature": 0.7}),
     (SoftTripleLoss, soft_triple, {"centers": 3, "scale": 5.0, "margin": 0.1, "gamma": 0.5, "tau": 2.0}),
     (SoftTripleLoss, soft_triple, {"centers": 1, "gamma": 1.0}),
+    (SphereFaceLoss, sphere_face, {"margin": 2, "scale": 3.0}),
+    (SphereFaceLoss, sphere_face, {"margin": 3, "ease": 5.0}),
+    (SphereFaceLoss, sphere_face, {"margin": 1, "unit_proxies": False}),
+    (SphereFaceLoss, sphere_face, {"margin": 5, "ease": 0.5, "unit_proxies": False}),
     (SubCenterArcFaceLoss, sub_center_arc_face, {"sub_centers": 2, "scale": 8.0, "margin": 0.3}),
     (SubCenterArcFaceLoss, sub_center_arc_face, {"sub_centers": 4, "scale": 4.0, "margin": 2.5}),
 ]
@@ -114,7 +129,7 @@ def test_a_memory_adds_its_samples_and_nothing_else(loss):
     same(memory(x, y), term(x, y) + term(earlier, earlier_y) - once, [x, term.proxies])
 
 
-@pytest.mark.parametrize("loss", PROXY_LOSSES)
+@pytest.mark.parametrize("loss", DIRECTIONS)
 def test_directions_only(loss):
     x, y = samples()
     term = make(loss)
@@ -409,3 +424,29 @@ def test_outliers_lie_far_from_the_proxy_of_most_of_their_class():
     x = 3 * torch.stack([at.cos(), at.sin()], 1)
     assert loss.outliers(x, labels, angle=math.radians(50)).tolist() == [False, False, True, False, False, True, False]
     assert not loss.outliers(x, labels, angle=3.0).any()
+
+
+def test_a_multiple_of_the_angle_falls_over_the_whole_range():
+    theta = torch.linspace(0, math.pi, 200, dtype=torch.float64)
+    for times in (1, 2, 3, 4, 7):
+        value = multiplied(theta.cos(), times)
+        torch.testing.assert_close(value[0].item(), 1.0)
+        torch.testing.assert_close(value[-1].item(), 1.0 - 2 * times)
+        first = theta <= math.pi / times
+        torch.testing.assert_close(value[first], (times * theta[first]).cos())
+        assert (value.diff() < 0).all()
+        c = theta.cos()[1:-1].requires_grad_()
+        assert torch.autograd.gradcheck(lambda c, times=times: multiplied(c, times), c)
+
+
+def test_sphere_face_without_a_margin_is_a_softmax():
+    x, y = samples(labels=(0, 3, 3, 1))
+    plain = make(SphereFaceLoss, margin=1)
+    same(plain(x, y), torch.nn.functional.cross_entropy(x @ unit(plain.proxies).T, y), [x, plain.proxies])
+    free = make(SphereFaceLoss, margin=1, unit_proxies=False)
+    same(free(x, y), torch.nn.functional.cross_entropy(x @ free.proxies.T, y), [x, free.proxies])
+    eased = make(SphereFaceLoss, ease=1e12)
+    torch.testing.assert_close(eased(x, y), plain(x, y))
+    for wrong in ({"margin": 0}, {"ease": -1.0}):
+        with pytest.raises(ValueError, match="margin must be at least 1 and ease at least 0"):
+            make(SphereFaceLoss, **wrong)

@@ -1,8 +1,8 @@
-"""Angles between unit vectors that are known by their cosines, moved by a margin."""
+"""Angles between unit vectors that are known by their cosines, moved or multiplied by a margin."""
 
 from __future__ import annotations
 
-from math import cos, sin
+from math import cos, pi, sin
 
 import torch
 from torch import Tensor
@@ -25,3 +25,15 @@ def turned(c: Tensor, angle: float) -> Tensor:
 def add_angle(c: Tensor, margin: float) -> Tensor:
     """Return cos(theta + margin) from c = cos theta, continued so that it falls over all of [0, pi]."""
     return torch.where(c >= -cos(margin), turned(c, margin), c - margin * sin(margin))
+
+
+def multiplied(c: Tensor, times: int) -> Tensor:
+    """Return cos(times theta) from c = cos theta, continued so that it falls over all of [0, pi].
+
+    From k pi / times to (k + 1) pi / times it is (-1)^k cos(times theta) - 2 k.
+    """
+    before, value, turns = torch.ones_like(c), c, torch.zeros_like(c)
+    for k in range(1, times):
+        before, value = value, 2 * c * value - before
+        turns = turns + (c < cos(k * pi / times))
+    return (1 - 2 * turns.remainder(2)) * value - 2 * turns

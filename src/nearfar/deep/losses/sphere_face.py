@@ -1,0 +1,82 @@
+"""SphereFace, angular softmax (Liu, Wen, Yu, Li, Raj & Song, 2017).
+
+    L = mean_i -log( e^{|x_i| psi(theta_iy)} / (e^{|x_i| psi(theta_iy)} + sum_{c != y_i} e^{|x_i| cos theta_ic}) )
+    psi(theta) = (-1)^k cos(m theta) - 2 k        for theta in [k pi / m, (k + 1) pi / m]
+
+theta_ic: angle between embedding i, which keeps its length, and the proxy of class c. psi is the cosine of m times the
+angle, continued so that it falls from 0 to pi.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.linalg import vector_norm
+
+from ..angles import multiplied
+from ..class_scores import own_and_others, softmax_loss
+from ..directions import LEAST_NORM, unit
+from ..proxies import ClassProxyLoss
+from ..relations import UNKNOWN
+
+
+def sphere_face(own: Tensor, others: Tensor, length: Tensor, margin: int, ease: float) -> Tensor:
+    """Return the loss per sample, from |x_i| cos theta_iy, log sum_{c != y_i} e^{|x_i| cos theta_ic}, and |x_i|."""
+    psi = multiplied(own / length.clamp_min(LEAST_NORM), margin)
+    return softmax_loss((length * psi + ease * own) / (1 + ease), others)
+
+
+class SphereFaceLoss(ClassProxyLoss):
+    """Cross-entropy of the products with one unit proxy per class, where the angle to the own class counts m times.
+
+    Parameters
+    ----------
+    num_classes, embedding_dim : int
+        Shape of the proxies.
+    margin : int
+        m, at least 1; 1 is the softmax with unit proxies.
+    scale : float
+        Of the products; the paper has 1.
+    ease : float
+        Weight of cos theta_iy beside psi(theta_iy), of which the mean is taken. The paper eases in with a weight that
+        falls from 1000 to 5 during training; 0 is its formula.
+    unit_proxies : bool
+        Scale the proxies to unit length. False is the large-margin softmax of Liu et al. (2016), where |w_c| |x_i|
+        takes the place of |x_i|.
+    block : int, optional
+        Samples at a time.
+
+    Raises
+    ------
+    ValueError
+        If the margin is below 1, or the ease below 0.
+
+    Notes
+    -----
+    The lengths of the embeddings count: with long ones the loss is sharp.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        margin: int = 4,
+        scale: float = 1.0,
+        ease: float = 0.0,
+        unit_proxies: bool = True,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(num_classes, embedding_dim, block=block)
+        if margin < 1 or ease < 0:
+            raise ValueError(f"SphereFaceLoss: margin must be at least 1 and ease at least 0, got {margin} and {ease}")
+        self.margin, self.scale, self.ease, self.unit_proxies = margin, scale, ease, unit_proxies
+
+    def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
+        x, y = x[rows], y[rows]
+        products = x @ (unit(w, self.scale) if self.unit_proxies else w * self.scale).T
+        length = vector_norm(x, dim=1) * self.scale
+        if not self.unit_proxies:
+            length = length * vector_norm(w, dim=1)[y.clamp_min(0)]
+        loss = sphere_face(*own_and_others(products, y), length, self.margin, self.ease)
+        return torch.where(y == UNKNOWN, 0.0, loss)
