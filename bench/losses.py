@@ -196,6 +196,7 @@ CASES = [
         lambda: losses.RankedListLoss(0.4, 10, alpha=1.2),
         "theirs differentiates weights",
     ),
+    Case("Histogram", lambda: nf.HistogramLoss(64), lambda: losses.HistogramLoss(64)),
     Case("FastAP", nf.FastAPLoss, losses.FastAPLoss),
     Case("Smooth-AP", nf.SmoothAPLoss, losses.SmoothAPLoss, "theirs ranks the query itself and groups by place"),
     *(pair.case(CLASSES) for pair in PROXIES),

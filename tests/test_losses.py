@@ -271,6 +271,7 @@ def test_adds_with_every_regularizer(method):
         nearfar.SoftmaxTripletLoss,
         partial(nearfar.SmoothAPLoss, temperature=0.3),
         partial(nearfar.TupletMarginLoss, scale=4.0),
+        partial(nearfar.HistogramLoss, num_bins=5),
         nearfar.AngularLoss,
         partial(nearfar.AngularLoss, form="softmax"),
         nearfar.MultiSimilarityLoss,

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 from nearfar import (
     CircleLoss,
     FastAPLoss,
+    HistogramLoss,
     MultiSimilarityLoss,
     NPairLoss,
     NTXentLoss,
@@ -19,7 +20,16 @@ from nearfar import (
 from nearfar.deep.angles import turned
 from nearfar.deep.miners.batch_hard import BatchHard
 from nearfar.deep.relations import LabelSets
-from tests.references import circle, fast_ap, multi_similarity, nt_xent, ranked_list, sup_con, tuplet_margin
+from tests.references import (
+    circle,
+    fast_ap,
+    histogram,
+    multi_similarity,
+    nt_xent,
+    ranked_list,
+    sup_con,
+    tuplet_margin,
+)
 
 PAIR_LOSSES = (
     SupConLoss,
@@ -28,6 +38,7 @@ PAIR_LOSSES = (
     CircleLoss,
     TupletMarginLoss,
     RankedListLoss,
+    HistogramLoss,
 )
 SETTINGS = [
     (SupConLoss, sup_con, {"temperature": 0.5}),
@@ -40,6 +51,7 @@ SETTINGS = [
     (RankedListLoss, ranked_list, {"alpha": 1.4, "margin": 0.8, "imbalance": 0.3}),
     (RankedListLoss, ranked_list, {"t_pos": 3.0, "t_neg": 0.0, "margin": 1.0}),
     (FastAPLoss, fast_ap, {"num_bins": 3}),
+    (HistogramLoss, histogram, {"num_bins": 7}),
 ]
 
 
@@ -209,3 +221,17 @@ def test_ranked_list_is_satisfied_where_both_margins_are_kept():
     near = torch.tensor([0.0, 0.3], dtype=torch.float64)
     pair = torch.stack([near.cos(), near.sin()], 1)
     assert RankedListLoss(imbalance=1.0)(pair, torch.tensor([0, 1])).item() == pytest.approx(1.2 - 2 * math.sin(0.15))
+
+
+def test_histograms_tell_how_often_a_similar_pair_is_the_farther():
+    x, y = samples(labels=(0, 0, 0, 1, 1, 2, 2))
+    s = (unit(x) @ unit(x).T).detach()
+    same_class, other = (y[:, None] == y) & ~torch.eye(7, dtype=torch.bool), y[:, None] != y
+    exact = (s[same_class][:, None] < s[other]).double().mean().item()
+    assert HistogramLoss(num_bins=100_000)(x, y).item() == pytest.approx(exact, abs=1e-3)
+    at = torch.tensor([0.0, 0.0, math.pi, math.pi], dtype=torch.float64)  # on the ends of the last bin
+    ends = torch.stack([at.cos(), at.sin()], 1)
+    assert HistogramLoss()(ends, [0, 0, 1, 1]) == 0
+    assert HistogramLoss()(ends, [0, 1, 0, 1]).item() == pytest.approx(1)  # a tie counts as farther
+    with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
+        HistogramLoss(num_bins=0)

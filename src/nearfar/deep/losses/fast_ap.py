@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
+from ..histograms import soft_histogram
 from ..order import positives
 from ..rows import Rows, count
 from ..terms import RowLoss
@@ -23,24 +23,14 @@ FARTHEST = 4.0  # squared distance of opposite unit vectors
 def fast_ap(rows: Rows, bins: int) -> tuple[Tensor, Tensor]:
     """Return per anchor one minus its average precision over the bins, and 1 where it has a positive."""
     columns, keep = positives(rows)
-    near = soft_histogram(rows.d.gather(1, columns), keep, bins)
-    far = soft_histogram(rows.d, rows.neg, bins)
+    near = soft_histogram(rows.d.gather(1, columns), keep, bins, FARTHEST)
+    far = soft_histogram(rows.d, rows.neg, bins, FARTHEST)
     before = near.cumsum(1)
     every = before + far.cumsum(1)
     number = count(keep)
     precision = torch.where(every > 0, before / torch.where(every > 0, every, 1.0), 0.0)
     average = (near * precision).sum(1) / number.clamp_min(1)
     return torch.where(number > 0, 1 - average, 0.0), number > 0
-
-
-def soft_histogram(d: Tensor, keep: Tensor, bins: int) -> Tensor:
-    """Return the (b, bins + 1) counts of each row's kept values, each shared by the two centres around it."""
-    place = d.clamp(0, FARTHEST) * (bins / FARTHEST)
-    low = place.detach().floor().clamp_max(bins - 1)
-    at, none = low.long(), d.new_zeros(len(d), bins)
-    number = none.scatter_add(1, at, keep.to(d.dtype))
-    upper = none.scatter_add(1, at, torch.where(keep, place - low, 0.0))  # the shares of the centres above
-    return pad(number - upper, (0, 1)) + pad(upper, (1, 0))
 
 
 class FastAPLoss(RowLoss):

@@ -1,0 +1,34 @@
+"""Soft histograms of the rows of a block: each value is shared by the two centres around it, and so has a gradient."""
+
+from __future__ import annotations
+
+from torch import Tensor, where
+from torch.nn.functional import pad
+
+
+def soft_histogram(d: Tensor, keep: Tensor, bins: int, end: float) -> Tensor:
+    """Count the kept values of each row at evenly spaced centres.
+
+    Parameters
+    ----------
+    d, keep : (b, m) values from 0 to end, and which count
+    bins : int
+        Widths between the first centre, 0, and the last, end.
+    end : float
+
+    Returns
+    -------
+    (b, bins + 1) counts; each value adds up to 1, more to the nearer of the two centres around it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> soft_histogram(torch.tensor([[0.25, 2.0]]), torch.ones(1, 2, dtype=torch.bool), 2, 2.0).tolist()
+    [[0.75, 0.25, 1.0]]
+    """
+    place = d.clamp(0, end) * (bins / end)
+    low = place.detach().floor().clamp_max(bins - 1)
+    at, none = low.long(), d.new_zeros(len(d), bins)
+    number = none.scatter_add(1, at, keep.to(d.dtype))
+    upper = none.scatter_add(1, at, where(keep, place - low, 0.0))  # the shares of the centres above
+    return pad(number - upper, (0, 1)) + pad(upper, (1, 0))

@@ -1,0 +1,70 @@
+"""Histogram loss (Ustinova & Lempitsky, 2016).
+
+    L = sum_r h-_r (h+_0 + ... + h+_r)
+    h_r = 1/|S| sum_{(i,j) in S} [1 - |s_ij - t_r| / width]_+,    t_r = -1 + r width,  r = 0..R
+
+h+, h-: over the pairs of similar and of dissimilar samples; s: cosine. It is the probability that a similar pair is
+less similar than a dissimilar one, estimated by histograms. Here both are of the distances 1 - s, from the other end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import processes
+from ..histograms import soft_histogram
+from ..order import positives
+from ..rows import Rows, count
+from ..terms import RowLoss
+
+FARTHEST = 2.0  # one minus the least cosine
+
+
+def histogram(near: Tensor, far: Tensor) -> Tensor:
+    """Return the probability that a value of `near` is at least one of `far`, from their densities over bins."""
+    return (near * far.cumsum(0)).sum()
+
+
+class HistogramLoss(RowLoss):
+    """The probability that a similar pair lies farther apart than a dissimilar one; nothing to tune.
+
+    Parameters
+    ----------
+    num_bins : int
+        R, of the cosines from -1 to 1; 100 makes them 0.02 wide.
+    mine : callable, optional
+        A miner that narrows the pairs.
+    block : int, optional
+        Anchors at a time.
+
+    Raises
+    ------
+    ValueError
+        If there is no bin.
+
+    Notes
+    -----
+    Both histograms are of all pairs of the batch. Where it has no similar or no dissimilar ones the loss is 0. Pairs in
+    bins where the other kind has nothing on either side have no gradient.
+    """
+
+    def __init__(self, num_bins: int = 100, *, mine: Any = None, block: int | None = None) -> None:
+        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        if num_bins < 1:
+            raise ValueError(f"HistogramLoss: num_bins must be at least 1, got {num_bins}")
+        self.num_bins = num_bins
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return the (b, 2 (R + 1)) counts of each anchor's pairs, and their (b, 2) numbers."""
+        columns, keep = positives(rows)
+        near = soft_histogram(rows.d.gather(1, columns), keep, self.num_bins, FARTHEST)
+        far = soft_histogram(rows.d, rows.neg, self.num_bins, FARTHEST)
+        return torch.cat([near, far], 1), torch.stack([count(keep), count(rows.neg)], 1)
+
+    def divided(self, num: Tensor, den: Tensor) -> Tensor:
+        counts = processes.gather(num.expand(2 * self.num_bins + 2)[None]).sum(0).view(2, -1)
+        near, far = counts / processes.total(den.detach()).expand(2).clamp_min(1)[:, None]
+        return histogram(near, far) / processes.world()
