@@ -84,6 +84,18 @@ class OnePair:
         return self.loss(x[anchors], y[anchors], ref=x[others], ref_labels=y[others])
 
 
+class Views:
+    """A loss of two views of each sample, the first half of the batch and the second; `numbered` if it reads labels."""
+
+    def __init__(self, loss: Any, numbered: bool) -> None:
+        self.loss, self.numbered = loss, numbered
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        a, b = x.chunk(2)
+        n = torch.arange(len(a), device=x.device)
+        return self.loss(a, n, ref=b, ref_labels=n) if self.numbered else self.loss(a, ref_emb=b)
+
+
 class Remembered:
     """A cross-batch memory that is full of other samples."""
 
@@ -188,6 +200,7 @@ CASES = [
         lambda: nf.MultiSimilarityLoss(epsilon=0.1),
         lambda: Mined(losses.MultiSimilarityLoss(), miners.MultiSimilarityMiner(epsilon=0.1)),
     ),
+    Case("VICReg", lambda: Views(nf.VICRegLoss(variance=12.5), True), lambda: Views(losses.VICRegLoss(), False)),
     Case("Circle", nf.CircleLoss, losses.CircleLoss),
     Case("Tuplet margin", lambda: nf.TupletMarginLoss(margin=math.radians(5.73)), losses.TupletMarginLoss),
     Case(

@@ -191,6 +191,7 @@ METHODS = tuple(Method(*row) for row in (
     # Beyond the founding documents
     ("SupConLoss", "deep/losses/sup_con", "loss", "rows", "Khosla 2020", "-"),
     ("NTXentLoss", "deep/losses/nt_xent", "loss", "rows", "Chen 2020", "-"),
+    ("VICRegLoss", "deep/losses/vicreg", "loss", "rows", "Bardes 2022", "-"),
     ("MultiSimilarityLoss", "deep/losses/multi_similarity", "loss", "rows", "Wang 2019", "-"),
     ("CircleLoss", "deep/losses/circle", "loss", "rows", "Sun 2020", "-"),
     ("ProxyAnchorLoss", "deep/losses/proxy_anchor", "loss", "rows", "Kim 2020", "-", PROXIES),

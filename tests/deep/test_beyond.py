@@ -16,6 +16,7 @@ from nearfar import (
     RankedListLoss,
     SupConLoss,
     TupletMarginLoss,
+    VICRegLoss,
 )
 from nearfar.deep.angles import turned
 from nearfar.deep.miners.batch_hard import BatchHard
@@ -29,6 +30,7 @@ from tests.references import (
     ranked_list,
     sup_con,
     tuplet_margin,
+    vicreg,
 )
 
 PAIR_LOSSES = (
@@ -52,6 +54,7 @@ SETTINGS = [
     (RankedListLoss, ranked_list, {"t_pos": 3.0, "t_neg": 0.0, "margin": 1.0}),
     (FastAPLoss, fast_ap, {"num_bins": 3}),
     (HistogramLoss, histogram, {"num_bins": 7}),
+    (VICRegLoss, vicreg, {"invariance": 2.0, "variance": 3.0, "covariance": 0.5, "gamma": 2.0, "eps": 0.1}),
 ]
 
 
@@ -235,3 +238,26 @@ def test_histograms_tell_how_often_a_similar_pair_is_the_farther():
     assert HistogramLoss()(ends, [0, 1, 0, 1]).item() == pytest.approx(1)  # a tie counts as farther
     with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
         HistogramLoss(num_bins=0)
+
+
+def test_vicreg_of_two_views():
+    x, y = samples()
+    r, ry = samples(seed=1, labels=(0, 1, 2, 2, 3))
+    same(
+        VICRegLoss()(x, y, ref=r, ref_labels=ry), vicreg.reference(x, y, ref=r, ref_labels=ry), x, rtol=1e-9, atol=1e-12
+    )
+    both = [grad(loss(x, y, ref=r, ref_labels=ry), r) for loss in (VICRegLoss(), vicreg.reference)]
+    torch.testing.assert_close(*both)
+
+
+def test_vicreg_keeps_embeddings_from_falling_together():
+    x, y = samples()
+    spread_out = VICRegLoss(invariance=0.0)
+    assert spread_out(torch.zeros(9, 4), y).item() == pytest.approx(2 * 25 * 0.99)  # each deviation is sqrt(1e-4)
+    q = torch.linalg.qr(x.detach() - x.detach().mean(0))[0]
+    assert spread_out(3 * q, y).item() == pytest.approx(0, abs=1e-9)  # uncorrelated, of variance 9/8
+    assert VICRegLoss(variance=0.0, covariance=0.0)(x[[0, 0, 1, 1]], [0, 0, 1, 1]).item() == pytest.approx(0, abs=1e-9)
+    moved = x + torch.arange(4)
+    torch.testing.assert_close(VICRegLoss()(moved, y), VICRegLoss()(x, y))
+    with pytest.raises(ValueError, match="eps must be positive"):
+        VICRegLoss(eps=0.0)

@@ -89,3 +89,36 @@ def test_every_objective_equals_the_single_process(world, tmp_path: Path):
             torch.testing.assert_close(
                 many[key], value, rtol=1e-5, atol=1e-10, msg=lambda m, w=f"{name}: {key}": f"{w}: {m}"
             )
+
+
+def of_views(net, images):
+    numbers, net = torch.arange(len(images)), net.double()
+    a, b = net(torch.cat([images, images.flip(1)])).chunk(2)
+    value = nearfar.VICRegLoss()(a, numbers, ref=b, ref_labels=numbers)
+    value.backward()
+    return {"value": value.detach(), **{name: p.grad for name, p in net.named_parameters()}}
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(6, DIM), torch.nn.Tanh())
+
+
+def view_worker(rank, world, port, folder):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    atexit.register(processes.leave)
+    own = slice(rank * BATCH // world, (rank + 1) * BATCH // world)
+    results = of_views(torch.nn.parallel.DistributedDataParallel(network().double()), data()[0][own])
+    if rank == world - 1:
+        torch.save(results, folder / "results.pt")
+    dist.barrier()
+
+
+@pytest.mark.slow
+def test_each_process_gives_the_second_views_of_its_own(tmp_path: Path):
+    mp.spawn(view_worker, (2, free_port(), tmp_path), nprocs=2)
+    many = torch.load(tmp_path / "results.pt", weights_only=True)
+    single = of_views(network(), data()[0])
+    torch.testing.assert_close({name.removeprefix("module."): value for name, value in many.items()}, single)

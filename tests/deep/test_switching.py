@@ -48,3 +48,30 @@ def test_both_sides_are_one(loss, miner, here):
     mine = here(x, y)
     torch.testing.assert_close(mine, value, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(torch.autograd.grad(mine, x)[0], slope, rtol=1e-7, atol=1e-12)
+
+
+def views():
+    g = torch.Generator().manual_seed(0)
+    return [0.5 * torch.randn(12, D, generator=g, dtype=torch.float64).requires_grad_() for _ in range(2)]
+
+
+def same(mine, theirs, inputs):
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
+    slopes = [torch.autograd.grad(value, inputs, retain_graph=True) for value in (mine, theirs)]
+    torch.testing.assert_close(*slopes, rtol=1e-9, atol=1e-12)
+
+
+def test_two_views_by_a_reference():
+    a, b = views()
+    n = torch.arange(len(a))
+    mine = nearfar.VICRegLoss(variance=12.5)(a, n, ref=b, ref_labels=n)
+    same(mine, losses.VICRegLoss()(a, ref_emb=b), [a, b])
+
+
+def test_two_views_as_one_batch():
+    a, b = views()
+    n, temperature = torch.arange(len(a)), 0.1
+    mine, theirs = nearfar.NTXentLoss(temperature), losses.NTXentLoss(temperature)
+    same(mine(torch.cat([a, b]), n.repeat(2)), losses.SelfSupervisedLoss(theirs)(a, b), [a, b])
+    one_sided = losses.SelfSupervisedLoss(theirs, symmetric=False)(a, b)
+    same(mine(a, n, ref=b, ref_labels=n), one_sided, [a, b])

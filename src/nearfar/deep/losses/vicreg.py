@@ -1,0 +1,96 @@
+"""VICReg, variance-invariance-covariance regularisation (Bardes, Ponce & LeCun, 2022).
+
+    L = lambda s(Z, Z') + mu [v(Z) + v(Z')] + nu [c(Z) + c(Z')]
+    s = 1/|P| sum_{(i,j) in P} |z_i - z'_j|^2 / D
+    v(Z) = 1/D sum_k [gamma - sqrt(var(z^k) + eps)]_+,     c(Z) = 1/D sum_{k != l} cov(z^k, z^l)^2
+
+P: pairs of similar samples, in the paper two views of an image; z^k: dimension k, of D; var, cov: over the samples, of
+which there are n, divided by n - 1. Nothing pushes dissimilar samples apart: v and c keep them from falling together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import processes
+from ..batch import Batch
+from ..order import positives
+from ..rows import Rows, count
+from ..terms import RowLoss
+
+
+def vicreg(z: Tensor, gamma: float, eps: float) -> tuple[Tensor, Tensor]:
+    """Return v and c of the rows of z (n, D)."""
+    n, D = z.shape
+    centred = z - z.mean(0)
+    cov = centred.T @ centred / max(n - 1, 1)
+    var = cov.diagonal()
+    return (gamma - (var + eps).sqrt()).clamp_min(0).mean(), (cov - var.diag()).square().sum() / D
+
+
+def invariance(rows: Rows) -> tuple[Tensor, Tensor]:
+    """Return per anchor the sum over its similar samples of the mean squared difference, and their number."""
+    columns, keep = positives(rows)
+    return torch.where(keep, rows.d.gather(1, columns), 0.0).sum(1) / rows.dim, count(keep)
+
+
+class VICRegLoss(RowLoss):
+    """Similar samples together, every dimension spread out, and no two dimensions alike.
+
+    Parameters
+    ----------
+    invariance, variance, covariance : float
+        lambda, mu and nu.
+    gamma : float
+        Standard deviation that every dimension shall have at least.
+    eps : float
+        Under the root.
+    mine : callable, optional
+        A miner that narrows the pairs.
+    block : int, optional
+        Anchors at a time.
+
+    Raises
+    ------
+    ValueError
+        If eps is not positive.
+
+    Notes
+    -----
+    Two views of some images are ``loss(a, n, ref=b, ref_labels=n)`` with their numbers n: Z is the batch, Z' the
+    reference. Without `ref` both are the batch, and the pairs are those of samples of one class. Embeddings keep their
+    lengths; those of unknown class are in no pair, but in v and c. Of several processes each gives the second views of
+    its own samples; v and c are those of all. The published code halves v: ``variance=12.5``.
+    """
+
+    def __init__(
+        self,
+        invariance: float = 25.0,
+        variance: float = 25.0,
+        covariance: float = 1.0,
+        *,
+        gamma: float = 1.0,
+        eps: float = 1e-4,
+        mine: Any = None,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="sq_euclidean", normalize=False, mine=mine, block=block)
+        if eps <= 0:
+            raise ValueError(f"VICRegLoss: eps must be positive, got {eps}")
+        self.invariance, self.variance, self.covariance = invariance, variance, covariance
+        self.gamma, self.eps = gamma, eps
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        apart, pairs = invariance(rows)
+        return self.invariance * apart, pairs
+
+    def share(self, batch: Batch) -> Tensor:
+        value = super().share(batch)
+        views = [batch.x] if batch.ref is None else [batch.x, processes.gather(batch.ref)]
+        if not all(len(z) for z in views):
+            return value
+        v, c = torch.stack([torch.stack(vicreg(z, self.gamma, self.eps)) for z in views]).mean(0) * 2
+        return value + (self.variance * v + self.covariance * c) / processes.world()
