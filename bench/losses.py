@@ -211,6 +211,7 @@ CASES = [
     ),
     Case("Histogram", lambda: nf.HistogramLoss(64), lambda: losses.HistogramLoss(64)),
     Case("FastAP", nf.FastAPLoss, losses.FastAPLoss),
+    Case("PNP", lambda: nf.PNPLoss("Dq"), lambda: losses.PNPLoss(variant="Dq"), "theirs counts the query itself"),
     Case("Smooth-AP", nf.SmoothAPLoss, losses.SmoothAPLoss, "theirs ranks the query itself and groups by place"),
     *(pair.case(CLASSES) for pair in PROXIES),
     Case(

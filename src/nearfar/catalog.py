@@ -204,6 +204,7 @@ METHODS = tuple(Method(*row) for row in (
     ("HistogramLoss", "deep/losses/histogram", "loss", "rows", "Ustinova 2016", "-"),
     ("FastAPLoss", "deep/losses/fast_ap", "loss", "rows", "Cakir 2019", "-"),
     ("SmoothAPLoss", "deep/losses/smooth_ap", "loss", "rows", "Brown 2020", "-"),
+    ("PNPLoss", "deep/losses/pnp", "loss", "rows", "Li 2021", "-"),
     ("HORDE", "deep/regularizers/horde", "regularizer", "set", "Jacob 2019", "-", {"embedding_dim": 5}),
 ))
 # fmt: on

@@ -13,6 +13,7 @@ from nearfar import (
     MultiSimilarityLoss,
     NPairLoss,
     NTXentLoss,
+    PNPLoss,
     RankedListLoss,
     SupConLoss,
     TupletMarginLoss,
@@ -27,6 +28,7 @@ from tests.references import (
     histogram,
     multi_similarity,
     nt_xent,
+    pnp,
     ranked_list,
     sup_con,
     tuplet_margin,
@@ -54,6 +56,11 @@ SETTINGS = [
     (RankedListLoss, ranked_list, {"t_pos": 3.0, "t_neg": 0.0, "margin": 1.0}),
     (FastAPLoss, fast_ap, {"num_bins": 3}),
     (HistogramLoss, histogram, {"num_bins": 7}),
+    (PNPLoss, pnp, {"temperature": 0.3}),
+    (PNPLoss, pnp, {"variant": "Iu", "temperature": 0.3}),
+    (PNPLoss, pnp, {"variant": "Ib", "temperature": 0.1, "b": 0.7}),
+    (PNPLoss, pnp, {"variant": "Ds", "temperature": 0.1}),
+    (PNPLoss, pnp, {"variant": "Dq", "temperature": 0.1, "alpha": 3.0}),
     (VICRegLoss, vicreg, {"invariance": 2.0, "variance": 3.0, "covariance": 0.5, "gamma": 2.0, "eps": 0.1}),
 ]
 
@@ -261,3 +268,16 @@ def test_vicreg_keeps_embeddings_from_falling_together():
     torch.testing.assert_close(VICRegLoss()(moved, y), VICRegLoss()(x, y))
     with pytest.raises(ValueError, match="eps must be positive"):
         VICRegLoss(eps=0.0)
+
+
+def test_pnp_counts_the_negatives_before_each_positive():
+    at = torch.tensor([0.0, 100.0, 60.0, 80.0, 170.0], dtype=torch.float64).deg2rad()
+    x = torch.stack([at.cos(), at.sin()], 1)
+    y = torch.tensor([0, 0, 1, 2, 3])
+    # 100 degrees apart: from the first two of the others are nearer, from the second all three
+    assert PNPLoss()(x, y).item() == pytest.approx((2 + 3) / 2)
+    assert PNPLoss("Dq", alpha=2.0)(x, y).item() == pytest.approx(1 - (1 / 9 + 1 / 16) / 2)
+    for variant in ("O", "Iu", "Ib", "Ds", "Dq"):
+        assert PNPLoss(variant)(x[[0, 0, 4, 4]], [0, 0, 1, 1]).item() == pytest.approx(0, abs=1e-9)
+    with pytest.raises(ValueError, match="b and alpha must be positive"):
+        PNPLoss("Ib", b=0.0)

@@ -75,3 +75,11 @@ def test_two_views_as_one_batch():
     same(mine(torch.cat([a, b]), n.repeat(2)), losses.SelfSupervisedLoss(theirs)(a, b), [a, b])
     one_sided = losses.SelfSupervisedLoss(theirs, symmetric=False)(a, b)
     same(mine(a, n, ref=b, ref_labels=n), one_sided, [a, b])
+
+
+@pytest.mark.parametrize("variant", ["O", "Iu", "Ib", "Ds", "Dq"])
+def test_every_sample_a_positive_of_itself(variant):
+    x = views()[0]
+    y = torch.arange(len(x)) // 3
+    mine = nearfar.PNPLoss(variant, b=3.0, alpha=0.5)(x, y, ref=x.clone(), ref_labels=y)
+    same(mine, losses.PNPLoss(variant=variant, b=3, alpha=0.5)(x, y), [x])
