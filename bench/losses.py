@@ -203,6 +203,7 @@ CASES = [
     Case("VICReg", lambda: Views(nf.VICRegLoss(variance=12.5), True), lambda: Views(losses.VICRegLoss(), False)),
     Case("Circle", nf.CircleLoss, losses.CircleLoss),
     Case("Tuplet margin", lambda: nf.TupletMarginLoss(margin=math.radians(5.73)), losses.TupletMarginLoss),
+    Case("Intra-pair variance", nf.IntraPairVarianceLoss, losses.IntraPairVarianceLoss),
     Case(
         "Ranked list",
         nf.RankedListLoss,

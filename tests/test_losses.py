@@ -272,6 +272,7 @@ def test_adds_with_every_regularizer(method):
         partial(nearfar.SmoothAPLoss, temperature=0.3),
         partial(nearfar.TupletMarginLoss, scale=4.0),
         partial(nearfar.HistogramLoss, num_bins=5),
+        nearfar.IntraPairVarianceLoss,
         partial(nearfar.PNPLoss, "Iu", temperature=0.3),
         nearfar.VICRegLoss,
         nearfar.AngularLoss,

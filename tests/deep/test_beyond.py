@@ -10,6 +10,7 @@ from nearfar import (
     CircleLoss,
     FastAPLoss,
     HistogramLoss,
+    IntraPairVarianceLoss,
     MultiSimilarityLoss,
     NPairLoss,
     NTXentLoss,
@@ -26,6 +27,7 @@ from tests.references import (
     circle,
     fast_ap,
     histogram,
+    intra_pair_variance,
     multi_similarity,
     nt_xent,
     pnp,
@@ -43,6 +45,7 @@ PAIR_LOSSES = (
     TupletMarginLoss,
     RankedListLoss,
     HistogramLoss,
+    IntraPairVarianceLoss,
 )
 SETTINGS = [
     (SupConLoss, sup_con, {"temperature": 0.5}),
@@ -56,6 +59,7 @@ SETTINGS = [
     (RankedListLoss, ranked_list, {"t_pos": 3.0, "t_neg": 0.0, "margin": 1.0}),
     (FastAPLoss, fast_ap, {"num_bins": 3}),
     (HistogramLoss, histogram, {"num_bins": 7}),
+    (IntraPairVarianceLoss, intra_pair_variance, {"pos_eps": 0.2, "neg_eps": 0.3}),
     (PNPLoss, pnp, {"temperature": 0.3}),
     (PNPLoss, pnp, {"variant": "Iu", "temperature": 0.3}),
     (PNPLoss, pnp, {"variant": "Ib", "temperature": 0.1, "b": 0.7}),
@@ -281,3 +285,13 @@ def test_pnp_counts_the_negatives_before_each_positive():
         assert PNPLoss(variant)(x[[0, 0, 4, 4]], [0, 0, 1, 1]).item() == pytest.approx(0, abs=1e-9)
     with pytest.raises(ValueError, match="b and alpha must be positive"):
         PNPLoss("Ib", b=0.0)
+
+
+def test_pairs_alike_have_no_variance():
+    corners = torch.eye(3, dtype=torch.float64)[[0, 0, 1, 1, 2, 2]]
+    assert IntraPairVarianceLoss()(corners, [0, 0, 1, 1, 2, 2]) == 0
+    at = torch.tensor([0.0, 40.0, 90.0, 150.0], dtype=torch.float64).deg2rad()
+    x = torch.stack([at.cos(), at.sin()], 1)  # similar pairs at 40 and 60 degrees
+    mean = (math.cos(math.radians(40)) + 0.5) / 2
+    value = IntraPairVarianceLoss(pos_eps=0.0, mine=lambda rows: rows._replace(neg=rows.neg & False))(x, [0, 0, 1, 1])
+    assert value.item() == pytest.approx((mean - 0.5) ** 2 / 2)

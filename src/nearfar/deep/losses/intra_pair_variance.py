@@ -1,0 +1,78 @@
+"""Intra-pair variance loss (Yu & Tao, 2019).
+
+    L = mean_P [(1 - eps) mu_p - s]_+^2 + mean_N [s - (1 + eps) mu_n]_+^2
+
+P, N: pairs of similar and of dissimilar samples; s: cosine of a pair; mu_p, mu_n: mean cosines of the pairs of P and N.
+Only the pairs on the wrong side of the mean of their kind are drawn towards it, and the mean is moved by them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import processes
+from ..batch import Batch
+from ..draws import rehearsal
+from ..order import negatives, positives
+from ..row_sums import hinge_squares, pair_sums
+from ..rows import Comparison, Rows, count
+from ..sweep import reduce
+from ..two_pass import TwoPassLoss
+
+
+class Means(NamedTuple):
+    """Mean cosines of the similar and of the dissimilar pairs of the whole batch, (2,), with their gradient."""
+
+    mu: Tensor
+
+
+def intra_pair_variance(rows: Rows, means: Means, pos_eps: float, neg_eps: float) -> Tensor:
+    """Return per anchor the sums of the squared hinges of its similar and of its dissimilar pairs, (b, 2)."""
+    columns, keep = positives(rows)
+    low, high = (1 - pos_eps) * means.mu[0], (1 + neg_eps) * means.mu[1]
+    short = torch.where(keep, rows.d.gather(1, columns) + (low - 1), 0.0).clamp_min(0)
+    return torch.stack([short.square().sum(1), hinge_squares(negatives(rows) + (high - 1), 0.0)], 1)
+
+
+class IntraPairVarianceLoss(TwoPassLoss):
+    """The spread of the similar and of the dissimilar pairs beyond their means; the paper adds it to a pair loss.
+
+    Parameters
+    ----------
+    pos_eps, neg_eps : float
+        eps of similar and of dissimilar pairs.
+    mine : callable, optional
+        A miner that narrows the pairs.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    The paper's sum is ``TupletMarginLoss() + IntraPairVarianceLoss()``, with a weight. Alone it parts no classes.
+    """
+
+    def __init__(
+        self, pos_eps: float = 0.01, neg_eps: float = 0.01, *, mine: Any = None, block: int | None = None
+    ) -> None:
+        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        self.pos_eps, self.neg_eps = pos_eps, neg_eps
+
+    def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        near, far = pair_sums(rows.d, *positives(rows), rows.neg)
+        return torch.stack([near, far], 1), torch.stack([count(rows.pos), count(rows.neg)], 1)
+
+    def conclude(self, total: Tensor, number: Tensor) -> Means:
+        return Means(1 - (total / number.clamp_min(1)).expand(2))  # an empty batch sums to a number
+
+    def find(self, c: Comparison, batch: Batch) -> Means | None:
+        if processes.world() == 1 and self._one_block(c):
+            return None
+        with rehearsal(self.mine, c.x):  # with a graph: the gradient reaches the pairs through their means, too
+            total, number = reduce(self.sums, c, mine=self.mine, block=self.block, whole=self.whole)
+        return self.conclude(processes.gather(total.expand(2)[None]).sum(0), processes.total(number.detach()))
+
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Means) -> tuple[Tensor, Tensor]:
+        return intra_pair_variance(rows, found, self.pos_eps, self.neg_eps), sums[1]
