@@ -12,6 +12,7 @@ from nearfar import (
     ArcFaceLoss,
     CosFaceLoss,
     CrossBatchMemory,
+    P2SGradLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
     ProxyNCAPlusPlusLoss,
@@ -24,6 +25,7 @@ from nearfar.deep.class_centres import _parts, nearest_cosine, similarity, sprea
 from nearfar.deep.class_scores import class_log_sum_exp, own_and_others
 from tests.references import (
     arc_face,
+    p2s_grad,
     proxy_anchor,
     proxy_nca,
     proxy_nca_plus_plus,
@@ -37,6 +39,7 @@ PROXY_LOSSES = (
     AMSoftmaxLoss,
     ArcFaceLoss,
     CosFaceLoss,
+    P2SGradLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
     ProxyNCAPlusPlusLoss,
@@ -48,6 +51,7 @@ DIRECTIONS = tuple(loss for loss in PROXY_LOSSES if loss is not SphereFaceLoss) 
 SETTINGS = [
     (ArcFaceLoss, arc_face, {"scale": 8.0, "margin": 0.3}),
     (ArcFaceLoss, arc_face, {"scale": 4.0, "margin": 2.5}),  # many angles beyond pi - m
+    (P2SGradLoss, p2s_grad, {}),
     (ProxyAnchorLoss, proxy_anchor, {"scale": 8.0, "margin": 0.3}),
     (ProxyNCALoss, proxy_nca, {"temperature": 0.7}),
     (ProxyNCALoss, proxy_nca, {"temperature": 0.7, "assign": "nearest"}),
@@ -450,3 +454,14 @@ def test_sphere_face_without_a_margin_is_a_softmax():
     for wrong in ({"margin": 0}, {"ease": -1.0}):
         with pytest.raises(ValueError, match="margin must be at least 1 and ease at least 0"):
             make(SphereFaceLoss, **wrong)
+
+
+def test_p2s_grad_puts_cosines_in_the_place_of_probabilities():
+    x, y = samples(labels=(0, 3, 3, 1))
+    term = make(P2SGradLoss)
+    s = unit(x) @ unit(term.proxies).T
+    slope = (s - torch.nn.functional.one_hot(y, C)).detach() / 4
+    of = [torch.autograd.grad(value, [x, term.proxies]) for value in (term(x, y), (slope * s).sum())]
+    torch.testing.assert_close(*of)
+    term.proxies.data = torch.eye(C, dtype=torch.float64)[:, :D]
+    assert term(term.proxies.detach()[:D], torch.arange(D)).item() == pytest.approx(0, abs=1e-12)

@@ -83,3 +83,13 @@ def test_every_sample_a_positive_of_itself(variant):
     y = torch.arange(len(x)) // 3
     mine = nearfar.PNPLoss(variant, b=3.0, alpha=0.5)(x, y, ref=x.clone(), ref_labels=y)
     same(mine, losses.PNPLoss(variant=variant, b=3, alpha=0.5)(x, y), [x])
+
+
+def test_the_mean_over_all_cosines():
+    x = views()[0]
+    y, here, there = torch.arange(len(x)) % C, ours("P2SGradLoss(C, D)"), losses.P2SGradLoss(D, C)
+    there.weight.data = torch.nn.functional.normalize(here.proxies.detach()).T.contiguous()
+    value, theirs = 2 / C * here(x, y), there(x, y)
+    torch.testing.assert_close(value, theirs, rtol=1e-6, atol=0)  # their proxies have unit length to 1e-7
+    slopes = [torch.autograd.grad(one, x, retain_graph=True)[0] for one in (value, theirs)]
+    torch.testing.assert_close(*slopes, rtol=1e-5, atol=1e-7)

@@ -1,0 +1,47 @@
+"""P2SGrad, probability to similarity gradient (Zhang, Zhao, Yan, Gao, Wang & Li, 2019).
+
+    L = mean_i 1/2 sum_c (cos theta_ic - [c = y_i])^2
+
+theta_ic: angle between embedding i and the proxy of class c. The paper states the gradient alone: that of a softmax of
+cosines with the cosines in the place of the probabilities. This is the loss that has it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..class_scores import cosines
+from ..proxies import ClassProxyLoss
+from ..relations import UNKNOWN
+
+
+def p2s_grad(cosine: Tensor, own: Tensor) -> Tensor:
+    """Return the loss per sample, from its (n, C) cosines and that to its own class, (n,)."""
+    return cosine.square().sum(1) / 2 - own + 0.5
+
+
+class P2SGradLoss(ClassProxyLoss):
+    """Cosines to one proxy per class drawn to 1 for the own class and to 0 for the others; nothing to tune.
+
+    Parameters
+    ----------
+    num_classes, embedding_dim : int
+        Shape of the proxies.
+    block : int, optional
+        Samples at a time.
+
+    Notes
+    -----
+    The gradient does not vanish where the softmax is certain but the angle to the own class is not yet small.
+    """
+
+    scale = 1.0
+
+    def __init__(self, num_classes: int, embedding_dim: int, *, block: int | None = None) -> None:
+        super().__init__(num_classes, embedding_dim, block=block)
+
+    def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
+        cosine, y = cosines(x[rows], w), y[rows]
+        own = cosine.gather(1, y.clamp_min(0)[:, None]).squeeze(1)
+        return torch.where(y == UNKNOWN, 0.0, p2s_grad(cosine, own))
