@@ -204,6 +204,7 @@ CASES = [
     Case("Circle", nf.CircleLoss, losses.CircleLoss),
     Case("Tuplet margin", lambda: nf.TupletMarginLoss(margin=math.radians(5.73)), losses.TupletMarginLoss),
     Case("Intra-pair variance", nf.IntraPairVarianceLoss, losses.IntraPairVarianceLoss),
+    Case("Threshold-consistent", nf.ThresholdConsistentMarginLoss, losses.ThresholdConsistentMarginLoss),
     Case(
         "Ranked list",
         nf.RankedListLoss,

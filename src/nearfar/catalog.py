@@ -202,6 +202,7 @@ METHODS = tuple(Method(*row) for row in (
     ("TupletMarginLoss", "deep/losses/tuplet_margin", "loss", "rows", "Yu 2019", "-"),
     ("P2SGradLoss", "deep/losses/p2s_grad", "loss", "rows", "Zhang 2019", "-", PROXIES),
     ("IntraPairVarianceLoss", "deep/losses/intra_pair_variance", "loss", "rows", "Yu 2019", "-"),
+    ("ThresholdConsistentMarginLoss", "deep/losses/threshold_consistent_margin", "loss", "rows", "Zhang 2024", "-"),
     ("RankedListLoss", "deep/losses/ranked_list", "loss", "rows", "Wang 2019", "-"),
     ("HistogramLoss", "deep/losses/histogram", "loss", "rows", "Ustinova 2016", "-"),
     ("FastAPLoss", "deep/losses/fast_ap", "loss", "rows", "Cakir 2019", "-"),

@@ -17,6 +17,7 @@ from nearfar import (
     PNPLoss,
     RankedListLoss,
     SupConLoss,
+    ThresholdConsistentMarginLoss,
     TupletMarginLoss,
     VICRegLoss,
 )
@@ -33,6 +34,7 @@ from tests.references import (
     pnp,
     ranked_list,
     sup_con,
+    threshold_consistent_margin,
     tuplet_margin,
     vicreg,
 )
@@ -46,6 +48,7 @@ PAIR_LOSSES = (
     RankedListLoss,
     HistogramLoss,
     IntraPairVarianceLoss,
+    ThresholdConsistentMarginLoss,
 )
 SETTINGS = [
     (SupConLoss, sup_con, {"temperature": 0.5}),
@@ -60,6 +63,8 @@ SETTINGS = [
     (FastAPLoss, fast_ap, {"num_bins": 3}),
     (HistogramLoss, histogram, {"num_bins": 7}),
     (IntraPairVarianceLoss, intra_pair_variance, {"pos_eps": 0.2, "neg_eps": 0.3}),
+    (ThresholdConsistentMarginLoss, threshold_consistent_margin, {"pos_margin": 0.4, "neg_margin": -0.2}),
+    (ThresholdConsistentMarginLoss, threshold_consistent_margin, {"pos_weight": 0.3, "neg_weight": 2.0}),
     (PNPLoss, pnp, {"temperature": 0.3}),
     (PNPLoss, pnp, {"variant": "Iu", "temperature": 0.3}),
     (PNPLoss, pnp, {"variant": "Ib", "temperature": 0.1, "b": 0.7}),
@@ -295,3 +300,13 @@ def test_pairs_alike_have_no_variance():
     mean = (math.cos(math.radians(40)) + 0.5) / 2
     value = IntraPairVarianceLoss(pos_eps=0.0, mine=lambda rows: rows._replace(neg=rows.neg & False))(x, [0, 0, 1, 1])
     assert value.item() == pytest.approx((mean - 0.5) ** 2 / 2)
+
+
+def test_threshold_consistent_margins_average_the_hard_pairs_alone():
+    at = torch.tensor([0.0, 10.0, 60.0, 140.0], dtype=torch.float64).deg2rad()
+    x = torch.stack([at.cos(), at.sin()], 1)
+    # similar pairs at 10, which is near enough, and 80 degrees; dissimilar ones at 50 and farther
+    expected = 0.9 - math.cos(math.radians(80)) + (math.cos(math.radians(50)) - 0.55)
+    value = ThresholdConsistentMarginLoss(neg_margin=0.55)(x, [0, 0, 1, 1])
+    assert value.item() == pytest.approx(expected)
+    assert ThresholdConsistentMarginLoss()(x[[0, 0, 3, 3]], [0, 0, 1, 1]) == 0

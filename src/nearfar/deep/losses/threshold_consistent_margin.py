@@ -1,0 +1,67 @@
+"""Threshold-consistent margin loss (Zhang, Xu, Tang, Fang, Wu, Tighe & Xing, 2024).
+
+    L = l_p mean_{P*} (m_p - s) + l_n mean_{N*} (s - m_n)
+    P* = {similar pairs: s <= m_p},   N* = {dissimilar pairs: s >= m_n}
+
+s: cosine of a pair. All classes have the same margins, so that one threshold parts the pairs of any. The means are over
+the hard pairs alone, and so do not fade as these become few.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..order import positives
+from ..rows import Rows, count
+from ..terms import RowLoss
+
+
+def threshold_consistent_margin(rows: Rows, pos_margin: float, neg_margin: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor the sums of what its hard pairs of either kind lack, and their numbers, (b, 2) each."""
+    columns, keep = positives(rows)
+    lacks = rows.d.gather(1, columns) - (1 - pos_margin), (1 - neg_margin) - rows.d
+    hard = keep & (lacks[0] >= 0), rows.neg & (lacks[1] >= 0)
+    sums = [torch.where(which, lack, 0.0).sum(1) for which, lack in zip(hard, lacks, strict=True)]
+    return torch.stack(sums, 1), torch.stack([count(which) for which in hard], 1)
+
+
+class ThresholdConsistentMarginLoss(RowLoss):
+    """Similar pairs above one cosine and dissimilar ones below another, the same for all classes.
+
+    Parameters
+    ----------
+    pos_margin, neg_margin : float
+        m_p and m_n, cosines.
+    pos_weight, neg_weight : float
+        l_p and l_n.
+    mine : callable, optional
+        A miner that narrows the pairs.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    The paper adds it to a loss that ranks, such as ``SmoothAPLoss() + ThresholdConsistentMarginLoss()``.
+    """
+
+    def __init__(
+        self,
+        pos_margin: float = 0.9,
+        neg_margin: float = 0.5,
+        *,
+        pos_weight: float = 1.0,
+        neg_weight: float = 1.0,
+        mine: Any = None,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        self.pos_margin, self.neg_margin = pos_margin, neg_margin
+        self.pos_weight, self.neg_weight = pos_weight, neg_weight
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        sums, pairs = threshold_consistent_margin(rows, self.pos_margin, self.neg_margin)
+        near, far = sums.unbind(1)
+        return torch.stack([self.pos_weight * near, self.neg_weight * far], 1), pairs
