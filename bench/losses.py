@@ -191,6 +191,11 @@ CASES = [
     ),
     Case("NCA", lambda: nf.NCALoss(normalize=True), losses.NCALoss),
     Case("Lifted", lambda: nf.LiftedLoss(normalize=True), losses.LiftedStructureLoss),
+    Case(
+        "Lifted, generalised",
+        lambda: nf.GeneralizedLiftedLoss(normalize=True),
+        losses.GeneralizedLiftedStructureLoss,
+    ),
     Case("Angular", lambda: nf.AngularLoss(40, form="softmax"), lambda: Scaled(losses.AngularLoss())),
     Case("NT-Xent", nf.NTXentLoss, losses.NTXentLoss),
     Case("SupCon", nf.SupConLoss, lambda: losses.SupConLoss(temperature=0.1)),

@@ -281,6 +281,7 @@ def test_adds_with_every_regularizer(method):
         nearfar.NPairLoss,
         nearfar.HardNegativeContrastiveLoss,
         nearfar.LiftedLoss,
+        nearfar.GeneralizedLiftedLoss,
         nearfar.TripletLoss,
         partial(nearfar.TripletLoss, swap=True),
         nearfar.TripletGlobalLoss,

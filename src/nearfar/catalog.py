@@ -199,6 +199,7 @@ METHODS = tuple(Method(*row) for row in (
     ("CosFaceLoss", "deep/compositions/cos_face", "composition", "rows", "Wang 2018", "-", PROXIES),
     ("SubCenterArcFaceLoss", "deep/losses/sub_center_arc_face", "loss", "rows", "Deng 2020", "-", PROXIES),
     ("SphereFaceLoss", "deep/losses/sphere_face", "loss", "rows", "Liu 2017", "-", PROXIES),
+    ("GeneralizedLiftedLoss", "deep/losses/generalized_lifted", "loss", "rows", "Hermans 2017", "-"),
     ("TupletMarginLoss", "deep/losses/tuplet_margin", "loss", "rows", "Yu 2019", "-"),
     ("P2SGradLoss", "deep/losses/p2s_grad", "loss", "rows", "Zhang 2019", "-", PROXIES),
     ("IntraPairVarianceLoss", "deep/losses/intra_pair_variance", "loss", "rows", "Yu 2019", "-"),

@@ -15,6 +15,7 @@ from nearfar import (
     CrossBatchMemory,
     FisherContrastiveLoss,
     FisherTripletLoss,
+    GeneralizedLiftedLoss,
     LiftedLoss,
     TripletGlobalLoss,
     TripletLoss,
@@ -28,6 +29,7 @@ from tests.references import (
     binomial_deviance,
     fisher_contrastive,
     fisher_triplet,
+    generalized_lifted,
     lifted,
     triplet_global,
 )
@@ -38,6 +40,8 @@ SETTINGS = [
     (LiftedLoss, lifted, {"margin": 0.5}, {}),
     (LiftedLoss, lifted, {"hard": True}, {}),
     (LiftedLoss, lifted, {"distance": "sq_euclidean", "reduction": "sum"}, {"squared": True, "reduction": "sum"}),
+    (GeneralizedLiftedLoss, generalized_lifted, {"margin": -1.0}, {}),
+    (GeneralizedLiftedLoss, generalized_lifted, {"normalize": True, "margin": 0.3}, {}),
     (AngularLoss, angular, {"alpha": 40.0}, {}),
     (AngularLoss, angular, {"reduction": "valid"}, {}),
     (AngularLoss, angular, {"alpha": 50.0, "reduction": "sum"}, {}),
@@ -51,7 +55,7 @@ SETTINGS = [
     (FisherContrastiveLoss, fisher_contrastive, {"margin": 80.0, "lam": 0.1}, {}),
     (FisherContrastiveLoss, fisher_contrastive, {"margin": 2.0, "reduction": "mean", "lam": 0.1}, {"mean": True}),
 ]
-LOSSES = (LiftedLoss, AngularLoss, TripletGlobalLoss, FisherTripletLoss, FisherContrastiveLoss)
+LOSSES = (LiftedLoss, GeneralizedLiftedLoss, AngularLoss, TripletGlobalLoss, FisherTripletLoss, FisherContrastiveLoss)
 
 
 def samples(labels=LABELS, seed=0, dim=4):
@@ -381,3 +385,13 @@ def test_text_of_horde_gives_the_loss_inside_the_width_of_the_moments(loss, feat
     term = parse_objective(f"HORDE(loss={loss}{features}, orders=2)", num_classes=9, embedding_dim=4).double()
     assert term(x, y).isfinite()
     assert parse_objective(repr(term), num_classes=9, embedding_dim=4).double()(x, y).isfinite()
+
+
+def test_all_positives_at_once_are_one_positive_where_there_is_one():
+    x, y = samples((0, 0, 1, 1, 2, 2))
+    d = (x[:, None] - x).square().sum(2).clamp_min(1e-12).sqrt()
+    partner, other = torch.arange(6).view(3, 2).flip(1).flatten(), y[:, None] != y
+    expected = (d[range(6), partner] + (0.5 - d).masked_fill(~other, -torch.inf).logsumexp(1)).clamp_min(0).mean()
+    same(GeneralizedLiftedLoss(0.5)(x, y), expected, x)
+    for few in ([0, 0, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5]):
+        assert GeneralizedLiftedLoss()(x, few) == 0

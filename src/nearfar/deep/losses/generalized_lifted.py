@@ -1,0 +1,62 @@
+"""Generalised lifted structured loss (Hermans, Beyer & Leibe, 2017).
+
+    L = mean_i [ log sum_{p in P(i)} e^{d_ip} + log sum_{n in N(i)} e^{m - d_in} ]_+
+
+P(i), N(i): samples similar and dissimilar to i; d: unsquared distance. Where the lifted loss takes the positives one by
+one, it takes all of an anchor at once: a smooth form of the farthest positive against the nearest negative.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..row_sums import masked_logsumexp
+from ..rows import Rows
+from ..terms import RowLoss
+
+
+def generalized_lifted(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
+    """Return the loss of each anchor, and 1 where it has similar and dissimilar samples."""
+    both = rows.pos.any(1) & rows.neg.any(1)
+    gap = masked_logsumexp(rows.d, rows.pos) + masked_logsumexp(rows.d, rows.neg, -1.0) + margin
+    return torch.where(both, gap, 0.0).clamp_min(0), both
+
+
+class GeneralizedLiftedLoss(RowLoss):
+    """All positives of an anchor against all its negatives, each by a smooth maximum.
+
+    Parameters
+    ----------
+    margin : float
+        m.
+    distance : str
+        "euclidean" (the paper's), "sq_euclidean", "cosine", "dot".
+    normalize : bool
+        Scale embeddings to unit length first; the paper does not.
+    mine : callable, optional
+        A miner that narrows positives and negatives.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    The mean is over the anchors that have both. Many positives count as one farther one: log k is added for k alike.
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        *,
+        distance: str = "euclidean",
+        normalize: bool = False,
+        mine: Any = None,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
+        self.margin = margin
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return generalized_lifted(rows, self.margin)
