@@ -120,6 +120,10 @@ def pairs() -> Any:
     return losses.ContrastiveLoss(0, 0.25, distance=squared(), reducer=reducers.MeanReducer())
 
 
+def noise() -> Any:
+    return losses.SignalToNoiseRatioContrastiveLoss(reducer=reducers.MeanReducer())
+
+
 def pair_of_each() -> Any:
     return losses.NPairsLoss(distance=distances.DotProductSimilarity(normalize_embeddings=False))
 
@@ -158,6 +162,7 @@ PROXIES = [
 
 CASES = [
     Case("Contrastive", lambda: nf.ContrastiveLoss(form="survey", normalize=True, reduction="balanced"), pairs),
+    Case("Contrastive, signal to noise", lambda: nf.SNRContrastiveLoss(normalize=True), noise),
     Case("Triplet, all", nf.TripletLoss, triplet),
     Case("Triplet, hard", lambda: nf.TripletLoss(mine=nf.BatchHard()), lambda: triplet(miners.BatchHardMiner())),
     Case(

@@ -282,6 +282,7 @@ def test_adds_with_every_regularizer(method):
         nearfar.HardNegativeContrastiveLoss,
         nearfar.LiftedLoss,
         nearfar.GeneralizedLiftedLoss,
+        nearfar.SNRContrastiveLoss,
         nearfar.TripletLoss,
         partial(nearfar.TripletLoss, swap=True),
         nearfar.TripletGlobalLoss,

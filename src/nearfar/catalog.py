@@ -200,6 +200,7 @@ METHODS = tuple(Method(*row) for row in (
     ("SubCenterArcFaceLoss", "deep/losses/sub_center_arc_face", "loss", "rows", "Deng 2020", "-", PROXIES),
     ("SphereFaceLoss", "deep/losses/sphere_face", "loss", "rows", "Liu 2017", "-", PROXIES),
     ("GeneralizedLiftedLoss", "deep/losses/generalized_lifted", "loss", "rows", "Hermans 2017", "-"),
+    ("SNRContrastiveLoss", "deep/losses/snr_contrastive", "loss", "rows", "Yuan 2019", "-"),
     ("TupletMarginLoss", "deep/losses/tuplet_margin", "loss", "rows", "Yu 2019", "-"),
     ("P2SGradLoss", "deep/losses/p2s_grad", "loss", "rows", "Zhang 2019", "-", PROXIES),
     ("IntraPairVarianceLoss", "deep/losses/intra_pair_variance", "loss", "rows", "Yu 2019", "-"),

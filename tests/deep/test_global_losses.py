@@ -17,6 +17,7 @@ from nearfar import (
     FisherTripletLoss,
     GeneralizedLiftedLoss,
     LiftedLoss,
+    SNRContrastiveLoss,
     TripletGlobalLoss,
     TripletLoss,
 )
@@ -31,6 +32,7 @@ from tests.references import (
     fisher_triplet,
     generalized_lifted,
     lifted,
+    snr_contrastive,
     triplet_global,
 )
 from tests.references import horde as horde_reference
@@ -42,6 +44,8 @@ SETTINGS = [
     (LiftedLoss, lifted, {"distance": "sq_euclidean", "reduction": "sum"}, {"squared": True, "reduction": "sum"}),
     (GeneralizedLiftedLoss, generalized_lifted, {"margin": -1.0}, {}),
     (GeneralizedLiftedLoss, generalized_lifted, {"normalize": True, "margin": 0.3}, {}),
+    (SNRContrastiveLoss, snr_contrastive, {"pos_margin": 0.5, "neg_margin": 2.0}, {}),
+    (SNRContrastiveLoss, snr_contrastive, {"zero_mean": 0.7, "normalize": True}, {}),
     (AngularLoss, angular, {"alpha": 40.0}, {}),
     (AngularLoss, angular, {"reduction": "valid"}, {}),
     (AngularLoss, angular, {"alpha": 50.0, "reduction": "sum"}, {}),
@@ -55,7 +59,15 @@ SETTINGS = [
     (FisherContrastiveLoss, fisher_contrastive, {"margin": 80.0, "lam": 0.1}, {}),
     (FisherContrastiveLoss, fisher_contrastive, {"margin": 2.0, "reduction": "mean", "lam": 0.1}, {"mean": True}),
 ]
-LOSSES = (LiftedLoss, GeneralizedLiftedLoss, AngularLoss, TripletGlobalLoss, FisherTripletLoss, FisherContrastiveLoss)
+LOSSES = (
+    LiftedLoss,
+    GeneralizedLiftedLoss,
+    SNRContrastiveLoss,
+    AngularLoss,
+    TripletGlobalLoss,
+    FisherTripletLoss,
+    FisherContrastiveLoss,
+)
 
 
 def samples(labels=LABELS, seed=0, dim=4):
@@ -395,3 +407,13 @@ def test_all_positives_at_once_are_one_positive_where_there_is_one():
     same(GeneralizedLiftedLoss(0.5)(x, y), expected, x)
     for few in ([0, 0, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5]):
         assert GeneralizedLiftedLoss()(x, few) == 0
+
+
+def test_noise_is_what_is_between_two_samples_beside_the_first():
+    x, y = samples((0, 0, 1))
+    value = SNRContrastiveLoss(neg_margin=0.0)
+    ratio = (x[0] - x[1]).var() * (1 / x[0].var() + 1 / x[1].var()) / 2
+    same(value(x, y), ratio, x)
+    torch.testing.assert_close(value(5 * x + 3, y), value(x, y))  # neither lengths nor means count
+    constant = torch.cat([x[:1], torch.ones(1, 4, dtype=torch.float64)])
+    torch.testing.assert_close(value(constant, [0, 0]), torch.ones((), dtype=torch.float64))

@@ -1,0 +1,105 @@
+"""Contrastive loss of signal-to-noise ratios (Yuan, Deng, Tang, Tang & Chen, 2019).
+
+    L = mean_P [d_ij - m_p]_+ + mean_N [m_n - d_ij]_+ + lambda mean_i |sum_k x_ik|
+    d_ij = var(x_i - x_j) / var(x_i)
+
+P, N: ordered pairs of similar and of dissimilar samples; var: over the entries of a vector. The anchor is the signal,
+what lies between the two is noise. d is not symmetric, and the same at any scale.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.linalg import vector_norm
+
+from .. import processes
+from ..batch import Batch
+from ..directions import LEAST_NORM, unit
+from ..order import positives
+from ..rows import Comparison, Rows, count
+from ..two_pass import BoundLoss
+
+
+class Lengths(NamedTuple):
+    """Of the deviations from their mean of all anchors, (n,), and of all references, (m,)."""
+
+    own: Tensor
+    other: Tensor
+
+
+def snr(rows: Rows, lengths: Lengths) -> tuple[Tensor, Tensor]:
+    """Return the (b, m) ratios, and which anchors have a variance, (b, 1)."""
+    own = lengths.own[rows.first : rows.first + len(rows.d), None]
+    ratio = lengths.other / own.clamp_min(LEAST_NORM)
+    return (1 - ratio).square() + 2 * ratio * rows.d, own > LEAST_NORM
+
+
+def snr_contrastive(rows: Rows, lengths: Lengths, pos_margin: float, neg_margin: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor the sums of the hinges of both kinds of pairs, and the numbers of pairs, (b, 2) each."""
+    d, heard = snr(rows, lengths)
+    columns, keep = positives(rows)
+    kept = keep & heard, rows.neg & heard
+    hinges = d.gather(1, columns) - pos_margin, neg_margin - d
+    sums = [torch.where(mask, hinge, 0.0).clamp_min(0).sum(1) for mask, hinge in zip(kept, hinges, strict=True)]
+    return torch.stack(sums, 1), torch.stack([count(mask) for mask in kept], 1)
+
+
+class SNRContrastiveLoss(BoundLoss):
+    """Contrastive loss over the signal-to-noise ratios of all ordered pairs.
+
+    Parameters
+    ----------
+    pos_margin, neg_margin : float
+        m_p and m_n.
+    zero_mean : float
+        lambda, of the penalty that keeps the entries of an embedding around 0.
+    normalize : bool
+        Scale embeddings to unit length first; the paper does not.
+    mine : callable, optional
+        A miner that narrows the pairs, by the cosines of what the entries are beyond their mean.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    An anchor whose entries are all alike has no variance, and no pairs.
+    """
+
+    whole = True
+
+    def __init__(
+        self,
+        pos_margin: float = 0.0,
+        neg_margin: float = 1.0,
+        *,
+        zero_mean: float = 0.0,
+        normalize: bool = False,
+        mine: Any = None,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        self.pos_margin, self.neg_margin, self.zero_mean, self.unit = pos_margin, neg_margin, zero_mean, normalize
+
+    def comparison(self, batch: Batch) -> Comparison:
+        ref = None if batch.ref is None else self._deviations(batch.ref)
+        return super().comparison(batch._replace(x=self._deviations(batch.x), ref=ref))
+
+    def _deviations(self, x: Tensor) -> Tensor:
+        x = unit(x) if self.unit else x
+        return x - x.mean(1, keepdim=True)
+
+    def find(self, c: Comparison, batch: Batch) -> Lengths:
+        own = vector_norm(batch.x, dim=1)
+        return Lengths(own, own if batch.ref is None else vector_norm(batch.ref, dim=1))
+
+    def second_pass(self, rows: Rows, found: Lengths) -> tuple[Tensor, Tensor]:
+        return snr_contrastive(rows, found, self.pos_margin, self.neg_margin)
+
+    def share(self, batch: Batch) -> Tensor:
+        value = super().share(batch)
+        if not self.zero_mean:
+            return value
+        return value + self.zero_mean * batch.x.sum(1).abs().sum() / max(len(batch.x), 1) / processes.world()
