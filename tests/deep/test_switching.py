@@ -36,6 +36,11 @@ def test_the_page_has_rows():
     assert len(ROWS) > 15
 
 
+def test_the_page_names_every_loss():
+    names = {name for name in vars(losses) if name.endswith("Loss")} - {"GenericPairLoss"}  # a base of others
+    assert {name for name in names if f"`{name}" not in PAGE.read_text().replace("losses.", "")} == set()
+
+
 @pytest.mark.parametrize(("loss", "miner", "here"), ROWS, ids=[row[2] for row in ROWS])
 def test_both_sides_are_one(loss, miner, here):
     torch.manual_seed(0)
