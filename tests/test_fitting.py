@@ -99,6 +99,7 @@ def test_learners_are_read_from_text():
         ("GMML(t=0.3, t=0.5)", "LEARNER: GMML is given 't' twice"),
         ("GMML(tt=0.3)", "GMML has no setting 'tt'; it takes t"),
         ("TripletLoss()", "TripletLoss is a loss"),
+        ("Kernelized(learner=MLKR())", "MLKR learns from numbers, not from classes"),
         ("GMML(t=open('x'))", "nearfar has no 'open'|expected a name with keywords"),
     ],
 )

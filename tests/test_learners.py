@@ -218,6 +218,7 @@ def test_equals_its_reference(method: Method) -> None:
 
 @every_learner
 def test_unknown_labels_are_no_class(method: Method) -> None:
+    law("unknown labels", method)
     X, y = data()
     y = np.where(np.arange(len(y)) % 3 == 0, -1, y)
     learner = fit(make(method), X, y)
@@ -292,11 +293,15 @@ def bad_calls(method: Method) -> dict[str, tuple[dict[str, Any], str]]:
         "one dimension": ({"X": X[:, 0], "y": y}, "2D|dimension"),
     }
     if make(method).__sklearn_tags__().target_tags.required:
-        calls["one class"] = ({"X": X, "y": np.zeros(30, dtype=int)}, "class")
-        if not isinstance(make(method), FromSets):
+        calls["one class"] = ({"X": X, "y": np.zeros(30, dtype=int)}, "class|differ")
+        if not isinstance(make(method), FromSets) and method.takes != "targets":
             calls["all alone"] = ({"X": X, "y": np.arange(30)}, "similar")
         calls["lengths"] = ({"X": X, "y": y[:-1]}, "inconsistent")
         calls["no labels"] = ({"X": X}, "requires y")
+    if method.takes == "targets":
+        calls["words"] = ({"X": X, "y": np.array(["pear", "fig"])[y % 2]}, "y must hold finite real numbers")
+        calls["nan target"] = ({"X": X, "y": np.where(y == 1, np.nan, y)}, "NaN")
+        calls["infinite target"] = ({"X": X, "y": np.where(y == 1, np.inf, y)}, "infinite")
     if isinstance(make(method), FromPairs):
         good = np.array([[0, 1], [2, 3]])
         calls["pair out of range"] = ({"X": X, "pairs": [[0, 30]], "pair_labels": [1]}, "pairs .*30")

@@ -25,8 +25,8 @@ class Method(NamedTuple):
     kind : str
         learner, loss, regularizer, miner, sampler, memory, head, network, wrapper, composition.
     takes : str
-        What it learns from: labels, pairs, triplets, chunklets, views, sets (of candidate classes), none; for parts of an
-        objective rows (anchors against a reference) or set (the batch as a whole).
+        What it learns from: labels, targets (numbers), pairs, triplets, chunklets, views, sets (of candidate classes),
+        none; for parts of an objective rows (anchors against a reference) or set (the batch as a whole).
     paper : str
         First author and year.
     ids : str
@@ -104,6 +104,7 @@ METHODS = tuple(Method(*row) for row in (
     ("FastNCA", "probabilistic/neighborhood/fast_nca", "learner", "labels", "Yang 2012", "P6", {"max_iter": 30}),
     ("KernelNCA", "probabilistic/neighborhood/kernel_nca", "learner", "labels", "Goldberger 2005", "P7", {"max_iter": 30}),
     ("KernelFastNCA", "probabilistic/neighborhood/kernel_fast_nca", "learner", "labels", "Yang 2012", "P7", {"max_iter": 30}),
+    ("MLKR", "probabilistic/neighborhood/mlkr", "learner", "targets", "Weinberger 2007", "-", {"max_iter": 30}),
     ("BayesianPairMetric", "probabilistic/bayesian/pair_metric", "learner", "pairs", "Yang 2007", "P8"),
     ("ActivePairSelector", "probabilistic/bayesian/active_pairs", "wrapper", "pairs", "Yang 2007", "P9"),
     ("BayesianNCA", "probabilistic/bayesian/bayesian_nca", "learner", "labels", "Wang 2017", "P10", {"max_iter": 20}),

@@ -168,6 +168,8 @@ def _found(name: str) -> Any:
     method = BY_NAME.get(name)
     if method is None or not method.done:
         raise ValueError(f"LEARNER: {missing(name)}")
+    if method.takes == "targets":
+        raise ValueError(f"LEARNER: {name} learns from numbers, not from classes; in Python: {name}().fit(X, y)")
     found = getattr(import_module(method.module), name)
     if not all(hasattr(found, verb) for verb in ("fit", "transform", "save")):
         raise ValueError(f"LEARNER: {name} is a {method.kind}, which `nearfar train --objective` or Python takes")

@@ -199,6 +199,40 @@ def finite(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
 
 
+def targets(y: AnyArray | None, n: int) -> Array:
+    """Real targets of n rows, less their means, shape (n, m), m >= 1.
+
+    Raises
+    ------
+    ValueError
+        None, not finite real numbers, as many as rows, of which some differ.
+    """
+    if y is None:
+        raise ValueError("requires y to be passed, but the target y is None")
+    needs = f"y must hold finite real numbers, shape ({n},) or ({n}, m)"
+    try:
+        values = np.asarray(y)
+    except ValueError as error:  # lists of several lengths
+        raise ValueError(f"{needs}; got rows of several lengths") from error
+    if values.ndim not in (1, 2) or values.size == 0:
+        raise ValueError(f"{needs}; got shape {values.shape}")
+    if len(values) != n:
+        raise ValueError(f"{needs}; got {len(values)}: X and y have inconsistent numbers of samples")
+    try:
+        Y = values.astype(np.float64) if values.dtype.kind in "biufO" else None
+    except (TypeError, ValueError):
+        Y = None
+    if Y is None:
+        raise ValueError(f"{needs}; got {values.ravel()[0]!r}, ...")
+    bad = int((~(np.abs(Y) <= 1e150)).sum())
+    if bad:
+        raise ValueError(f"{needs}; {bad} of {Y.size} are NaN, infinite or above 1e150")
+    Y = Y.reshape(n, -1)
+    if (Y[0] == Y).all():
+        raise ValueError(f"y must hold targets that differ; all {n} are {Y[0].tolist()}")
+    return Y - Y.mean(axis=0)
+
+
 def at_least(low: float, **values: float | str) -> None:
     """Each keyword's value is a finite number of at least `low`.
 

@@ -1,0 +1,142 @@
+"""Metric learning for kernel regression: its error and gradient, blocks, units, targets of several columns."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.model_selection import cross_val_score
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+
+from nearfar import MLKR
+from nearfar.core.neighborhoods import regression
+from nearfar.core.neighborhoods.regression import left_out
+from tests.learners import fit
+from tests.references import mlkr as loops
+
+
+def problem(n=40, d=4, k=3, m=1, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    X[5] = X[6]  # a row whose nearest one is a copy
+    X[7] += 60  # and one whose weights underflow
+    return X, rng.normal(size=(n, m)), rng.normal(size=(k, d)) / 2
+
+
+def curved(n=300, seed=0):
+    """Two of eight features, the quieter ones, make the target."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 8)) * np.r_[1, 1, np.full(6, 2)]
+    return X, np.sin(2 * X[:, 0]) + X[:, 1]
+
+
+@pytest.mark.parametrize("m", [1, 3])
+@pytest.mark.parametrize("values", [1 << 16, 40 * 16])
+def test_error_and_gradient_equal_loops(m, values, monkeypatch):
+    monkeypatch.setattr(regression, "VALUES", values)  # one block, or three
+    X, Y, L = problem(m=m)
+    f, G = left_out(L, X, Y)
+    assert_allclose(f, loops.objective(L, X, Y), rtol=1e-10)
+    assert_allclose(G, loops.gradient(L, X, Y), rtol=1e-8, atol=1e-9)
+
+
+def test_gradient_equals_differences():
+    X, Y, L = problem()
+    step = 1e-6 * np.random.default_rng(1).normal(size=L.shape)
+    up, down = (left_out(L + s * step, X, Y)[0] for s in (1, -1))
+    assert_allclose((up - down) / 2, np.vdot(left_out(L, X, Y)[1], step), rtol=1e-6)
+
+
+def test_no_table_of_all_pairs_is_held():
+    X, Y, L = problem(3000)
+    left_out(L, X, Y)
+    tracemalloc.start()
+    left_out(L, X, Y)
+    assert tracemalloc.get_traced_memory()[1] < 6e6  # of all pairs: 72 MB
+    tracemalloc.stop()
+
+
+def test_neighbours_predict_better():
+    X, y = curved()
+    plain = cross_val_score(KNeighborsRegressor(5), X, y, cv=3).mean()
+    for settings in ({}, {"n_components": 2}, {"n_components": 2, "init": "random", "random_state": 0}):
+        model = make_pipeline(MLKR(tol=1e-4, **settings), KNeighborsRegressor(5))
+        least = plain + 0.2 if "init" in settings else 0.9
+        assert cross_val_score(model, X, y, cv=3).mean() > least
+
+
+def test_two_of_all_directions_are_a_better_start_than_loud_ones():
+    X, y = curved()
+    best, loud = (MLKR(n_components=2, init=init, tol=1e-4).fit(X, y).objective_ for init in ("auto", "pca"))
+    assert best < loud / 3
+
+
+def test_the_prediction_of_the_notes_is_that_of_the_paper():
+    X, y = curved(60)
+    model = MLKR(max_iter=5)
+    fit(model, X, y)
+    Z = model.transform(X)
+    rest = KNeighborsRegressor(59, weights=lambda d: np.exp(d.min(1, keepdims=True) ** 2 - d**2)).fit(Z[1:], y[1:])
+    assert_allclose(rest.predict(Z[:1])[0], loops.prediction(X, y, model.components_, 0)[1], rtol=1e-9)
+
+
+def test_units_and_zero_of_the_targets_do_not_matter():
+    X, y = curved(80)
+    first = fit(MLKR(max_iter=8), X, y)
+    for unit, zero in ((1e-9, 0.0), (1e100, 0.0), (1.0, 1e6), (-1.0, 0.0)):
+        other = fit(MLKR(max_iter=8), X, unit * y + zero)
+        assert_allclose(other.objective_, first.objective_ * unit**2, rtol=1e-6)
+        assert_allclose(other.components_, first.components_, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-140, 1e-6, 1e6, 1e140])
+def test_units_of_the_rows_do_not_matter_where_the_start_is_scaled(unit):
+    X, y = curved(80)
+    first, other = (fit(MLKR(init_scale="median", max_iter=8), rows, y) for rows in (X, unit * X))
+    assert_allclose(unit * other.components_, first.components_, rtol=1e-6, atol=1e-6)
+
+
+def test_a_search_that_cannot_begin_says_so():
+    X, y = curved(80)
+    for unit in (1e-150, 1e5):
+        with pytest.warns(UserWarning, match="MLKR|scale the features"):
+            assert_allclose(MLKR().fit(unit * X, y).components_, np.eye(8))
+
+
+def test_columns_of_targets_add():
+    X, y = curved(80)
+    Y = np.column_stack([y, X[:, 2] ** 2])
+    model = fit(MLKR(max_iter=8), X, Y)
+    assert_allclose(model.objective_, loops.objective(model.components_, X, Y), rtol=1e-8)
+    one, same = (fit(MLKR(max_iter=8), X, target) for target in (y, y[:, None]))
+    assert np.array_equal(one.components_, same.components_)
+
+
+def test_minus_one_is_a_number():
+    X, y = curved(80)
+    y = np.where(y < 0, -1.0, 1.0)
+    assert MLKR().fit(X, y).objective_ == pytest.approx(MLKR().fit(X, y + 7).objective_, rel=1e-6)
+
+
+def test_the_search_goes_on_from_the_last_components():
+    X, y = curved(80)
+    model = fit(MLKR(max_iter=5, warm_start=True), X, y)
+    before = model.objective_
+    assert fit(model, X, y).objective_ < before
+
+
+@pytest.mark.parametrize(
+    ("y", "word"),
+    [
+        (["1.5"] * 20, "finite real numbers"),
+        ([[1.0, 2.0], [3.0]] * 10, "several lengths"),
+        ([None] * 20, "NaN, infinite"),
+        (np.zeros((20, 0)), "shape"),
+        (np.full(20, 2.5), "all 20 are"),
+        (np.arange(20) + 1j, "finite real numbers"),
+    ],
+)
+def test_targets_that_are_none(y, word):
+    with pytest.raises(ValueError, match=f"^MLKR: y must hold .*{word}"):
+        MLKR().fit(np.random.default_rng(0).normal(size=(20, 3)), y)
