@@ -77,6 +77,7 @@ METHODS = tuple(Method(*row) for row in (
     ("LFDA", "spectral/scatter/lfda", "learner", "labels", "Sugiyama 2007", "-"),
     ("FISHMML", "spectral/scatter/fish_mml", "learner", "views", "Zhang 2018", "S11"),
     ("LMNN", "spectral/margin/lmnn", "learner", "labels", "Weinberger 2006", "S12 S13 S14 S15", {"max_iter": 20}),
+    ("SCML", "spectral/margin/scml", "learner", "triplets", "Shi 2014", "-"),
     ("IML", "spectral/margin/iml", "learner", "labels", "Gautheron 2019", "S16", {"max_iter": 20}),
     ("LLMA", "spectral/embedding/llma", "learner", "pairs", "Chang 2004", "S17", {"max_iter": 20}),
     ("NuSVMMetric", "spectral/margin/nu_svm", "learner", "pairs", "Tsang 2003", "S18"),

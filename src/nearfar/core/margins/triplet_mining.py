@@ -12,6 +12,7 @@ import numpy as np
 
 from ..constraints import generator
 from ..distances import squared_distances
+from ..neighbors import nearest
 from ..types import Array, Ints, Seed
 from .impostors import CELLS, require_targets, smallest
 
@@ -56,6 +57,23 @@ def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, cap: float = 1.4,
     rng, step = generator(seed), max(1, CELLS // len(X))
     blocks = [block(X, labels, slice(a, a + step), strategy, k, cap, rng) for a in range(0, len(X), step)]
     return np.concatenate(blocks)
+
+
+def nearest_triplets(X: Array, labels: Ints, k: int, rivals: int) -> Ints:
+    """Every row with each of its k nearest of its class and each of its nearest rivals of others, shape (m, 3).
+
+    As many as there are, where a class has fewer rows; unknown rows (-1) are in no triplet.
+    """
+    found = [np.zeros((0, 3), dtype=np.intp)]
+    for c in range(int(labels.max()) + 1):
+        own, others = np.flatnonzero(labels == c), np.flatnonzero((labels != c) & (labels >= 0))
+        if len(own) < 2:
+            continue
+        mates = own[nearest(X[own], X[own], min(k, len(own) - 1), exclude_self=True)[1]]
+        foes = others[nearest(X[own], X[others], min(rivals, len(others)))[1]]
+        triplets = np.broadcast_arrays(own[:, None, None], mates[:, :, None], foes[:, None])
+        found.append(np.stack(triplets, axis=-1).reshape(-1, 3))
+    return np.concatenate(found)
 
 
 def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, cap: float, rng: np.random.Generator) -> Ints:

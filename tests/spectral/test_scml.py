@@ -1,0 +1,202 @@
+"""Sparse compositional metrics: the program and its certificate, directions of regions and of triplets, memory."""
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.linalg import eigh
+
+from nearfar import SCML
+from nearfar.core.discriminants import local_directions
+from nearfar.core.margins import compositional
+from nearfar.core.margins.triplet_mining import nearest_triplets
+from tests.learners import data, fit
+from tests.references import scml as loops
+
+
+def problem(seed=0, n=40, d=4, K=12, kind="overlapping"):
+    """Rows, triplets and directions of unlike lengths."""
+    rng = np.random.default_rng(seed)
+    X, y = data(n, d, seed=seed)
+    if kind == "apart":
+        X = X + 20 * np.eye(d)[y]
+    if kind == "copies":
+        X = np.repeat(X[: n // 4], 4, axis=0)
+    triplets = nearest_triplets(X, y, 2, 5)
+    if kind == "contradictory":
+        triplets = np.concatenate([triplets, triplets[::3, [0, 2, 1]]])
+    return X, triplets, rng.normal(size=(K, d)) * rng.uniform(0.2, 2, size=(K, 1))
+
+
+def test_value_and_gradient_equal_loops():
+    X, T, B = problem()
+    w = np.maximum(np.random.default_rng(1).normal(size=len(B)) / 10, 0.0)
+    exact = compositional.Triplets(X, T, B, 0.01)
+    M = sum(w_k * np.outer(b, b) for w_k, b in zip(w, B, strict=True))
+    point = exact.at(w, 0.5)
+    assert_allclose(point.value, loops.objective(M, X, T) + 0.01 * w.sum(), rtol=1e-12)
+    slopes = np.clip(point.u / 0.5, 0, 1)
+    G = loops.scatter(slopes, X, T)
+    assert_allclose(point.gradient, [b @ G @ b + 0.01 for b in B], rtol=1e-9, atol=1e-12)
+    step = 1e-6 * np.random.default_rng(2).normal(size=len(w)) * (w > 0)
+    up, down = (exact.at(w + s * step, 0.5).rounded for s in (1, -1))
+    assert_allclose((up - down) / 2, point.gradient @ step, rtol=1e-6)
+
+
+@pytest.mark.parametrize("cells", [1 << 20, 20])
+def test_curvature_equals_that_of_the_table(cells, monkeypatch):
+    monkeypatch.setattr(compositional, "CELLS", cells)
+    X, T, B = problem()
+    a, p, n = T.T
+    D = ((X[a] - X[p]) @ B.T) ** 2 - ((X[a] - X[n]) @ B.T) ** 2
+    at, within = np.array([0, 3, 7]), np.arange(0, len(T), 2)
+    expected = D[within][:, at].T @ D[within][:, at] / (len(T) * 0.3)
+    assert_allclose(compositional.Triplets(X, T, B, 0.01).curvature(at, within, 0.3), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["overlapping", "apart", "copies", "contradictory"])
+@pytest.mark.parametrize("beta", [1e-7, 1e-3, 0.3, 1e3])
+def test_weights_are_those_of_the_linear_program(kind, beta):
+    for seed in range(3):
+        X, T, B = problem(seed, kind=kind)
+        best = loops.program(X, B, T, beta)
+        for tol in (1e-2, max(1e-6, 1e-11 / beta)):  # the bound is as good as rounding beside beta lets it be
+            found = compositional.minimise(compositional.Triplets(X, T, B, beta), tol=tol)
+            assert found.converged, found.message
+            assert (found.x >= 0).all()
+            assert best * (1 - 1e-6) <= found.objective
+            assert found.objective * (1 - tol) <= best * (1 + 1e-6)
+            assert found.objective - found.duality_gap <= best * (1 + 1e-6)
+
+
+def test_what_stops_early_says_how_far_it_is():
+    X, T, B = problem(n=60)
+    found = compositional.minimise(compositional.Triplets(X, T, B, 1e-3), tol=1e-6, max_iter=3)
+    assert not found.converged
+    assert "gap" in found.message
+    assert found.objective - found.duality_gap <= loops.program(X, B, T, 1e-3) <= found.objective
+
+
+def test_triplets_of_labels_are_nearest_rows():
+    X, y = data(40)
+    y[0] = 7  # alone in its class: nobody's positive, but a negative
+    y[1:3] = -1
+    codes = np.where(y < 0, -1, np.unique(y, return_inverse=True)[1] - 1)
+    known = np.flatnonzero(codes >= 0)
+    expected = [tuple(known[list(t)]) for t in loops.triplets(X[known], codes[known], 3, 10)]
+    assert sorted(map(tuple, nearest_triplets(X, codes, 3, 10).tolist())) == sorted(expected)
+    few = nearest_triplets(X, codes, 100, 100)
+    assert len(few) == sum(size * (size - 1) * (len(known) - size) for size in np.bincount(codes[codes >= 0]).tolist())
+
+
+def test_listed_triplets_are_learned_as_those_of_labels():
+    X, y = data(60)
+    B = np.random.default_rng(0).normal(size=(30, 4))
+    T = nearest_triplets(X, y, 3, 10)
+    told = SCML(basis=B, tol=1e-8).fit(X, triplets=T)
+    assert_allclose(told.objective_, SCML(basis=B, tol=1e-8).fit(X, y).objective_, rtol=1e-7)
+    shift = SCML(basis=B, tol=1e-8).fit(X, triplets=T + 100, rows=np.arange(60) + 100)
+    assert_array_equal(shift.components_, told.components_)
+
+
+def test_a_larger_penalty_uses_fewer_directions():
+    X, y = data(200, 6)
+    counts = [len(SCML(beta=beta, tol=1e-4).fit(X, y).weights_) for beta in (1e-6, 1e-2, 0.1)]
+    assert counts[0] > counts[1] > counts[2] > 0
+
+
+@pytest.mark.parametrize("power", [-460, -20, 20, 460])
+def test_units_do_not_matter(power):
+    X, y = data()
+    first, other = (SCML().fit(rows, y) for rows in (X, 2.0**power * X))
+    assert_allclose(other.objective_, first.objective_, rtol=1e-9)
+    assert_allclose(2.0**power * other.components_, first.components_, rtol=1e-6, atol=1e-9)
+
+
+def test_rows_that_lie_apart_are_solved_too():
+    rng = np.random.default_rng(0)
+    for X, y in ((rng.normal(size=(12, 40)), np.arange(12) % 2), (rng.normal(size=(4, 3)), [0, 0, 1, 1])):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model = SCML().fit(X, y)
+        assert model.converged_
+        assert model.objective_ < 1e-4
+
+
+def test_no_table_of_triplets_and_directions_is_held():
+    X, y = data(800, 20, 4)
+    model = SCML(max_iter=30)
+    tracemalloc.start()
+    fit(model, X, y)
+    assert tracemalloc.get_traced_memory()[1] < 30e6  # of 24,000 triplets and 400 directions: 77 MB
+    tracemalloc.stop()
+
+
+def test_triplets_the_wrong_way_round_give_no_metric():
+    X, y = data(40)
+    with pytest.warns(UserWarning, match="the metric is 0"):
+        model = SCML(random_state=0).fit(X + 9 * np.eye(4)[y], triplets=nearest_triplets(X, y, 3, 10)[:, [0, 2, 1]])
+    assert model.objective_ == 1
+    assert model.weights_.shape == (0,)
+
+
+def test_centres_do_not_depend_on_order_or_axes():
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    Q = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    order = np.random.default_rng(2).permutation(80)
+    found = local_directions.centres(X, 7)
+    assert found.shape == (7, 3)
+    assert_allclose(local_directions.centres(X[order], 7), found)
+    assert_allclose(local_directions.centres(X @ Q, 7), found @ Q)
+    assert_array_equal(local_directions.centres(X, 80), X)
+    assert np.isfinite(local_directions.centres(np.ones((9, 3)), 4)).all()
+
+
+def test_discriminants_solve_their_eigenproblem():
+    X, y = data(30, 5)
+    means = np.array([X[y == c].mean(axis=0) for c in range(3)])
+    S = sum((X[y == c] - means[c]).T @ (X[y == c] - means[c]) for c in range(3))
+    S_b = sum((y == c).sum() * np.outer(means[c] - X.mean(axis=0), means[c] - X.mean(axis=0)) for c in range(3))
+    U = eigh(S_b, S + local_directions.RIDGE * np.trace(S) / 5 * np.eye(5))[1][:, ::-1][:, :2]
+    found = local_directions.discriminants(X, y, 2)
+    assert_allclose(np.linalg.norm(found, axis=1), 1)
+    assert_allclose(np.abs(found @ (U / np.linalg.norm(U, axis=0))).diagonal(), 1, rtol=1e-9)
+
+
+def test_as_many_directions_as_asked_for():
+    X, y = data(90, 4)
+    for count in (1, 5, 40):
+        assert local_directions.of_regions(X, y, count, (10, 20)).shape == (count, 4)
+    X, T, _ = problem()
+    B = local_directions.of_triplets(X, T, 33, 0)
+    assert B.shape == (33, 4)
+    assert_allclose(np.linalg.norm(B, axis=1), 1)
+    assert_array_equal(B, local_directions.of_triplets(X, T, 33, 0))
+    assert not np.array_equal(B, local_directions.of_triplets(X, T, 33, 1))
+    assert_array_equal(local_directions.of_triplets(np.ones((9, 2)), np.array([[0, 1, 2]]), 5, 0), np.eye(2))
+
+
+def test_directions_of_triplets_are_those_in_which_negatives_lie_further():
+    rng = np.random.default_rng(0)
+    X, T = rng.normal(size=(20, 6)), rng.permuted(np.tile(np.arange(20), (5, 1)), axis=1)[:, :3]
+    mu = np.linalg.eigvalsh(
+        -sum(np.outer(X[a] - X[p], X[a] - X[p]) - np.outer(X[a] - X[n], X[a] - X[n]) for a, p, n in T)
+    )
+    B = local_directions.of_triplets(X, T, 100, 0)
+    further = -len(T) * np.einsum("kd,de,ke->k", B, loops.scatter(np.ones(len(T)), X, T), B)
+    assert_allclose(further, mu[mu > 1e-9][::-1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("basis", [np.eye(3), np.full((2, 4), np.nan), [[1.0], [1.0, 2.0]], [["a"] * 4], None, "lda"])
+def test_what_is_no_basis(basis):
+    X, y = data(40)
+    with pytest.raises(ValueError, match=r"^SCML: basis must be"):
+        SCML(basis=basis).fit(X, y)
+
+
+def test_discriminants_need_labels():
+    X, y = data(40)
+    with pytest.raises(ValueError, match=r"^SCML: basis=.* needs labels"):
+        SCML(basis="discriminants").fit(X, triplets=nearest_triplets(X, y, 1, 1))
