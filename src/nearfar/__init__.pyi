@@ -100,6 +100,7 @@ from .probabilistic.neighborhood.fast_nca import FastNCA as FastNCA
 from .probabilistic.neighborhood.kernel_fast_nca import KernelFastNCA as KernelFastNCA
 from .probabilistic.neighborhood.kernel_nca import KernelNCA as KernelNCA
 from .probabilistic.neighborhood.ldm import LDM as LDM
+from .probabilistic.neighborhood.mlkr import MLKR as MLKR
 from .probabilistic.neighborhood.nca import NCA as NCA
 from .probabilistic.risk.kernel_pcca import KernelPCCA as KernelPCCA
 from .probabilistic.risk.ldml import LDML as LDML
@@ -128,6 +129,7 @@ from .spectral.kernel.spectrum import KernelSpectrumMetric as KernelSpectrumMetr
 from .spectral.margin.iml import IML as IML
 from .spectral.margin.lmnn import LMNN as LMNN
 from .spectral.margin.nu_svm import NuSVMMetric as NuSVMMetric
+from .spectral.margin.scml import SCML as SCML
 from .spectral.scatter.covariance import CovarianceMetric as CovarianceMetric
 from .spectral.scatter.dca import DCA as DCA
 from .spectral.scatter.fish_mml import FISHMML as FISHMML
