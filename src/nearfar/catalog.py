@@ -25,8 +25,8 @@ class Method(NamedTuple):
     kind : str
         learner, loss, regularizer, miner, sampler, memory, head, network, wrapper, composition.
     takes : str
-        What it learns from: labels, targets (numbers), pairs, triplets, chunklets, views, sets (of candidate classes),
-        none; for parts of an objective rows (anchors against a reference) or set (the batch as a whole).
+        What it learns from: labels, targets (numbers), pairs, triplets, quadruplets, chunklets, views, sets (of candidate
+        classes), none; for parts of an objective rows (anchors against a reference) or set (the batch as a whole).
     paper : str
         First author and year.
     ids : str
@@ -112,6 +112,7 @@ METHODS = tuple(Method(*row) for row in (
     ("LDM", "probabilistic/neighborhood/ldm", "learner", "pairs", "Yang 2006", "P11", {"max_iter": 20}),
     ("ITML", "probabilistic/information/itml", "learner", "pairs", "Davis 2007", "P12", {"max_iter": 100}),
     ("OnlineITML", "probabilistic/information/online_itml", "learner", "pairs", "Davis 2007", "P13"),
+    ("LSML", "probabilistic/information/lsml", "learner", "quadruplets", "Liu 2012", "-"),
     ("DMBK", "probabilistic/information/dmbk", "learner", "labels", "Feng 2018", "P14", {"max_iter": 30}),
     ("InformationGeometryMetric", "probabilistic/information/information_geometry", "learner", "labels", "Wang 2009", "P16"),
     ("KernelInformationGeometryMetric", "probabilistic/information/kernel_information_geometry", "learner", "labels", "Wang 2009", "P17"),

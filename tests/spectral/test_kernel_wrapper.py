@@ -227,7 +227,11 @@ def test_rings_come_apart():
 
 @pytest.mark.parametrize(
     "method",
-    [m for m in METHODS if m.done and m.kind == "learner" and m.takes in ("labels", "pairs", "triplets", "chunklets")],
+    [
+        m
+        for m in METHODS
+        if m.done and m.kind == "learner" and m.takes in ("labels", "pairs", "triplets", "quadruplets", "chunklets")
+    ],
     ids=lambda m: m.name,
 )
 def test_every_linear_learner_has_a_kernel_form(method):

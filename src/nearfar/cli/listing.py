@@ -38,4 +38,4 @@ def listing(*, planned_only: bool = False) -> str:
 
 def _line(method: Method) -> str:
     mark = "●" if method.done else "○"
-    return f"  {mark} {method.name:<33}{method.paper:<25}{method.kind:<13}{method.takes:<10}{method.ids}"
+    return f"  {mark} {method.name:<33}{method.paper:<25}{method.kind:<13}{method.takes:<12}{method.ids}"

@@ -15,6 +15,8 @@ from .types import AnyArray, Array, Bools, Ints
 def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> Ints:
     """User's index tuples as an (m, width) integer array into n rows, none pointing at one row twice.
 
+    Two pairs (width 4) may share a row.
+
     Raises
     ------
     ValueError
@@ -31,8 +33,8 @@ def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> In
     out = (indices < 0) | (indices >= n)
     if out.any():
         raise ValueError(f"{name} must point at rows 0..{n - 1}; got {indices[out][:5].tolist()}")
-    ordered = np.sort(indices, axis=1)
-    twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    ordered = np.sort(indices.reshape(len(indices), -1, 2 if width == 4 else width), axis=2)
+    twice = (ordered[..., 1:] == ordered[..., :-1]).any(axis=(1, 2))
     if twice.any():
         k = int(twice.argmax())
         told = f"{name}[{k}] joins a row with itself: {indices[k].tolist()}"

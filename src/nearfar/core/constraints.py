@@ -178,6 +178,18 @@ def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
     return Pairs(rows[np.r_[i, k]], rows[np.r_[j, l]], similar, from_labels=True)
 
 
+def quadruplets_from_labels(labels: Ints, n_quadruplets: int | None, seed: Seed) -> Ints:
+    """Rows (a, b, c, d), a and b of one class, c and d of two: `pairs_from_labels` of both kinds, matched at random.
+
+    Where there are fewer pairs of one kind, they serve several times.
+    """
+    rng = generator(seed)
+    pairs = pairs_from_labels(labels, n_quadruplets, rng)
+    kinds = [rng.permutation(np.stack(pairs.part(similar)[:2], axis=1)) for similar in (True, False)]
+    m = max(len(kind) for kind in kinds)
+    return np.concatenate([np.resize(kind, (m, 2)) for kind in kinds], axis=1)
+
+
 def written_out(pairs: Pairs | LabelPairs) -> Pairs:
     """Pairs one by one; those that labels imply are all listed, n (n - 1) / 2 of them."""
     if isinstance(pairs, Pairs):

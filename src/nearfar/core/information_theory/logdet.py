@@ -17,6 +17,7 @@ violated pairs instead of thousands of rank-one updates. One sweep of such updat
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -156,7 +157,8 @@ def newton(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None =
         if gap <= tol**2 / 2 or k == max_iter:
             break
         S = direction(E, W, (pairs.gamma / p**2)[bad])
-        C = step(S, E, T, p, np.einsum("cd,cd->c", U @ S, U), pairs, slack)
+        q = np.einsum("cd,cd->c", U @ S, U)
+        C = step(S, E, T, lambda t, _: penalty(p + t * q, pairs), slack)  # noqa: B023
         L, U = C.T @ L, U @ C
         volume += logdet(C)
     converged = bool(gap <= tol**2 / 2)
@@ -226,15 +228,15 @@ def direction(E: Array, U: Array, h: Array, max_iter: int = 200) -> Array:
     return (S + S.T) / 2
 
 
-def step(S: Array, E: Array, T: Array, p: Array, q: Array, pairs: Bounded, start: float) -> Array:
-    """Triangular C with C C' = I + t S, t the first of 1, 1/2, 1/4, ... or less, to lower f enough from `start`."""
+def step(S: Array, E: Array, T: Array, cost: Callable[[float, Array], float], start: float) -> Array:
+    """Triangular C with C C' = I + t S, t the first of 1, 1/2, 1/4, ... or less, to lower f with penalty cost(t, C)."""
     t, one, trace, slope = 1.0, np.eye(len(S)), float(np.vdot(S, T)), float(np.vdot(E, S))
     for _ in range(60):
         C, failed = lapack.dpotrf(one + t * S, lower=1, clean=1)
         if failed and t == 1:
             t = min(1.0, -1.8 / float(np.linalg.eigvalsh(S)[0]))
         elif not failed:
-            value = t * trace - logdet(C) + penalty(p + t * q, pairs)
+            value = t * trace - logdet(C) + cost(t, C)
             if value <= start + 1e-4 * t * slope + 1e-14 * abs(start):
                 break
         t /= 2

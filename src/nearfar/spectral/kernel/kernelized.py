@@ -22,7 +22,8 @@ from ...core import checks, constraints
 from ...core.kernels import Kernel
 from ...core.types import AnyArray, Array
 
-ROUTED = ("pairs", "pair_labels", "pair_weights", "triplets", "chunklets", "negative_links", "rows")
+TUPLES = ("pairs", "pair_labels", "pair_weights", "triplets", "quadruplets", "quadruplet_weights")
+ROUTED = (*TUPLES, "chunklets", "negative_links", "rows")
 TOLD = ("n_iter_", "converged_", "objective_", "duality_gap_", "history_", "threshold_")
 
 
