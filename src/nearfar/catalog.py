@@ -112,6 +112,7 @@ METHODS = tuple(Method(*row) for row in (
     ("LDM", "probabilistic/neighborhood/ldm", "learner", "pairs", "Yang 2006", "P11", {"max_iter": 20}),
     ("ITML", "probabilistic/information/itml", "learner", "pairs", "Davis 2007", "P12", {"max_iter": 100}),
     ("OnlineITML", "probabilistic/information/online_itml", "learner", "pairs", "Davis 2007", "P13"),
+    ("SDML", "probabilistic/information/sdml", "learner", "pairs", "Qi 2009", "-"),
     ("LSML", "probabilistic/information/lsml", "learner", "quadruplets", "Liu 2012", "-"),
     ("DMBK", "probabilistic/information/dmbk", "learner", "labels", "Feng 2018", "P14", {"max_iter": 30}),
     ("InformationGeometryMetric", "probabilistic/information/information_geometry", "learner", "labels", "Wang 2009", "P16"),
