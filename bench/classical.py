@@ -59,6 +59,7 @@ PEERS = {
     "MMC": {"metric-learn": "MMC_Supervised"},
     "RCA": {"metric-learn": "RCA_Supervised"},
     "ITML": {"metric-learn": "ITML_Supervised"},
+    "LSML": {"metric-learn": "LSML_Supervised"},
     "CovarianceMetric": {"metric-learn": "Covariance"},
 }
 CLOSED: tuple[str, ...] = (

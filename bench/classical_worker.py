@@ -129,6 +129,7 @@ def metric_learners(given: bool) -> dict[str, Fit]:
             n_chunks=min(100, len(A) // 5), random_state=seed
         ).fit(A, a),
         "ITML_Supervised": lambda A, a, told, seed: ml.ITML_Supervised(random_state=seed).fit(A, a),
+        "LSML_Supervised": lambda A, a, told, seed: ml.LSML_Supervised(random_state=seed).fit(A, a),
         "Covariance": lambda A, a, told, seed: ml.Covariance().fit(A),
     }
 
