@@ -311,6 +311,7 @@ def test_images_that_cannot_be_decoded_are_left_out_where_asked(digits, capsys, 
         code, out, err = run(capsys, monkeypatch, *words)
         assert (code, out) == (2, "")
         assert "low/bad.png: cannot be decoded" in err
+        assert err.endswith("; --skip-bad leaves out such images\n")
         code, out, err = run(capsys, monkeypatch, *words, "--skip-bad")
         assert (code, err) == (0, "")
         assert out.endswith("; 1 undecodable image(s) left out (low/bad.png)\n")

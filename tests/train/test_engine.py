@@ -15,11 +15,13 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from nearfar.data import open_dataset
+from nearfar.data.decode import BadImageError
 from nearfar.deep.networks.weights import TrunkError
 from nearfar.deep.terms import SetTerm
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, open_run, train
 from nearfar.train import build as building
 from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
+from nearfar.train.finish import task_of
 from nearfar.train.progress import ProgressLine, summary
 
 RICH = "0.5*TripletLoss() + AMSoftmaxLoss() + 0.1*EnergyConfusion(pairs='one')"
@@ -313,6 +315,27 @@ def test_images_that_differ_in_size_become_squares(tmp_path, small) -> None:
     run = train(config, tmp_path / "run", progress=False)
     assert (run.config.trunk, run.config.image_size) == ("conv4", 84)
     assert evaluate_run(run.folder).scores.recall_at[1] >= 0
+
+
+def test_a_run_that_meets_an_image_that_cannot_be_decoded_goes_on_without_it(tmp_path, small) -> None:
+    rng = np.random.default_rng(0)
+    for name in range(8):
+        (tmp_path / f"photos/{name}").mkdir(parents=True)
+        for i in range(4):
+            image = Image.fromarray(rng.integers(0, 255, (40 + 3 * i, 50 + name, 3), np.uint8))
+            image.save(tmp_path / f"photos/{name}/{i}.png")
+    how = {"data": str(tmp_path / "photos"), "image_size": 8, "sampler": "random", "batch_size": 4, "epochs": 1}
+    run = train(small(**how), tmp_path / "run", progress=False)
+    parts = task_of(run)
+    for part in (parts.train, parts.test):
+        (tmp_path / "photos" / part.names[1]).write_bytes(b"not an image")
+    longer = run.config.replace(epochs=2)
+    with pytest.raises(BadImageError, match="cannot be decoded"):
+        train(longer, run.folder, resume=True, progress=False)
+    run = train(longer.replace(skip_bad=True), run.folder, resume=True, progress=False)
+    assert run.epoch == 2
+    assert "2 undecodable image(s) left out" in evaluate_run(run).protocol
+    assert run.config.refused(longer) == ["skip_bad: True / False"]
 
 
 def test_images_too_small_for_the_trunk_are_enlarged(tmp_path, small) -> None:

@@ -19,7 +19,7 @@ from ..extras import hint
 from ..progress import listening
 from . import evaluating, exporting, fitting, inspecting, listing, searching
 from .bars import bars_for
-from .settings import GO_ON, TestClasses, is_first, last_words, launch, make_config, short_of_memory
+from .settings import GO_ON, TestClasses, is_first, last_words, launch, make_config, short_of_memory, way_out
 
 app = App(
     name="nearfar",
@@ -60,6 +60,7 @@ def main() -> None:
         if os.environ.get("NEARFAR_DEBUG") or (isinstance(error, RuntimeError) and not short):
             raise
         message = short or (hint(error) if isinstance(error, ModuleNotFoundError) else str(error))
+        message += way_out(error, next(iter(sys.argv[1:]), ""))
         _stop(" ".join(message.split()) or type(error).__name__, 2)
     finally:
         warnings.formatwarning = usual
@@ -145,7 +146,7 @@ def train(
     settings
         Any other setting as field=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several.
     skip_bad
-        Leave out images that cannot be decoded, and count them.
+        Leave out images that cannot be decoded, and count them; a run that met one goes on with --resume --skip-bad.
     resume
         Go on with the run in OUT, bit for bit as if it had not been cut off; its settings need not be repeated.
     devices

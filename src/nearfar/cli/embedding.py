@@ -34,7 +34,10 @@ class Chosen(NamedTuple):
 def choose(data: str | None, classes: Sequence[str] = (), *, skip_bad: bool = False) -> Chosen:
     """What is scored; a run's own test leaves out what its training did."""
     if skip_bad and data is None:
-        raise ValueError("--skip-bad: only with DATA; the test of a run leaves out what its training did")
+        raise ValueError(
+            "--skip-bad: only with DATA; the test of a run leaves out what its training did "
+            "(`nearfar train --resume --skip-bad --out RUN` goes on without such images)"
+        )
     return Chosen(data, classes, skip_bad)
 
 

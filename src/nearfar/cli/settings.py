@@ -25,6 +25,11 @@ LESS = {
     "fit": "a learner with fewer n_components or landmarks, or of fewer items,",
 }
 
+WITHOUT = {
+    "train": "; --skip-bad leaves out such images, also of a run that goes on with --resume",
+    "compare": "; --set skip_bad=true leaves out such images",
+}
+
 LAST_WORDS = "NEARFAR_LAST_WORDS"
 """Where the processes of `launch` leave what they would say at the end: the name of a folder, in the environment."""
 
@@ -80,6 +85,13 @@ def short_of_memory(error: Exception, command: str) -> str | None:
         return None
     reason = f" ({text})" if text else ""
     return f"the memory is not enough{reason}; {LESS.get(command, 'a part of the items at a time')} takes less"
+
+
+def way_out(error: Exception, command: str) -> str:
+    """Say what leaves out an image that cannot be decoded; nothing of another error."""
+    if type(error).__name__ != "BadImageError":
+        return ""
+    return WITHOUT.get(command, "; --skip-bad leaves out such images")
 
 
 def make_config(

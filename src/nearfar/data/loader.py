@@ -81,7 +81,7 @@ class Loader(DataLoader):
         except DataError as error:
             # torch appends the worker's traceback; its last line is "module.Type: message"
             last = str(error).strip().splitlines()[-1]
-            raise DataError(last.partition("Error: ")[2] or last) from error
+            raise type(error)(last.partition("Error: ")[2] or last) from error
 
 
 def make_loader(

@@ -251,9 +251,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def refused(self, given: TrainConfig) -> list[str]:
         """List what keeps a run from being resumed with other settings: all differences but a later end.
 
-        More epochs or another patience leave the steps so far as they are, unless the schedule knows the end.
+        More epochs or another patience leave the steps so far as they are, unless the schedule knows the end. A run
+        that met an image that cannot be decoded may go on without such images.
         """
-        run = self.replace(patience=given.patience)
+        run = self.replace(patience=given.patience, skip_bad=self.skip_bad or given.skip_bad)
         if given.epochs == run.epochs:
             return run.differences(given)
         why = ""

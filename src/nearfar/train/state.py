@@ -96,8 +96,16 @@ def restore_rest(parts: Parts, state: dict[str, Any], whole: dict[str, Any]) -> 
         parts.averages.load(state.get("averages") or whole.get("averages") or [])
         if state["scaler"] is not None and parts.accelerator.scaler is not None:
             parts.accelerator.scaler.load_state_dict(state["scaler"])
-        parts.sampler.load_state_dict(state["sampler"])
+        parts.sampler.load_state_dict(_without_bad(parts, state["sampler"]))
         set_random_state(state["random"])
+
+
+def _without_bad(parts: Parts, sampler: dict[str, Any]) -> dict[str, Any]:
+    """Let a run go on with fewer items, where images that cannot be decoded are left out from now on."""
+    fewer = sampler["settings"]["samples"] - parts.sampler.samples
+    if not 0 < fewer <= len(parts.task.train.bad):
+        return sampler
+    return sampler | {"settings": sampler["settings"] | {"samples": parts.sampler.samples}}
 
 
 def _lay_out_like_parameters(states: Mapping[Tensor, dict[str, Any]]) -> None:
