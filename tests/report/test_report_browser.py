@@ -7,7 +7,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from nearfar.report import Items
+from nearfar.report.found import Line, Near, write_found
 
 from .conftest import SECTIONS
 
@@ -22,7 +26,9 @@ PROBE = """<script>addEventListener("load", () => {
   const broken = [...document.images].filter(image => !image.naturalWidth).length;
   const wide = document.documentElement.scrollWidth - innerWidth;
   const hidden = [...document.querySelectorAll("main section")].filter(s => s.clientHeight < 40).length;
-  document.documentElement.dataset.probe = `${document.images.length} ${broken} ${Math.max(0, wide)} ${hidden}`;
+  const framed = [...document.querySelectorAll(".frame img")];
+  const cut = framed.filter(image => image.offsetHeight > image.parentElement.clientHeight).length;
+  document.documentElement.dataset.probe = `${document.images.length} ${broken} ${Math.max(0, wide)} ${hidden} ${cut}`;
 });</script>"""
 
 pytestmark = [
@@ -60,11 +66,25 @@ def test_report_loads_without_errors_or_requests(full_report: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("width", [1280, 400])
 def test_pictures_decode_and_nothing_overflows(full_report: Path, tmp_path: Path, width: int) -> None:
-    page = tmp_path / "probed.html"
-    page.write_text(full_report.read_text().replace("</body>", PROBE + "</body>"))
-    elements, _, _ = load(page, tmp_path, width)
-    probe = re.search(r'data-probe="(\d+) (\d+) (\d+) (\d+)"', elements)
-    assert probe is not None
-    images, broken, too_wide, hidden = map(int, probe.groups())
+    images, broken, too_wide, hidden, cut = probed(full_report, tmp_path, width)
     assert images > 20
-    assert (broken, too_wide, hidden) == (0, 0, 0)
+    assert (broken, too_wide, hidden, cut) == (0, 0, 0, 0)
+
+
+def test_tall_and_wide_pictures_are_shown_whole(tmp_path: Path) -> None:
+    shapes = [(60, 20, 3), (20, 60, 3), (30, 30, 3)]
+    items = Items(np.zeros((3, 2)), np.zeros(3, int), ("cat",), list("abc"), lambda i: np.zeros(shapes[i], np.uint8))
+    page = write_found(
+        tmp_path / "a.html", [Line(Near(0, ""), [Near(i, "0") for i in range(3)])], items, title="t", note="n"
+    )
+    assert probed(page, tmp_path, 1280) == [4, 0, 0, 0, 0]
+
+
+def probed(page: Path, folder: Path, width: int) -> list[int]:
+    """Images; those that are broken; pixels beyond the window; empty sections; images that their frame cuts."""
+    copy = folder / "probed.html"
+    copy.write_text(page.read_text().replace("</body>", PROBE + "</body>"))
+    elements, _, _ = load(copy, folder, width)
+    probe = re.search(r'data-probe="(\d+) (\d+) (\d+) (\d+) (\d+)"', elements)
+    assert probe is not None
+    return [int(number) for number in probe.groups()]

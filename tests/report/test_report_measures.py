@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
+from io import BytesIO
+
 import numpy as np
 import pytest
+from PIL import Image
 
 from nearfar.report.attention import attention_map, centre_square
 from nearfar.report.content import Items
 from nearfar.report.pairs import PairDistances, measure_pairs
+from nearfar.report.pictures import Thumbnails, map_canvas
 from nearfar.report.retrieval import class_recall, confusions, drawn, retrieve, worst
 from nearfar.report.spectrum import spectrum
 from nearfar.report.tsne import map_items, map_positions, spread_out
@@ -227,3 +232,13 @@ def test_positions_fill_the_unit_square_or_are_none() -> None:
     same = Items(np.ones((30, 3)), items.labels, items.classes)
     assert map_positions(same, np.arange(30), "euclidean") is None
     assert map_positions(items, np.arange(3), "euclidean") is None
+
+
+def test_the_map_shows_the_middle_of_an_image_and_does_not_squeeze_it() -> None:
+    wide = np.zeros((40, 120, 3), np.uint8)
+    wide[:, 40:80] = 255
+    items = Items(np.zeros((1, 2)), np.zeros(1, int), ("a",), ["b"], lambda i: wide)
+    canvas = map_canvas(Thumbnails(items), np.zeros(1, int), np.full((1, 2), 0.5), [None])
+    (left, top, side), code = canvas.squares[0], canvas.picture.uri.partition(",")[2]
+    shown = np.asarray(Image.open(BytesIO(b64decode(code))).convert("L"))[top : top + side, left : left + side]
+    assert shown[5:-5, 5:-5].min() > 200

@@ -169,13 +169,14 @@ def map_canvas(
 
 
 def _tile(thumbnails: Thumbnails, i: int, side: int, frame: str | None) -> Image:
-    """An item's image in a frame of this colour, or in a thin grey one."""
-    from PIL import Image
+    """The middle square of an item's image in a frame of this colour, or in a thin grey one."""
+    from PIL import Image, ImageOps
 
     border = max(2, side // 9) if frame else 1
     tile = Image.new("RGB", (side, side), frame or GREY)
     item = thumbnails.read(i)
     if item is not None:
         inside = (side - 2 * border, side - 2 * border)
-        tile.paste(as_image(item).convert("RGB").resize(inside, Image.Resampling.LANCZOS), (border, border))
+        middle = ImageOps.fit(as_image(item).convert("RGB"), inside, Image.Resampling.LANCZOS)
+        tile.paste(middle, (border, border))
     return tile
