@@ -14,10 +14,10 @@ from nearfar.report import ReportError, read_run, report_run
 
 from .conftest import read_page
 
-METRICS = """epoch,step,loss,part_TripletLoss,unseen_recall_at_1,unseen_recall_at_2,seen_recall_at_1,seen_recall_at_2
-1,10,0.5,0.4,0.6,0.7,0.7,0.8
+METRICS = """epoch,step,loss,part_TripletLoss,unseen_recall_at_1,unseen_recall_at_2,seen_recall_at_1,unseen_map_at_r
+1,10,0.5,0.4,0.6,0.7,0.7,0.3
 2,20,0.4,0.3,,,,
-3,30,0.3,0.2,0.7,0.8,0.9,0.95
+3,30,0.3,0.2,0.7,0.8,0.9,0.4
 """
 
 
@@ -72,8 +72,12 @@ def test_curves_come_from_log_and_metrics(run: Path) -> None:
     assert (seen.name, unseen.name) == ("seen", "unseen")
     assert unseen.epochs.tolist() == [1, 3]
     assert unseen.values.tolist() == [0.6, 0.7]
+    assert [curve.name for curve in content.map_at_r] == ["unseen"]
+    assert content.map_at_r[0].values.tolist() == [0.3, 0.4]
     assert content.best_epoch == 3
     assert content.seed == 3
+    page = read_page(report_run(run, test=open_task("digits").test.subset(np.arange(80)))).text
+    assert page.index("MAP@R after each evaluation") < page.index("Recall@1 after each evaluation")
 
 
 def test_changed_data_gives_a_report_without_pictures(run: Path) -> None:

@@ -110,6 +110,8 @@ class ReportContent:
         Every logged part of the objective.
     recalls : mapping of int to sequence of Curve
         K -> Recall@K of each split ("seen", "unseen") over training.
+    map_at_r : sequence of Curve
+        MAP@R of each split over training.
     best_epoch : float, optional
         The epoch of the checkpoint that was scored.
     attention : callable, optional
@@ -139,6 +141,7 @@ class ReportContent:
     chosen_by: str = ""
     losses: Sequence[Curve] = ()
     recalls: Mapping[int, Sequence[Curve]] = field(default_factory=dict)
+    map_at_r: Sequence[Curve] = ()
     best_epoch: float | None = None
     attention: Attention | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)

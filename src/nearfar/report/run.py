@@ -98,6 +98,7 @@ def read_run(
         distance=evaluated["scores"].get("distance", "cosine"),
         losses=_losses(_log(folder / "log.jsonl"), rows),
         recalls=_recalls(rows),
+        map_at_r=_splits(rows, "map_at_r"),
         best_epoch=evaluated.get("checkpoint", {}).get("epoch"),
         attention=attention,
         settings=config,
@@ -171,12 +172,14 @@ def _recalls(rows: Sequence[Mapping[str, float]]) -> dict[int, list[Curve]]:
     """Curves of Recall@K on seen and unseen classes, from columns such as `unseen_recall_at_1`."""
     columns = {name for row in rows for name in row}
     ks = sorted({int(name.rpartition("_")[2]) for name in columns if "_recall_at_" in name})
-    return {k: [curve for split in SPLITS if len((curve := _recall(rows, split, k)).values)] for k in ks}
+    return {k: _splits(rows, f"recall_at_{k}") for k in ks}
 
 
-def _recall(rows: Sequence[Mapping[str, float]], split: str, k: int) -> Curve:
+def _splits(rows: Sequence[Mapping[str, float]], score: str) -> list[Curve]:
+    """Curves of a score on seen and unseen classes, where there are any."""
     epochs = np.array([row["epoch"] for row in rows], dtype=float)
-    return _curve(split, epochs, [row.get(f"{split}_recall_at_{k}") for row in rows])
+    curves = [_curve(split, epochs, [row.get(f"{split}_{score}") for row in rows]) for split in SPLITS]
+    return [curve for curve in curves if len(curve.values)]
 
 
 def _curve(name: str, epochs: NDArray[np.float64], values: Sequence[float | None]) -> Curve:

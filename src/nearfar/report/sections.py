@@ -209,18 +209,20 @@ def directions(analysis: Analysis, pens: Pens) -> Section | None:
 
 
 def training(content: ReportContent, pens: Pens) -> Section | None:
-    """Every part of the objective, and Recall@K on seen and unseen classes, over training."""
+    """Every part of the objective, and MAP@R and Recall@K on seen and unseen classes, over training."""
     if not content.losses and not content.recalls:
         return None
-    recalls = [(k, _recall_chart(k, curves, content, pens)) for k, curves in sorted(content.recalls.items())]
+    curves = {"MAP@R": content.map_at_r} if content.map_at_r else {}
+    curves |= {f"Recall@{k}": content.recalls[k] for k in sorted(content.recalls)}
+    scores = [(name, _score_chart(name, splits, content, pens)) for name, splits in curves.items()]
     losses = [(curve.name, *_ends(curve), _loss_chart(curve, content, pens)) for curve in content.losses]
-    return Section("training", "Training", {"recalls": recalls, "losses": losses, "best": content.best_epoch})
+    return Section("training", "Training", {"scores": scores, "losses": losses, "best": content.best_epoch})
 
 
-def _recall_chart(k: int, curves: Any, content: ReportContent, pens: Pens) -> Html:
+def _score_chart(name: str, curves: Any, content: ReportContent, pens: Pens) -> Html:
     ends = "; ".join(f"{c.name} classes end at {c.values[-1]:.3f}" for c in curves if len(c.values))
-    alt = f"Recall@{k} over training: {ends}"
-    return pens.plotter.lines(curves, alt=alt, unit=f"Recall@{k}", best=content.best_epoch, share=True)
+    alt = f"{name} over training: {ends}"
+    return pens.plotter.lines(curves, alt=alt, unit=name, best=content.best_epoch, share=True)
 
 
 def _loss_chart(curve: Curve, content: ReportContent, pens: Pens) -> Html:
