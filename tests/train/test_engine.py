@@ -370,6 +370,7 @@ def test_other_sizes_of_the_test_are_brought_to_that_of_training(tmp_path, small
     assert run.config.image_size == 20
     evaluate_run(run.folder)
     assert_array_equal(np.load(run.folder / "test.npz")["embeddings"], embed_run(run, open_dataset(other)))
+    assert_array_equal(embed_run(run, other), embed_run(run, open_dataset(other)))
 
 
 def test_training_and_test_are_of_one_kind(tmp_path, small) -> None:

@@ -6,6 +6,7 @@ the torch side.
 
 from .dataset import DataError, DataNotFoundError, Dataset, Task, carve_validation
 from .inspection import Inspection, inspect_data
+from .items import open_items
 from .open import open_dataset, open_task
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "carve_validation",
     "inspect_data",
     "open_dataset",
+    "open_items",
     "open_task",
 ]

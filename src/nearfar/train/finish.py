@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from ..data import Dataset, Task
+from ..data import Dataset, Task, open_items
 from ..data.decode import fit
 from ..data.shared import remark_shared
 from ..progress import counted
@@ -85,15 +85,18 @@ def _loaded(run: Run | str | Path, which: str, part: str) -> Step:
     return step.to(device).eval()
 
 
-def embed_run(run: Run | str | Path, dataset: Dataset, *, layer: str = "embedding", which: str = "best") -> Floats:
+def embed_run(
+    run: Run | str | Path, dataset: Dataset | str | Path, *, layer: str = "embedding", which: str = "best"
+) -> Floats:
     """Embed all items of a set with the network of a run; returns (n, d) float32, not normalised.
 
     Parameters
     ----------
     run : Run, str or Path
         The run or its folder.
-    dataset : Dataset
-        The items. Images are brought to the size that the network was trained on.
+    dataset : Dataset, str or Path
+        The items, or where they are: all that `nearfar.data.open_items` opens. Images are brought to the size that
+        the network was trained on.
     layer : {"embedding", "pooled"}
         Which of its outputs.
     which : {"best", "last"}
@@ -105,6 +108,7 @@ def embed_run(run: Run | str | Path, dataset: Dataset, *, layer: str = "embeddin
         If the network takes rows and the items are images, or the reverse, or rows of another length.
     """
     folder, config = _folder(run)
+    dataset = dataset if isinstance(dataset, Dataset) else open_items(str(dataset))
     shape = shape_of(read_about(folder.best if which == "best" else folder.last))
     _check_kind(dataset, shape, folder.path)
     sizes = sizes_of(config)
