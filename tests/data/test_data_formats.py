@@ -1,5 +1,6 @@
 """Folders, manifests, arrays and Omniglot archives, good and bad."""
 
+import gzip
 import io
 
 import numpy as np
@@ -162,10 +163,10 @@ def test_missing_images_of_a_manifest_can_be_skipped(tmp_path):
 TABLE = "width,label,height,name,split\n1,a,2.5,first,train\n3,b,4,second,train\n5,a,6,third,test\n7,b,8,last,test\n"
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet"])
 def test_a_table_of_numbers_holds_rows(tmp_path, kind):
     path = tmp_path / f"t.{kind}"
-    path.write_text(TABLE)
+    path.write_bytes(gzip.compress(TABLE.encode()) if kind == "csv.gz" else TABLE.encode())
     if kind == "parquet":
         pandas = pytest.importorskip("pandas")
         pytest.importorskip("pyarrow")
@@ -177,10 +178,22 @@ def test_a_table_of_numbers_holds_rows(tmp_path, kind):
         [[1, 2.5], [3, 4], [5, 6], [7, 8]],
     )
     assert (items.classes, items.labels.tolist()) == (("a", "b"), [0, 1, 0, 1])
-    assert items.names == ("first", "second", "third", "last")
+    assert (items.name, items.names) == ("t", ("first", "second", "third", "last"))
     task = open_task(str(path), validation=0)
     assert (len(task.train), len(task.test)) == (2, 2)
     assert f"split by the columns of t.{kind}" in task.protocol
+
+
+def test_columns_that_differ_in_their_case_alone_are_features(tmp_path):
+    path = manifest(tmp_path, "Class,CLASS,label\n1,2,a\n3,4,b\n")
+    assert open_dataset(path).array.tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("damage", [lambda packed: packed[:20], lambda packed: b"no gzip"])
+def test_a_torn_packed_table_is_refused(tmp_path, damage):
+    (tmp_path / "t.csv.gz").write_bytes(damage(gzip.compress(TABLE.encode())))
+    with pytest.raises(DataError, match=r"t\.csv\.gz: not a readable CSV file"):
+        open_dataset(str(tmp_path / "t.csv.gz"))
 
 
 def test_the_index_that_pandas_writes_is_no_feature(tmp_path):
@@ -308,7 +321,7 @@ def test_omniglot_train_and_test_archives(tmp_path):
         open_task(train, test=test, test_classes=["Klingon"])
 
 
-@pytest.mark.parametrize("name", ["label", "class", "target", "y"])
+@pytest.mark.parametrize("name", ["label", "class", "target", "y", "Class", "LABEL"])
 def test_rows_of_numbers_name_their_labels_as_tables_do(tmp_path, name):
     path = tmp_path / "rows.csv"
     path.write_text(f"width,height,{name}\n1,2,a\n3,4,b\n5,6,a\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import zlib
 from collections.abc import Mapping, Sequence
 from math import isnan
 from pathlib import Path
@@ -17,6 +19,8 @@ from .files import FolderFiles
 from .folder import ROLES
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
+ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "name")
+"""Columns that are found also as `Class` or `LABEL`, where no other has that name."""
 SIDES = ("x1", "y1", "x2", "y2")
 LABELS = ("label", "class", "target", "y")
 """Where the labels of rows of numbers may stand; the first that there is."""
@@ -33,12 +37,12 @@ def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: 
     Parameters
     ----------
     path : str or Path
-        A .csv (comma, header line, UTF-8) or .parquet file. Columns: `path` (relative to the table, or absolute)
-        and `label`; optional `split` (train, validation, test, query, gallery), `query` and `gallery` (true or
-        false, for the test rows), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty = whole
-        image). Others are not read; but without `path` a row is the numbers in all other columns but `name`, its name,
-        and the label may also stand in `class`, `target` or `y`.
-        The names is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well.
+        A .csv (comma, header line, UTF-8), the same as .csv.gz, or a .parquet file. Columns: `path` (relative to the
+        table, or absolute) and `label`; optional `split` (train, validation, test, query, gallery), `query` and
+        `gallery` (true or false, for the test rows), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom;
+        empty = whole image). Others are not read; but without `path` a row is the numbers in all other columns but
+        `name`, its name, and the label may also stand in `class`, `target` or `y`.
+        The names is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class and the like.
     image_size, skip_bad
         As in `read_folder`.
 
@@ -72,7 +76,12 @@ def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: 
     if not skip_bad:
         _check_files(path, files, paths)
     reader = ImageReader(files, tuple(paths), guess_channels(files, paths), _boxes(path, table), image_size)
-    return image_source(path.stem, reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+    return image_source(name_of(path), reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+
+
+def name_of(path: Path) -> str:
+    """The name of a table without its endings."""
+    return path.with_suffix("").stem if path.suffix == ".gz" else path.stem
 
 
 def _with_label(path: Path, table: Table) -> Table:
@@ -102,14 +111,16 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32]) -> Source:
     if len(bad):
         raise DataError(f"{path}: {len(bad)} row(s) lack a number, first row {bad[0] + 1} after the header")
     names = [str(name) for name in table["name"]] if "name" in table else None
-    items = Dataset.from_array(path.stem, rows, _labels(path, table["label"]), names=names)
+    items = Dataset.from_array(name_of(path), rows, _labels(path, table["label"]), names=names)
     roles = _roles(path, table)
     return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
 
 
 def _columns(path: Path) -> Table:
     table = _parquet(path) if path.suffix == ".parquet" else _csv(path)
-    return {SYNONYMS.get(name, name): column for name, column in table.items()}
+    small = [name.lower() for name in table]
+    known = {name: name.lower() for name in table if name.lower() in ANY_CASE and small.count(name.lower()) == 1}
+    return {(SYNONYMS | known).get(name, name): column for name, column in table.items()}
 
 
 def _parquet(path: Path) -> Table:
@@ -126,11 +137,12 @@ def _parquet(path: Path) -> Table:
 
 def _csv(path: Path) -> Table:
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8") from error
-    except (OSError, csv.Error) as error:
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
         raise DataError(f"{path}: not a readable CSV file ({error})") from error
     if not rows:
         raise DataError(f"{path}: is empty; expected a header line with path,label")

@@ -131,7 +131,7 @@ def _open_path(source: str, image_size: int | None, skip_bad: bool) -> Source:
     path = Path(source)
     if not path.exists():
         raise DataNotFoundError(f"{source!r} is neither a file, a folder nor a known name; expected {ACCEPTED}")
-    if path.suffix in (".csv", ".parquet"):
+    if path.name.endswith((".csv", ".csv.gz", ".parquet")):
         from .manifest import read_manifest
 
         return read_manifest(path, image_size=image_size, skip_bad=skip_bad)
