@@ -212,7 +212,11 @@ def test_the_index_that_pandas_writes_is_no_feature(tmp_path):
         ),
         (
             "width,height\n1,2\n",
-            "nor any of label, class, target, y, as rows of numbers; it has width",
+            "nor any of label, class, target, y, as rows of numbers; it has width,height; first rows: 1,2",
+        ),
+        (
+            ",".join(f"f{i}" for i in range(30)) + "\n" + ",".join("1" * 30) + "\n",
+            "f10,f11,... (30 columns); first rows: 1,1,1,1,1,1,1,1,1,1,1,1,... (30 columns)",
         ),
         ("width,width,label\n1,2,a\n", "column 'width' occurs 2 times"),
     ],

@@ -5,7 +5,7 @@ import pytest
 from conftest import class_folders, png, write, zipped
 from PIL import Image
 
-from nearfar.data import DataError
+from nearfar.data import DataError, open_dataset
 from nearfar.data.items import open_items
 
 
@@ -34,6 +34,23 @@ def test_rows_without_labels(tmp_path, rows):
         items = open_items(str(tmp_path / name))
         assert np.array_equal(items.array, rows)
         assert items.classes == (("0", "1", "2") if name == "c.npz" else ("",))
+
+
+@pytest.mark.parametrize("label", ["", ",label"])
+def test_tables_without_labels(tmp_path, label):
+    end = "," if label else ""
+    (tmp_path / "rows.csv").write_text(f"width,height{label}\n1,2{end}\n3,4{end}\n")
+    items = open_items(str(tmp_path / "rows.csv"))
+    assert (items.array.tolist(), items.classes) == ([[1, 2], [3, 4]], ("",))
+    write(tmp_path, {"a.png": png(7), "b.png": png(9)})
+    (tmp_path / "paths.csv").write_text(f"path{label}\nb.png{end}\na.png{end}\n")
+    items = open_items(str(tmp_path / "paths.csv"))
+    assert (items.names, items.classes, int(items.read(0)[0, 0, 0])) == (("b.png", "a.png"), ("",), 9)
+    (tmp_path / "some.csv").write_text("width,label\n1,a\n3,\n")
+    with pytest.raises(DataError, match="1 row"):
+        open_items(str(tmp_path / "some.csv"))
+    with pytest.raises(DataError, match="label"):
+        open_dataset(str(tmp_path / "rows.csv"))
 
 
 def test_class_folders_are_read_as_ever(tmp_path):

@@ -14,14 +14,14 @@ from .arrays import DATA, LABELS, load_npz, names_in
 from .dataset import DataError, Dataset
 from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
 from .files import BROKEN, Files, FolderFiles, open_files
-from .open import open_dataset
+from .open import TABLES, open_dataset
 
 UNKNOWN = ""
 """The class of items that have none."""
 
 
 def open_items(source: str, *, skip_bad: bool = False) -> Dataset:
-    """Open what `open_dataset` opens, or one image file, or a folder or zip of loose images.
+    """Open what `open_dataset` opens, also tables and arrays without labels, one image file, or loose images.
 
     Items without a class have the class "".
 
@@ -45,6 +45,10 @@ def open_items(source: str, *, skip_bad: bool = False) -> Dataset:
         names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
         if names and not any("/" in name for name in names):
             return _loose(path.stem, ImageReader(files, tuple(names)), skip_bad)
+    if path.is_file() and path.name.endswith(TABLES):
+        from .manifest import read_manifest
+
+        return read_manifest(path, skip_bad=skip_bad, unlabelled=UNKNOWN).items
     if path.is_file() and path.suffix in (".npy", ".npz"):
         content = _loaded(path)
         if path.suffix == ".npy" or not any(key in content for key in LABELS):

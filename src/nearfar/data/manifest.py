@@ -31,7 +31,9 @@ TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no", "none
 Table = Mapping[str, Sequence[Any]]
 
 
-def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: bool = False) -> Source:
+def read_manifest(
+    path: str | Path, *, image_size: int | None = None, skip_bad: bool = False, unlabelled: str | None = None
+) -> Source:
     """Read the images that a table lists, or the rows that it holds.
 
     Parameters
@@ -45,6 +47,8 @@ def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: 
         The names is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class and the like.
     image_size, skip_bad
         As in `read_folder`.
+    unlabelled : str, optional
+        The class of all items where the table has no labels; not given, that is an error.
 
     Raises
     ------
@@ -57,6 +61,8 @@ def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: 
     """
     path = Path(path)
     table = _columns(path)
+    if unlabelled is not None and not any(name in table for name in LABELS):
+        table = {**table, "label": [unlabelled] * len(next(iter(table.values())))}
     if "path" not in table:
         table = _with_label(path, table)
         rows = _features(table)
@@ -64,13 +70,13 @@ def read_manifest(path: str | Path, *, image_size: int | None = None, skip_bad: 
             raise DataError(
                 f"{path}: has no column 'path'; {_show(table)}; without images, all other columns must be numbers"
             )
-        return _rows_source(path, table, rows)
+        return _rows_source(path, table, rows, unlabelled)
     if "label" not in table:
         raise DataError(f"{path}: has no column 'label'; {_show(table)}")
     paths = [str(value) for value in table["path"]]
     if not paths:
         raise DataError(f"{path}: has no rows")
-    labels = _labels(path, table["label"])
+    labels = _labels(path, table["label"], unlabelled)
     roles, split = _roles(path, table), _split(path, table)
     files = FolderFiles(str(path.parent))
     if not skip_bad:
@@ -106,12 +112,12 @@ def _features(table: Table) -> NDArray[np.float32] | None:
     return rows if rows.size else None
 
 
-def _rows_source(path: Path, table: Table, rows: NDArray[np.float32]) -> Source:
+def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], unlabelled: str | None) -> Source:
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
         raise DataError(f"{path}: {len(bad)} row(s) lack a number, first row {bad[0] + 1} after the header")
     names = [str(name) for name in table["name"]] if "name" in table else None
-    items = Dataset.from_array(name_of(path), rows, _labels(path, table["label"]), names=names)
+    items = Dataset.from_array(name_of(path), rows, _labels(path, table["label"], unlabelled), names=names)
     roles = _roles(path, table)
     return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
 
@@ -158,12 +164,18 @@ def _csv(path: Path) -> Table:
 
 def _show(table: Table, most: int = 3) -> str:
     rows = list(zip(*table.values(), strict=True))[:most]
-    shown = " | ".join(",".join(str(value) for value in row) for row in rows)
-    return f"it has {','.join(table)}; first rows: {shown or 'none'}"
+    shown = " | ".join(_few([str(value) for value in row]) for row in rows)
+    return f"it has {_few(list(table))}; first rows: {shown or 'none'}"
 
 
-def _labels(path: Path, column: Sequence[Any]) -> list[Any]:
+def _few(values: Sequence[str], most: int = 12) -> str:
+    return ",".join(values[:most]) + (f",... ({len(values)} columns)" if len(values) > most else "")
+
+
+def _labels(path: Path, column: Sequence[Any], unlabelled: str | None) -> list[Any]:
     empty = [i for i, value in enumerate(column) if value in (None, "") or (isinstance(value, float) and isnan(value))]
+    if unlabelled is not None and len(empty) == len(column):
+        return [unlabelled] * len(column)
     if empty:
         raise DataError(f"{path}: {len(empty)} row(s) have no label, first row {empty[0] + 1} after the header")
     return list(column)

@@ -14,6 +14,7 @@ ACCEPTED = (
     "a folder or .zip with one folder per class, a .csv or .parquet manifest, an .npz, an Omniglot .zip, "
     "digits, glyphs, cub:PATH, cars:PATH, sop:PATH or inshop:PATH"
 )
+TABLES = (".csv", ".csv.gz", ".parquet")
 ARCHIVES = ("cub", "cars", "sop", "inshop")
 
 
@@ -131,7 +132,7 @@ def _open_path(source: str, image_size: int | None, skip_bad: bool) -> Source:
     path = Path(source)
     if not path.exists():
         raise DataNotFoundError(f"{source!r} is neither a file, a folder nor a known name; expected {ACCEPTED}")
-    if path.name.endswith((".csv", ".csv.gz", ".parquet")):
+    if path.name.endswith(TABLES):
         from .manifest import read_manifest
 
         return read_manifest(path, image_size=image_size, skip_bad=skip_bad)
