@@ -1,6 +1,7 @@
 """The command line as a person meets it: what it prints, what it leaves behind, how it ends."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -297,6 +298,21 @@ def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
     assert "engine Flat" in added[1]
     assert "engine Flat" in run(capsys, monkeypatch, "index", digits, tmp_path / "photos", "-o", file, "--add")[1]
     assert "Index of 41 x " in run(capsys, monkeypatch, "index", digits, tmp_path / "query.png", "-o", file, "--add")[1]
+
+
+def test_other_ks_can_be_scored(digits, capsys, monkeypatch):
+    own = json.loads((digits / "scores.json").read_text())
+    for source in (digits, digits / "test.npz"):
+        code, out, err = run(capsys, monkeypatch, "evaluate", source, "--ks", "30", "--ks", "5")
+        assert (code, err) == (0, "")
+        assert re.findall(r"Recall@(\d+)  ", out) == ["1", "5", "30"]
+    scored = json.loads((digits / "scores.json").read_text())
+    assert list(scored["scores"]["recall_at"]) == list(scored["raw"]["recall_at"]) == ["1", "5", "30"]
+    assert scored["config"] == own["config"]
+    code, _, err = run(capsys, monkeypatch, "evaluate", digits, "--ks", "5", "--protocol", "verification")
+    assert (code, err) == (2, "nearfar: --ks: only with --protocol retrieval\n")
+    run(capsys, monkeypatch, "evaluate", digits)
+    assert json.loads((digits / "scores.json").read_text()) == own
 
 
 def test_images_that_cannot_be_decoded_are_left_out_where_asked(digits, capsys, monkeypatch, tmp_path):

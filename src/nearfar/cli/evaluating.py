@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
 
 from .settings import TestClasses
 
@@ -16,6 +18,7 @@ def evaluate(
     *,
     classes: TestClasses = (),
     protocol: Literal["retrieval", "verification", "few-shot", "one-shot-runs"] = "retrieval",
+    ks: Annotated[tuple[int, ...], Parameter(name="--ks", negative=())] = (),
     pairs: Path | None = None,
     ways: int | None = None,
     shots: int | None = None,
@@ -40,6 +43,9 @@ def evaluate(
         Score on these classes only: names, or the beginning of names. Repeat for several.
     protocol
         Retrieval and clustering; pairs told apart by one threshold; random few-shot episodes; Omniglot's one-shot runs.
+    ks
+        The K of Recall@K and precision@K, beside 1. Repeat for several; where not given those of the run, or
+        1, 2, 4, 8.
     pairs
         Verify only the pairs in this .csv, with the columns left, right (names of items) and same (1 or 0).
     ways
@@ -60,6 +66,8 @@ def evaluate(
     """
     if pairs is not None and protocol != "verification":
         raise ValueError("--pairs: only with --protocol verification")
+    if ks and protocol != "retrieval":
+        raise ValueError("--ks: only with --protocol retrieval")
     from .embedding import choose
 
     given = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
@@ -70,7 +78,7 @@ def evaluate(
     if protocol == "retrieval":
         from .scoring import score
 
-        lines = score(source, chosen)
+        lines = score(source, chosen, ks)
     elif protocol == "verification":
         from .verification import score_verification
 

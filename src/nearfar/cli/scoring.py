@@ -42,14 +42,14 @@ class Scored:
     searched: np.ndarray[Any, Any] | None = None
 
 
-def score(source: Path, chosen: Chosen) -> str:
+def score(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> str:
     """Score a source and return the table to print; a run scored on its test classes also writes `scores.json`."""
     if is_run(source) and chosen.all_of_run:
         from ..train import evaluate_run
 
-        result = evaluate_run(source)
+        result = evaluate_run(source, ks=ks)
         return "\n".join([_table(result.protocol, result.scores, result.raw), *_listed(result.remarks)])
-    scored = scored_on(source, chosen)
+    scored = scored_on(source, chosen, ks)
     return _table(scored.protocol, scored.scores, scored.raw)
 
 
@@ -64,7 +64,7 @@ def _table(protocol: str, scores: Scores, raw: Scores | None) -> str:
     return "\n".join(lines)
 
 
-def scored_on(source: Path, chosen: Chosen) -> Scored:
+def scored_on(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
     """Embed and score data with a run or a learner, or score an .npz of embeddings.
 
     Raises
@@ -75,7 +75,7 @@ def scored_on(source: Path, chosen: Chosen) -> Scored:
     searched = searched_on(source, chosen)
     if searched.dataset.classes == (UNKNOWN,):
         raise ValueError(f"{source}: its items have no class, so there is nothing to score them by")
-    return _scored(source, searched)
+    return _scored(source, searched, ks)
 
 
 def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None) -> str:
@@ -85,7 +85,7 @@ def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None
     return _table(scored.protocol, scored.scores, scored.raw)
 
 
-def _scored(source: Path, searched: Searched) -> Scored:
+def _scored(source: Path, searched: Searched, ks: Sequence[int] = ()) -> Scored:
     dataset, embedded, gallery, found = searched
     how: dict[str, Any] = {
         "distance": distance_of(source),
@@ -96,6 +96,8 @@ def _scored(source: Path, searched: Searched) -> Scored:
 
         config = TrainConfig.from_json(source / "config.json")
         how |= {"ks": config.ks, "seed": config.seed}
+    if ks:
+        how["ks"] = sorted({1, *ks})
     scores = evaluate_embeddings(embedded, dataset.labels, gallery=found, **how)
     title, about, raw = source.stem, searched.about(), None
     if not is_embeddings(source):

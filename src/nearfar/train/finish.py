@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -135,7 +136,9 @@ def _check_size(dataset: Dataset, size: tuple[int, ...], run: Path) -> None:
         raise TrainError(f"{dataset.name}: the network of {run} takes images of {expected} pixels, got {got}")
 
 
-def evaluate_run(run: Run | str | Path, *, which: str = "best", clustering: bool = True) -> Result:
+def evaluate_run(
+    run: Run | str | Path, *, which: str = "best", clustering: bool = True, ks: Sequence[int] = ()
+) -> Result:
     """Score a run on its test classes, and write `scores.json` and `test.npz` into its folder.
 
     `test.npz` holds embeddings (n, d), labels (n,), classes, names, and the same of the gallery where there is one.
@@ -148,8 +151,11 @@ def evaluate_run(run: Run | str | Path, *, which: str = "best", clustering: bool
         Which checkpoint.
     clustering : bool
         Also cluster, for NMI and F1.
+    ks : sequence of int
+        The K of Recall@K and precision@K, beside 1; those of the run where not given.
     """
     folder, config = _folder(run)
+    asked = config.replace(ks=sorted({1, *ks})) if ks else config
     task, embedder = task_of(run), load_embedder(run, which)
     about = read_about(folder.best if which == "best" else folder.last)
     parts = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
@@ -157,7 +163,7 @@ def evaluate_run(run: Run | str | Path, *, which: str = "best", clustering: bool
     raw = {name: raw_items(part) for name, part in parts.items()}
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = f"{split} {_chosen(config, task, about, which)}"
-    scores = _score(embedded, parts, config, clustering), _score(raw, parts, config, False)
+    scores = _score(embedded, parts, asked, clustering), _score(raw, parts, asked, False)
     said = remarks(embedded[""], *scores, folder.read_metrics(), folder.read_log(), config)
     result = Result(*scores, protocol, said)
     _write_arrays(folder.path / "test.npz", embedded, parts)
