@@ -148,6 +148,12 @@ def test_manifest_errors(tmp_path, text, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_a_manifest_without_commas_says_so(tmp_path, mark):
+    with pytest.raises(DataError, match=r"its columns are not separated by commas: 'path.+label'; save it as CSV with"):
+        open_task(manifest(tmp_path, f"path{mark}label\na,b.png{mark}x\n"))
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_a_manifest_that_is_not_utf_8_is_refused(tmp_path, encoding):
     (tmp_path / "m.csv").write_bytes(("path,label\n" + ROWS + "class0/0.png,café\n").encode(encoding))

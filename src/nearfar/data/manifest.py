@@ -153,6 +153,8 @@ def _csv(path: Path) -> Table:
     if not rows:
         raise DataError(f"{path}: is empty; expected a header line with path,label")
     header = [name.strip() for name in rows[0]]
+    if len(header) == 1 and {";", "\t"} & set(header[0]):
+        raise DataError(f"{path}: its columns are not separated by commas: {header[0]!r}; save it as CSV with commas")
     twice = [name for name in header if name and header.count(name) > 1]
     if twice:
         raise DataError(f"{path}: column {twice[0]!r} occurs {header.count(twice[0])} times")
