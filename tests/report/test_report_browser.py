@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearfar.report import Items
+from nearfar.report import Items, compare, write_comparison
 from nearfar.report.found import Line, Near, write_found
 
 from .conftest import SECTIONS
@@ -78,6 +78,15 @@ def test_tall_and_wide_pictures_are_shown_whole(tmp_path: Path) -> None:
         tmp_path / "a.html", [Line(Near(0, ""), [Near(i, "0") for i in range(3)])], items, title="t", note="n"
     )
     assert probed(page, tmp_path, 1280) == [4, 0, 0, 0, 0]
+
+
+def test_the_table_of_a_comparison_fits_a_window(tmp_path: Path) -> None:
+    runs = [dict.fromkeys(("map_at_r", "r_precision", "mrr", "nmi", "f1"), score) for score in (0.5, 0.61, 0.72)]
+    name = "CrossBatchMemory(loss=mylosses:FarthestFirst(temperature=0.25,mine=BatchHard()),size=256)"
+    page = write_comparison(compare({name: [run | {"recall_at": {1: 0.5}} for run in runs]}), tmp_path / "a.html")
+    script = "const [s] = document.querySelectorAll('.scroll'); s.dataset.over = s.scrollWidth - s.clientWidth"
+    page.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
+    assert 'data-over="0"' in load(page, tmp_path)[0]
 
 
 def probed(page: Path, folder: Path, width: int) -> list[int]:

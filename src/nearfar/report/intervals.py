@@ -26,16 +26,18 @@ def draw_intervals(
 
     A narrow chart has the names above their lines, so that a telephone does not shrink its text.
     """
-    size = (4.2, 0.8 + 0.62 * len(names)) if narrow else (9.6, 0.8 + 0.36 * len(names))
+    wrapped = [fill(name, 56) for name in names]
+    each = 0.62 if narrow else max(0.36, 0.06 + 0.18 * max(name.count("\n") + 1 for name in wrapped))
+    size = (4.2 if narrow else 9.6, 0.8 + each * len(names))
     with plotter.chart(alt, size) as chart:
         rows = np.arange(len(names))[::-1]
         means = np.array([v.mean() for v in values])
         chart.axes.errorbar(means, rows, xerr=np.nan_to_num(halves), fmt="o", color=ACCENT, markersize=5, linewidth=2)
         for row, seeds in zip(rows, values, strict=True):
             chart.axes.plot(seeds, np.full(len(seeds), row), "o", mfc="none", mec=MUTED, markersize=4, mew=0.9)
-        chart.axes.set_yticks(rows, ["" if narrow else fill(name, 56) for name in names], color=INK)
+        chart.axes.set_yticks(rows, [""] * len(names) if narrow else wrapped, color=INK)
+        chart.axes.set_ylim(-0.5, len(names) - (0.2 if narrow else 0.5))
         if narrow:
-            chart.axes.set_ylim(-0.5, len(names) - 0.2)
             for row, name in zip(rows, names, strict=True):
                 place: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "bottom"}
                 shown = name if len(name) <= 44 else f"{name[:43]}…"
