@@ -112,6 +112,12 @@ def test_bad_texts_are_named(text, message, rows, capsys, monkeypatch, tmp_path)
     assert not (tmp_path / "x.safetensors").exists()
 
 
+def test_a_learner_is_not_saved_under_the_name_of_rows(rows, capsys, monkeypatch, tmp_path):
+    code, _, err = run(capsys, monkeypatch, "fit", rows, "RCA()", "--out", tmp_path / "rca.npz")
+    assert (code, err) == (2, f"nearfar: --out: {tmp_path / 'rca.npz'}: a learner is saved as .safetensors\n")
+    assert not (tmp_path / "rca.npz").exists()
+
+
 def test_what_is_no_learner_has_no_kernel_form(rows, capsys, monkeypatch, tmp_path):
     words = ["fit", rows, "Kernelized(learner=3)", "--out", tmp_path / "x.safetensors"]
     code, _, err = run(capsys, monkeypatch, *words)

@@ -75,10 +75,13 @@ def fit_to(
 ) -> str:
     """Fit and save a learner; returns the table of its scores on the test classes."""
     from ..data import open_task
+    from .embedding import is_embeddings
     from .learners import items_of, remark
     from .scoring import score_learner
 
     check_out(out)
+    if is_embeddings(out):  # by its name, every other command would take it for rows
+        raise ValueError(f"--out: {out}: a learner is saved as .safetensors")
     learner = make_learner(text, seed)
     task = halves(data, seed, skip_bad) if test is None and not test_classes else None
     if task is None:
