@@ -204,3 +204,12 @@ def test_items_refuse_what_does_not_fit() -> None:
         Items(np.zeros((2, 2)), np.arange(2), ["a"])
     with pytest.raises(ValueError, match="one per item"):
         Items(np.zeros((2, 2)), np.zeros(2, int), ["a"], ["x"])
+
+
+def test_scores_over_training_have_no_tick_beyond_1() -> None:
+    for values in ([1.0, 1.0, 1.0], [0.4, 0.9, 1.0]):
+        curve = Curve("seen", np.arange(3.0), np.array(values))
+        svg = Plotter().lines([curve, curve], alt="a", unit="Recall@1", best=1.0, share=True)
+        ticks = [float(tick) for tick in re.findall(r">(\d\.\d+)</text>", svg)]
+        assert len(ticks) > 1
+        assert 1 - 0.2 < max(ticks) <= 1
