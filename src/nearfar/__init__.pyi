@@ -95,7 +95,9 @@ from .probabilistic.information.dmbk import DMBK as DMBK
 from .probabilistic.information.information_geometry import InformationGeometryMetric as InformationGeometryMetric
 from .probabilistic.information.itml import ITML as ITML
 from .probabilistic.information.kernel_information_geometry import KernelInformationGeometryMetric as KernelInformationGeometryMetric
+from .probabilistic.information.lsml import LSML as LSML
 from .probabilistic.information.online_itml import OnlineITML as OnlineITML
+from .probabilistic.information.sdml import SDML as SDML
 from .probabilistic.neighborhood.fast_nca import FastNCA as FastNCA
 from .probabilistic.neighborhood.kernel_fast_nca import KernelFastNCA as KernelFastNCA
 from .probabilistic.neighborhood.kernel_nca import KernelNCA as KernelNCA
