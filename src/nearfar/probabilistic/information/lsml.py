@@ -37,7 +37,7 @@ class LSML(FromTriplets, Mahalanobis):
     prior : "identity", "covariance" or array-like of shape (d, d)
         "covariance": the inverse covariance of X.
     n_components : int, optional
-        Keep so many directions of largest eigenvalue among those in which rows differ.
+        Keep so many directions: those along which rows differ most in the metric.
     n_quadruplets : int or None
         Drawn from labels: a pair of one class beside a pair of two. None: 20 c^2 for c classes.
     max_iter : int
@@ -142,5 +142,5 @@ class LSML(FromTriplets, Mahalanobis):
         weight = np.ones(len(quadruplets)) if weight is None else weight
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         found = lsml(X, quadruplets, weight, priors.factor(self.prior, X), self.gamma, **search)
-        L = cholesky(found.x) if self.n_components is None else scatter.leading(cholesky(found.x), X, self.n_components)
+        L = cholesky(found.x) if self.n_components is None else scatter.widest(cholesky(found.x), X, self.n_components)
         return found.with_x(L, attributes={"quadruplets": self._given(quadruplets)})

@@ -74,7 +74,7 @@ class SDML(FromPairs, Mahalanobis):
     prior : "identity", "covariance" or array-like of shape (d, d)
         "covariance": the inverse covariance of X.
     n_components : int, optional
-        Keep so many directions of largest eigenvalue among those in which rows differ.
+        Keep so many directions: those along which rows differ most in the metric.
     n_pairs : int, "all" or None
         Pairs made of labels: so many of each kind, all, or 20 c^2 of each kind for c classes. Where these are more of
         one kind, a dissimilar pair weighs so much that both kinds weigh alike.
@@ -144,4 +144,4 @@ class SDML(FromPairs, Mahalanobis):
         P = told.similar - (1.0 if given else told.n_similar / told.n_dissimilar) * told.dissimilar
         found = sdml(P, R @ R.T, self.balance, self.sparsity, **search)
         L = cholesky(found.x)
-        return found.with_x(L if self.n_components is None else scatter.leading(L, X, self.n_components))
+        return found.with_x(L if self.n_components is None else scatter.widest(L, X, self.n_components))
