@@ -36,57 +36,6 @@ def test_an_objective_prints_as_its_text():
     assert repr(nearfar.CMLLoss(nearfar.NPairLoss(), energy=0.3)) == "CMLLoss(base=NPairLoss(), energy=0.3)"
 
 
-OWN = """
-from nearfar import TripletLoss
-
-class Mine(TripletLoss):
-    pass
-
-class Keep:
-    def __init__(self, k):
-        self.k = k
-
-    def __call__(self, rows):
-        return rows
-
-def make():
-    return Mine()
-"""
-
-
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    (tmp_path / "ownlosses.py").write_text(OWN)
-    monkeypatch.syspath_prepend(tmp_path)
-
-
-def test_text_takes_losses_and_miners_of_a_module(own):
-    x, y = batch()
-    memory = "CrossBatchMemory(loss=ownlosses:Mine())"
-    term = parse_objective(f"0.5*ownlosses:Mine(margin=0.1, mine=ownlosses:Keep(k=2)) + {memory}")
-    assert term.names() == ["Mine", "CrossBatchMemory"]
-    assert term.terms[0].mine.k == 2
-    torch.testing.assert_close(
-        parse_objective("ownlosses:Mine(margin=0.1)")(x, y), parse_objective("TripletLoss(margin=0.1)")(x, y)
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("ownlosses:None_()", "ownlosses:None_: module 'ownlosses' has no attribute"),
-        ("nolosses:Mine()", "No module named 'nolosses'; the folder that holds it must be on PYTHONPATH"),
-        ("ownlosses:make()", "ownlosses:make: expected a loss"),
-        ("subprocess:Popen(args='ls')", "comes from a module of your own, not of subprocess"),
-        ("ownlosses:Mine(margn=1)", "ownlosses.Mine has no setting 'margn'; did you mean margin"),
-        ("ownlosses:Keep(k=1)", "is not a loss"),
-    ],
-)
-def test_what_no_module_gives_is_named(own, text, message):
-    with pytest.raises(ObjectiveError, match=message):
-        parse_objective(text)
-
-
 def test_python_can_sum_them():
     x, y = batch()
     one, two = nearfar.TripletLoss(), nearfar.NPairLoss()

@@ -117,7 +117,7 @@ def train(
     out
         The folder of the run: config, log, weights, scores.
     objective
-        Losses and regularisers by their names, or your own as package.module:Class, added and weighted.
+        Losses and regularisers by their names, added and weighted.
     recipe
         Start from the settings of a paper; `nearfar list --recipes` names them.
     test

@@ -1,13 +1,12 @@
 """Objectives as text: ``"AMSoftmaxLoss(scale=20, margin=0.1) + 1.0*JRS()"``.
 
-Names of the catalogue, ``package.module:Class`` for losses and miners of one's own, keyword literals, sums and weights
-(``+ - * /``), nothing else. The text is parsed, never run as code; a module that it names is imported.
+Names of the catalogue, keyword literals, sums and weights (``+ - * /``), nothing else. The text is parsed, never run
+as code.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 from difflib import get_close_matches
 from importlib import import_module
 from inspect import signature
@@ -15,7 +14,6 @@ from typing import Any
 
 from ..catalog import BY_NAME, METHODS, missing
 from ..core.settings import misfit
-from .networks.trunks import LIBRARIES
 from .terms import Term
 
 KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner")
@@ -24,8 +22,6 @@ PAIR_NETWORKS = (
     "ContinuousSimilarityNet",
     "SiameseHead",
 )  # their terms are in `pair_networks`
-
-OWN = re.compile(r"\b([A-Za-z_][\w.]*):(?=[A-Za-z_])")
 
 
 class ObjectiveError(ValueError):
@@ -38,15 +34,14 @@ def parse_objective(text: str, *, num_classes: int | None = None, embedding_dim:
     Parameters
     ----------
     text : str
-        For example ``"TripletLoss(margin=0.1, mine=BatchHard()) + 0.02*EnergyConfusion()"``, or
-        ``"mylosses:FarthestFirst(mine=mylosses:Nearest(k=3))"``.
+        For example ``"TripletLoss(margin=0.1, mine=BatchHard()) + 0.02*EnergyConfusion()"``.
     num_classes, embedding_dim : int, optional
         Filled in where a method takes them and the text does not say them.
 
     Raises
     ------
     ObjectiveError
-        For anything but catalogue names, classes of one's own, keyword literals, sums and weights.
+        For anything but catalogue names, keyword literals, sums and weights.
 
     Examples
     --------
@@ -55,7 +50,7 @@ def parse_objective(text: str, *, num_classes: int | None = None, embedding_dim:
     """
     sizes = {"num_classes": num_classes, "embedding_dim": embedding_dim}
     try:
-        tree = ast.parse(OWN.sub(r"\1.", text.strip()), mode="eval").body
+        tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
         raise ObjectiveError(f"objective: {text!r} is not a sum of losses such as 'TripletLoss(margin=0.2)'") from error
     term = _build(tree, {name: size for name, size in sizes.items() if size is not None})
@@ -80,10 +75,10 @@ def _build(node: ast.expr, sizes: dict[str, int]) -> Any:
             raise ObjectiveError(f"objective: {ast.unparse(node)!r} must multiply a number by a loss")
         weight, term = (left, right) if _is_number(left) else (right, left)
         return float(ast.literal_eval(weight)) * _term(term, sizes)
-    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-    name = ast.unparse(call.func)
-    if all(part.isidentifier() for part in name.split(".")):
-        return _call(call, name, sizes)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return _call(node, node.func.id, sizes)
+    if isinstance(node, ast.Name):
+        return _call(ast.Call(node, [], []), node.id, sizes)
     raise ObjectiveError(f"objective: {ast.unparse(node)!r} is not allowed, only names, keywords, +, -, * and /")
 
 
@@ -152,8 +147,6 @@ def _value(node: ast.expr, sizes: dict[str, int]) -> Any:
 def _find(name: str) -> Any:
     if name in PAIR_NETWORKS:
         return import_module(".pair_networks", __package__).TERMS[name]
-    if "." in name:
-        return _own(*name.rsplit(".", 1))
     method = BY_NAME.get(name)
     if method is None:
         names = [m.name for m in METHODS if m.done and m.kind in KINDS]
@@ -165,20 +158,3 @@ def _find(name: str) -> Any:
     if not method.done:
         raise ObjectiveError(f"objective: {missing(name)}")
     return getattr(import_module(method.module), name)
-
-
-def _own(module: str, name: str) -> Any:
-    """A loss or a miner of a module of the user's: a class, so that no other function is ever called."""
-    if module.partition(".")[0] in LIBRARIES:
-        raise ObjectiveError(f"objective: {module}:{name}: a loss comes from a module of your own, not of {module}")
-    try:
-        found: Any = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
-        hint = "; the folder that holds it must be on PYTHONPATH" if absent else ""
-        raise ObjectiveError(f"objective: {module}:{name}: {error}{hint}") from error
-    if not isinstance(found, type) or not (issubclass(found, Term) or any("__call__" in vars(c) for c in found.mro())):
-        raise ObjectiveError(
-            f"objective: {module}:{name}: expected a loss (a class such as RowLoss) or a miner, got {found!r:.60}"
-        )
-    return found
