@@ -112,6 +112,28 @@ def test_bad_texts_are_named(text, message, rows, capsys, monkeypatch, tmp_path)
     assert not (tmp_path / "x.safetensors").exists()
 
 
+def test_what_is_learnt_from_standardised_columns_takes_them_as_they_are(rows, capsys, monkeypatch, tmp_path):
+    X, y = (np.load(rows)[name] for name in "Xy")
+    units = np.logspace(-3, 3, 7)
+    np.savez(tmp_path / "units.npz", X=X * units + units, y=y)
+    out, other = tmp_path / "gmml.safetensors", tmp_path / "other.safetensors"
+    code, said, _ = run(capsys, monkeypatch, "fit", tmp_path / "units.npz", "GMML()", "--standardize", "-o", out)
+    again = run(capsys, monkeypatch, "fit", rows, "GMML()", "--standardize", "-o", other)[1]
+    assert code == 0
+    one, two = (text[text.index("Recall@1") : text.index("the items themselves")] for text in (said, again))
+    assert one == two
+    d, e = (load_learner(path).pair_distance([[0, 40]], Z) for path, Z in ((out, X * units), (other, X)))
+    np.testing.assert_allclose(d, e, rtol=1e-4)
+
+
+@pytest.mark.parametrize("text", ["KernelDCA()", "Kernelized(learner=GMML())", "CDML()", "Autoencoder()"])
+def test_only_linear_learners_take_standardised_columns_back(text, rows, capsys, monkeypatch, tmp_path):
+    out = tmp_path / "learner.safetensors"
+    code, _, said = run(capsys, monkeypatch, "fit", rows, text, "--standardize", "-o", out)
+    assert (code, said.count("\n"), out.exists()) == (2, 1, False)
+    assert f"--standardize: {text.partition('(')[0]} is no linear learner" in said
+
+
 def test_a_learner_is_not_saved_under_the_name_of_rows(rows, capsys, monkeypatch, tmp_path):
     code, _, err = run(capsys, monkeypatch, "fit", rows, "RCA()", "--out", tmp_path / "rca.npz")
     assert (code, err) == (2, f"nearfar: --out: {tmp_path / 'rca.npz'}: a learner is saved as .safetensors\n")

@@ -1,6 +1,5 @@
 """Comparisons: every seed and every objective meet the same test."""
 
-import os
 import signal
 import threading
 from pathlib import Path
@@ -82,7 +81,7 @@ def test_ctrl_c_waits_while_processes_start() -> None:
 
     def started() -> None:
         with held_back():
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
             reached.append(True)
 
     with pytest.raises(KeyboardInterrupt):
@@ -94,6 +93,6 @@ def test_ctrl_c_waits_while_processes_start() -> None:
 def test_a_process_that_was_stopped_while_it_began_takes_no_trial() -> None:
     stopped = threading.Event()
     with held_back():
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         comparing._begin(stopped)
     assert stopped.is_set()

@@ -16,6 +16,7 @@ from ..progress import stage
 from .settings import TestClasses, check_out
 
 if TYPE_CHECKING:
+    from ..core.types import AnyArray
     from ..data import Task
 
 ENOUGH = 4  # classes, for two to learn from and two to test on
@@ -28,6 +29,7 @@ def fit(
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     test: str | None = None,
     test_classes: TestClasses = (),
+    standardize: bool = False,
     seed: int = 0,
     skip_bad: bool = False,
     quiet: bool = False,
@@ -36,7 +38,7 @@ def fit(
 
     Of data with fewer than four classes it learns from one half of each and is scored on the other.
 
-    Example: nearfar fit digits "Autoencoder(n_components=8)" --out codes.safetensors
+    Example: nearfar fit rows.csv "LMNN(n_neighbors=5)" --standardize --out lmnn.safetensors
 
     Parameters
     ----------
@@ -51,6 +53,8 @@ def fit(
         Test on this source instead of on half of the classes of DATA.
     test_classes
         Test on these classes only: names, or the beginning of names. Repeat for several.
+    standardize
+        Learn from columns (or pixels) of equal deviation. What is saved takes them as they are; linear learners only.
     seed
         Of the learner, where it draws, and of the split.
     skip_bad
@@ -58,7 +62,8 @@ def fit(
     quiet
         Print nothing but errors.
     """
-    lines = fit_to(data, learner, out, test=test, test_classes=test_classes, seed=seed, skip_bad=skip_bad)
+    how: dict[str, Any] = {"test": test, "test_classes": test_classes, "seed": seed, "skip_bad": skip_bad}
+    lines = fit_to(data, learner, out, standardize=standardize, **how)
     if not quiet:
         print(lines)
 
@@ -70,6 +75,7 @@ def fit_to(
     *,
     test: str | None = None,
     test_classes: Sequence[str] = (),
+    standardize: bool = False,
     seed: int = 0,
     skip_bad: bool = False,
 ) -> str:
@@ -83,15 +89,37 @@ def fit_to(
     if is_embeddings(out):  # by its name, every other command would take it for rows
         raise ValueError(f"--out: {out}: a learner is saved as .safetensors")
     learner = make_learner(text, seed)
+    if standardize:
+        check_linear(learner)
     task = halves(data, seed, skip_bad) if test is None and not test_classes else None
     if task is None:
         how: dict[str, Any] = {"test": test, "test_classes": test_classes, "seed": seed, "skip_bad": skip_bad}
         task = open_task(data, validation=0.0, **how)
     X = items_of(task.train)
     with stage("fitting"):
-        learner.fit(X, task.train.labels)
+        if standardize:
+            fit_standardized(learner, X, task.train.labels)
+        else:
+            learner.fit(X, task.train.labels)
     learner.save(out)
     return f"{task.protocol}{remark(learner, X, 'training items')}\n{score_learner(out, task.test, task.gallery)}"
+
+
+def check_linear(learner: Any) -> None:
+    """Raise unless the distances of a learner are those of its components alone."""
+    from ..learner import Mahalanobis
+
+    if getattr(type(learner), "transform", None) is not Mahalanobis.transform:
+        raise ValueError(f"--standardize: {type(learner).__name__} is no linear learner; standardise its rows before")
+
+
+def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> None:
+    """Fit a linear learner on columns of unit deviation; its components then take the columns as they are."""
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler().fit(X)
+    learner.fit(scaler.transform(X), labels)
+    learner.components_ = learner.components_ / scaler.scale_
 
 
 def halves(data: str, seed: int, skip_bad: bool = False) -> Task | None:

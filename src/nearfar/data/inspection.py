@@ -273,5 +273,5 @@ def on_features(rows: Dataset) -> Iterator[str]:
     if len(spread) and spread.max() > UNEVEN * spread.min():
         yield (
             f"Features differ in size: standard deviations from {spread.min():.3g} to {spread.max():.3g}. Most "
-            "learners want them standardised."
+            "learners want them standardised (`nearfar fit --standardize`)."
         )
