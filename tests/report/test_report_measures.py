@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode
+from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
@@ -242,3 +244,13 @@ def test_the_map_shows_the_middle_of_an_image_and_does_not_squeeze_it() -> None:
     (left, top, side), code = canvas.squares[0], canvas.picture.uri.partition(",")[2]
     shown = np.asarray(Image.open(BytesIO(b64decode(code))).convert("L"))[top : top + side, left : left + side]
     assert shown[5:-5, 5:-5].min() > 200
+
+
+def test_features_in_other_units_are_seen_beside_each_other():
+    rows = np.array([[1.0, 5e6], [2.0, 1e7], [4.0, 2e7]])
+    items = Items(rows, np.zeros(3, int), ["a"], read=lambda i: rows[i])
+    heights = []
+    for thumbnails in (Thumbnails(items), Thumbnails(replace(items, read=lambda i: rows[i] / [1.0, 5e6]))):
+        svg = b64decode(thumbnails(1).uri.partition(",")[2]).decode()
+        heights.append([float(height) for height in re.findall(r'height="([\d.]+)"', svg)])
+    assert heights[0] == heights[1] == [30.0, 30.0]

@@ -13,6 +13,7 @@ from ..data import Dataset, open_dataset
 from ..data.arrays import read_gallery
 from ..data.dataset import some
 from ..data.files import BROKEN
+from ..data.items import UNKNOWN
 from ..data.open import match_classes, same_classes
 from .learners import items_of, load_learner
 from .settings import check_out
@@ -175,8 +176,9 @@ def embed_to(source: Path, data: str, out: Path, skip_bad: bool) -> str:
             "distance": distance_of(source),
         }
         np.savez_compressed(file, embeddings=embeddings, **about)
-    n, d = embeddings.shape
-    return f"{out}: {n} embeddings of {d} dimensions, {len(dataset.classes)} classes{left_out(dataset)}"
+    (n, d), known = embeddings.shape, [name for name in dataset.classes if name != UNKNOWN]
+    kinds = f"{len(known)} classes" if known else "without classes"
+    return f"{out}: {n} embeddings of {d} dimensions, {kinds}{left_out(dataset)}"
 
 
 def left_out(dataset: Dataset) -> str:

@@ -21,17 +21,19 @@ def export(source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])
         The .onnx file.
     """
     from ..export import export_learner, export_run
-    from .embedding import check_there, is_run
+    from .embedding import check_there, is_embeddings, is_run
     from .learners import load_learner
     from .settings import check_out
 
     check_there(source)
+    if is_embeddings(source):
+        raise ValueError(f"{source}: holds rows; expected a run or a saved linear learner")
     check_out(out)
     if is_run(source):
         export_run(source, out)
     else:
         export_learner(load_learner(source), out)
-    print(f"{out}: {out.stat().st_size / 2**20:.1f} MB; ONNX Runtime gives the embeddings that {source} gives")
+    print(f"{out}: {out.stat().st_size / 1000:,.0f} kB; ONNX Runtime gives the embeddings that {source} gives")
 
 
 def store(file: Path, uri: str, *, collection: str, token: str = "", add: bool = False) -> None:

@@ -161,7 +161,7 @@ def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None
     from .embedding import left_out
 
     if out is not None:
-        check_out(out)
+        check_page_or_table(out)
     index = opened(file)
     made = index.about.get("source", "")
     source = run or (Path(made) if made else None)
@@ -198,6 +198,8 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
     """Return lines on the groups of an index, or write them to a file."""
     import numpy as np
 
+    if out is not None:
+        check_page_or_table(out)
     index = opened(file)
     labels, (numbers, distances) = classes_of(index), index.duplicates(within)
     order = np.flatnonzero(numbers >= 0)
@@ -217,10 +219,20 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
     return f"{out}: {found}"
 
 
+def check_page_or_table(out: Path) -> None:
+    """As `check_out`, and refuse a name that says neither of the two forms."""
+    if out.suffix not in (".csv", ".html"):
+        raise ValueError(f"--out: {out}: expected a .csv, or an .html page of pictures")
+    check_out(out)
+
+
 def opened(file: Path) -> Index:
     """Read an index."""
     from ..index import Index
+    from .embedding import is_embeddings
 
+    if is_embeddings(file):
+        raise ValueError(f"{file}: holds rows and is no index; `nearfar index {file} -o FILE` makes one of them")
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such index; `nearfar index RUN DATA -o {file}` makes it")
     return Index.load(file)

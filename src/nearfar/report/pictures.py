@@ -20,6 +20,7 @@ PIXEL_ART = 48  # images up to this side are shown with sharp pixels
 FILLED = 0.64  # share of the map that its images take
 GREY = "#8b93a1"  # the frame of a class without a colour
 BARS = 48  # bars of a row's glyph
+UNEVEN = 100.0  # times the smallest feature's values, above which each feature has a scale of its own
 GLYPH_COLOR = "#7b8494"  # readable on light and dark paper
 
 
@@ -46,7 +47,7 @@ class Thumbnails:
         self.items = items
         self.side = side
         self._made: dict[int, Picture] = {}
-        self._range: tuple[float, float] | None = None
+        self._range: tuple[NDArray[np.float64], float, float] | None = None
 
     def __call__(self, i: int) -> Picture:
         """Picture of item i."""
@@ -70,17 +71,25 @@ class Thumbnails:
         if item is None:
             return Picture("", alt)
         if item.ndim == 1:
-            return Picture(row_glyph(item, *self._limits()), alt)
+            sizes, low, high = self._limits()
+            return Picture(row_glyph(item / sizes, low, high), alt)
         return image_picture(item, alt, self.side)
 
-    def _limits(self) -> tuple[float, float]:
-        """Range of values of the rows, from evenly many of them."""
+    def _limits(self) -> tuple[NDArray[np.float64], float, float]:
+        """Sizes of the features and the range of values in them, from evenly many rows; sizes are 1 where all are near.
+
+        Otherwise one feature in large units would be all that is seen.
+        """
         if self._range is None:
             sampled = np.unique(np.linspace(0, len(self.items) - 1, 64).astype(int))
-            rows = [row for i in sampled if (row := self.read(int(i))) is not None]
-            values = np.concatenate([np.zeros(1), *rows])
-            finite = values[np.isfinite(values)]
-            self._range = float(finite.min()), float(finite.max())
+            rows = np.array([row for i in sampled if (row := self.read(int(i))) is not None], dtype=np.float64)
+            rows[~np.isfinite(rows)] = 0.0
+            largest = np.abs(rows).max(axis=0)
+            used = largest[largest > 0]
+            even = not len(used) or used.max() <= UNEVEN * used.min()
+            sizes = np.ones(len(largest)) if even else np.where(largest > 0, largest, 1.0)
+            values = rows / sizes
+            self._range = sizes, float(values.min(initial=0.0)), float(values.max(initial=0.0))
         return self._range
 
 

@@ -275,7 +275,7 @@ def _readable(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:
     name = where.rstrip("`").split("[")[0]
     if name not in fields:
         return text
-    expected = text.partition(", got `")[0]  # the type that came is seen from the value
+    expected = text.partition(", got `")[0].replace("`array`", "a list in brackets")  # the value shows its type
     if expected.startswith("Invalid enum value"):
         expected = f"Expected one of {', '.join(get_args(get_type_hints(TrainConfig)[name]))}"
     return f"{name}: {expected}, got {fields[name]!r}"
