@@ -35,17 +35,22 @@ def folder(root, classes=3, each=4, size=(10, 10)):
 
 
 def test_sound_data_have_counts_and_no_remark(tmp_path):
-    found = inspect_data(str(folder(tmp_path, classes=20, each=2)))
+    found = inspect_data(str(folder(tmp_path, classes=40, each=2)))
     assert [(part.role, part.items, part.classes) for part in found.parts] == [
-        ("train", 34, 17),
-        ("validation", 6, 3),
-        ("test", 40, 20),
+        ("train", 68, 34),
+        ("validation", 12, 6),
+        ("test", 80, 40),
     ]
     assert {(part.least, part.median, part.most) for part in found.parts} == {(2, 2.0, 2)}
     assert found.kind == "image"
     assert found.smallest == found.largest == (10, 10, 3)
     assert found.remarks == found.bad == found.copies == found.conflicts == found.leaked == ()
-    assert found.protocol.startswith(f"{tmp_path.name}: train 34 images of 17 classes")
+    assert found.protocol.startswith(f"{tmp_path.name}: train 68 images of 34 classes")
+
+
+def test_few_validation_classes_are_remarked_on(tmp_path):
+    found = inspect_data(str(folder(tmp_path, classes=20, each=2)))
+    assert any("The validation has 3 classes" in remark for remark in found.remarks)
 
 
 @pytest.mark.parametrize("size", [(10, 10), (8, 12)])  # of one size they are in memory, else files

@@ -20,6 +20,7 @@ from .open import open_dataset, open_task
 T = TypeVar("T")
 
 FEW = 20  # test classes below which scores depend on the draw of the classes
+FEWEST = 5  # validation classes below which the choice of a checkpoint does
 UNEVEN = 100.0  # standard deviations of two features so far apart leave one of them no say
 SHOWN = 3
 
@@ -259,6 +260,12 @@ def on_classes(found: Inspection, task: Task) -> Iterator[str]:
         )
     if tested is not None and tested.classes < FEW:
         yield f"The test has {tested.classes} classes: with so few, scores depend much on which they are."
+    chosen_by = roles.get("validation")
+    if chosen_by is not None and chosen_by.classes < FEWEST:
+        yield (
+            f"The validation has {chosen_by.classes} classes: the checkpoint that so few choose is much a matter of "
+            "chance; `--set validation=0.3` takes that share of the training classes."
+        )
 
 
 def on_features(rows: Dataset) -> Iterator[str]:
