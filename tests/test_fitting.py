@@ -134,6 +134,32 @@ def test_only_linear_learners_take_standardised_columns_back(text, rows, capsys,
     assert f"--standardize: {text.partition('(')[0]} is no linear learner" in said
 
 
+@pytest.mark.parametrize("text", ["LFDA()", "KernelDCA()", f"Autoencoder(n_components=3, {SMALL})"])
+def test_columns_are_taken_by_their_names(text, rows, capsys, monkeypatch, tmp_path):
+    X, y = (np.load(rows)[name] for name in "Xy")
+    names = [*"abcdefg"]
+
+    def written(name, order, called=names):
+        table = np.column_stack([X[:, order], y])
+        heading = ",".join([*(called[k] for k in order), "label"])
+        np.savetxt(tmp_path / name, table, delimiter=",", header=heading, comments="", fmt="%.6g")
+        return tmp_path / name
+
+    out = tmp_path / "learner.safetensors"
+    first, turned = written("first.csv", range(7)), written("turned.csv", [3, 0, 6, 1, 2, 5, 4])
+    run(capsys, monkeypatch, "fit", first, text, "-o", out)
+    found = {}
+    for path in (first, turned):
+        code, _, err = run(capsys, monkeypatch, "embed", out, path, "-o", tmp_path / "e.npz")
+        assert (code, err) == (0, "")
+        found[path] = np.load(tmp_path / "e.npz")["embeddings"]
+    np.testing.assert_allclose(found[turned], found[first], rtol=1e-5, atol=1e-6)
+    other = written("other.csv", range(7), [*"abcdefz"])
+    code, _, err = run(capsys, monkeypatch, "evaluate", out, other)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "other: lacks 1 column(s) that the learner takes (g)" in err
+
+
 def test_a_learner_is_not_saved_under_the_name_of_rows(rows, capsys, monkeypatch, tmp_path):
     code, _, err = run(capsys, monkeypatch, "fit", rows, "RCA()", "--out", tmp_path / "rca.npz")
     assert (code, err) == (2, f"nearfar: --out: {tmp_path / 'rca.npz'}: a learner is saved as .safetensors\n")

@@ -15,7 +15,7 @@ from ..data.dataset import some
 from ..data.files import BROKEN
 from ..data.items import UNKNOWN
 from ..data.open import match_classes, same_classes
-from .learners import items_of, load_learner
+from .learners import load_learner, transformed
 from .settings import check_out
 
 
@@ -129,7 +129,7 @@ def embed_with(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
         from ..train import embed_run
 
         return embed_run(source, dataset)
-    return np.asarray(load_learner(source).transform(items_of(dataset)))
+    return transformed(load_learner(source), dataset)
 
 
 def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:

@@ -80,6 +80,8 @@ def fit_to(
     skip_bad: bool = False,
 ) -> str:
     """Fit and save a learner; returns the table of its scores on the test classes."""
+    import numpy as np
+
     from ..data import open_task
     from .embedding import is_embeddings
     from .learners import items_of, remark
@@ -101,8 +103,12 @@ def fit_to(
             fit_standardized(learner, X, task.train.labels)
         else:
             learner.fit(X, task.train.labels)
+    if task.train.columns:
+        learner.feature_names_in_ = np.array(task.train.columns, dtype=object)
     learner.save(out)
-    return f"{task.protocol}{remark(learner, X, 'training items')}\n{score_learner(out, task.test, task.gallery)}"
+    return (
+        f"{task.protocol}{remark(learner, task.train, 'training items')}\n{score_learner(out, task.test, task.gallery)}"
+    )
 
 
 def check_linear(learner: Any) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..data.dataset import ArrayReader, some
 from ..progress import counted
 
 if TYPE_CHECKING:
@@ -45,8 +50,47 @@ def items_of(dataset: Dataset) -> AnyArray:
     return items if dataset.kind == "row" else items.reshape(len(items), -1).astype(np.float32) / 255
 
 
-def remark(learner: Any, X: AnyArray, what: str) -> str:
+def known_columns(learner: Any, dataset: Dataset) -> Dataset:
+    """Return rows with their columns in the order in which a learner was fitted on them, where both have names.
+
+    Raises
+    ------
+    ValueError
+        If the columns are others.
+    """
+    wanted = [str(name) for name in getattr(learner, "feature_names_in_", ())]
+    if not wanted or not dataset.columns or list(dataset.columns) == wanted or dataset.array is None:
+        return dataset
+    missing = [name for name in wanted if name not in dataset.columns]
+    if missing:
+        raise ValueError(f"{dataset.name}: lacks {len(missing)} column(s) that the learner takes ({some(missing)})")
+    more = [name for name in dataset.columns if name not in wanted]
+    if more:
+        raise ValueError(f"{dataset.name}: has {len(more)} column(s) that the learner does not take ({some(more)})")
+    array = dataset.array[:, [dataset.columns.index(name) for name in wanted]]
+    return replace(dataset, array=array, read=ArrayReader(array), columns=tuple(wanted))
+
+
+def transformed(learner: Any, dataset: Dataset) -> AnyArray:
+    """Embed items with a learner."""
+    import numpy as np
+
+    with columns_compared():
+        return np.asarray(learner.transform(items_of(known_columns(learner, dataset))))
+
+
+@contextmanager
+def columns_compared() -> Iterator[None]:
+    """Without the warning that an array has no names of columns."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        yield
+
+
+def remark(learner: Any, dataset: Dataset, what: str) -> str:
     """Return a sentence on how well a learner that reconstructs makes rows again, else nothing."""
     if not hasattr(learner, "reconstruction_error"):
         return ""
-    return f" Reconstruction error of {what}: {learner.reconstruction_error(X).mean():.4g}."
+    with columns_compared():
+        error = learner.reconstruction_error(items_of(known_columns(learner, dataset)))
+    return f" Reconstruction error of {what}: {error.mean():.4g}."

@@ -15,7 +15,7 @@ from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from ..progress import stage
 from .embedding import Chosen, Searched, distance_of, embed_with, is_embeddings, is_run, searched_on
-from .learners import items_of, load_learner, remark
+from .learners import load_learner, remark
 from .settings import check_out
 
 
@@ -107,7 +107,7 @@ def _scored(source: Path, searched: Searched, ks: Sequence[int] = ()) -> Scored:
         if items is not None and (gallery is None or there is not None):
             raw = evaluate_embeddings(items, dataset.labels, gallery=there, **how, clustering=False)
         if not is_run(source):
-            about += remark(load_learner(source), items_of(dataset), "these items")
+            about += remark(load_learner(source), dataset, "these items")
     return Scored(title, about, embedded, dataset, scores, raw, gallery, found)
 
 

@@ -71,6 +71,8 @@ class Dataset:
         Remarks that belong into a report, such as classes with one item.
     bad : tuple of str
         Names of the items that could not be decoded and were left out.
+    columns : tuple of str
+        Names of the numbers of a row, where a table tells them.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Dataset:
     array: NDArray[Any] | None = None
     notes: tuple[str, ...] = ()
     bad: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     @classmethod
     def from_array(
@@ -93,6 +96,7 @@ class Dataset:
         names: Sequence[str] | None = None,
         notes: Sequence[str] = (),
         bad: Sequence[str] = (),
+        columns: Sequence[str] = (),
     ) -> Dataset:
         """Build a set of items in memory: (n, H, W, C) uint8 images or (n, d) float32 rows."""
         classes, indices = number_labels(labels)
@@ -108,6 +112,7 @@ class Dataset:
             array=array,
             notes=tuple(notes),
             bad=tuple(bad),
+            columns=tuple(columns),
         )
 
     def __len__(self) -> int:

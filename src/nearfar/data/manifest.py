@@ -117,7 +117,9 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], unlabelled
     if len(bad):
         raise DataError(f"{path}: {len(bad)} row(s) lack a number, first row {bad[0] + 1} after the header")
     names = [str(name) for name in table["name"]] if "name" in table else None
-    items = Dataset.from_array(name_of(path), rows, _labels(path, table["label"], unlabelled), names=names)
+    columns = [name for name in table if name not in NO_FEATURES]
+    labels = _labels(path, table["label"], unlabelled)
+    items = Dataset.from_array(name_of(path), rows, labels, names=names, columns=columns)
     roles = _roles(path, table)
     return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
 
