@@ -62,7 +62,7 @@ def test_weights_are_those_of_the_linear_program(kind, beta):
     for seed in range(3):
         X, T, B = problem(seed, kind=kind)
         best = loops.program(X, B, T, beta)
-        for tol in (1e-2, max(1e-6, 1e-11 / beta)):  # the bound is as good as rounding beside beta lets it be
+        for tol in (1e-2, max(1e-5, 1e-11 / beta)):  # the bound is as good as rounding beside beta lets it be
             found = compositional.minimise(compositional.Triplets(X, T, B, beta), tol=tol)
             assert found.converged, found.message
             assert (found.x >= 0).all()
