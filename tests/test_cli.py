@@ -615,7 +615,7 @@ def test_compare_prints_one_table_and_does_not_repeat(capsys, monkeypatch, tmp_p
     words += ["--out", tmp_path / "compared", "--set", "steps=2", "--set", "image_size=28", "--set", "sampler=random"]
     code, out, _ = run(capsys, monkeypatch, *words)
     assert code == 0
-    assert "| TripletLoss() |" in out
+    assert "| `TripletLoss()` |" in out
     assert (tmp_path / "compared/comparison.html").exists()
     runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "compared").glob("*/best.safetensors")}
     assert len(runs) == 4

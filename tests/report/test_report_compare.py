@@ -36,7 +36,7 @@ def test_markdown_marks_the_best_and_escapes_bars() -> None:
     lines = compare(RUNS, baseline=RAW).markdown().splitlines()
     assert lines[0] == "| Objective | Recall@1 | MAP@R | Seeds |"
     assert lines[2] == "| raw pixels | 0.300 | 0.100 | 1 |"
-    assert lines[3] == "| TripletLoss() | 0.600 ± 0.248 | **0.300 ± 0.124** | 3 |"
+    assert lines[3] == "| `TripletLoss()` | 0.600 ± 0.248 | **0.300 ± 0.124** | 3 |"
     assert lines[4] == "| A \\| <b>B</b> | **0.650** | 0.200 | 1 |"
 
 

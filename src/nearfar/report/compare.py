@@ -170,7 +170,9 @@ def score_name(score: str) -> str:
 
 
 def _markdown_cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    """A name in Markdown; an objective as code, whose two weights would otherwise put what is between in italics."""
+    text = text.replace("|", "\\|")
+    return f"`{text}`" if "(" in text else text
 
 
 def write_comparison(comparison: Comparison, path: str | Path, *, title: str = "Objectives compared") -> Path:
