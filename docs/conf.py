@@ -1,8 +1,11 @@
 """Settings of the documentation: `make docs`."""
 
+import inspect
 import re
 import sys
 from pathlib import Path
+
+from sphinx.util.inspect import stringify_signature
 
 from nearfar import __version__
 
@@ -48,8 +51,16 @@ def keep_names(app, what, name, obj, options, lines):
         lines[k] = "".join(plain_and_code)
 
 
+def show_settings(app, what, name, obj, options, signature, returns):
+    """What a class is made with is in its `__init__`; Sphinx reads the `__new__` that checks it."""
+    if what == "class" and signature == "(*args, **kwargs)":
+        return stringify_signature(inspect.signature(obj), show_annotation=False), returns
+    return None
+
+
 def setup(app):
     import reference
 
     reference.write(HERE / "reference")
     app.connect("autodoc-process-docstring", keep_names, priority=900)
+    app.connect("autodoc-process-signature", show_settings)
