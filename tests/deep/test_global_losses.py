@@ -417,3 +417,23 @@ def test_noise_is_what_is_between_two_samples_beside_the_first():
     torch.testing.assert_close(value(5 * x + 3, y), value(x, y))  # neither lengths nor means count
     constant = torch.cat([x[:1], torch.ones(1, 4, dtype=torch.float64)])
     torch.testing.assert_close(value(constant, [0, 0]), torch.ones((), dtype=torch.float64))
+
+
+def test_an_embedding_of_equal_entries_has_no_pairs_in_single_precision():
+    x = torch.randn(6, 128, generator=torch.Generator().manual_seed(0))
+    x[0], x[3] = 0.1, 0.3  # their means are rounded
+    y = torch.tensor([0, 0, 0, 1, 1, 1])
+    for settings in ({}, {"normalize": True}):
+        loss = SNRContrastiveLoss(**settings)
+        assert loss(x, y).item() == pytest.approx(loss(x.double(), y).item(), rel=1e-5)
+
+
+def test_miners_rank_by_the_noise_beside_the_signal():
+    x, y = samples((0, 0, 0, 1, 1), dim=6)
+    x = x.detach() * torch.tensor([1.0, 9.0, 1.0, 1.0, 0.1])[:, None]
+    d = (x[:, None] - x).var(2) / x.var(1)[:, None]
+    other = ~torch.eye(5, dtype=torch.bool) & (y[:, None] == y)
+    hardest = (
+        torch.where(other, d, 0.0).amax(1).mean() + torch.where(y[:, None] != y, 5 - d, 0.0).clamp_min(0).amax(1).mean()
+    )
+    torch.testing.assert_close(SNRContrastiveLoss(neg_margin=5.0, mine=BatchHard())(x, y), hardest)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.linalg import vector_norm
 
 from .. import processes
 from ..batch import Batch
@@ -23,23 +22,22 @@ from ..rows import Comparison, Rows, count
 from ..two_pass import BoundLoss
 
 
-class Lengths(NamedTuple):
-    """Of the deviations from their mean of all anchors, (n,), and of all references, (m,)."""
+class Signals(NamedTuple):
+    """Sums over the entries of every anchor of their squared deviations from its mean, (n,)."""
 
-    own: Tensor
-    other: Tensor
+    power: Tensor
 
 
-def snr(rows: Rows, lengths: Lengths) -> tuple[Tensor, Tensor]:
+def snr(rows: Rows, signals: Signals) -> tuple[Tensor, Tensor]:
     """Return the (b, m) ratios, and which anchors have a variance, (b, 1)."""
-    own = lengths.own[rows.first : rows.first + len(rows.d), None]
-    ratio = lengths.other / own.clamp_min(LEAST_NORM)
-    return (1 - ratio).square() + 2 * ratio * rows.d, own > LEAST_NORM
+    power = signals.power[rows.first : rows.first + len(rows.d), None]
+    heard = power > LEAST_NORM**2
+    return rows.d / torch.where(heard, power, 1.0), heard
 
 
-def snr_contrastive(rows: Rows, lengths: Lengths, pos_margin: float, neg_margin: float) -> tuple[Tensor, Tensor]:
+def snr_contrastive(rows: Rows, signals: Signals, pos_margin: float, neg_margin: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sums of the hinges of both kinds of pairs, and the numbers of pairs, (b, 2) each."""
-    d, heard = snr(rows, lengths)
+    d, heard = snr(rows, signals)
     columns, keep = positives(rows)
     kept = keep & heard, rows.neg & heard
     hinges = d.gather(1, columns) - pos_margin, neg_margin - d
@@ -55,11 +53,11 @@ class SNRContrastiveLoss(BoundLoss):
     pos_margin, neg_margin : float
         m_p and m_n.
     zero_mean : float
-        lambda, of the penalty that keeps the entries of an embedding around 0.
+        lambda, of the penalty that keeps the entries of an embedding, as it is given, around 0.
     normalize : bool
         Scale embeddings to unit length first; the paper does not.
     mine : callable, optional
-        A miner that narrows the pairs, by the cosines of what the entries are beyond their mean.
+        A miner that narrows the pairs; the nearest to an anchor is that of the smallest d.
     block : int, optional
         Anchors at a time.
 
@@ -80,7 +78,7 @@ class SNRContrastiveLoss(BoundLoss):
         mine: Any = None,
         block: int | None = None,
     ) -> None:
-        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        super().__init__(distance="sq_euclidean", normalize=False, mine=mine, block=block)
         self.pos_margin, self.neg_margin, self.zero_mean, self.unit = pos_margin, neg_margin, zero_mean, normalize
 
     def comparison(self, batch: Batch) -> Comparison:
@@ -89,13 +87,13 @@ class SNRContrastiveLoss(BoundLoss):
 
     def _deviations(self, x: Tensor) -> Tensor:
         x = unit(x) if self.unit else x
+        x = x - x[:, :1].detach()  # entries all alike are exactly 0, and not what their mean was rounded by
         return x - x.mean(1, keepdim=True)
 
-    def find(self, c: Comparison, batch: Batch) -> Lengths:
-        own = vector_norm(batch.x, dim=1)
-        return Lengths(own, own if batch.ref is None else vector_norm(batch.ref, dim=1))
+    def find(self, c: Comparison, batch: Batch) -> Signals:
+        return Signals(batch.x.square().sum(1))
 
-    def second_pass(self, rows: Rows, found: Lengths) -> tuple[Tensor, Tensor]:
+    def second_pass(self, rows: Rows, found: Signals) -> tuple[Tensor, Tensor]:
         return snr_contrastive(rows, found, self.pos_margin, self.neg_margin)
 
     def share(self, batch: Batch) -> Tensor:
