@@ -22,6 +22,7 @@ from nearfar import (
     VICRegLoss,
 )
 from nearfar.deep.angles import turned
+from nearfar.deep.histograms import soft_histogram
 from nearfar.deep.miners.batch_hard import BatchHard
 from nearfar.deep.relations import LabelSets
 from tests.references import (
@@ -310,3 +311,10 @@ def test_threshold_consistent_margins_average_the_hard_pairs_alone():
     value = ThresholdConsistentMarginLoss(neg_margin=0.55)(x, [0, 0, 1, 1])
     assert value.item() == pytest.approx(expected)
     assert ThresholdConsistentMarginLoss()(x[[0, 0, 3, 3]], [0, 0, 1, 1]) == 0
+
+
+def test_what_is_no_number_has_a_place_in_a_histogram():
+    d = torch.tensor([[0.5, math.nan], [0.5, 2.0]])  # a place outside would end a GPU's program
+    counts = soft_histogram(d, torch.ones(2, 2, dtype=torch.bool), 2, 2.0)
+    assert counts[0].isnan().any()
+    assert counts[1].tolist() == [0.5, 0.5, 1.0]
