@@ -1,4 +1,4 @@
-"""P2SGrad, probability to similarity gradient (Zhang, Zhao, Yan, Gao, Wang & Li, 2019).
+"""P2SGrad, probability to similarity gradient (Zhang, Zhao, Yan, Gao, Qiao, Wang & Li, 2019).
 
     L = mean_i 1/2 sum_c (cos theta_ic - [c = y_i])^2
 

@@ -38,8 +38,8 @@ class SphereFaceLoss(ClassProxyLoss):
     scale : float
         Of the products; the paper has 1.
     ease : float
-        Weight of cos theta_iy beside psi(theta_iy), of which the mean is taken. The paper eases in with a weight that
-        falls from 1000 to 5 during training; 0 is its formula.
+        Weight of cos theta_iy beside psi(theta_iy), of which the mean is taken. The published code eases in with a
+        weight that falls from 1000 to 5 during training; 0 is the paper's formula.
     unit_proxies : bool
         Scale the proxies to unit length. False is the large-margin softmax of Liu et al. (2016), where |w_c| |x_i|
         takes the place of |x_i|.

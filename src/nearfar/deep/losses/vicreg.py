@@ -63,7 +63,8 @@ class VICRegLoss(RowLoss):
     Two views of some images are ``loss(a, n, ref=b, ref_labels=n)`` with their numbers n: Z is the batch, Z' the
     reference. Without `ref` both are the batch, and the pairs are those of samples of one class. Embeddings keep their
     lengths; those of unknown class are in no pair, but in v and c. Of several processes each gives the second views of
-    its own samples; v and c are those of all. The published code halves v: ``variance=12.5``.
+    its own samples; v and c are those of all. The formula of the paper does not divide s by D, its algorithm and the
+    published code do. The published code halves v: ``variance=12.5``.
     """
 
     def __init__(
@@ -92,5 +93,8 @@ class VICRegLoss(RowLoss):
         views = [batch.x] if batch.ref is None else [batch.x, processes.gather(batch.ref)]
         if not all(len(z) for z in views):
             return value
-        v, c = torch.stack([torch.stack(vicreg(z, self.gamma, self.eps)) for z in views]).mean(0) * 2
-        return value + (self.variance * v + self.covariance * c) / processes.world()
+        for z in views:
+            v, c = vicreg(z, self.gamma, self.eps)
+            both = self.variance * v + self.covariance * c
+            value = value + both * (2 / len(views)) / processes.world()  # one view is Z and Z'
+        return value
