@@ -41,10 +41,12 @@ def test_the_page_names_every_loss():
     assert {name for name in names if f"`{name}" not in PAGE.read_text().replace("losses.", "")} == set()
 
 
+@pytest.mark.parametrize("sizes", [[6] * C, [9, 2, 3, 4, 2, 5, 3, 2]], ids=["even", "uneven"])
 @pytest.mark.parametrize(("loss", "miner", "here"), ROWS, ids=[row[2] for row in ROWS])
-def test_both_sides_are_one(loss, miner, here):
+def test_both_sides_are_one(loss, miner, here, sizes):
     torch.manual_seed(0)
-    x, y = torch.randn(48, D, dtype=torch.float64, requires_grad=True), torch.arange(48) % C
+    y = torch.arange(C).repeat_interleave(torch.tensor(sizes))
+    x = torch.randn(len(y), D, dtype=torch.float64, requires_grad=True)
     there, here = eval(loss, dict(THEIRS)), ours(here)
     if hasattr(here, "proxies"):
         give_proxies(here, there)
@@ -98,3 +100,15 @@ def test_the_mean_over_all_cosines():
     torch.testing.assert_close(value, theirs, rtol=1e-6, atol=0)  # their proxies have unit length to 1e-7
     slopes = [torch.autograd.grad(one, x, retain_graph=True)[0] for one in (value, theirs)]
     torch.testing.assert_close(*slopes, rtol=1e-5, atol=1e-7)
+
+
+def test_a_sample_alone_in_its_class():
+    x = views()[0]
+    y = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 4, 5])
+    lifted = losses.GeneralizedLiftedStructureLoss(neg_margin=1)(x, y)
+    u = torch.nn.functional.normalize(x)
+    alone = [(1 - (u[i] - u[torch.arange(12) != i]).norm(dim=1)).logsumexp(0).clamp_min(0) for i in (10, 11)]
+    same((10 * nearfar.GeneralizedLiftedLoss(margin=1, normalize=True)(x, y) + sum(alone)) / 12, lifted, [x])
+    relation = (y[:, None] == y).long()
+    relation[10, 11] = relation[11, 10] = -1
+    same(nearfar.HistogramLoss(64)(x, relation), losses.HistogramLoss(64)(x, y), [x])
