@@ -13,15 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..row_sums import masked_logsumexp
+from ..order import positives
+from ..row_sums import masked_logsumexp, near_and_rivals
 from ..rows import Rows
 from ..terms import RowLoss
 
 
 def generalized_lifted(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
     """Return the loss of each anchor, and 1 where it has similar and dissimilar samples."""
-    both = rows.pos.any(1) & rows.neg.any(1)
-    gap = masked_logsumexp(rows.d, rows.pos) + masked_logsumexp(rows.d, rows.neg, -1.0) + margin
+    columns, keep = positives(rows)
+    both = keep.any(1) & rows.neg.any(1)
+    near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1.0)
+    gap = masked_logsumexp(near, keep) + rivals + margin
     return torch.where(both, gap, 0.0).clamp_min(0), both
 
 
