@@ -428,6 +428,10 @@ def test_outliers_lie_far_from_the_proxy_of_most_of_their_class():
     x = 3 * torch.stack([at.cos(), at.sin()], 1)
     assert loss.outliers(x, labels, angle=math.radians(50)).tolist() == [False, False, True, False, False, True, False]
     assert not loss.outliers(x, labels, angle=3.0).any()
+    assert loss.outliers(x[:0], []).tolist() == []
+    for wrong, reason in (([0] * 6 + [2], "labels must be in 0..1, got 2"), ([0], "one per embedding, 7, got 1")):
+        with pytest.raises(ValueError, match=reason):
+            loss.outliers(x, wrong)
 
 
 def test_a_multiple_of_the_angle_falls_over_the_whole_range():
@@ -439,6 +443,8 @@ def test_a_multiple_of_the_angle_falls_over_the_whole_range():
         first = theta <= math.pi / times
         torch.testing.assert_close(value[first], (times * theta[first]).cos())
         assert (value.diff() < 0).all()
+        ends = torch.arange(1, times, dtype=torch.float64) * math.pi / times  # of the pieces
+        torch.testing.assert_close(multiplied((ends - 1e-7).cos(), times), multiplied((ends + 1e-7).cos(), times))
         c = theta.cos()[1:-1].requires_grad_()
         assert torch.autograd.gradcheck(lambda c, times=times: multiplied(c, times), c)
 

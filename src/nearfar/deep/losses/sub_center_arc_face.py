@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..angles import add_angle, check_margin
-from ..batch import Batch
+from ..batch import Batch, check_range
 from ..class_centres import nearest_cosine
 from ..class_scores import softmax_loss
 from ..directions import unit
@@ -91,8 +91,17 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
         labels : (n,) integers; -1 is no outlier
         angle : float
             How far, in radians; the paper's 1.309 is 75 degrees.
+
+        Raises
+        ------
+        ValueError
+            If there is not one label per embedding, or one is no class number.
         """
-        y, centres = torch.as_tensor(labels, device=self.proxies.device), unit(self._centres(self.proxies))
+        y = torch.as_tensor(labels, dtype=torch.int64, device=self.proxies.device)
+        check_range("SubCenterArcFaceLoss: labels", y, self.num_classes)
+        if len(y) != len(embeddings):
+            raise ValueError(f"labels: expected one per embedding, {len(embeddings)}, got {len(y)}")
+        centres = unit(self._centres(self.proxies))
         known, x = y != UNKNOWN, unit(embeddings.to(self.proxies))
         own = torch.stack([(x * centre[y.clamp_min(0)]).sum(1) for centre in centres], 1)
         votes = torch.zeros(self.num_classes, self.sub_centers, device=y.device)
