@@ -276,6 +276,8 @@ def test_vicreg_keeps_embeddings_from_falling_together():
     assert VICRegLoss(variance=0.0, covariance=0.0)(x[[0, 0, 1, 1]], [0, 0, 1, 1]).item() == pytest.approx(0, abs=1e-9)
     moved = x + torch.arange(4)
     torch.testing.assert_close(VICRegLoss()(moved, y), VICRegLoss()(x, y))
+    assert VICRegLoss()(x[:0], y[:0]) == 0
+    assert VICRegLoss()(x, y, ref=x[:0], ref_labels=y[:0]) == 0  # two views, of which one is empty
     with pytest.raises(ValueError, match="eps must be positive"):
         VICRegLoss(eps=0.0)
 
@@ -311,6 +313,9 @@ def test_threshold_consistent_margins_average_the_hard_pairs_alone():
     value = ThresholdConsistentMarginLoss(neg_margin=0.55)(x, [0, 0, 1, 1])
     assert value.item() == pytest.approx(expected)
     assert ThresholdConsistentMarginLoss()(x[[0, 0, 3, 3]], [0, 0, 1, 1]) == 0
+    corners = torch.eye(3, dtype=torch.float64)[[0, 0, 1, 2]]  # what lies at a margin is among the hard pairs
+    assert ThresholdConsistentMarginLoss(1.0, 0.0)(corners, [0, 0, 0, 1]).item() == pytest.approx(4 / 6)
+    assert ThresholdConsistentMarginLoss(0.0, 0.0)(corners, [0, 1, 2, 2]).item() == pytest.approx(2 / 10)
 
 
 def test_what_is_no_number_has_a_place_in_a_histogram():
@@ -318,3 +323,8 @@ def test_what_is_no_number_has_a_place_in_a_histogram():
     counts = soft_histogram(d, torch.ones(2, 2, dtype=torch.bool), 2, 2.0)
     assert counts[0].isnan().any()
     assert counts[1].tolist() == [0.5, 0.5, 1.0]
+
+
+def test_what_rounding_leaves_outside_the_range_is_at_its_ends():
+    d = torch.tensor([[-1e-3, 2.001]])
+    assert soft_histogram(d, torch.ones(1, 2, dtype=torch.bool), 2, 2.0).tolist() == [[1.0, 0.0, 1.0]]
