@@ -260,8 +260,9 @@ def test_choices_do_not_depend_on_the_block(mine, block):
         partial(nearfar.BinomialDevianceLoss, reduction="balanced"),  # two numerators: computed again, see `sweep`
         nearfar.LiftedLoss,
         partial(nearfar.TripletGlobalLoss, over="triplets"),
+        nearfar.IntraPairVarianceLoss,
     ],
-    ids=["triplet", "deviance", "lifted", "global"],
+    ids=["triplet", "deviance", "lifted", "global", "variance"],
 )
 def test_blocks_repeat_their_draws_in_the_backward_pass(mine, loss):
     x, _ = compare()
@@ -273,7 +274,10 @@ def test_blocks_repeat_their_draws_in_the_backward_pass(mine, loss):
     assert torch.autograd.gradcheck(value, (x.requires_grad_(),), eps=1e-7, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", [nearfar.LiftedLoss, partial(nearfar.TripletGlobalLoss, over="triplets")])
+@pytest.mark.parametrize(
+    "loss",
+    [nearfar.LiftedLoss, partial(nearfar.TripletGlobalLoss, over="triplets"), nearfar.IntraPairVarianceLoss],
+)
 def test_a_first_pass_and_statistics_draw_what_counts(loss):
     x, _ = compare()
     y = torch.arange(len(x)) % 3  # classes of one size: a block draws as many numbers as its rows do beside others
