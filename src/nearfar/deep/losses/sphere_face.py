@@ -9,7 +9,6 @@ angle, continued so that it falls from 0 to pi.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
@@ -17,7 +16,6 @@ from ..angles import multiplied
 from ..class_scores import own_and_others, softmax_loss
 from ..directions import LEAST_NORM, unit
 from ..proxies import ClassProxyLoss
-from ..relations import UNKNOWN
 
 
 def sphere_face(own: Tensor, others: Tensor, length: Tensor, margin: int, ease: float) -> Tensor:
@@ -78,5 +76,4 @@ class SphereFaceLoss(ClassProxyLoss):
         length = vector_norm(x, dim=1) * self.scale
         if not self.unit_proxies:
             length = length * vector_norm(w, dim=1)[y.clamp_min(0)]
-        loss = sphere_face(*own_and_others(products, y), length, self.margin, self.ease)
-        return torch.where(y == UNKNOWN, 0.0, loss)
+        return sphere_face(*own_and_others(products, y), length, self.margin, self.ease)
