@@ -317,6 +317,14 @@ def assert_twice_differentiable(term, x, y, pooled):
         assert torch.func.grad(lambda z: call(term, z, y, pooled))(x.detach()).isfinite().all()
 
 
+@every_term
+@pytest.mark.usefixtures("ways")
+def test_embeddings_of_no_length_have_second_derivatives(method):
+    x, y, pooled = batch(6, labels=[0, 0, 1, 1, 2, 2])
+    x.data[0] = 0.0
+    assert_twice_differentiable(make(method).eval(), x, y, pooled)
+
+
 LACKING = pytest.mark.parametrize(
     "labels", [[0] * 6, [0, 0, 1, 2, -1, -1], [0, 1, 2, 3, 4, 5]], ids=["one class", "few", "all different"]
 )

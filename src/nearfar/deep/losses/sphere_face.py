@@ -10,12 +10,12 @@ angle, continued so that it falls from 0 to pi.
 from __future__ import annotations
 
 from torch import Tensor
-from torch.linalg import vector_norm
 
 from ..angles import multiplied
 from ..class_scores import own_and_others, softmax_loss
 from ..directions import LEAST_NORM, unit
 from ..proxies import ClassProxyLoss
+from ..rows import safe_sqrt
 
 
 def sphere_face(own: Tensor, others: Tensor, length: Tensor, margin: int, ease: float) -> Tensor:
@@ -73,7 +73,7 @@ class SphereFaceLoss(ClassProxyLoss):
     def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
         x, y = x[rows], y[rows]
         products = x @ (unit(w, self.scale) if self.unit_proxies else w * self.scale).T
-        length = vector_norm(x, dim=1) * self.scale
+        length = safe_sqrt(x.square().sum(1)) * self.scale
         if not self.unit_proxies:
-            length = length * vector_norm(w, dim=1)[y.clamp_min(0)]
+            length = length * safe_sqrt(w.square().sum(1))[y.clamp_min(0)]
         return sphere_face(*own_and_others(products, y), length, self.margin, self.ease)
