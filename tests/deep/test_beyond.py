@@ -241,6 +241,10 @@ def test_ranked_list_is_satisfied_where_both_margins_are_kept():
     near = torch.tensor([0.0, 0.3], dtype=torch.float64)
     pair = torch.stack([near.cos(), near.sin()], 1)
     assert RankedListLoss(imbalance=1.0)(pair, torch.tensor([0, 1])).item() == pytest.approx(1.2 - 2 * math.sin(0.15))
+    at = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)  # of one class: half the mean of what is beyond 0.8
+    one, two = 2 * math.sin(0.5) - 0.8, 2 * math.sin(1.0) - 0.8
+    value = RankedListLoss()(torch.stack([at.cos(), at.sin()], 1), torch.tensor([0, 0, 0]))
+    assert value.item() == pytest.approx((one + two + one) / 6)
 
 
 def test_histograms_tell_how_often_a_similar_pair_is_the_farther():

@@ -22,7 +22,7 @@ NAMES = [
     if m.done
     and (m.kind in ("loss", "regularizer", "composition", "head") or (m.kind == "memory" and m.takes != "rows"))
 ]
-SMALL = {m.name: m.small for m in METHODS}
+SMALL = {m.name: m.small for m in METHODS} | {"SNRContrastiveLoss": {"zero_mean": 0.5}}
 DIM, POOLED, BATCH = 5, 7, 24
 
 

@@ -428,6 +428,12 @@ def test_outliers_lie_far_from_the_proxy_of_most_of_their_class():
     x = 3 * torch.stack([at.cos(), at.sin()], 1)
     assert loss.outliers(x, labels, angle=math.radians(50)).tolist() == [False, False, True, False, False, True, False]
     assert not loss.outliers(x, labels, angle=3.0).any()
+    around = torch.tensor([5.0, -10.0, 3.0, 74.0, 76.0]).deg2rad()
+    found = loss.outliers(torch.stack([around.cos(), around.sin()], 1), [0] * 5)
+    assert found.tolist() == [False, False, False, False, True]  # beyond 75 degrees
+    for number in (0, 256):
+        with pytest.raises(ValueError, match=f"sub_centers must be 1 to 255, got {number}"):
+            SubCenterArcFaceLoss(2, 2, sub_centers=number)
     assert loss.outliers(x[:0], []).tolist() == []
     for wrong, reason in (([0] * 6 + [2], "labels must be in 0..1, got 2"), ([0], "one per embedding, 7, got 1")):
         with pytest.raises(ValueError, match=reason):
