@@ -556,3 +556,9 @@ def test_few_directions_of_overlapping_classes_take_few_steps(seed):
 def test_strata_need_classes():
     with pytest.raises(ValueError, match=r"^LMNN: stratified draws rows of classes: it needs labels, not triplets"):
         LMNN(stratified=True).fit(data()[0], triplets=[[0, 1, 2]])
+
+
+@pytest.mark.parametrize("d", [3, 9])
+def test_rows_that_do_not_differ_give_a_metric_of_no_use(d):
+    model = LMNN().fit(np.ones((6, d)), triplets=[[0, 2, 1], [2, 4, 3]])
+    assert model.objective_ == 1

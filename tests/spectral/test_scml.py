@@ -107,7 +107,7 @@ def test_a_larger_penalty_uses_fewer_directions():
     assert counts[0] > counts[1] > counts[2] > 0
 
 
-@pytest.mark.parametrize("power", [-460, -20, 20, 460])
+@pytest.mark.parametrize("power", [-960, -460, -20, 20, 460, 960])
 def test_units_do_not_matter(power):
     X, y = data()
     first, other = (SCML().fit(rows, y) for rows in (X, 2.0**power * X))
@@ -123,6 +123,14 @@ def test_rows_that_lie_apart_are_solved_too():
             model = SCML().fit(X, y)
         assert model.converged_
         assert model.objective_ < 1e-4
+        assert len(model.components_) <= min(len(X) - 1, X.shape[1])
+
+
+@pytest.mark.parametrize("d", [3, 9])
+def test_rows_that_do_not_differ_give_no_metric(d):
+    for model in (SCML().fit(np.ones((6, d)), [0, 1] * 3), SCML().fit(np.ones((6, d)), triplets=[[0, 2, 1]])):
+        assert model.objective_ == 1
+        assert not model.components_.any()
 
 
 def test_no_table_of_triplets_and_directions_is_held():

@@ -54,10 +54,11 @@ def sorted_rows(X: Array, labels: Ints) -> tuple[Array, Ints]:
 
 
 def span(X: Array) -> Array:
-    """Coordinates (r, d) that lose no difference of rows: below d where rows are few or columns dependent."""
+    """Coordinates (r, d), r >= 1, that lose no difference of rows: below d where rows are few or columns dependent."""
     n, d = X.shape
     if d > n:
-        return scatter.data_span(X)
+        V = scatter.data_span(X)
+        return V if len(V) else np.eye(1, d)  # no two rows differ
     R = scatter.centred_triangle(X)
     lengths = np.linalg.norm(R, axis=0)
     R = R[:, lengths > 0] / lengths[lengths > 0]  # whatever the units, what a dependent column adds is rounding

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...base import FromTriplets, Mahalanobis
-from ...core import checks
+from ...core import checks, psd
 from ...core.discriminants import local_directions
 from ...core.margins import compositional, triplet_mining
 from ...core.margins import large_margin_data as data
@@ -61,7 +61,7 @@ class SCML(FromTriplets, Mahalanobis):
     weights_ : ndarray of shape (m,)
         w above 0, falling.
     basis_ : ndarray of shape (m, d)
-        Their directions: M = basis_' diag(weights_) basis_.
+        Their directions: M = basis_' diag(weights_) basis_, before `n_components` cuts it.
     objective_ : float
     duality_gap_ : float
         No weights of these directions have a smaller objective by more than this.
@@ -120,9 +120,11 @@ class SCML(FromTriplets, Mahalanobis):
         B = self._directions(X, labels, triplets, V)
         found = scml(X, triplets, B, self.beta, max_iter=self.max_iter, tol=self.tol, report=self._report())
         used = np.argsort(-found.x, kind="stable")[: int((found.x > 0).sum())]
-        w, B = found.x[used] / unit**2, B[used] @ V
-        L = np.sqrt(w)[:, None] * B if len(w) else np.zeros((1, V.shape[1]))
-        return found.with_x(data.exactly(L, self.n_components), attributes={"weights": w, "basis": B})
+        w, B = found.x[used], B[used]
+        L = psd.compress(np.sqrt(w)[:, None] * B) @ V / unit if len(w) else np.zeros((1, V.shape[1]))
+        with np.errstate(over="ignore"):  # weights of the smallest units, whose metric is no number either
+            weights = w / unit / unit
+        return found.with_x(data.exactly(L, self.n_components), attributes={"weights": weights, "basis": B @ V})
 
     def _directions(self, X: Array, labels: Ints | None, triplets: Ints, V: Array) -> Array:
         """B in coordinates V."""
