@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from nearfar.core import pairs as core_pairs
 from nearfar.core import scatter
 from nearfar.core.constraints import LabelPairs, Pairs, written_out
 
@@ -37,7 +38,8 @@ def test_weighted_outer(m, weighted):
 
 def test_weighted_outer_in_blocks(monkeypatch):
     pairs = some_pairs(24)
-    monkeypatch.setattr(scatter, "BLOCK", 20)
+    monkeypatch.setattr(scatter, "HIGH", 5)
+    monkeypatch.setattr(core_pairs, "VALUES", 1)
     assert_allclose(scatter.weighted_outer(X, *pairs[:2], pairs.weight), loop(*pairs[:2], pairs.weight), atol=1e-11)
 
 

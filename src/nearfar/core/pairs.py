@@ -27,9 +27,10 @@ def pair_squares(Z: AnyArray, i: Ints, j: Ints) -> AnyArray:
     return out
 
 
-def differences(Z: AnyArray, i: Ints, j: Ints) -> Iterator[tuple[slice, AnyArray]]:
-    """Blocks of pairs and their z_i - z_j, in a buffer that the next block overwrites."""
-    step = max(1, VALUES // max(Z.shape[1], 1))
+def differences(Z: AnyArray, i: Ints, j: Ints, least: int = 1) -> Iterator[tuple[slice, AnyArray]]:
+    """Blocks of pairs, `least` and more, and their z_i - z_j, in a buffer that the next block overwrites."""
+    step = max(least, VALUES // max(Z.shape[1], 1))
+    Z = np.ascontiguousarray(Z)  # of others `take` would copy all rows for each block
     left, right = np.empty((2, min(step, len(i)), Z.shape[1]), Z.dtype)
     for a in range(0, len(i), step):
         part = slice(a, a + step)

@@ -14,6 +14,7 @@ from .pairs import differences
 from .types import Array, Bools, Ints
 
 BLOCK = 1 << 20  # numbers in one block of deviations
+HIGH = 256  # pairs of a block, at least: then adding up its (d, d) product takes little of the time
 NARROW = 40  # features up to which differences of all pairs take less time than a Laplacian
 CANCELLED = 1e-8  # of squared lengths: squared differences that a Laplacian cannot tell from rounding
 ROUNDING = 1e-24  # what rounding leaves of squares of equal rows' differences, against those of other rows
@@ -116,7 +117,7 @@ def weighted_outer(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> A
         if np.trace(S) > CANCELLED * float(sums.sum() if weight is None else sums @ weight):
             return (S + S.T) / 2
     S = np.zeros((X.shape[1],) * 2)
-    for part, Z in differences(X, i, j):
+    for part, Z in differences(X, i, j, HIGH):
         S += Z.T @ (Z if weight is None else Z * weight[part, None])
     return (S + S.T) / 2
 
