@@ -81,7 +81,7 @@ class MMC(FromPairs, Mahalanobis):
         Added, with a warning, to the diagonal of a singular similar scatter in units of its mean eigenvalue: without
         it the problem is unbounded, and 0 raises. A scatter that is not singular is left as it is.
     n_components : int, optional
-        Keep so many directions, along which rows differ most in the metric; of a diagonal one the largest weights.
+        Keep so many: the features of largest weight if `diagonal`, else the directions along which rows differ most.
     n_pairs : int, "all" or None
         Pairs made of labels: so many of each kind (at most), all, or 20 c^2 of each, which is customary, for c classes.
     max_iter, tol
