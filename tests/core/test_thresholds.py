@@ -51,6 +51,15 @@ def test_a_weight_counts_as_so_many_pairs(strategy):
         assert thresholds.calibrate(distance, similar, strategy, 0.7, weight=weight.astype(float)) == often
 
 
+@pytest.mark.parametrize("strategy", thresholds.STRATEGIES)
+@pytest.mark.parametrize("weight", [0.1, 1e-200, 1e308])
+def test_equal_weights_do_not_matter(strategy, weight):
+    for _ in range(50):
+        distance, similar = np.round(rng.random(20), 1), np.append(rng.random(18) < 0.5, [True, False])
+        plain = thresholds.calibrate(distance, similar, strategy, 0.7)
+        assert thresholds.calibrate(distance, similar, strategy, 0.7, weight=np.full(20, weight)) == plain
+
+
 def test_nothing_is_accepted_where_that_is_best():
     assert thresholds.calibrate(np.array([1.0, 2.0]), np.array([False, True])) < 1
     assert thresholds.calibrate(np.array([1.0, 1.0, 2.0]), np.array([False, True, False]), "max_tnr", 0.0) < 1

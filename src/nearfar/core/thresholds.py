@@ -55,7 +55,8 @@ def calibrate(
     checks.at_least(0, beta=beta)
     order = np.argsort(distance, kind="stable")
     d, truth = distance[order], similar[order]
-    counts = np.ones(len(d), dtype=np.intp) if weight is None else weight[order]
+    # equal weights are none: rounding of their sums would decide between equal scores
+    counts = np.ones(len(d), dtype=np.intp) if weight is None or np.ptp(weight) == 0 else weight[order]
     # accepting the k nearest pairs, k = 0..m; only where the next distance differs
     tp, fp = np.r_[0, np.cumsum(counts * truth)], np.r_[0, np.cumsum(counts * ~truth)]
     cuts = np.r_[True, d[1:] > d[:-1], True]
