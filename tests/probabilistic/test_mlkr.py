@@ -90,18 +90,38 @@ def test_units_and_zero_of_the_targets_do_not_matter():
         assert_allclose(other.components_, first.components_, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("unit", [1e-140, 1e-6, 1e6, 1e140])
+@pytest.mark.parametrize("unit", [1e-280, 1e-140, 1e-6, 1e6, 1e140, 1e280])
 def test_units_of_the_rows_do_not_matter_where_the_start_is_scaled(unit):
     X, y = curved(80)
     first, other = (fit(MLKR(init_scale="median", max_iter=8), rows, y) for rows in (X, unit * X))
     assert_allclose(unit * other.components_, first.components_, rtol=1e-6, atol=1e-6)
 
 
-def test_a_search_that_cannot_begin_says_so():
+@pytest.mark.parametrize("n_components", [None, 2])
+@pytest.mark.parametrize("unit", [1e-150, 1e5])
+def test_a_search_that_cannot_begin_says_so(n_components, unit):
     X, y = curved(80)
-    for unit in (1e-150, 1e5):
-        with pytest.warns(UserWarning, match="MLKR|scale the features"):
-            assert_allclose(MLKR().fit(unit * X, y).components_, np.eye(8))
+    with pytest.warns(UserWarning, match="stays at its start.* scale the features") as said:
+        model = MLKR(n_components).fit(unit * X, y)
+    assert {warning.filename for warning in said} == {__file__}
+    if n_components is None:
+        assert_allclose(model.components_, np.eye(8))
+
+
+def test_few_components_start_well_where_rows_lie_near_each_other():
+    X, y = curved(80)
+    assert MLKR(2, tol=1e-6).fit(1e-9 * X, y).objective_ < 1.2 * MLKR(2, tol=1e-6).fit(X, y).objective_
+
+
+def test_of_two_rows_there_is_nothing_to_learn(recwarn):
+    assert MLKR().fit([[0.0], [3.0]], [1.0, 2.0]).objective_ == 2
+    assert not recwarn
+
+
+def test_progress_shows_the_objective(capsys):
+    X, y = curved(80)
+    model = fit(MLKR(max_iter=3, verbose=True), X, y)
+    assert f"iteration 3, objective {model.objective_:.6g}" in capsys.readouterr().out
 
 
 def test_columns_of_targets_add():

@@ -90,7 +90,9 @@ def given(init: AnyArray, k: int, d: int) -> Array:
 def median_scaled(X: Array, L: Array, size: int = 500) -> Array:
     """L scaled so that the median squared distance between (up to `size`) different rows is 1."""
     Z = X[:: -(-len(X) // size)] @ L.T
+    unit = 2.0 ** np.frexp(np.abs(Z).max(initial=0.0))[1]  # whose squares are numbers
+    Z = Z / unit
     square = np.einsum("nk,nk->n", Z, Z)
     d = (square[:, None] + square - 2 * Z @ Z.T)[np.triu_indices(len(Z), 1)]
     d = d[d > 1e-12 * square.max(initial=0.0)]
-    return L / np.sqrt(np.median(d)) if len(d) else L
+    return L / unit / np.sqrt(np.median(d)) if len(d) else L

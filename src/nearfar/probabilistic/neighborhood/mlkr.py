@@ -15,24 +15,26 @@ import numpy as np
 from ...base import Mahalanobis, named
 from ...core import ascent, checks, starts
 from ...core.neighborhoods.regression import left_out
-from ...core.optimize import Solution, lbfgs
+from ...core.optimize import Report, Solution, lbfgs
 from ...core.types import AnyArray, Array
 
 INITS = ("auto", "whole", "pca", "identity", "random")
 ROUGH = 1e-3  # tol of the search whose directions are a start
+FLAT = 1e-12  # gradient at which a search ends, at most: where rows lie near each other all are small
 
 
-def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, **search: Any) -> Solution:
-    """L (k, d) from the start L0, for targets Y (n, m); `search` is max_iter and report. See `MLKR`."""
+def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | None = None, **search: Any) -> Solution:
+    """L (k, d) from the start L0, for targets Y (n, m); `search` is max_iter. See `MLKR`."""
     size = float(np.abs(X).max()) or 1.0
     unit = size * (float(np.sqrt(np.mean((X / size) ** 2))) or 1.0)
     largest = float(np.abs(Y).max())
     spread = largest * float(np.linalg.norm(Y / largest))
-    R, T = X / unit, Y / spread
+    R, T, K0 = X / unit, Y / spread, unit * L0
+    told = None if report is None else lambda k, value, rest: report(k, value * spread**2, rest)
     # on the share of the targets' squares: what `tol` says does not hang on their unit
-    stop, K0 = ascent.hardly_changes(tol), unit * L0
-    found = lbfgs(lambda K: left_out(K, R, T), K0, stop=stop, tol=1e-3 * tol, **search)
-    if X.any() and np.array_equal(found.x, K0):
+    stop, least = ascent.hardly_changes(tol), min(FLAT, 1e-3 * tol)
+    found = lbfgs(lambda K: left_out(K, R, T), K0, stop=stop, tol=least, report=told, **search)
+    if len(X) > 2 and X.any() and np.array_equal(found.x, K0):
         message = "the search stays at its start: rows lie too far apart for a kernel of unit width, or too near"
         warnings.warn(f'{message}; scale the features, or set init_scale="median"', stacklevel=5)
     f, history = found.objective or 0.0, np.asarray(found.history)
@@ -124,23 +126,21 @@ class MLKR(Mahalanobis):
 
     def _solve(self, X: Array, Y: Array) -> Solution:
         checks.one_of((None, "median"), init_scale=self.init_scale)
-        d, last = X.shape[1], self._start()
-        L0 = last if last is not None and last.shape == (self.n_components or d, d) else self._first(X, Y)
-        return mlkr(X, Y, L0, tol=self.tol, max_iter=self.max_iter, report=self._report())
-
-    def _first(self, X: Array, Y: Array) -> Array:
-        """Components before the first step."""
-        init, k = self.init, self.n_components
+        d, last, init = X.shape[1], self._start(), self.init
+        k = self.n_components or d
         if isinstance(init, str):
             checks.one_of(INITS, init=init)
-            init = {"auto": "identity" if k in (None, X.shape[1]) else "whole"}.get(init, init)
+            init = {"auto": "identity" if k == d else "whole"}.get(init, init)
         whole = isinstance(init, str) and init == "whole"
-        L = starts.start(X, None, "identity" if whole else init, None if whole else k, self.random_state)
-        L = L if self.init_scale is None else starts.median_scaled(X, L)
-        if not whole:
-            return L
-        L = mlkr(X, Y, L, tol=ROUGH, max_iter=self.max_iter).x
-        return starts.principal(X @ L.T, len(L) if k is None else k) @ L
+        if last is not None and last.shape == (k, d):
+            L0 = last
+        else:
+            L0 = starts.start(X, None, "identity" if whole else init, d if whole else k, self.random_state)
+            L0 = L0 if self.init_scale is None else starts.median_scaled(X, L0)
+            if whole:
+                L = mlkr(X, Y, L0, tol=ROUGH, max_iter=self.max_iter).x
+                L0 = starts.principal(X @ L.T, k) @ L
+        return mlkr(X, Y, L0, tol=self.tol, max_iter=self.max_iter, report=self._report())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
