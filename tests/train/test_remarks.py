@@ -58,14 +58,29 @@ def test_the_course_of_the_validation(scores, word):
     assert bool(said) == bool(word)
 
 
+def batches(*shares, name="TripletLoss"):
+    return [{"step": k, "active": {name: share, "NPairLoss": 1.0}} for k, share in enumerate(shares)]
+
+
 def test_a_loss_that_no_anchor_has():
-    log = [{"step": k, "active": {"TripletLoss": 1.0 if k < 8 else 0.01, "NPairLoss": 1.0}} for k in range(12)]
-    assert [said[:45] for said in idle(log)] == ["Towards the end only 1.0% of the anchors had "]
-    assert "a TripletLoss" in idle(log)[0]
-    assert not idle(
-        [{"step": 1}, {"step": 2, "active": {"TripletLoss": None}}, {"step": 3, "active": None}, {"active": [0.0]}]
-    )
+    (said,) = idle(batches(*[1.0] * 12, *[0.01] * 4))
+    assert said.startswith("Towards the end hardly any anchor had a TripletLoss above 0 (1.0% of them)")
+    assert not idle(batches(*[1.0] * 13, *[0.01] * 3))
+    assert not idle(batches(*[0.0] * 6, *[0.05] * 2))
+    assert idle(batches(*[1.0] * 15, *[0.0] * 5))
     assert not idle([])
+
+
+def test_few_batches_in_the_log_say_nothing_of_a_loss():
+    assert not idle(batches(1.0, 0.0, 0.0, 0.0)[1:])
+    damaged = [
+        {"step": 1},
+        {"step": 2, "active": {"TripletLoss": None}},
+        {"step": 3, "active": None},
+        {"active": [0.0]},
+    ]
+    assert not idle(damaged)
+    assert not idle([*batches(*[0.0] * 3), *damaged])
 
 
 def test_remarks_are_kept_and_shown(tmp_path):
@@ -76,3 +91,15 @@ def test_remarks_are_kept_and_shown(tmp_path):
     assert json.loads((tmp_path / "run" / "scores.json").read_text())["remarks"] == list(result.remarks)
     page = report_run(tmp_path / "run").read_text()
     assert all(said.replace("'", "&#39;") in page for said in result.remarks)
+
+
+def test_damaged_files_cost_remarks_only(tmp_path):
+    config = TrainConfig.of(data="digits", trunk="identity", embedding_dim=2, epochs=1)
+    folder = train(config, tmp_path / "run").folder
+    (folder / "metrics.csv").write_text("epoch,unseen_map_at_r\n1,abc\n")
+    assert any("better neighbours" in said for said in evaluate_run(folder).remarks)
+    (folder / "metrics.csv").unlink()
+    scores = json.loads((folder / "scores.json").read_text())
+    for odd in (None, [3, None]):
+        (folder / "scores.json").write_text(json.dumps({**scores, "remarks": odd}))
+        assert report_run(folder).is_file()

@@ -104,7 +104,7 @@ def read_run(
         settings=config,
         environment=environment,
         command=_text(folder / "command.txt"),
-        remarks=evaluated.get("remarks", ()),
+        remarks=[str(remark) for remark in evaluated.get("remarks") or ()],
         notes=[*notes, *([missing] if missing else [])],
         seed=int(config.get("seed", 0)),
     )

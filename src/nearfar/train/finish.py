@@ -164,7 +164,7 @@ def evaluate_run(
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = f"{split} {_chosen(config, task, about, which)}"
     scores = _score(embedded, parts, asked, clustering), _score(raw, parts, asked, False)
-    said = remarks(embedded[""], *scores, folder.read_metrics(), folder.read_log(), config)
+    said = remarks(embedded[""], *scores, _epochs(folder), folder.read_log(), config)
     result = Result(*scores, protocol, said)
     _write_arrays(folder.path / "test.npz", embedded, parts)
     content = {
@@ -178,6 +178,14 @@ def evaluate_run(
     }
     write_json(folder.path / "scores.json", content)
     return result
+
+
+def _epochs(folder: RunFolder) -> list[dict[str, float | None]]:
+    """Return the table of epochs, none where it is damaged: scores do not need it."""
+    try:
+        return folder.read_metrics()
+    except TrainError:
+        return []
 
 
 def task_of(run: Run | str | Path) -> Task:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 COLLAPSED = 1e-3  # mean cosine distance below which embeddings are one point
 IDLE = 0.02  # share of active anchors at which nearly nothing is learned
 MOVED = 0.02  # change of a score that counts
-FEWEST = 4  # evaluations that show a course
+FEWEST = 4  # evaluations, or batches in the log, that show a course
 NAMES = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}
 
 Table = Sequence[Mapping[str, float | None]]
@@ -69,7 +69,7 @@ def unlearned(scores: Scores, raw: Scores) -> str:
         return ""
     return (
         f"The items themselves are better neighbours than their embeddings (Recall@{k} {theirs[0]:.3f} against "
-        f"{ours[0]:.3f}): a lower learning rate, fewer epochs or more training classes may help."
+        f"{ours[0]:.3f}): a lower learning rate or more training classes may help."
     )
 
 
@@ -97,13 +97,13 @@ def course(epochs: Table, config: TrainConfig) -> str:
 def idle(log: Sequence[Mapping[str, Any]]) -> list[str]:
     """Losses that hardly any anchor had towards the end."""
     shares: dict[str, list[float]] = {}
-    for record in log[-max(1, len(log) // 4) :]:
+    for record in log[-max(FEWEST, len(log) // 4) :]:
         active = record.get("active")
         for name, share in active.items() if isinstance(active, dict) else ():
             shares.setdefault(name, []).extend([share] if isinstance(share, float) else [])
     return [
-        f"Towards the end only {np.mean(late):.1%} of the anchors had a {name} above 0: a larger margin, harder "
-        "negatives or larger batches give the others something to learn."
+        f"Towards the end hardly any anchor had a {name} above 0 ({np.mean(late):.1%} of them): a larger margin, "
+        "harder negatives or larger batches give the others something to learn."
         for name, late in shares.items()
-        if late and np.mean(late) < IDLE
+        if len(late) >= FEWEST and np.mean(late) < IDLE
     ]
