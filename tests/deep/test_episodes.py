@@ -163,3 +163,9 @@ def test_siamese_head_learns_which_coordinates_count():
     support, labels = h[:12], y[:12]
     assert (head.classify(h[12:], support, labels, 6) == y[12:]).float().mean() > 0.9
     assert (classify(h[12:], support, labels, 6, normalize=False) == y[12:]).float().mean() < 0.7
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_siamese_pairs_are_counted_without_a_look_at_the_labels(balanced):
+    rows, labels = torch.randn(9, 4, device="meta"), torch.zeros(9, dtype=torch.long, device="meta")
+    assert SiameseHead(4).to("meta").loss(rows, labels, balanced=balanced).shape == ()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, relu
 
 from .directions import unit
-from .pair_labels import known_pairs
+from .relations import UNKNOWN
 
 
 class Episode(NamedTuple):
@@ -129,13 +129,12 @@ class SiameseHead(nn.Module):
         balanced : bool
             The mean over similar and that over dissimilar pairs count the same; else the mean over all pairs.
         """
-        i, j = known_pairs(labels)
-        same = (labels[i] == labels[j]).to(h.dtype)
-        values = binary_cross_entropy_with_logits(self(h, h)[i, j], same, reduction="none")
-        if not balanced:
-            return values.sum() / max(len(values), 1)
-        kinds = [(values * part).sum() / part.sum().clamp_min(1) for part in (same, 1 - same)]
-        return torch.stack(kinds).mean()
+        i, j = torch.triu_indices(len(h), len(h), offset=1, device=h.device)
+        same, known = labels[i] == labels[j], labels != UNKNOWN
+        counts = (known[i] & known[j]).to(h.dtype)  # all pairs are there: a device need not be waited for
+        values = binary_cross_entropy_with_logits(self(h, h)[i, j], same.to(h.dtype), reduction="none")
+        kinds = [counts * same, counts * ~same] if balanced else [counts]
+        return torch.stack([(values * part).sum() / part.sum().clamp_min(1) for part in kinds]).mean()
 
     def classify(self, query: Tensor, support: Tensor, labels: Tensor, n_way: int) -> Tensor:
         """Return the (q,) class with the largest mean probability over its support samples."""
