@@ -113,8 +113,9 @@ def test_few_components_start_well_where_rows_lie_near_each_other():
     assert MLKR(2, tol=1e-6).fit(1e-9 * X, y).objective_ < 1.2 * MLKR(2, tol=1e-6).fit(X, y).objective_
 
 
-def test_of_two_rows_there_is_nothing_to_learn(recwarn):
+def test_of_two_rows_or_one_place_there_is_nothing_to_learn(recwarn):
     assert MLKR().fit([[0.0], [3.0]], [1.0, 2.0]).objective_ == 2
+    assert np.array_equal(MLKR().fit(np.ones((6, 2)), np.arange(6)).components_, np.eye(2))
     assert not recwarn
 
 
@@ -129,6 +130,7 @@ def test_columns_of_targets_add():
     Y = np.column_stack([y, X[:, 2] ** 2])
     model = fit(MLKR(max_iter=8), X, Y)
     assert_allclose(model.objective_, loops.objective(model.components_, X, Y), rtol=1e-8)
+    assert model.__sklearn_tags__().target_tags.multi_output
     one, same = (fit(MLKR(max_iter=8), X, target) for target in (y, y[:, None]))
     assert np.array_equal(one.components_, same.components_)
 
@@ -144,6 +146,27 @@ def test_the_search_goes_on_from_the_last_components():
     model = fit(MLKR(max_iter=5, warm_start=True), X, y)
     before = model.objective_
     assert fit(model, X, y).objective_ < before
+    assert fit(model.set_params(n_components=3), X, y).components_.shape == (3, 8)
+    assert fit(model, X[:, :5], y).components_.shape == (3, 5)
+
+
+def test_a_random_start_follows_the_seed():
+    X, y = curved(80)
+    one, same, other = (fit(MLKR(2, init="random", max_iter=2, random_state=seed), X, y) for seed in (1, 1, 2))
+    assert np.array_equal(one.components_, same.components_)
+    assert not np.allclose(one.components_, other.components_)
+
+
+def test_no_metric_of_tiny_targets_is_lost():
+    X, y = curved(80)
+    tiny, plain = (fit(MLKR(2, max_iter=8), X, target) for target in (1e-200 * y, y))
+    assert_allclose(tiny.components_, plain.components_, rtol=1e-6, atol=1e-6)
+
+
+def test_history_is_of_the_objective():
+    X, y = curved(80)
+    model = fit(MLKR(max_iter=5), X, y)
+    assert model.history_[-1] == model.objective_ < model.history_[0]
 
 
 @pytest.mark.parametrize(
@@ -153,6 +176,8 @@ def test_the_search_goes_on_from_the_last_components():
         ([[1.0, 2.0], [3.0]] * 10, "several lengths"),
         ([None] * 20, "NaN, infinite"),
         (np.zeros((20, 0)), "shape"),
+        (np.arange(20.0)[:, None, None], "shape"),
+        (np.arange(20) * 1e150, "18 of 20 are NaN, infinite or above 1e150"),
         (np.full(20, 2.5), "all 20 are"),
         (np.arange(20) + 1j, "finite real numbers"),
     ],
