@@ -79,6 +79,18 @@ def test_what_stops_early_says_how_far_it_is():
     assert found.objective - found.duality_gap <= loops.program(X, B, T, 1e-3) <= found.objective
 
 
+def test_a_gap_that_rounding_hides_ends_the_search():
+    gaps = []
+    for seed in range(4):
+        X, T, B = problem(seed, n=12, d=2, K=3)
+        with np.errstate(all="raise", under="ignore"):
+            found = compositional.minimise(compositional.Triplets(X, T, B, 1.0), tol=1e-16)
+        assert found.converged == (found.duality_gap <= 1e-16 * found.objective)
+        gaps.append(found.duality_gap / found.objective)
+    assert min(gaps) >= 0
+    assert max(gaps) < 1e-6
+
+
 def test_triplets_of_labels_are_nearest_rows():
     X, y = data(40)
     y[0] = 7  # alone in its class: nobody's positive, but a negative

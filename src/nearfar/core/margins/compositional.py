@@ -160,7 +160,7 @@ def minimise(problem: Triplets, *, max_iter: int = 1000, tol: float = 1e-2, repo
         else:
             w, point, ridge = moved
             history.append(point.rounded)
-    gap = value - bound
+    gap = max(0.0, value - bound)
     message = "" if gap <= tol * value else stopped("Newton's method", len(history), "gap", gap, tol * value)
     return Solution(best, value, max(1, len(history)), not message, message, gap, np.array(history))
 
