@@ -145,6 +145,14 @@ def test_rows_that_do_not_differ_give_no_metric(d):
         assert not model.components_.any()
 
 
+def test_few_components_are_those_along_which_rows_differ_most():
+    X, y = data(60, 6)
+    Z = SCML().fit(X, y).transform(X)
+    U = np.linalg.svd(Z - Z.mean(axis=0))[2][:2]
+    found, expected = SCML(2).fit(X, y).transform(X), Z @ U.T
+    assert_allclose(np.abs(found), np.abs(expected), rtol=1e-6, atol=1e-9 * np.abs(Z).max())
+
+
 def test_no_table_of_triplets_and_directions_is_held():
     X, y = data(800, 20, 4)
     model = SCML(max_iter=30)

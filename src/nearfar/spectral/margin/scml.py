@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...base import FromTriplets, Mahalanobis
-from ...core import checks, psd
+from ...core import checks, psd, scatter
 from ...core.discriminants import local_directions
 from ...core.margins import compositional, triplet_mining
 from ...core.margins import large_margin_data as data
@@ -38,7 +38,7 @@ class SCML(FromTriplets, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        The metric is cut to so many; default: all that it has.
+        Keep so many directions: those along which rows differ most in the metric. Default: all that it has.
     beta : float
         Weight of the penalty; larger is sparser.
     n_neighbors, n_impostors : int
@@ -121,10 +121,11 @@ class SCML(FromTriplets, Mahalanobis):
         found = scml(X, triplets, B, self.beta, max_iter=self.max_iter, tol=self.tol, report=self._report())
         used = np.argsort(-found.x, kind="stable")[: int((found.x > 0).sum())]
         w, B = found.x[used], B[used]
-        L = psd.compress(np.sqrt(w)[:, None] * B) @ V / unit if len(w) else np.zeros((1, V.shape[1]))
+        L = psd.compress(np.sqrt(w)[:, None] * B) if len(w) else np.zeros((1, len(V)))
+        L = scatter.widest(L, X, self.n_components) @ V / unit
         with np.errstate(over="ignore"):  # weights of the smallest units, whose metric is no number either
             weights = w / unit / unit
-        return found.with_x(data.exactly(L, self.n_components), attributes={"weights": weights, "basis": B @ V})
+        return found.with_x(L, attributes={"weights": weights, "basis": B @ V})
 
     def _directions(self, X: Array, labels: Ints | None, triplets: Ints, V: Array) -> Array:
         """B in coordinates V."""
