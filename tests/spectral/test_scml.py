@@ -179,7 +179,14 @@ def test_centres_do_not_depend_on_order_or_axes():
     assert_allclose(local_directions.centres(X[order], 7), found)
     assert_allclose(local_directions.centres(X @ Q, 7), found @ Q)
     assert_array_equal(local_directions.centres(X, 80), X)
-    assert np.isfinite(local_directions.centres(np.ones((9, 3)), 4)).all()
+    assert_array_equal(local_directions.centres(np.ones((9, 3)), 4), np.ones((4, 3)))
+
+
+def test_centres_are_the_means_of_the_rows_around_them():
+    groups = np.array([[0.0, 0], [50, 0], [0, 80]])
+    X = np.repeat(groups, 7, axis=0) + np.random.default_rng(0).normal(size=(21, 2))
+    found = local_directions.centres(X, 3)
+    assert_allclose(sorted(found.tolist()), sorted(X.reshape(3, 7, 2).mean(axis=1).tolist()))
 
 
 def test_discriminants_solve_their_eigenproblem():
@@ -197,6 +204,7 @@ def test_as_many_directions_as_asked_for():
     X, y = data(90, 4)
     for count in (1, 5, 40):
         assert local_directions.of_regions(X, y, count, (10, 20)).shape == (count, 4)
+    assert local_directions.of_regions(X[:, :1], np.arange(90) % 5, 40, (10, 20)).shape == (40, 1)
     X, T, _ = problem()
     B = local_directions.of_triplets(X, T, 33, 0)
     assert B.shape == (33, 4)
@@ -204,6 +212,12 @@ def test_as_many_directions_as_asked_for():
     assert_array_equal(B, local_directions.of_triplets(X, T, 33, 0))
     assert not np.array_equal(B, local_directions.of_triplets(X, T, 33, 1))
     assert_array_equal(local_directions.of_triplets(np.ones((9, 2)), np.array([[0, 1, 2]]), 5, 0), np.eye(2))
+
+
+def test_groups_of_triplets_without_a_direction_are_passed_over():
+    X = np.array([[0.0], [1.0], [3.0]])
+    T = np.array([[0, 2, 1]] * 3 + [[0, 1, 2]])  # of one feature a group is one triplet: most say nothing
+    assert_array_equal(np.abs(local_directions.of_triplets(X, T, 4, 0)), np.ones((4, 1)))
 
 
 def test_directions_of_triplets_are_those_in_which_negatives_lie_further():
