@@ -200,6 +200,16 @@ def test_discriminants_solve_their_eigenproblem():
     assert_allclose(np.abs(found @ (U / np.linalg.norm(U, axis=0))).diagonal(), 1, rtol=1e-9)
 
 
+def test_regions_are_the_nearest_rows_of_each_class():
+    X, y = data(60, 3, 2)
+    (centre,) = local_directions.centres(X, 1)
+    order = np.argsort(np.sum((X - centre) ** 2, axis=1))
+    rows = [np.concatenate([order[y[order] == c][:k] for c in (0, 1)]) for k in (5, 12)]
+    expected = np.concatenate([local_directions.discriminants(X[i], y[i], 1) for i in rows])
+    found = local_directions.of_regions(X, y, 2, (5, 12))
+    assert_allclose(found * np.sign((found * expected).sum(axis=1, keepdims=True)), expected)
+
+
 def test_as_many_directions_as_asked_for():
     X, y = data(90, 4)
     for count in (1, 5, 40):
