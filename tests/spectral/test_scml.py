@@ -210,6 +210,16 @@ def test_regions_are_the_nearest_rows_of_each_class():
     assert_allclose(found * np.sign((found * expected).sum(axis=1, keepdims=True)), expected)
 
 
+@pytest.mark.parametrize(
+    ("n", "d", "count", "sizes"), [(120, 50, 1000, (10, 20)), (120, 51, 1020, (20, 50)), (12, 90, 220, (10, 20))]
+)
+def test_how_many_regions_of_how_many_rows(n, d, count, sizes, monkeypatch):
+    asked = []
+    monkeypatch.setattr(local_directions, "of_regions", lambda X, y, *told: asked.append(told) or np.eye(X.shape[1]))
+    SCML(max_iter=50).fit(np.random.default_rng(0).normal(size=(n, d)), np.arange(n) % 2)
+    assert asked == [(count, sizes)]
+
+
 def test_as_many_directions_as_asked_for():
     X, y = data(90, 4)
     for count in (1, 5, 40):

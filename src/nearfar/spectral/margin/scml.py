@@ -44,11 +44,11 @@ class SCML(FromTriplets, Mahalanobis):
     n_neighbors, n_impostors : int
         From labels: every row with each of its nearest of its class, and each of its nearest of other classes.
     basis : str or array-like of shape (K, d)
-        "discriminants": of regions of 10 and 20 nearest rows of each class (20 and 50 above 50 features), which takes
-        labels; "triplets": in which negatives lie further apart than positives, of groups of d triplets drawn with
-        `random_state`; "auto": whichever is told; or the directions themselves, of any length.
+        "discriminants": of regions of 10 and 20 nearest rows of each class (20 and 50 above 50 dimensions), which
+        takes labels; "triplets": in which negatives lie further apart than positives, of groups of d triplets drawn
+        with `random_state`; "auto": whichever is told; or the directions themselves, of any length.
     n_basis : int, optional
-        How many directions to make, at most; default: 20 d.
+        How many directions to make, at most; default: 20 for each dimension of the rows' span.
     max_iter : int
     tol : float
         On the duality gap relative to the objective.
