@@ -30,10 +30,22 @@ def some_pairs(m, weighted=True):
 
 @pytest.mark.parametrize("m", [5, 200])
 @pytest.mark.parametrize("weighted", [True, False])
-def test_weighted_outer(m, weighted):
+@pytest.mark.parametrize("narrow", [0, 40])
+def test_weighted_outer(m, weighted, narrow, monkeypatch):
+    monkeypatch.setattr(scatter, "NARROW", narrow)
     pairs = some_pairs(m, weighted)
     expected = loop(pairs.i, pairs.j, pairs.weights)
     assert_allclose(scatter.weighted_outer(X, pairs.i, pairs.j, pairs.weight), expected, atol=1e-11)
+
+
+@pytest.mark.parametrize(("d", "m", "laplacian"), [(40, 90, False), (41, 90, True), (41, 50, False)])
+def test_many_pairs_of_long_rows_go_through_the_laplacian(d, m, laplacian, monkeypatch):
+    taken, times = [], scatter.laplacian_times
+    monkeypatch.setattr(scatter, "laplacian_times", lambda *given: taken.append(True) or times(*given))
+    X = rng.normal(size=(50, d))
+    i, j = rng.integers(50, size=(2, m))
+    assert_allclose(scatter.weighted_outer(X, i, j), (X[i] - X[j]).T @ (X[i] - X[j]), atol=1e-10)
+    assert bool(taken) == laplacian
 
 
 def test_weighted_outer_in_blocks(monkeypatch):
@@ -146,7 +158,9 @@ def test_an_empty_set_is_named(similar, word):
 
 
 @pytest.mark.parametrize("n", [40, 60, 61])
-def test_pairs_of_equal_rows_leave_no_rounding(n):
+@pytest.mark.parametrize("narrow", [0, 40])
+def test_pairs_of_equal_rows_leave_no_rounding(n, narrow, monkeypatch):
+    monkeypatch.setattr(scatter, "NARROW", narrow)
     rows = np.random.default_rng(0).normal(size=(3, 4))[np.arange(n) % 3]
     i, j = np.triu_indices(n, 1)
     same = i % 3 == j % 3

@@ -118,6 +118,11 @@ def test_weights_of_pairs_count_in_the_threshold():
     assert np.mean(right) < max(np.mean(np.where(d <= t, 1, -1) == SIGNS) for t in d)
 
 
+def test_pairs_of_no_weight_set_no_threshold():
+    learner = ITML().fit(X, pairs=PAIRS, pair_labels=SIGNS, pair_weights=np.where(SIGNS > 0, 1.0, 0.0))
+    assert not hasattr(learner, "threshold_")
+
+
 def test_named_classes_and_unknown_rows():
     names = np.array(["owl", "cat", "fox"], dtype=object)[Y]
     names[:4] = -1

@@ -1,6 +1,7 @@
 """What a run says of its own training: each remark where it is due, and none where it is not."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,6 +29,10 @@ def test_one_direction_is_a_collapse_whatever_the_lengths():
     one = np.ones(8) * rng.uniform(1, 5, (40, 1)) + 1e-3 * rng.normal(size=(40, 8))
     assert "below 0.3" in collapsed(one, CONFIG)
     assert "collapsed" in collapsed(np.zeros((40, 8)) + 1.0, CONFIG)
+    assert "collapsed" in collapsed(1e-6 * one, CONFIG)
+    near = one / np.linalg.norm(one, axis=1, keepdims=True)
+    for spread, said in ((0.005, True), (0.02, False)):  # mean cosine distances of 0.0002 and of 0.003
+        assert bool(collapsed(near + spread * rng.normal(size=near.shape), CONFIG)) == said
     assert not collapsed(rows(0.1), CONFIG)
     assert not collapsed(np.zeros((40, 8)), CONFIG)
 
@@ -36,6 +41,8 @@ def test_embeddings_worse_than_the_items():
     good, bad = (evaluate(rows(spread), LABELS, clustering=False) for spread in (0.1, 1.0))
     assert f"Recall@1 {good.recall_at[1]:.3f} against {bad.recall_at[1]:.3f}" in unlearned(bad, good)
     assert not unlearned(good, bad)
+    assert not unlearned(bad, replace(good, map_at_r=bad.map_at_r))
+    assert not unlearned(replace(good, recall_at={1: good.recall_at[1] - 0.01}, map_at_r=0.1), good)
     assert not unlearned(good, good)
 
 
@@ -48,12 +55,15 @@ def test_embeddings_worse_than_the_items():
         ((0.7, 0.69, 0.69, 0.69), ""),
         ((0.3, 0.5, 0.6, 0.61), ""),
         ((0.3, 0.7, 0.5, 0.4), ""),
+        ((0.3, 0.7, 0.5, 0.6), ""),
+        ((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.71), "0.600 up to epoch 6, 0.710 at epoch 8"),
+        ((0.1, 0.2, 0.3, 0.4, 0.5, 0.70, 0.7, 0.71), ""),
         ((None, None, None, None), ""),
         ((), ""),
     ],
 )
 def test_the_course_of_the_validation(scores, word):
-    said = course(table(*scores), CONFIG.replace(select="map_at_r"))
+    said = course([{"unseen_map_at_r": None}, *table(*scores)], CONFIG.replace(select="map_at_r"))
     assert word in said
     assert bool(said) == bool(word)
 
@@ -81,6 +91,7 @@ def test_few_batches_in_the_log_say_nothing_of_a_loss():
     ]
     assert not idle(damaged)
     assert not idle([*batches(*[0.0] * 3), *damaged])
+    assert idle([*batches(*[0.0] * 24), damaged[1], damaged[2]])
 
 
 def test_remarks_are_kept_and_shown(tmp_path):
