@@ -154,7 +154,7 @@ class FromPairs(MetricLearner):
 
     def _calibrate(self: Self, X: AnyArray, told: Pairs) -> Self:
         """Pairs that were given set the threshold of `predict` too, to the best on them by the class's `_strategy`."""
-        if len(np.unique(told.similar[told.weights > 0])) == 2:
+        if told.similar.any() and not told.similar.all():
             distance = np.sqrt(pair_squares(np.asarray(self.transform(X)), told.i, told.j))
             self.threshold_ = thresholds.calibrate(distance, told.similar, self._strategy, weight=told.weight)
         return self
