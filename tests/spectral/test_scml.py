@@ -109,6 +109,11 @@ def test_listed_triplets_are_learned_as_those_of_labels():
     T = nearest_triplets(X, y, 3, 10)
     told = SCML(basis=B, tol=1e-8).fit(X, triplets=T)
     assert_allclose(told.objective_, SCML(basis=B, tol=1e-8).fit(X, y).objective_, rtol=1e-7)
+    fewer = SCML(n_neighbors=1, n_impostors=2, basis=B, tol=1e-8).fit(X, y)
+    assert_allclose(
+        fewer.objective_, SCML(basis=B, tol=1e-8).fit(X, triplets=nearest_triplets(X, y, 1, 2)).objective_, rtol=1e-7
+    )
+    assert abs(fewer.objective_ / told.objective_ - 1) > 1e-3
     shift = SCML(basis=B, tol=1e-8).fit(X, triplets=T + 100, rows=np.arange(60) + 100)
     assert_array_equal(shift.components_, told.components_)
 
@@ -216,8 +221,9 @@ def test_regions_are_the_nearest_rows_of_each_class():
 def test_how_many_regions_of_how_many_rows(n, d, count, sizes, monkeypatch):
     asked = []
     monkeypatch.setattr(local_directions, "of_regions", lambda X, y, *told: asked.append(told) or np.eye(X.shape[1]))
-    SCML(max_iter=50).fit(np.random.default_rng(0).normal(size=(n, d)), np.arange(n) % 2)
-    assert asked == [(count, sizes)]
+    for n_basis in (None, 7):
+        SCML(max_iter=50, n_basis=n_basis).fit(np.random.default_rng(0).normal(size=(n, d)), np.arange(n) % 2)
+    assert asked == [(count, sizes), (7, sizes)]
 
 
 def test_as_many_directions_as_asked_for():
