@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +76,16 @@ def test_no_trial_of_a_pool_begins_after_ctrl_c(tmp_path, monkeypatch, small) ->
     assert begun == [trial]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises, also where the tests were started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals of POSIX")
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_waits_while_processes_start() -> None:
     reached = []
 
@@ -90,6 +100,7 @@ def test_ctrl_c_waits_while_processes_start() -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals of POSIX")
+@pytest.mark.usefixtures("interruptible")
 def test_a_process_that_was_stopped_while_it_began_takes_no_trial() -> None:
     stopped = threading.Event()
     with held_back():

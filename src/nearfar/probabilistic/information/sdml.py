@@ -106,7 +106,7 @@ class SDML(FromPairs, Mahalanobis):
     >>> import numpy as np
     >>> X = np.array([[0.0, 0], [0, 3], [1, 0], [1, 3]])
     >>> M = SDML().fit(X, [0, 0, 1, 1]).get_mahalanobis_matrix()
-    >>> bool(M[0, 0] > 5 * M[1, 1])
+    >>> bool(M[0, 0] > 2 * M[1, 1])
     True
     """
 
