@@ -106,6 +106,7 @@ def test_a_sum_of_columns_adds_no_rank(n, d):
         (np.array([[1.0, 2.0], [0.0, 1.0]]), "symmetric"),
         (np.diag([1.0, -2.0]), "smallest eigenvalue is -2"),
         (np.array([[np.nan, 0.0], [0.0, 1.0]]), "finite"),
+        ([[1.0], [0.0, 1.0]], "finite square matrix; got"),
     ],
 )
 def test_what_is_not_definite_is_refused(A, word):

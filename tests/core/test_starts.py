@@ -41,6 +41,9 @@ def test_starts_that_do_not_fit_are_refused():
     for bad in (np.eye(3), np.full((2, 4), np.nan)):
         with pytest.raises(ValueError, match=r"init must be a finite array of shape \(2, 4\); got shape"):
             starts.start(X, Y, bad, 2)
+    for bad in ([[1.0], [1.0, 2.0]], [["a"]], {"a": 1}):
+        with pytest.raises(ValueError, match=r"init must be a finite array of shape \(2, 4\); got [\[{]"):
+            starts.start(X, Y, bad, 2)
     with pytest.raises(ValueError, match='init="lda" needs labels'):
         starts.start(X, None, "lda", 2)
     with pytest.raises(ValueError, match="init must be one of"):

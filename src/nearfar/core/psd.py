@@ -153,7 +153,10 @@ def require_pd(A: Array, name: str, strict: bool = True) -> Array:
     strict : bool
         Positive definite is asked for; else positive semi-definite up to rounding.
     """
-    given = np.asarray(A)
+    try:
+        given = np.asarray(A)
+    except ValueError as error:  # lists of several lengths
+        raise ValueError(f"{name} must be a finite square matrix; got {A!r:.60}") from error
     if not np.issubdtype(given.dtype, np.number):
         raise ValueError(f"{name} must be a finite square matrix; got {A!r}")
     A = given.astype(np.float64)

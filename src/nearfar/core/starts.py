@@ -81,7 +81,10 @@ def inside(
 
 def given(init: AnyArray, k: int, d: int) -> Array:
     """The user's components, checked."""
-    L = np.asarray(init, dtype=np.float64)
+    try:
+        L = np.asarray(init, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"init must be a finite array of shape {(k, d)}; got {init!r:.60}") from error
     if L.shape != (k, d) or not np.isfinite(L).all():
         raise ValueError(f"init must be a finite array of shape {(k, d)}; got shape {L.shape}")
     return L
