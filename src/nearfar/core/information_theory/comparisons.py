@@ -14,12 +14,14 @@ maximise log det(M0^-1 + sum_c alpha_c v_c v_c' + beta_c u_c u_c'), and the Hess
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.linalg import lapack
 
 from ..optimize import Report, Solution, stopped
 from ..types import Array
-from . import logdet
+from .logdet_steps import DENSE, conjugate, logdet, logdet_gap, step
 
 
 def nearest(
@@ -50,16 +52,16 @@ def nearest(
     return found.with_x((M + M.T) / 2)
 
 
-def squares(R: Array) -> tuple[Array, Array]:
-    """p and q of rows v, then as many rows u."""
-    s = np.einsum("cd,cd->c", R, R)
-    return s[: len(s) // 2], s[len(s) // 2 :]
-
-
-def residual(p: Array, q: Array, weight: Array) -> float:
-    """sum of w (sqrt p - sqrt q)^2 over comparisons with p > q."""
-    short = np.maximum(np.sqrt(p) - np.sqrt(q), 0.0)
+def residual(s: Array, weight: Array) -> float:
+    """sum of w (sqrt p - sqrt q)^2 over comparisons with p > q, of the squares s: all p, then all q."""
+    near, far = np.split(np.sqrt(s), 2)
+    short = np.maximum(near - far, 0.0)
     return float(weight @ (short * short))
+
+
+def residual_along(s: Array, change: Array, weight: Array) -> Callable[[float], float]:
+    """The residual after a step of length t, which moves the squares s to s + t change; see `logdet_steps.step`."""
+    return lambda t: residual(np.maximum(s + t * change, 0.0), weight)
 
 
 def newton(R: Array, weight: Array, max_iter: int, tol: float, report: Report | None = None) -> Solution:
@@ -70,48 +72,43 @@ def newton(R: Array, weight: Array, max_iter: int, tol: float, report: Report | 
     """
     m, d = len(weight), R.shape[1]
     one, history = np.eye(d), []
-    L = one * np.sqrt(d / (d + residual(*squares(R), weight)))
-    tried, volume = R @ L, logdet.logdet(L)
-
-    def cost(t: float, C: Array) -> float:
-        nonlocal tried
-        tried = R @ C
-        return residual(*squares(tried), weight)
-
+    L = one * np.sqrt(d / (d + residual(np.einsum("cd,cd->c", R, R), weight)))
+    R, volume = R @ L, logdet(L)
     for k in range(max_iter + 1):
-        R = tried
-        p, q = squares(R)
+        s = np.einsum("cd,cd->c", R, R)
+        p, q = np.split(s, 2)
         wrong = np.flatnonzero((p > q) & (weight > 0))
         pair, w = np.concatenate([wrong, m + wrong]), weight[wrong]
         p, q, W = p[wrong], q[wrong], R[pair]
-        r, T, miss = np.sqrt(q / p), L @ L.T, residual(p, q, w)
+        r, T, miss = np.sqrt(q / p), L @ L.T, residual(s, weight)
         history.append(float(T.trace()) - d - volume + miss)
         # where two points to be apart coincide, u and its part of the gradient are 0
         slopes = np.concatenate([w * (1 - r), w * (1 - np.divide(1.0, r, out=np.ones_like(r), where=r > 0))])
         E = T - one + (W.T * slopes) @ W
-        gap = logdet.logdet_gap(E)
+        gap = logdet_gap(E)
         if report is not None and k:
             report(k, history[-1], gap)
         if gap <= tol**2 / 2 or k == max_iter:
             break
-        C = logdet.step(direction(E, W, p, q, w), E, T, cost, miss)
-        L = C.T @ L
-        volume += logdet.logdet(C)
+        S = direction(E, W, p, q, w)
+        C = step(S, E, T, residual_along(s, np.einsum("cd,cd->c", R @ S, R), weight), miss)
+        R, L = R @ C, C.T @ L
+        volume += logdet(C)
     converged = bool(gap <= tol**2 / 2)
     message = "" if converged else stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
     return Solution(L.T @ L, history[-1], max(1, k), converged, message, gap, np.array(history))
 
 
-def direction(E: Array, W: Array, p: Array, q: Array, weight: Array, max_iter: int = 200) -> Array:
+def direction(E: Array, W: Array, p: Array, q: Array, weight: Array) -> Array:
     """S with S + sum_c h_c <A_c, S> A_c = -E, h_c = (w / 2) sqrt(p q), for rows W of v and then of u.
 
     Few comparisons: exactly, from the system for <A_c, S>, whose matrix comes from squares of inner products. Many: by
-    conjugate gradients, more exact the smaller E is (compare `logdet.direction`).
+    conjugate gradients, more exact the smaller E is.
     """
     c, d = len(p), W.shape[1]
     h = weight * np.sqrt(p * q) / 2
     a = np.concatenate([1 / p, -np.divide(1.0, q, out=np.zeros_like(q), where=q > 0)])
-    if 0 < c <= logdet.DENSE * d:
+    if 0 < c <= DENSE * d:
         root = np.concatenate([h, h]) ** 0.5 * a
         scaled = np.sqrt(np.abs(root))[:, None] * W
         G = scaled @ scaled.T
@@ -121,18 +118,10 @@ def direction(E: Array, W: Array, p: Array, q: Array, weight: Array, max_iter: i
         e = root * np.einsum("cd,cd->c", W @ E, W)
         y = lapack.dposv(K, e[:c] + e[c:], overwrite_a=1)[1]
         return (W.T * (root * np.concatenate([y, y]))) @ W - E
-    S, rest = np.zeros_like(E), -E
-    P, rr = rest.copy(), float(np.vdot(E, E))
-    goal = rr * min(0.01, rr)
-    for _ in range(max_iter):
+
+    def curvature(P: Array) -> Array:
         s = a * np.einsum("cd,cd->c", W @ P, W)
         s = h * (s[:c] + s[c:])
-        HP = P + (W.T * (a * np.concatenate([s, s]))) @ W
-        t = rr / float(np.vdot(P, HP))
-        S += t * P
-        rest -= t * HP
-        rr, before = float(np.vdot(rest, rest)), rr
-        if rr <= goal:
-            break
-        P = rest + rr / before * P
-    return (S + S.T) / 2
+        return (W.T * (a * np.concatenate([s, s]))) @ W
+
+    return conjugate(E, curvature)

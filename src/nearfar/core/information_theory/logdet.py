@@ -26,8 +26,8 @@ from scipy.linalg.blas import ddot, dsymv, dsyr, dsyrk
 
 from ..optimize import Report, Solution, stopped
 from ..types import Array, Bools
+from .logdet_steps import DENSE, conjugate, logdet, logdet_gap, step
 
-DENSE = 5  # pairs per feature up to which one dense system beats conjugate gradients
 IDENTICAL = 1e-24  # squared distance under the prior, relative to the largest
 
 
@@ -124,6 +124,11 @@ def penalty(p: Array, pairs: Bounded) -> float:
     return float(pairs.gamma @ np.where(pairs.sign * (x - 1) > 0, x - np.log(x) - 1, 0.0))
 
 
+def penalty_along(p: Array, q: Array, pairs: Bounded) -> Callable[[float], float]:
+    """The penalty after a step of length t, which moves the squared distances p to p + t q; see `step`."""
+    return lambda t: penalty(p + t * q, pairs)
+
+
 def multipliers(p: Array, pairs: Bounded) -> Array:
     """s gamma (1 / b - 1 / p) where violated, else 0: the optimal ones at squared distances p."""
     return np.maximum(0.0, pairs.sign * pairs.gamma * (1 / pairs.bound - 1 / p))
@@ -158,7 +163,7 @@ def newton(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None =
             break
         S = direction(E, W, (pairs.gamma / p**2)[bad])
         q = np.einsum("cd,cd->c", U @ S, U)
-        C = step(S, E, T, lambda t, _: penalty(p + t * q, pairs), slack)  # noqa: B023
+        C = step(S, E, T, penalty_along(p, q, pairs), slack)
         L, U = C.T @ L, U @ C
         volume += logdet(C)
     converged = bool(gap <= tol**2 / 2)
@@ -186,21 +191,7 @@ def swept(pairs: Bounded) -> Array:
     return L if value(L, pairs.V @ L.T) < value(free, pairs.V) else free
 
 
-def logdet(C: Array) -> float:
-    """log det of C C' for a triangular C."""
-    return 2 * float(np.log(C.diagonal()).sum())
-
-
-def logdet_gap(E: Array) -> float:
-    """tr(E) - log det(I + E) or, of small E, slightly more: the LogDet divergence of I + E from I, maybe infinite."""
-    r = float(np.linalg.norm(E))
-    if r < 0.1:  # no digits are lost
-        return r * r / 2 + r**3 / (3 * (1 - r))
-    C, failed = lapack.dpotrf(np.eye(len(E)) + E, lower=1)
-    return np.inf if failed else max(0.0, float(E.trace()) - logdet(C))
-
-
-def direction(E: Array, U: Array, h: Array, max_iter: int = 200) -> Array:
+def direction(E: Array, U: Array, h: Array) -> Array:
     """S with S + sum_c h_c (u_c' S u_c) u_c u_c' = -E, by conjugate gradients, more exact the smaller E is.
 
     Few pairs: exactly, from the (m, m) system for q_c = u_c' S u_c, which has the squares of U U' as matrix.
@@ -212,35 +203,7 @@ def direction(E: Array, U: Array, h: Array, max_iter: int = 200) -> Array:
         K.ravel("K")[:: len(K) + 1] += 1.0
         y = lapack.dposv(K, root * np.einsum("cd,cd->c", U @ E, U), overwrite_a=1)[1]
         return (U.T * (root * y)) @ U - E
-    S, R = np.zeros_like(E), -E
-    P, rr = R.copy(), float(np.vdot(E, E))
-    goal = rr * min(0.01, rr)
-    for _ in range(max_iter):
-        q = np.einsum("cd,cd->c", U @ P, U)
-        HP = P + (U.T * (h * q)) @ U
-        a = rr / float(np.vdot(P, HP))
-        S += a * P
-        R -= a * HP
-        rr, before = float(np.vdot(R, R)), rr
-        if rr <= goal:
-            break
-        P = R + rr / before * P
-    return (S + S.T) / 2
-
-
-def step(S: Array, E: Array, T: Array, cost: Callable[[float, Array], float], start: float) -> Array:
-    """Triangular C with C C' = I + t S, t the first of 1, 1/2, 1/4, ... or less, to lower f with penalty cost(t, C)."""
-    t, one, trace, slope = 1.0, np.eye(len(S)), float(np.vdot(S, T)), float(np.vdot(E, S))
-    for _ in range(60):
-        C, failed = lapack.dpotrf(one + t * S, lower=1, clean=1)
-        if failed and t == 1:
-            t = min(1.0, -1.8 / float(np.linalg.eigvalsh(S)[0]))
-        elif not failed:
-            value = t * trace - logdet(C) + cost(t, C)
-            if value <= start + 1e-4 * t * slope + 1e-14 * abs(start):
-                break
-        t /= 2
-    return C
+    return conjugate(E, lambda P: (U.T * (h * np.einsum("cd,cd->c", U @ P, U))) @ U)
 
 
 def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:

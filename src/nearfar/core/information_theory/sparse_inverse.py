@@ -16,7 +16,7 @@ from scipy.linalg import lapack, solve_triangular
 
 from ..optimize import Report, Solution, stopped
 from ..types import Array, Bools
-from . import logdet
+from .logdet_steps import logdet, logdet_gap
 
 ROUNDS = 6  # of Newton steps with fewer and fewer entries
 
@@ -39,7 +39,7 @@ class Point(NamedTuple):
 
     @property
     def value(self) -> float:
-        return self.linear - logdet.logdet(self.C)
+        return self.linear - logdet(self.C)
 
 
 def sparse_inverse(
@@ -106,7 +106,7 @@ def duality_gap(now: Point, S: Array, lams: Array) -> float:
     d, more = len(S), now.linear / len(S) - 1
     R = np.clip(now.W * (1 + more) - S, -lams, lams)
     E = (now.C.T @ (S + R) @ now.C) / (1 + more) - np.eye(d)
-    multiple = logdet.logdet_gap(E) + float(np.sum(lams * np.abs(now.M) - R * now.M)) / (1 + more)
+    multiple = logdet_gap(E) + float(np.sum(lams * np.abs(now.M) - R * now.M)) / (1 + more)
     return multiple + d * float(more - np.log1p(more))
 
 
@@ -124,7 +124,7 @@ def step(now: Point, S: Array, lams: Array) -> Point:
         C, failed = lapack.dpotrf(np.eye(len(K)) + t * K, lower=1)
         if not failed:
             M = X if t == 1 else now.M + t * D
-            change = t * float(np.vdot(S, D)) + float(np.vdot(lams, np.abs(M) - size)) - logdet.logdet(C)
+            change = t * float(np.vdot(S, D)) + float(np.vdot(lams, np.abs(M) - size)) - logdet(C)
             if change <= 1e-4 * t * fall + 1e-16 * len(K):
                 return measured(M, S, lams) or now
         t /= 2
