@@ -254,3 +254,12 @@ def test_features_in_other_units_are_seen_beside_each_other():
         svg = b64decode(thumbnails(1).uri.partition(",")[2]).decode()
         heights.append([float(height) for height in re.findall(r'height="([\d.]+)"', svg)])
     assert heights[0] == heights[1] == [30.0, 30.0]
+
+
+def test_a_row_is_drawn_where_no_other_can_be_read():
+    def read(i):
+        if i != 1:
+            raise OSError
+        return np.arange(3.0)
+
+    assert Thumbnails(Items(np.eye(200, 3), np.zeros(200, int), ["a"], read=read))(1).uri

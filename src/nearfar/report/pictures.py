@@ -82,7 +82,8 @@ class Thumbnails:
         """
         if self._range is None:
             sampled = np.unique(np.linspace(0, len(self.items) - 1, 64).astype(int))
-            rows = np.array([row for i in sampled if (row := self.read(int(i))) is not None], dtype=np.float64)
+            read = [row for i in sampled if (row := self.read(int(i))) is not None]
+            rows = np.array(read or [np.zeros(1)], dtype=np.float64)
             rows[~np.isfinite(rows)] = 0.0
             largest = np.abs(rows).max(axis=0)
             used = largest[largest > 0]
