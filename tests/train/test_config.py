@@ -17,6 +17,13 @@ def test_json_round_trip(tmp_path, small) -> None:
     assert TrainConfig.from_json(path) == config
 
 
+def test_config_that_an_editor_saved_with_a_mark_of_its_encoding(tmp_path, small) -> None:
+    config = small(data="Würfel/")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config.to_dict(), ensure_ascii=False), encoding="utf-8-sig")
+    assert TrainConfig.from_json(path) == config
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -204,7 +204,7 @@ def _json(path: Path, needed: bool = True) -> dict[str, Any]:
     if not needed and not path.is_file():
         return {}
     try:
-        read = json.loads(path.read_text())
+        read = json.loads(path.read_bytes())
     except OSError as error:
         raise ReportError(f"{path.parent}: is no run folder ({path.name}: {error.strerror})") from error
     except ValueError as error:

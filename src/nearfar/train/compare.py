@@ -210,7 +210,7 @@ def read_scores(path: Path) -> dict[str, Any]:
         If it is damaged.
     """
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_bytes())
     except ValueError as error:
         raise TrainError(f"{path}: not JSON ({error}); remove it, and the run is scored again") from error
     if not isinstance(content, dict) or not {"scores", "raw", "protocol"} <= content.keys():

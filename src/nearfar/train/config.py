@@ -225,7 +225,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             If it is missing, is no JSON object, or does not fit.
         """
         try:
-            fields = json.loads(Path(path).read_text())
+            fields = json.loads(Path(path).read_bytes())
         except FileNotFoundError as error:
             folder = Path(path).parent
             what = f"holds no run (no {Path(path).name})" if folder.is_dir() else "no such run"

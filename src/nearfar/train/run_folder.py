@@ -179,7 +179,7 @@ def open_run(path: str | Path) -> RunFolder:
 def start_of(run: Path) -> Path | None:
     """Read from environment.json where a run was started."""
     try:
-        found = json.loads((run / ENVIRONMENT).read_text())["folder"]
+        found = json.loads((run / ENVIRONMENT).read_bytes())["folder"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Path(found) if isinstance(found, str) else None
