@@ -37,6 +37,7 @@ def test_config_that_an_editor_saved_with_a_mark_of_its_encoding(tmp_path, small
         ({"ks": [2, 4]}, "ks must hold 1"),
         ({"lr": float("inf")}, "lr: Expected a finite number, got inf"),
         ({"freeze_trunk": True, "augment": "mirror"}, "augment must be empty"),
+        ({"freeze_trunk": True, "freeze_epochs": 1}, "freeze_trunk is for the whole run"),
         ({"image_size": 224, "resize": 200}, "resize needs an image_size of at most 200, got 224"),
         ({"resize": 200}, "resize needs an image_size"),
     ],

@@ -24,6 +24,7 @@ OBJECTIVES = {
     "drawn": "NPairLoss() + 0.5*EnergyConfusion(pairs='one')",
     "facilities": "FacilityLocationLoss()",
     "images": "TripletLoss()",
+    "held": "TripletLoss()",
 }
 IMAGES = {"trunk": "conv4(width=4)", "image_size": 16, "freeze_bn": True, "optimizer": "adam", "lr": 1e-2, "eps": 1e-2}
 
@@ -42,6 +43,8 @@ def settings(name: str) -> TrainConfig:
         device="cpu",
         ks=(1,),
     )
+    if name == "held":  # in one of two epochs
+        return config.replace(freeze_epochs=1, steps=None, epochs=2, sampler="m_per_class:64", batch_size=192)
     return config.replace(**IMAGES) if name == "images" else config
 
 

@@ -546,6 +546,23 @@ def test_frozen_features_are_those_of_the_network(tmp_path, small) -> None:
     np.testing.assert_allclose(parts.train.array, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("step", [5, 26])  # in the epoch in which the trunk is held, and in the one after it
+def test_a_trunk_is_held_for_some_epochs(tmp_path, monkeypatch, small, step) -> None:
+    network = {"trunk": "conv4(width=4)", "image_size": 16}
+    config = small(**network, freeze_epochs=1, epochs=1, lr=3e-3, weight_decay=0.1, clip=1.0)
+    start = building.build(config).step.embedder.state_dict()
+    first = weights(train(config, tmp_path / "first", progress=False).folder)
+    long = config.replace(epochs=2)
+    whole = train(long, tmp_path / "whole", progress=False)
+    second = weights(whole.folder)
+    for key, value in start.items():  # also the statistics of its batch normalisation
+        held = key.startswith("trunk")
+        assert torch.equal(first[f"embedder.{key}"], value) == held, key
+        assert not torch.equal(second[f"embedder.{key}"], value), key
+    broken_off(monkeypatch, tmp_path / "broken", step, long)
+    assert_same(whole.folder, train(None, tmp_path / "broken", resume=True, progress=False).folder)
+
+
 def test_progress_goes_to_stderr(tmp_path, small, capfd) -> None:
     train(small(epochs=1), tmp_path / "run")
     out, err = capfd.readouterr()

@@ -55,3 +55,5 @@ def test_what_cannot_be_an_episode_is_told(tmp_path, small) -> None:
         train(small(episodes="maml", shots=8), tmp_path / "run", progress=False)
     with pytest.raises(TrainError, match="freeze_trunk"):
         small(episodes="maml", freeze_trunk=True)
+    with pytest.raises(TrainError, match="freeze_epochs"):
+        small(episodes="maml", freeze_epochs=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
@@ -13,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
@@ -33,6 +30,7 @@ from ..deep.samplers.resolve import make_sampler
 from ..deep.terms import Sum, Term
 from .averages import Averages
 from .config import TrainConfig, TrainError
+from .devices import make_accelerator
 from .episodic import Episodes
 from .features import as_floats, cached_features, sizes_of
 from .optim import make_optimizer, param_groups
@@ -170,24 +168,6 @@ def _sampler(config: TrainConfig, train: Dataset) -> BatchSampler:
         return make_sampler(config.sampler, train.labels, config.batch_size, config.seed)
     except ValueError as error:
         raise TrainError(str(error)) from error
-
-
-def make_accelerator(config: TrainConfig) -> Accelerator:
-    """Return a fresh accelerator: one process may train several times, with other settings."""
-    AcceleratorState._reset_state(reset_partial_state=processes.world() == 1)
-    GradientState._reset_state()
-    alone = processes.world() == 1
-    accelerator = Accelerator(mixed_precision=config.precision, cpu=config.device == "cpu" or _many_without_gpu())
-    if alone and processes.world() > 1:
-        atexit.register(processes.leave)
-    return accelerator
-
-
-def _many_without_gpu() -> bool:
-    """Return whether this is one of several processes on processors: accelerate joins them only where it is told."""
-    if "LOCAL_RANK" not in os.environ:
-        return False
-    return not (torch.cuda.is_available() or (hasattr(torch, "xpu") and torch.xpu.is_available()))
 
 
 def open_data(config: TrainConfig, start: Path | None = None) -> Task:

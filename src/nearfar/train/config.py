@@ -21,7 +21,7 @@ Selection = Literal["recall_at_1", "map_at_r"]
 FREE = ("workers", "tensorboard")
 """Fields that do not change the result, and may differ when a run is resumed."""
 
-LATER = ("patience", "ema")
+LATER = ("patience", "ema", "freeze_epochs")
 """Fields that newer versions have added: where they are not given, digests stay what they were."""
 
 
@@ -61,6 +61,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Before the embedding layer.
     freeze_bn, freeze_trunk : bool
         What is not trained. The features of a frozen trunk are computed once and kept on disk.
+    freeze_epochs : int, optional
+        Train only the embedding layer and the objective's own parameters in so many first epochs: their random start
+        would spoil a trunk that is trained already.
     sampler : str
         "auto", "random", "m_per_class:M" or "class_ratio:R"; "auto" is m_per_class with 4 of a class, or more where
         there are too few classes for that.
@@ -133,6 +136,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dropout: Share = 0.0
     freeze_bn: bool = False
     freeze_trunk: bool = False
+    freeze_epochs: AtLeastOne | None = None
     sampler: str = "auto"
     episodes: Literal["none", "maml", "fomaml", "sequential"] = "none"
     shots: AtLeastOne = 2
@@ -199,8 +203,11 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise TrainError(f"config: ks must hold 1, got {list(self.ks)}")
         if self.freeze_trunk and self.augment:
             raise TrainError("config: a frozen trunk sees every image once, so augment must be empty with it")
-        if self.freeze_trunk and self.episodes != "none":
-            raise TrainError("config: episodes step on all weights, so freeze_trunk must be false with them")
+        if (self.freeze_trunk or self.freeze_epochs) and self.episodes != "none":
+            name = "freeze_trunk" if self.freeze_trunk else "freeze_epochs"
+            raise TrainError(f"config: episodes step on all weights, so {name} must not be given with them")
+        if self.freeze_trunk and self.freeze_epochs:
+            raise TrainError("config: freeze_trunk is for the whole run, so freeze_epochs must not be given with it")
         if self.resize is not None and self.resize < (self.image_size or self.resize + 1):
             raise TrainError(f"config: resize needs an image_size of at most {self.resize}, got {self.image_size}")
 

@@ -20,7 +20,7 @@ from .monitor import watch
 from .optim import rate_factor, set_rates
 from .progress import ProgressLine, TensorBoard, Watcher
 from .run_folder import Run, RunFolder, open_run
-from .state import Position, all_finite, restore_rest, restore_weights, snapshot, split_weights, start_epoch
+from .state import Position, all_finite, begin_epoch, restore_rest, restore_weights, snapshot, split_weights
 
 CHECK_EVERY = 10  # batches between looks at an accelerator's loss, each of which waits for it
 
@@ -156,10 +156,7 @@ class Trainer:
 
     def _epoch(self) -> None:
         position = self.position
-        assert self.parts.model is not None
-        self.parts.model.train()
-        if not position.batch:
-            start_epoch(self.parts, position.epoch)
+        begin_epoch(self.parts, position)
         for items, labels in self.parts.batches(position.epoch, position.batch):
             self._add_up(self._step(items, labels))
             position.step, position.batch = position.step + 1, position.batch + 1

@@ -123,6 +123,15 @@ def start_epoch(parts: Parts, epoch: int) -> None:
             module.on_epoch(epoch)
 
 
+def begin_epoch(parts: Parts, position: Position) -> None:
+    """Put the network into training mode, its trunk held during the first `freeze_epochs`, and set schedules."""
+    assert parts.model is not None
+    parts.step.embedder.held = position.epoch < (parts.config.freeze_epochs or 0)
+    parts.model.train()
+    if not position.batch:  # a resumed epoch has been started before its weights were put back
+        start_epoch(parts, position.epoch)
+
+
 def all_finite(tensors: Iterable[Tensor]) -> bool:
     """Return whether all numbers are finite, with one wait for the device."""
     with torch.no_grad():

@@ -39,6 +39,11 @@ class Embedder(nn.Module):
     freeze_trunk : bool
         Train the embedding layer only; the trunk is always in evaluation mode.
 
+    Attributes
+    ----------
+    held : bool
+        Freeze the trunk while this is true, from the next call of `train` on.
+
     Examples
     --------
     >>> from nearfar.deep.networks.mlp import MLP
@@ -65,13 +70,13 @@ class Embedder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.layer = nn.Identity() if embedding_dim is None else nn.Linear(width, embedding_dim)
         self.embedding_dim = width if embedding_dim is None else embedding_dim
-        self.freeze_bn, self.freeze_trunk = freeze_bn, freeze_trunk
+        self.freeze_bn, self.freeze_trunk, self.held = freeze_bn, freeze_trunk, False
         for module in self._frozen():
             module.requires_grad_(False)
         self.train()
 
     def _frozen(self) -> list[nn.Module]:
-        if self.freeze_trunk:
+        if self.freeze_trunk or self.held:
             return [self.trunk]
         return [m for m in self.trunk.modules() if self.freeze_bn and isinstance(m, _BatchNorm)]
 
@@ -88,7 +93,7 @@ class Embedder(nn.Module):
 
     def features(self, items: Tensor) -> Tensor:
         """Return the (n, D) pooled features of the trunk."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze_trunk):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not (self.freeze_trunk or self.held)):
             pooled: Tensor = self.trunk(as_channels(items, self.trunk))
         return pooled.flatten(1)
 

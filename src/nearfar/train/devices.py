@@ -1,0 +1,34 @@
+"""Where a run computes: one process or several, on processors or accelerators."""
+
+from __future__ import annotations
+
+import atexit
+import os
+
+import torch
+from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate.state import AcceleratorState, GradientState
+
+from ..deep import processes
+from .config import TrainConfig
+
+
+def make_accelerator(config: TrainConfig) -> Accelerator:
+    """Return a fresh accelerator: one process may train several times, with other settings."""
+    AcceleratorState._reset_state(reset_partial_state=processes.world() == 1)
+    GradientState._reset_state()
+    alone = processes.world() == 1
+    on_cpu = config.device == "cpu" or _many_without_gpu()
+    # A trunk that stands still for some epochs has no gradients to wait for.
+    several = DistributedDataParallelKwargs(find_unused_parameters=config.freeze_epochs is not None)
+    accelerator = Accelerator(mixed_precision=config.precision, cpu=on_cpu, kwargs_handlers=[several])
+    if alone and processes.world() > 1:
+        atexit.register(processes.leave)
+    return accelerator
+
+
+def _many_without_gpu() -> bool:
+    """Return whether this is one of several processes on processors: accelerate joins them only where it is told."""
+    if "LOCAL_RANK" not in os.environ:
+        return False
+    return not (torch.cuda.is_available() or (hasattr(torch, "xpu") and torch.xpu.is_available()))
