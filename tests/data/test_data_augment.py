@@ -6,12 +6,14 @@ torch = pytest.importorskip("torch")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import ndimage
 
 from nearfar.data import DataError
 from nearfar.data.augment import Augment, to_float
 from nearfar.data.changes import Affine, Crop, Erasing, Mirror, ResizedCrop
+from nearfar.data.colors import Blur, Color, Gray
 
-ALL = "affine, resized_crop, crop, mirror, erasing"
+ALL = "affine, resized_crop, crop, mirror, color, gray, blur, erasing"
 
 
 @pytest.fixture
@@ -146,6 +148,61 @@ def test_a_resized_crop_of_everything_is_a_resize(images):
     assert ((part[..., -1] - part[..., 0]) < 0.8).all()
 
 
+NO_COLOR = {"brightness": 0, "contrast": 0, "saturation": 0, "hue": 0}
+
+
+def test_colors_that_do_not_change_are_kept(images):
+    torch.testing.assert_close(Color(**NO_COLOR, p=1)(images, _draw(0)), images, rtol=0, atol=1e-6)
+    assert torch.equal(Color(p=0)(images, _draw(0)), images)
+
+
+def test_each_change_of_color_is_the_published_one(images):
+    images = 0.25 + images / 4  # nothing is cut at 0 or 1
+    light = Color(**NO_COLOR | {"brightness": 0.5}, p=1)(images, _highest_colors)
+    torch.testing.assert_close(light, 1.5 * images)
+    grey = images[:, 0] * 0.299 + images[:, 1] * 0.587 + images[:, 2] * 0.114
+    mean = grey.mean(dim=(1, 2))[:, None, None, None]
+    contrast = Color(**NO_COLOR | {"contrast": 0.5}, p=1)(images, _highest_colors)
+    torch.testing.assert_close(contrast, mean + 1.5 * (images - mean))
+    saturated = Color(**NO_COLOR | {"saturation": 0.5}, p=1)(images, _highest_colors)
+    torch.testing.assert_close(saturated, grey[:, None] + 1.5 * (images - grey[:, None]))
+    third = Color(**NO_COLOR | {"hue": 1 / 3}, p=1)(images, _highest_colors)
+    torch.testing.assert_close(third, images.roll(1, dims=1))  # red becomes green, green blue, blue red
+    sixth = Color(**NO_COLOR | {"hue": 1 / 6}, p=1)(images, _highest_colors)
+    torch.testing.assert_close(sixth.mean(1), images.mean(1))
+    torch.testing.assert_close(sixth.std(1), images.std(1))
+
+
+def _highest_colors(low: float, high: float, *shape: int) -> torch.Tensor:
+    return torch.full(shape, 0.0 if (low, high) == (0, 1) else float(high))  # every image is chosen
+
+
+def test_grey_images_have_brightness_and_contrast_only():
+    images = torch.rand(4, 1, 6, 6) / 2
+    torch.testing.assert_close(Color(0, 0, 0.9, 0.5, p=1)(images, _draw(0)), images)
+    assert not torch.equal(Color(p=1)(images, _draw(0)), images)
+    torch.testing.assert_close(Gray(p=1)(images, _draw(0)), images)
+
+
+def test_gray_has_one_value_in_all_channels(images):
+    grey = Gray(p=1)(images, _draw(0))
+    assert torch.equal(grey[:, 0], grey[:, 1])
+    assert torch.equal(grey[:, 0], grey[:, 2])
+    assert torch.equal(Gray(p=0)(images, _draw(0)), images)
+
+
+def test_blur_is_the_gaussian_of_each_image(images):
+    sigmas = torch.rand(16, generator=torch.Generator().manual_seed(0)) * 1.5 + 0.5
+    blurred = Blur(sigma=(0.5, 2.0), p=1)(images.double(), _draw(0))
+    for image, found, sigma in zip(images.double(), blurred, sigmas, strict=True):
+        for channel, of_channel in zip(image.numpy(), found, strict=True):
+            expected = ndimage.gaussian_filter(channel, float(sigma), mode="nearest", radius=6)
+            torch.testing.assert_close(of_channel, torch.from_numpy(expected), rtol=0, atol=1e-6)
+    assert torch.equal(Blur(sigma=(0, 0), p=1)(images, _draw(0)), images)
+    flat = torch.full((2, 3, 5, 7), 0.3)
+    torch.testing.assert_close(Blur(p=1)(flat, _draw(1)), flat)
+
+
 def test_gradients_pass(images):
     images.requires_grad_()
     seeded(ALL)(images).sum().backward()
@@ -164,14 +221,21 @@ def test_settings_from_text_dicts_and_parts_agree():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("blur", "unknown part 'blur'; expected some of affine, resized_crop, crop, mirror, erasing"),
-        ({"blur": True}, "unknown part 'blur'"),
+        ("flip", f"unknown part 'flip'; expected some of {ALL}"),
+        ({"flip": True}, "unknown part 'flip'"),
         ("affine(angle=3)", "affine has no setting 'angle'; it has degrees, translate, scale, shear, fill"),
         ("affine(3)", "cannot read 'affine(3)'"),
         ("affine(degrees=x)", "'degrees=x' is not a plain number"),
         ("mirror; erasing", "cannot read 'mirror; erasing'"),
         ("a + b", "cannot read 'a + b'"),
         ({"mirror": 3}, "mirror=3; expected true, false or settings"),
+        ("affine(scale=2)", "affine: scale: Expected two numbers, got 2"),
+        ("erasing(area=(0.5,))", "erasing: area: Expected two numbers, got (0.5,)"),
+        ("erasing(area=(0.5, 'a'))", "erasing: area: Expected `float`, got (0.5, 'a')"),
+        ("erasing(area=(0.5, 0.1))", "erasing: area: the second must not be below the first, got (0.5, 0.1)"),
+        ("mirror(p=7)", "mirror: p: Expected `float` <= 1.0, got 7"),
+        ("resized_crop(size=-3)", "resized_crop: size: Expected `int` >= 1, got -3"),
+        ({"crop": {"padding": "3"}}, "crop: padding: Expected `int | null`, got '3'"),
     ],
 )
 def test_unknown_settings_are_named(given, message):

@@ -1,4 +1,4 @@
-"""Random changes to a batch of images: affine map, crop, mirror, erasing.
+"""Random changes to a batch of images: affine map, crop, mirror, colours, blur, erasing.
 
 Plain tensor code on whole batches. Every random number is drawn on the CPU, from the generator that was given or
 else from torch's global one, so that restoring that generator's state repeats the images, on any device.
@@ -7,15 +7,17 @@ else from torch's global one, so that restoring that generator's state repeats t
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
 from typing import Any, ClassVar
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
-from .changes import Affine, Crop, Erasing, Mirror, Part, ResizedCrop
+from .changes import Affine, Crop, Draw, Erasing, Mirror, ResizedCrop
+from .colors import Blur, Color, Gray
 from .dataset import DataError, some
 
 
@@ -24,7 +26,7 @@ class Augment(nn.Module):
 
     Parameters
     ----------
-    affine, resized_crop, crop, mirror, erasing : bool, dict or part
+    affine, resized_crop, crop, mirror, color, gray, blur, erasing : bool, dict or part
         Which parts to apply, in this order: True for the defaults, a dict of settings, or a part such as
         `Erasing(p=0.3)`.
     generator : torch.Generator, optional
@@ -48,6 +50,9 @@ class Augment(nn.Module):
         "resized_crop": ResizedCrop,
         "crop": Crop,
         "mirror": Mirror,
+        "color": Color,
+        "gray": Gray,
+        "blur": Blur,
         "erasing": Erasing,
     }
 
@@ -58,13 +63,18 @@ class Augment(nn.Module):
         resized_crop: bool | Mapping[str, Any] | ResizedCrop = False,
         crop: bool | Mapping[str, Any] | Crop = False,
         mirror: bool | Mapping[str, Any] | Mirror = False,
+        color: bool | Mapping[str, Any] | Color = False,
+        gray: bool | Mapping[str, Any] | Gray = False,
+        blur: bool | Mapping[str, Any] | Blur = False,
         erasing: bool | Mapping[str, Any] | Erasing = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        given = (affine, resized_crop, crop, mirror, erasing)
+        given = (affine, resized_crop, crop, mirror, color, gray, blur, erasing)
         settings = dict(zip(self.PARTS, given, strict=True))
-        self.parts: list[Part] = [_part(name, value) for name, value in settings.items() if value is not False]
+        self.parts: list[Callable[[Tensor, Draw], Tensor]] = [
+            _part(name, value) for name, value in settings.items() if value is not False
+        ]
         self.generator = generator
 
     @classmethod
@@ -80,7 +90,7 @@ class Augment(nn.Module):
         return cls(**settings, generator=generator)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Change images (b, C, H, W), floats of any range."""
+        """Change images (b, C, H, W), floats in [0, 1]; those that move only may have any range."""
         if images.ndim != 4 or not images.is_floating_point():
             raise DataError(f"augmentation: expected (b, C, H, W) floats, got {tuple(images.shape)} {images.dtype}")
         if self.training:
@@ -110,7 +120,19 @@ def _part(name: str, value: Any) -> Any:
     unknown = [key for key in value if key not in known]
     if unknown:
         raise DataError(f"augmentation: {name} has no setting {unknown[0]!r}; it has {some(known, 9)}")
-    return kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in value.items()})
+    try:
+        part = msgspec.convert(dict(value), kind)
+    except msgspec.ValidationError as error:
+        text, _, where = str(error).partition(" - at `$.")
+        key = where.rstrip("`").partition("[")[0]
+        expected = text.partition(", got ")[0].replace("`array` of length 2", "two numbers")
+        expected = expected.replace("`array`", "two numbers")
+        raise DataError(f"augmentation: {name}: {key}: {expected}, got {value[key]!r}") from None
+    for field in fields(kind):
+        span = getattr(part, field.name)
+        if isinstance(span, tuple) and span[0] > span[1]:
+            raise DataError(f"augmentation: {name}: {field.name}: the second must not be below the first, got {span}")
+    return part
 
 
 def _parse(text: str) -> dict[str, Any]:

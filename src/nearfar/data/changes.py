@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 from torch.nn import functional
 
@@ -17,7 +19,13 @@ from .dataset import DataError
 
 Draw = Callable[..., Tensor]
 """draw(low, high, *shape): uniform values on the images' device."""
-Span = tuple[float, float]
+
+Chance = Annotated[float, Meta(ge=0, le=1)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+Acute = Annotated[float, Meta(ge=0, lt=90)]  # degrees
+AtLeastOne = Annotated[int, Meta(ge=1)]
+PartOfArea = Annotated[float, Meta(gt=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -38,10 +46,10 @@ class Affine:
         Value of what comes from outside.
     """
 
-    degrees: float = 10.0
-    translate: float = 0.1
-    scale: Span = (0.9, 1.1)
-    shear: float = 10.0
+    degrees: NotNegative = 10.0
+    translate: NotNegative = 0.1
+    scale: tuple[Positive, Positive] = (0.9, 1.1)
+    shear: Acute = 10.0
     fill: float = 0.0
 
     def __call__(self, images: Tensor, draw: Draw) -> Tensor:
@@ -70,9 +78,9 @@ class ResizedCrop:
         Least and greatest width over height, drawn on a logarithmic scale.
     """
 
-    size: int | None = None
-    area: Span = (0.2, 1.0)
-    ratio: Span = (3 / 4, 4 / 3)
+    size: AtLeastOne | None = None
+    area: tuple[PartOfArea, PartOfArea] = (0.2, 1.0)
+    ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)
 
     def __call__(self, images: Tensor, draw: Draw) -> Tensor:
         n, _, height, width = images.shape
@@ -100,8 +108,8 @@ class Crop:
         Value of the padding.
     """
 
-    size: int | None = None
-    padding: int | None = None
+    size: AtLeastOne | None = None
+    padding: Annotated[int, Meta(ge=0)] | None = None
     fill: float = 0.0
 
     def __call__(self, images: Tensor, draw: Draw) -> Tensor:
@@ -128,7 +136,7 @@ class Crop:
 class Mirror:
     """Swap left and right with probability `p`."""
 
-    p: float = 0.5
+    p: Chance = 0.5
 
     def __call__(self, images: Tensor, draw: Draw) -> Tensor:
         return torch.where(draw(0, 1, len(images), 1, 1, 1) < self.p, images.flip(3), images)
@@ -155,9 +163,9 @@ class Erasing:
     values, here with one value.
     """
 
-    p: float = 0.5
-    area: Span = (0.02, 0.4)
-    aspect: Span = (0.3, 1 / 0.3)
+    p: Chance = 0.5
+    area: tuple[PartOfArea, PartOfArea] = (0.02, 0.4)
+    aspect: tuple[Positive, Positive] = (0.3, 1 / 0.3)
     fill: float = 0.0
 
     def __call__(self, images: Tensor, draw: Draw) -> Tensor:
@@ -182,6 +190,3 @@ def _sample(images: Tensor, rows: Tensor, size: tuple[int, int], fill: float) ->
     shape = [len(images), images.shape[1], *size]
     grid = functional.affine_grid(rows.to(images.dtype), shape, align_corners=False)
     return functional.grid_sample(images - fill, grid, mode="bilinear", align_corners=False) + fill
-
-
-Part = Affine | ResizedCrop | Crop | Mirror | Erasing
