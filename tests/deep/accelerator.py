@@ -108,6 +108,14 @@ def training_outcome():
     return 0.0 if device == "far" else f"trained on {device}"
 
 
+def augment_outcome():
+    from nearfar.data.augment import Augment
+
+    images, parts = torch.rand(6, 3, 12, 10), ", ".join(Augment.PARTS)
+    found, expected = (Augment.parse(parts, torch.Generator().manual_seed(0))(x) for x in (there(images), images))
+    return float((found.cpu() - expected).abs().max())
+
+
 def main():
     import nearfar
     from nearfar.evaluation import evaluate, verify
@@ -125,6 +133,7 @@ def main():
     with Factories():
         results["evaluate"] = outcome(lambda: abs(evaluate(there(x), there(y)).map_at_r - evaluate(x, y).map_at_r))
         results["verify"] = outcome(lambda: abs(verify(there(x), there(y)).auc - verify(x, y).auc))
+        results["augment"] = outcome(augment_outcome)
         results["train"] = outcome(training_outcome)
     print(json.dumps(results))
     sys.stdout.flush()
