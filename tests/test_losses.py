@@ -274,6 +274,7 @@ def test_adds_with_every_regularizer(method):
         partial(nearfar.HistogramLoss, num_bins=5),
         nearfar.IntraPairVarianceLoss,
         partial(nearfar.PNPLoss, "Iu", temperature=0.3),
+        partial(nearfar.RecallAtKLoss, (1, 2), rank_temperature=0.3),
         nearfar.VICRegLoss,
         nearfar.AngularLoss,
         partial(nearfar.AngularLoss, form="softmax"),

@@ -4,6 +4,7 @@ from typing import Any
 from .deep.compositions.cml import CMLLoss as CMLLoss
 from .deep.compositions.cos_face import CosFaceLoss as CosFaceLoss
 from .deep.compositions.jrd import JRDLoss as JRDLoss
+from .deep.losses.ada_face import AdaFaceLoss as AdaFaceLoss
 from .deep.losses.adversarial_triplet import AdversarialTriplet as AdversarialTriplet
 from .deep.losses.am_softmax import AMSoftmaxLoss as AMSoftmaxLoss
 from .deep.losses.angular import AngularLoss as AngularLoss
@@ -41,6 +42,7 @@ from .deep.losses.proxy_anchor import ProxyAnchorLoss as ProxyAnchorLoss
 from .deep.losses.proxy_nca import ProxyNCALoss as ProxyNCALoss
 from .deep.losses.proxy_nca_plus_plus import ProxyNCAPlusPlusLoss as ProxyNCAPlusPlusLoss
 from .deep.losses.ranked_list import RankedListLoss as RankedListLoss
+from .deep.losses.recall_at_k import RecallAtKLoss as RecallAtKLoss
 from .deep.losses.smooth_ap import SmoothAPLoss as SmoothAPLoss
 from .deep.losses.snr_contrastive import SNRContrastiveLoss as SNRContrastiveLoss
 from .deep.losses.soft_triple import SoftTripleLoss as SoftTripleLoss

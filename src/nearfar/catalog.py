@@ -203,6 +203,7 @@ METHODS = tuple(Method(*row) for row in (
     ("CosFaceLoss", "deep/compositions/cos_face", "composition", "rows", "Wang 2018", "-", PROXIES),
     ("SubCenterArcFaceLoss", "deep/losses/sub_center_arc_face", "loss", "rows", "Deng 2020", "-", PROXIES),
     ("SphereFaceLoss", "deep/losses/sphere_face", "loss", "rows", "Liu 2017", "-", PROXIES),
+    ("AdaFaceLoss", "deep/losses/ada_face", "loss", "rows", "Kim 2022", "-", PROXIES),
     ("GeneralizedLiftedLoss", "deep/losses/generalized_lifted", "loss", "rows", "Hermans 2017", "-"),
     ("SNRContrastiveLoss", "deep/losses/snr_contrastive", "loss", "rows", "Yuan 2019", "-"),
     ("TupletMarginLoss", "deep/losses/tuplet_margin", "loss", "rows", "Yu 2019", "-"),
@@ -213,6 +214,7 @@ METHODS = tuple(Method(*row) for row in (
     ("HistogramLoss", "deep/losses/histogram", "loss", "rows", "Ustinova 2016", "-"),
     ("FastAPLoss", "deep/losses/fast_ap", "loss", "rows", "Cakir 2019", "-"),
     ("SmoothAPLoss", "deep/losses/smooth_ap", "loss", "rows", "Brown 2020", "-"),
+    ("RecallAtKLoss", "deep/losses/recall_at_k", "loss", "rows", "Patel 2022", "-"),
     ("PNPLoss", "deep/losses/pnp", "loss", "rows", "Li 2021", "-"),
     ("HORDE", "deep/regularizers/horde", "regularizer", "set", "Jacob 2019", "-", {"embedding_dim": 5}),
 ))

@@ -16,6 +16,7 @@ from nearfar import (
     NTXentLoss,
     PNPLoss,
     RankedListLoss,
+    RecallAtKLoss,
     SupConLoss,
     ThresholdConsistentMarginLoss,
     TupletMarginLoss,
@@ -34,6 +35,7 @@ from tests.references import (
     nt_xent,
     pnp,
     ranked_list,
+    recall_at_k,
     sup_con,
     threshold_consistent_margin,
     tuplet_margin,
@@ -66,6 +68,8 @@ SETTINGS = [
     (IntraPairVarianceLoss, intra_pair_variance, {"pos_eps": 0.2, "neg_eps": 0.3}),
     (ThresholdConsistentMarginLoss, threshold_consistent_margin, {"pos_margin": 0.4, "neg_margin": -0.2}),
     (ThresholdConsistentMarginLoss, threshold_consistent_margin, {"pos_weight": 0.3, "neg_weight": 2.0}),
+    (RecallAtKLoss, recall_at_k, {"ks": (1, 3), "rank_temperature": 0.3}),
+    (RecallAtKLoss, recall_at_k, {"ks": (2,), "temperature": 0.1, "rank_temperature": 0.1}),
     (PNPLoss, pnp, {"temperature": 0.3}),
     (PNPLoss, pnp, {"variant": "Iu", "temperature": 0.3}),
     (PNPLoss, pnp, {"variant": "Ib", "temperature": 0.1, "b": 0.7}),
@@ -284,6 +288,22 @@ def test_vicreg_keeps_embeddings_from_falling_together():
     assert VICRegLoss()(x, y, ref=x[:0], ref_labels=y[:0]) == 0  # two views, of which one is empty
     with pytest.raises(ValueError, match="eps must be positive"):
         VICRegLoss(eps=0.0)
+
+
+def test_recall_at_k_is_the_score_where_its_steps_are_steep():
+    x, y = samples((0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3), dim=3)
+    steep = {"temperature": 1e-4, "rank_temperature": 1e-6}
+    ranking = (unit(x) @ unit(x).T).fill_diagonal_(-2).argsort(1, descending=True)
+    right = y[ranking] == y[:, None]
+    for k in (1, 2, 4):
+        within = right[:, :k].sum(1) / min(k, 2)
+        # a rank of exactly k is half within it
+        edge = right[:, k - 1] / (2 * min(k, 2))
+        found = 1 - RecallAtKLoss((k,), **steep)(x, y)
+        torch.testing.assert_close(found, (within - edge).double().mean(), rtol=0, atol=1e-6)
+    for wrong in ((), (0, 1)):
+        with pytest.raises(ValueError, match="ks must be one or more numbers"):
+            RecallAtKLoss(wrong)
 
 
 def test_pnp_counts_the_negatives_before_each_positive():

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 from nearfar import (
     JRS,
+    AdaFaceLoss,
     AMSoftmaxLoss,
     ArcFaceLoss,
     CosFaceLoss,
@@ -24,6 +25,7 @@ from nearfar.deep.angles import add_angle, multiplied
 from nearfar.deep.class_centres import _parts, nearest_cosine, similarity, spread
 from nearfar.deep.class_scores import class_log_sum_exp, own_and_others
 from tests.references import (
+    ada_face,
     arc_face,
     p2s_grad,
     proxy_anchor,
@@ -36,6 +38,7 @@ from tests.references import (
 
 C, D = 6, 4
 PROXY_LOSSES = (
+    AdaFaceLoss,
     AMSoftmaxLoss,
     ArcFaceLoss,
     CosFaceLoss,
@@ -47,10 +50,14 @@ PROXY_LOSSES = (
     SphereFaceLoss,
     SubCenterArcFaceLoss,
 )
-DIRECTIONS = tuple(loss for loss in PROXY_LOSSES if loss is not SphereFaceLoss)  # the rest reads lengths, too
+DIRECTIONS = tuple(
+    loss for loss in PROXY_LOSSES if loss not in (SphereFaceLoss, AdaFaceLoss)
+)  # the rest reads lengths, too
 SETTINGS = [
     (ArcFaceLoss, arc_face, {"scale": 8.0, "margin": 0.3}),
     (ArcFaceLoss, arc_face, {"scale": 4.0, "margin": 2.5}),  # many angles beyond pi - m
+    (AdaFaceLoss, ada_face, {"scale": 8.0, "margin": 0.3}),
+    (AdaFaceLoss, ada_face, {"scale": 4.0, "margin": 1.5, "concentration": 2.0}),  # many angles beyond 0 and pi
     (P2SGradLoss, p2s_grad, {}),
     (ProxyAnchorLoss, proxy_anchor, {"scale": 8.0, "margin": 0.3}),
     (ProxyNCALoss, proxy_nca, {"temperature": 0.7}),
@@ -466,6 +473,21 @@ def test_sphere_face_without_a_margin_is_a_softmax():
     for wrong in ({"margin": 0}, {"ease": -1.0}):
         with pytest.raises(ValueError, match="margin must be at least 1 and ease at least 0"):
             make(SphereFaceLoss, **wrong)
+
+
+def test_ada_face_is_cos_face_where_all_lengths_are_one():
+    x, y = samples(labels=(0, 3, 3, 1))
+    plain = make(AdaFaceLoss, scale=8.0, margin=0.3)
+    logits = 8 * unit(x) @ unit(plain.proxies).T - 8 * 0.3 * torch.nn.functional.one_hot(y, C).double()
+    expected = torch.nn.functional.cross_entropy(logits, y)
+    torch.testing.assert_close(plain(unit(x), y), expected, rtol=1e-9, atol=0)
+    torch.testing.assert_close(plain(x[:1], y[:1]), torch.nn.functional.cross_entropy(logits[:1], y[:1]))
+    # what is longer than the others has its angle shortened, and more taken from its cosine
+    longer = plain.find(torch.cat([unit(x), 3 * unit(x[:1])]), plain.proxies)
+    assert longer[-1] > 0 > longer[0]
+    for wrong in ({"margin": 20.0}, {"concentration": 0.0}):
+        with pytest.raises(ValueError, match="margin must be in radians, from 0 to pi / 2, and concentration positive"):
+            make(AdaFaceLoss, **wrong)
 
 
 def test_p2s_grad_puts_cosines_in_the_place_of_probabilities():

@@ -16,10 +16,14 @@ def check_margin(name: str, margin: float) -> None:
         raise ValueError(f"{name}: margin is in radians, from 0 to pi, got {margin}")
 
 
+def sine(c: Tensor) -> Tensor:
+    """Return sin theta from c = cos theta, theta in [0, pi]."""
+    return (1 - c.square()).clamp_min(SMALLEST).sqrt()
+
+
 def turned(c: Tensor, angle: float) -> Tensor:
     """Return cos(theta + angle) from c = cos theta, theta in [0, pi]."""
-    sine = (1 - c.square()).clamp_min(SMALLEST).sqrt()
-    return c * cos(angle) - sine * sin(angle)
+    return c * cos(angle) - sine(c) * sin(angle)
 
 
 def add_angle(c: Tensor, margin: float) -> Tensor:

@@ -1,0 +1,86 @@
+"""AdaFace, a margin that follows the quality of the image (Kim, Jain & Liu, 2022).
+
+    L = mean_i -log( e^{s f_i} / (e^{s f_i} + sum_{c != y_i} e^{s cos theta_ic}) )
+    f_i = cos(theta_iy - m q_i) - m (1 + q_i)
+    q_i = clip( h (|x_i| - mean_j |x_j|) / std_j |x_j|, -1, 1 )
+
+theta_ic: angle between embedding i and the proxy of class c. The length of an embedding stands for the quality of its
+image: hard samples count more than easy ones where it is high, and less where it is low.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..angles import sine
+from ..class_scores import own_and_others, softmax_loss
+from ..proxies import ClassProxyLoss
+from ..rows import safe_sqrt
+
+
+def ada_face(own: Tensor, others: Tensor, quality: Tensor, scale: float, margin: float) -> Tensor:
+    """Return the loss per sample, from s cos theta_iy, log sum_{c != y_i} e^{s cos theta_ic}, and q."""
+    cosine, turn = own / scale, margin * quality
+    edge = turn.cos()
+    moved = cosine * edge + sine(cosine) * turn.sin()  # cos(theta - turn)
+    moved = torch.where((turn > 0) & (cosine > edge), 1.0, moved)  # the angle stays within 0 and pi
+    moved = torch.where((turn < 0) & (cosine < -edge), -1.0, moved)
+    return softmax_loss(scale * (moved - margin - turn), others)
+
+
+class AdaFaceLoss(ClassProxyLoss):
+    """Cross-entropy of cosines to one proxy per class, with a margin that suits the quality of the image.
+
+    Parameters
+    ----------
+    num_classes, embedding_dim : int
+        Shape of the proxies.
+    scale : float
+        s.
+    margin : float
+        m: of the angle and of the cosine.
+    concentration : float
+        h: with 1/3, the lengths within three standard deviations are told apart.
+    block : int, optional
+        Samples at a time.
+
+    Raises
+    ------
+    ValueError
+        If the margin is outside 0 to pi / 2, or the concentration not positive.
+
+    Notes
+    -----
+    Embeddings must not be of unit length: where all lengths are one, q is 0 and the margin that of CosFace. Mean and
+    deviation are those of the batch, over all processes; the paper's running mean gives the batch a weight of 0.99. As
+    in the published code 0.001 is added to the deviation, and q has no gradient; lengths are not cut off at 100.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        scale: float = 64.0,
+        margin: float = 0.4,
+        concentration: float = 0.33,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(num_classes, embedding_dim, block=block)
+        if not 0 <= margin <= 1.5708 or concentration <= 0:
+            needs = "margin must be in radians, from 0 to pi / 2, and concentration positive"
+            raise ValueError(f"AdaFaceLoss: {needs}, got {margin} and {concentration}")
+        self.scale, self.margin, self.concentration = scale, margin, concentration
+
+    @torch.no_grad()
+    def find(self, x: Tensor, w: Tensor) -> Tensor:
+        """Return the (n,) qualities."""
+        length = safe_sqrt(x.square().sum(1))
+        away = length - length.sum() / max(len(x), 1)
+        deviation = (away.square().sum() / max(len(x) - 1, 1)).sqrt() + 1e-3
+        return (self.concentration * away / deviation).clamp(-1, 1)
+
+    def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
+        assert found is not None
+        return ada_face(*own_and_others(self.logits(x[rows], w), y[rows]), found[rows], self.scale, self.margin)

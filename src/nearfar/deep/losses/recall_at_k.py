@@ -1,0 +1,76 @@
+"""Recall@k surrogate (Patel, Tolias & Matas, 2022).
+
+    L = mean_i mean_{k in K} ( 1 - min(k, sum_{j in P(i)} sigmoid((k - r_ij) / t)) / min(k, |P(i)|) )
+    r_ij = 1 + sum_{l in S(i), l != j} sigmoid((s_il - s_ij) / T)
+
+P(i): samples similar to i; S(i): all others of known relation to i; s: cosine; r_ij: the rank of j in the ranking of i,
+counted softly. The outer sigmoid asks softly whether j is among the first k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..order import positives
+from ..row_sums import soft_counts
+from ..rows import Rows, count
+from ..terms import RowLoss
+
+
+def recall_at_k(rows: Rows, ks: Sequence[int], temperature: float, rank_temperature: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor one minus its soft recall, and 1 where it has a positive."""
+    columns, keep = positives(rows)
+    ranks = soft_counts(rows.d, columns, rows.pos | rows.neg, rank_temperature)[1] + 0.5  # half of itself is in it
+    number = count(keep)
+    loss = torch.zeros_like(rows.d[:, 0])
+    for k in ks:
+        among = torch.where(keep, torch.sigmoid((k - ranks) / temperature), 0.0).sum(1)
+        loss = loss + (1 - among.clamp_max(k) / number.clamp(1, k)) / len(ks)
+    return torch.where(number > 0, loss, 0.0), number > 0
+
+
+class RecallAtKLoss(RowLoss):
+    """One minus the recall among the first k of every anchor's ranking of the batch, with steps made sigmoids.
+
+    Parameters
+    ----------
+    ks : sequence of int
+        K, the mean over which is taken.
+    temperature : float
+        t, of the question whether a rank is within k.
+    rank_temperature : float
+        T, of the ranks: the smaller, the closer to whole numbers, and the fewer pairs have a gradient.
+    block : int, optional
+        Anchors at a time.
+
+    Raises
+    ------
+    ValueError
+        If a k is below 1, or there is none.
+
+    Notes
+    -----
+    The mean is over the anchors that have a positive; the paper trains with batches of thousands. It divides by the
+    number of positives, its code and this loss by k where that is less. The published code counts the anchor itself
+    as the first of its ranking, so that every rank is one more; here it is not in it. It takes no miner: the rank among
+    some of the others is another number.
+    """
+
+    def __init__(
+        self,
+        ks: Sequence[int] = (1, 2, 4, 8, 16),
+        *,
+        temperature: float = 1.0,
+        rank_temperature: float = 0.01,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="cosine", normalize=True, block=block)
+        if not ks or min(ks) < 1:
+            raise ValueError(f"RecallAtKLoss: ks must be one or more numbers of at least 1, got {ks}")
+        self.ks, self.temperature, self.rank_temperature = tuple(ks), temperature, rank_temperature
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return recall_at_k(rows, self.ks, self.temperature, self.rank_temperature)
