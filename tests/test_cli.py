@@ -611,11 +611,23 @@ def test_ctrl_c_exits_with_130(capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_compare_prints_one_table_and_does_not_repeat(capsys, monkeypatch, tmp_path):
-    words = ["compare", "digits", "--objective", "TripletLoss()", "--objective", "AMSoftmaxLoss()", "--seeds", "2"]
+    words = [
+        "compare",
+        "digits",
+        "--objective",
+        "TripletLoss()",
+        "--seeds",
+        "2",
+        "--vary",
+        "lr=0.1",
+        "--vary",
+        "lr=0.2",
+    ]
     words += ["--out", tmp_path / "compared", "--set", "steps=2", "--set", "image_size=28", "--set", "sampler=random"]
     code, out, _ = run(capsys, monkeypatch, *words)
     assert code == 0
-    assert "| `TripletLoss()` |" in out
+    assert "| `TripletLoss(), lr=0.2` |" in out
+    assert out.startswith("| Objective | MAP@R, validation | Recall@1 |")
     assert (tmp_path / "compared/comparison.html").exists()
     runs = {path: path.stat().st_mtime_ns for path in (tmp_path / "compared").glob("*/best.safetensors")}
     assert len(runs) == 4

@@ -68,6 +68,15 @@ def test_html_is_self_contained_and_escaped(tmp_path: Path) -> None:
     assert widths[1] < 320  # points: what a telephone shows without making the text smaller
 
 
+def test_scores_to_choose_by_come_first_and_are_not_drawn() -> None:
+    runs = {name: [{"recall_at": {1: 0.5}, "validation_map_at_r": value}] for name, value in (("a", 0.2), ("b", 0.3))}
+    table = compare(runs, baseline=RAW)
+    assert table.scores[:2] == ("validation_map_at_r", "recall_at_1")
+    assert table.markdown().startswith("| Objective | MAP@R, validation | Recall@1 |")
+    assert table.best("validation_map_at_r") == "b"
+    assert "Recall@1 in [0, 1]" in table.html()
+
+
 def test_the_axis_ends_where_scores_end(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = []
     monkeypatch.setattr(Axes, "set", lambda axes, **given: shown.append(given.get("xlim")))

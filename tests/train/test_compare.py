@@ -1,5 +1,6 @@
 """Comparisons: every seed and every objective meet the same test."""
 
+import json
 import signal
 import threading
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearfar.train import TrainError
+from nearfar.train import TrainConfig, TrainError, open_run
 from nearfar.train import compare as comparing
 from nearfar.train.compare import _split, compare, read_scores
 from nearfar.train.interrupts import held_back
@@ -38,6 +39,35 @@ def test_all_seeds_are_tested_on_the_same_classes(tmp_path, small, rows) -> None
     assert len(tests) == 2
     assert tests[0]["classes"].tolist() == tests[1]["classes"].tolist()
     assert not np.array_equal(tests[0]["embeddings"], tests[1]["embeddings"])
+
+
+def test_settings_are_varied_and_the_validation_scores_told(tmp_path, small, rows) -> None:
+    base, vary = small(data=rows, epochs=1, validation=0.4), {"lr": [0.001, 0.1], "dropout": [0.0, 0.5]}
+    found = compare(base, ["TripletLoss()"], (0,), tmp_path / "runs", vary=vary)
+    names = [f"TripletLoss(), lr={lr}, dropout={dropout}" for lr in vary["lr"] for dropout in vary["dropout"]]
+    assert list(found.scores) == list(found.validation) == names
+    runs = [open_run(folder) for folder in (tmp_path / "runs").glob("*-seed0")]
+    assert len(runs) == 4
+    for run in runs:
+        config = TrainConfig.from_json(run.config)
+        (value,) = found.validation[f"TripletLoss(), lr={config.lr}, dropout={config.dropout}"]
+        assert value == max(row["unseen_map_at_r"] for row in run.read_metrics())
+    assert json.loads((tmp_path / "runs" / "comparison.json").read_text())["vary"] == vary
+
+
+@pytest.mark.parametrize(
+    ("vary", "message"),
+    [
+        ({"lr": []}, "vary: lr: expected at least one, got 0"),
+        ({"seed": [1, 2]}, "vary: seed cannot differ between the runs"),
+        ({"lr": [0.1, -1]}, "lr: .*got -1"),
+        ({"lrr": [0.1]}, "did you mean lr"),
+    ],
+)
+def test_settings_that_cannot_vary_are_told_before_anything_is_trained(tmp_path, small, rows, vary, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare(small(data=rows), ["TripletLoss()"], (0,), tmp_path / "runs", vary=vary)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_scores_that_are_damaged_are_named(tmp_path) -> None:

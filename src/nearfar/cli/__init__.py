@@ -19,7 +19,7 @@ from ..extras import hint
 from ..progress import listening
 from . import evaluating, exporting, fitting, inspecting, listing, searching
 from .bars import bars_for
-from .settings import GO_ON, TestClasses, is_first, last_words, launch, make_config, short_of_memory, way_out
+from .settings import GO_ON, TestClasses, choices, is_first, last_words, launch, make_config, short_of_memory, way_out
 
 app = App(
     name="nearfar",
@@ -247,6 +247,7 @@ def compare(
     test_classes: TestClasses = (),
     epochs: int | None = None,
     settings: Settings = (),
+    vary: Annotated[tuple[str, ...], Parameter(name="--vary", negative=())] = (),
 ) -> None:
     """Train several objectives with several seeds, and print one table with intervals.
 
@@ -274,8 +275,12 @@ def compare(
         As for train.
     settings
         Any other setting as field=value. Repeat for several.
+    vary
+        One value of a setting to try, as field=value; repeat for the others, and for other settings. Every objective is
+        trained with every combination, and the table begins with the scores on the validation classes, by which to
+        choose.
     """
     from .scoring import compare_to
 
     chosen = {"data": data, "test": test, "test_classes": test_classes or None, "epochs": epochs}
-    print(compare_to(make_config(chosen, settings, recipe), objectives, range(seeds), out, jobs))
+    print(compare_to(make_config(chosen, settings, recipe), objectives, range(seeds), out, jobs, choices(vary)))

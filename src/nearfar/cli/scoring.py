@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +164,19 @@ def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, 
     return maps if embedder.has_feature_map else None
 
 
-def compare_to(config: Any, objectives: Sequence[str], seeds: Sequence[int], out: Path, jobs: int) -> str:
+def _with_validation(scores: dict[str, Any], select: str, value: float | None) -> dict[str, Any]:
+    """Scores of a run, and the one that chose its checkpoint; None where there are no validation classes."""
+    return scores if value is None else {**scores, f"validation_{select}": value}
+
+
+def compare_to(
+    config: Any,
+    objectives: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    jobs: int,
+    vary: Mapping[str, Sequence[Any]],
+) -> str:
     """Run a comparison, write its page, and return its table."""
     from ..report.compare import compare as tabulate
     from ..report.compare import write_comparison
@@ -171,10 +184,17 @@ def compare_to(config: Any, objectives: Sequence[str], seeds: Sequence[int], out
 
     if not objectives:
         raise ValueError("--objective: give at least one, for example --objective 'TripletLoss()'")
-    with stage("training", len(objectives) * len(seeds)) as done:
-        compared = compare(config, objectives, seeds, out, jobs=jobs, told=lambda trial, number, total: done(1))
+    runs = len(objectives) * len(seeds) * prod(map(len, vary.values()))
+    with stage("training", runs) as done:
+        compared = compare(
+            config, objectives, seeds, out, vary=vary, jobs=jobs, told=lambda trial, number, total: done(1)
+        )
+    scores = {
+        name: [_with_validation(run, config.select, value) for run, value in zip(runs, values, strict=True)]
+        for (name, runs), values in zip(compared.scores.items(), compared.validation.values(), strict=True)
+    }
     many = f"{len(seeds)} seeds; mean ± half of the 95% t-interval." if len(seeds) > 1 else "1 seed."
     note = f"{compared.protocol} {many}"
-    table = tabulate(compared.scores, baseline=compared.raw, baseline_name="the items themselves", note=note)
+    table = tabulate(scores, baseline=compared.raw, baseline_name="the items themselves", note=note)
     page = write_comparison(table, out / "comparison.html")
     return f"{table.markdown()}\n\n{note}\n{page}"

@@ -139,11 +139,21 @@ def check_out(out: Path) -> None:
         raise ValueError(f"--out: the folder {out.parent} cannot be written in")
 
 
-def _setting(text: str) -> tuple[str, Any]:
+def choices(vary: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Collect the values of every setting that is given as field=value, each once."""
+    found: dict[str, list[Any]] = {}
+    for name, value in (_setting(text, "--vary") for text in vary):
+        values = found.setdefault(name, [])
+        if value not in values:
+            values.append(value)
+    return found
+
+
+def _setting(text: str, option: str = "--set") -> tuple[str, Any]:
     """Split field=value; the value is JSON where it can be (0.1, true, [1, 2]), else text."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise ValueError(f"--set: expected field=value, got {text!r}")
+        raise ValueError(f"{option}: expected field=value, got {text!r}")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SHOWN = ("recall_at_1", "map_at_r", "r_precision", "nmi", "f1")
+CHOSEN_BY = "validation_"
+"""What begins the name of a score on validation classes, by which settings are chosen; they come first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +106,14 @@ class Comparison:
         charts = self._charts()
         return Html(template("compare").render(comparison=self, charts=charts, name=score_name))
 
+    @property
+    def drawn(self) -> str:
+        """The score of the chart: the first that is not for choosing."""
+        return next((s for s in self.scores if not s.startswith(CHOSEN_BY)), self.scores[0])
+
     def _charts(self) -> list[Html]:
         """The chart for wide pages, and the one for narrow ones."""
-        score = self.scores[0]
+        score = self.drawn
         shown = sorted((o for o in self.objectives if len(self.values[o, score])), key=lambda o: -self.mean(o, score))
         if not shown:
             return []
@@ -156,7 +163,8 @@ def compare(
     flat = {name: [flat_scores(run) for run in seeds] for name, seeds in rows.items()}
     if not flat:
         raise ValueError("runs must name one objective or more, got none")
-    columns = tuple(scores) or tuple(s for s in SHOWN if any(s in run for seeds in flat.values() for run in seeds))
+    known = {score: None for seeds in flat.values() for run in seeds for score in run}
+    columns = tuple(scores) or tuple(s for s in (*(CHOSEN_BY + s for s in SHOWN), *SHOWN) if s in known)
     if not columns:
         raise ValueError(f"runs have none of the scores {', '.join(SHOWN)}")
     values = {(o, s): np.array([run[s] for run in seeds if s in run]) for o, seeds in flat.items() for s in columns}
@@ -164,9 +172,16 @@ def compare(
 
 
 def score_name(score: str) -> str:
-    """The printed name of a score."""
-    described = describe(score)
-    return described[0] if described else score
+    """The printed name of a score.
+
+    Examples
+    --------
+    >>> score_name("recall_at_1"), score_name("validation_map_at_r")
+    ('Recall@1', 'MAP@R, validation')
+    """
+    described = describe(score.removeprefix(CHOSEN_BY))
+    name = described[0] if described else score
+    return f"{name}, validation" if described and score.startswith(CHOSEN_BY) else name
 
 
 def _markdown_cell(text: str) -> str:

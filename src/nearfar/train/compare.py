@@ -1,11 +1,12 @@
-"""Several objectives, several seeds, one table: which one is better, and by more than chance?"""
+"""Several objectives or settings, several seeds, one table: which one is better, and by more than chance?"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -15,12 +16,13 @@ from .interrupts import held_back, let_through
 from .run_folder import write_json
 
 A_FEW = 64  # classes with which objectives are tried out
+SHARED = ("objective", "seed", "data", "test", "test_classes", "select", "ks")  # or have a place of their own
 
 
 class Trial(NamedTuple):
-    """One objective with one seed, and the folder of its run."""
+    """One objective, with its settings as text, with one seed, and the folder of its run."""
 
-    objective: str
+    name: str
     config: TrainConfig
     folder: Path
 
@@ -32,27 +34,41 @@ class Compared(NamedTuple):
     ----------
     protocol : dataset, classes, items and their split, of the first seed
     scores : the test scores of every seed by objective, as in `scores.json`
+    validation : the score on validation classes that chose the checkpoint, of every seed; None without such classes
     raw : scores of the items themselves
     """
 
     protocol: str
     scores: dict[str, list[dict[str, Any]]]
+    validation: dict[str, list[float | None]]
     raw: dict[str, Any]
 
 
-def trials(base: TrainConfig, objectives: Sequence[str], seeds: Sequence[int], out: Path) -> list[Trial]:
-    """Lay out the runs of a comparison: every objective with every seed, a folder each."""
+def trials(
+    base: TrainConfig,
+    objectives: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+) -> list[Trial]:
+    """Lay out the runs of a comparison: every objective and choice of settings with every seed, a folder each."""
+    vary = vary or {}
+    for name in vary:
+        if name in SHARED:
+            raise TrainError(f"vary: {name} cannot differ between the runs of a comparison")
     found = []
-    for objective in objectives:
+    for objective, *values in product(objectives, *vary.values()):
+        chosen = dict(zip(vary, values, strict=True))
+        name = ", ".join([objective, *(f"{field}={json.dumps(value)}" for field, value in chosen.items())])
         for seed in seeds:
-            config = base.replace(objective=objective, seed=seed)
-            found.append(Trial(objective, config, out / f"{slug(objective)}-{config.digest[:8]}-seed{seed}"))
+            config = base.replace(objective=objective, seed=seed, **chosen)
+            found.append(Trial(name, config, out / f"{slug(name)}-{config.digest[:8]}-seed{seed}"))
     return found
 
 
-def slug(objective: str) -> str:
+def slug(name: str) -> str:
     """Return a folder name that a reader recognises."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", objective).strip("-")[:60]
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[:60]
 
 
 def compare(
@@ -61,10 +77,13 @@ def compare(
     seeds: Sequence[int],
     out: str | Path,
     *,
+    vary: Mapping[str, Sequence[Any]] | None = None,
     jobs: int = 1,
     told: Callable[[Trial, int, int], None] | None = None,
 ) -> Compared:
     """Train and score every objective with every seed; `comparison.json` in the folder holds what is returned.
+
+    Settings are chosen by the scores on validation classes; those on the test classes say what the choice is worth.
 
     Parameters
     ----------
@@ -76,6 +95,9 @@ def compare(
         Seeds of weights, batches, augmentation and validation classes.
     out : str or Path
         A folder for the runs. A run that is finished there is not repeated, one that was cut off goes on.
+    vary : mapping of str to sequence, optional
+        Fields of the config to the values that they take, such as ``{"lr": [1e-3, 3e-3]}``: every objective is trained
+        with every combination.
     jobs : int
         Runs at a time, each in a process of its own with one thread.
     told : callable, optional
@@ -84,29 +106,39 @@ def compare(
     Raises
     ------
     ValueError
-        If there is no objective, no seed or no job, or an objective cannot be built; nothing is trained then.
+        If there is no objective, no seed or no job, an objective cannot be built, or a setting is wrong; nothing is
+        trained then.
 
     Notes
     -----
     Where the data have no split of their own, all seeds are tested on the classes that the seed of `base` draws.
     """
-    for name, count in (("objectives", len(objectives)), ("seeds", len(seeds)), ("jobs", jobs)):
+    varied = [(f"vary: {name}", len(values)) for name, values in (vary or {}).items()]
+    for name, count in (("objectives", len(objectives)), ("seeds", len(seeds)), ("jobs", jobs), *varied):
         if count < 1:
             raise ValueError(f"{name}: expected at least one, got {count}")
     objectives = list(dict.fromkeys(objectives))
     check_objectives(objectives, base)
+    trials(base, objectives, seeds, Path(out), vary)  # a wrong setting is told before data are read
     base = with_test_classes(base)
-    todo = trials(base, objectives, seeds, Path(out))
+    todo = trials(base, objectives, seeds, Path(out), vary)
     scores: dict[int, dict[str, Any]] = {}
     for index, content in _each(todo, jobs):
         scores[index] = content
         if told is not None:
             told(todo[index], len(scores), len(todo))
-    table: dict[str, list[dict[str, Any]]] = {objective: [] for objective in objectives}
+    table: dict[str, list[dict[str, Any]]] = {trial.name: [] for trial in todo}
+    validation: dict[str, list[float | None]] = {trial.name: [] for trial in todo}
     for index, trial in enumerate(todo):
-        table[trial.objective].append(scores[index]["scores"])
-    found = Compared(_split(scores[0]), table, scores[0]["raw"])
-    write_json(Path(out) / "comparison.json", {"config": base.to_dict(), "seeds": list(seeds), **found._asdict()})
+        table[trial.name].append(scores[index]["scores"])
+        validation[trial.name].append(scores[index].get("checkpoint", {}).get("validation"))
+    found = Compared(_split(scores[0]), table, validation, scores[0]["raw"])
+    about = {
+        "config": base.to_dict(),
+        "seeds": list(seeds),
+        "vary": {name: list(v) for name, v in (vary or {}).items()},
+    }
+    write_json(Path(out) / "comparison.json", {**about, **found._asdict()})
     return found
 
 
