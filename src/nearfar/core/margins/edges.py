@@ -8,6 +8,11 @@ from scipy.sparse import csr_array
 from ..pairs import pair_squares
 from ..types import Array, Ints
 
+ROWS = 128  # in one block of products
+SPARSE = 32  # pairs of rows for each edge from which products of all of them no longer pay
+NARROW = 32  # columns up to which differences are as much cheaper as rows shorter, and idle edges not worth leaving out
+CANCELLED = 1e-5  # share of |z_a|^2 + |z_b|^2 below which a square from products has too few digits
+
 
 class Edges:
     """The different unordered pairs in a list of pairs.
@@ -39,8 +44,9 @@ class Edges:
         self.W = csr_array((np.zeros(len(columns)), columns, starts), shape=(n, n))
 
     def squares(self, Z: Array) -> Array:
-        """|z_a - z_b|^2 of all edges."""
-        return pair_squares(Z, self.a, self.b)
+        """|z_a - z_b|^2 of all edges: by differences, or where edges are many by products of all rows (`crowded`)."""
+        dense = len(self.a) * SPARSE * min(1.0, Z.shape[1] / NARROW) > self.n**2
+        return crowded(Z, self.a, self.b) if dense else pair_squares(Z, self.a, self.b)
 
     def summed(self, values: Array, listed: Ints | None = None) -> Array:
         """The sum of what the pairs of each edge say: all of them, or those of these edges."""
@@ -51,6 +57,26 @@ class Edges:
     def laplacian_times(self, weight: Array, Y: Array) -> Array:
         """(diag(W 1) - W) Y for edges of such weights, of any sign."""
         weight.take(self.entry, out=self.W.data, mode="clip")
+        W = self.W
+        if Y.shape[1] > NARROW and 2 * np.count_nonzero(weight) < len(weight):
+            W = W.copy()
+            W.eliminate_zeros()
         out = (np.bincount(self.a, weight, self.n) + np.bincount(self.b, weight, self.n))[:, None] * Y
-        out -= self.W @ Y
+        out -= W @ Y
         return out
+
+
+def crowded(Z: Array, a: Ints, b: Ints) -> Array:
+    """|z_a - z_b|^2 of pairs by rising a < b, from the products of all rows in blocks; of near pairs by differences."""
+    C = Z - Z.mean(axis=0)
+    length = np.einsum("np,np->n", C, C)
+    both = length.take(a) + length.take(b)
+    out = both.copy()
+    starts = range(0, len(Z), ROWS)
+    cuts = np.searchsorted(a, [*starts, len(Z)])
+    for start, low, high in zip(starts, cuts[:-1], cuts[1:], strict=True):
+        products = C[start : start + ROWS] @ C[start:].T
+        out[low:high] -= 2 * products[a[low:high] - start, b[low:high] - start]
+    near = np.flatnonzero(out < CANCELLED * both)
+    out[near] = pair_squares(Z, a[near], b[near])
+    return out
