@@ -55,6 +55,20 @@ def test_real_roots_that_are_simple_multiple_and_absent():
     assert np.isfinite(real_roots.real_roots(np.array([[1.0], [0.0], [1.0]]))).all()
 
 
+def test_real_roots_from_those_of_a_derivative():
+    a = np.random.default_rng(0).normal(size=(6, 300))
+    second = a[2:] * np.array([2.0, 6.0, 12.0, 20.0])[:, None]
+    assert_allclose(real_roots.real_roots(a, real_roots.real_roots(second)), real_roots.real_roots(a))
+
+
+@pytest.mark.parametrize("c", [2, 3, 4])
+def test_one_derivative_has_the_same_roots_for_all_points_of_a_curve(c, monkeypatch):
+    C = bent(c=c)
+    with_them = curves.Curves(C, R).T
+    monkeypatch.setattr(curves, "common_roots", lambda half, n: None)
+    assert_allclose(with_them, curves.Curves(C, R).T, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("c", [1, 2, 3, 4])
 def test_distances_equal_roots_and_quadrature(c):
     C = bent(c=c)

@@ -18,7 +18,7 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2
 VANISHES = 1e-20  # share of the largest squared coefficient
 FLAT = 1e-8  # least second derivative, relative to the curve's size
-BLOCK = 1 << 12  # nearest points at a time: what is computed of them stays in the cache
+BLOCK = 1 << 14  # nearest points at a time: more of them no longer save calls
 
 
 def embed(curves: Array, X: Array) -> Array:
@@ -72,47 +72,54 @@ class Curves:
         """|theta'(t)| for t (m, k)."""
         return np.sqrt(np.maximum(horner(self.speed_square.T[:, :, None], t), 0.0))
 
+    def speed_at_nodes(self, t: Array) -> Array:
+        """|theta'| at the nodes of every interval (0, t), (m, k, nodes) for t (m, k)."""
+        degrees = 2 * self.c - 1
+        square = (self.speed_square[:, None] * from_one(t, degrees)) @ from_one(NODES, degrees).T
+        return np.sqrt(np.maximum(square, 0.0, out=square), out=square)
+
     def length(self, t: Array) -> Array:
         """A(0, t) for t (m, k), negative for negative t."""
-        nodes = (t[:, :, None] * NODES).reshape(len(t), -1)
-        return t * (self.speed(nodes).reshape(*t.shape, -1) @ WEIGHTS)
+        return t * (self.speed_at_nodes(t) @ WEIGHTS)
 
     def gradient(self, g: Array) -> Array:
         """sum_i g_i dy_i / dC for g (m, n): through A(0, 1), through A(0, T) at fixed T, and through T."""
-        m, T, c = len(g), self.T, self.c
-        weight = np.sum(g * self.along, axis=1)[:, None] * WEIGHTS
-        K = self.speed_moments(np.broadcast_to(NODES, weight.shape), weight)
+        T, c = self.T, self.c
+        K = self.length_gradient(np.ones((len(g), 1)), np.sum(g * self.along, axis=1)[:, None])
         outer = self.one[:, None] * g
-        K += self.speed_moments(
-            (T[:, :, None] * NODES).reshape(m, -1), ((outer * T)[:, :, None] * WEIGHTS).reshape(m, -1)
-        )
+        K += self.length_gradient(T, outer)
         size = np.trace(self.gram, axis1=1, axis2=2)[:, None] + np.finfo(np.float64).tiny
         r = -outer * self.speed(T) / np.maximum(self.second, FLAT * size)
         p, P = powers(T, c), slopes(T, c) * r[:, :, None]
         cross = p.transpose(0, 2, 1) @ P
         return self.C @ (K + cross + cross.transpose(0, 2, 1)) - self.X.T @ P
 
-    def speed_moments(self, t: Array, weight: Array) -> Array:
-        """K (m, c, c) with C K = sum over k of weight d|theta'(t)| / dC, for t and weight (m, k)."""
-        speed = self.speed(t)
-        w = np.divide(weight, speed, out=np.zeros_like(speed), where=speed > 0)
-        moments = np.empty((len(t), 2 * self.c - 1))
-        for e in range(moments.shape[1]):
-            moments[:, e], w = w.sum(axis=1), w * t
+    def length_gradient(self, t: Array, g: Array) -> Array:
+        """K (m, c, c) with C K = sum_i g_i dA(0, t_i) / dC at fixed t, for t and g (m, k)."""
+        speed, degrees = self.speed_at_nodes(t), 2 * self.c - 1
+        inverse = np.divide(1.0, speed, out=speed, where=speed > 0)  # 0 where curves stand still
+        moments = inverse @ (WEIGHTS[:, None] * from_one(NODES, degrees)) * from_one(t, degrees)
+        moments = np.einsum("mk,mke->me", g * t, moments)
         j = np.arange(1, self.c + 1)
         return np.outer(j, j) * moments[:, j[:, None] + j - 2]
 
 
+def from_one(t: Array, k: int) -> Array:
+    """1, t, ..., t^(k-1) along a new last axis."""
+    p = np.ones((*t.shape, k))
+    for e in range(1, k):
+        np.multiply(p[..., e - 1], t, out=p[..., e])
+    return p
+
+
 def powers(t: Array, c: int) -> Array:
     """t, t^2, ..., t^c along a new last axis."""
-    return np.multiply.accumulate(np.repeat(t[..., None], c, axis=-1), axis=-1)
+    return from_one(t, c + 1)[..., 1:]
 
 
 def slopes(t: Array, c: int) -> Array:
     """1, 2 t, ..., c t^(c-1)."""
-    p = np.ones((*t.shape, c))
-    p[..., 1:] = powers(t, max(c - 1, 0))
-    return p * np.arange(1, c + 1)
+    return from_one(t, c) * np.arange(1, c + 1)
 
 
 def bends(t: Array, c: int) -> Array:
@@ -164,7 +171,7 @@ def lowest(gram: Array, b: Array) -> Array:
     half = np.zeros((2 * c, m, n))
     half[1:] = antidiagonals(j[:, None] * gram).T[:, :, None]
     half[:c] -= np.moveaxis(j * b, 2, 0)
-    found = real_roots(half.reshape(2 * c, -1)).reshape(-1, m, n)
+    found = real_roots(half.reshape(2 * c, -1), common_roots(half[:, :, 0], n)).reshape(-1, m, n)
     integral = half / np.arange(1, 2 * c + 1)[:, None, None]
     value = found * horner(integral[:, None], found)
     least = value.min(axis=0)
@@ -174,3 +181,16 @@ def lowest(gram: Array, b: Array) -> Array:
         slope, second = value_and_slope(half, t)
         t = t - np.divide(slope, second, out=np.zeros_like(t), where=second > FLAT * size)
     return t
+
+
+def common_roots(half: Array, n: int) -> Array | None:
+    """Candidates of the c-th derivative, in which b does not occur: the same for the n points of every curve.
+
+    Of halves (2 c, m), and as often as there are points; None of straight curves.
+    """
+    c = len(half) // 2
+    if c == 1:
+        return None
+    j = np.arange(c, 2 * c)
+    factor = np.prod(j[:, None] - np.arange(c), axis=1)
+    return np.repeat(real_roots(half[c:] * factor[:, None]), n, axis=1)

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..types import Array, Ints
+from ..types import Array
 
 CLOSE = 1e-6  # a step, relative to the root, that ends the search for it
 STEPS = 100  # at most
+CROWD = 0.75  # share of roots still sought above which taking them out costs more than it saves
 
 
-def real_roots(a: Array) -> Array:
+def real_roots(a: Array, known: Array | None = None) -> Array:
     """Candidates (e, n), ascending, that hold all real roots of n polynomials of degree e >= 1.
 
     Coefficients (e + 1, n) rise, the last are not zero. Of roots that are not real, other points take the places.
-    Simple roots are accurate to 6 digits at least; Newton's next step doubles them.
+    Simple roots are accurate to 6 digits at least; Newton's next step doubles them. `known` are the candidates of some
+    derivative, if there are.
     """
     degree = len(a) - 1
+    if known is not None and degree == len(known):
+        return known
     if degree == 1:
         return -a[:1] / a[1:]
     reach = 2 * np.max([np.abs(a[k] / a[-1]) ** (1 / (degree - k)) for k in range(degree)], axis=0)  # Fujiwara, 1916
-    turns = real_roots(a[1:] * np.arange(1, degree + 1)[:, None])
+    turns = real_roots(a[1:] * np.arange(1, degree + 1)[:, None], known)
     return _between(a, np.concatenate([-reach[None], np.clip(turns, -reach, reach), reach[None]]))
 
 
@@ -36,28 +40,34 @@ def _between(a: Array, ends: Array) -> Array:
     interval, of = np.nonzero(negative[:-1] != negative[1:])
     first = negative[interval, of]
     under, over = ends[interval + ~first, of], ends[interval + first, of]
-    found[interval, of] = _bracketed(a, of, under, over)
+    found[interval, of] = _bracketed(a.take(of, 1), under, over)
     return found
 
 
-def _bracketed(a: Array, of: Ints, under: Array, over: Array) -> Array:
-    """Roots of the listed polynomials between points where they are negative and not: Newton's steps, or bisection."""
-    t, step, a = (under + over) / 2, np.abs(over - under), a[:, of]
-    found, left = t.copy(), np.arange(len(t))
+def _bracketed(a: Array, under: Array, over: Array) -> Array:
+    """Roots of polynomials between points where they are negative and not: Newton's steps, or bisection."""
+    t, step = (under + over) / 2, np.abs(over - under)
+    found, left, goes_on = t.copy(), np.arange(len(t)), np.ones(len(t), dtype=bool)
     for _ in range(STEPS):
         value, slope = value_and_slope(a, t)
         below = value < 0
         under, over = np.where(below, t, under), np.where(below, over, t)
-        new = t - np.divide(value, slope, out=np.full_like(t, np.inf), where=slope != 0)
-        shrinks = ((new - under) * (new - over) < 0) & (np.abs(new - t) <= step / 2)
-        new = np.where(shrinks, new, (under + over) / 2)
-        step = np.abs(new - t)
-        found[left] = t = new
-        go_on = step > CLOSE * np.abs(t)
-        if not go_on.any():
+        move = np.divide(value, slope, out=value, where=slope != 0)
+        new = t - move
+        leaves = ((new - under) * (new - over) >= 0) | (np.abs(move) > step / 2) | (slope == 0)
+        np.copyto(new, (under + over) / 2, where=leaves)
+        np.copyto(new, t, where=~goes_on)
+        step, t = np.abs(new - t), new
+        goes_on &= step > CLOSE * np.abs(t)
+        number = np.count_nonzero(goes_on)
+        if number < CROWD * len(t):  # the others are only carried along
+            found[left] = t
+            at = np.flatnonzero(goes_on)
+            left, a, t, step, under, over = left[at], a.take(at, 1), t[at], step[at], under[at], over[at]
+            goes_on = np.ones(number, dtype=bool)
+        if number == 0:
             break
-        left, a, t, step = left[go_on], a[:, go_on], t[go_on], step[go_on]
-        under, over = under[go_on], over[go_on]
+    found[left] = t
     return found
 
 
@@ -71,9 +81,11 @@ def horner(a: Array, t: Array) -> Array:
 
 
 def value_and_slope(a: Array, t: Array) -> tuple[Array, Array]:
-    """As `horner`, and the derivatives."""
-    value, slope = np.broadcast_to(a[-1], t.shape).copy(), np.zeros_like(t)
-    for k in range(len(a) - 2, -1, -1):
+    """As `horner`, and the derivatives; of degree 1 and more."""
+    slope = np.broadcast_to(a[-1], t.shape).copy()
+    value = slope * t
+    value += a[-2]
+    for k in range(len(a) - 3, -1, -1):
         slope *= t
         slope += value
         value *= t
