@@ -27,6 +27,7 @@ def test_classes_of_two_clusters_need_not_come_together():
 @pytest.mark.parametrize("k", [1, 3, 100])
 def test_scatters_equal_those_by_loops(k, monkeypatch):
     monkeypatch.setattr(lfda, "BLOCK", 50)
+    monkeypatch.setattr(lfda, "LEAST", 2)
     X, y = data(40)
     y[0] = 9  # alone in its class
     codes = np.unique(y, return_inverse=True)[1]
@@ -61,3 +62,18 @@ def test_copies_are_near_only_each_other():
     y = np.repeat([0, 0, 0, 1, 1, 1], 4)
     with pytest.warns(UserWarning, match="the local scatter within classes is singular"):
         assert np.isfinite(LFDA(n_neighbors=2).fit(X, y).components_).all()
+
+
+@pytest.mark.parametrize("unit", [1e-60, 1.0, 1e60])
+def test_rows_that_coincide_with_their_neighbours_have_affinity_with_copies_only(unit):
+    rng = np.random.default_rng(0)
+    others = rng.normal(size=(12, 3))
+    G = lfda.affine_scatter(unit * np.r_[others, np.zeros((4, 3))], 3)
+    sigma = np.sort(np.linalg.norm(others[:, None] - np.r_[others, np.zeros((4, 3))], axis=2), axis=1)[:, 3]
+    expected = np.zeros((3, 3))
+    for i in range(12):
+        for j in range(i):
+            x = others[i] - others[j]
+            expected += np.exp(-(x @ x) / (sigma[i] * sigma[j])) * np.outer(x, x)
+    assert_allclose(G / unit / unit, expected, rtol=1e-10, atol=1e-12)
+    assert (lfda.affine_scatter(np.ones((5, 3)), 2) == 0).all()

@@ -14,13 +14,14 @@ import numpy as np
 from ...base import FromLabels, Mahalanobis
 from ...core import checks, eig, scatter
 from ...core.constraints import class_sizes
-from ...core.distances import distance_blocks
 from ...core.neighbors import nearest
 from ...core.optimize import Solution
 from ...core.types import Array, Ints
 
 KINDS = ("weighted", "orthonormalized", "plain")
-BLOCK = 1 << 20  # affinities at a time
+BLOCK = 1 << 17  # affinities at a time, which stay in the cache
+LEAST = 64  # rows of a block
+TINY = 1e-100  # of the largest value: a sigma whose inverse is of use
 
 
 def lfda(
@@ -55,14 +56,29 @@ def local_scatters(X: Array, labels: Ints, n_neighbors: int) -> tuple[Array, Arr
 
 
 def affine_scatter(X: Array, k: int) -> Array:
-    """G (d, d) of the rows of one class: X' (D - A) X with the row sums D of A, in blocks of rows."""
+    """G (d, d) of the rows of one class: X' (D - A) X with the row sums D of A, each pair once, in blocks of rows.
+
+    Minus the exponent of A, |x_i|^2 / (sigma_i sigma_j) + |x_j|^2 / (sigma_i sigma_j) - 2 x_i . x_j / (sigma_i
+    sigma_j), is one product of rows that hold x / sigma, |x|^2 / sigma and 1 / sigma. Rows of no sigma have affinity
+    with equal ones only, which add nothing.
+    """
     sigma = nearest(X, X, k, exclude_self=True)[0][:, -1]
-    G = np.zeros((X.shape[1],) * 2)
-    for rows, squares in distance_blocks(X, X, "sqeuclidean", max(1, BLOCK // len(X))):
-        scale = sigma[rows, None] * sigma
-        A = np.exp(-np.divide(squares, scale, out=np.where(squares > 0, np.inf, 0.0), where=scale > 0))
-        G += X[rows].T @ (A.sum(axis=1)[:, None] * X[rows] - A @ X)
-    return (G + G.T) / 2
+    X = X - X.mean(axis=0)
+    there = sigma > TINY * np.abs(X).max()
+    X, sigma = X[there], sigma[there, None]
+    one, square = 1 / sigma, np.sum(X**2, axis=1, keepdims=True) / sigma
+    left, right = np.hstack([2 * X / sigma, -square, -one]), np.hstack([X / sigma, one, square])
+    G, D, start = np.zeros((X.shape[1],) * 2), np.zeros(len(X)), 0
+    while start < len(X):
+        rows = slice(start, start + max(LEAST, BLOCK // (len(X) - start)))
+        A = left[rows] @ right[start:].T
+        np.exp(np.minimum(A, 0.0, out=A), out=A)
+        A[:, : len(A)] /= 2  # pairs within the block are there in both orders
+        D[rows] += A.sum(axis=1)
+        D[start:] += A.sum(axis=0)
+        G -= X[rows].T @ (A @ X[start:])
+        start = rows.stop
+    return G + G.T + X.T @ (D[:, None] * X)
 
 
 class LFDA(FromLabels, Mahalanobis):
