@@ -275,6 +275,30 @@ def test_vicreg_of_two_views():
     torch.testing.assert_close(*both)
 
 
+@pytest.mark.parametrize("two", [True, False])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_vicreg_by_class_sums_equals_pairs(two, seed):
+    x, _ = samples(seed=seed)
+    y = torch.tensor([0, 1, 1, -1, 5, 0, 0, -1, 7])
+    r, ry = samples(seed=seed + 5, labels=(0, 1, 1, -1, 9, 0))
+    more = {"ref": r, "ref_labels": ry} if two else {}
+    by_classes, by_pairs = VICRegLoss(), VICRegLoss(mine=lambda rows: rows)
+    same(by_classes(x, y, **more), by_pairs(x, y, **more), x, rtol=1e-10, atol=1e-12)
+    assert by_classes.stats_ == by_pairs.stats_
+    by_classes.reduction = by_pairs.reduction = "sum"
+    same(by_classes(x, y, **more), by_pairs(x, y, **more), x, rtol=1e-10, atol=1e-12)
+    assert torch.autograd.gradgradcheck(lambda x: by_classes(x, y, **more), x)
+
+
+def test_vicreg_keeps_the_digits_of_near_views_and_forms_no_pairs(monkeypatch):
+    n = torch.arange(3000)
+    x = 100 + torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
+    views = {"ref": x + 2.0**-10, "ref_labels": n}
+    monkeypatch.setattr("nearfar.deep.rows.Comparison.block", None)
+    value = VICRegLoss(1.0, 0.0, 0.0)(x, n, **views)
+    assert value.item() == pytest.approx((views["ref"] - x).square().mean().item(), rel=1e-5)
+
+
 def test_vicreg_keeps_embeddings_from_falling_together():
     x, y = samples()
     spread_out = VICRegLoss(invariance=0.0)

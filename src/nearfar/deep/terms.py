@@ -239,10 +239,11 @@ class RowLoss(Term):
         comparison = self.comparison(batch)
         x = comparison.x.detach()
         self._last = comparison._replace(x=x, ref=x if comparison.is_self else comparison.ref.detach())
-        more = self.held()
-        return self.divided(
-            *reduce(self.rows, comparison, mine=self.mine, block=self.block, whole=self.whole, more=more)
-        )
+        return self.divided(*self.summed(comparison))
+
+    def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
+        """Return the numerator and the denominator, summed over the anchors."""
+        return reduce(self.rows, comparison, mine=self.mine, block=self.block, whole=self.whole, more=self.held())
 
     def divided(self, num: Tensor, den: Tensor) -> Tensor:
         """Return this process's sum of the numerators over the denominators of all processes."""

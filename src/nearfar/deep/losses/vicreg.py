@@ -18,7 +18,8 @@ from torch import Tensor
 from .. import processes
 from ..batch import Batch
 from ..order import positives
-from ..rows import Rows, count
+from ..relations import UNKNOWN, is_classes
+from ..rows import Comparison, Rows, count, on_host
 from ..terms import RowLoss
 
 
@@ -35,6 +36,30 @@ def invariance(rows: Rows) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its similar samples of the mean squared difference, and their number."""
     columns, keep = positives(rows)
     return torch.where(keep, rows.d.gather(1, columns), 0.0).sum(1) / rows.dim, count(keep)
+
+
+def of_classes(c: Comparison) -> tuple[Tensor, Tensor]:
+    """Return the sum of `invariance` over the anchors, and of the pairs, from sums over classes: no pair is formed.
+
+    sum_ij |z_i - z'_j|^2 = n' sum_i |u_i|^2 + n sum_j |u'_j|^2 - 2 sum_i u_i . sum_j u'_j in a class of n and n' rows,
+    where u are rows less any centre: here the mean of the class, so that views that lie together keep their digits.
+    """
+    assert isinstance(c.y, Tensor)
+    assert isinstance(c.ref_y, Tensor)
+    x, y, ref = c.x[c.anchors], c.y[c.anchors], c.ref
+    classes, of = torch.unique(torch.cat([y, c.ref_y]), return_inverse=True)
+    known, mine, theirs = (classes != UNKNOWN).to(x.dtype), of[: len(x)], of[len(x) :]
+    sizes = [torch.bincount(own, minlength=len(classes)) for own in (mine, theirs)]
+
+    def summed(z: Tensor, own: Tensor) -> Tensor:
+        return z.new_zeros(len(classes), z.shape[1]).index_add(0, own, z)
+
+    with torch.no_grad():
+        centres = (summed(x, mine) + summed(ref, theirs)) / sum(sizes)[:, None]
+    u, v, n, m = x - centres[mine], ref - centres[theirs], known * sizes[0], known * sizes[1]
+    apart = m[mine] @ u.square().sum(1) + n[theirs] @ v.square().sum(1)
+    apart = apart - 2 * known @ (summed(u, mine) * summed(v, theirs)).sum(1)
+    return apart / x.shape[1], n @ m - (y != UNKNOWN).sum() * c.is_self  # none is similar to itself
 
 
 class VICRegLoss(RowLoss):
@@ -86,6 +111,13 @@ class VICRegLoss(RowLoss):
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         apart, pairs = invariance(rows)
+        return self.invariance * apart, pairs
+
+    def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
+        c = comparison
+        if self.mine is not None or c.ids is not None or not is_classes(c.y) or not on_host(c.x):  # numbering waits
+            return super().summed(c)
+        apart, pairs = of_classes(c)
         return self.invariance * apart, pairs
 
     def share(self, batch: Batch) -> Tensor:
