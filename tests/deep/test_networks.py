@@ -151,12 +151,44 @@ def test_a_factory_of_ones_own(monkeypatch, tmp_path) -> None:
     path = tmp_path / "own.safetensors"
     save_file({"weight": torch.ones(5, 2, 3, 3), "bias": torch.zeros(5)}, path)
     assert make_trunk("own_trunks:small(width=5)", (2, 9, 9), weights=path).inner.weight.eq(1).all()
+    save_file({f"features.{key}": value for key, value in trunk.inner.state_dict().items()}, path)
+    with pytest.raises(TrunkError, match=r"lacks 'bias' and has 'features\.bias' \(2 missing, 2 foreign\)"):
+        make_trunk("own_trunks:small(width=5)", (2, 9, 9), weights=path)
 
 
-def test_timm_is_asked_for_no_download(monkeypatch) -> None:
+class Nested(nn.Module):
+    """A trunk of one's own with parts of the names that wrappers have."""
+
+    def __init__(self, shape: tuple[int, ...], *, alone: bool) -> None:
+        super().__init__()
+        self.inner = nn.Conv2d(shape[0], 4, 3)
+        self.last = nn.Identity() if alone else nn.Conv2d(4, 5, 1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.last(self.inner(images))
+
+
+@pytest.mark.parametrize("name", ["plain", "nested", "nested(alone=True)"])
+def test_a_run_with_a_trunk_of_ones_own_gives_its_weights(monkeypatch, tmp_path, name) -> None:
+    module = ModuleType("own_trunks")
+    module.plain = lambda shape: nn.Conv2d(shape[0], 5, 3)
+    module.nested = lambda shape, alone=False: Nested(shape, alone=alone)
+    monkeypatch.setitem(sys.modules, "own_trunks", module)
+    trunk, path = make_trunk(f"own_trunks:{name}", (2, 9, 9)), tmp_path / "best.safetensors"
+    save_file({f"embedder.trunk.{key}": value for key, value in state_of(trunk).items()}, path)
+    again = make_trunk(f"own_trunks:{name}", (2, 9, 9), weights=path)
+    images = torch.rand(3, 2, 9, 9)
+    assert torch.equal(again(images), trunk(images))
+
+
+def test_timm_is_asked_for_no_download(monkeypatch, tmp_path) -> None:
     class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.rand(()))
+
         def forward_features(self, images):
-            return images[:, :2]
+            return self.scale * images[:, :2]
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return self.forward_features(images).mean((2, 3))
@@ -171,6 +203,9 @@ def test_timm_is_asked_for_no_download(monkeypatch) -> None:
     assert asked == {"pretrained": False, "num_classes": 0, "in_chans": 3}
     assert trunk.num_features == 2
     assert trunk.maps(torch.rand(1, 3, 8, 8)).shape == (1, 2, 8, 8)
+    path = tmp_path / "best.safetensors"  # of a run
+    save_file({f"embedder.trunk.{key}": value for key, value in state_of(trunk).items()}, path)
+    assert make_trunk("timm:tiny", (3, 8, 8), weights=path).inner.scale == trunk.inner.scale
     with pytest.raises(TrunkError, match="did you mean 'tiny'"):
         make_trunk("timm:tinny", (3, 8, 8))
 

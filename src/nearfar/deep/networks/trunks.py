@@ -76,7 +76,7 @@ def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) ->
         if len(shape) == 3 and not hasattr(trunk, "in_channels"):
             trunk.in_channels = shape[0]
         if weights is not None:
-            load_weights(getattr(trunk, "inner", trunk), weights)
+            load_weights(trunk.inner if isinstance(trunk, Probed) else trunk, weights)
         return trunk if hasattr(trunk, "num_features") else Probed(trunk, shape)
     except (TypeError, RuntimeError) as error:  # the latter of torch, for what it cannot build or run
         raise TrunkError(f"trunk {text!r}: {error}") from error
@@ -251,7 +251,7 @@ class Probed(nn.Module):
     @property
     def inner(self) -> nn.Module:
         """Whose state dict public weights fit."""
-        return getattr(self.module, "inner", self.module)
+        return self.module.inner if isinstance(self.module, TimmTrunk | TransformersTrunk) else self.module
 
     def maps(self, images: Tensor) -> Tensor:
         found = getattr(self.module, "maps", self.module)(images)

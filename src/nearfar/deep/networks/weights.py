@@ -11,6 +11,7 @@ from torch import Tensor, nn
 HEADS = ("last_linear.", "fc.", "classifier.", "head.", "logits.")  # classifiers that a metric has no use for
 
 RUN = "embedder.trunk."  # the trunk in the checkpoint of a run
+WRAPPERS = ("module.", "inner.")  # of processes that train together, and of trunks from elsewhere
 
 
 class TrunkError(ValueError):
@@ -20,20 +21,22 @@ class TrunkError(ValueError):
 def load_weights(module: nn.Module, path: str | Path) -> None:
     """Load a local state dict into a module.
 
-    Of the checkpoint of a run its trunk is taken. Classifiers and "module." prefixes are dropped, the (1, C) statistics
-    of old files are laid flat; everything else must fit.
+    Of the checkpoint of a run its trunk is taken. Classifiers and the prefixes of wrappers are dropped, the (1, C)
+    statistics of old files are laid flat; everything else must fit.
 
     Raises
     ------
     TrunkError
         If the file is missing, is no state dict, or does not fit.
     """
-    state, own = _tidy(_read_state(Path(path))), module.state_dict()
+    own = module.state_dict()
+    state = _tidy(_read_state(Path(path)), own)
     foreign = sorted(key for key in state.keys() - own.keys() if not key.startswith(HEADS))
     lacking = sorted(key for key in own.keys() - state.keys() if not key.endswith("num_batches_tracked"))
-    if foreign or lacking:
-        what = f"it lacks {lacking[0]!r}" if lacking else f"it has {foreign[0]!r}"
-        raise TrunkError(f"{path}: does not fit this trunk: {what} ({len(lacking)} missing, {len(foreign)} foreign)")
+    wrong = [f"{verb} {keys[0]!r}" for verb, keys in (("lacks", lacking), ("has", foreign)) if keys]
+    if wrong:
+        counts = f"{len(lacking)} missing, {len(foreign)} foreign"
+        raise TrunkError(f"{path}: does not fit this trunk: it {' and '.join(wrong)} ({counts})")
     fitting = {key: _fit(path, key, value, own[key]) for key, value in state.items() if key in own}
     module.load_state_dict(fitting, strict=False)
 
@@ -46,12 +49,12 @@ def _fit(path: str | Path, key: str, value: Tensor, own: Tensor) -> Tensor:
     return shaped
 
 
-def _tidy(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    trunk = {key.removeprefix(RUN): value for key, value in state.items() if key.startswith(RUN)}
-    if trunk:
-        return trunk
-    if state and all(key.startswith("module.") for key in state):
-        return {key.removeprefix("module."): value for key, value in state.items()}
+def _tidy(state: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Take the trunk of a run, and drop prefixes that all names have and the module's own have not."""
+    state = {key.removeprefix(RUN): value for key, value in state.items() if key.startswith(RUN)} or state
+    for prefix in WRAPPERS:
+        if all(key.startswith(prefix) for key in state) and not all(key.startswith(prefix) for key in own):
+            state = {key.removeprefix(prefix): value for key, value in state.items()}
     return state
 
 
