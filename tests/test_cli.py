@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 import nearfar
 import nearfar.evaluation
 from nearfar import cli
+from nearfar.index import Index
 
 COMMANDS = (
     "train",
@@ -298,6 +299,37 @@ def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
     assert "engine Flat" in added[1]
     assert "engine Flat" in run(capsys, monkeypatch, "index", digits, tmp_path / "photos", "-o", file, "--add")[1]
     assert "Index of 41 x " in run(capsys, monkeypatch, "index", digits, tmp_path / "query.png", "-o", file, "--add")[1]
+
+
+def test_items_are_removed_from_an_index_by_name_folder_or_class(capsys, monkeypatch, tmp_path):
+    names = ["a/0", "a/1", "ab/0", "b/0", "b/1", "c", "d/0", "d/1"]
+    rows = np.random.default_rng(0).normal(size=(8, 3))
+    np.savez(tmp_path / "old.npz", embeddings=rows, labels=["x", "x", "y", "y", "b", "c", "z", "z"], names=names)
+    np.savez(tmp_path / "new.npz", embeddings=rows[:2], labels=["x", "x"], names=["b/1", "e"])
+    file = tmp_path / "a.index"
+
+    def left(*words):
+        code, out, err = run(capsys, monkeypatch, "index", *words, "-o", file)
+        return code, out, err, Index.load(file).names.tolist()
+
+    run(capsys, monkeypatch, "index", tmp_path / "old.npz", "-o", file)
+    code, out, _, found = left("--remove", "a/", "--remove", "z")  # the folder a, not also ab; the class z
+    assert (code, found) == (0, ["ab/0", "b/0", "b/1", "c"])
+    assert out.endswith("; 4 items removed\n")
+    code, out, _, found = left(tmp_path / "new.npz", "--add", "--remove", "./b/0")
+    assert (code, found) == (0, ["ab/0", "c", "b/1", "e"])
+    assert out.endswith("; 2 items embedded, 1 of them replaced; 1 removed\n")
+    for words, message in (
+        (["--remove", "c", "--remove", "no"], "--remove: no item, folder or class is called 'no'; the first"),
+        (["--remove", ""], "--remove: no item, folder or class is called ''"),
+        ([], "SOURCE: say what embeds"),
+        (["--add", "--remove", "c"], "SOURCE: say what embeds"),
+        ([tmp_path / "new.npz", "--remove", "c"], "--remove: with SOURCE only beside --add"),
+        (["--remove", "ab", "--remove", "b", "--remove", "c", "--remove", "e"], "--remove: nothing would be left"),
+    ):
+        code, out, err, found = left(*words)
+        assert (code, out, found) == (2, "", ["ab/0", "c", "b/1", "e"])
+        assert message in err
 
 
 def test_other_ks_can_be_scored(digits, capsys, monkeypatch):

@@ -17,7 +17,7 @@ from cyclopts import App, CycloptsError, Parameter
 from .. import __version__
 from ..extras import hint
 from ..progress import listening
-from . import evaluating, exporting, fitting, inspecting, listing, searching
+from . import evaluating, exporting, fitting, indexing, inspecting, listing, searching
 from .bars import bars_for
 from .settings import GO_ON, TestClasses, choices, is_first, last_words, launch, make_config, short_of_memory, way_out
 
@@ -35,7 +35,7 @@ Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", negative=(
 app.command(inspecting.inspect)
 app.command(fitting.fit)
 app.command(evaluating.evaluate)
-app.command(searching.index)
+app.command(indexing.index)
 app.command(searching.search)
 app.command(searching.duplicates)
 app.command(exporting.export)

@@ -1,4 +1,4 @@
-"""``nearfar index``, ``search`` and ``duplicates``: embeddings in a file, and what is near in it."""
+"""``nearfar search`` and ``duplicates``: what is near in the embeddings that ``nearfar index`` keeps in a file."""
 
 from __future__ import annotations
 
@@ -19,40 +19,6 @@ if TYPE_CHECKING:
     from ..index import Index
 
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
-
-
-def index(
-    source: Path,
-    data: str | None = None,
-    *,
-    out: Annotated[Path, Parameter(name=["--out", "-o"])],
-    add: bool = False,
-    engine: str | None = None,
-    skip_bad: bool = False,
-) -> None:
-    """Embed data with a run or a learner, and keep the embeddings in a file that can be searched.
-
-    Example: nearfar index runs/glyphs photos/ -o photos.index
-
-    Parameters
-    ----------
-    source
-        The folder of a run, a learner saved as .safetensors, an .npz with embeddings and labels, or an .npy of
-        embeddings.
-    data
-        As for train; also loose images. Not with embeddings.
-    out
-        The file of the index.
-    add
-        Add to the index in OUT; items that it has already, by name, are replaced, and keep their class where they come
-        without one.
-    engine
-        exact, or a recipe of faiss such as HNSW32 or "IVF256,Flat;nprobe=16"; where not given, exact, or with --add
-        that of the index.
-    skip_bad
-        Leave out images that cannot be decoded, and count them.
-    """
-    print(index_to(source, data, out, add=add, engine=engine, skip_bad=skip_bad))
 
 
 def search(
@@ -109,51 +75,6 @@ def duplicates(
     if within is None and out is not None:
         raise ValueError("--out: groups are written, which need --within DISTANCE")
     print(nearest_in(file, k) if within is None else duplicates_in(file, within, out))
-
-
-def index_to(source: Path, data: str | None, out: Path, *, add: bool, engine: str | None, skip_bad: bool) -> str:
-    """Build or extend an index; returns one line on what was written."""
-    from ..index import Index
-    from .embedding import distance_of, is_embeddings, left_out, refuse_data
-
-    check_out(out)
-    alone = is_embeddings(source)
-    if alone:
-        refuse_data(source, data)
-    about = {"source": "" if alone else str(source.resolve()), "weights": "" if alone else weights_of(source)}
-    old = opened(out) if add else None
-    if old is not None and old.about.get("weights") != about["weights"]:
-        raise ValueError(f"{source} with its present weights did not make {out}; index anew, without --add")
-    data = str(source) if alone else data
-    items, rows = embedded(None if alone else source, data, skip_bad)
-    names, labels = called(items, str(data)), [items.classes[label] for label in items.labels]
-    engine = engine or ("exact" if old is None else old.engine)
-    about["data"] = json.dumps([*dict.fromkeys([*([] if old is None else made_of(old)), data])])
-    new = Index(rows, names=names, labels=labels, distance=distance_of(source), engine=engine, about=about)
-    new, replaced = (new, 0) if old is None else extended(old, new)
-    new.search(rows[:1], k=1)  # an engine that does not work says so before the file is written
-    new.save(out)
-    found = f"{len(rows):,} items embedded" + (f", {replaced:,} of them replaced" if replaced else "")
-    return f"{out}: {new!r}; {found}{left_out(items)}"
-
-
-def extended(old: Index, new: Index) -> tuple[Index, int]:
-    """Put the new items into the old index, in place of those of the same names; also how many those were.
-
-    An item that comes again without a class, as one image or a folder of loose ones does, keeps the class that it had.
-    """
-    import numpy as np
-
-    again = np.intersect1d(old.names, new.names)
-    had = dict(zip(old.names.tolist(), classes_of(old), strict=True))
-    new.labels = np.array([label or had.get(name, "") for name, label in zip(new.names, classes_of(new), strict=True)])
-    if len(again) == len(old):
-        return new, len(again)
-    old.engine, old.about = new.engine, new.about
-    if len(again):
-        old.remove(again)
-    old.add(new.embeddings, names=new.names, labels=new.labels)
-    return old, len(again)
 
 
 def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None, skip_bad: bool = False) -> str:

@@ -1,0 +1,151 @@
+"""``nearfar index``: embeddings in a file that can be searched, grown and cut."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from .searching import called, embedded, made_of, opened, weights_of
+from .settings import check_out
+from .showing import classes_of
+
+if TYPE_CHECKING:
+    from ..index import Index
+
+
+def index(
+    source: Path | None = None,
+    data: str | None = None,
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    add: bool = False,
+    remove: Annotated[tuple[str, ...], Parameter(negative=())] = (),
+    engine: str | None = None,
+    skip_bad: bool = False,
+) -> None:
+    """Embed data with a run or a learner, and keep the embeddings in a file that can be searched.
+
+    Example: nearfar index runs/glyphs photos/ -o photos.index
+
+    Parameters
+    ----------
+    source
+        The folder of a run, a learner saved as .safetensors, an .npz with embeddings and labels, or an .npy of
+        embeddings. To remove only, none.
+    data
+        As for train; also loose images. Not with embeddings.
+    out
+        The file of the index.
+    add
+        Add to the index in OUT; items that it has already, by name, are replaced, and keep their class where they come
+        without one.
+    remove
+        Remove from the index in OUT: an item by its name, or all items of a folder or of a class. Repeat for several;
+        with SOURCE only beside --add, which comes after it.
+    engine
+        exact, or a recipe of faiss such as HNSW32 or "IVF256,Flat;nprobe=16"; where not given, exact, or with --add
+        that of the index.
+    skip_bad
+        Leave out images that cannot be decoded, and count them.
+    """
+    if source is None:
+        if add or engine or skip_bad or not remove:
+            raise ValueError("SOURCE: say what embeds: a run, a learner or a file of embeddings; only to remove, none")
+        print(removed_from(out, remove))
+        return
+    if remove and not add:
+        raise ValueError("--remove: with SOURCE only beside --add, as otherwise the index is made anew")
+    print(index_to(source, data, out, add=add, remove=remove, engine=engine, skip_bad=skip_bad))
+
+
+def index_to(
+    source: Path,
+    data: str | None,
+    out: Path,
+    *,
+    add: bool,
+    remove: Sequence[str] = (),
+    engine: str | None,
+    skip_bad: bool,
+) -> str:
+    """Build or extend an index; returns one line on what was written."""
+    from ..index import Index
+    from .embedding import distance_of, is_embeddings, left_out, refuse_data
+
+    check_out(out)
+    alone = is_embeddings(source)
+    if alone:
+        refuse_data(source, data)
+    about = {"source": "" if alone else str(source.resolve()), "weights": "" if alone else weights_of(source)}
+    old = opened(out) if add else None
+    if old is not None and old.about.get("weights") != about["weights"]:
+        raise ValueError(f"{source} with its present weights did not make {out}; index anew, without --add")
+    gone = 0 if old is None else shorten(old, remove)
+    data = str(source) if alone else data
+    items, rows = embedded(None if alone else source, data, skip_bad)
+    names, labels = called(items, str(data)), [items.classes[label] for label in items.labels]
+    engine = engine or ("exact" if old is None else old.engine)
+    about["data"] = json.dumps([*dict.fromkeys([*([] if old is None else made_of(old)), data])])
+    new = Index(rows, names=names, labels=labels, distance=distance_of(source), engine=engine, about=about)
+    new, replaced = (new, 0) if old is None else extended(old, new)
+    new.search(rows[:1], k=1)  # an engine that does not work says so before the file is written
+    new.save(out)
+    found = f"{len(rows):,} items embedded" + (f", {replaced:,} of them replaced" if replaced else "")
+    found += f"; {gone:,} removed" if gone else ""
+    return f"{out}: {new!r}; {found}{left_out(items)}"
+
+
+def removed_from(out: Path, remove: Sequence[str]) -> str:
+    """Remove items from an index; returns one line on what was written."""
+    index = opened(out)
+    gone = shorten(index, remove)
+    index.save(out)
+    return f"{out}: {index!r}; {gone:,} items removed"
+
+
+def shorten(index: Index, remove: Sequence[str]) -> int:
+    """Remove items by their names, or all of a folder or of a class, the first of these that there is; how many.
+
+    Raises
+    ------
+    ValueError
+        A word that is none of the three, or nothing would be left.
+    """
+    names, labels = index.names.tolist(), classes_of(index)
+    known, gone = set(names), set[str]()
+    for word in remove:
+        path = Path(word).as_posix()  # as names are written: without a slash at the end
+        found = [name for name in (word, path) if name in known][:1]
+        found = found or [name for name in names if name.startswith(f"{path}/")]
+        found = found or [name for name, label in zip(names, labels, strict=True) if word and label == word]
+        if not found:
+            raise ValueError(f"--remove: no item, folder or class is called {word!r}; the first item is {names[0]!r}")
+        gone.update(found)
+    if len(gone) == len(index):
+        raise ValueError("--remove: nothing would be left in the index")
+    if gone:
+        index.remove(gone)
+    return len(gone)
+
+
+def extended(old: Index, new: Index) -> tuple[Index, int]:
+    """Put the new items into the old index, in place of those of the same names; also how many those were.
+
+    An item that comes again without a class, as one image or a folder of loose ones does, keeps the class that it had.
+    """
+    import numpy as np
+
+    again = np.intersect1d(old.names, new.names)
+    had = dict(zip(old.names.tolist(), classes_of(old), strict=True))
+    new.labels = np.array([label or had.get(name, "") for name, label in zip(new.names, classes_of(new), strict=True)])
+    if len(again) == len(old):
+        return new, len(again)
+    old.engine, old.about = new.engine, new.about
+    if len(again):
+        old.remove(again)
+    old.add(new.embeddings, names=new.names, labels=new.labels)
+    return old, len(again)
