@@ -207,15 +207,23 @@ def test_the_index_that_pandas_writes_is_no_feature(tmp_path):
     assert open_dataset(path).array.tolist() == [[1.5], [2.5]]
 
 
+def test_true_and_false_are_numbers(tmp_path):
+    path = manifest(tmp_path, "width,up,left,label\n1.5,True,false,a\n2.5,False,false,b\n")
+    assert open_dataset(path).array.tolist() == [[1.5, 1, 0], [2.5, 0, 0]]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("width,label\n1,a\n,b\n", "1 row(s) lack a number, first row 2 after the header"),
+        ("width,label\n1,a\n,b\n", "1 row(s) lack a number, first row 2 after the header, in 'width'"),
         ("width,label\n1,a\n2,\n", "1 row(s) have no label, first row 2 after the header"),
         (
             "width,colour,label\n1,red,a\n2,blue,b\n",
-            "first rows: 1,red,a | 2,blue,b; without images, all other columns must be numbers",
+            "first rows: 1,red,a | 2,blue,b; without images, all other columns must be numbers, but 'colour' holds "
+            "'red' in row 1; names of rows stand in a column `name`",
         ),
+        ("width,up,label\n1,true,a\n2,3,b\n", "but 'up' holds 'true' in row 1"),
+        ("label\na\nb\n", "first rows: a | b; without images, all other columns must be numbers"),
         (
             "width,height\n1,2\n",
             "nor any of label, class, target, y, as rows of numbers; it has width,height; first rows: 1,2",

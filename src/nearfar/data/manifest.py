@@ -26,6 +26,7 @@ LABELS = ("label", "class", "target", "y")
 """Where the labels of rows of numbers may stand; the first that there is."""
 NO_FEATURES = ("label", "split", "query", "gallery", "category", "name", "", "__index_level_0__")
 """The last two are pandas' index."""
+LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no", "none", "nan")
 
 Table = Mapping[str, Sequence[Any]]
@@ -42,8 +43,8 @@ def read_manifest(
         A .csv (comma, header line, UTF-8), the same as .csv.gz, or a .parquet file. Columns: `path` (relative to the
         table, or absolute) and `label`; optional `split` (train, validation, test, query, gallery), `query` and
         `gallery` (true or false, for the test rows), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom;
-        empty = whole image). Others are not read; but without `path` a row is the numbers in all other columns but
-        `name`, its name, and the label may also stand in `class`, `target` or `y`.
+        empty = whole image). Others are not read; but without `path` a row is the numbers (or true and false)
+        in all other columns but `name`, its name, and the label may also stand in `class`, `target` or `y`.
         The names is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class and the like.
     image_size, skip_bad
         As in `read_folder`.
@@ -65,12 +66,7 @@ def read_manifest(
         table = {**table, "label": [unlabelled] * len(next(iter(table.values())))}
     if "path" not in table:
         table = _with_label(path, table)
-        rows = _features(table)
-        if rows is None:
-            raise DataError(
-                f"{path}: has no column 'path'; {_show(table)}; without images, all other columns must be numbers"
-            )
-        return _rows_source(path, table, rows, unlabelled)
+        return _rows_source(path, table, _features(path, table), unlabelled)
     if "label" not in table:
         raise DataError(f"{path}: has no column 'label'; {_show(table)}")
     paths = [str(value) for value in table["path"]]
@@ -101,23 +97,46 @@ def _with_label(path: Path, table: Table) -> Table:
     return {"label" if name == found else name: column for name, column in table.items()}
 
 
-def _features(table: Table) -> NDArray[np.float32] | None:
-    """Columns of numbers as (n, d), or None where there are none, or any other value."""
-    columns = [column for name, column in table.items() if name not in NO_FEATURES]
-    try:  # an empty cell is a number that is missing
-        filled = [["nan" if value in ("", None) else value for value in column] for column in columns]
-        rows = np.array(filled, dtype=np.float64).T.astype(np.float32)
+def _features(path: Path, table: Table) -> NDArray[np.float32]:
+    """Columns of numbers as (n, d)."""
+    columns = {name: column for name, column in table.items() if name not in NO_FEATURES}
+    numbers = [_numbers(column) for column in columns.values()]
+    wrong = next((name for name, found in zip(columns, numbers, strict=True) if found is None), None)
+    if numbers and wrong is None and len(table["label"]):
+        return np.array(numbers).T.astype(np.float32)
+    reason = "; without images, all other columns must be numbers"
+    if wrong is not None:
+        row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
+        reason += f", but {wrong!r} holds {value!r} in row {row}; names of rows stand in a column `name`"
+    raise DataError(f"{path}: has no column 'path'; {_show(table)}{reason}")
+
+
+def _numbers(column: Sequence[Any]) -> NDArray[np.float64] | None:
+    """A column (n,) of numbers, or of true and false; None where it is neither. An empty cell is a missing number."""
+    values = ["nan" if value in ("", None) else value for value in column]
+    try:
+        found = np.array(values, dtype=np.float64)
+        return found if found.ndim == 1 else None
     except (TypeError, ValueError):
-        return None
-    return rows if rows.size else None
+        flags = [LOGICAL.get(str(value).lower()) for value in values]
+        return None if None in flags else np.array(flags, dtype=np.float64)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return value in ("", None)
+    return True
 
 
 def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], unlabelled: str | None) -> Source:
+    columns = [name for name in table if name not in NO_FEATURES]
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
-        raise DataError(f"{path}: {len(bad)} row(s) lack a number, first row {bad[0] + 1} after the header")
+        where = f"first row {bad[0] + 1} after the header, in {columns[int(np.isfinite(rows[bad[0]]).argmin())]!r}"
+        raise DataError(f"{path}: {len(bad)} row(s) lack a number, {where}")
     names = [str(name) for name in table["name"]] if "name" in table else None
-    columns = [name for name in table if name not in NO_FEATURES]
     labels = _labels(path, table["label"], unlabelled)
     items = Dataset.from_array(name_of(path), rows, labels, names=names, columns=columns)
     roles = _roles(path, table)
