@@ -1,6 +1,8 @@
 """An exported network or learner gives, in ONNX Runtime, what the library gives."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ pytest.importorskip("onnxscript")
 
 import nearfar
 from nearfar import export
-from nearfar.data import Dataset, open_dataset
+from nearfar.data import Dataset, open_dataset, open_items
 from nearfar.train import TrainConfig, embed_run, train
 
 from .test_cli import run
@@ -42,7 +44,37 @@ def test_a_network_of_images_is_exported(images_run, tmp_path, capsys, monkeypat
         np.testing.assert_allclose(found, expected[:n], atol=1e-4 * np.abs(expected).max())
     told = json.loads(ort.InferenceSession(path).get_modelmeta().custom_metadata_map["about"])
     assert (told["size"], told["channels"], told["distance"]) == (28, 1, "cosine")
+    assert "upright as EXIF says, transparent pixels on white" in told["pixels"]
     assert [file.name for file in tmp_path.iterdir()] == ["digits.onnx"]
+
+
+def test_images_are_served_as_the_documentation_says(tmp_path, monkeypatch):
+    """With its code alone, in all kinds of images, embeddings are those of the library."""
+    from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    shapes = {"tall": (40, 24, 3), "wide": (19, 31, 3), "clear": (30, 30, 4), "turned": (24, 36, 3), "grey": (26, 20)}
+    for name, shape in shapes.items():
+        pixels = rng.integers(0, 256, shape, dtype=np.uint8)
+        exif = Image.Exif()
+        exif[0x0112] = 6 if name == "turned" else 1
+        for kind in "ab":
+            (tmp_path / "images" / kind).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(tmp_path / "images" / kind / f"{name}.png", exif=exif)
+    config = TrainConfig.of(
+        data="images", test="images", validation=0.0, image_size=20, resize=22, steps=2, trunk="conv4(width=8)"
+    )
+    train(config, tmp_path / "run", progress=False)
+    export.export_run(tmp_path / "run", "photos.onnx")
+    page = (Path(__file__).parent.parent / "docs/training.md").read_text()
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "photos.onnx" in block)
+    served = {}
+    exec(code, served)
+    items = open_items("images")
+    expected = embed_run("run", items)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    found = np.stack([served["embedding"](f"images/{name}") for name in items.names])
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_a_network_of_rows_is_exported(tmp_path):

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["export_learner", "export_run"]
 
 ITEMS = 3  # of the trial; another number than the network is traced with
+PIXELS = (
+    "upright as EXIF says, transparent pixels on white, RGB or grey by `channels`; shorter side to `resize`, bilinear "
+    "and antialiased; then the central square of `size`"
+)
 OFF = 1e-4  # what the two may differ by, relative to the largest value
 
 
@@ -82,7 +86,7 @@ def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str], *, whic
     about = {"distance": "cosine", "objective": config.objective, "data": config.data}
     if images:
         about |= {"size": shape[1], "channels": shape[0], "resize": config.resize or shape[1]}
-        about |= {"pixels": "shorter side to `resize`, bilinear and antialiased; then the central square of `size`"}
+        about |= {"pixels": PIXELS}
     _write(out, _traced(network, torch.from_numpy(trial[:2].copy()), name), name, trial, expected, about)
 
 
