@@ -1,12 +1,14 @@
 """Tasks: zero-shot splits, filters, notes and the protocol sentence."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from conftest import png, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.data import DataError, Dataset, open_dataset, open_task
+from nearfar.data import DataError, Dataset, inspect_data, open_dataset, open_items, open_task
 from nearfar.data.dataset import unseen_half
 from nearfar.data.open import match_classes
 
@@ -104,6 +106,13 @@ def test_classes_in_both_parts_are_confessed(tmp_path):
 
 def test_open_dataset_filters_classes(folder):
     assert open_dataset(str(folder), classes=["class1", "class3"]).classes == ("class1", "class3")
+
+
+@pytest.mark.parametrize("opened", [open_dataset, open_items, open_task, inspect_data])
+def test_sources_may_be_paths_and_are_no_arrays(opened, folder):
+    assert opened(Path(folder)).name == opened(str(folder)).name
+    with pytest.raises(TypeError, match=r"source: expected a path or a name, got ndarray; Dataset\.from_array"):
+        opened(np.zeros((3, 4)))
 
 
 def test_unknown_sources_say_what_is_accepted():

@@ -3,7 +3,9 @@
 import hashlib
 import json
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nearfar.train import TrainConfig, TrainError
@@ -40,12 +42,21 @@ def test_config_that_an_editor_saved_with_a_mark_of_its_encoding(tmp_path, small
         ({"freeze_trunk": True, "freeze_epochs": 1}, "freeze_trunk is for the whole run"),
         ({"image_size": 224, "resize": 200}, "resize needs an image_size of at most 200, got 224"),
         ({"resize": 200}, "resize needs an image_size"),
+        ({"test": np.zeros(3)}, "expected text, numbers and lists, got ndarray"),
     ],
 )
 def test_wrong_settings_are_one_line(fields, message) -> None:
     with pytest.raises(TrainError, match=message) as caught:
         TrainConfig.of(data="digits", **fields)
     assert "\n" not in str(caught.value)
+
+
+def test_paths_and_numbers_of_numpy_are_taken() -> None:
+    config = TrainConfig.of(
+        data=Path("some/photos"), seed=np.int64(3), lr=np.float32(0.5), ks=np.array([1, 5]).tolist()
+    )
+    assert (config.data, config.seed, config.lr, config.ks) == ("some/photos", 3, 0.5, (1, 5))
+    assert config == TrainConfig.of(**json.loads(config.to_json()))
 
 
 def test_no_data() -> None:

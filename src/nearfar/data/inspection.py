@@ -15,7 +15,7 @@ import numpy as np
 from ..progress import counted
 from .dataset import DataError, Dataset, Kind, Task, some
 from .decode import BadImageError
-from .open import open_dataset, open_task
+from .open import Named, open_dataset, open_task
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ class Item(NamedTuple):
 
 
 def inspect_data(
-    source: str, *, test: str | None = None, test_classes: Sequence[str] = (), seed: int = 0
+    source: Named, *, test: Named | None = None, test_classes: Sequence[str] = (), seed: int = 0
 ) -> Inspection:
     """Read every item of a source once, and say what training on it would meet.
 
@@ -162,7 +162,7 @@ def inspect_data(
     return replace(found, remarks=tuple(remark for remark in remarks if remark))
 
 
-def readable(opened: Callable[..., T], source: str, **settings: Any) -> T:
+def readable(opened: Callable[..., T], source: Named, **settings: Any) -> T:
     """Open data, without the images that cannot be decoded where one of them stands in the way."""
     try:
         return opened(source, **settings)

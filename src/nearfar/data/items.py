@@ -14,21 +14,21 @@ from .arrays import DATA, LABELS, load_npz, names_in
 from .dataset import DataError, Dataset
 from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
 from .files import BROKEN, Files, FolderFiles, open_files
-from .open import TABLES, open_dataset
+from .open import TABLES, Named, as_text, open_dataset
 
 UNKNOWN = ""
 """The class of items that have none."""
 
 
-def open_items(source: str, *, skip_bad: bool = False) -> Dataset:
+def open_items(source: Named, *, skip_bad: bool = False) -> Dataset:
     """Open what `open_dataset` opens, also tables and arrays without labels, one image file, or loose images.
 
     Items without a class have the class "".
 
     Parameters
     ----------
-    source : str
-        A path, or a name as in `open_dataset`.
+    source : str or path
+        As in `open_dataset`.
     skip_bad : bool
         Leave out images that cannot be decoded; their names are in `bad`.
 
@@ -37,7 +37,7 @@ def open_items(source: str, *, skip_bad: bool = False) -> Dataset:
     DataError
         One line that says what is wrong with the data.
     """
-    path = Path(source)
+    path = Path(as_text(source))
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         return _loose(path.name, ImageReader(FolderFiles(str(path.parent)), (path.name,)), skip_bad)
     if path.is_dir() or (path.is_file() and path.suffix == ".zip"):

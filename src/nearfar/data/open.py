@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,13 @@ ACCEPTED = (
     "a folder or .zip with one folder per class, a .csv or .parquet manifest, an .npz, an Omniglot .zip, "
     "digits, glyphs, cub:PATH, cars:PATH, sop:PATH or inshop:PATH"
 )
+Named = str | os.PathLike[str]
 TABLES = (".csv", ".csv.gz", ".parquet")
 ARCHIVES = ("cub", "cars", "sop", "inshop")
 
 
 def open_dataset(
-    source: str,
+    source: Named,
     *,
     classes: Sequence[str] = (),
     image_size: int | None = None,
@@ -29,7 +31,7 @@ def open_dataset(
 
     Parameters
     ----------
-    source : str
+    source : str or path
         As in `open_task`.
     classes : sequence of str
         Keep only these classes: exact names, or the beginning of names ("Sanskrit" keeps "Sanskrit/character01").
@@ -43,9 +45,9 @@ def open_dataset(
 
 
 def open_task(
-    source: str,
+    source: Named,
     *,
-    test: str | None = None,
+    test: Named | None = None,
     test_classes: Sequence[str] = (),
     validation: float = 0.15,
     seed: int = 0,
@@ -56,11 +58,11 @@ def open_task(
 
     Parameters
     ----------
-    source : str
+    source : str or path
         A folder or zip with one folder per class (or with train/ and test/ folders of those), a `.csv` or
         `.parquet` manifest, an `.npz`, an Omniglot zip, `digits`, `glyphs`, or `cub:PATH`, `cars:PATH`,
         `sop:PATH`, `inshop:PATH` for the official archives.
-    test : str, optional
+    test : str or path, optional
         Another source to test on. Without it the source's own split is used, and where it has none, half of
         its classes, drawn by `seed`.
     test_classes : sequence of str
@@ -105,8 +107,19 @@ def open_task(
     return _assemble(opened.items.name, train, carved, tested, gallery, split)
 
 
-def open_source(source: str, *, image_size: int | None = None, skip_bad: bool = False) -> Source:
+def as_text(source: Named) -> str:
+    """The name or the path of a source."""
+    if not isinstance(source, str | os.PathLike):
+        kind = type(source).__name__
+        raise TypeError(
+            f"source: expected a path or a name, got {kind}; Dataset.from_array(name, array, labels) takes arrays"
+        )
+    return os.fspath(source)
+
+
+def open_source(source: Named, *, image_size: int | None = None, skip_bad: bool = False) -> Source:
     """Open a source with the reader of its format."""
+    source = as_text(source)
     kind, _, path = source.partition(":")
     if kind in ARCHIVES and path:
         return _open_archive(kind, path, image_size, skip_bad)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from difflib import get_close_matches
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
@@ -189,7 +191,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             hint = f"; did you mean {near[0]}?" if near else ""
             raise TrainError(f"config: no field is called {name!r}{hint}")
         try:
-            config = msgspec.convert(msgspec.to_builtins(fields), cls)
+            config = msgspec.convert(msgspec.to_builtins(fields, enc_hook=_plain), cls)
         except msgspec.ValidationError as error:
             raise TrainError(f"config: {_readable(error, fields)}") from error
         config._check()
@@ -274,6 +276,15 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return run.differences(given.replace(epochs=run.epochs)) + (
             [f"epochs: {run.epochs} / {given.epochs}{why}"] if why else []
         )
+
+
+def _plain(value: Any) -> Any:
+    """Paths, and numbers of NumPy, as JSON has them."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Real):
+        return int(value) if isinstance(value, Integral) else float(value)
+    raise TrainError(f"config: expected text, numbers and lists, got {type(value).__name__}")
 
 
 def _readable(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:

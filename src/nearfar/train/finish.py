@@ -109,7 +109,7 @@ def embed_run(
         If the network takes rows and the items are images, or the reverse, or rows of another length.
     """
     folder, config = _folder(run)
-    dataset = dataset if isinstance(dataset, Dataset) else open_items(str(dataset))
+    dataset = dataset if isinstance(dataset, Dataset) else open_items(dataset)
     shape = shape_of(read_about(folder.best if which == "best" else folder.last))
     _check_kind(dataset, shape, folder.path)
     sizes = sizes_of(config)
