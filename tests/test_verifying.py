@@ -91,7 +91,7 @@ def test_listed_pairs_name_items_of_the_gallery_too(capsys, monkeypatch, tmp_pat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("left,right\nrows[0],rows[1]\n", "expected the columns left, right and same; same not there"),
+        ("left,right\nrows[0],rows[1]\n", "expected the columns left, right and same; it has left, right"),
         ("left,right,same\nrows[0],rows[99],1\n", "line 2: rows has no 'rows[99]'; its first item is 'rows[0]'"),
         ("left,right,same\nrows[0],rows[1],1\nrows[0],rows[2],maybe\n", "line 3: same must be 1 or 0, got 'maybe'"),
         ("left,right,same\nrows[0],rows[1],1\n", "there is no pair of two classes"),
@@ -113,6 +113,22 @@ def test_bad_lists_of_pairs_are_one_line(text, message, rows, capsys, monkeypatc
 def test_pairs_belong_to_verification(rows, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, "evaluate", rows, "--pairs", "pairs.csv")
     assert (code, err) == (2, "nearfar: --pairs: only with --protocol verification\n")
+    code, _, err = run(capsys, monkeypatch, "evaluate", rows, "--far", "0.1")
+    assert (code, err) == (2, "nearfar: --far: only with --protocol verification\n")
+
+
+def test_rates_of_false_accepts_are_chosen(rows, capsys, monkeypatch, tmp_path):
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("left,right,same\n" + "".join(f"rows[0],rows[{j}],{int(j < 20)}\n" for j in range(1, 60)))
+    for words in ([], ["--pairs", pairs]):
+        asked = ["evaluate", rows, "--protocol", "verification", "--far", "0.2", "--far", "0.02", *words]
+        code, out, _ = run(capsys, monkeypatch, *asked)
+        assert code == 0
+        assert [line.split()[3] for line in out.splitlines() if line.startswith("TAR")] == ["0.2", "0.02"]
+        few = "at FAR 0.02 none of the 40 pairs of two classes may pass: too few to measure such a rate"
+        assert out.endswith(f"{few}\n") == bool(words)
+    code, _, err = run(capsys, monkeypatch, "evaluate", rows, "--protocol", "verification", "--far", "2")
+    assert (code, err) == (2, "nearfar: fars: expected rates between 0 and 1, got (2.0,)\n")
 
 
 @pytest.fixture

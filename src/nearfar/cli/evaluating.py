@@ -19,6 +19,7 @@ def evaluate(
     classes: TestClasses = (),
     protocol: Literal["retrieval", "verification", "few-shot", "one-shot-runs"] = "retrieval",
     ks: Annotated[tuple[int, ...], Parameter(name="--ks", negative=())] = (),
+    fars: Annotated[tuple[float, ...], Parameter(name="--far", negative=())] = (),
     pairs: Path | None = None,
     ways: int | None = None,
     shots: int | None = None,
@@ -46,6 +47,8 @@ def evaluate(
     ks
         The K of Recall@K and precision@K, beside 1. Repeat for several; where not given those of the run, or
         1, 2, 4, 8.
+    fars
+        The false accept rates of verification. Repeat for several; where not given 0.1, 0.01 and 0.001.
     pairs
         Verify only the pairs in this .csv, with the columns left, right (names of items) and same (1 or 0).
     ways
@@ -64,8 +67,9 @@ def evaluate(
     quiet
         Print nothing but errors.
     """
-    if pairs is not None and protocol != "verification":
-        raise ValueError("--pairs: only with --protocol verification")
+    for option, value in (("--pairs", pairs), ("--far", fars)):
+        if value and protocol != "verification":
+            raise ValueError(f"{option}: only with --protocol verification")
     if ks and protocol != "retrieval":
         raise ValueError("--ks: only with --protocol retrieval")
     from .embedding import choose
@@ -82,7 +86,7 @@ def evaluate(
     elif protocol == "verification":
         from .verification import score_verification
 
-        lines = score_verification(source, chosen, pairs)
+        lines = score_verification(source, chosen, pairs, fars)
     else:
         from .few_shot import score_few_shot
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from .embedding import Chosen, distance_of, is_run, searched_on
 YES, NO = ("1", "+1", "true", "yes", "same"), ("0", "-1", "false", "no", "different")
 
 
-def score_verification(source: Path, chosen: Chosen, pairs: Path | None) -> str:
+def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: Sequence[float] = ()) -> str:
     """Return the table of all pairs, or of those in a file; a run's test classes also give `verification.json`.
 
     Parameters
@@ -23,16 +25,19 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None) -> str:
         As for ``nearfar evaluate``.
     pairs : Path, optional
         A .csv with the columns left, right and same.
+    fars : sequence of float
+        False accept rates; those of `verify` where there are none.
     """
+    how: dict[str, Any] = {"fars": fars} if fars else {}
     distance, searched = distance_of(source), searched_on(source, chosen)
     dataset, rows, gallery, there = searched
     about = searched.about()
     if pairs is None:
         labels = None if gallery is None else gallery.labels
-        found = verify(rows, dataset.labels, gallery=there, gallery_labels=labels, distance=distance)
+        found = verify(rows, dataset.labels, gallery=there, gallery_labels=labels, distance=distance, **how)
     else:
         rows = rows if there is None else np.concatenate([rows, there])
-        found = verify_pairs(rows, *read_pairs(pairs, dataset, gallery), distance=distance)
+        found = verify_pairs(rows, *read_pairs(pairs, dataset, gallery), distance=distance, **how)
         about = f"{about.removesuffix('.')}, pairs of {pairs}."
     if is_run(source) and chosen.all_of_run and pairs is None:
         from ..train.run_folder import write_json
@@ -81,11 +86,11 @@ def _read(path: Path) -> list[dict[str, str]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             table = csv.DictReader(file)
-            rows, missing = list(table), {"left", "right", "same"} - set(table.fieldnames or ())
+            rows, header = list(table), table.fieldnames or ()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8") from error
     except csv.Error as error:
         raise ValueError(f"{path}: not a readable CSV file ({error})") from error
-    if missing:
-        raise ValueError(f"{path}: expected the columns left, right and same; {', '.join(sorted(missing))} not there")
+    if not {"left", "right", "same"} <= set(header):
+        raise ValueError(f"{path}: expected the columns left, right and same; it has {', '.join(header) or 'none'}")
     return rows

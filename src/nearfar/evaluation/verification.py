@@ -69,8 +69,16 @@ class Verification:
         rows += [(f"TAR at FAR {far:g}", self.tar_at[far], self.threshold_at[far]) for far in self.tar_at]
         lines = [f"{'score':<18}{'value':>8}{'threshold':>11}"]
         lines += [f"{name:<18}{value:>8.4f}" + ("" if at is None else f"{at:>11.4g}") for name, value, at in rows]
-        pairs = f"{self.n_similar:,} pairs of one class, {self.n_dissimilar:,} of two; {self.distance} distance"
-        return "\n".join([*lines, pairs])
+        lines += [f"{self.n_similar:,} pairs of one class, {self.n_dissimilar:,} of two; {self.distance} distance"]
+        if self.rare:
+            few = f"none of the {self.n_dissimilar:,} pairs of two classes may pass: too few to measure such a rate"
+            lines += [f"at FAR {' and '.join(f'{far:g}' for far in self.rare)} {few}"]
+        return "\n".join(lines)
+
+    @property
+    def rare(self) -> list[float]:
+        """The FARs that are less than one of the pairs of two classes: too few to measure them."""
+        return [far for far in self.tar_at if not _allowed(far, self.n_dissimilar)]
 
 
 def verify(
@@ -217,9 +225,9 @@ def _scored(thresholds: Reals, counts: NDArray[np.int64], rates: Sequence[float]
     auc = float(np.sum(counts[0] * (N - accepted[1] + counts[1] / 2))) / P / N
     best = int(np.argmax(tar - far))
     eer, at = _equal_errors(tar, far)
-    allowed = {rate: _last(accepted[1], rate * N) for rate in rates}
+    allowed = {rate: _last(accepted[1], _allowed(rate, N)) for rate in rates}
     grid = np.geomspace(1 / N, 1.0, POINTS)
-    places = [_last(accepted[1], rate * N) for rate in grid]
+    places = [_last(accepted[1], _allowed(rate, N)) for rate in grid]
     return Verification(
         auc=auc,
         eer=eer,
@@ -235,9 +243,14 @@ def _scored(thresholds: Reals, counts: NDArray[np.int64], rates: Sequence[float]
     )
 
 
-def _last(accepted: NDArray[np.int64], most: float) -> int:
-    """The last threshold that accepts so many pairs at most; -1 if none does."""
-    return int(np.searchsorted(accepted, most * (1 + 1e-12), side="right")) - 1
+def _last(accepted: NDArray[np.int64], most: int) -> int:
+    """The last threshold that accepts so many pairs at most; -1 if none does. A float would convert all counts."""
+    return int(np.searchsorted(accepted, most, side="right")) - 1
+
+
+def _allowed(rate: float, pairs: int) -> int:
+    """How many pairs a rate allows; rounding takes none away."""
+    return int(rate * pairs * (1 + 1e-12))
 
 
 def _equal_errors(tar: Reals, far: Reals) -> tuple[float, int]:
