@@ -102,7 +102,7 @@ def test_dims_and_components():
     ("settings", "word"),
     [
         ({"n_layers": 0}, "n_layers must be"),
-        ({"dims": [2, 2]}, "dims must be 1 positive"),
+        ({"dims": [2, 2]}, "dims must hold an integer >= 1 for each layer but the last, 1 in"),
         ({"dims": [5]}, "layer 1 has 4 inputs"),
         ({"dims": [2], "n_components": 3}, "layer 2 has 2 inputs"),
         ({"activation": "sine"}, "activation must be one of"),

@@ -22,12 +22,11 @@ def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> In
     ValueError
         Names the argument, what came and what was expected.
     """
-    indices = np.asarray(indices)
+    needs = f"{name} must be an integer array of shape (m, {width}), m >= 1"
+    indices = table(indices, needs, None)
     if indices.ndim != 2 or indices.shape[1] != width or len(indices) == 0:
         points = f"; points belong in X, and their row numbers in {name}" if indices.ndim == 3 else ""
-        raise ValueError(
-            f"{name} must be an integer array of shape (m, {width}), m >= 1; got shape {indices.shape}{points}"
-        )
+        raise ValueError(f"{needs}; got shape {indices.shape}{points}")
     if not np.issubdtype(indices.dtype, np.integer):
         raise ValueError(f"{name} must hold integer row numbers; got dtype {indices.dtype}")
     out = (indices < 0) | (indices >= n)
@@ -155,15 +154,10 @@ def check_chunklets(
     partly : bool
         Links may name chunklets of which no row is here; they are left out.
     """
-    try:
-        c = np.asarray(chunklets)
-    except ValueError as error:  # lists of several lengths
-        raise ValueError(
-            f"chunklets must be {n} integers (-1: in none), one per row of X; got lists of rows"
-        ) from error
+    needs = f"chunklets must be {n} integers (-1: in none), one per row of X"
+    c = table(chunklets, needs, None)
     if c.shape != (n,) or not np.issubdtype(c.dtype, np.number) or (c != np.floor(c)).any():
-        got = f"shape {c.shape}, dtype {c.dtype}"
-        raise ValueError(f"chunklets must be {n} integers (-1: in none), one per row of X; got {got}")
+        raise ValueError(f"{needs}; got shape {c.shape}, dtype {c.dtype}")
     names, codes = encode(np.where(c < 0, -1, c))
     if len(names) == 0:
         raise ValueError("chunklets must name at least one chunklet; every entry is negative")
@@ -185,15 +179,25 @@ def check_chunklets(
 
 def side_by_side(X: Any, widths: AnyArray | None = None) -> tuple[Any, list[int] | None]:
     """Views (of these widths, if given) as one matrix and their widths; a matrix as it is."""
-    if not isinstance(X, (list, tuple)) or not X or any(np.ndim(view) != 2 for view in X):
+    views = [table(view, "views must be matrices", None) for view in X] if isinstance(X, (list, tuple)) else []
+    if all(view.ndim != 2 for view in views):
         return X, None
-    views = [np.asarray(view) for view in X]
+    if any(view.ndim != 2 for view in views):
+        raise ValueError(f"views must be matrices; got arrays of {[view.ndim for view in views]} dimensions")
     if len({len(view) for view in views}) > 1:
         raise ValueError(f"views must have the same rows; got {[len(view) for view in views]} rows")
     found = [view.shape[1] for view in views]
     if widths is not None and found != list(widths):
         raise ValueError(f"views must have {list(map(int, widths))} columns, as in fit; got {found}")
     return np.hstack(views), found
+
+
+def table(value: Any, needs: str, dtype: Any = np.float64) -> Array:
+    """`value` as an array (dtype None: of whatever it holds), or a ValueError that says what is needed."""
+    try:
+        return np.asarray(value, dtype=dtype)
+    except (TypeError, ValueError) as error:  # text, lists of several lengths
+        raise ValueError(f"{needs}; got {value!r:.60}") from error
 
 
 def finite(value: object) -> bool:

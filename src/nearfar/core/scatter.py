@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
-from . import psd
+from . import checks, psd
 from .constraints import LabelPairs, Pairs, class_sizes, require_both, require_classes
 from .pairs import differences
 from .types import Array, Bools, Ints
@@ -62,8 +62,7 @@ def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
 def label_scatters(X: Array, pairs: LabelPairs) -> PairScatters:
     """Scatters of all the pairs that labels imply."""
     require_classes(pairs.labels)
-    if pairs.weighting not in SCATTERS:
-        raise ValueError(f"weighting must be one of {', '.join(map(repr, SCATTERS))}; got {pairs.weighting!r}")
+    checks.one_of(tuple(SCATTERS), weighting=pairs.weighting)
     return SCATTERS[pairs.weighting](*known(X, pairs.labels))
 
 

@@ -81,12 +81,10 @@ def inside(
 
 def given(init: AnyArray, k: int, d: int) -> Array:
     """The user's components, checked."""
-    try:
-        L = np.asarray(init, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"init must be a finite array of shape {(k, d)}; got {init!r:.60}") from error
+    needs = f"init must be a finite array of shape {(k, d)}"
+    L = checks.table(init, needs)
     if L.shape != (k, d) or not np.isfinite(L).all():
-        raise ValueError(f"init must be a finite array of shape {(k, d)}; got shape {L.shape}")
+        raise ValueError(f"{needs}; got shape {L.shape}")
     return L
 
 

@@ -31,9 +31,10 @@ def squares(Z: Array, i: Ints, j: Ints) -> Array:
 
 def entries(value: AnyArray | float, n: int, name: str) -> Array:
     """A number for all n entries, or n numbers, finite; or a ValueError."""
-    found = np.asarray(value, dtype=np.float64)
+    needs = f"{name} must be a finite number or {n} of them"
+    found = checks.table(value, needs)
     if found.shape not in ((), (n,)) or not np.isfinite(found).all():
-        raise ValueError(f"{name} must be a finite number or {n} of them; got {value!r}")
+        raise ValueError(f"{needs}; got {value!r}")
     return np.broadcast_to(found, (n,)).copy()
 
 

@@ -102,10 +102,11 @@ def lifter(Y: Array, A: Array) -> Callable[[Array], float]:
 
 def check_targets(pairs: AnyArray, distances: AnyArray | None, rows: AnyArray | None, n: int) -> tuple[Ints, Array]:
     """The user's pairs, as places in X, and their target distances."""
-    t = np.asarray(distances, dtype=np.float64)
+    needs = f"target_distances must be {len(pairs)} finite numbers >= 0, one per target pair"
+    t = checks.table(distances, needs)
     if t.shape != (len(pairs),) or not np.isfinite(t).all() or (t < 0).any():
         got = f"shape {t.shape}, {t.ravel()[:5].tolist()}"
-        raise ValueError(f"target_distances must be {len(pairs)} finite numbers >= 0, one per target pair; got {got}")
+        raise ValueError(f"{needs}; got {got}")
     if rows is not None:
         pairs, kept = checks.present(pairs, rows, n, "target_pairs")
         t = t[kept]

@@ -37,9 +37,10 @@ def check(pairs: AnyArray, distances: AnyArray | None, n: int, rows: AnyArray | 
         many, (pairs, kept) = len(np.asarray(pairs)), checks.present(pairs, rows, n, "pairs")
         distances = checks.listed(distances, many, "pairs")[kept]
     ij = checks.check_indices(pairs, 2, n, "pairs")
-    t = np.asarray(distances, dtype=np.float64)
+    needs = f"distances must be {len(ij)} finite numbers >= 0, one per pair"
+    t = checks.table(distances, needs)
     if t.shape != (len(ij),) or not np.isfinite(t).all() or (t < 0).any():
-        raise ValueError(f"distances must be {len(ij)} finite numbers >= 0, one per pair; got shape {t.shape}")
+        raise ValueError(f"{needs}; got shape {t.shape}")
     return Told(ij[:, 0], ij[:, 1], t**2)
 
 
@@ -88,9 +89,10 @@ def pose(
 
 def square_table(targets: AnyArray, n: int) -> Array:
     """A symmetric table of target distances."""
-    table = np.asarray(targets, dtype=np.float64)
+    needs = f"targets must be a table of {n} x {n} finite distances >= 0"
+    table = checks.table(targets, needs)
     if table.shape != (n, n) or not np.isfinite(table).all() or (table < 0).any():
-        raise ValueError(f"targets must be a table of {n} x {n} finite distances >= 0; got shape {table.shape}")
+        raise ValueError(f"{needs}; got shape {table.shape}")
     if np.abs(table - table.T).max() > 1e-8 * max(float(table.max()), 1e-300):
         raise ValueError("targets must be a symmetric table of distances")
     return table

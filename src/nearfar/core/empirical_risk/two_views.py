@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import block_diag, eigvalsh
 from scipy.special import entr
 
-from .. import psd, scatter
+from .. import checks, psd, scatter
 from ..pairs import PairList
 from ..types import AnyArray, Array
 from .logistic import softplus
@@ -98,11 +98,10 @@ class TwoViews(NamedTuple):
 
 def second(view: AnyArray | None, n: int) -> Array:
     """The user's second view of n rows, checked; one without features for None."""
-    Z = np.zeros((n, 0)) if view is None else np.asarray(view, dtype=np.float64)
+    needs = "privileged must be a matrix of finite numbers"
+    Z = np.zeros((n, 0)) if view is None else checks.table(view, needs)
     if Z.ndim != 2 or not np.isfinite(Z).all():
-        raise ValueError(
-            f"privileged must be a matrix of finite numbers; got shape {Z.shape}, or NaN or infinity in it"
-        )
+        raise ValueError(f"{needs}; got shape {Z.shape}, or NaN or infinity in it")
     if len(Z) != n:
         raise ValueError(f"privileged must have the {n} rows of X; got {len(Z)}")
     return Z

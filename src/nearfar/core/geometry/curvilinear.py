@@ -29,9 +29,10 @@ BEND = 1e-2  # of a start, as a share of its linear coefficients
 
 def check_margins(margins: Any) -> tuple[float, float]:
     """(near, far) with 0 <= near < far."""
-    found = np.asarray(margins, dtype=np.float64)
+    needs = "margins must be two numbers, 0 <= near < far"
+    found = checks.table(margins, needs)
     if found.shape != (2,) or not np.isfinite(found).all() or not 0 <= found[0] < found[1]:
-        raise ValueError(f"margins must be two numbers, 0 <= near < far; got {margins!r}")
+        raise ValueError(f"{needs}; got {margins!r}")
     return float(found[0]), float(found[1])
 
 
@@ -39,9 +40,10 @@ def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: f
     """Curves (m, d, c), nearly straight, on which pairs have the mean squared distance `level`; or the user's."""
     d = X.shape[1]
     if not isinstance(init, str):
-        given = np.asarray(init, dtype=np.float64)
+        needs = f"init must be a finite array of shape {(m, d, c)}"
+        given = checks.table(init, needs)
         if given.shape != (m, d, c) or not np.isfinite(given).all():
-            raise ValueError(f"init must be a finite array of shape {(m, d, c)}; got shape {given.shape}")
+            raise ValueError(f"{needs}; got shape {given.shape}")
         return given
     checks.one_of(("pca", "gmml"), init=init)
     if init == "pca":

@@ -27,6 +27,8 @@ def relative(reg: float | str, S: Array) -> float:
         message = f"the similar scatter is nearly singular; {1e-6 * unit:.3g} times the prior was added"
         warnings.warn(message, stacklevel=2)
         return 1e-6 * unit
+    if isinstance(reg, str):
+        raise ValueError(f'reg must be a finite number >= 0 or "auto"; got {reg!r}')
     checks.at_least(0, reg=reg)
     return float(reg) * unit
 
@@ -75,7 +77,7 @@ def column_scatters(X: Array, pairs: Pairs | LabelPairs) -> scatter.PairScatters
 
 def projector_scatters(V: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
     """`stack_scatters` of T_i = V_i V_i' for V (n, d, q): no T is formed where class sums leave digits enough."""
-    if isinstance(pairs, LabelPairs) and V.shape[2] < V.shape[1] and pairs.weighting in scatter.SCATTERS:
+    if isinstance(pairs, LabelPairs) and V.shape[2] < V.shape[1] and pairs.weighting in tuple(scatter.SCATTERS):
         require_classes(pairs.labels)
         S, D, size = class_scatters(*scatter.known(V, pairs.labels), pairs.weighting)
         if np.trace(S) > CANCELLED * size:

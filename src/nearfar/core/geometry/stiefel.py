@@ -170,9 +170,10 @@ def given_prior(prior: AnyArray, p: int) -> Array:
 
 def given_start(init: AnyArray, p: int, span: Array) -> Array:
     """The user's components, checked, in coordinates of the span."""
-    L = np.asarray(init, dtype=np.float64)
+    needs = f"init must be {p} independent rows of {span.shape[1]} numbers"
+    L = checks.table(init, needs)
     if L.shape != (p, span.shape[1]) or not np.isfinite(L).all() or np.linalg.matrix_rank(L @ span.T) < p:
-        raise ValueError(f"init must be {p} independent rows of {span.shape[1]} numbers; got shape {L.shape}")
+        raise ValueError(f"{needs}; got shape {L.shape}")
     return L @ span.T
 
 

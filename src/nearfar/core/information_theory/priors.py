@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky
 
-from .. import eig, mahalanobis, psd
+from .. import checks, eig, mahalanobis, psd
 from ..constraints import generator, unrank_same
 from ..pairs import pair_squares
 from ..types import AnyArray, Array, Seed
@@ -42,8 +42,8 @@ def distance_bounds(X: Array, L0: Array, bounds: Any, percentiles: Any, seed: Se
     Of all pairs, or of 2000 drawn ones; [1, 1] where all rows are equal.
     """
     if bounds is not None:
-        return ordered(bounds, "bounds", np.inf)
-    low, high = ordered(percentiles, "percentiles", 100.0)
+        return ordered(bounds, "bounds must be two rising finite numbers above 0")
+    low, high = ordered(percentiles, "percentiles must be two rising numbers above 0, at most 100", 100.0)
     n = len(X)
     every = n * (n - 1) // 2
     tried = np.arange(every) if every <= TRIED else generator(seed).integers(every, size=TRIED)
@@ -58,9 +58,9 @@ def slack_weight(n_pairs: int) -> float:
     return min(1.0, 200.0 / n_pairs)
 
 
-def ordered(pair: Any, name: str, top: float) -> Array:
-    """Two numbers 0 < u < l <= top, or a ValueError."""
-    found = np.asarray(pair, dtype=np.float64)
+def ordered(pair: Any, needs: str, top: float = np.inf) -> Array:
+    """Two finite numbers 0 < u < l <= top, or a ValueError that says what is needed."""
+    found = checks.table(pair, needs)
     if found.shape != (2,) or not np.isfinite(found).all() or not 0 < found[0] < found[1] <= top:
-        raise ValueError(f"{name} must be two rising finite numbers above 0 (at most {top}); got {pair!r}")
+        raise ValueError(f"{needs}; got {pair!r}")
     return found

@@ -109,7 +109,8 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
         return found.with_x(directions.components(V, found.x), attributes=attributes)
 
     def _prior(self, k: int) -> Gaussian:
-        mean, cov = directions.entries(self.prior_mean, k, "prior_mean"), np.asarray(self.prior_cov, dtype=np.float64)
+        mean = directions.entries(self.prior_mean, k, "prior_mean")
+        cov = checks.table(self.prior_cov, f"prior_cov must be a number above 0 or a {(k, k)} matrix")
         cov = psd.require_pd(cov * np.eye(k) if cov.ndim == 0 else cov, "prior_cov")
         if cov.shape != (k, k):
             raise ValueError(f"prior_cov must have shape {(k, k)}; got {cov.shape}")

@@ -118,7 +118,7 @@ class LayeredGMML(FromPairs, MetricLearner):
         return np.asarray(X, dtype=np.float64)
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
-        checks.at_least(1, n_layers=self.n_layers)
+        checks.counts(1, n_layers=self.n_layers)
         checks.between(0, 1, t=self.t)
         checks.one_of(tuple(ACTIVATIONS), activation=self.activation)
         hidden = self._hidden()
@@ -133,8 +133,10 @@ class LayeredGMML(FromPairs, MetricLearner):
         """Outputs of the layers but the last."""
         if self.dims is None:
             return [None] * (self.n_layers - 1)
-        if len(self.dims) != self.n_layers - 1 or min(self.dims, default=1) < 1:
-            raise ValueError(f"dims must be {self.n_layers - 1} positive integers; got {self.dims!r}")
+        dims, many = np.asarray(self.dims), self.n_layers - 1
+        if dims.shape != (many,) or (many and dims.dtype.kind not in "iu") or (dims < 1).any():
+            needs = f"dims must hold an integer >= 1 for each layer but the last, {many} in all"
+            raise ValueError(f"{needs}; got {self.dims!r}")
         return [*self.dims]
 
     def transform(self, X: AnyArray) -> AnyArray:

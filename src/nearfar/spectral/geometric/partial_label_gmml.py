@@ -100,7 +100,7 @@ class PartialLabelGMML(FromSets, Mahalanobis):
         self.n_components = n_components
 
     def _solve(self, X: Array, Y: Bools) -> Array:
-        checks.at_least(1, n_neighbors=self.n_neighbors)
+        checks.counts(1, n_neighbors=self.n_neighbors)
         checks.above(0, l1=self.l1)
         checks.at_least(0, lam=self.lam)
         checks.between(0, 1, t=self.t)

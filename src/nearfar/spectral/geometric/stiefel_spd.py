@@ -96,7 +96,7 @@ class StiefelSPDMetric(FromPairs, Mahalanobis):
         self.random_state = random_state
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
-        checks.at_least(1, max_iter=self.max_iter)
+        checks.counts(1, max_iter=self.max_iter)
         checks.at_least(0, tol=self.tol)
         last = self._start()
         settings: dict[str, Any] = {name: getattr(self, name) for name in ("prior", "bias", "max_iter", "tol")}

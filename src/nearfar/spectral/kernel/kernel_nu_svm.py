@@ -127,7 +127,7 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
         checks.at_least(0, l1=self.l1)
         checks.above(0, l2=self.l2, nu=self.nu, tol=self.tol)
         checks.between(0, 1, nu=self.nu)
-        checks.at_least(1, max_iter=self.max_iter)
+        checks.counts(1, max_iter=self.max_iter)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         pairs = written_out(pairs)
         found = kernel_nu_svm(R, pairs, self.l1, self.l2, self.nu, self.definite, **search)

@@ -110,7 +110,7 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
         self.random_state = random_state
 
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
-        checks.at_least(1, max_iter=self.max_iter)
+        checks.counts(1, max_iter=self.max_iter)
         checks.at_least(0, tol=self.tol)
         settings: dict[str, Any] = {n: getattr(self, n) for n in ("prior", "bias", "init", "max_iter", "tol")}
         settings |= {"seed": self.random_state, "report": self._report()}

@@ -106,7 +106,7 @@ class IML(FromLabels, Mahalanobis):
         self.verbose = verbose
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
-        checks.at_least(1, n_neighbors=self.n_neighbors)
+        checks.counts(1, n_neighbors=self.n_neighbors)
         checks.at_least(0, m=self.m, gamma=self.gamma)
         checks.between(0, 1, a=self.a)
         checks.one_of(("dynamic", "fixed"), rivals=self.rivals)

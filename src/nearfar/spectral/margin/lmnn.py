@@ -116,7 +116,7 @@ class LMNN(FromTriplets, Mahalanobis):
     def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None) -> Solution:
         self._check()
         unit = 1.0 if self.stratified else data.unit(X)  # maps of strata hold the identity, in the units of X
-        init = self.init if isinstance(self.init, str) else unit * np.asarray(self.init, dtype=np.float64)
+        init = self.init if isinstance(self.init, str) else unit * checks.table(self.init, "init must be numbers")
         rows, codes = X / unit, labels
         X, labels = (rows, None) if labels is None else data.sorted_rows(rows, labels)
         V, squared, seed = data.span(X), self.loss == "squared_hinge", self.random_state
@@ -139,7 +139,7 @@ class LMNN(FromTriplets, Mahalanobis):
         return found.with_x(data.exactly(found.x @ V, self.n_components) / unit)
 
     def _check(self) -> None:
-        checks.at_least(1, n_neighbors=self.n_neighbors, outer_passes=self.outer_passes)
+        checks.counts(1, n_neighbors=self.n_neighbors, outer_passes=self.outer_passes)
         checks.between(0, 1, regularization=self.regularization)
         if self.regularization == 1:
             raise ValueError("regularization must be below 1; the pull alone drives the metric to 0")
