@@ -607,6 +607,18 @@ REFUSED = {
     "kernel not square": (KernelIdentity("precomputed"), {"X": X, "y": Y}, "square"),
     "kernel not symmetric": (KernelIdentity("precomputed"), {"X": np.triu(X @ X.T), "y": Y}, "symmetric"),
     "kernel not definite": (KernelIdentity("precomputed"), {"X": -X @ X.T, "y": Y}, "eigenvalue"),
+    "kernel of zeros": (KernelIdentity("precomputed"), {"X": np.zeros((60, 60)), "y": Y}, "is 0: no two rows differ"),
+    "kernel of points": (
+        KernelIdentity(lambda a, b: 1.0),
+        {"X": X, "y": Y},
+        r"\(60, 60\) numbers; its result has .*\(\)",
+    ),
+    "negative degree": (
+        KernelIdentity("polynomial", degree=-1),
+        {"X": X, "y": Y},
+        "degree must be a finite number > 0",
+    ),
+    "infinite coef0": (KernelIdentity("poly", coef0=np.inf), {"X": X, "y": Y}, "coef0 must be a finite number >= 0"),
     "too large": (GMML(), {"X": 1e150 * X, "y": Y}, "became infinite.*scale the features"),
     "too large for a stream": (OnlineITML(), {"X": 1e150 * X, "y": Y}, "became infinite.*scale the features"),
     "one feature": (DMBK(), {"X": X[:, :1], "y": Y}, "n_features=1"),

@@ -78,7 +78,11 @@ def gram(X: Array, Y: Array, kernel: Kernel, gamma: float = 1.0, degree: float =
         "precomputed": X already holds the values.
     """
     if callable(kernel):
-        return np.asarray(kernel(X, Y), dtype=np.float64)
+        needs = f"kernel must be a function (X, Y) -> ({len(X)}, {len(Y)}) numbers"
+        K = checks.table(kernel(X, Y), needs)
+        if K.shape != (len(X), len(Y)):
+            raise ValueError(f"{needs}; its result has shape {K.shape}")
+        return K
     if kernel == "precomputed":
         return X
     if kernel in ("rbf", "laplacian"):
@@ -145,6 +149,9 @@ def kernel_map(
         raise ValueError(f"a precomputed kernel must be a square matrix; got shape {X.shape}")
     if kernel == "precomputed":
         require_symmetric(X)
+    if kernel in ("polynomial", "poly"):
+        checks.above(0, degree=degree)
+        checks.at_least(0, coef0=coef0)
     checks.counts(1, landmarks=n if landmarks is None else landmarks)
     m = n if landmarks is None else min(landmarks, n)
     chosen = np.arange(n) if m == n else np.sort(generator(seed).permutation(n)[:m])
@@ -177,7 +184,9 @@ def roots(K: Array, tol: float) -> Array:
     """V w^(-1/2) of a kernel matrix K = V diag(w) V', without the eigenvalues below ``tol * largest``."""
     require_symmetric(K)
     w, V = psd.spectrum(K)
-    if w[-1] < -1e-8 * max(w[0], 0.0) or w[0] <= 0:
+    if w[0] <= 0 <= w[-1]:
+        raise ValueError("the kernel matrix is 0: no two rows differ under this kernel")
+    if w[-1] < -1e-8 * max(w[0], 0.0):
         raise ValueError(f"the kernel matrix must be positive semi-definite; its smallest eigenvalue is {w[-1]:.3g}")
     keep = w > tol * w[0]
     return V[:, keep] / np.sqrt(w[keep])

@@ -128,15 +128,17 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
         self.random_state = random_state
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
-        R, spaces = super()._enter(X, own), ("input", "feature")
-        checks.one_of(spaces[self.kernel == "precomputed" :], graph_space=self.graph_space)
+        checks.one_of(("input", "feature"), graph_space=self.graph_space)
+        if self.kernel == "precomputed" and self.graph_space == "input":
+            raise ValueError("graph_space must be 'feature' with a precomputed kernel; got 'input'")
+        R = super()._enter(X, own)
         rows = np.asarray(X, dtype=np.float64) if self.graph_space == "input" else R
         self._graph = smooth.graph_laplacian(rows, self.n_neighbors)
         return R
 
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.above(0, lam=self.lam, c=self.c, ridge=self.ridge, tol=self.tol)
-        checks.at_least(1, q=self.q, max_iter=self.max_iter)
+        checks.counts(1, q=self.q, max_iter=self.max_iter)
         search = {"tol": self.tol, "max_iter": self.max_iter, "report": self._report()}
         graph, pairs = self.__dict__.pop("_graph"), written_out(pairs)
         found = laplacian_regularized(pairs, graph, self.q, self.lam, self.c, **search)
