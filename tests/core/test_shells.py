@@ -683,7 +683,7 @@ def test_a_regularisation_that_is_no_number_is_refused(reg):
 
 
 def test_chunklets_of_single_rows_only_are_refused():
-    for kind in (DCA, RCA):
+    for kind in (DCA, RCA, KernelDCA):
         with pytest.raises(ValueError, match=f"^{kind.__name__}: every chunklet has a single row"):
             kind().fit(X, chunklets=np.arange(len(X)))
     with pytest.raises(ValueError, match=r"^DCA: every chunklet has a single row"):

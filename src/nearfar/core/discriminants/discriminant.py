@@ -11,6 +11,7 @@ from ..optimize import Solution
 from ..types import Array, Ints
 
 SOLVERS = ("gevd", "hoi")
+SINGLE = "every chunklet has a single row; chunklets of two or more are needed"
 
 
 def discriminative_components(
@@ -54,9 +55,17 @@ def discriminative_components(
 
 
 def chunklet_covariance(X: Array, chunklets: Ints) -> Array:
-    """The covariance (d, d) of rows about the mean of their chunklet; single rows have none and do not count."""
+    """The covariance (d, d) of rows about the mean of their chunklet; single rows have none and do not count.
+
+    Raises
+    ------
+    ValueError
+        No chunklet has two rows.
+    """
     sizes = np.bincount(chunklets[chunklets >= 0])
-    return scatter.within(X, chunklets) / max(int(sizes[sizes > 1].sum()), 1)
+    if sizes.max() < 2:
+        raise ValueError(SINGLE)
+    return scatter.within(X, chunklets) / int(sizes[sizes > 1].sum())
 
 
 def without_singles(chunklets: Ints) -> Ints:
@@ -70,7 +79,7 @@ def without_singles(chunklets: Ints) -> Ints:
     sizes = np.append(np.bincount(chunklets[chunklets >= 0]), 0)  # the last entry is that of -1
     codes = np.where(sizes > 1, np.cumsum(sizes > 1) - 1, -1)[chunklets]
     if codes.max(initial=-1) < 0:
-        raise ValueError("every chunklet has a single row; chunklets of two or more are needed")
+        raise ValueError(SINGLE)
     alone = int((sizes == 1).sum())
     if alone:
         warnings.warn(f"{alone} chunklets of a single row carry nothing; they were left out", stacklevel=3)

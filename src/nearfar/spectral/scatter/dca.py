@@ -13,7 +13,6 @@ from typing import Any
 
 from ...base import FromChunklets, Mahalanobis
 from ...core import checks, scatter
-from ...core.constraints import class_sizes
 from ...core.discriminants.discriminant import SOLVERS, chunklet_covariance, discriminative_components
 from ...core.optimize import Solution
 from ...core.types import Array, Bools, Ints
@@ -21,8 +20,6 @@ from ...core.types import Array, Bools, Ints
 
 def dca(X: Array, chunklets: Ints, apart: Bools, n_components: int | None = None, **settings: Any) -> Solution:
     """L = A' (k, d) as `x`; see `discriminative_components` for the settings."""
-    if class_sizes(chunklets).max() < 2:
-        raise ValueError("every chunklet has a single row; chunklets of two or more are needed")
     C_w = chunklet_covariance(X, chunklets)
     C_b = scatter.chunklets_apart(X, chunklets, apart)
     return discriminative_components(C_b, C_w, n_components, **settings)
