@@ -36,6 +36,12 @@ def test_gradient_equals_differences(neighbors):
     assert_allclose(rise, F.sums(gamma, "log")[1] @ step, rtol=1e-6)
 
 
+def test_too_many_neighbors_are_told_by_the_name_of_the_setting():
+    X, y, _ = problem()
+    with pytest.warns(UserWarning, match="neighbors=50 is more than any row's"):
+        LDM(neighbors=50, max_iter=2).fit(X, y)
+
+
 def test_it_is_the_log_objective_of_nca_on_a_diagonal_metric():
     X, y, _ = problem()
     gamma = np.array([0.3, 0.2, 0.1])

@@ -125,7 +125,7 @@ def require_classes(labels: Ints, similar: bool = True) -> None:
     """
     n = class_sizes(labels)
     if len(n) < 2:
-        raise ValueError(f"y must hold at least 2 classes besides -1 (unknown); got {len(n)} class")
+        raise ValueError(f"y must hold at least 2 classes besides -1 (unknown); got {len(n)}")
     if similar and n.max() < 2:
         raise ValueError("y holds only classes of one sample, so there is no similar pair")
 

@@ -45,7 +45,7 @@ def likelihood(
         if neighbors is None:
             return all_pairs(rows)
         labels = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
-        found = listed.nearest_lists(rows.X if near is None else near[rows.order], labels, neighbors)
+        found = listed.nearest_lists(rows.X if near is None else near[rows.order], labels, neighbors, "neighbors")
         return of_lists(rows.X, found)
     i, j = np.concatenate([pairs.i, pairs.j]), np.concatenate([pairs.j, pairs.i])
     return of_lists(Y, listed.lists(i, j, np.tile(pairs.similar, 2), len(Y)))

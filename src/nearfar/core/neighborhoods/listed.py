@@ -46,7 +46,7 @@ def lists(i: Ints, j: Ints, same: Bools, n: int) -> Lists:
     return Lists(pairs, same, anchors, np.where(mates > 0, 1.0, 0.0))
 
 
-def nearest_lists(X: Array, labels: Ints, k: int) -> Lists:
+def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
     """The k nearest rows of the same class (hits) and the k nearest of other classes (misses), as many as there are.
 
     Parameters
@@ -54,6 +54,8 @@ def nearest_lists(X: Array, labels: Ints, k: int) -> Lists:
     X : ndarray of shape (n, d)
     labels : ndarray of shape (n,)
         Codes of at least 0.
+    name : str
+        What the user calls k, for the warning that there are fewer.
     """
     found = []
     largest = {True: 0, False: 0}
@@ -68,7 +70,7 @@ def nearest_lists(X: Array, labels: Ints, k: int) -> Lists:
             found.append((np.repeat(own, width), rows[near].ravel(), np.full(near.size, same)))
     for same, kind in ((True, "its class"), (False, "other classes")):
         if largest[same] < k:
-            message = f"k={k} is more than any row's {largest[same]} neighbours of {kind}, which are used"
+            message = f"{name}={k} is more than any row's {largest[same]} neighbours of {kind}, which are used"
             warnings.warn(message, stacklevel=2)
     i, j, same_class = (np.concatenate(part) for part in zip(*found, strict=True))
     return lists(i, j, same_class, len(X))
