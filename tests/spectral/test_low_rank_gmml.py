@@ -160,3 +160,10 @@ def test_refuses_more_directions_than_the_dissimilar_scatter_has():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         nearfar.LowRankGMML(2, reg=0.0).fit(X, pairs=pairs, pair_labels=labels)
+
+
+@pytest.mark.parametrize("wide", [np.c_[X[:, :2], X[:, :2]], np.eye(4)[:3] @ X[:4]])
+def test_refuses_more_directions_than_the_data_have(wide):
+    # regularisation would make room for others, in which no two rows differ
+    with pytest.raises(ValueError, match=r"^LowRankGMML: n_components must be at most 2, the rank of the data; got 3"):
+        nearfar.LowRankGMML(3).fit(wide, Y[: len(wide)] if len(wide) > 3 else [0, 0, 1])

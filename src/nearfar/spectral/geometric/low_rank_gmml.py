@@ -121,6 +121,9 @@ class LowRankGMML(FromPairs, Mahalanobis):
         checks.one_of(SUBSPACES, subspace=self.subspace)
         checks.one_of(subspaces.INITS, init=self.init)
         V = scatter.data_span(X) if X.shape[1] > len(X) else np.eye(X.shape[1])
+        rank = psd.rank(psd.spectrum(scatter.total(X @ V.T))[0])
+        if (self.n_components or 0) > max(rank, 1):
+            raise ValueError(f"n_components must be at most {rank}, the rank of the data; got {self.n_components}")
         S, D = geodesic.regularized(*scatter.pair_scatters(X @ V.T, pairs).mean(), self.reg)
         search: dict[str, Any] = {name: getattr(self, name) for name in ("init", "restarts", "max_iter", "tol")}
         search |= {"seed": self.random_state, "report": self._report()}
