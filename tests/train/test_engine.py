@@ -20,7 +20,7 @@ from nearfar.deep.networks.weights import TrunkError
 from nearfar.deep.terms import SetTerm
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, open_run, train
 from nearfar.train import build as building
-from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
+from nearfar.train.checkpoint import load_tensors, read_about, replace_file, save_tensors
 from nearfar.train.finish import task_of
 from nearfar.train.progress import ProgressLine, summary
 
@@ -476,6 +476,13 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch, small, g
     assert all(torch.isfinite(value).all() for value in weights(tmp_path / "run").values())
 
 
+def test_a_first_file_that_cannot_be_written_has_no_checkpoint_before_it(tmp_path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(TrainError) as told:
+        replace_file(tmp_path / "file" / "best.safetensors", b"")
+    assert "intact" not in str(told.value)
+
+
 def test_a_full_disk_is_one_line_and_keeps_the_old_checkpoint(tmp_path, monkeypatch, small) -> None:
     plain = os.fsync
     written = 0
@@ -488,7 +495,7 @@ def test_a_full_disk_is_one_line_and_keeps_the_old_checkpoint(tmp_path, monkeypa
         plain(number)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(TrainError, match=r"\A[^\n]*No space left on device\); the previous file is intact\Z"):
+    with pytest.raises(TrainError, match=r"\A[^\n]*No space left on device\); the last checkpoint is intact\Z"):
         train(small(epochs=5), tmp_path / "run", progress=False)
     monkeypatch.undo()
     assert not list((tmp_path / "run").glob("*.partial"))

@@ -39,7 +39,8 @@ def replace_file(path: Path, content: bytes) -> None:
         with whole(path) as file:
             file.write(content)
     except OSError as error:
-        raise TrainError(f"{error}; the previous file is intact") from error
+        kept = "; the last checkpoint is intact" if (path.parent / "last.safetensors").exists() else ""
+        raise TrainError(f"{error}{kept}") from error
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
