@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -474,6 +475,20 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch, small, g
     with pytest.raises(TrainError, match=message):
         train(small(), tmp_path / "run", progress=False)
     assert all(torch.isfinite(value).all() for value in weights(tmp_path / "run").values())
+
+
+def test_all_random_numbers_of_a_run_follow_from_its_seed(monkeypatch, small) -> None:
+    drawn = []
+    plain = building.open_data
+
+    def draws(*given):  # as a user's own trunk or data may
+        drawn.append((random.random(), np.random.rand(), torch.rand(1).item()))  # noqa: NPY002
+        return plain(*given)
+
+    monkeypatch.setattr(building, "open_data", draws)
+    for _ in range(2):
+        building.build(small())
+    assert drawn[0] == drawn[1]
 
 
 def test_a_first_file_that_cannot_be_written_has_no_checkpoint_before_it(tmp_path) -> None:

@@ -29,6 +29,7 @@ from ..deep.samplers.base import BatchSampler
 from ..deep.samplers.resolve import make_sampler
 from ..deep.terms import Sum, Term
 from .averages import Averages
+from .checkpoint import seed_random_state
 from .config import TrainConfig, TrainError
 from .devices import make_accelerator
 from .episodic import Episodes
@@ -36,8 +37,7 @@ from .features import as_floats, cached_features, sizes_of
 from .optim import make_optimizer, param_groups
 from .positives import check_positives
 
-SMALL = ("conv4", "mlp", "identity", "spd")
-"""Trunks that the field feeds with 84x84 images where these are photographs."""
+SMALL = ("conv4", "mlp", "identity", "spd")  # trunks that the field feeds with 84x84 images of photographs
 LOOKED_AT = 16
 
 
@@ -138,7 +138,7 @@ def build(config: TrainConfig, start: Path | None = None, *, resumed: bool = Fal
         With one line that says what.
     """
     accelerator = make_accelerator(config)
-    torch.manual_seed(config.seed)
+    seed_random_state(config.seed)
     task = open_data(config, start)
     given, config = config, resolve(config, task)
     if config.symmetries != "none" and config.image_size != given.image_size:

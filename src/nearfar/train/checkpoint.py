@@ -166,6 +166,13 @@ def _unpack(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     return content
 
 
+def seed_random_state(seed: int) -> None:
+    """Seed torch, its accelerators, numpy and Python alike: a user's own trunk may draw from any of them."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    random.seed(seed)
+
+
 def random_state() -> dict[str, Any]:
     """Return the states of the random numbers of torch, its accelerator, numpy and Python."""
     name, keys, *rest = np.random.get_state()  # noqa: NPY002
