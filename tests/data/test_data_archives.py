@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import png, write, zipped
 
 from nearfar.data import DataError, DataNotFoundError, open_task
 from nearfar.data.archive import Counts
@@ -17,6 +16,8 @@ from nearfar.data.inshop import OFFICIAL as INSHOP
 from nearfar.data.inshop import read_inshop
 from nearfar.data.sop import OFFICIAL as SOP
 from nearfar.data.sop import read_sop
+
+from .conftest import png, write, zipped
 
 HALVES = {"train": Counts(6, 2), "test": Counts(6, 2)}
 

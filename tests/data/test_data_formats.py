@@ -5,9 +5,10 @@ import io
 
 import numpy as np
 import pytest
-from conftest import class_folders, png, write, zipped
 
 from nearfar.data import DataError, DataNotFoundError, open_dataset, open_task
+
+from .conftest import class_folders, png, write, zipped
 
 
 def test_folder_of_classes(folder):

@@ -6,10 +6,11 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from conftest import torn, write
 
 from nearfar import cli
 from nearfar.data import DataError, inspect_data
+
+from .conftest import torn, write
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from conftest import class_folders, png, write, zipped
 from PIL import Image
 
 from nearfar.data import DataError, open_dataset
 from nearfar.data.items import open_items
+
+from .conftest import class_folders, png, write, zipped
 
 
 def test_one_image(tmp_path):

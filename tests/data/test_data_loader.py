@@ -6,10 +6,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
-from conftest import class_folders, png, torn, write
-
 from nearfar.data import DataError, Dataset, open_dataset
 from nearfar.data.loader import Items, make_loader
+
+from .conftest import class_folders, png, torn, write
 
 
 def images(n: int = 10, side: int = 6, channels: int = 3) -> Dataset:

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import png, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearfar.data import DataError, Dataset, inspect_data, open_dataset, open_items, open_task
 from nearfar.data.dataset import unseen_half
 from nearfar.data.open import match_classes
+
+from .conftest import png, write
 
 
 @settings(max_examples=30, deadline=None)

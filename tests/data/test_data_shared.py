@@ -4,10 +4,11 @@ import io
 
 import numpy as np
 import pytest
-from conftest import write, zipped
 
 from nearfar.data import open_task
 from nearfar.data.shared import remark_shared
+
+from .conftest import write, zipped
 
 Image = pytest.importorskip("PIL.Image")
 rng = np.random.default_rng(0)

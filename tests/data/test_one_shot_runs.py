@@ -5,10 +5,10 @@ import pytest
 
 pytest.importorskip("PIL")
 
-from conftest import png, write, zipped
-
 from nearfar.data import DataError
 from nearfar.data.one_shot_runs import read_one_shot_runs
+
+from .conftest import png, write, zipped
 
 
 def content(order=(2, 0, 1), prefix="", named=""):

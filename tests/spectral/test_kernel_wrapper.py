@@ -148,7 +148,7 @@ def test_rank_keeps_leading_directions():
     learner = fit(Kernelized(GMML(), rank=3), X, Y)
     assert learner.transform(X).shape == (60, 3)
     assert distances(fit(Kernelized(GMML(), rank=500), X, Y), X).shape == (1770,)
-    with pytest.raises(ValueError, match=r"^Kernelized: rank must be a finite number >= 1; got 0"):
+    with pytest.raises(ValueError, match=r"^Kernelized: rank must be an integer >= 1; got 0"):
         Kernelized(GMML(), rank=0).fit(X, Y)
 
 
