@@ -153,7 +153,9 @@ def test_warm_start_goes_on():
         ({"targets": lambda square, same: -square}, {}, "targets"),
         ({"n_pairs": 0}, {}, "n_pairs"),
         ({}, {"pairs": [[0, 1]], "distances": [-1.0]}, "distances"),
-        ({}, {"pairs": [[0, 1]]}, "distances"),
+        ({}, {"pairs": [[0, 1]]}, "pairs and distances must be given together"),
+        ({}, {"y": np.arange(60) % 3, "distances": [1.0]}, "pairs and distances must be given together"),
+        ({}, {"pairs": [[0, 1], [1, 2]], "distances": [1.0], "rows": np.arange(60)}, "distances must be 2 finite"),
         ({}, {"pairs": [[0, 60]], "distances": [1.0]}, "pairs"),
     ],
 )

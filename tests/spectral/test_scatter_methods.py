@@ -1011,6 +1011,9 @@ def test_targets_are_checked_and_warm_start_goes_on(capsys):
             nearfar.SideInformationMetric().fit(X, **(told | wrong))
     with pytest.raises(ValueError, match=r"^SideInformationMetric: target_pairs must point at rows"):
         nearfar.SideInformationMetric().fit(X, **(told | {"target_pairs": told["target_pairs"] + 60}))
+    for alone in told:
+        with pytest.raises(ValueError, match="target_pairs and target_distances must be given together"):
+            nearfar.SideInformationMetric().fit(X, Y, **{alone: told[alone]})
     learner = nearfar.SideInformationMetric(warm_start=True, verbose=True).fit(X, **told)
     assert "SideInformationMetric: iteration 1, objective" in capsys.readouterr().out
     assert learner.fit(X, **told).n_iter_ == 1

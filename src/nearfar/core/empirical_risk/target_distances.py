@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
 
-from .. import checks, optimize, psd
+from .. import optimize, psd
 from ..optimize import Report, Solution
-from ..types import AnyArray, Array, Ints
+from ..types import Array
 
 
 def match_distances(
@@ -98,16 +98,3 @@ def lifter(Y: Array, A: Array) -> Callable[[Array], float]:
         return max(0.0, -float(eigh(psd.symmetrize(core), np.diag(q[:r]), eigvals_only=True)[0]))
 
     return lift
-
-
-def check_targets(pairs: AnyArray, distances: AnyArray | None, rows: AnyArray | None, n: int) -> tuple[Ints, Array]:
-    """The user's pairs, as places in X, and their target distances."""
-    needs = f"target_distances must be {len(pairs)} finite numbers >= 0, one per target pair"
-    t = checks.table(distances, needs)
-    if t.shape != (len(pairs),) or not np.isfinite(t).all() or (t < 0).any():
-        got = f"shape {t.shape}, {t.ravel()[:5].tolist()}"
-        raise ValueError(f"{needs}; got {got}")
-    if rows is not None:
-        pairs, kept = checks.present(pairs, rows, n, "target_pairs")
-        t = t[kept]
-    return checks.check_indices(pairs, 2, n, "target_pairs"), t

@@ -23,24 +23,28 @@ class Told(NamedTuple):
     squares: Array
 
 
-def check(pairs: AnyArray, distances: AnyArray | None, n: int, rows: AnyArray | None = None) -> Told:
+def check(
+    pairs: AnyArray | None, distances: AnyArray | None, n: int, rows: AnyArray | None = None, prefix: str = ""
+) -> Told:
     """The user's pairs and distances; with `rows`, the numbers by which pairs call them, only those of rows here.
 
     Raises
     ------
     ValueError
-        Bad indices, or distances that are not finite numbers of at least 0.
+        One without the other, bad indices, or distances that are not finite numbers of at least 0; `prefix` goes
+        before the names of both arguments.
     """
-    if distances is None:
-        raise ValueError("distances must be given with pairs")
-    if rows is not None:
-        many, (pairs, kept) = len(np.asarray(pairs)), checks.present(pairs, rows, n, "pairs")
-        distances = checks.listed(distances, many, "pairs")[kept]
-    ij = checks.check_indices(pairs, 2, n, "pairs")
-    needs = f"distances must be {len(ij)} finite numbers >= 0, one per pair"
+    if pairs is None or distances is None:
+        raise ValueError(f"{prefix}pairs and {prefix}distances must be given together")
+    m = len(np.atleast_1d(checks.table(pairs, f"{prefix}pairs must be an integer array of shape (m, 2)", None)))
+    needs = f"{prefix}distances must be {m} finite numbers >= 0, one per pair"
     t = checks.table(distances, needs)
-    if t.shape != (len(ij),) or not np.isfinite(t).all() or (t < 0).any():
-        raise ValueError(f"{needs}; got shape {t.shape}")
+    if t.shape != (m,) or not np.isfinite(t).all() or (t < 0).any():
+        raise ValueError(f"{needs}; got shape {t.shape}, {t.ravel()[:5].tolist()}")
+    if rows is not None:
+        pairs, kept = checks.present(pairs, rows, n, f"{prefix}pairs")
+        t = t[kept]
+    ij = checks.check_indices(pairs, 2, n, f"{prefix}pairs")
     return Told(ij[:, 0], ij[:, 1], t**2)
 
 

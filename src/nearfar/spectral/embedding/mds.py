@@ -119,7 +119,7 @@ class MDSMetric(FromLabels, Mahalanobis):
         rows : array-like of shape (n,), optional
             The numbers by which pairs call the rows of X; pairs of other rows are left out. Default: 0..n-1.
         """
-        if pairs is None:
+        if pairs is None and distances is None:
             return super().fit(X, y)
         with named(self):
             X = self._rows(X)

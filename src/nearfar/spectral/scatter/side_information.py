@@ -17,7 +17,8 @@ import numpy as np
 from ...base import FromPairs, Mahalanobis, named
 from ...core import checks, psd, scatter
 from ...core.constraints import LabelPairs, Pairs
-from ...core.empirical_risk.target_distances import check_targets, match_distances
+from ...core.empirical_risk import target_pairs as targets
+from ...core.empirical_risk.target_distances import match_distances
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 
@@ -116,9 +117,10 @@ class SideInformationMetric(FromPairs, Mahalanobis):
         target_distances : array-like of shape (p,), optional
             The distance, at least 0, that each of them should have.
         """
-        self._targets: Any = target_pairs, target_distances, rows
+        untold = target_pairs is None and target_distances is None
+        self._targets: Any = None if untold else (target_pairs, target_distances, rows)
         try:
-            if target_pairs is None or y is not None or pairs is not None:
+            if untold or y is not None or pairs is not None:
                 told = {"pairs": pairs, "pair_labels": pair_labels, "pair_weights": pair_weights, "rows": rows}
                 return super().fit(X, y, **told)
             with named(self):
@@ -128,7 +130,7 @@ class SideInformationMetric(FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs | None) -> Solution:
         checks.at_least(0, beta=self.beta)
-        if pairs is None or self._targets[0] is not None:
+        if pairs is None or self._targets is not None:
             return self._matched(X, pairs)
         if self.n_components not in (None, 1):
             raise ValueError(f"n_components must be 1, the optimum has rank one; got {self.n_components}")
@@ -137,12 +139,12 @@ class SideInformationMetric(FromPairs, Mahalanobis):
     def _matched(self, X: Array, pairs: Pairs | LabelPairs | None) -> Solution:
         places = np.argsort(self._given(np.arange(len(X))))
         target_pairs, target_distances, rows = self._targets
-        ij, t = check_targets(target_pairs, target_distances, rows, len(X))
-        Z, A = X[places[ij[:, 0]]] - X[places[ij[:, 1]]], np.zeros((X.shape[1],) * 2)
+        told = targets.check(target_pairs, target_distances, len(X), rows, prefix="target_")
+        Z, A = X[places[told.i]] - X[places[told.j]], np.zeros((X.shape[1],) * 2)
         if pairs is not None:
             S, D = scatter.pair_scatters(X, pairs).mean()
             A = self.beta * (S - D)
         last = self._start()
         limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        found = match_distances(Z, t**2, A, None if last is None else last.T @ last, **limits)
+        found = match_distances(Z, told.squares, A, None if last is None else last.T @ last, **limits)
         return found.with_x(psd.components(found.x, self.n_components))
