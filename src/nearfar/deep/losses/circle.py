@@ -37,8 +37,8 @@ class CircleLoss(RowLoss):
     Parameters
     ----------
     margin : float
-        m: positives aim at the cosine 1 + m, negatives at -m, and the boundary is a circle around them. The paper
-        takes 0.4 for fine-grained retrieval, 0.25 for faces and persons.
+        m: positives aim at the cosine 1 + m, negatives at -m, and the boundary between them is the circle
+        s_in^2 + (1 - s_ip)^2 = 2 m^2. The paper takes 0.4 for fine-grained retrieval, 0.25 for faces and persons.
     scale : float
         g: 80 for fine-grained retrieval, 256 for faces, 128 for persons.
     mine : callable, optional
