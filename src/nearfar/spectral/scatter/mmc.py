@@ -3,7 +3,7 @@
     max_M sum_D |x_i - x_j|_M   s.t.  sum_S |x_i - x_j|_M^2 <= alpha,  M >= floor alpha / d Sig_S^-1
     diagonal M = diag(w):  min_w sum_S |x_i - x_j|_M^2 - c log sum_D |x_i - x_j|_M,  w >= 0
 
-With Sig_S = C C', C' M C = floor / d I + (1 - floor) F' F the feasible set is a ball, |F|^2 <= alpha, the objective
+With Sig_S = C C', C' M C = alpha (floor / d I + (1 - floor) F' F) the feasible set is a ball, |F| <= 1, the objective
 convex: F <- F G / |F G|, G the gradient in F' F, only raises it. The diagonal problem is that of diagonal F, scaled.
 """
 
