@@ -15,6 +15,7 @@ import numpy as np
 from ...base import FromPairs, Mahalanobis
 from ...core import eig, psd, scatter
 from ...core.constraints import LabelPairs, Pairs
+from ...core.discriminants import locality
 from ...core.optimize import Solution
 from ...core.types import Array
 
@@ -33,20 +34,10 @@ def high_dimensional_dca(
         raise ValueError(f"n_components must be below the rank {r} of the linked rows' scatter; got {n_components}")
     if n_components is None and isinstance(pairs, LabelPairs):
         n_components = min(int(pairs.labels.max()), r - 1)
-    p = explaining(S_b, S_w, 0.95, tol) if n_components is None else max(n_components, 1)
+    p = locality.fewest(S_b, S_w, 0.95, tol) if n_components is None else max(n_components, 1)
     found = eig.trace_ratio(S_b, S_w, p, tol)
     U = R @ found.x if V is None else V.T @ (R @ found.x)
     return found.with_x(psd.fix_signs(U).T)
-
-
-def explaining(S_b: Array, S_w: Array, share: float, tol: float) -> int:
-    """The smallest p whose best U keeps that share of tr(S_b), by bisection over p below the dimension."""
-    low, high = 1, max(len(S_b) - 1, 1)
-    while low < high:
-        p = (low + high) // 2
-        U = eig.trace_ratio(S_b, S_w, p, tol).x
-        low, high = (low, p) if np.sum(U * (S_b @ U)) >= share * np.trace(S_b) else (p + 1, high)
-    return low
 
 
 class HighDimensionalDCA(FromPairs, Mahalanobis):
