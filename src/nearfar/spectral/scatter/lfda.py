@@ -49,13 +49,13 @@ def local_scatters(X: Array, labels: Ints, n_neighbors: int) -> tuple[Array, Arr
     S_w, S_b = np.zeros((X.shape[1],) * 2), scatter.all_pairs(X, labels).dissimilar / len(X)
     for n, rows in zip(sizes, np.split(X[order], np.cumsum(sizes)[:-1]), strict=True):
         if n > 1:
-            G = affine_scatter(rows, min(n_neighbors, n - 1))
+            G = affinity_scatter(rows, min(n_neighbors, n - 1))
             S_w += G / n
             S_b += G * (1 / len(X) - 1 / n)
     return S_w, S_b
 
 
-def affine_scatter(X: Array, k: int) -> Array:
+def affinity_scatter(X: Array, k: int) -> Array:
     """G (d, d) of the rows of one class: X' (D - A) X with the row sums D of A, each pair once, in blocks of rows.
 
     Minus the exponent of A, |x_i|^2 / (sigma_i sigma_j) + |x_j|^2 / (sigma_i sigma_j) - 2 x_i . x_j / (sigma_i
