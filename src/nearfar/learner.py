@@ -212,7 +212,7 @@ class KernelMetric(MetricLearner):
     """The linear method on an empirical kernel map: d(a, b) = |T' (k(a) - k(b))| with T = `dual_coef_`.
 
     `_solve` gets the map's rows R (n, r) as its X, with R R' = K. A subclass stores the settings `kernel` ("rbf",
-    "linear", "polynomial", "laplacian", "cosine", "precomputed" or a callable), `gamma` (None: 1 / median distance),
+    "linear", "polynomial", "laplacian", "cosine", "precomputed" or a callable), `gamma` (None: `median_gamma`),
     `degree`, `coef0`, `landmarks` (None: every row) and `random_state`.
     """
 

@@ -56,7 +56,7 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
     kernel : str or callable
         "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
     gamma : float, optional
-        Default: 1 / median squared distance.
+        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
     degree, coef0 : float
         Of the polynomial kernel.
     landmarks : int or None

@@ -51,7 +51,7 @@ class Kernelized(KernelMetric):
     landmarks : int or None
         Rows drawn with `random_state` to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
     gamma : float, optional
-        Default: 1 / median squared distance.
+        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
     degree, coef0 : of the polynomial kernel
     rank : int, optional
         Keep so many leading directions of the kernel map, which regularises. Default: all above 1e-10 of the largest.
