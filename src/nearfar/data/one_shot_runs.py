@@ -71,7 +71,7 @@ def _read_run(files: Files, folder: PurePosixPath, size: int) -> OneShotRun:
     tests = [_image(files, folder, "test", name) for name, _ in pairs]
     own = [_image(files, folder, "training", name) for _, name in pairs]
     training = [name for name in files.names() if PurePosixPath(name).parent == folder / "training"]
-    answers = np.searchsorted(training, own)  # both sorted by name
+    answers = np.searchsorted(training, own)  # `names` gives the training images sorted
     return OneShotRun(folder.name, _pixels(files, training, size), _pixels(files, tests, size), answers)
 
 
