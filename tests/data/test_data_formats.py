@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nearfar.data import DataError, DataNotFoundError, open_dataset, open_task
+from nearfar.data.arrays import read_gallery
 
 from .conftest import class_folders, png, write, zipped
 
@@ -292,6 +293,14 @@ def test_npz_errors(tmp_path, arrays, message):
     with pytest.raises(DataError) as caught:
         open_dataset(save(tmp_path, **arrays))
     assert message in str(caught.value)
+
+
+def test_errors_of_a_gallery_name_its_own_arrays(tmp_path):
+    rows = {"X": np.zeros((2, 2)), "y": [0, 1], "gallery_X": np.zeros((3, 2))}
+    with pytest.raises(DataError, match=r"has no array gallery_y or gallery_labels; it has X, gallery_X, y$"):
+        read_gallery(save(tmp_path, **rows))
+    with pytest.raises(DataError, match=r"gallery_y has shape \(2,\); expected \(3,\), one per row of gallery_X$"):
+        read_gallery(save(tmp_path, **rows, gallery_y=[0, 1]))
 
 
 def test_a_file_that_is_no_npz_is_an_error(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,12 +52,11 @@ def read_gallery(path: str | Path) -> Dataset | None:
         None where the file has no gallery: its items then search each other.
     """
     arrays = load_npz(Path(path))
-    found = {key.removeprefix(GALLERY): array for key, array in arrays.items() if key.startswith(GALLERY)}
-    return _dataset(path, found, None) if any(key in found for key in DATA) else None
+    return _dataset(path, arrays, None, GALLERY) if any(GALLERY + key in arrays for key in DATA) else None
 
 
-def _dataset(path: str | Path, arrays: dict[str, NDArray], image_size: int | None) -> Dataset:
-    key, label_key = _first(path, arrays, DATA), _first(path, arrays, LABELS)
+def _dataset(path: str | Path, arrays: dict[str, NDArray], image_size: int | None, prefix: str = "") -> Dataset:
+    key, label_key = (_first(path, arrays, [prefix + name for name in names]) for names in (DATA, LABELS))
     array, labels = _items(path, key, arrays[key]), arrays[label_key]
     if labels.shape != (len(array),):
         raise DataError(f"{path}: {label_key} has shape {labels.shape}; expected ({len(array)},), one per row of {key}")
@@ -70,13 +69,13 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray], image_size: int | Non
         from .decode import fit
 
         array = np.stack([fit(image, image_size) for image in array])
-    items = Dataset.from_array(Path(path).stem, array, labels, names=names_in(arrays, len(array)))
-    return replace(items, classes=_classes(path, items, labels, arrays.get("classes")))
+    items = Dataset.from_array(Path(path).stem, array, labels, names=names_in(arrays, len(array), prefix))
+    return replace(items, classes=_classes(path, items, labels, arrays.get(f"{prefix}classes")))
 
 
-def names_in(arrays: Mapping[str, NDArray], n: int) -> list[str] | None:
+def names_in(arrays: Mapping[str, NDArray], n: int, prefix: str = "") -> list[str] | None:
     """What the items are called, where the array `names` says so for every one."""
-    names = arrays.get("names")
+    names = arrays.get(f"{prefix}names")
     return names.tolist() if names is not None and names.shape == (n,) and names.dtype.kind == "U" else None
 
 
@@ -110,7 +109,7 @@ def _text(array: NDArray) -> NDArray:
     return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
 
 
-def _first(path: str | Path, arrays: dict[str, NDArray], names: tuple[str, ...]) -> str:
+def _first(path: str | Path, arrays: dict[str, NDArray], names: Sequence[str]) -> str:
     for name in names:
         if name in arrays:
             return name
