@@ -61,6 +61,12 @@ class SNRContrastiveLoss(BoundLoss):
     block : int, optional
         Anchors at a time.
 
+    Attributes
+    ----------
+    stats_ : dict of str to float
+        As of `RowLoss`, but "positive" and "negative" are means of the noise alone, |z_i - z_j|^2 of the embeddings z
+        less the means of their entries.
+
     Notes
     -----
     An anchor whose entries are all alike has no variance, and no pairs.
@@ -78,6 +84,7 @@ class SNRContrastiveLoss(BoundLoss):
         mine: Any = None,
         block: int | None = None,
     ) -> None:
+        # what is compared are deviations, whose lengths count: only the embeddings before them are scaled
         super().__init__(distance="sq_euclidean", normalize=False, mine=mine, block=block)
         self.pos_margin, self.neg_margin, self.zero_mean, self.unit = pos_margin, neg_margin, zero_mean, normalize
 
