@@ -565,5 +565,6 @@ def test_statistics_of_the_last_call(method):
     assert term.stats_ == {}
     x, y, pooled = batch()
     call(term, x, y, pooled)
-    assert 0 <= term.stats_["active"] <= 1
-    assert term.stats_["positive"] == term.stats_["positive"]
+    assert ("active" in term.stats_) != isinstance(term, nearfar.HistogramLoss)  # counts are no anchor's loss
+    assert 0 <= term.stats_.get("active", 0) <= 1
+    assert np.isfinite([term.stats_["positive"], term.stats_["negative"]]).all()

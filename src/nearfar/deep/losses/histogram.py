@@ -45,6 +45,11 @@ class HistogramLoss(RowLoss):
     ValueError
         If there is no bin.
 
+    Attributes
+    ----------
+    stats_ : dict of str to float
+        As of `RowLoss`, without "active": no anchor has a loss of its own.
+
     Notes
     -----
     Both histograms are of all pairs of the batch. Where it has no similar or no dissimilar ones the loss is 0. Pairs in
@@ -63,6 +68,10 @@ class HistogramLoss(RowLoss):
         near = soft_histogram(rows.d.gather(1, columns), keep, self.num_bins, FARTHEST)
         far = soft_histogram(rows.d, rows.neg, self.num_bins, FARTHEST)
         return torch.cat([near, far], 1), torch.stack([count(keep), count(rows.neg)], 1)
+
+    @property
+    def stats_(self) -> dict[str, float]:
+        return {name: value for name, value in super().stats_.items() if name != "active"}
 
     def divided(self, num: Tensor, den: Tensor) -> Tensor:
         counts = processes.gather(num.expand(2 * self.num_bins + 2)[None]).sum(0).view(2, -1)
