@@ -47,7 +47,7 @@ def as_batch(anchor: Tensor, positive: Tensor, negative: Tensor) -> Batch:
 
 
 def share(loss: RowLoss, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-    """Return a process's share of a loss over (t, d) triplets, each of which is a batch `as_batch` says.
+    """Return a process's share of a loss over (t, d) triplets: that over the batch which `as_batch` makes of them.
 
     Where no row reads another, rows of two columns will do, and time and memory grow with t and not with its square.
     """
