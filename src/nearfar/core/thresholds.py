@@ -44,8 +44,7 @@ def calibrate(
     >>> calibrate(np.array([1.0, 2.0, 5.0]), np.array([True, True, False]))
     3.5
     """
-    if strategy not in STRATEGIES:
-        raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}; got {strategy!r}")
+    checks.one_of(STRATEGIES, strategy=strategy)
     if weight is not None:
         distance, similar, weight = distance[weight > 0], similar[weight > 0], weight[weight > 0]
     if similar.all() or not similar.any():
