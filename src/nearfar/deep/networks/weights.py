@@ -68,9 +68,8 @@ def _read_state(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # both readers raise nearly anything on a foreign file
-        foreign = isinstance(
-            error, (UnpicklingError, LookupError)
-        )  # torch's text explains how to run what is in the file
+        # torch's text explains how to run what is in the file
+        foreign = isinstance(error, (UnpicklingError, LookupError))
         reason = "holds something else than tensors" if foreign else str(error).splitlines()[0]
         raise TrunkError(f"{path}: not readable as weights ({reason})") from error
     found = found.get("state_dict", found) if isinstance(found, dict) else found
