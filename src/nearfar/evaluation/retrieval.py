@@ -118,6 +118,7 @@ def retrieve(
 
 
 def protocol_of(x: Any, labels: Any, y: Any, y_labels: Any) -> tuple[Any, Any, Ints, Ints, Ints | None]:
+    """Checked queries and gallery, the classes of both, and the gallery row that each query is: None if it is none."""
     x = as_rows(x, "embeddings")
     if (y is None) != (y_labels is None):
         raise ValueError("gallery: give gallery and gallery_labels together")
