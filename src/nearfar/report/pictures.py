@@ -76,7 +76,7 @@ class Thumbnails:
         return image_picture(item, alt, self.side)
 
     def _limits(self) -> tuple[NDArray[np.float64], float, float]:
-        """Sizes of the features and the range of values in them, from evenly many rows; sizes are 1 where all are near.
+        """Sizes of the features and the range of values in them, from evenly chosen rows; sizes 1 where all are near.
 
         Otherwise one feature in large units would be all that is seen.
         """
