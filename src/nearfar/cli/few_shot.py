@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.distances import unit_rows
 from ..data import Dataset
 from ..evaluation.few_shot import FewShot, few_shot, one_shot_accuracy
 from ..evaluation.intervals import interval
@@ -134,7 +135,6 @@ def _distances(source: Path, runs: list[OneShotRun]) -> list[np.ndarray[Any, Any
 
     images = np.concatenate([part for run in runs for part in (run.training, run.test)])
     embedded = embed_run(source, Dataset.from_array("one-shot runs", images, np.arange(len(images))))
-    z = embedded / np.maximum(np.linalg.norm(embedded, axis=1, keepdims=True), 1e-12)
     sizes = [len(part) for run in runs for part in (run.training, run.test)]
-    parts = np.split(z, np.cumsum(sizes)[:-1])
+    parts = np.split(unit_rows(embedded), np.cumsum(sizes)[:-1])
     return [1 - test @ training.T for training, test in zip(parts[::2], parts[1::2], strict=True)]

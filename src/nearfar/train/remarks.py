@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.distances import unit_rows
 from .config import TrainConfig
 from .features import Floats
 
@@ -50,8 +51,7 @@ def remarks(
 
 def collapsed(embeddings: Floats, config: TrainConfig) -> str:
     """Embeddings that are one direction, which no hinge loss leaves again."""
-    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    mean = (embeddings / np.maximum(lengths, np.finfo(np.float32).tiny)).mean(axis=0, dtype=np.float64)
+    mean = unit_rows(embeddings).mean(axis=0)
     apart = 1.0 - float(mean @ mean)
     if apart > COLLAPSED:
         return ""
