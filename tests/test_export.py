@@ -88,6 +88,19 @@ def test_a_network_of_rows_is_exported(tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
+def test_names_of_columns_are_exported(tmp_path):
+    X, y = rng.normal(size=(40, 3)), np.repeat(np.arange(8), 5)
+    np.savetxt(tmp_path / "t.csv", np.c_[X, y], delimiter=",", header="one,two,three,label", comments="")
+    train(TrainConfig.of(data=tmp_path / "t.csv", steps=1, epochs=1), tmp_path / "run", progress=False)
+    export.export_run(tmp_path / "run", tmp_path / "run.onnx")
+    learner = nearfar.RCA().fit(X, y)
+    learner.feature_names_in_ = np.array(["one", "two", "three"], dtype=object)
+    export.export_learner(learner, tmp_path / "rca.onnx")
+    for name in ("run", "rca"):
+        about = ort.InferenceSession(tmp_path / f"{name}.onnx").get_modelmeta().custom_metadata_map["about"]
+        assert json.loads(about)["columns"] == ["one", "two", "three"]
+
+
 def test_a_linear_learner_is_exported(tmp_path, capsys, monkeypatch):
     X, y = rng.normal(size=(60, 4)), np.arange(60) % 3
     learner = nearfar.RCA(n_components=2).fit(X, y)

@@ -1,6 +1,7 @@
 """Learners fitted from the command line, and few-shot scores by a trained network of pairs."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,8 @@ import nearfar
 from nearfar import cli
 from nearfar.cli.fitting import fit_to, make_learner
 from nearfar.cli.learners import load_learner
+from nearfar.data import open_dataset, open_task
+from nearfar.train import TrainConfig, embed_run, evaluate_run, train
 
 SMALL = "max_iter=3, hidden=0"
 
@@ -134,17 +137,22 @@ def test_only_linear_learners_take_standardised_columns_back(text, rows, capsys,
     assert f"--standardize: {text.partition('(')[0]} is no linear learner" in said
 
 
-@pytest.mark.parametrize("text", ["LFDA()", "KernelDCA()", f"Autoencoder(n_components=3, {SMALL})"])
-def test_columns_are_taken_by_their_names(text, rows, capsys, monkeypatch, tmp_path):
+@pytest.fixture
+def written(rows, tmp_path):
+    """Write rows as a table with its columns in some order, under some names."""
     X, y = (np.load(rows)[name] for name in "Xy")
-    names = [*"abcdefg"]
 
-    def written(name, order, called=names):
+    def write(name, order, called="abcdefg"):
         table = np.column_stack([X[:, order], y])
         heading = ",".join([*(called[k] for k in order), "label"])
         np.savetxt(tmp_path / name, table, delimiter=",", header=heading, comments="", fmt="%.6g")
         return tmp_path / name
 
+    return write
+
+
+@pytest.mark.parametrize("text", ["LFDA()", "KernelDCA()", f"Autoencoder(n_components=3, {SMALL})"])
+def test_columns_are_taken_by_their_names(text, written, capsys, monkeypatch, tmp_path):
     out = tmp_path / "learner.safetensors"
     first, turned = written("first.csv", range(7)), written("turned.csv", [3, 0, 6, 1, 2, 5, 4])
     run(capsys, monkeypatch, "fit", first, text, "-o", out)
@@ -158,6 +166,23 @@ def test_columns_are_taken_by_their_names(text, rows, capsys, monkeypatch, tmp_p
     code, _, err = run(capsys, monkeypatch, "evaluate", out, other)
     assert (code, err.count("\n")) == (2, 1)
     assert "other: lacks 1 column(s) that the learner takes (g)" in err
+
+
+def test_a_network_takes_columns_by_their_names_too(written, tmp_path):
+    first, turned = written("first.csv", range(7)), written("turned.csv", [3, 0, 6, 1, 2, 5, 4])
+    other, folder = written("other.csv", range(7), "abcdefz"), tmp_path / "run"
+    tested = open_task(first, test=turned).test
+    assert (tested.columns, tested.read(0).tolist()) == (tuple("abcdefg"), open_dataset(first).read(0).tolist())
+    train(TrainConfig.of(data=first, test=turned, steps=2, batch_size=16), folder, progress=False)
+    expected = embed_run(folder, first)
+    np.testing.assert_array_equal(embed_run(folder, turned), expected)
+    evaluate_run(folder)
+    np.testing.assert_array_equal(np.load(folder / "test.npz")["embeddings"], expected)
+    lacking = re.escape("other: lacks 1 column(s) that the")
+    with pytest.raises(ValueError, match=f"{lacking} network of {re.escape(str(folder))} takes"):
+        embed_run(folder, other)
+    with pytest.raises(ValueError, match=f"{lacking} training takes"):
+        open_task(first, test=other)
 
 
 def test_a_learner_is_not_saved_under_the_name_of_rows(rows, capsys, monkeypatch, tmp_path):

@@ -38,7 +38,7 @@ def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str], *, whic
 
     The input is ``images``, uint8 of shape (batch, S, S, C), or ``rows``, float32 of shape (batch, d); the output is
     ``embeddings``, float32 of shape (batch, k), not normalised, to be compared by cosine distance. S, C, how images
-    are brought to S, and the settings of the run are in the file's metadata.
+    are brought to S, the names of the columns of rows and the settings of the run are in the file's metadata.
 
     Parameters
     ----------
@@ -62,7 +62,8 @@ def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str], *, whic
     from .train.checkpoint import read_about, shape_of
 
     embedder = load_embedder(Path(run), which).cpu()
-    shape = shape_of(read_about(Path(run) / f"{which}.safetensors"))
+    told = read_about(Path(run) / f"{which}.safetensors")
+    shape, columns = shape_of(told), told.get("columns")
     config = TrainConfig.from_json(Path(run) / "config.json")
     images = len(shape) == 3
     rng = np.random.default_rng(0)
@@ -87,6 +88,8 @@ def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str], *, whic
     if images:
         about |= {"size": shape[1], "channels": shape[0], "resize": config.resize or shape[1]}
         about |= {"pixels": PIXELS}
+    elif columns:
+        about |= {"columns": columns}
     _write(out, _traced(network, torch.from_numpy(trial[:2].copy()), name), name, trial, expected, about)
 
 
@@ -115,7 +118,9 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
     graph = helper.make_graph([product], "metric", [rows], [embeddings], [weights])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     trial = np.random.default_rng(0).normal(size=(ITEMS, d)).astype(np.float32)
-    about = {"distance": "euclidean", "learner": repr(learner)}
+    about: dict[str, Any] = {"distance": "euclidean", "learner": repr(learner)}
+    if hasattr(learner, "feature_names_in_"):
+        about["columns"] = [str(name) for name in learner.feature_names_in_]
     _write(out, model, "rows", trial, np.asarray(trial @ L.T), about)
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.dataset import ArrayReader, some
 from ..progress import counted
 
 if TYPE_CHECKING:
@@ -51,24 +49,8 @@ def items_of(dataset: Dataset) -> AnyArray:
 
 
 def known_columns(learner: Any, dataset: Dataset) -> Dataset:
-    """Return rows with their columns in the order in which a learner was fitted on them, where both have names.
-
-    Raises
-    ------
-    ValueError
-        If the columns are others.
-    """
-    wanted = [str(name) for name in getattr(learner, "feature_names_in_", ())]
-    if not wanted or not dataset.columns or list(dataset.columns) == wanted or dataset.array is None:
-        return dataset
-    missing = [name for name in wanted if name not in dataset.columns]
-    if missing:
-        raise ValueError(f"{dataset.name}: lacks {len(missing)} column(s) that the learner takes ({some(missing)})")
-    more = [name for name in dataset.columns if name not in wanted]
-    if more:
-        raise ValueError(f"{dataset.name}: has {len(more)} column(s) that the learner does not take ({some(more)})")
-    array = dataset.array[:, [dataset.columns.index(name) for name in wanted]]
-    return replace(dataset, array=array, read=ArrayReader(array), columns=tuple(wanted))
+    """Return rows with their columns in the order in which a learner was fitted on them, where both have names."""
+    return dataset.in_columns([str(name) for name in getattr(learner, "feature_names_in_", ())], "the learner")
 
 
 def transformed(learner: Any, dataset: Dataset) -> AnyArray:

@@ -151,6 +151,25 @@ class Dataset:
         wanted = [number[c] if isinstance(c, str) else int(c) for c in classes]
         return self.subset(np.isin(self.labels, wanted), name)
 
+    def in_columns(self, wanted: Sequence[str], taker: str) -> Dataset:
+        """Return rows with their columns in the order in which `taker` takes them, where both have names.
+
+        Raises
+        ------
+        DataError
+            If the columns are others.
+        """
+        if not wanted or not self.columns or self.columns == tuple(wanted) or self.array is None:
+            return self
+        missing = [name for name in wanted if name not in self.columns]
+        if missing:
+            raise DataError(f"{self.name}: lacks {len(missing)} column(s) that {taker} takes ({some(missing)})")
+        more = [name for name in self.columns if name not in wanted]
+        if more:
+            raise DataError(f"{self.name}: has {len(more)} column(s) that {taker} does not take ({some(more)})")
+        array = self.array[:, [self.columns.index(name) for name in wanted]]
+        return replace(self, array=array, read=ArrayReader(array), columns=tuple(wanted))
+
 
 @dataclass(frozen=True, eq=False)
 class Task:

@@ -228,8 +228,11 @@ def _assemble(
 ) -> Task:
     if len(train.classes) < 2:
         raise DataError(f"{name}: {len(train.classes)} training class(es); expected 2 or more")
+    test = test.in_columns(train.columns, "the training")
+    if validation is not None:
+        validation = validation.in_columns(train.columns, "the training")
     if gallery is not None:
-        test, gallery = same_classes(test, gallery)
+        test, gallery = same_classes(test, gallery.in_columns(train.columns, "the training"))
     train, test = _noted(train, "training "), _noted(test, "test ")
     parts = [
         ("train", train),

@@ -101,7 +101,9 @@ class Parts:
     @property
     def about(self) -> dict[str, Any]:
         """What a reader of the weights needs to build the network again."""
-        return {"shape": item_shape(self.task.train, self.config), "num_classes": len(self.task.train.classes)}
+        train = self.task.train
+        shape = item_shape(train, self.config)
+        return {"shape": shape, "num_classes": len(train.classes), "columns": train.columns}
 
     def prepare(self) -> None:
         """Move to the device and wrap for several processes. Loads of weights come before this."""
@@ -243,13 +245,8 @@ def make_step(config: TrainConfig, shape: tuple[int, ...], num_classes: int, sta
     """Build the embedder and the objective; a relative path of weights leads from here, or from `start`."""
     weights = None if config.trunk_weights is None else located(config.trunk_weights, start)
     trunk = make_trunk(config.trunk, shape, weights=weights)
-    embedder = Embedder(
-        trunk,
-        config.embedding_dim,
-        dropout=config.dropout,
-        freeze_bn=config.freeze_bn,
-        freeze_trunk=config.freeze_trunk,
-    )
+    frozen = {"freeze_bn": config.freeze_bn, "freeze_trunk": config.freeze_trunk}
+    embedder = Embedder(trunk, config.embedding_dim, dropout=config.dropout, **frozen)
     term = parse_objective(config.objective, num_classes=num_classes, embedding_dim=config.embedding_dim)
     return Step(embedder, as_sum(term), from_features=config.freeze_trunk, episodes=Episodes.of(config))
 

@@ -107,10 +107,16 @@ def embed_run(
     ------
     TrainError
         If the network takes rows and the items are images, or the reverse, or rows of another length.
+    DataError
+        If the network was trained on a table, and the items are of one with other columns; their order is free.
     """
     folder, config = _folder(run)
     dataset = dataset if isinstance(dataset, Dataset) else open_items(dataset)
-    shape = shape_of(read_about(folder.best if which == "best" else folder.last))
+    about = read_about(folder.best if which == "best" else folder.last)
+    shape = shape_of(about)
+    dataset = dataset.in_columns(
+        about.get("columns", ()), f"the network of {folder.path}"
+    )  # older runs do not tell them
     _check_kind(dataset, shape, folder.path)
     sizes = sizes_of(config)
     if len(shape) == 3 and shape[1] == shape[2]:
