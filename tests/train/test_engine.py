@@ -643,11 +643,30 @@ def test_a_run_goes_on_from_the_trunk_of_another(tmp_path, small) -> None:
     assert all(torch.equal(a[key], b[key]) for key in a if "running" not in key and "num_batches" not in key)
 
 
-def test_a_resumed_run_needs_no_file_of_weights(tmp_path, small) -> None:
+def test_a_frozen_run_goes_on_with_all_of_its_network(tmp_path, monkeypatch, small) -> None:
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    how = {"trunk": "conv4(width=8)", "image_size": 16, "steps": 2}
+    first = train(small(freeze_trunk=True, lr_embedding=0.1, **how), tmp_path / "first", progress=False)
+    weights = first.folder / "last.safetensors"
+    second = train(
+        small(lr=0.0, freeze_bn=True, seed=5, network_weights=weights, **how), tmp_path / "2", progress=False
+    )
+    np.testing.assert_array_equal(embed_run(second, "digits"), embed_run(first, "digits", which="last"))
+    third = train(small(lr=0.01, network_weights=weights, **how), tmp_path / "3", progress=False)
+    a, b = (load_embedder(run, "last").state_dict() for run in (first, third))
+    assert not any(torch.equal(a[key], b[key]) for key in ("trunk.blocks.0.0.weight", "layer.weight"))
+    with pytest.raises(TrunkError, match=r"does not fit this network: layer\.bias is \(\d+,\), expected \(3,\)"):
+        building.build(small(network_weights=weights, embedding_dim=3, **how))
+    with pytest.raises(TrainError, match="trunk_weights must not be given"):
+        small(network_weights=weights, trunk_weights=weights)
+
+
+@pytest.mark.parametrize("field", ["trunk_weights", "network_weights"])
+def test_a_resumed_run_needs_no_file_of_weights(tmp_path, small, field) -> None:
     first = train(small(steps=2), tmp_path / "first", progress=False)
     start = tmp_path / "start.safetensors"
     start.write_bytes((first.folder / "last.safetensors").read_bytes())
-    run = train(small(epochs=1, trunk_weights=str(start)), tmp_path / "run", progress=False)
+    run = train(small(epochs=1, **{field: start}), tmp_path / "run", progress=False)
     start.unlink()
     assert train(run.config.replace(epochs=2), run.folder, resume=True, progress=False).epoch == 2
     with pytest.raises(TrunkError, match="no such file of weights"):

@@ -23,6 +23,7 @@ from ..data.symmetries import with_more_classes
 from ..deep import processes
 from ..deep.networks.embedder import Embedder, Features
 from ..deep.networks.trunks import make_trunk
+from ..deep.networks.weights import NETWORK, load_weights
 from ..deep.objective import parse_objective
 from ..deep.pair_networks import PairTerm
 from ..deep.samplers.base import BatchSampler
@@ -145,7 +146,7 @@ def build(config: TrainConfig, start: Path | None = None, *, resumed: bool = Fal
     given, config = config, resolve(config, task)
     if config.symmetries != "none" and config.image_size != given.image_size:
         task = open_data(config, start)  # turned squares, as a run that goes on and has its size from the start reads
-    bare = config.replace(trunk_weights=None) if resumed and not config.freeze_trunk else config
+    bare = config.replace(trunk_weights=None, network_weights=None) if resumed and not config.freeze_trunk else config
     step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start)
     check_positives(task.train, step.objective, config)
     if accelerator.num_processes > 1 and accelerator.device.type == "cuda" and not config.freeze_bn:
@@ -247,6 +248,8 @@ def make_step(config: TrainConfig, shape: tuple[int, ...], num_classes: int, sta
     trunk = make_trunk(config.trunk, shape, weights=weights)
     frozen = {"freeze_bn": config.freeze_bn, "freeze_trunk": config.freeze_trunk}
     embedder = Embedder(trunk, config.embedding_dim, dropout=config.dropout, **frozen)
+    if config.network_weights is not None:
+        load_weights(embedder, located(config.network_weights, start), NETWORK)
     term = parse_objective(config.objective, num_classes=num_classes, embedding_dim=config.embedding_dim)
     return Step(embedder, as_sum(term), from_features=config.freeze_trunk, episodes=Episodes.of(config))
 

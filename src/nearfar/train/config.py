@@ -23,7 +23,7 @@ Selection = Literal["recall_at_1", "map_at_r"]
 FREE = ("workers", "tensorboard")
 """Fields that do not change the result, and may differ when a run is resumed."""
 
-LATER = ("patience", "ema", "freeze_epochs")
+LATER = ("patience", "ema", "freeze_epochs", "network_weights")
 """Fields that newer versions have added: where they are not given, digests stay what they were."""
 
 
@@ -57,6 +57,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         As in `make_trunk`; "auto" takes conv4 for images and mlp for rows.
     trunk_weights : str, optional
         Local state dict to start from.
+    network_weights : str, optional
+        Checkpoint of a run, to start from its trunk and its embedding layer.
     embedding_dim : int
         Length of an embedding.
     dropout : float
@@ -134,6 +136,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     objective: str = "TripletLoss()"
     trunk: str = "auto"
     trunk_weights: str | None = None
+    network_weights: str | None = None
     embedding_dim: AtLeastOne = 64
     dropout: Share = 0.0
     freeze_bn: bool = False
@@ -203,6 +206,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise TrainError(f"config: {name}: Expected a finite number, got {value}")
         if 1 not in self.ks:
             raise TrainError(f"config: ks must hold 1, got {list(self.ks)}")
+        if self.trunk_weights and self.network_weights:
+            raise TrainError("config: network_weights hold a trunk, so trunk_weights must not be given with them")
         if self.freeze_trunk and self.augment:
             raise TrainError("config: a frozen trunk sees every image once, so augment must be empty with it")
         if (self.freeze_trunk or self.freeze_epochs) and self.episodes != "none":

@@ -72,7 +72,7 @@ def load_step(run: Run | str | Path, which: str = "best") -> Step:
 def _loaded(run: Run | str | Path, which: str, part: str) -> Step:
     folder, config = _folder(run)
     tensors, about = load_tensors(folder.best if which == "best" else folder.last)
-    bare = config if config.trunk_weights is None else config.replace(trunk_weights=None)
+    bare = config.replace(trunk_weights=None, network_weights=None)
     step = make_step(bare, shape_of(about), about["num_classes"])
     own = {key: value for key, value in tensors.items() if key.startswith(part)}
     try:

@@ -10,7 +10,11 @@ from torch import Tensor, nn
 
 HEADS = ("last_linear.", "fc.", "classifier.", "head.", "logits.")  # classifiers that a metric has no use for
 
-RUN = "embedder.trunk."  # the trunk in the checkpoint of a run
+TRUNK, NETWORK = (
+    "embedder.trunk.",
+    "embedder.",
+)  # the trunk in the checkpoint of a run, and that with its embedding layer
+NAMES = {TRUNK: "trunk", NETWORK: "network"}
 WRAPPERS = ("module.", "inner.")  # of processes that train together, and of trunks from elsewhere
 
 
@@ -18,11 +22,11 @@ class TrunkError(ValueError):
     """A trunk or its weights that cannot be had; the message is one line."""
 
 
-def load_weights(module: nn.Module, path: str | Path) -> None:
+def load_weights(module: nn.Module, path: str | Path, part: str = TRUNK) -> None:
     """Load a local state dict into a module.
 
-    Of the checkpoint of a run its trunk is taken. Classifiers and the prefixes of wrappers are dropped, the (1, C)
-    statistics of old files are laid flat; everything else must fit.
+    Of the checkpoint of a run its trunk is taken, or another part. Classifiers and the prefixes of wrappers are
+    dropped, the (1, C) statistics of old files are laid flat; everything else must fit.
 
     Raises
     ------
@@ -30,28 +34,28 @@ def load_weights(module: nn.Module, path: str | Path) -> None:
         If the file is missing, is no state dict, or does not fit.
     """
     own = module.state_dict()
-    state = _tidy(_read_state(Path(path)), own)
+    state = _tidy(_read_state(Path(path)), own, part)
     foreign = sorted(key for key in state.keys() - own.keys() if not key.startswith(HEADS))
     lacking = sorted(key for key in own.keys() - state.keys() if not key.endswith("num_batches_tracked"))
     wrong = [f"{verb} {keys[0]!r}" for verb, keys in (("lacks", lacking), ("has", foreign)) if keys]
     if wrong:
         counts = f"{len(lacking)} missing, {len(foreign)} foreign"
-        raise TrunkError(f"{path}: does not fit this trunk: it {' and '.join(wrong)} ({counts})")
-    fitting = {key: _fit(path, key, value, own[key]) for key, value in state.items() if key in own}
+        raise TrunkError(f"{path}: does not fit this {NAMES[part]}: it {' and '.join(wrong)} ({counts})")
+    fitting = {key: _fit(path, key, value, own[key], part) for key, value in state.items() if key in own}
     module.load_state_dict(fitting, strict=False)
 
 
-def _fit(path: str | Path, key: str, value: Tensor, own: Tensor) -> Tensor:
+def _fit(path: str | Path, key: str, value: Tensor, own: Tensor, part: str) -> Tensor:
     shaped = value.flatten() if own.ndim == 1 else value
     if shaped.shape != own.shape:
         sizes = f"{tuple(value.shape)}, expected {tuple(own.shape)}"
-        raise TrunkError(f"{path}: does not fit this trunk: {key} is {sizes}")
+        raise TrunkError(f"{path}: does not fit this {NAMES[part]}: {key} is {sizes}")
     return shaped
 
 
-def _tidy(state: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the trunk of a run, and drop prefixes that all names have and the module's own have not."""
-    state = {key.removeprefix(RUN): value for key, value in state.items() if key.startswith(RUN)} or state
+def _tidy(state: dict[str, Tensor], own: dict[str, Tensor], part: str) -> dict[str, Tensor]:
+    """Take the part of a run, and drop prefixes that all names have and the module's own have not."""
+    state = {key.removeprefix(part): value for key, value in state.items() if key.startswith(part)} or state
     for prefix in WRAPPERS:
         if all(key.startswith(prefix) for key in state) and not all(key.startswith(prefix) for key in own):
             state = {key.removeprefix(prefix): value for key, value in state.items()}
