@@ -128,10 +128,15 @@ def test_features_that_are_constant_or_far_larger_than_others(tmp_path):
 
 
 def test_data_of_which_no_task_can_be_made_are_counted_whole(tmp_path):
+    (tmp_path / "seen.csv").write_text("a,label,split\n1,x,train\n2,y,train\n3,x,train\n4,y,train\n")
+    assert inspect_data(str(tmp_path / "seen.csv")).remarks[0].endswith("got only train.")
     np.savez(tmp_path / "two.npz", X=np.arange(20.0).reshape(10, 2), y=[0, 1] * 5)
     found = inspect_data(str(tmp_path / "two.npz"))
     assert [(part.role, part.items, part.classes) for part in found.parts] == [("all", 10, 2)]
     assert "2 classes cannot be split" in found.remarks[0]
+    assert found.remarks[0].endswith(
+        "A learner can be fitted: it learns from one half of each class and is scored on the other."
+    )
     assert found.protocol == ""
     with pytest.raises(DataError, match="nowhere"):
         inspect_data(str(tmp_path / "nowhere"))

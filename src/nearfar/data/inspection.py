@@ -15,7 +15,7 @@ import numpy as np
 from ..progress import counted
 from .dataset import DataError, Dataset, Kind, Task, some
 from .decode import BadImageError
-from .open import Named, open_dataset, open_task
+from .open import Named, open_dataset, open_source, open_task
 
 T = TypeVar("T")
 
@@ -138,7 +138,10 @@ def inspect_data(
         if test is not None or test_classes:
             raise
         items = readable(open_dataset, source)
-        task, why = Task(items.name, items, None, items.subset([]), None, ""), f"No task can be made of these: {error}."
+        why = f"No task can be made of these: {error}."
+        if 2 <= len(items.classes) < 4 and readable(open_source, source).roles is None:  # as `nearfar fit` takes them
+            why += " A learner can be fitted: it learns from one half of each class and is scored on the other."
+        task = Task(items.name, items, None, items.subset([]), None, "")
     parts = {role: Read.of(part) for role, part in named_parts(task, bool(why)).items() if len(part)}
     shapes = [shape for read in parts.values() for shape in read.shapes]
     groups = equal_items(parts)

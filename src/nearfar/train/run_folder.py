@@ -16,7 +16,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class Run:
     """
 
     folder: Path
-    config: TrainConfig
+    config: TrainConfig = field(repr=False)
     epoch: int
     step: int
     best_epoch: int
