@@ -505,3 +505,23 @@ def test_bad_settings_of_the_variants(learner, settings, word):
     X, y = data()
     with pytest.raises(ValueError, match=f"^{learner.__name__}: {word}"):
         learner(**settings).fit(X, y)
+
+
+@pytest.mark.parametrize("learner", [NCA, FastNCA])
+def test_more_features_than_rows_are_solved_in_their_span(learner):
+    X, y = data(24, 4)
+    X = np.concatenate([X, 0.1 * np.random.default_rng(0).normal(size=(24, 40))], axis=1)
+    pairs = np.stack(np.triu_indices(24, 1), axis=1)
+    found, whole = (fit(learner(init=init, max_iter=20), X, y) for init in ("auto", np.eye(44)))
+    assert (found.components_.shape, whole.components_.shape) == ((23, 44), (44, 44))
+    assert_allclose(found.objective_, whole.objective_, rtol=1e-9)
+    assert_allclose(found.pair_distance(pairs, X), whole.pair_distance(pairs, X), rtol=1e-5)
+    assert fit(learner(30, init="identity", max_iter=2), X, y).components_.shape == (30, 44)
+
+
+def test_streamed_rows_are_not_held_to_the_span_of_the_first():
+    X, y = data(24, 4)
+    X = np.concatenate([X, np.random.default_rng(0).normal(size=(24, 40))], axis=1)
+    learner = NCA().partial_fit(X[:12], y[:12]).partial_fit(X[12:], y[12:])
+    assert learner.components_.shape == (44, 44)
+    assert np.linalg.matrix_rank(learner.components_) == 44

@@ -69,6 +69,11 @@ def start(
     return np.eye(k, d) if init == "identity" else generator(seed).normal(size=(k, d)) / np.sqrt(d)
 
 
+def in_span(init: str | AnyArray, n_components: int | None) -> bool:
+    """Whether a search in the span of the rows' differences is that among all features: it starts as the identity."""
+    return n_components is None and isinstance(init, str) and init in ("auto", "identity")
+
+
 def inside(
     V: Array, X: Array, labels: Ints | None, init: str | AnyArray, n_components: int | None = None, seed: Seed = 0
 ) -> Array:

@@ -29,7 +29,7 @@ class FastNCA(FromLabels, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Rows of L; default: as many as features.
+        Rows of L; default: as many as features, or as directions in which rows differ where these are fewer.
     k : int
         Hits and misses of each row; classes with fewer rows give what they have. With all of them it is `NCA`.
     objective : "accuracy" or "log"
@@ -92,6 +92,10 @@ class FastNCA(FromLabels, Mahalanobis):
         self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
+
+    @property
+    def _span(self) -> bool:
+        return starts.in_span(self.init, self.n_components)
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
         checks.at_least(0, reg=self.reg, tol=self.tol)

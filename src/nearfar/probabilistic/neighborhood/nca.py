@@ -32,12 +32,10 @@ def nca(
     **search: Any,
 ) -> Solution:
     """L (k, d) from the start L0; `search` is max_iter, tol, dtype and report. See `NCA`."""
-    rows, ridge = softmax.sorted_rows(X, labels), Ridge(reg)
+    rows, search["ridge"] = softmax.sorted_rows(X, labels), Ridge(reg)
     if batch_size is None or batch_size >= len(rows.X):
-        return neighborhood.maximise_dense(rows, objective, L0, ridge=ridge, **search)
-    return neighborhood.maximise_in_batches(
-        rows, objective, L0, batch_size=batch_size, ridge=ridge, seed=seed, **search
-    )
+        return neighborhood.maximise_dense(rows, objective, L0, **search)
+    return neighborhood.maximise_in_batches(rows, objective, L0, batch_size=batch_size, seed=seed, **search)
 
 
 class NCA(FromLabels, Mahalanobis):
@@ -46,7 +44,7 @@ class NCA(FromLabels, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Rows of L; default: as many as features.
+        Rows of L; default: as many as features, or as directions in which rows differ where these are fewer.
     objective : "accuracy" or "log"
         The expected number of right picks (paper), or the log-probability that all are right, hard on outliers.
     reg : float
@@ -62,8 +60,7 @@ class NCA(FromLabels, Mahalanobis):
         "float32" searches in half the time and memory, and ends with at most five iterations in float64.
     max_iter : int
     tol : float
-        Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1. Late
-        iterations add little before each row they win.
+        Stop where an iteration adds less per row, relatively to an objective above 1; before each row won it is little.
     warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
@@ -121,7 +118,7 @@ class NCA(FromLabels, Mahalanobis):
         with named(self):
             X, labels, first = self._streamed(X, y)
             self._check()
-            R = self._enter(X)
+            R = np.asarray(X, dtype=np.float64) - np.mean(X, axis=0)  # of all features: later rows differ elsewhere
             L = self._first(R, labels) if first else np.asarray(self.components_, dtype=np.float64)
             self._adam = getattr(self, "_adam", None) or ascent.Adam(ascent.step_length(L))
             value, gradient = neighborhood.of_rows(L, R, labels, self.objective, Ridge(self.reg))
@@ -138,6 +135,10 @@ class NCA(FromLabels, Mahalanobis):
         """Components before the first step."""
         L = starts.start(X, labels, self.init, self.n_components, self.random_state)
         return L if self.init_scale is None else starts.median_scaled(X, L)
+
+    @property
+    def _span(self) -> bool:
+        return self.batch_size is None and starts.in_span(self.init, self.n_components)  # Adam's steps turn with axes
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
         self._check()
