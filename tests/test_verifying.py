@@ -149,7 +149,7 @@ def test_duplicates_are_grouped(index, capsys, monkeypatch, tmp_path):
     assert lines[0] == "group 0: 3 items"
     assert [line.split()[1:] for line in lines[1:4]] == [["x", "one"], ["x", "one", "again"], ["x", "copy"]]
     assert lines[4] == "group 1: 2 items of 2 classes"
-    assert lines[-1] == "2 groups of 5 items within 0.001; 1 of them hold several classes"
+    assert lines[-1] == "2 groups of 5 items within 0.001; 1 with several classes"
     code, out, _ = run(capsys, monkeypatch, "duplicates", index, "--within", "0.001", "-o", tmp_path / "groups.csv")
     assert code == 0
     with (tmp_path / "groups.csv").open(newline="") as file:

@@ -19,7 +19,18 @@ from ..extras import hint
 from ..progress import listening
 from . import evaluating, exporting, fitting, indexing, inspecting, listing, searching
 from .bars import bars_for
-from .settings import GO_ON, TestClasses, choices, is_first, last_words, launch, make_config, short_of_memory, way_out
+from .settings import (
+    GO_ON,
+    TestClasses,
+    choices,
+    is_first,
+    last_words,
+    launch,
+    make_config,
+    settable,
+    short_of_memory,
+    way_out,
+)
 
 app = App(
     name="nearfar",
@@ -52,7 +63,8 @@ def main() -> None:
     except KeyboardInterrupt:
         _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)
     except CycloptsError as error:
-        _stop(" ".join(str(error).split()), 2)
+        message = " ".join(str(error).split())
+        _stop(message + settable(message, next(iter(sys.argv[1:]), "")), 2)
     except BrokenPipeError:
         sys.exit(0)
     except (ValueError, OSError, ImportError, MemoryError, RuntimeError) as error:

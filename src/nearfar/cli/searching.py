@@ -128,7 +128,8 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
     rows = [(int(numbers[at]), float(distances[at]), labels[at], str(index.names[at])) for at in order]
     groups = [(number, list(part)) for number, part in groupby(rows, key=lambda row: row[0])]
     mixed = sum(len({row[2] for row in part}) > 1 for _, part in groups)
-    found = f"{len(groups):,} groups of {len(rows):,} items within {within:g}; {mixed:,} of them hold several classes"
+    count = f"{len(groups):,} group{'' if len(groups) == 1 else 's'}"
+    found = f"{count} of {len(rows):,} items within {within:g}; {mixed:,} with several classes"
     if out is None:
         wide = max((len(row[2]) for row in rows), default=0)
         lines = [line for number, part in groups for line in group_lines(number, part, wide)]

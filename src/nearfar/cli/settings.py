@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -92,6 +93,17 @@ def way_out(error: Exception, command: str) -> str:
     if type(error).__name__ != "BadImageError":
         return ""
     return WITHOUT.get(command, "; --skip-bad leaves out such images")
+
+
+def settable(message: str, command: str) -> str:
+    """Say that --set takes what is no option, where that is the name of a setting; nothing of another error."""
+    option = re.match(r"Unknown option: --([\w-]+)", message)
+    if option is None or command not in GO_ON:
+        return ""
+    from ..train import TrainConfig
+
+    name = option[1].replace("-", "_")
+    return f" It is a setting: --set {name}=VALUE." if name in TrainConfig.__struct_fields__ else ""
 
 
 def make_config(

@@ -20,11 +20,9 @@ NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Selection = Literal["recall_at_1", "map_at_r"]
 
-FREE = ("workers", "tensorboard")
-"""Fields that do not change the result, and may differ when a run is resumed."""
+FREE = ("workers", "tensorboard")  # they do not change the result, and may differ when a run is resumed
 
-LATER = ("patience", "ema", "freeze_epochs", "network_weights")
-"""Fields that newer versions have added: where they are not given, digests stay what they were."""
+LATER = ("patience", "ema", "freeze_epochs", "network_weights")  # left out of digests where they are not given
 
 
 class TrainError(ValueError):
@@ -253,8 +251,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that name the settings that change the result."""
-        fields = {key: value for key, value in self.to_dict().items() if key not in FREE}
-        fields = {key: value for key, value in fields.items() if key not in LATER or value is not None}
+        later = {key for key in LATER if getattr(self, key) is None}
+        fields = {key: value for key, value in self.to_dict().items() if key not in later.union(FREE)}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
     def differences(self, other: TrainConfig) -> list[str]:
@@ -278,9 +276,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             why = " (a run of `steps` batches ends inside an epoch, which does not go on)"
         elif given.epochs < run.epochs:
             why = " (a run can become longer, not shorter)"
-        return run.differences(given.replace(epochs=run.epochs)) + (
-            [f"epochs: {run.epochs} / {given.epochs}{why}"] if why else []
-        )
+        end = [f"epochs: {run.epochs} / {given.epochs}{why}"] if why else []
+        return run.differences(given.replace(epochs=run.epochs)) + end
 
 
 def _plain(value: Any) -> Any:

@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 HEADS = ("last_linear.", "fc.", "classifier.", "head.", "logits.")  # classifiers that a metric has no use for
 
-TRUNK, NETWORK = (
-    "embedder.trunk.",
-    "embedder.",
-)  # the trunk in the checkpoint of a run, and that with its embedding layer
+TRUNK = "embedder.trunk."  # in the checkpoint of a run
+NETWORK = "embedder."  # the trunk and its embedding layer
 NAMES = {TRUNK: "trunk", NETWORK: "network"}
 WRAPPERS = ("module.", "inner.")  # of processes that train together, and of trunks from elsewhere
 
