@@ -67,6 +67,8 @@ def test_names_match_exactly_then_as_folders_then_as_beginnings():
     assert match_classes(items, ["A"]) == ["A/x", "A/y"]
     assert match_classes(items, ["AB", "A/"]) == ["AB/x", "A/x", "A/y"]
     assert match_classes(items, ["A/x", "A"]) == ["A/x", "A/y"]
+    nested = Dataset.from_array("d", np.zeros((3, 1), np.float32), ["A", "A/x", "B"])
+    assert (match_classes(nested, ["A"]), match_classes(nested, ["A/"])) == (["A"], ["A/x"])
     items = Dataset.from_array("d", np.zeros((2, 1), np.float32), ["001.Auk", "002.Jay"])
     assert match_classes(items, ["001"]) == ["001.Auk"]
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nearfar.data import open_task
 from nearfar.train import TrainConfig, TrainError, open_run
 from nearfar.train import compare as comparing
-from nearfar.train.compare import _split, compare, read_scores
+from nearfar.train.compare import _split, compare, read_scores, with_test_classes
 from nearfar.train.interrupts import held_back
 
 
@@ -68,6 +69,16 @@ def test_settings_that_cannot_vary_are_told_before_anything_is_trained(tmp_path,
     with pytest.raises(ValueError, match=message):
         compare(small(data=rows), ["TripletLoss()"], (0,), tmp_path / "runs", vary=vary)
     assert not (tmp_path / "runs").exists()
+
+
+def test_classes_inside_of_one_held_out_are_not_held_out_with_it(tmp_path, small) -> None:
+    y = np.repeat(["A", "A/b", "A/c", "B", "B/b", "B/c", "C", "D"], 5)
+    np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(40, 3)), y=y)
+    for seed in range(4):
+        base = small(data=str(tmp_path / "rows.npz"), seed=seed)
+        named = with_test_classes(base)
+        tests = [open_task(c.data, test_classes=c.test_classes, seed=seed).test.classes for c in (base, named)]
+        assert tests[0] == tests[1] == named.test_classes
 
 
 def test_scores_that_are_damaged_are_named(tmp_path) -> None:

@@ -174,10 +174,11 @@ def located(source: str, folder: Path | None) -> str:
 
 
 def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:
-    """Class names that equal a wanted name, or lie below it ("A" matches "A/b"), or else begin with it."""
+    """The class of each name; where there is none those below it ("A" matches "A/b"), or else that begin with it."""
     found: dict[str, None] = {}
     for name in wanted:
-        hits = [c for c in items.classes if c == name or c.startswith(name.rstrip("/") + "/")]
+        hits = [name] if name in items.classes else []
+        hits = hits or [c for c in items.classes if c.startswith(name.rstrip("/") + "/")]
         hits = hits or [c for c in items.classes if c.startswith(name)]
         if not hits:
             raise DataError(f"{items.name} has no class that is or begins with {name!r}; it has {some(items.classes)}")

@@ -221,8 +221,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return TrainConfig.of(**{**self.to_dict(), **changes})
 
     def to_dict(self) -> dict[str, Any]:
-        fields: dict[str, Any] = msgspec.to_builtins(self)
-        return fields
+        return dict(msgspec.to_builtins(self))
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2) + "\n"
@@ -240,8 +239,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             fields = json.loads(Path(path).read_bytes())
         except FileNotFoundError as error:
             folder = Path(path).parent
-            what = f"holds no run (no {Path(path).name})" if folder.is_dir() else "no such run"
-            raise TrainError(f"{folder}: {what}") from error
+            why = f"holds no run (no {Path(path).name})" if folder.is_dir() else "no such run"
+            raise TrainError(f"{folder}: {why}") from error
         except (OSError, ValueError) as error:
             raise TrainError(f"{path}: not readable as a config ({error})") from error
         if not isinstance(fields, dict):
