@@ -227,6 +227,26 @@ def test_center_triplet_settings(settings):
     assert_same(CenterTripletLoss(**settings)(x, y), center_triplet.reference(x, y, **settings), x)
 
 
+@pytest.mark.parametrize("negatives", ["points", "centers"])
+def test_centers_of_mean_inputs_are_given(negatives):
+    x, _ = data(n=12)
+    y = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, -1])
+    f = torch.nn.Linear(4, 4, bias=False, dtype=torch.float64)  # linear: the mean input's output is the mean output
+    means = torch.stack([x[y == c].mean(0) for c in range(4)] + [x[0]])
+    given = torch.tensor([0, 1, 2, 3, -1])
+    z = f(x).detach().requires_grad_()
+    loss = CenterTripletLoss(negatives=negatives, center="input_mean", detach_centers=True)
+    value = loss(z, y, ref=f(means), ref_labels=given)
+    wanted = center_triplet.reference(z, y, negatives=negatives, detach_centers=True)
+    torch.testing.assert_close(value, wanted)
+    torch.testing.assert_close(torch.autograd.grad(value, z)[0], torch.autograd.grad(wanted, z)[0])
+    f.zero_grad()
+    CenterTripletLoss(100.0, center="input_mean")(z, y, ref=f(means), ref_labels=given).backward()
+    assert f.weight.grad.abs().max() > 0
+    with pytest.raises(ValueError, match="center='input_mean' needs ref"):
+        loss(z, y)
+
+
 def test_center_triplet_relations():
     x, _ = data()
     shift = torch.full((4,), 7.0, dtype=torch.float64)
@@ -240,6 +260,7 @@ def test_center_triplet_relations():
     ("make", "says"),
     [
         (lambda: CenterTripletLoss(negatives="means"), "negatives must be one of points, centers, got 'means'"),
+        (lambda: CenterTripletLoss(center="median"), "center must be one of mean, input_mean, got 'median'"),
         (lambda: CenterTripletLoss(distance="l1"), "distance must be one of"),
         (lambda: SoftmaxTripletLoss(0.0), "temperature must be positive, got 0.0"),
         (lambda: SoftmaxTripletLoss(distance="euclidean", stop_grad_keys=True), "stop_grad_keys needs"),

@@ -2,7 +2,7 @@
 
     L = sum_c [ max_{i: y_i = c} d(mu_c, z_i) - min_{j: y_j != c} d(mu_c, z_j) + m ]_+
 
-mu_c: mean embedding of class c in the batch.
+mu_c: mean embedding of class c in the batch, or what the network gives for the class's mean input.
 """
 
 from __future__ import annotations
@@ -12,35 +12,46 @@ from torch import Tensor
 
 from ..batch import Batch
 from ..directions import unit
+from ..relations import UNKNOWN
 from ..rows import DISTANCES, dissimilarity
 from ..terms import SetTerm
 
+CENTERS = ("mean", "input_mean")
 NEGATIVES = ("points", "centers")
 REDUCTIONS = ("sum", "mean")
 
 
 def center_triplet(
-    z: Tensor, y: Tensor, margin: float, distance: str, negatives: str, detach_centers: bool, min_per_class: int
+    z: Tensor,
+    y: Tensor,
+    centers: Tensor,
+    classes: Tensor,
+    *,
+    margin: float,
+    distance: str,
+    negatives: str,
+    min_per_class: int,
 ) -> tuple[Tensor, Tensor]:
-    """Return the (C,) hinge of each class, and which classes count; y is 0..C-1."""
-    counts = torch.bincount(y)
-    centers = torch.zeros(len(counts), z.shape[1], dtype=z.dtype, device=z.device).index_add(0, y, z)
-    centers = centers / counts[:, None]
-    centers = centers.detach() if detach_centers else centers
-    classes = torch.arange(len(counts), device=y.device)
+    """Return the (C,) hinges of (C, d) centers of these classes, -1 unknown, and which of them count."""
     d = dissimilarity(centers, z, distance)  # (C, n)
     own = classes[:, None] == y
     far = torch.where(own, d, -torch.inf).amax(1)
-    rivals, other = (
-        (d, ~own) if negatives == "points" else (dissimilarity(centers, centers, distance), _others(classes))
-    )
+    if negatives == "points":
+        rivals, other = d, ~own
+    else:
+        rivals = dissimilarity(centers, centers, distance)
+        other = (classes[:, None] != classes) & (classes != UNKNOWN)
     near = torch.where(other, rivals, torch.inf).amin(1)
-    valid = (counts >= min_per_class) & other.any(1)
-    return torch.where(valid, far - torch.where(valid, near, 0.0) + margin, 0.0).clamp_min(0), valid
+    valid = (classes != UNKNOWN) & (own.sum(1) >= max(min_per_class, 1)) & other.any(1)
+    gap = torch.where(valid, far, 0.0) - torch.where(valid, near, 0.0)
+    return torch.where(valid, gap + margin, 0.0).clamp_min(0), valid
 
 
-def _others(classes: Tensor) -> Tensor:
-    return classes[:, None] != classes
+def class_means(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the (C, d) mean embeddings of the classes of the batch, and these classes."""
+    classes, codes, counts = torch.unique(y, return_inverse=True, return_counts=True)
+    sums = torch.zeros(len(classes), z.shape[1], dtype=z.dtype, device=z.device).index_add(0, codes, z)
+    return sums / counts[:, None], classes
 
 
 class CenterTripletLoss(SetTerm):
@@ -56,8 +67,11 @@ class CenterTripletLoss(SetTerm):
         Scale embeddings to unit length first.
     negatives : str
         Strangers are "points" (the survey's) or class "centers".
+    center : str
+        "mean": of the embeddings of the class in the batch. "input_mean", the survey's: the network's output for the
+        mean input of the class, which ``ref=`` hands over, with ``ref_labels=`` its class.
     detach_centers : bool
-        Take the means as constants.
+        Take the centers as constants.
     min_per_class : int
         Classes with fewer samples are strangers only; the mean of a lone sample is the sample.
     reduction : str
@@ -65,8 +79,8 @@ class CenterTripletLoss(SetTerm):
 
     Notes
     -----
-    The survey's anchor is the network's output for the mean image of the class; a mean image is no sample, so here it
-    is the mean embedding.
+    The survey's anchor is the network's output for the mean image of the class; a mean image is no sample, so the
+    default is the mean embedding.
     """
 
     def __init__(
@@ -76,6 +90,7 @@ class CenterTripletLoss(SetTerm):
         distance: str = "sq_euclidean",
         normalize: bool = False,
         negatives: str = "points",
+        center: str = "mean",
         detach_centers: bool = False,
         min_per_class: int = 2,
         reduction: str = "sum",
@@ -84,23 +99,39 @@ class CenterTripletLoss(SetTerm):
         settings = (
             ("distance", distance, DISTANCES),
             ("negatives", negatives, NEGATIVES),
+            ("center", center, CENTERS),
             ("reduction", reduction, REDUCTIONS),
         )
         for name, value, known in settings:
             if value not in known:
                 raise ValueError(f"CenterTripletLoss: {name} must be one of {', '.join(known)}, got {value!r}")
         self.margin, self.distance, self.normalize = margin, distance, normalize
-        self.negatives, self.detach_centers = negatives, detach_centers
+        self.negatives, self.center, self.detach_centers = negatives, center, detach_centers
         self.min_per_class, self.reduction = min_per_class, reduction
 
     def value(self, batch: Batch) -> Tensor:
-        if batch.ref is not None:
+        if self.center == "mean" and batch.ref is not None:
             raise ValueError("CenterTripletLoss: ref does not apply, anchors are the class means of the batch")
+        if self.center == "input_mean" and batch.ref is None:
+            raise ValueError("CenterTripletLoss: center='input_mean' needs ref, the embeddings of the mean inputs")
         batch = batch.known("CenterTripletLoss")
         if not len(batch.x):
             return batch.x.sum() * 0
+        y = batch.classes("CenterTripletLoss")
         z = unit(batch.x) if self.normalize else batch.x
-        y = torch.unique(batch.classes("CenterTripletLoss"), return_inverse=True)[1]
-        how = (self.margin, self.distance, self.negatives, self.detach_centers, self.min_per_class)
-        hinges, valid = center_triplet(z, y, *how)
+        if batch.ref is None:
+            centers, classes = class_means(z, y)
+        else:
+            assert isinstance(batch.ref_y, Tensor)
+            centers, classes = unit(batch.ref) if self.normalize else batch.ref, batch.ref_y
+        hinges, valid = center_triplet(
+            z,
+            y,
+            centers.detach() if self.detach_centers else centers,
+            classes,
+            margin=self.margin,
+            distance=self.distance,
+            negatives=self.negatives,
+            min_per_class=self.min_per_class,
+        )
         return hinges.sum() / valid.sum().clamp_min(1) if self.reduction == "mean" else hinges.sum()
