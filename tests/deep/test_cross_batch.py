@@ -98,6 +98,15 @@ def test_boundaries_of_classes_and_samples_work_with_a_memory():
     torch.testing.assert_close(torch.autograd.grad(found, learned), torch.autograd.grad(expected, learned))
 
 
+def test_drift_is_the_mean_squared_way_of_remembered_samples():
+    memory, x = CrossBatchMemory(ContrastiveLoss(), size=4), torch.randn(3, 2)
+    assert torch.tensor(memory.drift(x, torch.arange(3))).isnan()
+    memory(x, torch.tensor([0, 0, 1]), ids=torch.tensor([7, -1, 9]))
+    probe = torch.tensor([9, 5, 7, -1])  # 5 was never seen, and -1 says nothing
+    now = torch.stack([x[2] + 1, x[0], x[0] - 2, x[1]])
+    assert memory.drift(now, probe) == pytest.approx((2 * 1 + 2 * 4) / 2)
+
+
 def test_sizes_at_the_ends():
     steps = batches(4)
     none = CrossBatchMemory(ContrastiveLoss(), size=0)

@@ -127,6 +127,15 @@ class CrossBatchMemory(Term):
         self.position = (self.position + len(y)) % self.size
         self.steps = self.steps + 1
 
+    @torch.no_grad()
+    def drift(self, embeddings: Tensor, ids: Tensor) -> float:
+        """Mean squared distance of samples' embeddings from those remembered of them; NaN where none is."""
+        known = ids.to(self.ids)[:, None]
+        sample, place = ((known == self.ids) & (known != UNKNOWN)).nonzero(as_tuple=True)
+        if not len(sample):
+            return float("nan")
+        return float((embeddings[sample] - self.features[place].to(embeddings)).square().sum(1).mean())
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(prefix + "features")
         if saved is not None and not self.features.shape[1]:
