@@ -255,6 +255,9 @@ def test_bad_settings_are_named():
         AdversarialTriplet(DIM, loss=ProxyNCALoss(3, DIM))
     with pytest.raises(ValueError, match="hinge_sign must be -1 or 1, got 2"):
         AdversarialTriplet(DIM, hinge_sign=2)
+    for mine in ("BatchHard", BatchHard, 3):
+        with pytest.raises(TypeError, match=r"AdversarialTriplet: mine must be a miner such as BatchHard\(\), got"):
+            AdversarialTriplet(DIM, mine=mine)
     with pytest.raises(ObjectiveError, match="no method is called 'Tripel'"):
         AdversarialTriplet(DIM, loss="Tripel()")
     x, y = samples()
