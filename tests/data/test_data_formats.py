@@ -138,6 +138,8 @@ def test_parquet_manifest(tmp_path):
         ("path,label,query\nclass0/0.png,1,perhaps\n", "column 'query' holds 'perhaps'"),
         ("path,label,query,gallery\nclass0/0.png,1,1,1\nclass0/1.png,1,1,0\n", "test row 1 is both query and gallery"),
         ("path,label,query,gallery\nclass0/0.png,1,0,0\n", "test row 1 is neither query nor gallery"),
+        ("path,label,split\nclass0/0.png,1,train\nclass0/1.png,2,query\n", "there are queries, but no gallery; mark"),
+        ("path,label,split,query\nclass0/0.png,1,train,0\nclass0/1.png,2,test,1\n", "are queries, but no gallery"),
         ("path,label,x1,y1\nclass0/0.png,1,0,0\n", "x2, y2 missing; it has path,label,x1,y1"),
         ("path,label,x1,y1,x2,y2\nclass0/0.png,1,0,0,a,9\n", "row 1 has the crop box ['0', '0', 'a', '9']"),
         ("path,label,x1,y1,x2,y2\nclass0/0.png,1,5,0,2,9\n", "expected x1 < x2"),

@@ -89,8 +89,8 @@ def open_task(
         other = open_source(test, image_size=image_size, skip_bad=skip_bad)
         train = _part(opened, "train") or opened.items
         own = _part(opened, "validation")
-        tested = _part(other, "test", "query") or other.items
-        gallery = _part(other, "gallery")
+        tested, gallery = _held_out(other)
+        tested = tested or other.items
         split = f"tested on {other.items.name}"
     elif opened.roles is not None:
         train, own, tested, gallery, split = _by_roles(opened)
@@ -192,9 +192,18 @@ def _part(opened: Source, *roles: str) -> Dataset | None:
     return opened.items.subset(np.isin(opened.roles, roles))
 
 
+def _held_out(opened: Source) -> tuple[Dataset | None, Dataset | None]:
+    """The test items, or the queries, and the gallery that they search."""
+    tested, gallery = _part(opened, "test", "query"), _part(opened, "gallery")
+    if gallery is None and _part(opened, "query") is not None:
+        advice = "mark what they search as gallery, or all of them as test items that search each other"
+        raise DataError(f"{opened.items.name}: there are queries, but no gallery; {advice}")
+    return tested, gallery
+
+
 def _by_roles(opened: Source) -> tuple[Dataset, Dataset | None, Dataset, Dataset | None, str]:
     train, validation = _part(opened, "train"), _part(opened, "validation")
-    tested, gallery = _part(opened, "test", "query"), _part(opened, "gallery")
+    tested, gallery = _held_out(opened)
     split = opened.split
     if tested is None:
         tested, validation = validation, None
