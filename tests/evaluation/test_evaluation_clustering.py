@@ -196,6 +196,10 @@ def test_h_divergence_bounds():
     assert h_divergence(x[:150], x[150:]).mean == same.mean
     with pytest.raises(ValueError, match="at least 2 rows"):
         h_divergence(x[:1], x)
+    with pytest.raises(ValueError, match=rf"unseen: expected {x.shape[1]} columns as in seen, got 1"):
+        h_divergence(x, x[:, :1])
+    with pytest.raises(ValueError, match="splits: expected an integer of at least 1, got 0"):
+        h_divergence(x, x, splits=0)
 
 
 def test_joint_error_bounds():

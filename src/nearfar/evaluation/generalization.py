@@ -11,6 +11,7 @@ the other, over several random halves.
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def h_divergence(
     -----
     Chu et al., 2020 (JRD). They do not state the halves' ratio; halves of each set are used here.
     """
-    x, y = as_rows(seen, "seen"), as_rows(unseen, "unseen")
+    x, y = _both(seen, unseen, splits)
     size = min(len(x), len(y))
     if size < 2:
         raise ValueError(f"seen, unseen: expected at least 2 rows each, got {len(x)} and {len(y)}")
@@ -91,7 +92,7 @@ def joint_error(
     Interval
         In [0, 2], 0 for perfectly separated classes.
     """
-    x, y = as_rows(seen, "seen"), as_rows(unseen, "unseen")
+    x, y = _both(seen, unseen, splits)
     (a,), (b,) = (
         class_numbers(seen_labels, names=("seen_labels",)),
         class_numbers(unseen_labels, names=("unseen_labels",)),
@@ -122,6 +123,16 @@ def diversity(embeddings: Any) -> float:
 def halves(classes: Ints, rng: np.random.Generator) -> NDArray[np.bool_]:
     """A random half of every class, (n,): the odd sample of a class falls to either side."""
     return deal(classes, 2, rng) == 0
+
+
+def _both(seen: Any, unseen: Any, splits: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Both sets of embeddings, checked."""
+    if not isinstance(splits, Integral) or splits < 1:
+        raise ValueError(f"splits: expected an integer of at least 1, got {splits!r}")
+    x, y = as_rows(seen, "seen"), as_rows(unseen, "unseen")
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(f"unseen: expected {x.shape[1]} columns as in seen, got {y.shape[1]}")
+    return x, y
 
 
 def _mistakes(
