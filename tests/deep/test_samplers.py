@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nearfar.deep import processes
@@ -202,6 +202,7 @@ def test_class_ratio_batch(counts: list[int], size: int, ratio: float, seed: int
     seed=st.integers(0, 9),
 )
 def test_pairs(counts: list[int], half: int, similar: float, seed: int) -> None:
+    assume(not similar or max(counts) > 1)  # refused: no pair is similar
     y = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
     half = min(half, len(y))
     found = np.array(list(PairSampler(y, 2 * half, similar=similar, seed=seed))).reshape(-1, half, 2)
@@ -280,6 +281,8 @@ def test_labels_may_be_strings() -> None:
         (lambda: PairSampler(LABELS, 7), r"batch_size: must be even and at most 2 x 66 samples, got 7"),
         (lambda: PairSampler(LABELS, 8, similar=2), r"similar: must be in \[0, 1\], got 2"),
         (lambda: PairSampler([1, 1, 1], 2), r"labels: dissimilar pairs need two classes, got 1"),
+        (lambda: PairSampler([1, 2, 3], 2), r"labels: similar pairs need a class of two samples, got 3 of one"),
+        (lambda: MPerClassSampler([], 2, 4), r"needs 2 classes, got 0$"),
         (lambda: TripletSampler(LABELS, 8), r"batch_size: must be a multiple of 3, at most 3 x 65 triplets, got 8"),
         (lambda: TripletSampler([1, 1, 1], 3), r"labels: no triplet, 1 classes with 3 samples"),
         (lambda: TripletSampler([1, 2, 3], 3), r"labels: no triplet, 3 classes with 3 samples"),

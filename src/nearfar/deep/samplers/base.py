@@ -247,7 +247,8 @@ class ClassBatchSampler(BatchSampler):
         found = len(classes.counts)
         if per_batch > found:
             needed = f"batch_size={batch_size} with {why} needs {per_batch} classes, got {found}"
-            raise ValueError(f"batch_size: {needed}; {found * (batch_size // per_batch)} would do")
+            less = f"; {found * (batch_size // per_batch)} would do" if found else ""
+            raise ValueError(f"batch_size: {needed}{less}")
         if rounds is not None and rounds < 1:
             raise ValueError(f"rounds: must be at least 1, got {rounds}")
         self.classes, self.per_batch, self.drop_last = classes, per_batch, drop_last

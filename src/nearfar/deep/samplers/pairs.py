@@ -42,7 +42,8 @@ class PairSampler(BatchSampler):
     Raises
     ------
     ValueError
-        If batch_size is odd or larger than twice the samples, or a dissimilar pair is asked for and there is one class.
+        If batch_size is odd or larger than twice the samples, or pairs are asked for of which there is none: dissimilar
+        ones of one class, similar ones of classes of one sample.
 
     Notes
     -----
@@ -67,6 +68,8 @@ class PairSampler(BatchSampler):
             raise ValueError(f"similar: must be in [0, 1], got {similar}")
         if len(self.classes.counts) < 2 and (similar < 1 or found < 2):
             raise ValueError(f"labels: dissimilar pairs need two classes, got {len(self.classes.counts)}")
+        if similar and (self.classes.counts < 2).all():
+            raise ValueError(f"labels: similar pairs need a class of two samples, got {found} of one")
 
     def plan(self, rng: np.random.Generator) -> Ints:
         count = self.batch_size // 2
