@@ -135,3 +135,19 @@ def test_the_pairs_of_the_multipliers_are_kept(learner):
         gain = found.pair_distance(far, X) ** 2 - before / before.mean()
         assert gain[found.dual_ > 1e-6 * found.dual_.max()].max() <= found.margin_ + 1e-4
         assert gain[found.dual_ <= 1e-6 * found.dual_.max()].min() >= found.margin_ - 1e-4
+
+
+def test_warm_start_goes_on():
+    X, y = data(120)
+    learner = fit(NuSVMMetric(warm_start=True, max_iter=4, random_state=0), X, y)
+    early, gap = learner.dual_, learner.duality_gap_
+    fit(learner, X, y)
+    assert learner.duality_gap_ < gap
+    assert not np.array_equal(learner.dual_, early)
+    fit(learner.set_params(max_iter=1000), X, y)
+    L = learner.components_
+    assert learner.converged_
+    assert fit(learner, X, y).n_iter_ == 0  # from the optimum nothing is left to do
+    assert_allclose(learner.components_, L, rtol=1e-10, atol=1e-12)
+    cold = fit(NuSVMMetric(random_state=0), X[:60], y[:60])
+    assert_allclose(fit(learner, X[:60], y[:60]).components_, cold.components_, rtol=1e-6, atol=1e-8)

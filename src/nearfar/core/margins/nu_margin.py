@@ -185,12 +185,21 @@ def shortened(problem: NuMargin, here: Conditions, step: Array) -> Conditions | 
     return None
 
 
-def nu_margin(problem: NuMargin, *, tol: float = 1e-6, max_iter: int = 1000, report: Report | None = None) -> Solution:
+def nu_margin(
+    problem: NuMargin,
+    *,
+    start: Array | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    report: Report | None = None,
+) -> Solution:
     """The metric of least objective.
 
     Parameters
     ----------
     problem : NuMargin
+    start : ndarray of shape (m,), optional
+        Multipliers to begin with; those of a problem with another number of dissimilar pairs are left alone.
     tol : float
         On the duality gap, relative to max(1, |objective|).
     max_iter : int
@@ -211,6 +220,10 @@ def nu_margin(problem: NuMargin, *, tol: float = 1e-6, max_iter: int = 1000, rep
     top, floor, before = problem.l2 * problem.weight, problem.l2 * problem.nu, problem.before
     a, margin, stiff, spent, missed, length = problem.nu * top, 0.0, 1.0, 0, np.inf, ROUND
     gap, primal, M = np.inf, 0.0, problem.metric(a)
+    if start is not None and len(start) == len(a):
+        a = np.clip(start, 0.0, top)
+        gap, primal, M = certified(problem, a)
+        margin = problem.margin(M)
 
     def lagrangian(a: Array) -> tuple[float, Array]:
         M = problem.metric(a)

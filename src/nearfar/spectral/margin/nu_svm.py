@@ -77,6 +77,8 @@ class NuSVMMetric(FromPairs, Mahalanobis):
     max_iter : int
     tol : float
         On the duality gap, relative to the objective where that is above 1.
+    warm_start : bool
+        Begin with the multipliers of the last fit, where there are as many dissimilar pairs.
     verbose : bool
     random_state : int, RandomState, Generator or None
 
@@ -110,6 +112,7 @@ class NuSVMMetric(FromPairs, Mahalanobis):
         n_pairs: int | str | None = None,
         max_iter: int = 1000,
         tol: float = 1e-6,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -122,6 +125,7 @@ class NuSVMMetric(FromPairs, Mahalanobis):
         self.n_pairs = n_pairs
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -134,6 +138,7 @@ class NuSVMMetric(FromPairs, Mahalanobis):
         checks.above(0, l2=self.l2, nu=self.nu, tol=self.tol)
         checks.between(0, 1, nu=self.nu)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
+        search["start"] = None if self._start() is None else getattr(self, "dual_", None)
         pairs = written_out(pairs)
         found = nu_svm(X, pairs, self.l1, self.l2, self.nu, self.definite, self.prior, **search)
         L = psd.components(found.x, self.n_components)
