@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import numpy as np
@@ -172,8 +172,8 @@ class Fitted(BaseEstimator):
     def set_threshold(self: Self, threshold: float) -> Self:
         """Set `threshold_` by hand."""
         check_is_fitted(self)
-        if np.isnan(threshold):
-            raise ValueError(f"{type(self).__name__}: threshold must be a number; got {threshold}")
+        if not isinstance(threshold, Real) or np.isnan(threshold):
+            raise ValueError(f"{type(self).__name__}: threshold must be a number; got {threshold!r}")
         self.threshold_ = float(threshold)
         return self
 

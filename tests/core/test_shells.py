@@ -138,6 +138,8 @@ def test_counts_and_thresholds_that_are_no_numbers_are_refused():
     learner = RCA().fit(X, Y)
     with pytest.raises(ValueError, match=r"^RCA: n_neighbors must be 1 to .* got 3.0"):
         learner.kneighbors(X, n_neighbors=3.0)
+    with pytest.raises(ValueError, match=r"^RCA: threshold must be a number; got 'far'"):
+        learner.set_threshold("far")
     with pytest.raises(ValueError, match=r"^RCA: threshold must be a number; got nan"):
         learner.set_threshold(np.nan)
     assert learner.set_threshold(np.inf).predict([[0, 1]], X) == 1

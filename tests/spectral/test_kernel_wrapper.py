@@ -244,3 +244,10 @@ def test_every_linear_learner_has_a_kernel_form(method):
     assert np.isfinite(learner.transform(X)).all()
     Z = X[:5] + 0.1
     assert learner.transform(Z).shape == (5, learner.components_.shape[0])
+
+
+def test_a_class_for_a_learner_is_refused():
+    with pytest.raises(
+        ValueError, match=r"^Kernelized: learner must be a learner of this library, such as RCA\(\); got"
+    ):
+        Kernelized(GMML).fit(X, Y)

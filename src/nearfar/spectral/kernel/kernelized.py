@@ -120,7 +120,7 @@ class Kernelized(KernelMetric):
 
     def _linear(self) -> Any:
         """The learner, made of its description where that was given."""
-        if hasattr(self.learner, "get_params"):
+        if hasattr(self.learner, "get_params") and not isinstance(self.learner, type):
             return self.learner
         method = nearfar.catalog.BY_NAME.get(str(self.learner.get("class") if isinstance(self.learner, dict) else ""))
         kind = getattr(nearfar, method.name) if method is not None and method.kind == "learner" else None
