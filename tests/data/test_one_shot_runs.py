@@ -54,12 +54,20 @@ def test_size_is_chosen(tmp_path):
         ("run01/test/item09.png run01/training/class01.png", "item09.png' is no image of run01/test"),
         ("run01/training/class01.png run01/training/class01.png", "no image of run01/test"),
         ("", "expected lines"),
+        ("run01/test/item01.png run01/training/class03.png", "has no line for item02.png of run01/test"),
     ],
 )
 def test_bad_labels_are_named(tmp_path, line, message):
     path = write(tmp_path, content() | {"run01/class_labels.txt": line})
     with pytest.raises(DataError, match=message):
         read_one_shot_runs(path)
+
+
+def test_a_run_without_labels_is_named(tmp_path):
+    files = content()
+    del files["run02/class_labels.txt"]
+    with pytest.raises(DataError, match=r"run02 holds no class_labels\.txt, though it has test/ and training/"):
+        read_one_shot_runs(write(tmp_path, files))
 
 
 def test_a_folder_without_runs_says_so(tmp_path):

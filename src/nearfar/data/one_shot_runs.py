@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dataset import DataError
-from .decode import ImageReader
+from .decode import SUFFIXES, ImageReader
 from .files import Files, lines, open_files
 
 LABELS = "class_labels.txt"
@@ -55,12 +55,18 @@ def read_one_shot_runs(path: str | Path, *, image_size: int | None = None) -> li
     Raises
     ------
     DataError
-        Where there is no run, or a line of a run's labels does not name a test and a training image of it.
+        Where there is no run, a run has no labels or not one for each of its test images, or a line of them does not
+        name a test and a training image.
     """
     files = open_files(path)
     folders = [PurePosixPath(name).parent for name in files.names() if PurePosixPath(name).name == LABELS]
     if not folders:
         raise DataError(f"{path}: holds no {LABELS}, so there are no one-shot runs in it")
+    parts = {PurePosixPath(name).parent for name in files.names()}
+    bare = sorted(part.parent for part in parts if part.name == "test" and part.parent / "training" in parts)
+    lost = [folder for folder in bare if folder not in folders]
+    if lost:
+        raise DataError(f"{path}: {lost[0]} holds no {LABELS}, though it has test/ and training/")
     return [_read_run(files, folder, image_size or 28) for folder in folders]
 
 
@@ -70,9 +76,19 @@ def _read_run(files: Files, folder: PurePosixPath, size: int) -> OneShotRun:
         raise DataError(f"{files.root}/{folder / LABELS}: expected lines with a test image and its training image")
     tests = [_image(files, folder, "test", name) for name, _ in pairs]
     own = [_image(files, folder, "training", name) for _, name in pairs]
-    training = [name for name in files.names() if PurePosixPath(name).parent == folder / "training"]
+    asked = [name for name in _images(files, folder / "test") if name not in tests]
+    if asked:
+        raise DataError(
+            f"{files.root}/{folder / LABELS}: has no line for {PurePosixPath(asked[0]).name} of {folder}/test"
+        )
+    training = _images(files, folder / "training")
     answers = np.searchsorted(training, own)  # `names` gives the training images sorted
     return OneShotRun(folder.name, _pixels(files, training, size), _pixels(files, tests, size), answers)
+
+
+def _images(files: Files, folder: PurePosixPath) -> list[str]:
+    """Return the images of a folder, sorted."""
+    return [name for name in files.names() if PurePosixPath(name).parent == folder and name.lower().endswith(SUFFIXES)]
 
 
 def _image(files: Files, folder: PurePosixPath, part: str, name: str) -> str:
