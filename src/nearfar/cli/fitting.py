@@ -209,5 +209,6 @@ def _found(name: str) -> Any:
         raise ValueError(f"LEARNER: {name} learns from numbers, not from classes; in Python: {name}().fit(X, y)")
     found = getattr(import_module(method.module), name)
     if not all(hasattr(found, verb) for verb in ("fit", "transform", "save")):
-        raise ValueError(f"LEARNER: {name} is a {method.kind}, which `nearfar train --objective` or Python takes")
+        where = "Python" if method.kind == "wrapper" else "`nearfar train --objective` or Python"
+        raise ValueError(f"LEARNER: {name} is a {method.kind}, which {where} takes")
     return found

@@ -36,8 +36,9 @@ def check_views(views: Views, expected: Sequence[int] | None = None) -> list[Any
         For another number of modalities, rows or columns, or infinite entries.
     """
     if isinstance(views, np.ndarray) or not len(views) or (expected is not None and len(views) != len(expected)):
-        many = "one array" if expected is None else f"{len(expected)} arrays"
-        raise ValueError(f"views: expected a list of {many} or more, one per modality, got {type(views).__name__}")
+        many = "one array or more" if expected is None else f"{len(expected)} arrays"
+        needs = f"views: expected a list of {many}, one per modality, or one table and view_sizes"
+        raise ValueError(f"{needs}; got {type(views).__name__}")
     how: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
     given = [None if X is None else check_array(X, **how) for X in views]
     lengths = sorted({len(X) for X in given if X is not None})
