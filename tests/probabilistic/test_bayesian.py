@@ -308,6 +308,15 @@ def test_asking_beats_random_pairs_on_average():
     assert bald < random
 
 
+@pytest.mark.parametrize("answers", [[0, 1], [1], [[1, -1]], ["a", "b"]])
+def test_answers_that_are_none_are_refused(answers):
+    X, _ = data()
+    with pytest.raises(ValueError, match=r"^oracle must answer each of 2 pairs with \+1 or -1; got"):
+        ActivePairSelector(BayesianPairMetric()).loop(X, [[0, 1], [2, 3]], lambda asked: answers)
+    with pytest.raises(ValueError, match="n_random must be an integer >= 0; got -1"):
+        ActivePairSelector(BayesianPairMetric().fit(*data())).candidates(X, n_random=-1)
+
+
 def test_loop_reports_each_round():
     X, y = data()
     pairs, labels = all_pairs(y)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from .. import checks
 from ..constraints import generator, sample, unrank_same
 from ..neighbors import nearest
 from ..types import Array, Ints, Seed
@@ -17,12 +21,22 @@ def candidates(X: Array, n_random: int, n_neighbors: int, seed: Seed = None) -> 
     X : ndarray of shape (n, d)
         Mapped rows: neighbours are Euclidean ones.
     """
+    checks.counts(0, n_random=n_random, n_neighbors=n_neighbors)
     n = len(X)
     i, j = unrank_same(sample(n * (n - 1) // 2, n_random, generator(seed)), np.array([n]))
     k = min(n_neighbors, n - 1)
     near = nearest(X, X, k, exclude_self=True)[1] if k else np.zeros((n, 0), dtype=np.intp)
     edges = np.stack([np.repeat(np.arange(n), k), near.ravel()], axis=1)
     return np.unique(np.sort(np.r_[np.stack([i, j], axis=1), edges], axis=1), axis=0)
+
+
+def answers(oracle: Callable[[Ints], Any], asked: Ints) -> Ints:
+    """What the oracle says of pairs (n, 2): +1 or -1 of each, or a ValueError."""
+    told = np.asarray(oracle(asked))
+    if told.shape != (len(asked),) or not np.isin(told, (-1, 1)).all():
+        got = f"shape {told.shape}, {told.ravel()[:5].tolist()}"
+        raise ValueError(f"oracle must answer each of {len(asked)} pairs with +1 or -1; got {got}")
+    return told
 
 
 def best(scores: Array, n: int, pool: Ints | None = None) -> Ints:

@@ -53,8 +53,8 @@ class ActivePairSelector(BaseEstimator):
 
     Notes
     -----
-    Yang, Jin & Sukthankar, UAI 2007. The paper approximates the integral over theta by Laplace's method; it depends on
-    t only, so that one dimension suffices. Probabilities are those of the posterior, negative weights included.
+    Yang, Jin & Sukthankar, UAI 2007, who approximate the integral over theta by Laplace's method; it depends on t only,
+    so one dimension suffices. Probabilities are those of the posterior, negative weights included.
     """
 
     def __init__(
@@ -120,9 +120,8 @@ class ActivePairSelector(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
-        pool : array-like of shape (m, 2)
-            Row numbers of X.
+        X, pool : array-like of shape (n, d), (m, 2)
+            Rows, and numbers of these rows.
         oracle : callable
             Pairs (batch_size, 2) -> +1 similar, -1 dissimilar.
         callback : callable, optional
@@ -142,7 +141,8 @@ class ActivePairSelector(BaseEstimator):
             n, both = min(batch_size, len(order)), len(np.unique(self.pair_labels_)) == 2
             chosen = self._best(self.learner_, pool[order], n, X, rng)[0] if both else np.arange(n)
             asked, order = pool[order[chosen]], np.delete(order, chosen)
-            self.pairs_, self.pair_labels_ = np.r_[self.pairs_, asked], np.r_[self.pair_labels_, oracle(asked)]
+            told = querying.answers(oracle, asked)
+            self.pairs_, self.pair_labels_ = np.r_[self.pairs_, asked], np.r_[self.pair_labels_, told]
             if len(np.unique(self.pair_labels_)) == 2:
                 self.learner_.fit(X, pairs=self.pairs_, pair_labels=self.pair_labels_)
                 if callback is not None:
