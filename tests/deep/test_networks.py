@@ -110,6 +110,7 @@ def test_weights_that_do_not_fit(tmp_path) -> None:
         ("numpy:zeros", "comes from a module of your own, not of numpy"),
         ("torch.hub:load", "expected a function or a class of modules"),
         ("pytest:Item", "expected a function or a class of modules"),
+        ("tests.deep.test_networks:test_options_are_literals", "must take the shape of an item"),
         ("timm:resnet18(checkpoint_path='x.pth')", "checkpoint_path is not taken"),
         ("transformers:vit(trust_remote_code=True)", "trust_remote_code is not taken"),
         ("timm:no", "timm"),

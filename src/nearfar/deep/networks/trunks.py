@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
+from inspect import Parameter, signature
 from math import prod
 from pathlib import Path
 from types import FunctionType
@@ -125,6 +126,10 @@ def _factory(module: str, attribute: str) -> Callable[..., nn.Module]:
         raise TrunkError(f"trunk {module}:{attribute}: {error}{hint}") from error
     if not (isinstance(found, type) and issubclass(found, nn.Module)) and (foreign or not _is_function(found)):
         raise TrunkError(f"trunk {module}:{attribute}: expected a function or a class of modules, got {found!r:.60}")
+    places = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
+    if not any(parameter.kind in places for parameter in signature(found).parameters.values()):
+        told = "it must take the shape of an item, such as (3, 84, 84), as its first argument"
+        raise TrunkError(f"trunk {module}:{attribute}: {told}")
     made: Callable[..., nn.Module] = found
     return made
 
