@@ -121,13 +121,6 @@ def test_duplicates_and_huge_scales_stay_finite(kind):
             assert np.isfinite(G).all()
 
 
-def test_moments_give_the_gradient_by_the_metric():
-    X, y, L = problem(20)
-    rows = softmax.sorted_rows(X, y)
-    U = softmax.neighbor_sums(rows.X @ L.T, rows.sizes, "accuracy", rows.weight, moments=rows.X)[1]
-    assert_allclose(2 * L @ (rows.X.T @ U), value_and_gradient(X, y, L)[1], rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize("kind", ["accuracy", "log", "normaliser"])
 @pytest.mark.parametrize("height", [3, 25])
 def test_both_ways_to_the_gradient_agree(kind, height):

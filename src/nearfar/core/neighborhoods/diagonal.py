@@ -56,8 +56,8 @@ def all_pairs(rows: softmax.SortedRows) -> Likelihood:
 
     def sums(gamma: Array, kind: str) -> tuple[float, Array]:
         Z = rows.X * np.sqrt(gamma)
-        F, U = softmax.neighbor_sums(Z, rows.sizes, kind, rows.weight, moments=rows.X)
-        return F, np.einsum("nk,nk->k", rows.X, U)
+        F, G = softmax.neighbor_metric(Z, rows.X, rows.sizes, kind, rows.weight)
+        return F, np.diagonal(G)
 
     return Likelihood(sums, float(rows.weight.sum()))
 

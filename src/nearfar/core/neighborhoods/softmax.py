@@ -122,10 +122,9 @@ def neighbor_sums(
     kind: str,
     weight: Array,
     *,
-    moments: AnyArray | None = None,
     blocks: Iterable[Block] | None = None,
 ) -> tuple[float, AnyArray]:
-    """F and U of the module's formulas.
+    """F and U of the module's formulas, for Y = Z.
 
     Parameters
     ----------
@@ -136,32 +135,29 @@ def neighbor_sums(
     kind : {"accuracy", "log", "normaliser"}
     weight : ndarray of shape (n,)
         Of each anchor's term; 0 where the anchor is alone in its class.
-    moments : ndarray of shape (n, q), optional
-        Y; default Z.
     blocks : iterable of Block, optional
         Only these anchors, all columns. Default: all.
 
     Returns
     -------
     F : float
-    U : ndarray of shape (n, q)
+    U : ndarray of shape (n, k)
 
     Notes
     -----
-    O(n^2 (k + q)) time; memory one block of 2 MB (1 MB in float32) and a few (n, q) arrays.
+    O(n^2 k) time; memory one block of 2 MB (1 MB in float32) and a few (n, k) arrays.
     """
-    n, Y = len(Z), Z if moments is None else moments
-    Y1 = with_ones(Y)
-    S1, F = np.zeros((Y1.shape[1], n), Z.dtype), 0.0
+    Z1 = with_ones(Z)
+    S1, F = np.zeros((Z1.shape[1], len(Z)), Z.dtype), 0.0
     for block, P, square in exponents(Z, sizes, blocks):
         rows, columns = slice(block.start, block.stop), slice(block.first, block.last)
-        part = weigh(P, block, kind, Y1, weight[rows], square)
+        part = weigh(P, block, kind, Z1, weight[rows], square)
         F += part.value
         S1[:, rows] += part.moments.T
         if kind != "normaliser":
-            S1[:, columns] += (part.near * Y1[rows]).T @ part.Q
-        S1 -= (part.every * Y1[rows]).T @ P
-    return F, S1[:-1].T - S1[-1][:, None] * Y
+            S1[:, columns] += (part.near * Z1[rows]).T @ part.Q
+        S1 -= (part.every * Z1[rows]).T @ P
+    return F, S1[:-1].T - S1[-1][:, None] * Z
 
 
 def neighbor_metric(
