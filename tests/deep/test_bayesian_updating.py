@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from nearfar import BayesianUpdating, EnergyConfusion
-from nearfar.deep import processes
+from nearfar.deep import gaussians, processes
 from nearfar.deep.gaussians import Gaussians
 
 C, DIM = 4, 3
@@ -121,6 +121,25 @@ def test_singular_covariances_can_be_drawn_from(n):
     drawn = state.draw(torch.tensor([0]), torch.randn(1, 50, 100))
     assert drawn.isfinite().all()
     assert drawn.std(1).max() < 10 * x.std() if n > 1 else (drawn - x).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("values", [1, 2 * 7 * DIM, 1 << 20])
+def test_draws_and_distances_to_them_in_parts(values, monkeypatch):
+    monkeypatch.setattr(gaussians, "CACHED", values)
+    state = Gaussians(C, DIM).double()
+    state.update(*samples(60))
+    classes, noise = torch.tensor([2, 0, 1]), torch.randn(3, 7, DIM, dtype=torch.float64)
+    expected = state.means[classes][:, None] + noise @ state.roots(classes).mT
+    draws = state.draw(classes, noise)
+    assert draws is noise  # not held twice
+    torch.testing.assert_close(draws, expected)
+    x = torch.randn(7, DIM, dtype=torch.float64, requires_grad=True)
+    found = gaussians.squares(x, draws)
+    torch.testing.assert_close(found, (x - draws).square().sum(2).T)
+    weight = torch.randn(7, 3, dtype=torch.float64)
+    mine, expected = (torch.autograd.grad((weight * d).sum(), x)[0] for d in (found, (x - draws).square().sum(2).T))
+    torch.testing.assert_close(mine, expected)
+    assert torch.autograd.gradgradcheck(lambda x: gaussians.squares(x, draws), x)
 
 
 def losses_by_loops(term, x, y, loss, margin=0.25):

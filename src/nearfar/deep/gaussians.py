@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from .functions import applied
+
 CHUNK = 64  # samples whose outer products are held at once
+CACHED = 1 << 20  # numbers of draws that are worked on together on a CPU
+HELD = 1 << 26  # on a device
 JITTER = 1e-6  # of the mean variance, added to each
 
 
@@ -85,8 +91,12 @@ class Gaussians(nn.Module):
 
     @torch.no_grad()
     def draw(self, classes: Tensor, noise: Tensor) -> Tensor:
-        """Turn (k, s, d) standard normal noise into s draws from each of k classes."""
-        return self.means[classes][:, None] + noise.to(self.means.dtype) @ self.roots(classes).mT
+        """Turn (k, s, d) standard normal noise into s draws from each of k classes, where the noise was."""
+        draws = noise.to(self.means.dtype)
+        for part in parts(draws):
+            own = classes[part]
+            draws[part] = self.means[own][:, None] + draws[part] @ self.roots(own).mT
+        return draws
 
     @torch.no_grad()
     def choose(self, y: Tensor, most: int, generator: torch.Generator) -> Tensor:
@@ -105,3 +115,34 @@ def _with_jitter(covariances: Tensor) -> Tensor:
     mean = covariances.diagonal(dim1=1, dim2=2).mean(1)
     add = JITTER * mean + torch.finfo(torch.float32).tiny
     return covariances + add[:, None, None] * torch.eye(d, dtype=covariances.dtype, device=covariances.device)
+
+
+def parts(draws: Tensor) -> list[slice]:
+    """Cut (k, s, d) draws into so many of the k that neither their numbers nor their covariances take much memory."""
+    k, s, d = draws.shape
+    size = max(1, (CACHED if draws.device.type == "cpu" else HELD) // max(s * d, d * d))
+    return [slice(lo, min(lo + size, k)) for lo in range(0, k, size)]
+
+
+class _Squares(torch.autograd.Function):
+    """See `squares`; keeps the draws, and no differences from them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, draws: Tensor) -> Tensor:
+        ctx.save_for_backward(x, draws)
+        return torch.cat([(x - draws[part]).square_().sum(2) for part in parts(draws)]).T
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        x, draws = ctx.saved_tensors
+        g = 2 * grads[0].T[:, :, None]
+        pulled = torch.zeros_like(x)
+        for part in parts(draws):
+            pulled = pulled + ((x - draws[part]) * g[part]).sum(0)
+        return pulled, None
+
+
+def squares(x: Tensor, draws: Tensor) -> Tensor:
+    """Return the (s, k) squared distances of rows x (s, d) each to k draws of its own, (k, s, d), without gradient."""
+    found: Tensor = applied(_Squares, x, draws.to(x.dtype))
+    return found

@@ -18,7 +18,7 @@ from ..batch import Batch
 from ..class_scores import softmax_loss
 from ..directions import unit
 from ..draws import SavedDraws, own_draws
-from ..gaussians import Gaussians
+from ..gaussians import Gaussians, squares
 from ..heads import one_of
 from ..row_sums import finite, masked_logsumexp
 from ..terms import Term
@@ -131,15 +131,14 @@ class BayesianUpdating(SavedDraws, Term):
         generator = own_draws(self._draws, self.training)
         n, classes = len(x), self.gaussians.choose(y, self.max_classes, generator)
         noise = torch.randn(len(classes), n, x.shape[1], generator=generator).to(x.device)
-        draws = self.gaussians.draw(classes, noise)[:, anchors].to(x.dtype)  # (S, b, d): one of each class per anchor
         x, y = x[anchors], y[anchors]
-        d = (x - draws).square().sum(2).T  # (b, S)
+        d = squares(x, self.gaussians.draw(classes, noise[:, anchors]))  # (b, S), to one draw of each class per anchor
         own = y[:, None] == classes
         drawn = (self.gaussians.counts[classes] > 0) & (y >= 0)[:, None]
         far = torch.where(drawn & ~own, d, torch.inf)
         near = torch.where(drawn & own, d, torch.inf).amin(1, keepdim=True)
         if self.positives == "each" and self.loss == "triplet":
             noise = torch.randn(n, len(classes), x.shape[1], generator=generator).to(x.device)[anchors]
-            mates = self.gaussians.draw(y.clamp_min(0), noise).to(x.dtype)  # (b, S, d)
-            near = torch.where(near.isfinite(), (x[:, None] - mates).square().sum(2), torch.inf)
+            mates = self.gaussians.draw(y.clamp_min(0), noise)  # (b, S, d)
+            near = torch.where(near.isfinite(), squares(x, mates.transpose(0, 1)), torch.inf)
         return near, far
