@@ -68,7 +68,7 @@ SETTINGS = [
     (SphereFaceLoss, sphere_face, {"margin": 2, "scale": 3.0}),
     (SphereFaceLoss, sphere_face, {"margin": 3, "ease": 5.0}),
     (SphereFaceLoss, sphere_face, {"margin": 1, "unit_proxies": False}),
-    (SphereFaceLoss, sphere_face, {"margin": 5, "ease": 0.5, "unit_proxies": False}),
+    (SphereFaceLoss, sphere_face, {"margin": 5, "scale": 2.0, "ease": 0.5, "unit_proxies": False}),
     (SubCenterArcFaceLoss, sub_center_arc_face, {"sub_centers": 2, "scale": 8.0, "margin": 0.3}),
     (SubCenterArcFaceLoss, sub_center_arc_face, {"sub_centers": 4, "scale": 4.0, "margin": 2.5}),
 ]
