@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from inspect import Parameter, signature
 from math import inf
@@ -89,6 +90,15 @@ def _out_of_bounds(name: str, value: Any) -> str:
     if name in POSITIVE and isinstance(value, Real) and value <= 0:
         return f"{name} must be positive, got {value!r}"
     return ""
+
+
+def one_of(owner: object, known: Iterable[object], **given: object) -> None:
+    """Raise a ValueError with the name of the owner's class for a keyword whose value is none of the known ones."""
+    options = tuple(known)
+    for name, value in given.items():
+        if value not in options:
+            expected = ", ".join(map(str, options))
+            raise ValueError(f"{type(owner).__name__}: {name} must be one of {expected}, got {value!r}")
 
 
 class Checked:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from ..core.settings import one_of
 from .batch import Batch
 from .class_scores import cosines
 from .proxies import sum_in_blocks
@@ -49,7 +50,7 @@ class HeadLoss(Term):
         block: int | None = None,
     ) -> None:
         super().__init__()
-        one_of(self, "reduction", reduction, REDUCTIONS)
+        one_of(self, REDUCTIONS, reduction=reduction)
         self.num_classes, self.reduction, self.block = num_classes, reduction, block
         self.proxies = nn.Parameter(torch.empty(outputs or num_classes, embedding_dim))
         nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
@@ -129,7 +130,7 @@ class RegressionHead(HeadLoss):
     """
 
     def __init__(self, num_classes: int, embedding_dim: int, *, target: str, reduction: str, block: int | None) -> None:
-        one_of(self, "target", target, ("onehot", "index"))
+        one_of(self, ("onehot", "index"), target=target)
         outputs = 1 if target == "index" else None
         super().__init__(num_classes, embedding_dim, outputs=outputs, reduction=reduction, block=block)
         self.target = target
@@ -147,9 +148,3 @@ class RegressionHead(HeadLoss):
 def smoothed(targets: Tensor, smoothing: float) -> Tensor:
     """Return distributions mixed with the uniform one."""
     return targets if not smoothing else (1 - smoothing) * targets + smoothing / targets.shape[1]
-
-
-def one_of(head: nn.Module, name: str, value: object, known: tuple[object, ...]) -> None:
-    """Raise unless a setting has one of its known values."""
-    if value not in known:
-        raise ValueError(f"{type(head).__name__}: {name} must be one of {', '.join(map(str, known))}, got {value!r}")

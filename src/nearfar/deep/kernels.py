@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..core.settings import one_of
 from .batch import Batch
 from .directions import unit
 from .rows import sq_euclidean
@@ -137,8 +138,7 @@ class JointTerm(SetTerm):
         layers = (layers,) if isinstance(layers, str) else tuple(layers)
         if not layers or len(set(layers)) < len(layers) or not set(layers) <= set(LAYERS):
             raise ValueError(f"{name}: layers must be some of {', '.join(LAYERS)}, each once, got {layers!r}")
-        if kernel not in KERNELS:
-            raise ValueError(f"{name}: kernel must be one of {', '.join(KERNELS)}, got {kernel!r}")
+        one_of(self, KERNELS, kernel=kernel)
         for argument, number in (("kernels", kernels), ("class_kernels", class_kernels), ("degree", degree)):
             if number < 1:
                 raise ValueError(f"{name}: {argument} must be at least 1, got {number}")

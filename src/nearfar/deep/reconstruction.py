@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..catalog import BY_NAME
 from ..core import storage
 from ..core.checks import finite
-from ..core.settings import check_settings
+from ..core.settings import check_settings, one_of
 from ..core.types import AnyArray
 from ..fitted import Fitted, named
 from .codecs import ACTIVATIONS
@@ -56,7 +56,7 @@ class NetworkLearner(Fitted):
             check_settings(self)
         check_numbers(self, 1, n_components=self.n_components, max_iter=self.max_iter, batch_size=self.batch_size)
         check_numbers(self, 0, learning_rate=self.learning_rate, tol=self.tol)
-        check_options(self, activation=(self.activation, tuple(ACTIVATIONS)))
+        one_of(self, ACTIVATIONS, activation=self.activation)
         check_hidden(self, self.hidden)
 
     def _network(self) -> nn.Module:
@@ -183,13 +183,6 @@ def _plain(value: Any) -> Any:
     raise TypeError(value)
 
 
-def check_options(learner: object, **options: tuple[Any, Sequence[Any]]) -> None:
-    """Raise unless every keyword's value is one of its options."""
-    for name, (value, known) in options.items():
-        if value not in known:
-            raise ValueError(f"{type(learner).__name__}: {name} must be one of {', '.join(known)}, got {value!r}")
-
-
 def check_numbers(learner: object, low: float, **values: float) -> None:
     """Raise unless every keyword's value is a number of at least `low`."""
     for name, value in values.items():
@@ -277,7 +270,7 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
             "sample": (n,) sums over features, an outlier score, higher for stranger rows. "feature": (d,) means over
             samples. Their sum over features is the mean over samples of the former.
         """
-        check_options(self, per=(per, ("sample", "feature")))
+        one_of(self, ("sample", "feature"), per=per)
         error = self._run(X, lambda x: (x - self.network_.decoder(self._encode(x))).square())
         return error.sum(1) if per == "sample" else error.mean(0)
 

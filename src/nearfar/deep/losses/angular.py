@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...core.settings import one_of
 from ..midpoints import Rule, midpoint_products, midpoint_sums
 from ..order import FEW, negatives, positives
 from ..rows import Rows, count
@@ -93,9 +94,8 @@ class AngularLoss(SidedLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="dot", normalize=True, mine=mine, block=block)
-        for name, value, known in (("form", form, FORMS), ("reduction", reduction, REDUCTIONS)):
-            if value not in known:
-                raise ValueError(f"AngularLoss: {name} must be one of {', '.join(known)}, got {value!r}")
+        one_of(self, FORMS, form=form)
+        one_of(self, REDUCTIONS, reduction=reduction)
         if not 0 <= alpha < 89:
             raise ValueError(f"AngularLoss: alpha must be in [0, 89) degrees, got {alpha}")
         self.alpha, self.form, self.reduction = alpha, form, reduction

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...core.settings import one_of
 from ..batch import Batch
 from ..directions import unit
 from ..relations import UNKNOWN
@@ -96,15 +97,10 @@ class CenterTripletLoss(SetTerm):
         reduction: str = "sum",
     ) -> None:
         super().__init__()
-        settings = (
-            ("distance", distance, DISTANCES),
-            ("negatives", negatives, NEGATIVES),
-            ("center", center, CENTERS),
-            ("reduction", reduction, REDUCTIONS),
-        )
-        for name, value, known in settings:
-            if value not in known:
-                raise ValueError(f"CenterTripletLoss: {name} must be one of {', '.join(known)}, got {value!r}")
+        one_of(self, DISTANCES, distance=distance)
+        one_of(self, NEGATIVES, negatives=negatives)
+        one_of(self, CENTERS, center=center)
+        one_of(self, REDUCTIONS, reduction=reduction)
         self.margin, self.distance, self.normalize = margin, distance, normalize
         self.negatives, self.center, self.detach_centers = negatives, center, detach_centers
         self.min_per_class, self.reduction = min_per_class, reduction

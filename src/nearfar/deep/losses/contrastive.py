@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...core.settings import one_of
 from ..order import hinges, negatives, positives
 from ..row_sums import hinge_squares
 from ..rows import Rows, count
@@ -71,10 +72,8 @@ class ContrastiveLoss(RowLoss):
         reduction: str = "mean",
         block: int | None = None,
     ) -> None:
-        if form not in FORMS:
-            raise ValueError(f"ContrastiveLoss: form must be one of {', '.join(FORMS)}, got {form!r}")
-        if reduction not in REDUCTIONS:
-            raise ValueError(f"ContrastiveLoss: reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+        one_of(self, FORMS, form=form)
+        one_of(self, REDUCTIONS, reduction=reduction)
         default, distance = FORMS[form]
         super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
         self.margin, self.form, self.reduction = default if margin is None else margin, form, reduction

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...core.settings import one_of
 from .. import processes
 from ..batch import Batch
 from ..directions import unit
@@ -65,9 +66,8 @@ class GeneralizedContrastiveLoss(RowLoss):
         normalize: bool = False,
         block: int | None = None,
     ) -> None:
-        for name, value, known in (("form", form, tuple(FORMS)), ("similarity", similarity, SOURCES)):
-            if value not in known:
-                raise ValueError(f"GeneralizedContrastiveLoss: {name} must be one of {', '.join(known)}, got {value!r}")
+        one_of(self, FORMS, form=form)
+        one_of(self, SOURCES, similarity=similarity)
         super().__init__(distance=FORMS[form], normalize=normalize, block=block)
         self.margin, self.form, self.similarity = margin, form, similarity
 

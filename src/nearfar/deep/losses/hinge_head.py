@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..heads import HeadLoss, one_of
+from ...core.settings import one_of
+from ..heads import HeadLoss
 
 
 def hinge_head(outputs: Tensor, signs: Tensor, margin: float, squared: bool) -> Tensor:
@@ -48,7 +49,7 @@ class HingeHead(HeadLoss):
         reduction: str = "mean",
         block: int | None = None,
     ) -> None:
-        one_of(self, "multiclass", multiclass, ("one_vs_rest", None))
+        one_of(self, ("one_vs_rest", None), multiclass=multiclass)
         if multiclass is None and num_classes != 2:
             raise ValueError(f"HingeHead: multiclass=None is for 2 classes, got num_classes={num_classes}")
         if margin <= 0:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...core.settings import one_of
 from .. import processes
 from ..batch import Batch
 from ..order import hinges, negatives, positives
@@ -74,8 +75,7 @@ class NPairLoss(RowLoss):
         mine: Any = None,
         block: int | None = None,
     ) -> None:
-        if form not in FORMS:
-            raise ValueError(f"NPairLoss: form must be one of {', '.join(FORMS)}, got {form!r}")
+        one_of(self, FORMS, form=form)
         super().__init__(distance=FORMS[form], normalize=normalize, mine=mine, block=block)
         self.reg, self.form, self.margin = reg, form, margin
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...core.settings import one_of
 from ..order import positives
 from ..row_sums import finite, masked_logsumexp, near_and_rivals
 from ..rows import Rows, count
@@ -80,9 +81,8 @@ class NCALoss(RowLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
-        for name, value, known in (("denominator", denominator, DENOMINATORS), ("positives", positives, POSITIVES)):
-            if value not in known:
-                raise ValueError(f"NCALoss: {name} must be one of {', '.join(known)}, got {value!r}")
+        one_of(self, DENOMINATORS, denominator=denominator)
+        one_of(self, POSITIVES, positives=positives)
         self.temperature, self.denominator, self.positives = temperature, denominator, positives
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:

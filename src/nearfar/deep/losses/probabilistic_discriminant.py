@@ -13,6 +13,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from ...core.settings import one_of
 from ..batch import Batch
 from ..class_scatter import bounded_ratio, deviations, in_range, traces
 from ..directions import unit
@@ -67,8 +68,7 @@ class ProbabilisticDiscriminantLoss(SetTerm):
 
     def __init__(self, *, form: str = "ratio", normalize: bool = False) -> None:
         super().__init__()
-        if form not in FORMS:
-            raise ValueError(f"ProbabilisticDiscriminantLoss: form must be one of {', '.join(FORMS)}, got {form!r}")
+        one_of(self, FORMS, form=form)
         self.form, self.normalize = form, normalize
 
     def value(self, batch: Batch) -> Tensor:

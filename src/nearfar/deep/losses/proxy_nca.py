@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...core.settings import one_of
 from ..class_scores import own_and_others
 from ..proxies import NeighbourProxyLoss, nearest
 from ..relations import UNKNOWN
@@ -69,8 +70,7 @@ class ProxyNCALoss(NeighbourProxyLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(num_classes, embedding_dim, temperature=temperature, proxies=proxies, block=block)
-        if assign not in ASSIGNMENTS:
-            raise ValueError(f"ProxyNCALoss: assign must be one of {', '.join(ASSIGNMENTS)}, got {assign!r}")
+        one_of(self, ASSIGNMENTS, assign=assign)
         self.assign = assign
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...core.settings import one_of
 from ..order import hinges, negatives, positives
 from ..rows import Rows, count
 from ..two_pass import SidedLoss, Sides, reference_pairs, reference_rows
@@ -102,8 +103,7 @@ class TripletLoss(SidedLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
-        if reduction not in REDUCTIONS:
-            raise ValueError(f"TripletLoss: reduction must be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+        one_of(self, REDUCTIONS, reduction=reduction)
         self.margin, self.soft, self.swap, self.reduction = margin, soft, swap, reduction
         self.whole = swap  # else no row reads another
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...core.settings import one_of
 from ..order import positives
 from ..rows import Rows, count
 from ..two_pass import TwoPassLoss
@@ -108,8 +109,7 @@ class TripletGlobalLoss(TwoPassLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="sq_euclidean", normalize=normalize, mine=mine, block=block)
-        if over not in OVER:
-            raise ValueError(f"TripletGlobalLoss: over must be one of {', '.join(OVER)}, got {over!r}")
+        one_of(self, OVER, over=over)
         self.margin, self.weight, self.over = margin, weight, over
 
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:

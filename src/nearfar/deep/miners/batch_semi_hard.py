@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from ...core.settings import Checked
+from ...core.settings import Checked, one_of
 from ..order import narrowed, next_above, positives
 from ..rows import Rows, Triplets
 
@@ -45,8 +45,7 @@ class BatchSemiHard(Checked):
     """
 
     def __init__(self, fallback: str = "farthest", window: float | None = None) -> None:
-        if fallback not in FALLBACKS:
-            raise ValueError(f"BatchSemiHard: fallback must be one of {', '.join(FALLBACKS)}, got {fallback!r}")
+        one_of(self, FALLBACKS, fallback=fallback)
         self.fallback, self.window = fallback, window
 
     def __call__(self, rows: Rows) -> Rows:

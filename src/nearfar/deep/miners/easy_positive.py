@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from ...core.settings import Checked
+from ...core.settings import Checked, one_of
 from ..order import narrowed, next_above, positives
 from ..rows import Rows, Triplets
 
@@ -56,8 +56,7 @@ class EasyPositive(Checked):
     """
 
     def __init__(self, negative: str = "hard", duplicate: float | None = None) -> None:
-        if negative not in NEGATIVES:
-            raise ValueError(f"EasyPositive: negative must be one of {', '.join(NEGATIVES)}, got {negative!r}")
+        one_of(self, NEGATIVES, negative=negative)
         self.negative, self.duplicate = negative, duplicate
 
     def __call__(self, rows: Rows) -> Rows:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...core.settings import one_of
 from ..order import narrowed
 from ..rows import Rows, Triplets
 
@@ -54,9 +55,7 @@ class ExtremeDistance:
     """
 
     def __init__(self, positive: str = "hardest", negative: str = "hardest") -> None:
-        for name, choice in (("positive", positive), ("negative", negative)):
-            if choice not in CHOICES:
-                raise ValueError(f"ExtremeDistance: {name} must be one of {', '.join(CHOICES)}, got {choice!r}")
+        one_of(self, CHOICES, positive=positive, negative=negative)
         self.positive, self.negative = positive, negative
 
     def __call__(self, rows: Rows) -> Rows:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ...core.settings import one_of
 from ...core.types import Seed
 from ..codecs import PENALTIES, Codec, Hidden, omega, squared_error, widths
-from ..reconstruction import Reconstruction, check_numbers, check_options
+from ..reconstruction import Reconstruction, check_numbers
 
 
 def autoencoder(network: nn.Module, x: Tensor, penalty: str, lam: float) -> Tensor:
@@ -109,7 +110,7 @@ class Autoencoder(Reconstruction):
 
     def _check(self) -> None:
         super()._check()
-        check_options(self, penalty=(self.penalty, PENALTIES))
+        one_of(self, PENALTIES, penalty=self.penalty)
         check_numbers(self, 0, reg=self.reg)
 
     def _network(self) -> nn.Module:

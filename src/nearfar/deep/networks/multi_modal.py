@@ -14,10 +14,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ...core.settings import one_of
 from ...core.types import Seed
 from ..codecs import Hidden
 from ..modalities import Modalities
-from ..reconstruction import check_numbers, check_options
+from ..reconstruction import check_numbers
 from ..relations import masks
 from ..rows import sq_euclidean
 from ..view_learner import ViewReconstruction
@@ -136,13 +137,11 @@ class MultiModalAutoencoder(ViewReconstruction):
 
     def _check(self) -> None:
         super()._check()
-        check_options(self, pairs=(self.pairs, PAIRS))
+        one_of(self, PAIRS, pairs=self.pairs)
         check_numbers(self, 0, lam1=self.lam1, lam2=self.lam2, m1=self.m1, level=self.level, pretrain=self.pretrain)
         if not self.m2 > self.m1 or not 0 <= self.hide < 1:
-            raise ValueError(
-                f"MultiModalAutoencoder: m2 must be above m1 and hide in [0, 1), "
-                f"got m1={self.m1}, m2={self.m2}, hide={self.hide}"
-            )
+            got = f"got m1={self.m1}, m2={self.m2}, hide={self.hide}"
+            raise ValueError(f"MultiModalAutoencoder: m2 must be above m1 and hide in [0, 1), {got}")
 
     def _objective(self, views: Modalities, present: Tensor, y: Tensor) -> Tensor:
         decoded, z = self.network_(views)

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ...core.settings import one_of
+
 MODES = ("concat", "sequential", "replicated")
 UPDATES = ("all", "anchor_branch")
 
@@ -65,9 +67,8 @@ class Siamese(nn.Module):
 
     def __init__(self, net: nn.Module, mode: str = "concat", *, update: str = "all") -> None:
         super().__init__()
-        for name, value, known in (("mode", mode, MODES), ("update", update, UPDATES)):
-            if value not in known:
-                raise ValueError(f"Siamese: {name} must be one of {', '.join(known)}, got {value!r}")
+        one_of(self, MODES, mode=mode)
+        one_of(self, UPDATES, update=update)
         self.net, self.mode, self.update = net, mode, update
 
     def forward(self, *branches: Tensor) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ...core.settings import one_of
 from ..batch import Batch
 from ..directions import unit
 from ..terms import SetTerm
@@ -46,8 +47,7 @@ class DiversityConfusion(SetTerm):
 
     def __init__(self, *, center: bool = False, on: str = "raw") -> None:
         super().__init__()
-        if on not in ("raw", "normalized"):
-            raise ValueError(f"DiversityConfusion: on must be one of raw, normalized, got {on!r}")
+        one_of(self, ("raw", "normalized"), on=on)
         self.center, self.on = center, on
 
     def value(self, batch: Batch) -> Tensor:

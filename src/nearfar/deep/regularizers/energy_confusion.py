@@ -14,6 +14,7 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
+from ...core.settings import one_of
 from ..batch import Batch
 from ..directions import unit
 from ..draws import SavedDraws, own_draws
@@ -91,9 +92,8 @@ class EnergyConfusion(SavedDraws, SetTerm):
         number = isinstance(pairs, Integral) and not isinstance(pairs, bool) and pairs >= 1
         if not number and pairs not in ("one", "all"):
             raise ValueError(f'EnergyConfusion: pairs must be "one", "all" or a number from 1 on, got {pairs!r}')
-        for name, value, valid in (("on", on, ("raw", "normalized")), ("mode", mode, ("paper", "ecaml_code"))):
-            if value not in valid:
-                raise ValueError(f"EnergyConfusion: {name} must be one of {', '.join(valid)}, got {value!r}")
+        one_of(self, ("raw", "normalized"), on=on)
+        one_of(self, ("paper", "ecaml_code"), mode=mode)
         self.pairs, self.on, self.mode = pairs, on, mode
         self._layer = (layer,)  # in a tuple: a module attribute would be registered
         self._draws = torch.Generator().manual_seed(int(seed))
