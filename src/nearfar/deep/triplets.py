@@ -14,15 +14,19 @@ from .terms import RowLoss
 from .two_pass import BoundLoss
 
 
-def semi_hard(rows: Rows) -> Triplets:
-    """Pair every positive of a row with the nearest negative that is farther, or the farthest where none is."""
+def semi_hard(rows: Rows, fallback: str = "farthest") -> Triplets:
+    """Pair every positive of a row with the nearest negative that is farther, or as `BatchSemiHard` where none is."""
     columns, keep = positives(rows)
     if not columns.shape[1]:
         return Triplets(columns, columns, keep)
     d = rows.d.detach()
     chosen, found = next_above(d.gather(1, columns), torch.where(rows.neg, d, torch.inf))
-    last = torch.where(rows.neg, d, -torch.inf).max(1, keepdim=True)
-    return Triplets(columns, torch.where(found, chosen, last.indices), keep & rows.neg.any(1, keepdim=True))
+    if fallback == "hardest":
+        other = torch.where(rows.neg, d, torch.inf).argmin(1, keepdim=True)
+    else:
+        other = torch.where(rows.neg, d, -torch.inf).argmax(1, keepdim=True)
+    known = found if fallback == "skip" else rows.neg.any(1, keepdim=True)
+    return Triplets(columns, torch.where(found, chosen, other), keep & known)
 
 
 def indices(rows: Rows, start: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -5,32 +5,21 @@ n(a, p) = argmin_{n in N(a), d_an > d_ap} d_an,    for every positive pair (a, p
 
 from __future__ import annotations
 
-import torch
-
 from ...core.settings import Checked, one_of
-from ..order import narrowed, next_above, positives
-from ..rows import Rows, Triplets
+from ..order import narrowed
+from ..rows import Rows
+from ..triplets import semi_hard
 
 FALLBACKS = ("farthest", "hardest", "skip")
 
 
 def batch_semi_hard(rows: Rows, fallback: str, window: float | None) -> Rows:
-    """Pair every positive with the nearest negative that is strictly farther."""
-    d = rows.d.detach()
-    columns, keep = positives(rows)
-    if not columns.shape[1]:
-        return narrowed(rows, Triplets(columns, columns, keep))
-    d_ap = d.gather(1, columns)
-    chosen, found = next_above(d_ap, torch.where(rows.neg, d, torch.inf))
-    if fallback == "hardest":
-        other = torch.where(rows.neg, d, torch.inf).min(1)
-    else:
-        other = torch.where(rows.neg, d, -torch.inf).max(1)
-    chosen = torch.where(found, chosen, other.indices[:, None])
-    keep = keep & (found if fallback == "skip" else other.values.isfinite()[:, None])
+    """Pair every positive with the nearest negative that is strictly farther, within the window if there is one."""
+    found, d = semi_hard(rows, fallback), rows.d.detach()
     if window is not None:
-        keep = keep & (d.gather(1, chosen) < d_ap + window)
-    return narrowed(rows, Triplets(columns, chosen, keep))
+        near = d.gather(1, found.negative) < d.gather(1, found.positive) + window
+        found = found._replace(keep=found.keep & near)
+    return narrowed(rows, found)
 
 
 class BatchSemiHard(Checked):
