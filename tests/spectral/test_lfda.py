@@ -29,7 +29,7 @@ def test_scatters_equal_those_by_loops(k, monkeypatch):
     monkeypatch.setattr(lfda, "BLOCK", 50)
     monkeypatch.setattr(lfda, "LEAST", 2)
     X, y = data(40)
-    y[0] = 9  # alone in its class
+    y[0], y[1:3] = 9, 8  # one row alone in its class, and a class of two
     codes = np.unique(y, return_inverse=True)[1]
     for ours, expected in zip(lfda.local_scatters(X, codes, k), scatters(X, codes, k), strict=True):
         assert_allclose(ours, expected, rtol=1e-9, atol=1e-9)
