@@ -11,11 +11,9 @@ TOLERANCE = 1e-5  # a search cut short leaves what rounding makes of it
 
 def adversaries(x, z, similar, M, beta):
     """The minimum over p and p' of the adversary's objective, from its normal equations in (p, p')."""
-    d = len(x)
-    I, B = np.eye(d), inv(M) if similar else M
+    d, B = len(x), inv(M) if similar else M
     A = np.block([[B, -B], [-B, B]]) + beta * np.kron(np.eye(2), M)
     p = np.linalg.solve(A, beta * np.r_[M @ x, M @ z])
-    assert I.shape == (d, d)
     return p[:d], p[d:]
 
 

@@ -33,7 +33,7 @@ def metric(X, y, p=2):
     return U @ mean(U.T @ S @ U, U.T @ D @ U) @ U.T
 
 
-def riemannian(U, S, D, t=0.5):
+def riemannian(U, S, D):
     """The cost that the paper's code minimises, with the best B put in."""
     A, B = U.T @ S @ U, U.T @ D @ U
     M = mean(A, B)
@@ -42,8 +42,7 @@ def riemannian(U, S, D, t=0.5):
         w = np.linalg.eigvals(np.linalg.solve(P, Q))
         return np.sum(np.log(np.real(w)) ** 2)
 
-    assert t == 0.5
-    return ((1 - t) * squared(inv(A), M) + t * squared(B, M)) / 4
+    return (squared(inv(A), M) + squared(B, M)) / 8
 
 
 def trace(U, S, D):
