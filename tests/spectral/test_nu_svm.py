@@ -70,6 +70,7 @@ def test_nu_bounds_the_share_of_errors(nu):
     Z, _, unit = told(X, y)
     M = learner.get_mahalanobis_matrix() * unit
     gain = np.einsum("pd,pd->p", Z @ M, Z) - np.sum(Z**2, axis=1)
+    assert (learner.margin_ > 0) == (nu > 0.1)
     assert learner.margin_ == 0 or (gain < learner.margin_ - 1e-8).mean() <= nu + 1e-9
 
 
