@@ -1,5 +1,6 @@
 """Neighbourhood components: invariants of the softmax kernel and of the methods on it."""
 
+import re
 import tracemalloc
 import warnings
 
@@ -193,9 +194,11 @@ def test_float32_search_ends_as_well():
 def test_float32_search_keeps_to_its_iterations_and_tells_when_they_are_too_few(max_iter):
     X, y = data()
     learner = NCA(dtype="float32", init="random", max_iter=max_iter, random_state=1)
-    with pytest.warns(ConvergenceWarning, match="NCA: L-BFGS stopped after"):
+    told = r"NCA: L-BFGS stopped after (\d+) iterations with gradient .*, after (\d+) in float32$"
+    with pytest.warns(ConvergenceWarning, match=told) as caught:
         learner.fit(X, y)
     assert learner.n_iter_ == len(learner.history_) == max_iter
+    assert sum(map(int, re.search(told, str(caught[0].message)).groups())) == max_iter
     assert not learner.converged_
 
 

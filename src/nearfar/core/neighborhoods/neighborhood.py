@@ -129,7 +129,8 @@ def maximise_dense(
     fine = search(coarse.x, "float64", max(1, min(FINE, max_iter - coarse.n_iter)), max(tol, 1e-5))
     history = np.concatenate([coarse.history, fine.history])
     spent, converged = coarse.n_iter + fine.n_iter, coarse.converged or fine.converged
-    return fine.with_x(fine.x, n_iter=spent, history=history, converged=converged, message=coarse.message)
+    message = "" if converged else f"{fine.message}, after {coarse.n_iter} in float32"
+    return fine.with_x(fine.x, n_iter=spent, history=history, converged=converged, message=message)
 
 
 def maximise_in_batches(
