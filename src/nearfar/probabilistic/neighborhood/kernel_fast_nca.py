@@ -46,7 +46,7 @@ class KernelFastNCA(FromLabels, KernelMetric):
     refresh : int
         So many times the neighbours are found anew under the learned metric, and the search goes on.
     init : str or array-like of shape (c, r)
-        "pca", "lda", "identity", "random" or components in the coordinates of the kernel map.
+        "auto", "pca", "lda", "identity", "random" as for `NCA`, or components, in coordinates of the kernel map.
     kernel : str or callable
         "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
     gamma : float, optional

@@ -40,7 +40,7 @@ class KernelNCA(FromLabels, KernelMetric):
     reg_norm : "rkhs" or "coef"
         What is penalised: tr(T' K T), the norm in feature space, or the squared Frobenius norm of T.
     init : str or array-like of shape (k, r)
-        "pca", "lda", "identity", "random" or components in the coordinates of the kernel map.
+        "auto", "pca", "lda", "identity", "random" as for `NCA`, or components, in coordinates of the kernel map.
     init_scale : None or "median"
         "median": scale the start so that the median squared distance is 1.
     kernel : str or callable
