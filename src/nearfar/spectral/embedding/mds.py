@@ -60,8 +60,8 @@ class MDSMetric(FromLabels, Mahalanobis):
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-    duality_gap_ : float
-        sstress with ``n_components=None``.
+    duality_gap_, kkt_ : float, ndarray of shape (2,)
+        sstress with ``n_components=None``; `kkt_` as of `MCML`.
 
     Notes
     -----

@@ -53,6 +53,8 @@ class SPDGMML(FromPairs, Mahalanobis):
     ----------
     components_ : ndarray of shape (k, d)
         L; `transform` gives the entries of L T_i, shape (n, k d).
+    columns_ : int
+        Of each T_i: d of matrices, 1 of rows.
 
     Notes
     -----

@@ -78,7 +78,9 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
     Attributes
     ----------
     embedding_ : ndarray of shape (n, rank)
-        Y with K = Y Y', one row for every row of X; `transform` comes near to it (`transductive_` is True).
+        Y with K = Y Y', one row for every row of X; `transform` comes near to it.
+    transductive_ : bool
+        True: the kernel was learned for the rows of X alone.
     dual_coef_ : ndarray of shape (m, k)
     objective_, duality_gap_ : float
 

@@ -90,8 +90,8 @@ class FISHMML(FromLabels, Mahalanobis):
     ----------
     components_ : ndarray of shape (k, d)
         Block-diagonal over the concatenated views: squared distances of the views add up.
-    view_components_ : list of ndarray of shape (n_components, d_v)
-        Orthonormal rows.
+    view_components_, view_sizes_ : list of ndarray of shape (n_components, d_v), ndarray of int
+        Orthonormal rows of each view, and how many columns each has.
 
     Notes
     -----
