@@ -95,7 +95,9 @@ class ReportContent:
     scores : Scores or mapping
         `nearfar.evaluation.Scores`, or what its `to_dict` gave.
     baseline : Scores or mapping, optional
-        Scores of the comparison named by `baseline_name`.
+        Scores to compare with.
+    baseline_name : str
+        What these are of.
     chance : mapping, optional
         Score name -> value of a random ranking; taken from `scores` where they bring it.
     intervals : mapping, optional
