@@ -96,7 +96,7 @@ def embed(
     layer : {"embedding", "pooled"}
         Which of its outputs.
     image_size, resize, batch_size, workers
-        As in `encode`.
+        As in `encode`; other sizes give other embeddings, and `embed_run` takes those that a run was trained on.
 
     Returns
     -------
