@@ -216,7 +216,7 @@ class Fitted(BaseEstimator):
             raise ValueError(f"{os.fspath(path)} holds no learner of nearfar")
         kind = getattr(import_module(method.module), method.name)
         if not issubclass(kind, cls):
-            raise ValueError(f"{os.fspath(path)} holds a {kind.__name__}, not a {cls.__name__}")
+            raise ValueError(f"{os.fspath(path)} holds {kind.__name__}, not {cls.__name__}")
         try:
             settings = storage.join("set", tensors, json.loads(text["settings"]))
             # JSON has no tuples, and a setting that is one may be a list as well, but for clones and `repr`

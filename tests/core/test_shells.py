@@ -301,7 +301,7 @@ def test_saved_learners_are_data_not_code(tmp_path):
     again = GMML.load(tmp_path / "x")
     assert_array_equal(again.prior, np.eye(4))
     assert again.get_params()["random_state"] == 1
-    with pytest.raises(ValueError, match="holds a GMML, not a RCA"):
+    with pytest.raises(ValueError, match="holds GMML, not RCA"):
         RCA.load(tmp_path / "x")
     ITML(percentiles=(np.int64(5), np.float32(95))).fit(X, Y).save(tmp_path / "z")
     assert ITML.load(tmp_path / "z").percentiles == (5, 95)

@@ -169,7 +169,7 @@ def test_file_holds_the_learner(kind, dtype, tmp_path):
     np.testing.assert_array_equal(again.reconstruction_error(X), learner.reconstruction_error(X))
     np.testing.assert_array_equal(again.loss_curve_, learner.loss_curve_)
     other = next(k for k in KINDS if k is not kind)
-    with pytest.raises(ValueError, match=f"holds a {kind.__name__}, not a {other.__name__}"):
+    with pytest.raises(ValueError, match=f"holds {kind.__name__}, not {other.__name__}"):
         other.load(tmp_path / "learner.safetensors")
     assert type(clone(again).fit(X)) is kind
 

@@ -200,7 +200,7 @@ def test_file_holds_the_learner(tmp_path):
     assert again.get_params() == learner.get_params()
     np.testing.assert_array_equal(again.transform([views[0], None]), learner.transform([views[0], None]))
     np.testing.assert_array_equal(again.fit_transform(views, y), learner.transform(views))
-    with pytest.raises(ValueError, match="holds a MultiModalAutoencoder, not a Autoencoder"):
+    with pytest.raises(ValueError, match="holds MultiModalAutoencoder, not Autoencoder"):
         Autoencoder.load(tmp_path / "m.safetensors")
 
 

@@ -136,7 +136,7 @@ class NetworkLearner(Fitted):
         if text.get("format") != FORMAT or not isinstance(kind, type) or not issubclass(kind, NetworkLearner):
             raise ValueError(f"{os.fspath(path)} holds no network learner of nearfar")
         if not issubclass(kind, cls):
-            raise ValueError(f"{os.fspath(path)} holds a {kind.__name__}, not a {cls.__name__}")
+            raise ValueError(f"{os.fspath(path)} holds {kind.__name__}, not {cls.__name__}")
         try:
             return kind._read(arrays, json.loads(text["settings"]), json.loads(text["fitted"]))
         except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:

@@ -20,7 +20,7 @@ PIXEL_ART = 48  # images up to this side are shown with sharp pixels
 FILLED = 0.64  # share of the map that its images take
 GREY = "#8b93a1"  # the frame of a class without a colour
 BARS = 48  # bars of a row's glyph
-UNEVEN = 100.0  # times the smallest feature's values, above which each feature has a scale of its own
+UNEVEN = 10.0  # times the smallest feature's values, above which each feature has a scale of its own
 GLYPH_COLOR = "#7b8494"  # readable on light and dark paper
 
 
