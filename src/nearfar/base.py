@@ -122,6 +122,7 @@ class FromPairs(MetricLearner):
             one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
         """
         with named(self):
+            checks.needs("pairs", pairs, pair_labels=pair_labels, pair_weights=pair_weights)
             if pairs is None:
                 X, labels = self._labelled(X, y, "; pass labels, or pairs= and pair_labels=")
                 return self._learn(X, self._from_labels(labels), own=True)
@@ -236,6 +237,8 @@ class FromChunklets(MetricLearner):
             of other rows, are left out, so that one list serves every fold of a search (route ``rows=np.arange(n)``).
         """
         with named(self):
+            checks.needs("chunklets", chunklets, negative_links=negative_links)
+            checks.needs("pairs", pairs, pair_labels=pair_labels)
             if chunklets is None and pairs is None:
                 X, labels = self._labelled(X, y, "; pass labels, chunklets= or pairs=")
                 constraints.require_classes(labels)
@@ -284,11 +287,8 @@ class FromSets(MetricLearner):
                 constraints.require_classes(labels)
                 return self._learn(X, (labels[:, None] == np.arange(labels.max() + 1)) | (labels[:, None] < 0))
             X, candidates = self._rows(X), check_array(y)
-            if (
-                candidates.shape[0] != len(X)
-                or not np.isin(candidates, (0, 1)).all()
-                or not candidates.any(axis=1).all()
-            ):
+            whole = np.isin(candidates, (0, 1)).all() and candidates.any(axis=1).all()
+            if candidates.shape[0] != len(X) or not whole:
                 needs = f"y must be a 0/1 matrix with {len(X)} rows, as X has, and a 1 in every row"
                 raise ValueError(f"{needs}; got shape {candidates.shape}, values {np.unique(candidates)[:5].tolist()}")
             return self._learn(X, candidates.astype(bool))

@@ -653,6 +653,17 @@ def test_a_constant_column_gives_a_result_and_a_warning_that_says_what_was_done(
     assert np.isfinite(learner.transform(np.c_[X, np.full(60, 3.0)])).all()
 
 
+def test_what_says_nothing_alone_is_not_passed_over():
+    for told in ({"pair_labels": SIGNS}, {"pair_weights": np.ones(len(SIGNS))}):
+        with pytest.raises(ValueError, match=f"^GMML: {next(iter(told))} must be given with pairs$"):
+            GMML().fit(X, Y, **told)
+    with pytest.raises(ValueError, match=r"^RCA: pair_labels must be given with pairs$"):
+        RCA().fit(X, Y, pair_labels=SIGNS)
+    for told in ({"y": Y}, {"pairs": PAIRS, "pair_labels": SIGNS}):
+        with pytest.raises(ValueError, match=r"^DCA: negative_links must be given with chunklets$"):
+            DCA().fit(X, negative_links=[[0, 1]], **told)
+
+
 def test_repeated_pairs_are_told():
     with pytest.warns(UserWarning, match="1 of 3 pairs repeat others"):
         GMML().fit(X, pairs=[[0, 1], [1, 0], [2, 3]], pair_labels=[1, 1, -1])

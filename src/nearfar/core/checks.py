@@ -287,6 +287,13 @@ def one_of(options: tuple[object, ...], **values: Any) -> None:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")
 
 
+def needs(other: str, there: AnyArray | None, **given: Any) -> None:
+    """Raise for an argument that says nothing without another one, where that is not there."""
+    for name, value in given.items():
+        if there is None and value is not None:
+            raise ValueError(f"{name} must be given with {other}")
+
+
 def tells_apart(components: Any, X: AnyArray) -> None:
     """Warn of a metric that is 0 although the rows X that it was learned from differ."""
     if components is not None and not np.any(components) and (X[:1] != X).any():
