@@ -27,7 +27,7 @@ def kernel_mcml(
     weighting: str = "sample",
     *,
     max_iter: int = 500,
-    tol: float = 1e-6,
+    tol: float = 1e-3,
     report: Report | None = None,
 ) -> Solution:
     """L (r, r) on rows R of the kernel map, R R' = K; see `KernelMCML`."""

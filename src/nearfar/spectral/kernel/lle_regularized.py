@@ -29,7 +29,7 @@ def lle_regularized(
     n_components: int | None = None,
     *,
     lam: float = 1.0,
-    reg: float = 1e-3,
+    reg: float = 1.0,
     solver: str = "ratio",
     tol: float = 1e-10,
 ) -> Solution:

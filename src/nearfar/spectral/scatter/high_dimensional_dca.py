@@ -21,7 +21,7 @@ from ...core.types import Array
 
 
 def high_dimensional_dca(
-    X: Array, pairs: Pairs | LabelPairs, n_components: int | None = None, tol: float = 1e-12
+    X: Array, pairs: Pairs | LabelPairs, n_components: int | None = None, tol: float = 1e-10
 ) -> Solution:
     """L = U' (p, d) as `x`; `objective` is the trace ratio."""
     linked = np.flatnonzero(pairs.labels >= 0) if isinstance(pairs, LabelPairs) else np.unique(np.r_[pairs.i, pairs.j])
