@@ -135,7 +135,7 @@ class JointTerm(SetTerm):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        layers = (layers,) if isinstance(layers, str) else tuple(layers)
+        layers = (layers,) if isinstance(layers, str) or not isinstance(layers, Sequence) else tuple(layers)
         if not layers or len(set(layers)) < len(layers) or not set(layers) <= set(LAYERS):
             raise ValueError(f"{name}: layers must be some of {', '.join(LAYERS)}, each once, got {layers!r}")
         one_of(self, KERNELS, kernel=kernel)

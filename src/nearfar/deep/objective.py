@@ -119,7 +119,8 @@ def _call(node: ast.Call, name: str, sizes: dict[str, int]) -> Any:
     try:
         return make(**settings)
     except TypeError as error:
-        raise ObjectiveError(f"objective: {name}: {error}") from error
+        told = str(error).removeprefix(f"{name}: ")  # of our own errors; those of Python name no class
+        raise ObjectiveError(f"objective: {name}: {told}") from error
     except ValueError as error:
         raise ObjectiveError(f"objective: {error}") from error
 

@@ -207,7 +207,7 @@ class RowLoss(Term):
         super().__init__()
         name = type(self).__name__
         one_of(self, DISTANCES, distance=distance)
-        if mine is not None and (not callable(mine) or isinstance(mine, type)):
+        if mine is not None and (not callable(mine) or isinstance(mine, (type, Term))):
             raise TypeError(f"{name}: mine must be a miner such as BatchHard(), got {mine!r}")
         self.distance, self.normalize, self.mine, self.block = distance, normalize, mine, block
         self.reduction = "mean"

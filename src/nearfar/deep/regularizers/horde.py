@@ -74,6 +74,8 @@ class HORDE(Term):
             if value < least:
                 raise ValueError(f"HORDE: {name} must be at least {least}, got {value}")
         term = parse_objective(loss, embedding_dim=features) if isinstance(loss, str) else loss
+        if not isinstance(term, Term):
+            raise TypeError(f"HORDE: loss must be a loss such as BinomialDevianceLoss(), got {loss!r}")
         self.losses = nn.ModuleList(deepcopy(term) for _ in range(orders - 1))
         self.width, self.reads_maps = width, channels is not None
         signs = torch.randint(0, 2, (orders, width, features), generator=torch.Generator().manual_seed(int(seed)))
