@@ -325,8 +325,9 @@ def test_recall_at_k_is_the_score_where_its_steps_are_steep():
         edge = right[:, k - 1] / (2 * min(k, 2))
         found = 1 - RecallAtKLoss((k,), **steep)(x, y)
         torch.testing.assert_close(found, (within - edge).double().mean(), rtol=0, atol=1e-6)
-    for wrong in ((), (0, 1)):
-        with pytest.raises(ValueError, match="ks must be one or more numbers"):
+    assert torch.equal(RecallAtKLoss(2)(x, y), RecallAtKLoss([2])(x, y))
+    for wrong in ((), (0, 1), (1.5,), "12"):
+        with pytest.raises(ValueError, match="ks must be one or more integers"):
             RecallAtKLoss(wrong)
 
 

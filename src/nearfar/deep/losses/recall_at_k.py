@@ -37,7 +37,7 @@ class RecallAtKLoss(RowLoss):
 
     Parameters
     ----------
-    ks : sequence of int
+    ks : int or sequence of int
         K, the mean over which is taken.
     temperature : float
         t, of the question whether a rank is within k.
@@ -49,7 +49,7 @@ class RecallAtKLoss(RowLoss):
     Raises
     ------
     ValueError
-        If a k is below 1, or there is none.
+        If a k is no integer of at least 1, or there is none.
 
     Notes
     -----
@@ -61,15 +61,16 @@ class RecallAtKLoss(RowLoss):
 
     def __init__(
         self,
-        ks: Sequence[int] = (1, 2, 4, 8, 16),
+        ks: int | Sequence[int] = (1, 2, 4, 8, 16),
         *,
         temperature: float = 1.0,
         rank_temperature: float = 0.01,
         block: int | None = None,
     ) -> None:
         super().__init__(distance="cosine", normalize=True, block=block)
-        if not ks or min(ks) < 1:
-            raise ValueError(f"RecallAtKLoss: ks must be one or more numbers of at least 1, got {ks}")
+        ks = (ks,) if isinstance(ks, int) else ks
+        if not ks or not all(isinstance(k, int) and k >= 1 for k in ks):
+            raise ValueError(f"RecallAtKLoss: ks must be one or more integers of at least 1, got {ks!r}")
         self.ks, self.temperature, self.rank_temperature = tuple(ks), temperature, rank_temperature
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
