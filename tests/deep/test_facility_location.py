@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from sklearn import metrics
 
-from nearfar.deep import facility
+from nearfar.deep import facility, partition
 from nearfar.deep.losses.facility_location import FacilityLocationLoss
 from nearfar.deep.partition import AGREEMENTS, MEANS, Agreement, Base, expected_information, margins
 from tests.references import facility_location as plain
@@ -382,3 +382,15 @@ def test_other_supervision_and_references_are_refused():
         FacilityLocationLoss()(x, (y[:, None] == y).long())
     with pytest.raises(ValueError, match="ref does not apply"):
         FacilityLocationLoss()(x, y, ref=x, ref_labels=y)
+
+
+@pytest.mark.parametrize("kind", AGREEMENTS)
+def test_margins_by_the_cells_that_change_equal_those_by_all_cells(kind, monkeypatch):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(6), 5)
+    agreement, a = Agreement(y, kind), rng.integers(0, 4, 30)
+    base, moved = Base.of(agreement, a, 4), rng.random((8, 30)) < 0.3
+    expected = [agreement.of(np.where(row, 4, a)) for row in moved]
+    for small in (0, 1 << 14):
+        monkeypatch.setattr(partition, "SMALL", small)
+        np.testing.assert_allclose(margins(agreement, base, moved), expected, atol=1e-12)

@@ -7,6 +7,7 @@ Points at equal distance from two facilities go to the one earlier in S; a facil
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -73,35 +74,41 @@ def greedy(problem: Problem, k: int, *, size: int | None = None, rng: np.random.
     -------
     (k,) indices in order of choice; of equals the lowest index.
     """
-    m = len(problem.d)
-    nearest, reach = np.zeros(m, dtype=np.int64), np.full(m, np.inf)
+    d, m = problem.d, len(problem.d)
+    nearest, reach, fit = np.zeros(m, dtype=np.int64), np.full(m, np.inf), -problem.d.sum(1)
     facilities: list[int] = []
     for step in range(k):
         candidates = np.delete(np.arange(m), facilities)
         if size is not None and size < len(candidates):
             assert rng is not None
             candidates = np.sort(rng.choice(candidates, size, replace=False))
-        moved = problem.d[candidates] < reach
-        moved[:, facilities] = False
-        moved[np.arange(len(candidates)), candidates] = True
+
+        def takes(some: Ints) -> Bools:
+            moved = d[some] < reach
+            moved[:, facilities] = False
+            moved[np.arange(len(some)), some] = True
+            return moved
+
         base = Base.of(problem.agreement, nearest, max(step, 1))
-        fit = -np.minimum(problem.d[candidates], reach).sum(1)
-        best = _best(problem, base, fit, moved)
-        chosen = candidates[best]
-        nearest = np.where(moved[best], step, nearest)
-        reach = np.minimum(reach, problem.d[chosen])
-        facilities.append(int(chosen))
+        chosen = _best(problem, base, fit[candidates], candidates, takes)
+        nearest = np.where(takes(np.array([chosen]))[0], step, nearest)
+        near = np.flatnonzero(d[chosen] < reach)  # fits change by these points alone
+        before, after = reach[near, None], d[chosen, near, None]
+        fit += (np.minimum(d[near], before) - np.minimum(d[near], after)).sum(0)
+        reach[near] = d[chosen, near]
+        facilities.append(chosen)
     return np.array(facilities)
 
 
-def _best(problem: Problem, base: Base, fit: Floats, moved: Bools) -> int:
+def _best(problem: Problem, base: Base, fit: Floats, candidates: Ints, takes: Callable[[Ints], Bools]) -> int:
     """Return the candidate with the largest fit + gamma Delta, counting only those that may still win."""
     first = int(fit.argmax())
-    bound = fit[first] + problem.gamma * margins(problem.agreement, base, moved[first : first + 1])[0]
+    bound = fit[first] + problem.gamma * margins(problem.agreement, base, takes(candidates[first : first + 1]))[0]
     open_ = np.flatnonzero(fit + problem.gamma >= bound - 2 * LEAST)  # Delta is at most 1
     if len(open_) == 1:
-        return first
-    return int(open_[_first_best(fit[open_] + problem.gamma * margins(problem.agreement, base, moved[open_]))])
+        return int(candidates[first])
+    delta = margins(problem.agreement, base, takes(candidates[open_]))
+    return int(candidates[open_[_first_best(fit[open_] + problem.gamma * delta)]])
 
 
 def _first_best(scores: Floats) -> int:

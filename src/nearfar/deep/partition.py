@@ -26,6 +26,7 @@ Bools = NDArray[np.bool_]
 
 AGREEMENTS = ("nmi", "ami", "ari", "vmeasure", "const")
 MEANS = ("geometric", "arithmetic")
+SMALL = 1 << 14  # cells up to which summing them all takes less time than looking for those that change
 
 
 class Agreement:
@@ -156,14 +157,24 @@ def margins(agreement: Agreement, base: Base, moved: Bools) -> Floats:
     -------
     (c,) Delta
     """
-    rows, points = np.nonzero(moved)
-    phi, c = agreement.phi, len(moved)
+    phi, (c, m) = agreement.phi, moved.shape
+    rows, points = np.divmod(np.flatnonzero(moved), m)  # several times as fast as nonzero
 
     def count(label: Ints, kinds: int) -> Ints:
-        return np.bincount(rows * kinds + label[points], minlength=c * kinds).reshape(c, kinds)
+        found: Ints = np.bincount(rows * kinds + label[points], minlength=c * kinds)
+        return found
 
-    arrived = count(agreement.y, agreement.num_classes)  # (c, L) the new cluster's cells
-    left = base.counts - count(base.cell, len(base.counts))  # (c, cells)
-    stayed = base.sizes - count(base.a, len(base.sizes))  # (c, K)
-    cells = phi[arrived].sum(1) + phi[left].sum(1)
-    return agreement.margin(cells, np.column_stack([stayed, moved.sum(1)]))
+    def changes(label: Ints, before: Ints, sign: int) -> Floats:
+        """Per candidate by how much the sum of phi over the cells grows as its points come or go."""
+        number = count(label, len(before))
+        if len(number) <= SMALL:
+            return phi[before + sign * number.reshape(c, -1)].sum(1) - float(phi[before].sum())
+        row, cell = np.divmod(np.flatnonzero(number > 0), len(before))
+        old = before[cell]
+        new = old + sign * number[row * len(before) + cell]
+        return np.bincount(row, phi[new] - phi[old], c).astype(np.float64, copy=False)
+
+    arrived = changes(agreement.y, np.zeros(agreement.num_classes, dtype=np.int64), 1)
+    left = float(phi[base.counts].sum()) + changes(base.cell, base.counts, -1)
+    stayed = base.sizes - count(base.a, len(base.sizes)).reshape(c, -1)  # (c, K)
+    return agreement.margin(arrived + left, np.column_stack([stayed, moved.sum(1)]))
