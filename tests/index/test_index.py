@@ -269,3 +269,17 @@ def test_approximate_engine_says_what_it_cannot_do():
         assert found.positions[0, -1] == -1
         assert found.distances[0, -1] == np.inf
     assert np.isinf(found.distances[0, -1])
+
+
+def test_items_without_names_take_the_first_free_numbers_and_known_names_are_not_looked_up(monkeypatch):
+    index = Index(np.eye(6, 4), names=["a", "7", "6", "10", "3", "9"])
+    index.add(np.ones((4, 4)))
+    assert index.names[6:].tolist() == ["8", "11", "12", "13"]
+    index.add(np.ones((1, 4)))
+    assert index.names[-1] == "14"
+    with pytest.raises(ValueError, match=r"names: '7' occurs more than once \(2 such names\)"):
+        index.add(np.ones((3, 4)), names=["7", "b", "b"])
+    seen, unique = [], np.unique
+    monkeypatch.setattr(np, "unique", lambda x, **how: seen.append(len(x)) or unique(x, **how))
+    index.add(np.ones((1, 4)), names=["c"])
+    assert max(seen) == 1

@@ -161,12 +161,13 @@ class Index:
         if (labels is None) != (self.labels is None):
             has = "no labels" if self.labels is None else "labels"
             raise ValueError(f"labels: the index has {has}, the new items have {'none' if labels is None else 'some'}")
-        joined = np.concatenate([self.names, _names(names, len(rows), self.names)])
-        _check_different(joined)
+        called = _names(names, len(rows), self.names)
+        _check_different(np.concatenate([_those_of(self.names, called), called]))
         new = _labels(labels, len(rows))
         if self.labels is not None and new is not None:
             self.labels = _joined(self.labels, new)
-        self.embeddings, self.names = np.concatenate([self.embeddings, rows]), joined
+        self.embeddings = np.concatenate([self.embeddings, rows])
+        self.names = np.concatenate([self.names, called])
         self._forget()
 
     def remove(self, names: Any) -> None:
@@ -247,12 +248,22 @@ def _singles(x: Any, name: str) -> AnyArray:
 def _names(names: Any, n: int, taken: AnyArray | tuple[()]) -> AnyArray:
     """The names, or where there are none the first numbers, from as many as there are on, that are not taken."""
     if names is None:
-        numbers = np.arange(len(taken), 2 * len(taken) + n).astype(np.str_)
-        return numbers[~np.isin(numbers, taken)][:n]
+        numbers, free = np.arange(len(taken), len(taken) + n), np.empty(0, dtype=np.str_)
+        while len(free) < n:
+            wished = numbers.astype(np.str_)
+            free = np.concatenate([free, wished[~np.isin(wished, _those_of(taken, wished))]])
+            numbers += n
+        return free[:n]
     found = np.asarray(names, dtype=np.str_)
     if found.shape != (n,):
         raise ValueError(f"names: expected {n}, one per embedding, got shape {found.shape}")
     return found
+
+
+def _those_of(names: AnyArray | tuple[()], few: AnyArray) -> AnyArray:
+    """The names that are among a few; of many names that takes far less time than looking the few up."""
+    many = np.asarray(names, dtype=np.str_)
+    return many[np.isin(many, few)]
 
 
 def _labels(labels: Any, n: int) -> AnyArray | None:
