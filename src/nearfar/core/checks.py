@@ -216,10 +216,7 @@ def targets(y: AnyArray | None, n: int) -> Array:
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
     needs = f"y must hold finite real numbers, shape ({n},) or ({n}, m)"
-    try:
-        values = np.asarray(y)
-    except ValueError as error:  # lists of several lengths
-        raise ValueError(f"{needs}; got rows of several lengths") from error
+    values = table(y, needs, None)
     if values.ndim not in (1, 2) or values.size == 0:
         raise ValueError(f"{needs}; got shape {values.shape}")
     if len(values) != n:

@@ -242,7 +242,8 @@ class RowLoss(Term):
 
     def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
         """Return the numerator and the denominator, summed over the anchors."""
-        return reduce(self.rows, comparison, mine=self.mine, block=self.block, whole=self.whole, more=self.held())
+        more = self.held()  # before `rows`, which may keep no more than values of it
+        return reduce(self.rows, comparison, mine=self.mine, block=self.block, whole=self.whole, more=more)
 
     def divided(self, num: Tensor, den: Tensor) -> Tensor:
         """Return this process's sum of the numerators over the denominators of all processes."""

@@ -68,10 +68,9 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
         Of the regression, as for `KernelDCA`.
     n_pairs : int, "all" or None
         Of each kind, made of labels; None: 20 c^2 for c classes.
-    max_iter : int
+    max_iter, verbose : int, bool
     tol : float
         On the relative duality gap.
-    verbose : bool
     random_state : int, RandomState, Generator or None
         Draws landmarks and pairs.
 
