@@ -546,7 +546,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words, message, capsys, monkey
     assert code == 2
     assert err.startswith("nearfar: ")
     assert err.count("\n") == 1
-    assert message in err
+    assert message in err.replace('"--', "--").replace('".', ".")  # older parsers quote an option
     assert not list(tmp_path.iterdir())
 
 
