@@ -122,7 +122,7 @@ class FromPairs(MetricLearner):
             one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
         """
         with named(self):
-            checks.needs("pairs", pairs, pair_labels=pair_labels, pair_weights=pair_weights)
+            checks.only_with("pairs", pairs, pair_labels=pair_labels, pair_weights=pair_weights)
             if pairs is None:
                 X, labels = self._labelled(X, y, "; pass labels, or pairs= and pair_labels=")
                 return self._learn(X, self._from_labels(labels), own=True)
@@ -237,8 +237,8 @@ class FromChunklets(MetricLearner):
             of other rows, are left out, so that one list serves every fold of a search (route ``rows=np.arange(n)``).
         """
         with named(self):
-            checks.needs("chunklets", chunklets, negative_links=negative_links)
-            checks.needs("pairs", pairs, pair_labels=pair_labels)
+            checks.only_with("chunklets", chunklets, negative_links=negative_links)
+            checks.only_with("pairs", pairs, pair_labels=pair_labels)
             if chunklets is None and pairs is None:
                 X, labels = self._labelled(X, y, "; pass labels, chunklets= or pairs=")
                 constraints.require_classes(labels)

@@ -284,7 +284,7 @@ def one_of(options: tuple[object, ...], **values: Any) -> None:
             raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")
 
 
-def needs(other: str, there: AnyArray | None, **given: Any) -> None:
+def only_with(other: str, there: AnyArray | None, **given: Any) -> None:
     """Raise for an argument that says nothing without another one, where that is not there."""
     for name, value in given.items():
         if there is None and value is not None:

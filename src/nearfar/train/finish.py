@@ -114,9 +114,8 @@ def embed_run(
     dataset = dataset if isinstance(dataset, Dataset) else open_items(dataset)
     about = read_about(folder.best if which == "best" else folder.last)
     shape = shape_of(about)
-    dataset = dataset.in_columns(
-        about.get("columns", ()), f"the network of {folder.path}"
-    )  # older runs do not tell them
+    columns = about.get("columns", ())  # older runs do not tell them
+    dataset = dataset.in_columns(columns, f"the network of {folder.path}")
     _check_kind(dataset, shape, folder.path)
     sizes = sizes_of(config)
     if len(shape) == 3 and shape[1] == shape[2]:

@@ -81,12 +81,8 @@ class MultiScaleRelationNet(Checked, nn.Module):
         super().__init__()
         channels = list(scales.channels if channels is None else channels)
         depths = range(1, len(channels) + 1) if depths is None else depths
-        if (
-            not isinstance(depths, Sequence)
-            or len(depths) != len(channels)
-            or min(depths, default=0) < 1
-            or width % GROUPS
-        ):
+        fits = isinstance(depths, Sequence) and len(depths) == len(channels) and min(depths, default=0) >= 1
+        if not fits or width % GROUPS:
             raise ValueError(
                 f"MultiScaleRelationNet: expected a depth >= 1 for each of {len(channels)} scales and a width that "
                 f"{GROUPS} divides, got depths={depths}, width={width}"
