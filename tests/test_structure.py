@@ -31,7 +31,7 @@ ALLOWED = {
     "data": {"data"},
     "index": {"core", "index"},
     "report": {"report", "evaluation", "core", "data", "deep", "catalog"},
-    "train": {"train", "deep", "data", "evaluation", "core", "catalog"},
+    "train": {"train", "deep", "data", "evaluation", "core", "catalog", "fitted"},
 }
 
 

@@ -40,6 +40,7 @@ from .positives import check_positives
 
 SMALL = ("conv4", "mlp", "identity", "spd")  # trunks that the field feeds with 84x84 images of photographs
 LOOKED_AT = 16
+GIVEN = "items given in Python"  # in place of a source
 
 
 class Step(nn.Module):
@@ -130,8 +131,8 @@ class Parts:
             yield items, labels
 
 
-def build(config: TrainConfig, start: Path | None = None, *, resumed: bool = False) -> Parts:
-    """Open the data, and make the network, the objective and the batches.
+def build(config: TrainConfig, start: Path | None = None, *, resumed: bool = False, given: Task | None = None) -> Parts:
+    """Open the data, or take what is `given`, and make the network, the objective and the batches.
 
     A run that goes on has a folder in which it was started, `start`; with a checkpoint, `resumed`, also its weights.
 
@@ -142,9 +143,9 @@ def build(config: TrainConfig, start: Path | None = None, *, resumed: bool = Fal
     """
     accelerator = make_accelerator(config)
     seed_random_state(config.seed)
-    task = open_data(config, start)
-    given, config = config, resolve(config, task)
-    if config.symmetries != "none" and config.image_size != given.image_size:
+    task = given or open_data(config, start)
+    asked, config = config, resolve(config, task)
+    if config.symmetries != "none" and config.image_size != asked.image_size:
         task = open_data(config, start)  # turned squares, as a run that goes on and has its size from the start reads
     bare = config.replace(trunk_weights=None, network_weights=None) if resumed and not config.freeze_trunk else config
     step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start)
@@ -175,6 +176,8 @@ def _sampler(config: TrainConfig, train: Dataset) -> BatchSampler:
 
 def open_data(config: TrainConfig, start: Path | None = None) -> Task:
     """Open the task of a config; relative paths that lead to nothing from here begin in `start`."""
+    if config.data == GIVEN:
+        raise TrainError("the network was fitted on items given in Python, which are not kept; name the data to score")
     try:
         task = open_task(
             located(config.data, start),

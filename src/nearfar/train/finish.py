@@ -113,19 +113,32 @@ def embed_run(
     folder, config = _folder(run)
     dataset = dataset if isinstance(dataset, Dataset) else open_items(dataset)
     about = read_about(folder.best if which == "best" else folder.last)
-    shape = shape_of(about)
-    columns = about.get("columns", ())  # older runs do not tell them
-    dataset = dataset.in_columns(columns, f"the network of {folder.path}")
-    _check_kind(dataset, shape, folder.path)
+    dataset, sizes = as_trained(dataset, config, about, str(folder.path))
+    return embed(load_embedder(run, which), dataset, layer=layer, **sizes)
+
+
+def as_trained(
+    dataset: Dataset, config: TrainConfig, about: dict[str, Any], owner: str
+) -> tuple[Dataset, dict[str, Any]]:
+    """Return items with their columns as a network takes them, and how they are read, as keywords of `embed`.
+
+    Raises
+    ------
+    TrainError, DataError
+        As `embed_run`; `owner` is whose network it is.
+    """
+    shape, columns = shape_of(about), about.get("columns", ())  # older runs do not tell them
+    dataset = dataset.in_columns(columns, f"the network of {owner}")
+    _check_kind(dataset, shape, owner)
     sizes = sizes_of(config)
     if len(shape) == 3 and shape[1] == shape[2]:
         sizes["image_size"] = shape[1]
     elif len(shape) == 3 and config.trunk.startswith(FLAT):
-        _check_size(dataset, shape[1:], folder.path)
-    return embed(load_embedder(run, which), dataset, layer=layer, **sizes)
+        _check_size(dataset, shape[1:], owner)
+    return dataset, sizes
 
 
-def _check_kind(dataset: Dataset, shape: tuple[int, ...], run: Path) -> None:
+def _check_kind(dataset: Dataset, shape: tuple[int, ...], run: str) -> None:
     expected = "images" if len(shape) == 3 else f"rows of {shape[0]} columns"
     if (dataset.kind == "image") != (len(shape) == 3):
         raise TrainError(f"{dataset.name}: the network of {run} takes {expected}, got {dataset.kind}s")
@@ -133,7 +146,7 @@ def _check_kind(dataset: Dataset, shape: tuple[int, ...], run: Path) -> None:
         raise TrainError(f"{dataset.name}: the network of {run} takes {expected}, got {len(dataset.read(0))} columns")
 
 
-def _check_size(dataset: Dataset, size: tuple[int, ...], run: Path) -> None:
+def _check_size(dataset: Dataset, size: tuple[int, ...], run: str) -> None:
     """Refuse images that a network without convolutions cannot take, and that `fit` cannot bring to their size."""
     other = sorted(sizes_in(dataset) - {size})
     if other:

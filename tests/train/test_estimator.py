@@ -1,0 +1,195 @@
+"""A trained network behind the verbs of scikit-learn."""
+
+import pickle
+import random
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("accelerate")
+
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from nearfar.train import DeepMetric, TrainConfig, embed_run, train
+
+QUICK = {"embedding_dim": 8, "epochs": 2, "random_state": 0, "settings": {"device": "cpu"}}
+
+
+@parametrize_with_checks([DeepMetric(**QUICK)])
+def test_it_is_an_estimator(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X[:600], y[:600]
+
+
+@pytest.fixture(scope="module")
+def fitted(digits):
+    X, y = digits
+    return DeepMetric("MultiSimilarityLoss()", **{**QUICK, "epochs": 8}).fit(X, y)
+
+
+def test_classes_are_nearer_to_themselves_than_in_the_items(digits, fitted):
+    from nearfar.evaluation import evaluate
+
+    X, y = digits
+    learned = evaluate(fitted.transform(X), y, clustering=False)
+    assert learned.map_at_r > evaluate(X, y, clustering=False).map_at_r + 0.1
+    assert len(fitted.loss_curve_) == fitted.n_iter_ == 8
+    assert fitted.loss_curve_[-1] < fitted.loss_curve_[0]
+
+
+def test_embeddings_have_unit_length_and_the_verbs_of_learners_use_them(digits, fitted):
+    X, _ = digits
+    Z = fitted.transform(X)
+    assert Z.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(Z, axis=1), 1, rtol=1e-5)
+    pairs = np.array([[0, 1], [0, 10], [5, 7]])
+    expected = np.linalg.norm(Z[pairs[:, 0]] - Z[pairs[:, 1]], axis=1)
+    np.testing.assert_allclose(fitted.pair_distance(pairs, X), expected, rtol=1e-4)
+    np.testing.assert_allclose(fitted.pair_distance(X[pairs]), expected, rtol=1e-4)
+    distance, index = fitted.kneighbors(X, n_neighbors=1)
+    whole = np.linalg.norm(Z[:, None] - Z[None], axis=2) + np.diag(np.full(len(Z), np.inf))
+    np.testing.assert_allclose(distance[:, 0], whole.min(1), atol=1e-3)
+    np.testing.assert_allclose(whole[np.arange(len(Z)), index[:, 0]], whole.min(1), atol=1e-3)
+
+
+def test_it_is_the_network_of_a_run_with_the_same_settings(digits, tmp_path):
+    X, y = digits
+    np.savez(tmp_path / "train.npz", X=X.astype(np.float32), y=y)
+    np.savez(tmp_path / "test.npz", X=X[:40].astype(np.float32), y=y[:40])
+    metric = DeepMetric("NCALoss()", embedding_dim=8, epochs=2, random_state=3).fit(X, y)
+    config = {"data": str(tmp_path / "train.npz"), "test": str(tmp_path / "test.npz"), "validation": 0.0}
+    same = TrainConfig.of(objective="NCALoss()", embedding_dim=8, epochs=2, seed=metric.config_.seed, **config)
+    train(same, tmp_path / "run", progress=False)
+    Z = embed_run(tmp_path / "run", tmp_path / "test.npz")
+    np.testing.assert_allclose(metric.transform(X[:40]), Z / np.linalg.norm(Z, axis=1, keepdims=True), atol=1e-6)
+
+
+def test_images_in_memory_and_their_files_give_one_network(tmp_path):
+    pytest.importorskip("PIL")
+    from PIL import Image
+
+    X, y = load_digits(return_X_y=True)
+    images = (X[:120].reshape(-1, 8, 8) * 15).astype(np.uint8).repeat(3, axis=1).repeat(3, axis=2)
+    paths = [tmp_path / f"{i}.png" for i in range(len(images))]
+    for image, path in zip(images, paths, strict=True):
+        Image.fromarray(image).save(path)
+    of_arrays, of_files = (DeepMetric(**QUICK).fit(items, y[:120]) for items in (images, paths))
+    np.testing.assert_allclose(of_arrays.transform(images), of_files.transform(paths), atol=1e-6)
+    np.testing.assert_allclose(of_arrays.transform(images[..., None]), of_files.transform(images), atol=1e-6)
+    assert not hasattr(of_arrays, "n_features_in_")
+
+
+def test_a_search_chooses_settings_of_a_network(digits):
+    X, y = digits
+    model = make_pipeline(StandardScaler(), DeepMetric(**QUICK), KNeighborsClassifier(3))
+    search = GridSearchCV(model, {"deepmetric__lr": [1e-3, 1e-9]}, cv=2).fit(X[:200], y[:200])
+    assert search.best_params_["deepmetric__lr"] in (1e-3, 1e-9)
+    assert search.best_score_ > 0.7
+
+
+def test_validation_classes_choose_the_epoch(digits):
+    X, y = digits
+    metric = DeepMetric(**{**QUICK, "epochs": 4}, validation=0.3).fit(X, y)
+    assert 1 <= metric.best_epoch_ <= 4
+    assert 0 < metric.best_score_ <= 1
+    assert DeepMetric(**QUICK).fit(X, y).best_score_ is None
+
+
+def test_items_of_unknown_class_are_not_learnt_from(digits):
+    X, y = digits
+    some = np.where(np.arange(len(y)) % 3 == 0, -1, y)
+    metric = DeepMetric(**QUICK).fit(X, some)
+    known = DeepMetric(**QUICK).fit(X[some >= 0], y[some >= 0])
+    np.testing.assert_array_equal(metric.transform(X[:5]), known.transform(X[:5]))
+
+
+def test_global_random_numbers_stay_as_they_were(digits):
+    X, y = digits
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    random.seed(5)
+    expected = torch.rand(1), np.random.rand(), random.random()  # noqa: NPY002
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    random.seed(5)
+    DeepMetric(**QUICK).fit(X[:60], y[:60])
+    assert expected == (torch.rand(1), np.random.rand(), random.random())  # noqa: NPY002
+
+
+def test_saved_it_is_a_run_and_loaded_the_same(digits, fitted, tmp_path):
+    X, y = digits
+    fitted.save(tmp_path / "run")
+    Z = fitted.transform(X[:20])
+    for again in (DeepMetric.load(tmp_path / "run"), pickle.loads(pickle.dumps(fitted))):
+        np.testing.assert_array_equal(again.transform(X[:20]), Z)
+        assert again.get_params()["objective"] == "MultiSimilarityLoss()"
+    np.savez(tmp_path / "items.npz", X=X[:20].astype(np.float32), y=y[:20])
+    found = embed_run(tmp_path / "run", tmp_path / "items.npz")
+    np.testing.assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), Z, atol=1e-6)
+    with pytest.raises(ValueError, match=r"DeepMetric: .*holds a run already"):
+        fitted.save(tmp_path / "run")
+
+
+def test_a_loaded_metric_can_be_fitted_anew(digits, tmp_path):
+    X, y = digits
+    DeepMetric("NCALoss()", **{**QUICK, "settings": {"device": "cpu", "weight_decay": 0.01}}).fit(X, y).save(
+        tmp_path / "run"
+    )
+    loaded = DeepMetric.load(tmp_path / "run")
+    assert loaded.settings["weight_decay"] == 0.01
+    assert clone(loaded).fit(X, y).transform(X[:2]).shape == (2, 8)
+
+
+def test_columns_are_known_by_name(digits, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    X, y = digits
+    table = pandas.DataFrame(X, columns=[f"pixel{i}" for i in range(X.shape[1])])
+    metric = DeepMetric(**QUICK).set_output(transform="pandas").fit(table, y)
+    assert list(metric.transform(table).columns[:2]) == ["deepmetric0", "deepmetric1"]
+    metric.save(tmp_path / "run")
+    loaded = DeepMetric.load(tmp_path / "run")
+    with pytest.raises(ValueError, match="feature names"):
+        loaded.transform(table[table.columns[::-1]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "X", "y", "message"),
+    [
+        ({"objective": "TripletLos()"}, np.eye(6), [0, 0, 0, 1, 1, 1], "TripletLos"),
+        ({"lr": -1.0}, np.eye(6), [0, 0, 0, 1, 1, 1], "lr"),
+        ({"settings": {"lr": 1.0}}, np.eye(6), [0, 0, 0, 1, 1, 1], "'lr' is a parameter of its own"),
+        ({"settings": {"data": "x"}}, np.eye(6), [0, 0, 0, 1, 1, 1], "'data' is one of runs only"),
+        ({"settings": {"warmups": 1}}, np.eye(6), [0, 0, 0, 1, 1, 1], "did you mean warmup"),
+        ({}, np.eye(6), [0, 0, 0, 0, 0, 0], "at least 2 classes"),
+        ({}, np.eye(6), None, "requires y"),
+        ({}, np.eye(6) * 1e300, [0, 0, 0, 1, 1, 1], "too large for float32"),
+        ({}, np.zeros((6, 8, 8)), [0, 0, 0, 1, 1, 1], "uint8; got shape .6, 8, 8. of float64"),
+        ({}, ["a.png"] * 6, [0, 0, 0, 1, 1, 1], "6 of 6 files are not there, first 'a.png'"),
+        ({}, np.zeros((6, 28, 28), np.uint8), [0, 1], "inconsistent"),
+    ],
+)
+def test_what_does_not_fit_is_one_error(changes, X, y, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        DeepMetric(**{**QUICK, **changes}).fit(X, y)
+    assert str(caught.value).startswith("DeepMetric: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_items_of_another_kind_are_refused(fitted):
+    with pytest.raises(ValueError, match=r"DeepMetric: .*takes rows of 64 columns, got images"):
+        fitted.transform(np.zeros((2, 28, 28), np.uint8))
+    with pytest.raises(ValueError, match="is expecting 64 features"):
+        fitted.transform(np.zeros((2, 63)))
