@@ -66,12 +66,10 @@ def test_weights_multiply_through_sums():
         ("JRS(layers=3)", "JRS: layers must be some of pooled, embedding, class, each once, got (3,)"),
         ("MultiScaleRelationNet(depths=3)", "MultiScaleRelationNet: expected a depth >= 1 for each of"),
         ("TripletLoss() ** 2", "is not allowed"),
-        ("TripletLoss() / NPairLoss()", "must divide a loss by a number"),
-        ("TripletLoss() / 0", "must divide a loss by a number that is not 0"),
-        ("2 / TripletLoss()", "must divide a loss by a number"),
-        ("TripletLoss() - 1", "is not allowed"),
+        ("TripletLoss() / 2", "'TripletLoss() / 2' is not allowed, only names, keywords, + and *"),
+        ("TripletLoss() - NPairLoss()", "'TripletLoss() - NPairLoss()' is not allowed, only names, keywords, + and *"),
+        ("NPairLoss() + -TripletLoss()", "'-TripletLoss()' is not allowed"),
         ("-1", "is not allowed"),
-        ("-BatchHard()", "not a loss that can be added"),
         ("TripletLoss() * NPairLoss()", "must multiply a number by a loss"),
         ("2 * 3", "must multiply a number by a loss"),
         ("__import__('os').system('true')", "is not allowed"),
@@ -98,20 +96,19 @@ def test_two_terms_cannot_be_multiplied():
 
 
 @pytest.mark.parametrize(
-    ("text", "weights", "printed"),
+    ("code", "weights", "printed"),
     [
-        ("TripletLoss()/2 - NPairLoss()", [0.5, -1.0], "0.5*TripletLoss() - NPairLoss()"),
+        ("TripletLoss()/2 - NPairLoss()", [0.5, -1.0], "0.5*TripletLoss() + -1*NPairLoss()"),
         ("-(TripletLoss() - 3*NPairLoss())/3", [-1 / 3, 1.0], f"-{1 / 3!r}*TripletLoss() + NPairLoss()"),
-        ("-TripletLoss()", [-1.0], "-TripletLoss()"),
-        ("-0.25*TripletLoss() + -1e-07*NPairLoss()", [-0.25, -1e-7], "-0.25*TripletLoss() - 1e-07*NPairLoss()"),
+        ("-TripletLoss()", [-1.0], "-1*TripletLoss()"),
+        ("-0.25*TripletLoss() + -1e-07*NPairLoss()", [-0.25, -1e-7], "-0.25*TripletLoss() + -1e-07*NPairLoss()"),
     ],
 )
-def test_differences_and_quotients_are_weights(text, weights, printed):
-    term = parse_objective(text)
-    code = eval(text, {"TripletLoss": nearfar.TripletLoss, "NPairLoss": nearfar.NPairLoss})
-    assert term.weights == code.weights == weights
-    assert repr(term) == repr(code) == printed
-    assert parse_objective(repr(term)).weights == weights
+def test_differences_and_quotients_are_weights(code, weights, printed):
+    term = eval(code, {"TripletLoss": nearfar.TripletLoss, "NPairLoss": nearfar.NPairLoss})
+    assert term.weights == weights
+    assert repr(term) == printed
+    assert parse_objective(printed).weights == weights
     x, y = batch()
     parts = [part(x, y) for part in term.terms]
     torch.testing.assert_close(term(x, y), sum(w * part for w, part in zip(weights, parts, strict=True)))

@@ -1,6 +1,6 @@
 """Objectives as text: ``"AMSoftmaxLoss(scale=20, margin=0.1) + 1.0*JRS()"``.
 
-Names of the catalogue, keyword literals, sums and weights (``+ - * /``), nothing else. The text is parsed, never run
+Names of the catalogue, keyword literals, sums and weights (``+`` and ``*``), nothing else. The text is parsed, never run
 as code.
 """
 
@@ -60,15 +60,8 @@ def parse_objective(text: str, *, num_classes: int | None = None, embedding_dim:
 
 
 def _build(node: ast.expr, sizes: dict[str, int]) -> Any:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-        first, second = _term(node.left, sizes), _term(node.right, sizes)
-        return first + second if isinstance(node.op, ast.Add) else first - second
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_term(node.operand, sizes)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        if not _is_number(node.right) or not ast.literal_eval(node.right):
-            raise ObjectiveError(f"objective: {ast.unparse(node)!r} must divide a loss by a number that is not 0")
-        return _term(node.left, sizes) / ast.literal_eval(node.right)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _term(node.left, sizes) + _term(node.right, sizes)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         left, right = node.left, node.right
         if _is_number(left) == _is_number(right):
@@ -79,7 +72,7 @@ def _build(node: ast.expr, sizes: dict[str, int]) -> Any:
         return _call(node, node.func.id, sizes)
     if isinstance(node, ast.Name):
         return _call(ast.Call(node, [], []), node.id, sizes)
-    raise ObjectiveError(f"objective: {ast.unparse(node)!r} is not allowed, only names, keywords, +, -, * and /")
+    raise ObjectiveError(f"objective: {ast.unparse(node)!r} is not allowed, only names, keywords, + and *")
 
 
 def _term(node: ast.expr, sizes: dict[str, int]) -> Term:
