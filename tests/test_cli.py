@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 pytest.importorskip("torch")
 
@@ -598,6 +599,34 @@ def test_a_report_on_other_data_lies_in_the_run(digits, capsys, monkeypatch, tmp
     code, out, _ = run(capsys, monkeypatch, "report", run_folder, "digits")
     assert (code, out) == (0, f"{run_folder / 'report-digits.html'}\n")
     assert "lr0.01 on digits" in (run_folder / "report-digits.html").read_text()
+
+
+def test_a_report_sets_runs_learners_and_embeddings_against_each_other(digits, capsys, monkeypatch, tmp_path):
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder in (before, after):
+        shutil.copytree(digits, folder)
+        assert run(capsys, monkeypatch, "evaluate", folder)[0] == 0
+    with np.load(before / "test.npz") as arrays:
+        np.savez(
+            tmp_path / "other.npz", **{name: arrays[name] for name in ("embeddings", "labels", "classes", "names")}
+        )
+    few = load_digits()
+    np.savez(tmp_path / "few.npz", X=(few.images[:60] * 15).astype(np.uint8), y=few.target[:60])
+    nearfar.CovarianceMetric().fit(few.data / 16).save(tmp_path / "covariance.safetensors")
+    learner, own, data = tmp_path / "covariance.safetensors", ["report", after, "--against"], tmp_path / "few.npz"
+    for words, page in (
+        ([*own, before], after / "report-against-before.html"),
+        ([*own, tmp_path / "other.npz"], after / "report-against-other.html"),
+        (["report", after, data, "--against", before], after / "report-few-against-before.html"),
+        (["report", learner, data, "--against", learner], tmp_path / "covariance-against-covariance.html"),
+    ):
+        code, out, err = run(capsys, monkeypatch, *words)
+        assert (code, out, err) == (0, f"{page}\n", "")
+        assert "Recall@1 +0.000 (95% interval over classes +0.000 to +0.000), no clear difference." in page.read_text()
+    np.savez(tmp_path / "few_rows.npz", embeddings=few.data[:60], labels=few.target[:60])
+    code, _, err = run(capsys, monkeypatch, *own, tmp_path / "few_rows.npz")
+    assert code == 2
+    assert err.startswith("nearfar: few_rows: was given 60 items, not these ")
 
 
 def test_items_without_classes_are_not_scored(capsys, monkeypatch, tmp_path):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nearfar.report import Items, compare, write_comparison
+from nearfar.report import Items, Other, build_report, compare, write_comparison
 from nearfar.report.found import Line, Near, write_found
 
-from .conftest import SECTIONS
+from .conftest import SECTIONS, full_content
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = (
@@ -69,6 +70,19 @@ def test_pictures_decode_and_nothing_overflows(full_report: Path, tmp_path: Path
     images, broken, too_wide, hidden, cut = probed(full_report, tmp_path, width)
     assert images > 20
     assert (broken, too_wide, hidden, cut) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_comparison_of_two_models_fits_the_window(tmp_path: Path, width: int) -> None:
+    content = full_content()
+    assert content.queries is not None
+    noise = np.random.default_rng(0).normal(0, 8, content.queries.embeddings.shape)
+    queries = replace(content.queries, embeddings=content.queries.embeddings + noise)
+    other = Other("a-name-of-a-run-that-is-rather-long_and_has_no_space", {"recall_at": {1: 0.5}}, queries)
+    page = build_report(replace(content, other=other), tmp_path / "a.html")
+    images, *flaws = probed(page, tmp_path, width)
+    assert images > 20
+    assert flaws == [0, 0, 0, 0]
 
 
 def test_tall_and_wide_pictures_are_shown_whole(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from cyclopts import App, CycloptsError, Parameter
 from .. import __version__
 from ..extras import hint
 from ..progress import listening
-from . import evaluating, exporting, fitting, indexing, inspecting, listing, searching
+from . import evaluating, exporting, fitting, indexing, inspecting, listing, reporting, searching
 from .bars import bars_for
 from .settings import (
     GO_ON,
@@ -49,6 +49,7 @@ app.command(evaluating.evaluate)
 app.command(indexing.index)
 app.command(searching.search)
 app.command(searching.duplicates)
+app.command(reporting.report)
 app.command(exporting.export)
 app.command(exporting.store)
 app.command(listing.list_methods, name="list")
@@ -214,36 +215,6 @@ def embed(
     from .embedding import embed_to
 
     print(embed_to(run, data, out, skip_bad))
-
-
-@app.command
-def report(
-    source: Path,
-    data: str | None = None,
-    *,
-    out: Annotated[Path | None, Parameter(["--out", "-o"])] = None,
-    skip_bad: bool = False,
-) -> None:
-    """Write one HTML page with scores, curves, neighbours, confusions and maps.
-
-    Example: nearfar report runs/glyphs
-
-    Parameters
-    ----------
-    source
-        The folder of a run, a learner saved as .safetensors, or an .npz with embeddings and labels.
-    data
-        What to show a learner on, or a run on instead of its test classes.
-    out
-        The page. Where not given: report.html in the folder of the run, or there report-NAME.html on other DATA; for a
-        file, beside it.
-    skip_bad
-        Leave out images of DATA that cannot be decoded, and count them.
-    """
-    from .embedding import choose
-    from .scoring import report_to
-
-    print(report_to(source, choose(data, skip_bad=skip_bad), out))
 
 
 @app.command

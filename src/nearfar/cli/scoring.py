@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,7 +17,6 @@ from ..evaluation import evaluate as evaluate_embeddings
 from ..progress import stage
 from .embedding import Chosen, Searched, distance_of, embed_with, is_embeddings, is_run, searched_on
 from .learners import load_learner, remark
-from .settings import check_out
 
 
 @dataclass(frozen=True)
@@ -115,53 +114,6 @@ def _scored(source: Path, searched: Searched, ks: Sequence[int] = ()) -> Scored:
 def _flat(dataset: Dataset) -> np.ndarray[Any, Any] | None:
     """Return the items themselves as rows, where they are in memory."""
     return None if dataset.array is None else dataset.array.reshape(len(dataset), -1)
-
-
-def report_to(source: Path, chosen: Chosen, out: Path | None) -> str:
-    """Write the report of a run, a learner or an .npz; returns its path."""
-    from ..report import Items, ReportContent, build_report, report_run
-
-    if out is not None:
-        check_out(out)
-    if is_run(source) and chosen.data is None:
-        return str(report_run(source, out, attention=attention_of(source)))
-    scored = scored_on(source, chosen)
-    items = Items(
-        scored.embeddings, scored.dataset.labels, scored.dataset.classes, scored.dataset.names, scored.dataset.read
-    )
-    there, rows = scored.gallery, scored.searched
-    content = ReportContent(
-        scored.title,
-        scored.protocol,
-        scored.scores,
-        scored.raw,
-        baseline_name="raw pixels" if scored.dataset.kind == "image" else "raw rows",
-        queries=items,
-        gallery=None if there is None or rows is None else Items(rows, there.labels, there.classes, there.names),
-        distance=scored.scores.distance,
-    )
-    beside = source / f"report-{scored.dataset.name}.html" if is_run(source) else source.with_suffix(".html")
-    return str(build_report(content, out or beside))
-
-
-def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
-    """Return what maps an (S, S, C) image to the last convolution (C', H, W) of a run's network, if it has one."""
-    import torch
-
-    from ..data.augment import to_float
-    from ..data.decode import fit
-    from ..train import TrainConfig, load_embedder
-
-    config, embedder = TrainConfig.from_json(run / "config.json"), load_embedder(run)
-    device = next(embedder.parameters(), torch.empty(0)).device
-
-    def maps(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        pixels = fit(image, config.image_size or image.shape[0]).transpose(2, 0, 1)
-        batch = to_float(torch.from_numpy(pixels[None].copy()))
-        with torch.inference_mode():
-            return np.asarray(embedder.feature_map(batch.to(device))[0].cpu())
-
-    return maps if embedder.has_feature_map else None
 
 
 def _with_validation(scores: dict[str, Any], select: str, value: float | None) -> dict[str, Any]:

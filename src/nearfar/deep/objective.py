@@ -1,7 +1,7 @@
 """Objectives as text: ``"AMSoftmaxLoss(scale=20, margin=0.1) + 1.0*JRS()"``.
 
-Names of the catalogue, keyword literals, sums and weights (``+`` and ``*``), nothing else. The text is parsed, never run
-as code.
+Names of the catalogue, keyword literals, sums and weights (``+`` and ``*``), nothing else. The text is parsed, never
+run as code.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Importing this package loads neither Matplotlib, Pillow nor Jinja.
 """
 
 from .compare import Comparison, compare, write_comparison
-from .content import Curve, Items, ReportContent
+from .content import Curve, Items, Other, ReportContent
 from .page import build_report
 from .run import ReportError, read_run, report_run
 
@@ -12,6 +12,7 @@ __all__ = [
     "Comparison",
     "Curve",
     "Items",
+    "Other",
     "ReportContent",
     "ReportError",
     "build_report",

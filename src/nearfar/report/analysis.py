@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..evaluation import Verification, verify
+from .against import Against, set_against
 from .content import ReportContent
 from .pairs import PairDistances, measure_pairs
 from .retrieval import Confusion, Retrieval, class_recall, confusions, drawn, retrieve, worst
@@ -48,6 +49,7 @@ class Analysis:
     verification: Verification | None = None
     spectrum: Spectrum | None = None
     map: FlatMap | None = None
+    against: Against | None = None
 
 
 def analyse(content: ReportContent) -> Analysis:
@@ -63,6 +65,7 @@ def analyse(content: ReportContent) -> Analysis:
         None if pairs is None else _verification(content),
         spectrum(queries.embeddings),
         _map(content, failures),
+        set_against(failures.found, content.other) if failures and content.other else None,
     )
 
 

@@ -83,6 +83,29 @@ class Curve:
 
 
 @dataclass(frozen=True, eq=False)
+class Other:
+    """Another model on the same test items, to be compared with.
+
+    Parameters
+    ----------
+    name : str
+        What it is called.
+    scores : Scores or mapping
+        Its scores.
+    queries, gallery : Items, optional
+        The same items, as it embeds them.
+    distance : str
+        What its neighbours are compared by.
+    """
+
+    name: str
+    scores: HasScores | Mapping[str, Any]
+    queries: Items
+    gallery: Items | None = None
+    distance: str = "cosine"
+
+
+@dataclass(frozen=True, eq=False)
 class ReportContent:
     """Everything that a report can show; only the first three fields are needed.
 
@@ -106,6 +129,8 @@ class ReportContent:
         The embedded test items; without a gallery every query searches the other queries.
     distance : str
         What neighbours are compared by: "cosine", "euclidean" or "sqeuclidean".
+    other : Other, optional
+        A model to compare with, query by query.
     chosen_by : str
         What chose the checkpoint, as a clause of the protocol line.
     losses : sequence of Curve
@@ -140,6 +165,7 @@ class ReportContent:
     queries: Items | None = None
     gallery: Items | None = None
     distance: str = "cosine"
+    other: Other | None = None
     chosen_by: str = ""
     losses: Sequence[Curve] = ()
     recalls: Mapping[int, Sequence[Curve]] = field(default_factory=dict)

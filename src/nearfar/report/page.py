@@ -11,6 +11,7 @@ import numpy as np
 from ..core.storage import whole
 from . import sections
 from .analysis import Analysis, analyse
+from .compared import compared, verdict
 from .content import ReportContent
 from .pictures import Thumbnails
 from .plots import Plotter
@@ -77,6 +78,7 @@ def all_sections(content: ReportContent, analysis: Analysis, pens: Pens) -> list
     """The sections that have something to show, in the order of the page."""
     made = [
         sections.scores(content),
+        compared(content, analysis.against, pens),
         sections.neighbours(analysis.failures, pens),
         sections.confused(analysis.failures, pens),
         sections.flat_map(content, analysis.map, pens),
@@ -109,7 +111,8 @@ def _of_hundred(share: float) -> str:
 
 def findings(content: ReportContent, analysis: Analysis) -> list[tuple[str, str]]:
     """Where to look next: (anchor, sentence)."""
-    said = [("training" if content.losses or content.recalls else "scores", remark) for remark in content.remarks]
+    said = [("against", verdict(analysis.against, content))] if analysis.against else []
+    said += [("training" if content.losses or content.recalls else "scores", remark) for remark in content.remarks]
     if analysis.failures:
         said.extend(_failings(analysis))
     if analysis.verification:

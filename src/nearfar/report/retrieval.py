@@ -71,15 +71,17 @@ def retrieve(queries: Items, gallery: Items | None, distance: str, depth: int = 
     return Retrieval(queries, pool, kept, index, distances, right)
 
 
-def worst(found: Retrieval, count: int, per_class: int = 2) -> NDArray[np.int64]:
-    """Rows of the worst wrong queries, worst first.
+def worst(
+    found: Retrieval, count: int, per_class: int = 2, among: NDArray[np.bool_] | None = None
+) -> NDArray[np.int64]:
+    """Rows of the worst wrong queries, worst first; only of those of `among`, (q,), where it is given.
 
     Worst is the query whose first right neighbour comes latest; of equals, the one whose wrong nearest
     neighbour is nearest. At most `per_class` queries of a class are taken, so that one bad class does not
     hide the others.
     """
     order = np.lexsort((found.distances[:, 0], -found.first_right()))
-    order = order[~found.right[order, 0]]
+    order = order[~found.right[order, 0] & (True if among is None else among[order])]
     labels = found.query_labels()[order]
     by_class = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[by_class], labels[by_class])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from ..data import DataError, Dataset, open_task
 from ..data.files import BROKEN
 from ..data.open import located
-from .content import Attention, Curve, Items, ReportContent
+from .content import Attention, Curve, Items, Other, ReportContent
 from .page import build_report
 
 SPLITS = ("seen", "unseen")
@@ -33,6 +34,7 @@ def report_run(
     gallery: Dataset | None = None,
     title: str = "",
     attention: Attention | None = None,
+    against: str | Path | None = None,
 ) -> Path:
     """Write the report of a run.
 
@@ -41,7 +43,7 @@ def report_run(
     run : str or Path
         A run folder that has been evaluated: with scores.json and test.npz.
     path : str or Path, optional
-        The file to write; `report.html` in the run folder where not given.
+        The file to write; where not given `report.html` in the run folder, or `report-against-NAME.html`.
     test, gallery : Dataset, optional
         The test items; opened as config.json says where not given. Where they cannot be opened, the report
         shows names in place of pictures and says so.
@@ -49,6 +51,8 @@ def report_run(
         The heading; the objective and the data where not given.
     attention : callable, optional
         Square image (S, S, C) uint8 -> last convolutional map (C', H, W).
+    against : str or Path, optional
+        The folder of another run, evaluated on the same test items: which queries only one of the two finds.
 
     Returns
     -------
@@ -58,15 +62,33 @@ def report_run(
     Raises
     ------
     ReportError
-        If the folder is no run, or was not evaluated.
+        If a folder is no run, or was not evaluated.
+    ValueError
+        If the other run was tested on other items.
     """
     folder = Path(run)
+    content = _whole(folder, test=test, gallery=gallery, title=title, attention=attention)
+    if against is None:
+        return build_report(content, path or folder / "report.html")
+    return build_report(
+        replace(content, other=other_run(against)), path or folder / f"report-against-{Path(against).name}.html"
+    )
+
+
+def other_run(run: str | Path) -> Other:
+    """Read a run as what another is compared with."""
+    folder = Path(run)
+    content = _whole(folder, pictures=False)
+    assert content.queries is not None
+    return Other(folder.name, content.scores, content.queries, content.gallery, content.distance)
+
+
+def _whole(folder: Path, **given: Any) -> ReportContent:
     try:
-        content = read_run(folder, test=test, gallery=gallery, title=title, attention=attention)
+        return read_run(folder, **given)
     except (LookupError, TypeError, AttributeError) as error:
         why = f"{type(error).__name__}: {error}"
         raise ReportError(f"{folder}: a file of the run is damaged, or of another version ({why})") from error
-    return build_report(content, path or folder / "report.html")
 
 
 def read_run(
@@ -76,12 +98,13 @@ def read_run(
     gallery: Dataset | None = None,
     title: str = "",
     attention: Attention | None = None,
+    pictures: bool = True,
 ) -> ReportContent:
-    """Read everything that a report shows from a run folder; parameters as in `report_run`."""
+    """Read everything that a report shows from a run folder, or all but the pictures; parameters as in `report_run`."""
     config, evaluated = _json(folder / "config.json"), _evaluated(folder)
     environment = _json(folder / "environment.json", needed=False)
     notes: tuple[str, ...] = ()
-    if test is None:
+    if test is None and pictures:
         test, gallery, notes = _open_test(config, environment)
     arrays = _arrays(folder / "test.npz")
     queries, missing = _items(arrays, "", test)

@@ -13,7 +13,7 @@ from .attention import attention_map, centre_square, overlay
 from .content import Curve, ReportContent
 from .pictures import GREY, Picture, Thumbnails, image_picture, map_canvas
 from .plots import PALETTE, Html, Plotter
-from .retrieval import Confusion, class_recall
+from .retrieval import Confusion, Retrieval, class_recall
 from .standings import facts, standings
 
 NEIGHBOURS = 8  # shown per query
@@ -76,18 +76,23 @@ def neighbours(failures: Failures | None, pens: Pens) -> Section | None:
 
 def _query(failures: Failures, row: int, pens: Pens) -> dict[str, Any]:
     found = failures.found
-    i, rank = int(found.kept[row]), int(found.first_right()[row])
+    rank = int(found.first_right()[row])
     late = f"first right one at rank {rank}" if rank <= found.depth else f"no right one among {found.depth}"
     return {
-        "picture": _picture(pens.queries, i),
-        "class": found.queries.class_name(i),
+        **asked(found, row, pens),
         "remark": "right at once" if rank == 1 else late,
-        "found": [_neighbour(failures, row, place, pens) for place in range(min(NEIGHBOURS, found.depth))],
+        "found": [neighbour(found, row, place, pens) for place in range(min(NEIGHBOURS, found.depth))],
     }
 
 
-def _neighbour(failures: Failures, row: int, place: int, pens: Pens) -> dict[str, Any]:
-    found = failures.found
+def asked(found: Retrieval, row: int, pens: Pens) -> dict[str, Any]:
+    """A query as the template takes it."""
+    i = int(found.kept[row])
+    return {"picture": _picture(pens.queries, i), "class": found.queries.class_name(i)}
+
+
+def neighbour(found: Retrieval, row: int, place: int, pens: Pens) -> dict[str, Any]:
+    """The neighbour of a query at a place as the template takes it."""
     j = int(found.index[row, place])
     return {
         "picture": _picture(pens.gallery, j),

@@ -1,0 +1,128 @@
+"""``nearfar report``: what a run, a saved learner or an .npz of embeddings finds, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..data import Dataset
+    from ..report import Items, Other
+    from .embedding import Chosen
+    from .scoring import Scored
+
+
+def report(
+    source: Path,
+    data: str | None = None,
+    *,
+    against: Path | None = None,
+    out: Annotated[Path | None, Parameter(["--out", "-o"])] = None,
+    skip_bad: bool = False,
+) -> None:
+    """Write one HTML page with scores, curves, neighbours, confusions and maps.
+
+    Example: nearfar report runs/glyphs --against runs/before
+
+    Parameters
+    ----------
+    source
+        The folder of a run, a learner saved as .safetensors, or an .npz with embeddings and labels.
+    data
+        What to show a learner on, or a run on instead of its test classes.
+    against
+        Another of these on the same items: how much better or worse it is, and which queries only one of the two finds.
+    out
+        The page. Where not given: report.html in the folder of the run, report-NAME.html on other DATA,
+        report-against-NAME.html beside another; for a file, beside it.
+    skip_bad
+        Leave out images of DATA that cannot be decoded, and count them.
+    """
+    from .embedding import choose
+    from .settings import check_out
+
+    if out is not None:
+        check_out(out)
+    print(report_to(source, choose(data, skip_bad=skip_bad), out, against))
+
+
+def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | None = None) -> Path:
+    """Write the report of a run, a learner or an .npz, perhaps against another; returns its path."""
+    from ..report import ReportContent, build_report, report_run
+    from .embedding import is_run
+    from .scoring import scored_on
+
+    whole_run = is_run(source) and chosen.data is None
+    if whole_run and (against is None or is_run(against)):
+        return report_run(source, out, attention=attention_of(source), against=against)
+    scored = scored_on(source, chosen)
+    queries, gallery = items_of(scored, pictures=True)
+    content = ReportContent(
+        scored.title,
+        scored.protocol,
+        scored.scores,
+        scored.raw,
+        baseline_name="raw pixels" if scored.dataset.kind == "image" else "raw rows",
+        queries=queries,
+        gallery=gallery,
+        distance=scored.scores.distance,
+        other=None if against is None else other_on(against, chosen),
+    )
+    return build_report(content, out or beside(source, scored.dataset, chosen, against))
+
+
+def other_on(source: Path, chosen: Chosen) -> Other:
+    """A run, a learner or an .npz as what another is compared with, on the same data."""
+    from ..report import Other
+    from .embedding import is_embeddings
+    from .scoring import scored_on
+
+    scored = scored_on(source, chosen._replace(data=None) if is_embeddings(source) else chosen)
+    return Other(source.stem, scored.scores, *items_of(scored), scored.scores.distance)
+
+
+def items_of(scored: Scored, *, pictures: bool = False) -> tuple[Items, Items | None]:
+    """Embedded queries, and the gallery where there is one."""
+    from ..report import Items
+
+    asked, there, rows = scored.dataset, scored.gallery, scored.searched
+    queries = Items(scored.embeddings, asked.labels, asked.classes, asked.names, asked.read if pictures else None)
+    return queries, None if there is None or rows is None else Items(rows, there.labels, there.classes, there.names)
+
+
+def beside(source: Path, dataset: Dataset, chosen: Chosen, against: Path | None) -> Path:
+    """Where a page is written that has no place of its own."""
+    from .embedding import is_run
+
+    ends = ([dataset.name] if chosen.data is not None and is_run(source) else []) + (
+        [f"against-{against.stem}"] if against is not None else []
+    )
+    if is_run(source):
+        return source / f"{'-'.join(['report', *ends])}.html"
+    return source.with_name(f"{'-'.join([source.stem, *ends])}.html")
+
+
+def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
+    """Return what maps an (S, S, C) image to the last convolution (C', H, W) of a run's network, if it has one."""
+    import numpy as np
+    import torch
+
+    from ..data.augment import to_float
+    from ..data.decode import fit
+    from ..train import TrainConfig, load_embedder
+
+    config, embedder = TrainConfig.from_json(run / "config.json"), load_embedder(run)
+    device = next(embedder.parameters(), torch.empty(0)).device
+
+    def maps(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        pixels = fit(image, config.image_size or image.shape[0]).transpose(2, 0, 1)
+        batch = to_float(torch.from_numpy(pixels[None].copy()))
+        with torch.inference_mode():
+            return np.asarray(embedder.feature_map(batch.to(device))[0].cpu())
+
+    return maps if embedder.has_feature_map else None
