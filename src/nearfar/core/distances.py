@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..progress import counted
 from .mahalanobis import point_to_set as point_to_set
 from .mahalanobis import set_to_set as set_to_set
+from .types import AnyArray, Array, Ints
 
 DISTANCES = ("cosine", "euclidean", "sqeuclidean")
 LARGEST = 1e70  # products of squares of larger values overflow float64
 PAIR_VALUES = 2**20  # float64 values gathered at a time for listed pairs
 
 
-def as_rows(x: Any, name: str = "embeddings") -> NDArray[Any]:
+def as_rows(x: Any, name: str = "embeddings") -> AnyArray:
     """Rows as a finite float32 or float64 array, from arrays, lists or tensors.
 
     Parameters
@@ -66,7 +66,7 @@ def _detached(x: Any) -> Any:
     return (x.float() if "bfloat16" in str(x.dtype) else x).numpy()
 
 
-def _check_finite(rows: NDArray[Any], name: str) -> None:
+def _check_finite(rows: AnyArray, name: str) -> None:
     largest = np.maximum(np.abs(rows.max(axis=1)), np.abs(rows.min(axis=1)))
     bad = np.flatnonzero(~(largest.astype(np.float64) <= LARGEST))
     if bad.size == 0:
@@ -83,20 +83,18 @@ def check_distance(distance: str) -> str:
     return distance
 
 
-def row_squares(x: NDArray[Any]) -> NDArray[np.float64]:
+def row_squares(x: AnyArray) -> Array:
     """Squared Euclidean norms of the rows in float64, (n,); equal rows give equal values."""
     return np.concatenate([_dots(part, part) for part in (one.astype(np.float64, copy=False) for one in chunks(x))])
 
 
-def unit_rows(x: NDArray[Any]) -> NDArray[np.float64]:
+def unit_rows(x: AnyArray) -> Array:
     """Rows of length one in float64, (n, d); zero rows stay zero."""
     norms = np.sqrt(row_squares(x))
     return x / np.where(norms > 0, norms, 1.0)[:, None]
 
 
-def pair_distances(
-    x: NDArray[Any], y: NDArray[Any], i: NDArray[np.intp], j: NDArray[np.intp], distance: str = "euclidean"
-) -> NDArray[np.float64]:
+def pair_distances(x: AnyArray, y: AnyArray, i: Ints, j: Ints, distance: str = "euclidean") -> Array:
     """Distances of the listed pairs ``x[i], y[j]``, in float64 and without cancellation.
 
     Parameters
@@ -126,12 +124,12 @@ def pair_distances(
 
 
 def pair_cosines(
-    x: NDArray[Any],
-    y: NDArray[Any],
-    i: NDArray[np.intp],
-    j: NDArray[np.intp],
-    squares: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
-) -> NDArray[np.float64]:
+    x: AnyArray,
+    y: AnyArray,
+    i: Ints,
+    j: Ints,
+    squares: tuple[Array, Array] | None = None,
+) -> Array:
     """Cosines of the listed pairs ``x[i], y[j]`` in float64; 0 where a row is zero.
 
     ``squares`` saves time over many calls: `row_squares` of x and of y.
@@ -141,7 +139,7 @@ def pair_cosines(
     return _by_pairs(x, y, i, j, _dots) / np.where(length > 0, length, 1.0)
 
 
-def _by_pairs(x: Any, y: Any, i: Any, j: Any, value: Any) -> NDArray[np.float64]:
+def _by_pairs(x: Any, y: Any, i: Any, j: Any, value: Any) -> Array:
     out = np.empty(np.size(i))
     i, j, shape = np.ravel(i), np.ravel(j), np.shape(i)
     step = max(1, PAIR_VALUES // x.shape[1])
@@ -151,16 +149,16 @@ def _by_pairs(x: Any, y: Any, i: Any, j: Any, value: Any) -> NDArray[np.float64]
     return out.reshape(shape)
 
 
-def _squares(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def _squares(a: Array, b: Array) -> Array:
     difference = a - b
     return np.einsum("ij,ij->i", difference, difference)
 
 
-def _dots(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def _dots(a: Array, b: Array) -> Array:
     return np.einsum("ij,ij->i", a, b)
 
 
-def squared_distances(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+def squared_distances(x: AnyArray, y: AnyArray) -> Array:
     """All squared Euclidean distances, (n, m), through one product of centred rows; never negative.
 
     Faster than differences and as exact as the spread of the rows around their mean allows: values far below that
@@ -176,8 +174,8 @@ def squared_distances(x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def distance_blocks(
-    x: NDArray[Any], y: NDArray[Any], distance: str = "euclidean", block: int = 1024, *, ahead: bool = False
-) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    x: AnyArray, y: AnyArray, distance: str = "euclidean", block: int = 1024, *, ahead: bool = False
+) -> Iterator[tuple[slice, Array]]:
     """All distances of ``x`` to ``y``, a block of rows at a time: (rows of x, table of shape (block, m)).
 
     With ``ahead``, a block meets the rows of ``y`` from its own first number on: where x is y, that is every pair.
@@ -200,12 +198,12 @@ def distance_blocks(
         yield rows, np.sqrt(table, out=table) if distance == "euclidean" else table
 
 
-def starts(rows: NDArray[Any]) -> range:
+def starts(rows: AnyArray) -> range:
     """First row of each of the `chunks`."""
     return range(0, len(rows), max(1, PAIR_VALUES // rows.shape[1]))
 
 
-def chunks(rows: NDArray[Any]) -> Iterator[NDArray[Any]]:
+def chunks(rows: AnyArray) -> Iterator[AnyArray]:
     """Rows in pieces of about a million values."""
     step = max(1, PAIR_VALUES // rows.shape[1])
     return (rows[start : start + step] for start in starts(rows))

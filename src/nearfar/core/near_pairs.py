@@ -11,7 +11,6 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -19,6 +18,7 @@ from ..progress import stage
 from .distances import as_rows, check_distance, pair_distances, unit_rows
 from .nearness import originals
 from .neighbors import true_cells
+from .types import AnyArray, Array, Ints
 
 CELLS = 2**22  # distances at a time
 LARGEST = 2_000_000  # pairs that are listed
@@ -34,9 +34,9 @@ class NearPairs(NamedTuple):
     distances : ndarray of float64, shape (p,)
     """
 
-    i: NDArray[np.intp]
-    j: NDArray[np.intp]
-    distances: NDArray[np.float64]
+    i: Ints
+    j: Ints
+    distances: Array
 
 
 def pairs_within(rows: Any, within: float, *, distance: str = "euclidean") -> NearPairs:
@@ -90,8 +90,8 @@ class Groups(NamedTuple):
         From each row to the nearest other of its group; infinity for a row without a group.
     """
 
-    numbers: NDArray[np.intp]
-    distances: NDArray[np.float64]
+    numbers: Ints
+    distances: Array
 
 
 def groups_within(rows: Any, within: float, *, distance: str = "euclidean") -> Groups:
@@ -119,7 +119,7 @@ def groups_within(rows: Any, within: float, *, distance: str = "euclidean") -> G
     return Groups(numbers, nearest[place])
 
 
-def _search(rows: NDArray[Any], distance: str, within: float, k: int | None) -> NearPairs:
+def _search(rows: AnyArray, distance: str, within: float, k: int | None) -> NearPairs:
     table = Nearness(rows, distance)
     found = NearPairs(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
     for start, stop in counted_blocks(len(rows)):
@@ -153,7 +153,7 @@ class Nearness:
     A product in float32 finds candidates, one in float64 where rounding would leave too many of them.
     """
 
-    def __init__(self, rows: NDArray[Any], distance: str) -> None:
+    def __init__(self, rows: AnyArray, distance: str) -> None:
         self.distance, self.unit = distance, 1.0
         if distance == "cosine":
             self.x = unit_rows(rows)
@@ -164,7 +164,7 @@ class Nearness:
             self.x /= self.unit
         self.single = self.factors(0, np.float32)
 
-    def factors(self, start: int, dtype: Any) -> NDArray[Any]:
+    def factors(self, start: int, dtype: Any) -> AnyArray:
         """Rows from `start` on, each with two numbers that make products of rows nearness."""
         x = self.x[start:]
         half = 0.0 * x[:, 0] if self.distance == "cosine" else np.einsum("ij,ij->i", x, x) / 2
@@ -177,7 +177,7 @@ class Nearness:
         square = within * within if self.distance == "euclidean" else within
         return -square / self.unit / self.unit / 2
 
-    def pairs(self, start: int, stop: int, within: float, k: int | None) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def pairs(self, start: int, stop: int, within: float, k: int | None) -> tuple[Ints, Ints]:
         """Pairs (i, j), i in start..stop and j > i, that may lie within the distance and may be among the k nearest."""
         right = self.single[start:]
         row, column = self._cells(right, stop - start, within, k)
@@ -185,9 +185,7 @@ class Nearness:
             row, column = self._cells(self.factors(start, np.float64), stop - start, within, k)
         return row + start, column + start
 
-    def _cells(
-        self, right: NDArray[Any], own: int, within: float, k: int | None
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def _cells(self, right: AnyArray, own: int, within: float, k: int | None) -> tuple[Ints, Ints]:
         swapped = np.r_[: right.shape[1] - 2, -1, -2]
         table = right[:own, swapped] @ right.T
         table[:, :own][np.tri(own, dtype=np.bool_)] = -np.inf

@@ -14,15 +14,13 @@ from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .distances import check_distance, chunks, pair_cosines, pair_distances, row_squares, starts, unit_rows
+from .types import AnyArray, Array, Ints
 
 GRID = 2.0**-44
 SAMPLE = 1024  # gallery rows that fix the centre
 WIDEST = 128  # the product is padded to a multiple of it, so that columns fall into equal groups
-Ints = NDArray[np.intp]
-Reals = NDArray[Any]
 
 
 class Space:
@@ -38,7 +36,7 @@ class Space:
         For every query the gallery row that it must not find.
     """
 
-    def __init__(self, queries: Reals, gallery: Reals, distance: str, own: Ints | None = None) -> None:
+    def __init__(self, queries: AnyArray, gallery: AnyArray, distance: str, own: Ints | None = None) -> None:
         self.queries, self.gallery, self.own = queries, gallery, own
         self.cosine = check_distance(distance) == "cosine"
         sample = gallery[:: -(-len(gallery) // SAMPLE)]
@@ -47,35 +45,35 @@ class Space:
         radius = 1.0 if self.cosine else max(self._radius(queries), self._radius(gallery))
         self.unit = float(2.0 ** np.ceil(np.log2(radius)))
 
-    def asking(self, queries: Reals) -> Space:
+    def asking(self, queries: AnyArray) -> Space:
         """The same gallery, prepared as it is, under other queries."""
         other = copy(self)
         other.queries, other.own = queries, None
         other.squares = None if self.squares is None else (row_squares(queries), self.squares[1])
         return other
 
-    def _radius(self, rows: Reals) -> float:
+    def _radius(self, rows: AnyArray) -> float:
         return max(1e-100, *(float(np.linalg.norm(part - self.centre, axis=1).max()) for part in chunks(rows)))
 
-    def exact(self, i: Ints, j: Ints) -> NDArray[np.float64]:
+    def exact(self, i: Ints, j: Ints) -> Array:
         """Nearness of the pairs ``queries[i], gallery[j]``: a value of the two rows alone."""
         if self.cosine:
             return on_grid(pair_cosines(self.queries, self.gallery, i, j, self.squares))
         return pair_distances(self.queries, self.gallery, i, j, "sqeuclidean") / (-2.0 * self.unit**2)
 
-    def left(self, rows: Ints) -> NDArray[np.float64]:
+    def left(self, rows: Ints) -> Array:
         """Factors of queries, (b, d) or (b, d + 1)."""
         x = self.queries[rows]
         return unit_rows(x) if self.cosine else np.insert((x - self.centre) / self.unit, x.shape[1], 1.0, axis=1)
 
-    def right(self, y: Reals) -> NDArray[np.float64]:
+    def right(self, y: AnyArray) -> Array:
         """Factors of gallery rows, centred: that moves all values of one query alike and keeps digits."""
         if self.cosine:
             return unit_rows(y) - self.centre
         y = (y - self.centre) / self.unit
         return np.insert(y, y.shape[1], -0.5 * np.einsum("ij,ij->i", y, y), axis=1)
 
-    def error(self, left: NDArray[np.float64], longest: float, unit: float) -> NDArray[np.float64]:
+    def error(self, left: Array, longest: float, unit: float) -> Array:
         """Bound (b,) on |value - exact| for products in a precision of the given unit roundoff.
 
         ``longest`` is the length of the longest gallery factor. Dot products of d terms err by at most d roundoffs
@@ -114,7 +112,7 @@ class Product:
         self._buffer = np.empty(0, dtype=dtype)
         self.original = originals(space.gallery) if self.last else np.arange(0)
 
-    def asking(self, queries: Reals) -> Product:
+    def asking(self, queries: AnyArray) -> Product:
         """The same factors of the gallery under other queries; tables are not shared."""
         other = copy(self)
         other.space, other.postponed, other._buffer = self.space.asking(queries), [], self._buffer[:0]
@@ -143,20 +141,20 @@ class Product:
             values[np.arange(len(rows)), self.space.own[rows]] = -np.inf
         return Block(self, rows, values, self._slack(left))
 
-    def _table(self, rows: int) -> Reals:
+    def _table(self, rows: int) -> AnyArray:
         size = rows * len(self.right)
         if self._buffer.size < size:
             self._buffer = np.empty(size, dtype=self.right.dtype)
         return self._buffer[:size].reshape(rows, len(self.right))
 
-    def _slack(self, left: NDArray[np.float64]) -> Reals:
+    def _slack(self, left: Array) -> AnyArray:
         if self.final:
             return np.zeros(len(left))
         unit = 2.0**-53 if self.last else 2.0**-24
         slack = 2.0 * self.space.error(left, self.longest, unit)
         return np.nextafter(slack.astype(self.right.dtype), np.inf, dtype=self.right.dtype)
 
-    def exact(self, rows: Ints, columns: Ints) -> NDArray[np.float64]:
+    def exact(self, rows: Ints, columns: Ints) -> Array:
         """Exact nearness of listed pairs; in the last pass equal gallery rows are looked at once."""
         if not self.last:
             return self.space.exact(rows, columns)
@@ -170,10 +168,10 @@ class Block(NamedTuple):
 
     product: Product
     rows: Ints
-    values: Reals
-    slack: Reals
+    values: AnyArray
+    slack: AnyArray
 
-    def exact(self, at: Ints, columns: Ints) -> NDArray[np.float64]:
+    def exact(self, at: Ints, columns: Ints) -> Array:
         """Final nearness of the listed cells; ``at`` counts rows of the block."""
         product = self.product
         return self.values[at, columns] if product.final else product.exact(self.rows[at], columns)
@@ -190,7 +188,7 @@ def passes(space: Space, rows: Ints) -> Iterator[tuple[Product, Ints]]:
             return
 
 
-def originals(gallery: Reals) -> Ints:
+def originals(gallery: AnyArray) -> Ints:
     """For every row the first row that equals it."""
     rows = np.ascontiguousarray(gallery) + gallery.dtype.type(0)  # -0 becomes 0
     keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
@@ -198,7 +196,7 @@ def originals(gallery: Reals) -> Ints:
     return first[inverse.ravel()]
 
 
-def on_grid(values: NDArray[np.float64], out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+def on_grid(values: Array, out: Array | None = None) -> Array:
     """Values rounded to multiples of 2^-44."""
     out = np.multiply(values, 1.0 / GRID, out=out)
     return np.multiply(np.rint(out, out=out), GRID, out=out)

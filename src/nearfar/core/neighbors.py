@@ -19,14 +19,14 @@ from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..progress import stage
 from .distances import as_rows, pair_cosines, pair_distances
-from .nearness import WIDEST, Block, Ints, Product, Reals, Space, passes
+from .nearness import WIDEST, Block, Product, Space, passes
+from .types import AnyArray, Array, Bools, Ints
 
 MEMORY = 2**28  # bytes that one block takes at most: its product, its candidates, their order
-Alike = Callable[[Ints, Ints], NDArray[np.bool_]]
+Alike = Callable[[Ints, Ints], Bools]
 
 
 def nearest(
@@ -37,7 +37,7 @@ def nearest(
     distance: str = "euclidean",
     exclude_self: bool = False,
     block: int | None = None,
-) -> tuple[NDArray[np.float64], Ints]:
+) -> tuple[Array, Ints]:
     """The k nearest gallery rows of every query, exactly, nearest first, ties by index.
 
     Parameters
@@ -102,7 +102,7 @@ class Gallery:
         self.rows, self.distance = as_rows(rows, "gallery"), distance
         self._product = Product(Space(self.rows[:1], self.rows, distance), np.float32)
 
-    def nearest(self, queries: Any, k: int) -> tuple[NDArray[np.float64], Ints]:
+    def nearest(self, queries: Any, k: int) -> tuple[Array, Ints]:
         """Distances (n, k) and rows (n, k) of the k nearest, nearest first, ties by row.
 
         Raises
@@ -124,14 +124,14 @@ class Gallery:
             indices[left] = nearest(x[left], self.rows, k, distance=self.distance)[1]
         return self._distances(product.space, indices), indices
 
-    def _distances(self, space: Space, indices: Ints) -> NDArray[np.float64]:
+    def _distances(self, space: Space, indices: Ints) -> Array:
         pairs = np.broadcast_to(np.arange(len(indices))[:, None], indices.shape)
         if space.cosine:  # the squares of the gallery are known
             return np.maximum(1.0 - pair_cosines(space.queries, self.rows, pairs, indices, space.squares), 0.0)
         return pair_distances(space.queries, self.rows, pairs, indices, self.distance)
 
 
-def _own_rows(x: Reals, y: Reals, exclude_self: bool) -> Ints | None:
+def _own_rows(x: AnyArray, y: AnyArray, exclude_self: bool) -> Ints | None:
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"gallery: expected {x.shape[1]} columns as in queries, got {y.shape[1]}")
     if not exclude_self:
@@ -151,8 +151,8 @@ class Ranked(NamedTuple):
 
     block: Block
     columns: Ints
-    alike: NDArray[np.bool_] | None
-    done: NDArray[np.bool_]
+    alike: Bools | None
+    done: Bools
 
 
 def parts(rows: Ints, k: Ints, product: Product, block: int | None = None) -> Iterator[Ints]:
@@ -185,7 +185,7 @@ def rank_block(product: Product, rows: Ints, k: int, alike: Alike | None = None)
     return Ranked(block, columns, None if alike is None else alike(rows, columns), done)
 
 
-def _candidates(block: Block, k: int) -> tuple[Reals, Ints, Ints, NDArray[np.bool_]]:
+def _candidates(block: Block, k: int) -> tuple[AnyArray, Ints, Ints, Bools]:
     """All cells that may be among the k nearest, (b, w) with -inf as filling, their number, rows with few enough."""
     b, width = block.values.shape
     if 8 * k > width:  # nearly all of them: sorting whole rows is the cheapest
@@ -215,7 +215,7 @@ def _groups(width: int, k: int) -> int:
     return width // int(min(size, WIDEST))
 
 
-def _dense(row: Ints, value: Reals, column: Ints, count: Ints, k: int) -> tuple[Reals, Ints]:
+def _dense(row: Ints, value: AnyArray, column: Ints, count: Ints, k: int) -> tuple[AnyArray, Ints]:
     shape = (len(count), max(int(count.max()), k))
     place = np.arange(len(row)) - (np.cumsum(count) - count)[row]
     values, columns = np.full(shape, -np.inf, dtype=value.dtype), np.zeros(shape, dtype=np.intp)
@@ -223,9 +223,7 @@ def _dense(row: Ints, value: Reals, column: Ints, count: Ints, k: int) -> tuple[
     return values, columns
 
 
-def _settle(
-    block: Block, columns: Ints, kinds: NDArray[np.bool_] | None, close: NDArray[np.bool_], k: int
-) -> NDArray[np.bool_]:
+def _settle(block: Block, columns: Ints, kinds: Bools | None, close: Bools, k: int) -> Bools:
     """Order runs of close neighbours by final values and index, in place; False for rows with too many of them."""
     b, width = columns.shape
     run = np.zeros((b, width), dtype=np.intp)
@@ -244,7 +242,7 @@ def _settle(
     return settled
 
 
-def true_cells(mask: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+def true_cells(mask: Bools) -> tuple[Ints, Ints]:
     """Rows and columns of the true cells in row order; on sparse tables several times faster than nonzero."""
     row, column = np.divmod(np.flatnonzero(mask), mask.shape[1])
     return row, column

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .partition import AGREEMENTS, MEANS, Agreement, Base, Bools, Floats, Ints, margins
+from ..core.types import Array, Bools, Ints
+from .partition import AGREEMENTS, MEANS, Agreement, Base, margins
 
 LEAST = 1e-10  # differences in A below this are rounding: a tie
 
@@ -27,7 +28,7 @@ class Problem(NamedTuple):
     gamma : weight of the structured margin
     """
 
-    d: Floats
+    d: Array
     agreement: Agreement
     gamma: float
 
@@ -38,7 +39,7 @@ class Problem(NamedTuple):
         return float(self.gamma * self.agreement.of(nearest) - reach)
 
 
-def distances(z: Floats) -> Floats:
+def distances(z: Array) -> Array:
     """Return the (m, m) Euclidean distances of unit vectors; below 1e-7, the rounding of the product, they are 0."""
     squared = 2 - 2 * z @ z.T
     squared[squared < 1e-14] = 0
@@ -46,14 +47,14 @@ def distances(z: Floats) -> Floats:
     return np.sqrt(squared)
 
 
-def assign(d: Floats, facilities: Ints) -> Ints:
+def assign(d: Array, facilities: Ints) -> Ints:
     """Return g(S): the (m,) position in S of each point's nearest facility."""
     nearest = d[:, facilities].argmin(1)
     nearest[facilities] = np.arange(len(facilities))
     return nearest
 
 
-def medoids(d: Floats, y: Ints) -> Ints:
+def medoids(d: Array, y: Ints) -> Ints:
     """Return the point of each class, in order of the classes, with the least sum of distances to its class."""
     within = np.where(y[:, None] == y, d, 0).sum(1)
     order = np.lexsort((within, y))
@@ -100,7 +101,7 @@ def greedy(problem: Problem, k: int, *, size: int | None = None, rng: np.random.
     return np.array(facilities)
 
 
-def _best(problem: Problem, base: Base, fit: Floats, candidates: Ints, takes: Callable[[Ints], Bools]) -> int:
+def _best(problem: Problem, base: Base, fit: Array, candidates: Ints, takes: Callable[[Ints], Bools]) -> int:
     """Return the candidate with the largest fit + gamma Delta, counting only those that may still win."""
     first = int(fit.argmax())
     bound = fit[first] + problem.gamma * margins(problem.agreement, base, takes(candidates[first : first + 1]))[0]
@@ -111,7 +112,7 @@ def _best(problem: Problem, base: Base, fit: Floats, candidates: Ints, takes: Ca
     return int(candidates[open_[_first_best(fit[open_] + problem.gamma * delta)]])
 
 
-def _first_best(scores: Floats) -> int:
+def _first_best(scores: Array) -> int:
     """Return the first of the largest scores: rounding, which differs from machine to machine, decides nothing."""
     return int((scores >= scores.max() - LEAST).argmax())
 
@@ -124,7 +125,7 @@ class _Swaps:
         self.to = problem.d[:, facilities].copy()  # (m, K)
         self.m, self.k = self.to.shape
 
-    def without(self, k: int) -> tuple[Ints, Floats]:
+    def without(self, k: int) -> tuple[Ints, Array]:
         """Return each point's nearest facility and its distance when position k is closed."""
         rest = self.to.copy()
         rest[:, k] = np.inf
@@ -133,7 +134,7 @@ class _Swaps:
         nearest[self.facilities[others]] = np.flatnonzero(others)
         return nearest, rest[np.arange(self.m), nearest]
 
-    def takers(self, k: int, candidates: Ints, nearest: Ints, reach: Floats) -> Bools:
+    def takers(self, k: int, candidates: Ints, nearest: Ints, reach: Array) -> Bools:
         """Return the (c, m) points that each candidate takes when it opens at position k."""
         to = self.problem.d[candidates]
         takes = (to < reach) | ((to == reach) & (k < nearest))
@@ -145,7 +146,7 @@ class _Swaps:
         self.facilities[k] = candidate
         self.to[:, k] = self.problem.d[:, candidate]
 
-    def scores(self, k: int, candidates: Ints, fit: Floats | None) -> Floats:
+    def scores(self, k: int, candidates: Ints, fit: Array | None) -> Array:
         """Return the score of each candidate at position k: A itself, or the given fit + gamma Delta."""
         nearest, reach = self.without(k)
         moved = self.takers(k, candidates, nearest, reach)
@@ -154,7 +155,7 @@ class _Swaps:
             fit = -np.where(moved, self.problem.d[candidates], reach).sum(1)
         return fit + self.problem.gamma * margins(self.problem.agreement, base, moved)
 
-    def improve(self, k: int, candidates: Ints, fit: Floats | None) -> bool:
+    def improve(self, k: int, candidates: Ints, fit: Array | None) -> bool:
         """Move position k to the best candidate, the first of which is where it is now; say whether it moved."""
         best = _first_best(self.scores(k, candidates, fit))
         if best == 0:
@@ -243,7 +244,7 @@ class Search(NamedTuple):
         if not 0 < self.epsilon < 1:
             raise ValueError(f"{who}: epsilon must be between 0 and 1, got {self.epsilon}")
 
-    def run(self, z: Floats, y: Ints, gamma: float, seed: tuple[int, ...]) -> tuple[Ints, Ints, float]:
+    def run(self, z: Array, y: Ints, gamma: float, seed: tuple[int, ...]) -> tuple[Ints, Ints, float]:
         """Return each point's facility, each point's class medoid (indices of points), and Delta.
 
         Parameters

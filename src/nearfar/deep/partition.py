@@ -17,12 +17,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from ..core.types import Array, Bools, Ints
 
 AGREEMENTS = ("nmi", "ami", "ari", "vmeasure", "const")
 MEANS = ("geometric", "arithmetic")
@@ -51,11 +48,11 @@ class Agreement:
         self.num_classes = len(counts)
         self.phi = _n_log_n(self.m) if self.kind in ("nmi", "ami") else np.arange(self.m + 1.0) ** 2
         self.sum_y = float(self.phi[counts].sum())
-        self.expected: Floats | None = None
+        self.expected: Array | None = None
         if kind == "ami":
             self.expected = np.sum([expected_information(self.m, int(c)) for c in counts], axis=0)
 
-    def margin(self, cells: Floats, sizes: Ints) -> Floats:
+    def margin(self, cells: Array, sizes: Ints) -> Array:
         """Return Delta per candidate from (c,) sums of phi over cells and (c, K) cluster sizes, empty ones included."""
         sum_a = self.phi[sizes].sum(1)
         if self.kind == "const":
@@ -64,7 +61,7 @@ class Agreement:
             return 1 - np.clip(self._rand_index(cells, sum_a), 0, 1)
         return 1 - np.clip(self._information(cells, sum_a, sizes), 0, 1)
 
-    def _rand_index(self, cells: Floats, sum_a: Floats) -> Floats:
+    def _rand_index(self, cells: Array, sum_a: Array) -> Array:
 
         def pairs(total: Any) -> Any:
             return (total - self.m) / 2
@@ -73,7 +70,7 @@ class Agreement:
         most = (pairs(self.sum_y) + pairs(sum_a)) / 2
         return _ratio(pairs(cells) - by_chance, most - by_chance, 1.0)
 
-    def _information(self, cells: Floats, sum_a: Floats, sizes: Ints) -> Floats:
+    def _information(self, cells: Array, sum_a: Array, sizes: Ints) -> Array:
         shared = np.log(self.m) + (cells - self.sum_y - sum_a) / self.m
         h_y, h_a = np.log(self.m) - self.sum_y / self.m, np.log(self.m) - sum_a / self.m
         middle = np.sqrt(np.maximum(h_y * h_a, 0)) if self.mean == "geometric" else (h_y + h_a) / 2
@@ -91,18 +88,18 @@ class Agreement:
         return float(self.margin(self.phi[cells].sum(keepdims=True), sizes[None])[0])
 
 
-def _n_log_n(m: int) -> Floats:
+def _n_log_n(m: int) -> Array:
     n = np.arange(m + 1.0)
     return n * np.log(np.maximum(n, 1))
 
 
-def _ratio(top: Floats, bottom: Floats, otherwise: float | Bools) -> Floats:
+def _ratio(top: Array, bottom: Array, otherwise: float | Bools) -> Array:
     fine = np.abs(bottom) > 1e-12
     return np.where(fine, top / np.where(fine, bottom, 1.0), otherwise)
 
 
 @lru_cache(maxsize=4096)
-def expected_information(m: int, c: int) -> Floats:
+def expected_information(m: int, c: int) -> Array:
     """Return, for a class of c among m points, its expected part of MI with a random cluster of 0..m points.
 
     The overlap n of a random cluster of k points with the class is hypergeometric; its part is (n/m) ln(m n / (c k)).
@@ -145,7 +142,7 @@ class Base(NamedTuple):
         return cls(a, number[key], used[used > 0], np.bincount(a, minlength=clusters))
 
 
-def margins(agreement: Agreement, base: Base, moved: Bools) -> Floats:
+def margins(agreement: Agreement, base: Base, moved: Bools) -> Array:
     """Return Delta of every candidate partition: points `moved[i]` leave their clusters for one new cluster.
 
     Parameters
@@ -164,7 +161,7 @@ def margins(agreement: Agreement, base: Base, moved: Bools) -> Floats:
         found: Ints = np.bincount(rows * kinds + label[points], minlength=c * kinds)
         return found
 
-    def changes(label: Ints, before: Ints, sign: int) -> Floats:
+    def changes(label: Ints, before: Ints, sign: int) -> Array:
         """Per candidate by how much the sum of phi over the cells grows as its points come or go."""
         number = count(label, len(before))
         if len(number) <= SMALL:

@@ -13,13 +13,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import digamma, gammaln
 
-Reals = NDArray[np.float64]
+from ..core.types import AnyArray, Array
 
 
-def random_recall(relevant: NDArray[Any], items: int, k: int) -> Reals:
+def random_recall(relevant: AnyArray, items: int, k: int) -> Array:
     """Expected Recall@k of a random ranking for queries with ``relevant`` (n,) of ``items`` relevant items.
 
     Examples
@@ -33,19 +32,19 @@ def random_recall(relevant: NDArray[Any], items: int, k: int) -> Reals:
     return np.where(items - r < k, 1.0, -np.expm1(np.minimum(none, 0.0)))
 
 
-def random_precision(relevant: NDArray[Any], items: int, k: int) -> Reals:
+def random_precision(relevant: AnyArray, items: int, k: int) -> Array:
     """Expected precision@k of a random ranking, (n,)."""
     return np.asarray(relevant) / items * (min(k, items) / k)
 
 
-def random_map_at_r(relevant: NDArray[Any], items: int) -> Reals:
+def random_map_at_r(relevant: AnyArray, items: int) -> Array:
     """Expected MAP@R of a random ranking, (n,); 0 where nothing is relevant."""
     r = np.asarray(relevant, dtype=np.float64)
     h = _harmonic(r)
     return (h + (r - h) * np.maximum(r - 1, 0) / max(items - 1, 1)) / items
 
 
-def random_mrr(relevant: NDArray[Any], items: int) -> Reals:
+def random_mrr(relevant: AnyArray, items: int) -> Array:
     """Expected reciprocal rank of the best relevant item in a random ranking, (n,)."""
     r = np.asarray(relevant, dtype=np.float64)
     return r * (_harmonic(np.float64(items)) - _harmonic(np.maximum(r - 1, 0))) / (items - r + 1)

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from ..core.distances import as_rows, unit_rows
+from ..core.types import Array, Ints
 from ..progress import counted
-from .labels import Ints, class_numbers
+from .labels import class_numbers
 
 NAMES = ("labels", "clusters")
 
@@ -216,7 +217,7 @@ def _expected_information(table: Table) -> float:
     return total
 
 
-def _expected_cells(a: int, b: Ints, n: int) -> NDArray[np.float64]:
+def _expected_cells(a: int, b: Ints, n: int) -> Array:
     """Expected contribution of a cell to I, for a class of size a and clusters of the distinct sizes b, (len(b),)."""
     low = np.maximum(1, a + b - n)
     length = np.minimum(a, b) - low + 1
@@ -225,5 +226,5 @@ def _expected_cells(a: int, b: Ints, n: int) -> NDArray[np.float64]:
     c = b[at]
     chance = gammaln(a + 1) + gammaln(n - a + 1) - gammaln(n + 1) - gammaln(x + 1) - gammaln(a - x + 1)
     chance += gammaln(c + 1) + gammaln(n - c + 1) - gammaln(c - x + 1) - gammaln(n - a - c + x + 1)
-    terms: NDArray[np.float64] = x / n * np.log(n * x / (a * c)) * np.exp(chance)
+    terms: Array = x / n * np.log(n * x / (a * c)) * np.exp(chance)
     return np.bincount(at, terms, minlength=len(b)).astype(np.float64, copy=False)

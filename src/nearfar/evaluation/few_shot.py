@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..core.distances import as_rows, check_distance
 from ..core.episodes import EpisodeShape, check_shape, draw_episodes
+from ..core.types import AnyArray, Array, Bools
 from .intervals import Interval, interval
 from .labels import check_lengths, class_numbers
 
@@ -118,20 +119,20 @@ def few_shot(
     return FewShot(accuracy, ways, shots, queries, episodes, classifier, distance, int(keep.sum()), int((~keep).sum()))
 
 
-def _prepared(x: NDArray[Any], distance: str) -> NDArray[Any]:
+def _prepared(x: AnyArray, distance: str) -> AnyArray:
     """Scale rows to unit length for cosine; centre them else, which moves no distance and shrinks rounding."""
     if distance != "cosine":
         return x - x.mean(axis=0)
     return _unit(x)
 
 
-def _unit(x: NDArray[Any]) -> NDArray[Any]:
+def _unit(x: AnyArray) -> AnyArray:
     length = np.linalg.norm(x, axis=-1, keepdims=True)
     return np.divide(x, length, out=np.zeros_like(x), where=length > 0)
 
 
 def _samples(
-    y: NDArray[Any], keep: NDArray[np.bool_], shape: EpisodeShape, episodes: int, rng: np.random.Generator
+    y: AnyArray, keep: Bools, shape: EpisodeShape, episodes: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """Return the (episodes, size) rows of each episode: the support class by class, then the queries."""
     counts = np.bincount(y)
@@ -142,9 +143,7 @@ def _samples(
     return order[np.take_along_axis(starts[kept][classes], way, axis=1) + place]
 
 
-def _accuracies(
-    x: NDArray[Any], picked: NDArray[np.int64], shape: EpisodeShape, classifier: str, cosine: bool
-) -> NDArray[np.float64]:
+def _accuracies(x: AnyArray, picked: NDArray[np.int64], shape: EpisodeShape, classifier: str, cosine: bool) -> Array:
     truth = np.repeat(np.arange(shape.ways), shape.queries)
     step = max(1, VALUES // (shape.size * x.shape[1]))
     found = [
@@ -153,7 +152,7 @@ def _accuracies(
     return np.concatenate(found).mean(axis=1)
 
 
-def _classified(z: NDArray[Any], shape: EpisodeShape, classifier: str, cosine: bool) -> NDArray[np.int64]:
+def _classified(z: AnyArray, shape: EpisodeShape, classifier: str, cosine: bool) -> NDArray[np.int64]:
     """Return the (e, queries) way of each query of (e, size, d) episodes."""
     support, query = z[:, : shape.support], z[:, shape.support :]
     if classifier == "prototype":

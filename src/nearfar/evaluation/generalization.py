@@ -15,12 +15,12 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.distances import as_rows
 from ..core.neighbors import nearest
+from ..core.types import AnyArray, Bools, Ints
 from .intervals import Interval, deal, interval
-from .labels import Ints, check_lengths, class_numbers
+from .labels import check_lengths, class_numbers
 
 
 def h_divergence(
@@ -120,12 +120,12 @@ def diversity(embeddings: Any) -> float:
     return float(np.var(x, axis=0, dtype=np.float64).sum())
 
 
-def halves(classes: Ints, rng: np.random.Generator) -> NDArray[np.bool_]:
+def halves(classes: Ints, rng: np.random.Generator) -> Bools:
     """A random half of every class, (n,): the odd sample of a class falls to either side."""
     return deal(classes, 2, rng) == 0
 
 
-def _both(seen: Any, unseen: Any, splits: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _both(seen: Any, unseen: Any, splits: int) -> tuple[AnyArray, AnyArray]:
     """Both sets of embeddings, checked."""
     if not isinstance(splits, Integral) or splits < 1:
         raise ValueError(f"splits: expected an integer of at least 1, got {splits!r}")
@@ -135,9 +135,7 @@ def _both(seen: Any, unseen: Any, splits: int) -> tuple[NDArray[Any], NDArray[An
     return x, y
 
 
-def _mistakes(
-    rows: NDArray[Any], classes: Ints, known: NDArray[np.bool_], distance: str
-) -> tuple[NDArray[np.bool_], Ints]:
+def _mistakes(rows: AnyArray, classes: Ints, known: Bools, distance: str) -> tuple[Bools, Ints]:
     """Whether 1-NN from the known half errs on each of the other half, and their row numbers."""
     learnt, tested = np.flatnonzero(known), np.flatnonzero(~known)
     _, index = nearest(rows[tested], rows[learnt], 1, distance=distance)

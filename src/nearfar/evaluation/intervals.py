@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.distances import as_rows
-from .labels import Ints, check_lengths, class_numbers
+from ..core.types import Array, Ints
+from .labels import check_lengths, class_numbers
 from .protocol import recall_at_k
 
 
@@ -20,7 +20,7 @@ class Interval(NamedTuple):
 
     mean: float
     half: float
-    values: NDArray[np.float64]
+    values: Array
 
     def __str__(self) -> str:
         return f"{self.mean:.4f} ± {self.half:.4f}"

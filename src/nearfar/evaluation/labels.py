@@ -6,9 +6,8 @@ from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.intp]
+from ..core.types import Ints
 
 
 def class_numbers(labels: Any, *others: Any, names: tuple[str, ...] = ("labels", "gallery_labels")) -> tuple[Ints, ...]:

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.distances import as_rows
+from ..core.types import AnyArray, Ints
 from .chance import random_map_at_r, random_mrr, random_precision, random_recall
 from .clustering import ami, cluster, nmi, pairwise_f1
-from .labels import Ints, class_numbers
+from .labels import class_numbers
 from .retrieval import Retrieval, retrieve
 from .scores import Scores
 
@@ -119,7 +119,7 @@ def clustering_scores(
     }
 
 
-def _joined(embeddings: Any, labels: Any, gallery: Any, gallery_labels: Any) -> tuple[NDArray[Any], Ints]:
+def _joined(embeddings: Any, labels: Any, gallery: Any, gallery_labels: Any) -> tuple[AnyArray, Ints]:
     rows = as_rows(embeddings)
     if gallery is None:
         return rows, class_numbers(labels)[0]
@@ -145,7 +145,7 @@ def _neighbour_scores(found: Retrieval, lone: str) -> dict[str, Any]:
     }
 
 
-def mean_score(found: Retrieval, values: NDArray[Any], lone: str = "exclude") -> float:
+def mean_score(found: Retrieval, values: AnyArray, lone: str = "exclude") -> float:
     """Mean of scores per query (n,): over those that have a relevant item, or over all with 0 for the lone ones."""
     if lone not in LONE:
         raise ValueError(f'lone: expected "exclude" or "miss", got {lone!r}')

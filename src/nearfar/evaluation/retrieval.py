@@ -17,12 +17,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.distances import as_rows
 from ..core.nearness import Block, Product, Space, passes
 from ..core.neighbors import Ranked, parts, rank_block, true_cells
-from .labels import Ints, check_lengths, class_numbers
+from ..core.types import Array, Bools, Ints
+from .labels import check_lengths, class_numbers
 
 SLICE = 64  # rows looked at together while counting nearer items
 
@@ -49,16 +49,16 @@ class Retrieval(NamedTuple):
     relevant: Ints
     first_rank: Ints
     hits: Ints
-    r_precision: NDArray[np.float64]
-    map_at_r: NDArray[np.float64]
+    r_precision: Array
+    map_at_r: Array
     n_gallery: int
     ks: tuple[int, ...]
 
-    def found(self, k: int) -> NDArray[np.bool_]:
+    def found(self, k: int) -> Bools:
         """Whether any of the first k is relevant, (n,)."""
         return (self.first_rank > 0) & (self.first_rank <= k)
 
-    def reciprocal_rank(self) -> NDArray[np.float64]:
+    def reciprocal_rank(self) -> Array:
         """1 / first_rank, 0 for lone queries, (n,)."""
         return np.where(self.first_rank > 0, 1.0 / np.maximum(self.first_rank, 1), 0.0)
 
@@ -170,7 +170,7 @@ class _Task:
         self.first_rank, self.hits = np.zeros(n, np.intp), np.zeros((n, len(ks)), np.intp)
         self.r_precision, self.map_at_r = np.zeros(n), np.zeros(n)
 
-    def alike(self, rows: Ints, columns: Ints) -> NDArray[np.bool_]:
+    def alike(self, rows: Ints, columns: Ints) -> Bools:
         return self.gallery_class[columns] == self.query_class[rows][:, None]
 
     def score(self, product: Product, rows: Ints) -> Ints:
@@ -200,7 +200,7 @@ class _Task:
         hit = np.flatnonzero(found)
         self.first_rank[rows[hit]] = rank[begin[hit]]
 
-    def _count(self, ranked: Ranked, at: Ints) -> NDArray[np.bool_]:
+    def _count(self, ranked: Ranked, at: Ints) -> Bools:
         """Rank the best relevant item of these rows of the block by counting; True for rows left undecided."""
         block = ranked.block
         undecided = np.zeros(len(block.rows), dtype=bool)
@@ -246,7 +246,7 @@ def _rank_of_best(block: Block, part: Ints, at: Ints, item: Ints) -> Ints:
     return np.where(crowded, 0, rank)
 
 
-def _nearest_of(block: Block, part: Ints, at: Ints, item: Ints) -> tuple[Ints, NDArray[np.float64]]:
+def _nearest_of(block: Block, part: Ints, at: Ints, item: Ints) -> tuple[Ints, Array]:
     """Nearest of the listed items of each row and its exact nearness, ties by index."""
     value = block.exact(part[at], item)
     order = np.lexsort((item, -value, at))
@@ -254,5 +254,5 @@ def _nearest_of(block: Block, part: Ints, at: Ints, item: Ints) -> tuple[Ints, N
     return item[first], value[first]
 
 
-def _row_counts(mask: NDArray[np.bool_]) -> Ints:
+def _row_counts(mask: Bools) -> Ints:
     return mask.view(np.uint8).sum(axis=1, dtype=np.uint32).astype(np.intp)  # several times faster than count_nonzero

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from ..core.distances import as_rows, check_distance, distance_blocks, pair_distances, unit_rows
 from ..core.nearness import on_grid
+from ..core.types import AnyArray, Array
 from .retrieval import protocol_of
 
 FARS = (0.1, 0.01, 0.001)
 BINS = 2**20 + 1  # distances are known to a millionth of their range; its simple fractions lie amid bins
 CELLS = 2**22  # distances at a time
 POINTS = 201  # of the curve
-Reals = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def verify_pairs(
     return _scored(thresholds, np.stack(counts), rates, distance)
 
 
-def _reach(x: NDArray[Any], y: NDArray[Any], distance: str) -> float:
+def _reach(x: AnyArray, y: AnyArray, distance: str) -> float:
     """A distance that no pair exceeds."""
     if distance == "cosine":
         x, y = unit_rows(x), unit_rows(y)
@@ -214,7 +214,7 @@ def _rates(fars: Sequence[float] | float) -> list[float]:
     return rates
 
 
-def _scored(thresholds: Reals, counts: NDArray[np.int64], rates: Sequence[float], distance: str) -> Verification:
+def _scored(thresholds: Array, counts: NDArray[np.int64], rates: Sequence[float], distance: str) -> Verification:
     """Scores from how many pairs of each kind (2, t) lie at each threshold and beyond the one before."""
     P, N = (int(n) for n in counts.sum(axis=1))
     if not P or not N:
@@ -253,7 +253,7 @@ def _allowed(rate: float, pairs: int) -> int:
     return int(rate * pairs * (1 + 1e-12))
 
 
-def _equal_errors(tar: Reals, far: Reals) -> tuple[float, int]:
+def _equal_errors(tar: Array, far: Array) -> tuple[float, int]:
     """The rate at which both errors are equal, on the line between two thresholds, and the latter of them."""
     surplus = far - (1 - tar)
     k = int(np.argmax(surplus >= 0))
