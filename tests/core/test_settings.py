@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar import GMML, LMNN, MMC, KernelDCA, StiefelSPDMetric
-from nearfar.core.settings import Checked, check_settings, misfit, one_of
+from nearfar.core.settings import Checked, check_options, check_settings, misfit
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_learners_are_checked_when_they_are_fitted(learner, words):
 
 @pytest.mark.parametrize("value", ["far", None, ["near"], 1])
 def test_options_are_named_with_the_class_that_has_them(value):
-    one_of(GMML(), {"near": 1, "none": 2}, how="near", where="none")
+    check_options(GMML(), {"near": 1, "none": 2}, how="near", where="none")
     with pytest.raises(ValueError) as caught:
-        one_of(GMML(), {"near": 1, "none": 2}, how="near", where=value)
+        check_options(GMML(), {"near": 1, "none": 2}, how="near", where=value)
     assert str(caught.value) == f"GMML: where must be one of near, none, got {value!r}"

@@ -92,7 +92,7 @@ def _out_of_bounds(name: str, value: Any) -> str:
     return ""
 
 
-def one_of(owner: object, known: Iterable[object], **given: object) -> None:
+def check_options(owner: object, known: Iterable[object], **given: object) -> None:
     """Raise a ValueError with the name of the owner's class for a keyword whose value is none of the known ones."""
     options = tuple(known)
     for name, value in given.items():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ..core.settings import one_of
+from ..core.settings import check_options
 from .batch import Batch
 from .class_scores import cosines
 from .proxies import sum_in_blocks
@@ -50,7 +50,7 @@ class HeadLoss(Term):
         block: int | None = None,
     ) -> None:
         super().__init__()
-        one_of(self, REDUCTIONS, reduction=reduction)
+        check_options(self, REDUCTIONS, reduction=reduction)
         self.num_classes, self.reduction, self.block = num_classes, reduction, block
         self.proxies = nn.Parameter(torch.empty(outputs or num_classes, embedding_dim))
         nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
@@ -130,7 +130,7 @@ class RegressionHead(HeadLoss):
     """
 
     def __init__(self, num_classes: int, embedding_dim: int, *, target: str, reduction: str, block: int | None) -> None:
-        one_of(self, ("onehot", "index"), target=target)
+        check_options(self, ("onehot", "index"), target=target)
         outputs = 1 if target == "index" else None
         super().__init__(num_classes, embedding_dim, outputs=outputs, reduction=reduction, block=block)
         self.target = target

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core.settings import one_of
+from ..core.settings import check_options
 from .batch import Batch
 from .directions import unit
 from .rows import sq_euclidean
@@ -138,7 +138,7 @@ class JointTerm(SetTerm):
         layers = (layers,) if isinstance(layers, str) or not isinstance(layers, Sequence) else tuple(layers)
         if not layers or len(set(layers)) < len(layers) or not set(layers) <= set(LAYERS):
             raise ValueError(f"{name}: layers must be some of {', '.join(LAYERS)}, each once, got {layers!r}")
-        one_of(self, KERNELS, kernel=kernel)
+        check_options(self, KERNELS, kernel=kernel)
         for argument, number in (("kernels", kernels), ("class_kernels", class_kernels), ("degree", degree)):
             if number < 1:
                 raise ValueError(f"{name}: {argument} must be at least 1, got {number}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ..core.settings import one_of
+from ..core.settings import check_options
 from .batch import Batch
 from .class_scores import cosines, own_and_others
 from .directions import unit
@@ -170,7 +170,7 @@ class NeighbourProxyLoss(ClassProxyLoss):
         self, num_classes: int, embedding_dim: int, *, temperature: float, proxies: str, block: int | None
     ) -> None:
         super().__init__(num_classes, embedding_dim, block=block)
-        one_of(self, SOURCES, proxies=proxies)
+        check_options(self, SOURCES, proxies=proxies)
         self.temperature, self.scale, self.source = temperature, 2 / temperature, proxies
         torch.nn.init.normal_(self.proxies, std=1 / 8)
         if proxies != "learned":

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..catalog import BY_NAME
 from ..core import storage
 from ..core.checks import finite
-from ..core.settings import check_settings, one_of
+from ..core.settings import check_options, check_settings
 from ..core.types import AnyArray
 from ..fitted import Fitted, named
 from .codecs import ACTIVATIONS
@@ -56,7 +56,7 @@ class NetworkLearner(Fitted):
             check_settings(self)
         check_numbers(self, 1, n_components=self.n_components, max_iter=self.max_iter, batch_size=self.batch_size)
         check_numbers(self, 0, learning_rate=self.learning_rate, tol=self.tol)
-        one_of(self, ACTIVATIONS, activation=self.activation)
+        check_options(self, ACTIVATIONS, activation=self.activation)
         check_hidden(self, self.hidden)
 
     def _network(self) -> nn.Module:
@@ -270,7 +270,7 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
             "sample": (n,) sums over features, an outlier score, higher for stranger rows. "feature": (d,) means over
             samples. Their sum over features is the mean over samples of the former.
         """
-        one_of(self, ("sample", "feature"), per=per)
+        check_options(self, ("sample", "feature"), per=per)
         error = self._run(X, lambda x: (x - self.network_.decoder(self._encode(x))).square())
         return error.sum(1) if per == "sample" else error.mean(0)
 

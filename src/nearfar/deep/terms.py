@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..core.settings import checked, one_of
+from ..core.settings import check_options, checked
 from . import processes
 from .batch import AnyLabels, Batch, check_tensor, make_batch
 from .draws import rehearsal
@@ -206,7 +206,7 @@ class RowLoss(Term):
     def __init__(self, *, distance: str, normalize: bool, mine: Any = None, block: int | None = None) -> None:
         super().__init__()
         name = type(self).__name__
-        one_of(self, DISTANCES, distance=distance)
+        check_options(self, DISTANCES, distance=distance)
         if mine is not None and (not callable(mine) or isinstance(mine, (type, Term))):
             raise TypeError(f"{name}: mine must be a miner such as BatchHard(), got {mine!r}")
         self.distance, self.normalize, self.mine, self.block = distance, normalize, mine, block

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..midpoints import Rule, midpoint_products, midpoint_sums
 from ..order import FEW, negatives, positives
 from ..rows import Rows, count
@@ -94,8 +94,8 @@ class AngularLoss(SidedLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="dot", normalize=True, mine=mine, block=block)
-        one_of(self, FORMS, form=form)
-        one_of(self, REDUCTIONS, reduction=reduction)
+        check_options(self, FORMS, form=form)
+        check_options(self, REDUCTIONS, reduction=reduction)
         if not 0 <= alpha < 89:
             raise ValueError(f"AngularLoss: alpha must be in [0, 89) degrees, got {alpha}")
         self.alpha, self.form, self.reduction = alpha, form, reduction

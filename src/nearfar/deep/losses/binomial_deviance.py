@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..order import negatives, positives
 from ..row_sums import softplus_sums
 from ..rows import Rows, count
@@ -65,7 +65,7 @@ class BinomialDevianceLoss(RowLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
-        one_of(self, REDUCTIONS, reduction=reduction)
+        check_options(self, REDUCTIONS, reduction=reduction)
         if min(alpha, eta) <= 0:
             raise ValueError(f"BinomialDevianceLoss: alpha and eta must be positive, got {alpha} and {eta}")
         self.alpha, self.beta, self.eta, self.reduction = alpha, beta, eta, reduction

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..batch import Batch
 from ..directions import unit
 from ..relations import UNKNOWN
@@ -97,10 +97,10 @@ class CenterTripletLoss(SetTerm):
         reduction: str = "sum",
     ) -> None:
         super().__init__()
-        one_of(self, DISTANCES, distance=distance)
-        one_of(self, NEGATIVES, negatives=negatives)
-        one_of(self, CENTERS, center=center)
-        one_of(self, REDUCTIONS, reduction=reduction)
+        check_options(self, DISTANCES, distance=distance)
+        check_options(self, NEGATIVES, negatives=negatives)
+        check_options(self, CENTERS, center=center)
+        check_options(self, REDUCTIONS, reduction=reduction)
         self.margin, self.distance, self.normalize = margin, distance, normalize
         self.negatives, self.center, self.detach_centers = negatives, center, detach_centers
         self.min_per_class, self.reduction = min_per_class, reduction

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..order import hinges, negatives, positives
 from ..row_sums import hinge_squares
 from ..rows import Rows, count
@@ -72,8 +72,8 @@ class ContrastiveLoss(RowLoss):
         reduction: str = "mean",
         block: int | None = None,
     ) -> None:
-        one_of(self, FORMS, form=form)
-        one_of(self, REDUCTIONS, reduction=reduction)
+        check_options(self, FORMS, form=form)
+        check_options(self, REDUCTIONS, reduction=reduction)
         default, distance = FORMS[form]
         super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
         self.margin, self.form, self.reduction = default if margin is None else margin, form, reduction

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..batch import Batch
 from ..class_scatter import FisherMap, fisher_map
 from ..heads import HeadLoss
@@ -79,7 +79,7 @@ class DeepFisherLoss(HeadLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(num_classes, embedding_dim or 1, reduction=reduction, block=block)
-        one_of(self, ("dataset", "batch"), targets=targets)
+        check_options(self, ("dataset", "batch"), targets=targets)
         counts = torch.ones(num_classes) if class_counts is None else torch.as_tensor(class_counts).float()
         if counts.shape != (num_classes,) or not (counts > 0).all():
             needs = f"{num_classes} positive numbers, one per class"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..order import positives
 from ..row_sums import pair_sums
 from ..rows import Rows, count
@@ -89,7 +89,7 @@ class FisherTripletLoss(TwoPassLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="sq_euclidean", normalize=normalize, mine=mine, block=block)
-        one_of(self, REDUCTIONS, reduction=reduction)
+        check_options(self, REDUCTIONS, reduction=reduction)
         if not 0 <= lam <= 2:
             raise ValueError(f"FisherTripletLoss: lam must be in [0, 2], got {lam}")
         self.margin, self.lam, self.ridge, self.reduction = margin, lam, ridge, reduction

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from .. import processes
 from ..batch import Batch
 from ..directions import unit
@@ -66,8 +66,8 @@ class GeneralizedContrastiveLoss(RowLoss):
         normalize: bool = False,
         block: int | None = None,
     ) -> None:
-        one_of(self, FORMS, form=form)
-        one_of(self, SOURCES, similarity=similarity)
+        check_options(self, FORMS, form=form)
+        check_options(self, SOURCES, similarity=similarity)
         super().__init__(distance=FORMS[form], normalize=normalize, block=block)
         self.margin, self.form, self.similarity = margin, form, similarity
 

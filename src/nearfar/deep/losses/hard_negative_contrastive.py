@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..order import positives
 from ..row_sums import finite, tilted
 from ..rows import Rows, count
@@ -105,7 +105,7 @@ class HardNegativeContrastiveLoss(RowLoss):
     ) -> None:
         super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
         name = "HardNegativeContrastiveLoss"
-        one_of(self, FORMS, form=form)
+        check_options(self, FORMS, form=form)
         if beta < 0:
             raise ValueError(f"{name}: beta must not be negative, got {beta}")
         if not (0 <= tau_plus < 1 and 0 <= alpha <= 1):

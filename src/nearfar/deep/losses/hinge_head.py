@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..heads import HeadLoss
 
 
@@ -49,7 +49,7 @@ class HingeHead(HeadLoss):
         reduction: str = "mean",
         block: int | None = None,
     ) -> None:
-        one_of(self, ("one_vs_rest", None), multiclass=multiclass)
+        check_options(self, ("one_vs_rest", None), multiclass=multiclass)
         if multiclass is None and num_classes != 2:
             raise ValueError(f"HingeHead: multiclass=None is for 2 classes, got num_classes={num_classes}")
         if margin <= 0:

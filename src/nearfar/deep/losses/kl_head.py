@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..functions import traced
 from ..heads import HeadLoss, smoothed
 
@@ -62,7 +62,7 @@ class KLHead(HeadLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(num_classes, embedding_dim, reduction=reduction, block=block)
-        one_of(self, DIRECTIONS, direction=direction)
+        check_options(self, DIRECTIONS, direction=direction)
         if not 0 <= smoothing < 1:
             raise ValueError(f"KLHead: smoothing must be in [0, 1), got {smoothing}")
         self.direction, self.smoothing = direction, smoothing

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..order import negatives, positives
 from ..row_sums import finite, near_and_rivals
 from ..rows import Rows, count
@@ -97,7 +97,7 @@ class LiftedLoss(SidedLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
-        one_of(self, REDUCTIONS, reduction=reduction)
+        check_options(self, REDUCTIONS, reduction=reduction)
         self.margin, self.hard, self.reduction = margin, hard, reduction
 
     def statistic(self, rows: Rows) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from .. import processes
 from ..batch import Batch
 from ..order import hinges, negatives, positives
@@ -75,7 +75,7 @@ class NPairLoss(RowLoss):
         mine: Any = None,
         block: int | None = None,
     ) -> None:
-        one_of(self, FORMS, form=form)
+        check_options(self, FORMS, form=form)
         super().__init__(distance=FORMS[form], normalize=normalize, mine=mine, block=block)
         self.reg, self.form, self.margin = reg, form, margin
 

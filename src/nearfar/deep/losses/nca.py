@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..order import positives
 from ..row_sums import finite, masked_logsumexp, near_and_rivals
 from ..rows import Rows, count
@@ -81,8 +81,8 @@ class NCALoss(RowLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
-        one_of(self, DENOMINATORS, denominator=denominator)
-        one_of(self, POSITIVES, positives=positives)
+        check_options(self, DENOMINATORS, denominator=denominator)
+        check_options(self, POSITIVES, positives=positives)
         self.temperature, self.denominator, self.positives = temperature, denominator, positives
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..order import positives
 from ..row_sums import soft_counts
 from ..rows import Rows, count
@@ -82,7 +82,7 @@ class PNPLoss(RowLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="cosine", normalize=True, block=block)
-        one_of(self, VARIANTS, variant=variant)
+        check_options(self, VARIANTS, variant=variant)
         if min(b, alpha) <= 0:
             raise ValueError(f"PNPLoss: b and alpha must be positive, got {b} and {alpha}")
         self.variant, self.temperature, self.b, self.alpha = variant, temperature, b, alpha

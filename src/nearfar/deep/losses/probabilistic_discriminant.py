@@ -13,7 +13,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..batch import Batch
 from ..class_scatter import bounded_ratio, deviations, in_range, traces
 from ..directions import unit
@@ -68,7 +68,7 @@ class ProbabilisticDiscriminantLoss(SetTerm):
 
     def __init__(self, *, form: str = "ratio", normalize: bool = False) -> None:
         super().__init__()
-        one_of(self, FORMS, form=form)
+        check_options(self, FORMS, form=form)
         self.form, self.normalize = form, normalize
 
     def value(self, batch: Batch) -> Tensor:

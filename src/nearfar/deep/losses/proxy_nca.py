@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..class_scores import own_and_others
 from ..proxies import NeighbourProxyLoss, nearest
 from ..relations import UNKNOWN
@@ -70,7 +70,7 @@ class ProxyNCALoss(NeighbourProxyLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(num_classes, embedding_dim, temperature=temperature, proxies=proxies, block=block)
-        one_of(self, ASSIGNMENTS, assign=assign)
+        check_options(self, ASSIGNMENTS, assign=assign)
         self.assign = assign
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..order import hinges, negatives, positives
 from ..rows import Rows, count
 from ..two_pass import SidedLoss, Sides, reference_pairs, reference_rows
@@ -103,7 +103,7 @@ class TripletLoss(SidedLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
-        one_of(self, REDUCTIONS, reduction=reduction)
+        check_options(self, REDUCTIONS, reduction=reduction)
         self.margin, self.soft, self.swap, self.reduction = margin, soft, swap, reduction
         self.whole = swap  # else no row reads another
 

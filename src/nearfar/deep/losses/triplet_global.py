@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..order import positives
 from ..rows import Rows, count
 from ..two_pass import TwoPassLoss
@@ -109,7 +109,7 @@ class TripletGlobalLoss(TwoPassLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="sq_euclidean", normalize=normalize, mine=mine, block=block)
-        one_of(self, OVER, over=over)
+        check_options(self, OVER, over=over)
         self.margin, self.weight, self.over = margin, weight, over
 
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..batch import Batch
 from ..class_scatter import Deviations, bounded_ratio, deviations, in_range, traces
 from ..directions import unit
@@ -98,7 +98,7 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        one_of(self, LAYERS, layer=layer)
+        check_options(self, LAYERS, layer=layer)
         if min(eps, ratio) < 0:
             raise ValueError(f"VirtualSampleLoss: eps and ratio must be at least 0, got {eps} and {ratio}")
         self.margin, self.eps, self.layer, self.ratio = margin, eps, layer, ratio

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from .. import processes
 from ..batch import Batch
 from ..class_scores import softmax_loss
@@ -100,8 +100,8 @@ class BayesianUpdating(SavedDraws, Term):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        one_of(self, ("triplet", "nca", "nca_all"), loss=loss)
-        one_of(self, ("one", "each"), positives=positives)
+        check_options(self, ("triplet", "nca", "nca_all"), loss=loss)
+        check_options(self, ("one", "each"), positives=positives)
         if max_classes < 1:
             raise ValueError(f"BayesianUpdating: max_classes must be at least 1, got {max_classes}")
         if not (0 < decay <= 1 and 0 <= shrinkage <= 1):

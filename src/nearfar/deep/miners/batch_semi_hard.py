@@ -5,7 +5,7 @@ n(a, p) = argmin_{n in N(a), d_an > d_ap} d_an,    for every positive pair (a, p
 
 from __future__ import annotations
 
-from ...core.settings import Checked, one_of
+from ...core.settings import Checked, check_options
 from ..order import narrowed
 from ..rows import Rows
 from ..triplets import semi_hard
@@ -34,7 +34,7 @@ class BatchSemiHard(Checked):
     """
 
     def __init__(self, fallback: str = "farthest", window: float | None = None) -> None:
-        one_of(self, FALLBACKS, fallback=fallback)
+        check_options(self, FALLBACKS, fallback=fallback)
         self.fallback, self.window = fallback, window
 
     def __call__(self, rows: Rows) -> Rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from ...core.settings import Checked, one_of
+from ...core.settings import Checked, check_options
 from ..order import narrowed, next_above, positives
 from ..rows import Rows, Triplets
 
@@ -56,7 +56,7 @@ class EasyPositive(Checked):
     """
 
     def __init__(self, negative: str = "hard", duplicate: float | None = None) -> None:
-        one_of(self, NEGATIVES, negative=negative)
+        check_options(self, NEGATIVES, negative=negative)
         self.negative, self.duplicate = negative, duplicate
 
     def __call__(self, rows: Rows) -> Rows:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..order import narrowed
 from ..rows import Rows, Triplets
 
@@ -55,7 +55,7 @@ class ExtremeDistance:
     """
 
     def __init__(self, positive: str = "hardest", negative: str = "hardest") -> None:
-        one_of(self, CHOICES, positive=positive, negative=negative)
+        check_options(self, CHOICES, positive=positive, negative=negative)
         self.positive, self.negative = positive, negative
 
     def __call__(self, rows: Rows) -> Rows:

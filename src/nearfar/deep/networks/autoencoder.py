@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ...core.types import Seed
 from ..codecs import PENALTIES, Codec, Hidden, omega, squared_error, widths
 from ..reconstruction import Reconstruction, check_numbers
@@ -110,7 +110,7 @@ class Autoencoder(Reconstruction):
 
     def _check(self) -> None:
         super()._check()
-        one_of(self, PENALTIES, penalty=self.penalty)
+        check_options(self, PENALTIES, penalty=self.penalty)
         check_numbers(self, 0, reg=self.reg)
 
     def _network(self) -> nn.Module:

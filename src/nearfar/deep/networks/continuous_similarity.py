@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...core.settings import Checked, one_of
+from ...core.settings import Checked, check_options
 from ..functions import recomputed
 from ..pair_labels import continuous_labels, interval_labels, known_pairs, unit_range
 from ..rows import sq_euclidean
@@ -88,7 +88,7 @@ class ContinuousSimilarityNet(Checked, nn.Module):
         block: int | None = None,
     ) -> None:
         super().__init__()
-        one_of(self, UPDATES, update=update)
+        check_options(self, UPDATES, update=update)
         if not (0 < alpha < beta < 1 and lam > 0):
             raise ValueError(f"ContinuousSimilarityNet: 0 < alpha < beta < 1, lam > 0; got {alpha=}, {beta=}, {lam=}")
         self.trunk = nn.Flatten() if trunk is None else trunk

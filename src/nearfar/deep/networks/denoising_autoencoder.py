@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ...core.types import AnyArray, Seed
 from ..codecs import LEVELS, NOISES, PENALTIES, Codec, Hidden, corrupt, omega, squared_error, widths
 from ..reconstruction import Reconstruction, check_numbers
@@ -90,8 +90,8 @@ class DenoisingAutoencoder(Reconstruction):
 
     def _check(self) -> None:
         super()._check()
-        one_of(self, PENALTIES, penalty=self.penalty)
-        one_of(self, NOISES, noise=self.noise)
+        check_options(self, PENALTIES, penalty=self.penalty)
+        check_options(self, NOISES, noise=self.noise)
         check_numbers(self, 0, reg=self.reg, level=self._level())
         if self.noise != "gaussian" and self._level() > 1:
             raise ValueError(f"DenoisingAutoencoder: level must be at most 1 for {self.noise}, got {self.level}")

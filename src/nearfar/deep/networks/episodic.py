@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ...core.settings import Checked, one_of
+from ...core.settings import Checked, check_options
 from ..episodes import Episode
 
 MODES = ("maml", "fomaml", "sequential")
@@ -96,8 +96,8 @@ class EpisodicTrainer(Checked):
         inner_steps: int = 1,
         norm: str = "batch",
     ) -> None:
-        one_of(self, MODES, mode=mode)
-        one_of(self, ("batch", "frozen"), norm=norm)
+        check_options(self, MODES, mode=mode)
+        check_options(self, ("batch", "frozen"), norm=norm)
         if inner_lr < 0 or inner_steps < 1:
             raise ValueError(
                 f"EpisodicTrainer: expected inner_lr >= 0 and inner_steps >= 1, got {inner_lr}, {inner_steps}"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ...core.types import Seed
 from ..codecs import Hidden
 from ..modalities import Modalities
@@ -137,7 +137,7 @@ class MultiModalAutoencoder(ViewReconstruction):
 
     def _check(self) -> None:
         super()._check()
-        one_of(self, PAIRS, pairs=self.pairs)
+        check_options(self, PAIRS, pairs=self.pairs)
         check_numbers(self, 0, lam1=self.lam1, lam2=self.lam2, m1=self.m1, level=self.level, pretrain=self.pretrain)
         if not self.m2 > self.m1 or not 0 <= self.hide < 1:
             got = f"got m1={self.m1}, m2={self.m2}, hide={self.hide}"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 
 MODES = ("concat", "sequential", "replicated")
 UPDATES = ("all", "anchor_branch")
@@ -67,8 +67,8 @@ class Siamese(nn.Module):
 
     def __init__(self, net: nn.Module, mode: str = "concat", *, update: str = "all") -> None:
         super().__init__()
-        one_of(self, MODES, mode=mode)
-        one_of(self, UPDATES, update=update)
+        check_options(self, MODES, mode=mode)
+        check_options(self, UPDATES, update=update)
         self.net, self.mode, self.update = net, mode, update
 
     def forward(self, *branches: Tensor) -> tuple[Any, ...]:

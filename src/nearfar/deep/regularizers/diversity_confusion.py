@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..batch import Batch
 from ..directions import unit
 from ..terms import SetTerm
@@ -47,7 +47,7 @@ class DiversityConfusion(SetTerm):
 
     def __init__(self, *, center: bool = False, on: str = "raw") -> None:
         super().__init__()
-        one_of(self, ("raw", "normalized"), on=on)
+        check_options(self, ("raw", "normalized"), on=on)
         self.center, self.on = center, on
 
     def value(self, batch: Batch) -> Tensor:

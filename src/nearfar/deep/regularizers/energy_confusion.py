@@ -14,7 +14,7 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
-from ...core.settings import one_of
+from ...core.settings import check_options
 from ..batch import Batch
 from ..directions import unit
 from ..draws import SavedDraws, own_draws
@@ -92,8 +92,8 @@ class EnergyConfusion(SavedDraws, SetTerm):
         number = isinstance(pairs, Integral) and not isinstance(pairs, bool) and pairs >= 1
         if not number and pairs not in ("one", "all"):
             raise ValueError(f'EnergyConfusion: pairs must be "one", "all" or a number from 1 on, got {pairs!r}')
-        one_of(self, ("raw", "normalized"), on=on)
-        one_of(self, ("paper", "ecaml_code"), mode=mode)
+        check_options(self, ("raw", "normalized"), on=on)
+        check_options(self, ("paper", "ecaml_code"), mode=mode)
         self.pairs, self.on, self.mode = pairs, on, mode
         self._layer = (layer,)  # in a tuple: a module attribute would be registered
         self._draws = torch.Generator().manual_seed(int(seed))
