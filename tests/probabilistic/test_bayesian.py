@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from nearfar import ActivePairSelector, BayesianNCA, BayesianPairMetric
 from nearfar.core.bayesian import directions, neighbor_posterior, querying, variational
-from nearfar.core.bayesian.neighbor_posterior import Neighborhoods
+from nearfar.core.bayesian.neighbor_posterior import ProjectedNeighbors
 from nearfar.core.bayesian.variational import Answers, Gaussian
 from nearfar.probabilistic.bayesian.active_pairs import active_pairs
 from tests.learners import all_pairs, data
@@ -356,7 +356,7 @@ def hoods(k=6):
     V = directions.principal(X, 4)
     listed = nca_loops.neighborhoods(X, y, k)
     N = np.array([near for near, _ in listed])
-    return X, y, V, listed, Neighborhoods(X @ V, N, y[N] == y[:, None])
+    return X, y, V, listed, ProjectedNeighbors(X @ V, N, y[N] == y[:, None])
 
 
 def test_curvature_is_that_of_the_literal_bound():
@@ -415,7 +415,7 @@ def test_no_neighbour_of_the_class_leaves_the_prior():
     prior = np.diag([2.0, 3.0]) + 0.5
     with pytest.warns(UserWarning, match="n_neighbors=9"):
         BayesianNCA(n_neighbors=9).fit(X, [0, 1, 1, 0, 2, 0])
-    alone = Neighborhoods(X, np.array([[1], [0], [3], [2], [5], [4]]), np.zeros((6, 1), dtype=bool))
+    alone = ProjectedNeighbors(X, np.array([[1], [0], [3], [2], [5], [4]]), np.zeros((6, 1), dtype=bool))
     found = neighbor_posterior.neighbor_posterior(alone, Gaussian(np.array([1.0, 2.0]), prior))
     assert_allclose(found.x, [1.0, 2.0])
     assert_allclose(found.attributes["cov"], prior)

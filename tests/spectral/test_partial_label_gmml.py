@@ -66,12 +66,12 @@ def test_nonnegative_least_squares_of_equal_columns_and_of_nothing():
 
 
 def test_weights_are_shares_and_single_labels_share_equally():
-    near, there, _, _ = candidates.neighborhoods(X, SETS, 8)
+    near, there, _, _ = candidates.candidate_neighbors(X, SETS, 8)
     v = candidates.label_weights(SETS, near, there, 0.1)
     assert (v >= 0).all()
     assert_allclose(v.sum(axis=1), 1.0)
     single = Y[:, None] == np.arange(3)
-    near, there, _, _ = candidates.neighborhoods(X, single, 8)
+    near, there, _, _ = candidates.candidate_neighbors(X, single, 8)
     assert (Y[near] == Y[:, None])[there].all()
     v = candidates.label_weights(single, near, there, 0.1)
     assert_allclose(v, there / there.sum(axis=1, keepdims=True), rtol=1e-8)

@@ -24,7 +24,7 @@ from .variational import Gaussian
 BLOCK = 1 << 20  # numbers in one block of u
 
 
-class Neighborhoods(NamedTuple):
+class ProjectedNeighbors(NamedTuple):
     """Projected rows Z (n, d), neighbours N (n, k), and which of them share the row's class (n, k)."""
 
     Z: Array
@@ -40,21 +40,21 @@ class Neighborhoods(NamedTuple):
             yield (self.Z[i, None] - self.Z[self.N[i]]) ** 2, self.same[i].astype(float)
 
 
-def curvature(hoods: Neighborhoods) -> Array:
+def curvature(near: ProjectedNeighbors) -> Array:
     """1/2 sum_i |J_i| sum_t (u_it - mean_i)(u_it - mean_i)'."""
-    d = hoods.Z.shape[1]
+    d = near.Z.shape[1]
     H = np.zeros((d, d))
-    for U, same in hoods.blocks():
+    for U, same in near.blocks():
         U -= U.mean(axis=1, keepdims=True)
         flat = U.reshape(-1, d)
         H += (flat.T * np.repeat(same.sum(axis=1) / 2, U.shape[1])) @ flat
     return psd.symmetrize(H)
 
 
-def log_likelihood(m: Array, hoods: Neighborhoods) -> tuple[float, Array]:
+def log_likelihood(m: Array, near: ProjectedNeighbors) -> tuple[float, Array]:
     """sum_i sum_{j in J_i} log p_ij and its gradient."""
     value, gradient = 0.0, np.zeros(len(m))
-    for U, same in hoods.blocks():
+    for U, same in near.blocks():
         flat = U.reshape(-1, len(m))
         log_p = -(flat @ m).reshape(same.shape)
         log_p -= logsumexp(log_p, axis=1, keepdims=True)
@@ -63,26 +63,26 @@ def log_likelihood(m: Array, hoods: Neighborhoods) -> tuple[float, Array]:
     return value, gradient
 
 
-def log_posterior(m: Array, hoods: Neighborhoods, prior: Gaussian) -> tuple[float, Array]:
+def log_posterior(m: Array, near: ProjectedNeighbors, prior: Gaussian) -> tuple[float, Array]:
     """log likelihood + log prior (without its constant) and its gradient."""
-    value, gradient = log_likelihood(m, hoods)
+    value, gradient = log_likelihood(m, near)
     pull = np.linalg.solve(prior.cov, m - prior.mean)
     return value - float((m - prior.mean) @ pull) / 2, gradient - pull
 
 
 def neighbor_posterior(
-    hoods: Neighborhoods, prior: Gaussian, *, max_iter: int = 100, tol: float = 1e-6, report: Report | None = None
+    near: ProjectedNeighbors, prior: Gaussian, *, max_iter: int = 100, tol: float = 1e-6, report: Report | None = None
 ) -> Solution:
     """The mean as `x`, ``attributes["cov"]``, and the evidence bound (`objective`, `history`).
 
     L-BFGS in coordinates where the covariance is I: there the curvature is at most 1, and `tol` is on the gradient.
     """
-    precision = inv(prior.cov) + curvature(hoods)
+    precision = inv(prior.cov) + curvature(near)
     d = len(precision)
     R = solve_triangular(cholesky(psd.symmetrize(precision), lower=True), np.eye(d), lower=True).T
 
     def fun(z: Array) -> tuple[float, Array]:
-        value, gradient = log_posterior(prior.mean + R @ z, hoods, prior)
+        value, gradient = log_posterior(prior.mean + R @ z, near, prior)
         return -value, -(R.T @ gradient)
 
     found = optimize.lbfgs(fun, np.zeros(d), max_iter=max_iter, tol=tol, report=report)

@@ -14,7 +14,7 @@ BLOCK = 1 << 21  # numbers in one block of distances
 ROUNDING = 1e-14  # of squared lengths: a sum of squared differences below that is none
 
 
-class Neighborhoods(NamedTuple):
+class CandidateNeighbors(NamedTuple):
     """Neighbours that share a candidate, and the scatter of those within their reach that share none.
 
     Attributes
@@ -34,7 +34,7 @@ class Neighborhoods(NamedTuple):
     n_apart: int
 
 
-def neighborhoods(X: Array, candidates: Bools, k: int) -> Neighborhoods:
+def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbors:
     """Blocks of rows against all rows; nothing of size n^2 is kept.
 
     Raises
@@ -62,7 +62,7 @@ def neighborhoods(X: Array, candidates: Bools, k: int) -> Neighborhoods:
         raise ValueError("every two rows share a candidate class, so nothing is known to be dissimilar")
     if np.trace(apart) <= ROUNDING * count * square.max():
         raise ValueError("D is 0: no row has one that shares no candidate as near as its n_neighbors; try more of them")
-    return Neighborhoods(near, there, apart, count)
+    return CandidateNeighbors(near, there, apart, count)
 
 
 def nearest_alike(distance: Array, share: Bools, first: int, k: int) -> tuple[Ints, Bools, Array]:

@@ -18,7 +18,7 @@ from ...base import FromLabels, Mahalanobis
 from ...core import checks, neighbors, psd, scatter
 from ...core.bayesian import directions, neighbor_posterior
 from ...core.bayesian.directions import RandomWeights
-from ...core.bayesian.neighbor_posterior import Neighborhoods
+from ...core.bayesian.neighbor_posterior import ProjectedNeighbors
 from ...core.bayesian.variational import Gaussian
 from ...core.optimize import Report, Solution
 from ...core.types import AnyArray, Array, Ints
@@ -38,8 +38,8 @@ def bayesian_nca(
     """Posterior mean (K,) as `x` and ``attributes["cov"]``; V (d, K), see `BayesianNCA`."""
     X, labels = scatter.known(X, labels)
     N = neighbors.nearest(X, X, n_neighbors, exclude_self=True)[1]
-    hoods = Neighborhoods(X @ V, N, labels[N] == labels[:, None])
-    return neighbor_posterior.neighbor_posterior(hoods, prior, max_iter=max_iter, tol=tol, report=report)
+    near = ProjectedNeighbors(X @ V, N, labels[N] == labels[:, None])
+    return neighbor_posterior.neighbor_posterior(near, prior, max_iter=max_iter, tol=tol, report=report)
 
 
 class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):

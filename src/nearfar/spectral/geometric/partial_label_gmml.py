@@ -35,7 +35,7 @@ def partial_label_gmml(
 
 def scatters(X: Array, Y: Bools, k: int, l1: float, lam: float) -> tuple[Array, Array]:
     """S and D."""
-    near, there, apart, count = candidates.neighborhoods(X, Y, k)
+    near, there, apart, count = candidates.candidate_neighbors(X, Y, k)
     v = candidates.label_weights(Y, near, there, l1)
     R = candidates.residual(X, near, there)
     i = np.repeat(np.arange(len(X)), near.shape[1])
