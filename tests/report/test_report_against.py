@@ -12,7 +12,7 @@ from scipy.stats import t
 from nearfar.evaluation import evaluate
 from nearfar.report import Items, Other, build_report
 from nearfar.report.against import OtherItemsError, average_precision, difference, set_against
-from nearfar.report.retrieval import retrieve
+from nearfar.report.retrieval import query_neighbors
 
 from .conftest import digits, full_content, read_page
 
@@ -53,7 +53,7 @@ def test_the_interval_holds_what_it_should() -> None:
 
 def test_means_are_the_scores_of_the_evaluation() -> None:
     items, other = two()
-    found = retrieve(items, None, "cosine")
+    found = query_neighbors(items, None, "cosine")
     assert found is not None
     told = set_against(found, other).differences
     mine = evaluate(items.embeddings, items.labels)
@@ -67,7 +67,7 @@ def test_means_are_the_scores_of_the_evaluation() -> None:
 
 def test_average_precision_is_not_told_of_neighbours_not_looked_at() -> None:
     items = digits()
-    few = retrieve(items, None, "cosine", depth=5)
+    few = query_neighbors(items, None, "cosine", depth=5)
     assert few is not None
     assert average_precision(few) is None
 
@@ -75,7 +75,7 @@ def test_average_precision_is_not_told_of_neighbours_not_looked_at() -> None:
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 def test_queries_are_those_that_one_model_alone_finds(distance: str) -> None:
     items, other = two(distance=distance)
-    found = retrieve(items, None, "cosine")
+    found = query_neighbors(items, None, "cosine")
     assert found is not None
     against = set_against(found, other)
     mine, theirs = against.this.right[:, 0], against.other.right[:, 0]
@@ -109,7 +109,7 @@ def test_queries_are_those_that_one_model_alone_finds(distance: str) -> None:
 )
 def test_other_items_are_refused(change, message) -> None:
     items, other = two()
-    found = retrieve(items, None, "cosine")
+    found = query_neighbors(items, None, "cosine")
     assert found is not None
     with pytest.raises(OtherItemsError, match=message):
         set_against(found, replace(other, queries=change(items)))
@@ -119,7 +119,7 @@ def test_other_items_are_refused(change, message) -> None:
 
 def test_a_gallery_is_compared_too() -> None:
     items, other = two()
-    found = retrieve(items, replace(items), "cosine")
+    found = query_neighbors(items, replace(items), "cosine")
     assert found is not None
     against = set_against(found, replace(other, gallery=other.queries))
     assert against.counts()[0] == len(items)  # every item finds itself

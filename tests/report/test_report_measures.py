@@ -15,7 +15,7 @@ from nearfar.report.attention import attention_map, centre_square
 from nearfar.report.content import Items
 from nearfar.report.pairs import PairDistances, measure_pairs
 from nearfar.report.pictures import Thumbnails, map_canvas
-from nearfar.report.retrieval import class_recall, confusions, drawn, retrieve, worst
+from nearfar.report.retrieval import class_recall, confusions, drawn, query_neighbors, worst
 from nearfar.report.spectrum import spectrum
 from nearfar.report.tsne import map_items, map_positions, spread_out
 
@@ -33,7 +33,7 @@ def euclidean(items: Items, others: Items | None = None) -> np.ndarray:
 
 def test_first_right_neighbour_equals_a_full_sort() -> None:
     items = some_items()
-    found = retrieve(items, None, "euclidean", depth=10)
+    found = query_neighbors(items, None, "euclidean", depth=10)
     assert found is not None
     table = euclidean(items)
     for row, i in enumerate(found.kept):
@@ -45,26 +45,26 @@ def test_first_right_neighbour_equals_a_full_sort() -> None:
 
 def test_queries_without_partner_are_left_out() -> None:
     items = Items(np.arange(5.0)[:, None], np.array([0, 0, 1, 2, 2]), ["a", "b", "c"])
-    found = retrieve(items, None, "euclidean")
+    found = query_neighbors(items, None, "euclidean")
     assert found is not None
     assert found.kept.tolist() == [0, 1, 3, 4]
 
 
 def test_no_retrieval_where_every_class_has_one_item() -> None:
-    assert retrieve(Items(np.arange(3.0)[:, None], np.arange(3), ["a", "b", "c"]), None, "euclidean") is None
+    assert query_neighbors(Items(np.arange(3.0)[:, None], np.arange(3), ["a", "b", "c"]), None, "euclidean") is None
 
 
 def test_a_gallery_is_searched_without_leaving_anything_out() -> None:
     queries = Items(np.array([[0.0], [5.0]]), np.array([0, 1]), ["a", "b"])
     gallery = Items(np.array([[5.1], [0.0], [0.2]]), np.array([0, 0, 1]), ["a", "b"])
-    found = retrieve(queries, gallery, "euclidean")
+    found = query_neighbors(queries, gallery, "euclidean")
     assert found is not None
     assert found.index.tolist() == [[1, 2, 0], [0, 2, 1]]
     assert found.first_right().tolist() == [1, 2]
 
 
 def test_worst_queries_come_by_rank_then_by_nearness_of_the_mistake_and_two_per_class() -> None:
-    found = retrieve(some_items(60, 4), None, "euclidean", depth=12)
+    found = query_neighbors(some_items(60, 4), None, "euclidean", depth=12)
     assert found is not None
     first, labels = found.first_right(), found.query_labels()
     expected: list[int] = []
@@ -76,7 +76,7 @@ def test_worst_queries_come_by_rank_then_by_nearness_of_the_mistake_and_two_per_
 
 
 def test_random_queries_are_seeded_and_never_among_the_worst() -> None:
-    found = retrieve(some_items(), None, "euclidean")
+    found = query_neighbors(some_items(), None, "euclidean")
     assert found is not None
     bad = worst(found, 10)
     rows = drawn(found, 8, 3, bad)
@@ -87,7 +87,7 @@ def test_random_queries_are_seeded_and_never_among_the_worst() -> None:
 
 def test_confusions_count_crossing_nearest_neighbours() -> None:
     items = some_items(80, 4)
-    found = retrieve(items, None, "euclidean")
+    found = query_neighbors(items, None, "euclidean")
     assert found is not None
     nearest = items.labels[found.index[:, 0]]
     pairs = confusions(found, 100)
@@ -103,7 +103,7 @@ def test_confusions_count_crossing_nearest_neighbours() -> None:
 
 
 def test_class_recall_averages_to_recall() -> None:
-    found = retrieve(some_items(), None, "euclidean")
+    found = query_neighbors(some_items(), None, "euclidean")
     assert found is not None
     classes, recall, counts = class_recall(found)
     assert (recall * counts).sum() == pytest.approx(found.right[:, 0].sum())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..core.types import Array
 from .content import Items, Other
-from .retrieval import Retrieval, retrieve, worst
+from .retrieval import QueryNeighbors, query_neighbors, worst
 
 SHOWN = 8  # queries that one model finds and the other does not
 
@@ -50,7 +50,7 @@ class Against:
 
     Attributes
     ----------
-    this, other : Retrieval
+    this, other : QueryNeighbors
     gained, lost : ndarray of int
         Rows of queries whose nearest neighbour is right by this model alone, and by the other alone; the clearest
         cases first, at most two per class.
@@ -58,8 +58,8 @@ class Against:
         Of Recall@1, and of MAP@R where all that is to be found was looked at, by their keys.
     """
 
-    this: Retrieval
-    other: Retrieval
+    this: QueryNeighbors
+    other: QueryNeighbors
     gained: NDArray[np.int64]
     lost: NDArray[np.int64]
     differences: dict[str, Difference]
@@ -71,7 +71,7 @@ class Against:
         return both, by_this - both, by_other - both, len(this) - by_this - by_other + both
 
 
-def set_against(found: Retrieval, other: Other) -> Against:
+def set_against(found: QueryNeighbors, other: Other) -> Against:
     """Compare the neighbours that a model found with those of another.
 
     Raises
@@ -85,7 +85,7 @@ def set_against(found: Retrieval, other: Other) -> Against:
         raise OtherItemsError(f"{other.name}: only one of the two searches a gallery")
     if other.gallery is not None:
         _check_same(found.gallery, other.gallery, f"{other.name}, gallery")
-    theirs = retrieve(other.queries, other.gallery, other.distance)
+    theirs = query_neighbors(other.queries, other.gallery, other.distance)
     assert theirs is not None  # as this model has found some, of the same classes
     mine, yours = found.right[:, 0], theirs.right[:, 0]
     labels = found.query_labels()
@@ -112,7 +112,7 @@ def difference(this: Array, other: Array, labels: NDArray[np.int64]) -> Differen
     return Difference(float(this.mean()), float(other.mean()), interval)
 
 
-def average_precision(found: Retrieval) -> Array | None:
+def average_precision(found: QueryNeighbors) -> Array | None:
     """Average precision over the R nearest of each query (q,); None where some R neighbours were not looked at."""
     alone = found.gallery is found.queries
     R = np.bincount(found.gallery.labels, minlength=len(found.queries.classes))[found.query_labels()] - alone

@@ -12,7 +12,7 @@ from ..evaluation import Verification, verify
 from .against import Against, set_against
 from .content import ReportContent
 from .pairs import PairDistances, measure_pairs
-from .retrieval import Confusion, Retrieval, class_recall, confusions, drawn, retrieve, worst
+from .retrieval import Confusion, QueryNeighbors, class_recall, confusions, drawn, query_neighbors, worst
 from .spectrum import Spectrum, spectrum
 from .tsne import LIMIT, TILES, map_items, map_positions
 
@@ -25,7 +25,7 @@ MET = 5_000  # most queries whose distances to all items are counted
 class Failures:
     """The neighbours, the rows of the worst and of some random queries, and the most confused classes."""
 
-    found: Retrieval
+    found: QueryNeighbors
     worst: NDArray[np.int64]
     random: NDArray[np.int64]
     confused: list[Confusion]
@@ -71,7 +71,7 @@ def analyse(content: ReportContent) -> Analysis:
 
 def _failures(content: ReportContent) -> Failures | None:
     assert content.queries is not None
-    found = retrieve(content.queries, content.gallery, content.distance)
+    found = query_neighbors(content.queries, content.gallery, content.distance)
     if found is None:
         return None
     bad = worst(found, WORST)

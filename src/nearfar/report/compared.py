@@ -6,7 +6,7 @@ from typing import Any
 
 from .against import Against, Difference
 from .content import ReportContent
-from .retrieval import Retrieval
+from .retrieval import QueryNeighbors
 from .sections import Pens, Section, asked, neighbour
 from .standings import flat_scores, standings
 
@@ -73,5 +73,5 @@ def _query(against: Against, row: int, pens: Pens) -> dict[str, Any]:
     }
 
 
-def _line(found: Retrieval, row: int, pens: Pens) -> list[dict[str, Any]]:
+def _line(found: QueryNeighbors, row: int, pens: Pens) -> list[dict[str, Any]]:
     return [neighbour(found, row, place, pens) for place in range(min(NEIGHBOURS, found.depth))]

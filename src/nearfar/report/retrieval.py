@@ -14,7 +14,7 @@ DEPTH = 100  # neighbours looked at when the first right one is sought
 
 
 @dataclass(frozen=True, eq=False)
-class Retrieval:
+class QueryNeighbors:
     """The neighbours of every query that has a partner of its class to find.
 
     Parameters
@@ -50,12 +50,12 @@ class Retrieval:
         return self.queries.labels[self.kept]
 
 
-def retrieve(queries: Items, gallery: Items | None, distance: str, depth: int = DEPTH) -> Retrieval | None:
+def query_neighbors(queries: Items, gallery: Items | None, distance: str, depth: int = DEPTH) -> QueryNeighbors | None:
     """Search the nearest items of every query.
 
     Returns
     -------
-    Retrieval or None
+    QueryNeighbors or None
         None where no query has a right answer, such as when every class has one item.
     """
     alone = gallery is None
@@ -68,11 +68,11 @@ def retrieve(queries: Items, gallery: Items | None, distance: str, depth: int = 
     distances, index = nearest(queries.embeddings, pool.embeddings, k, distance=distance, exclude_self=alone)
     index, distances = index[kept], distances[kept]
     right = pool.labels[index] == queries.labels[kept][:, None]
-    return Retrieval(queries, pool, kept, index, distances, right)
+    return QueryNeighbors(queries, pool, kept, index, distances, right)
 
 
 def worst(
-    found: Retrieval, count: int, per_class: int = 2, among: NDArray[np.bool_] | None = None
+    found: QueryNeighbors, count: int, per_class: int = 2, among: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
     """Rows of the worst wrong queries, worst first; only of those of `among`, (q,), where it is given.
 
@@ -90,14 +90,14 @@ def worst(
     return order[place < per_class][:count]
 
 
-def drawn(found: Retrieval, count: int, seed: int, but: NDArray[np.int64]) -> NDArray[np.int64]:
+def drawn(found: QueryNeighbors, count: int, seed: int, but: NDArray[np.int64]) -> NDArray[np.int64]:
     """Rows of some queries drawn at random, other than those of `but`."""
     rest = np.setdiff1d(np.arange(len(found.kept)), but)
     chosen = np.random.default_rng(seed).permutation(rest)[:count]
     return np.sort(chosen)
 
 
-def class_recall(found: Retrieval) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+def class_recall(found: QueryNeighbors) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
     """Recall@1 of every class with queries.
 
     Returns
@@ -116,7 +116,7 @@ def class_recall(found: Retrieval) -> tuple[NDArray[np.int64], NDArray[np.float6
 class Confusion:
     """Two classes whose items are each other's nearest neighbours.
 
-    `rows` are the rows of `Retrieval` whose nearest neighbour crosses between the classes; `forth` of them are
+    `rows` are the rows of `QueryNeighbors` whose nearest neighbour crosses between the classes; `forth` of them are
     queries of `first`, `back` of `second`, out of `total` queries of both classes.
     """
 
@@ -133,7 +133,7 @@ class Confusion:
         return len(self.rows) / self.total
 
 
-def confusions(found: Retrieval, count: int) -> list[Confusion]:
+def confusions(found: QueryNeighbors, count: int) -> list[Confusion]:
     """The most confused pairs of classes, by the share of crossing nearest neighbours (at least two crossings)."""
     labels = found.query_labels()
     others = found.gallery.labels[found.index[:, 0]]
@@ -149,7 +149,7 @@ def confusions(found: Retrieval, count: int) -> list[Confusion]:
 
 
 def _confusion(
-    found: Retrieval,
+    found: QueryNeighbors,
     pair: NDArray[np.int64],
     rows: NDArray[np.int64],
     labels: NDArray[np.int64],

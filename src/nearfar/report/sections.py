@@ -13,7 +13,7 @@ from .attention import attention_map, centre_square, overlay
 from .content import Curve, ReportContent
 from .pictures import GREY, Picture, Thumbnails, image_picture, map_canvas
 from .plots import PALETTE, Html, Plotter
-from .retrieval import Confusion, Retrieval, class_recall
+from .retrieval import Confusion, QueryNeighbors, class_recall
 from .standings import facts, standings
 
 NEIGHBOURS = 8  # shown per query
@@ -85,13 +85,13 @@ def _query(failures: Failures, row: int, pens: Pens) -> dict[str, Any]:
     }
 
 
-def asked(found: Retrieval, row: int, pens: Pens) -> dict[str, Any]:
+def asked(found: QueryNeighbors, row: int, pens: Pens) -> dict[str, Any]:
     """A query as the template takes it."""
     i = int(found.kept[row])
     return {"picture": _picture(pens.queries, i), "class": found.queries.class_name(i)}
 
 
-def neighbour(found: Retrieval, row: int, place: int, pens: Pens) -> dict[str, Any]:
+def neighbour(found: QueryNeighbors, row: int, place: int, pens: Pens) -> dict[str, Any]:
     """The neighbour of a query at a place as the template takes it."""
     j = int(found.index[row, place])
     return {
