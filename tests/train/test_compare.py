@@ -12,7 +12,7 @@ import pytest
 from nearfar.data import open_task
 from nearfar.train import TrainConfig, TrainError, open_run
 from nearfar.train import compare as comparing
-from nearfar.train.compare import _split, compare, read_scores, with_test_classes
+from nearfar.train.compare import _split, read_scores, train_and_compare, with_test_classes
 from nearfar.train.interrupts import held_back
 
 
@@ -34,7 +34,7 @@ def test_what_holds_for_one_run_is_not_said_of_all(chosen) -> None:
 
 
 def test_all_seeds_are_tested_on_the_same_classes(tmp_path, small, rows) -> None:
-    found = compare(small(data=rows, epochs=1), ["TripletLoss()", "TripletLoss()"], (0, 1), tmp_path / "runs")
+    found = train_and_compare(small(data=rows, epochs=1), ["TripletLoss()", "TripletLoss()"], (0, 1), tmp_path / "runs")
     assert [len(scores) for scores in found.scores.values()] == [2]  # one objective, however often it is named
     tests = [np.load(path) for path in sorted((tmp_path / "runs").glob("*/test.npz"))]
     assert len(tests) == 2
@@ -44,7 +44,7 @@ def test_all_seeds_are_tested_on_the_same_classes(tmp_path, small, rows) -> None
 
 def test_settings_are_varied_and_the_validation_scores_told(tmp_path, small, rows) -> None:
     base, vary = small(data=rows, epochs=1, validation=0.4), {"lr": [0.001, 0.1], "dropout": [0.0, 0.5]}
-    found = compare(base, ["TripletLoss()"], (0,), tmp_path / "runs", vary=vary)
+    found = train_and_compare(base, ["TripletLoss()"], (0,), tmp_path / "runs", vary=vary)
     names = [f"TripletLoss(), lr={lr}, dropout={dropout}" for lr in vary["lr"] for dropout in vary["dropout"]]
     assert list(found.scores) == list(found.validation) == names
     runs = [open_run(folder) for folder in (tmp_path / "runs").glob("*-seed0")]
@@ -67,7 +67,7 @@ def test_settings_are_varied_and_the_validation_scores_told(tmp_path, small, row
 )
 def test_settings_that_cannot_vary_are_told_before_anything_is_trained(tmp_path, small, rows, vary, message) -> None:
     with pytest.raises(ValueError, match=message):
-        compare(small(data=rows), ["TripletLoss()"], (0,), tmp_path / "runs", vary=vary)
+        train_and_compare(small(data=rows), ["TripletLoss()"], (0,), tmp_path / "runs", vary=vary)
     assert not (tmp_path / "runs").exists()
 
 
@@ -92,12 +92,12 @@ def test_scores_that_are_damaged_are_named(tmp_path) -> None:
 @pytest.mark.parametrize(("seeds", "jobs", "message"), [((), 1, "seeds"), ((0,), 0, "jobs")])
 def test_nothing_to_compare_is_said(tmp_path, small, rows, seeds, jobs, message) -> None:
     with pytest.raises(ValueError, match=f"{message}: expected at least one, got 0"):
-        compare(small(data=rows), ["TripletLoss()"], seeds, tmp_path / "runs", jobs=jobs)
+        train_and_compare(small(data=rows), ["TripletLoss()"], seeds, tmp_path / "runs", jobs=jobs)
 
 
 def test_an_objective_that_cannot_be_built_is_said_before_anything_is_trained(tmp_path, small, rows) -> None:
     with pytest.raises(ValueError, match="did you mean TripletLoss"):
-        compare(small(data=rows), ["TripletLoss()", "TripletLos()"], (0,), tmp_path / "runs")
+        train_and_compare(small(data=rows), ["TripletLoss()", "TripletLos()"], (0,), tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 

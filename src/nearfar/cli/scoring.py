@@ -130,15 +130,14 @@ def compare_to(
     vary: Mapping[str, Sequence[Any]],
 ) -> str:
     """Run a comparison, write its page, and return its table."""
-    from ..report.compare import compare as tabulate
-    from ..report.compare import write_comparison
-    from ..train.compare import compare
+    from ..report import compare, write_comparison
+    from ..train.compare import train_and_compare
 
     if not objectives:
         raise ValueError("--objective: give at least one, for example --objective 'TripletLoss()'")
     runs = len(objectives) * len(seeds) * prod(map(len, vary.values()))
     with stage("training", runs) as done:
-        compared = compare(
+        compared = train_and_compare(
             config, objectives, seeds, out, vary=vary, jobs=jobs, told=lambda trial, number, total: done(1)
         )
     scores = {
@@ -147,6 +146,6 @@ def compare_to(
     }
     many = f"{len(seeds)} seeds; mean ± half of the 95% t-interval." if len(seeds) > 1 else "1 seed."
     note = f"{compared.protocol} {many}"
-    table = tabulate(scores, baseline=compared.raw, baseline_name="the items themselves", note=note)
+    table = compare(scores, baseline=compared.raw, baseline_name="the items themselves", note=note)
     page = write_comparison(table, out / "comparison.html")
     return f"{table.markdown()}\n\n{note}\n{page}"

@@ -71,7 +71,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[:60]
 
 
-def compare(
+def train_and_compare(
     base: TrainConfig,
     objectives: Sequence[str],
     seeds: Sequence[int],

@@ -142,10 +142,10 @@ def cached_features(
         buffer = io.BytesIO()
         np.save(buffer, rows, allow_pickle=False)
         replace_file(path, buffer.getvalue())
-    return as_rows(dataset, rows)
+    return with_rows(dataset, rows)
 
 
-def as_rows(dataset: Dataset, rows: Floats) -> Dataset:
+def with_rows(dataset: Dataset, rows: Floats) -> Dataset:
     """Return the set with its items replaced by rows, and everything else as it was."""
     return replace(dataset, kind="row", read=ArrayReader(rows), array=rows)
 
