@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
 from nearfar.data import DataError, Dataset, open_dataset
-from nearfar.data.loader import Items, make_loader
+from nearfar.data.loader import TorchItems, make_loader
 
 from .conftest import class_folders, png, torn, write
 
@@ -45,8 +45,8 @@ def test_decoded_images_are_given_without_a_warning(tmp_path):
     )  # of two sizes, so not kept in memory
     code = f"""
 from nearfar.data import open_dataset
-from nearfar.data.loader import Items
-item, _, _ = Items(open_dataset({str(tmp_path)!r}))[0]
+from nearfar.data.loader import TorchItems
+item, _, _ = TorchItems(open_dataset({str(tmp_path)!r}))[0]
 item += 1
 """
     # In a process of its own: torch warns once only.
@@ -72,7 +72,7 @@ def test_memory_and_files_give_the_same_batches(folder):
             assert torch.equal(a, b)
             assert la.tolist() == lb.tolist()
             assert ia.tolist() == ib.tolist()
-    assert torch.equal(Items(data)[3][0], Items(lazy)[3][0])
+    assert torch.equal(TorchItems(data)[3][0], TorchItems(lazy)[3][0])
 
 
 def test_images_of_many_sizes_become_squares(tmp_path):

@@ -14,11 +14,11 @@ from torch.utils.data import Dataset as TorchDataset
 from .dataset import DataError, Dataset, some
 from .decode import fit
 
-Batch = tuple[Tensor, Tensor, Tensor]
+ItemBatch = tuple[Tensor, Tensor, Tensor]
 """Items, labels, indices."""
 
 
-class Items(TorchDataset):
+class TorchItems(TorchDataset):
     """A `Dataset` as torch sees it.
 
     Item i is a tuple of a (C, H, W) uint8 image or (d,) float32 row, its label and i itself. A set that is in
@@ -65,7 +65,7 @@ class Items(TorchDataset):
         # Decoded pixels cannot be written to, of which torch would warn.
         return torch.from_numpy(np.require(item, requirements=["C", "W"])), self.labels[i], i
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch | list[tuple[Tensor, Tensor, int]]:
+    def __getitems__(self, indices: Sequence[int]) -> ItemBatch | list[tuple[Tensor, Tensor, int]]:
         if self.array is None:
             return [self[int(i)] for i in indices]
         index = torch.as_tensor(indices, dtype=torch.int64)
@@ -107,7 +107,7 @@ def make_loader(
     batch_size, shuffle
         Used without a `batch_sampler`.
     image_size, resize : int, optional
-        As in `Items`. For evaluation at 224 the field's habit is image_size=224, resize=256; for training with
+        As in `TorchItems`. For evaluation at 224 the field's habit is image_size=224, resize=256; for training with
         a random crop to 224, image_size=256.
     workers : int
         Processes that decode; 0 decodes in this one. Sets in memory need none.
@@ -125,7 +125,7 @@ def make_loader(
     if batch_sampler is None:
         chosen = {"batch_size": batch_size, "shuffle": shuffle}
     return Loader(
-        Items(dataset, image_size, resize),
+        TorchItems(dataset, image_size, resize),
         **chosen,
         num_workers=workers,
         pin_memory=pin_memory,
@@ -135,7 +135,7 @@ def make_loader(
     )
 
 
-def collate(items: Any) -> Batch:
+def collate(items: Any) -> ItemBatch:
     """Stack items into a batch; what is one already passes through."""
     if isinstance(items, tuple):
         return items

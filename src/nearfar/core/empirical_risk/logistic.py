@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..neighborhoods.softmax import Block, SortedRows, cut
+from ..neighborhoods.softmax import AnchorBlock, SortedRows, cut
 from ..pairs import PairList
 from ..types import AnyArray, Array
 
@@ -58,7 +58,7 @@ class LabelledPairs(NamedTuple):
     dissimilar: float
 
     def loss(
-        self, Z: AnyArray, moments: AnyArray, b: float, beta: float = 1.0, blocks: Iterable[Block] | None = None
+        self, Z: AnyArray, moments: AnyArray, b: float, beta: float = 1.0, blocks: Iterable[AnchorBlock] | None = None
     ) -> Loss:
         """E of mapped rows Z over the pairs i < j, in blocks of rows i; or over some of these blocks."""
         n, q = len(Z), moments.shape[1]
@@ -83,7 +83,7 @@ class LabelledPairs(NamedTuple):
         return int(np.clip(VALUES // max(self.rows.sizes), 16, 256))
 
     @staticmethod
-    def parts(block: Block, n: int) -> Iterator[tuple[slice, int]]:
+    def parts(block: AnchorBlock, n: int) -> Iterator[tuple[slice, int]]:
         """Columns from the block's rows on, some at a time: those rows (0), their class (1), other classes (-1)."""
         yield slice(block.start, block.stop), 0
         step = max(16, VALUES // (block.stop - block.start))
@@ -98,7 +98,7 @@ class LabelledPairs(NamedTuple):
             np.negative(T, out=T)
         return w * summed_softplus(T), w * s
 
-    def weigh(self, T: Array, block: Block) -> tuple[float, float]:
+    def weigh(self, T: Array, block: AnchorBlock) -> tuple[float, float]:
         """The same for the block's rows among themselves, of which pairs i < j count."""
         unseen = np.tri(len(T), dtype=bool)
         if block.same is None:

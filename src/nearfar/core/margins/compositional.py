@@ -53,7 +53,7 @@ class Point(NamedTuple):
     u: Array
 
 
-class Triplets:
+class TripletHinges:
     """f of the module's formulas.
 
     Parameters
@@ -133,7 +133,9 @@ class Triplets:
         return v
 
 
-def minimise(problem: Triplets, *, max_iter: int = 1000, tol: float = 1e-2, report: Report | None = None) -> Solution:
+def minimise(
+    problem: TripletHinges, *, max_iter: int = 1000, tol: float = 1e-2, report: Report | None = None
+) -> Solution:
     """Weights w (K,) as `x`, of which f is at most ``tol * f`` above the minimum; `max_iter` steps of both kinds."""
 
     def rounded(w: Array) -> tuple[float, Array]:
@@ -165,7 +167,9 @@ def minimise(problem: Triplets, *, max_iter: int = 1000, tol: float = 1e-2, repo
     return Solution(best, value, max(1, len(history)), not message, message, gap, np.array(history))
 
 
-def lowered(problem: Triplets, w: Array, point: Point, width: float, ridge: float) -> tuple[Array, Point, float] | None:
+def lowered(
+    problem: TripletHinges, w: Array, point: Point, width: float, ridge: float
+) -> tuple[Array, Point, float] | None:
     """A step that lowers the rounded value, with the ridge for the next; None where no ridge makes one do so."""
     least, _, most = RIDGES
     while ridge <= most:

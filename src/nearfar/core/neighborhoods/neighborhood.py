@@ -13,7 +13,7 @@ from ..constraints import generator
 from ..optimize import Report, Solution, lbfgs
 from ..types import Array, Ints, Seed
 from . import softmax
-from .softmax import Block, SortedRows
+from .softmax import AnchorBlock, SortedRows
 
 FINE = 5  # iterations in float64 after a search in float32
 Terms = Callable[[Array], tuple[float, Array]]  # L -> F, dF/dL
@@ -43,7 +43,7 @@ def negative(L: Array, terms: Terms, ridge: Ridge, n: float) -> tuple[float, Arr
     return (value - F) / n, (slope - gradient) / n
 
 
-def dense(rows: SortedRows, kind: str, weight: Array, blocks: Iterable[Block] | None = None) -> Terms:
+def dense(rows: SortedRows, kind: str, weight: Array, blocks: Iterable[AnchorBlock] | None = None) -> Terms:
     """F over all pairs of rows, or over the blocks' anchors and all rows."""
     X, sizes = rows.X, rows.sizes
 
@@ -151,10 +151,10 @@ def maximise_in_batches(
     n = float(weight.sum())
     blocks = list(softmax.cut(rows.sizes, max(1, min(softmax.height(len(rows.X)), batch_size // 8))))
 
-    def epoch() -> Iterator[list[Block]]:
+    def epoch() -> Iterator[list[AnchorBlock]]:
         return batches(blocks, batch_size, rng)
 
-    def on_batch(L: Array, batch: list[Block]) -> tuple[float, Array]:
+    def on_batch(L: Array, batch: list[AnchorBlock]) -> tuple[float, Array]:
         share = sum(weight[block.start : block.stop].sum() for block in batch) / n
         return negative(L, dense(rows, kind, weight, batch), ridge._replace(weight=ridge.weight * share), n)
 
@@ -164,9 +164,9 @@ def maximise_in_batches(
     return in_sums(found.with_x(found.x, objective=value), n)
 
 
-def batches(blocks: list[Block], size: int, rng: np.random.Generator) -> Iterator[list[Block]]:
+def batches(blocks: list[AnchorBlock], size: int, rng: np.random.Generator) -> Iterator[list[AnchorBlock]]:
     """The blocks in random order, as many at a time as hold `size` anchors."""
-    batch: list[Block] = []
+    batch: list[AnchorBlock] = []
     for k in rng.permutation(len(blocks)):
         batch.append(blocks[k])
         if sum(block.stop - block.start for block in batch) >= size:

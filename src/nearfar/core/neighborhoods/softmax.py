@@ -57,7 +57,7 @@ def sorted_rows(X: Array, labels: Ints) -> SortedRows:
     return SortedRows(X[order], class_sizes(labels), order)
 
 
-class Block(NamedTuple):
+class AnchorBlock(NamedTuple):
     """Anchors `start:stop`, whose classes are the columns `first:last`; `same` where these are several classes."""
 
     start: int
@@ -67,7 +67,7 @@ class Block(NamedTuple):
     same: Bools | None
 
 
-def cut(sizes: Ints, height: int) -> Iterator[Block]:
+def cut(sizes: Ints, height: int) -> Iterator[AnchorBlock]:
     """Blocks of at most `height` rows: parts of one class, or several small classes together."""
     ends = np.cumsum(sizes)
     c = 0
@@ -75,12 +75,12 @@ def cut(sizes: Ints, height: int) -> Iterator[Block]:
         first, many = int(ends[c] - sizes[c]), int(np.searchsorted(ends, ends[c] - sizes[c] + height, side="right"))
         if many > c + 1:
             codes = np.repeat(np.arange(c, many), sizes[c:many])
-            yield Block(first, int(ends[many - 1]), first, int(ends[many - 1]), codes[:, None] == codes)
+            yield AnchorBlock(first, int(ends[many - 1]), first, int(ends[many - 1]), codes[:, None] == codes)
             c = many
             continue
         last = int(ends[c])
         for start in range(first, last, height):
-            yield Block(start, min(start + height, last), first, last, None)
+            yield AnchorBlock(start, min(start + height, last), first, last, None)
         c += 1
 
 
@@ -122,7 +122,7 @@ def neighbor_sums(
     kind: str,
     weight: Array,
     *,
-    blocks: Iterable[Block] | None = None,
+    blocks: Iterable[AnchorBlock] | None = None,
 ) -> tuple[float, AnyArray]:
     """F and U of the module's formulas, for Y = Z.
 
@@ -135,7 +135,7 @@ def neighbor_sums(
     kind : {"accuracy", "log", "normaliser"}
     weight : ndarray of shape (n,)
         Of each anchor's term; 0 where the anchor is alone in its class.
-    blocks : iterable of Block, optional
+    blocks : iterable of AnchorBlock, optional
         Only these anchors, all columns. Default: all.
 
     Returns
@@ -161,7 +161,7 @@ def neighbor_sums(
 
 
 def neighbor_metric(
-    Z: AnyArray, X: AnyArray, sizes: Ints, kind: str, weight: Array, *, blocks: Iterable[Block] | None = None
+    Z: AnyArray, X: AnyArray, sizes: Ints, kind: str, weight: Array, *, blocks: Iterable[AnchorBlock] | None = None
 ) -> tuple[float, Array]:
     """F and dF/dM (d, d), with A = X' W X: A + A' - X' diag(S 1) X.
 
@@ -187,8 +187,8 @@ def with_ones(Y: AnyArray) -> AnyArray:
 
 
 def exponents(
-    Z: AnyArray, sizes: Ints, blocks: Iterable[Block] | None = None
-) -> Iterator[tuple[Block, AnyArray, AnyArray]]:
+    Z: AnyArray, sizes: Ints, blocks: Iterable[AnchorBlock] | None = None
+) -> Iterator[tuple[AnchorBlock, AnyArray, AnyArray]]:
     """Blocks of |z_i|^2 - d_ij (-inf for i itself) in one buffer, and the |z_i|^2 of their rows."""
     n, square = len(Z), np.einsum("nk,nk->n", Z, Z)
     left, right = with_ones(2 * Z), np.ascontiguousarray(np.hstack([Z, -square[:, None]]).T)
@@ -210,7 +210,7 @@ class Part(NamedTuple):
     moments: AnyArray
 
 
-def weigh(P: AnyArray, block: Block, kind: str, Y1: AnyArray, weight: Array, square: AnyArray) -> Part:
+def weigh(P: AnyArray, block: AnchorBlock, kind: str, Y1: AnyArray, weight: Array, square: AnyArray) -> Part:
     """P, which holds exponents, becomes their exp."""
     columns = slice(block.first, block.last)
     Q, same_shift = own_class(P[:, columns], block.same) if kind == "log" else (None, None)

@@ -23,7 +23,7 @@ from ..two_pass import TwoPassLoss
 REDUCTIONS = ("sum", "mean")
 
 
-class Found(NamedTuple):
+class FirstPass(NamedTuple):
     """Of the whole batch, without gradient: the number of pairs, and 1 where the hinge is active."""
 
     pairs: Tensor
@@ -39,7 +39,7 @@ def pair_scatter(rows: Rows) -> tuple[Tensor, Tensor]:
 
 
 def fisher_contrastive(
-    sums: Tensor, numbers: Tensor, found: Found, lam: float, constants: Tensor, mean: bool
+    sums: Tensor, numbers: Tensor, found: FirstPass, lam: float, constants: Tensor, mean: bool
 ) -> tuple[Tensor, Tensor]:
     """Return (b, 3) parts of each anchor: attraction, repulsion, and its share of the constants; (b, 3) numbers.
 
@@ -113,11 +113,11 @@ class FisherContrastiveLoss(TwoPassLoss):
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return pair_scatter(rows)
 
-    def conclude(self, total: Tensor, number: Tensor) -> Found:
+    def conclude(self, total: Tensor, number: Tensor) -> FirstPass:
         total = total.expand(2)  # an empty batch sums to a number
         far = (total / number.clamp_min(1) if self.reduction == "mean" else total)[1]
         hinge = self.constants(total).detach()[1] - self.lam * far
-        return Found(number.sum(), (hinge > 0).to(total.dtype))
+        return FirstPass(number.sum(), (hinge > 0).to(total.dtype))
 
-    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Found) -> tuple[Tensor, Tensor]:
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: FirstPass) -> tuple[Tensor, Tensor]:
         return fisher_contrastive(*sums, found, self.lam, self.constants(rows.d), self.reduction == "mean")

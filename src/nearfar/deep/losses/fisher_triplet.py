@@ -23,7 +23,7 @@ from ..two_pass import TwoPassLoss
 REDUCTIONS = ("sum", "mean")
 
 
-class Found(NamedTuple):
+class FirstPass(NamedTuple):
     """Of the whole batch, without gradient: the number of triplets, and 1 where the hinge is active."""
 
     number: Tensor
@@ -42,7 +42,7 @@ def triplet_scatter(rows: Rows, lam: float) -> tuple[Tensor, Tensor]:
     return (2 - lam) * near * n_far - lam * far * n_near, n_near * n_far
 
 
-def fisher_triplet(value: Tensor, number: Tensor, found: Found, constant: Tensor, mean: bool) -> Tensor:
+def fisher_triplet(value: Tensor, number: Tensor, found: FirstPass, constant: Tensor, mean: bool) -> Tensor:
     """Return the part of each anchor; `constant`, the margin and the ridge, is shared out over the triplets."""
     each = constant if mean else constant / found.number.clamp_min(1)
     return found.active * (value + each * number)
@@ -108,10 +108,10 @@ class FisherTripletLoss(TwoPassLoss):
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return triplet_scatter(rows, self.lam)
 
-    def conclude(self, total: Tensor, number: Tensor) -> Found:
+    def conclude(self, total: Tensor, number: Tensor) -> FirstPass:
         value = total / number.clamp_min(1) if self.reduction == "mean" else total
-        return Found(number, (value + self.constant(value).detach() > 0).to(value.dtype))
+        return FirstPass(number, (value + self.constant(value).detach() > 0).to(value.dtype))
 
-    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Found) -> tuple[Tensor, Tensor]:
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: FirstPass) -> tuple[Tensor, Tensor]:
         constant, mean = self.constant(rows.d), self.reduction == "mean"
         return fisher_triplet(*sums, found, constant, mean), sums[1]

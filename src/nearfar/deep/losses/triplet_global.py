@@ -21,7 +21,7 @@ from ..two_pass import TwoPassLoss
 OVER = ("pairs", "triplets")
 
 
-class Found(NamedTuple):
+class FirstPass(NamedTuple):
     """Of the whole batch: both means, 1 if both groups exist, lambda where the hinge is active."""
 
     mu: Tensor
@@ -29,7 +29,7 @@ class Found(NamedTuple):
     hinge: Tensor
 
 
-class Groups(NamedTuple):
+class PairGroups(NamedTuple):
     """Distances of the positives and of the negatives of each anchor, which of them count, and how often, (b, 2)."""
 
     near: Tensor
@@ -47,19 +47,19 @@ class Groups(NamedTuple):
         return torch.stack([count(self.is_near), count(self.is_far)], 1) * self.times
 
 
-def groups(rows: Rows, over: str) -> Groups:
+def groups(rows: Rows, over: str) -> PairGroups:
     """Read the two groups; over triplets a positive counts once per negative of its anchor, and the reverse."""
     if rows.triplets is not None and over == "triplets":
         p, n, keep = rows.triplets
         once = torch.ones(len(keep), 2, dtype=torch.int32, device=keep.device)
-        return Groups(rows.d.gather(1, p) / 4, keep, rows.d.gather(1, n) / 4, keep, once)
+        return PairGroups(rows.d.gather(1, p) / 4, keep, rows.d.gather(1, n) / 4, keep, once)
     columns, keep = positives(rows)
     times = torch.stack([count(rows.neg), count(rows.pos)], 1)
     times = times if over == "triplets" else torch.ones_like(times)
-    return Groups(rows.d.gather(1, columns) / 4, keep, rows.d / 4, rows.neg, times)
+    return PairGroups(rows.d.gather(1, columns) / 4, keep, rows.d / 4, rows.neg, times)
 
 
-def triplet_global(group: Groups, sums: Tensor, found: Found, margin: float) -> tuple[Tensor, Tensor]:
+def triplet_global(group: PairGroups, sums: Tensor, found: FirstPass, margin: float) -> tuple[Tensor, Tensor]:
     """Return per anchor (b, 4) sums whose means over all anchors add up to the loss, and their (b, 4) numbers.
 
     With its mean held constant a variance is a mean, of the same value and the same gradient.
@@ -116,10 +116,10 @@ class TripletGlobalLoss(TwoPassLoss):
         group = groups(rows, self.over)
         return group.sums(group.near, group.far), group.numbers()
 
-    def conclude(self, total: Tensor, number: Tensor) -> Found:
+    def conclude(self, total: Tensor, number: Tensor) -> FirstPass:
         mu = (total / number.clamp_min(1)).expand(2)  # an empty batch sums to a number
         some = (number > 0).all().to(mu.dtype)
-        return Found(mu, some, some * self.weight * (mu[0] - mu[1] + self.margin > 0))
+        return FirstPass(mu, some, some * self.weight * (mu[0] - mu[1] + self.margin > 0))
 
-    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Found) -> tuple[Tensor, Tensor]:
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: FirstPass) -> tuple[Tensor, Tensor]:
         return triplet_global(groups(rows, self.over), sums[0], found, self.margin)

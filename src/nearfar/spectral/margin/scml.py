@@ -27,7 +27,7 @@ DEFAULT = 20  # directions for each feature
 
 def scml(X: Array, triplets: Ints, B: Array, beta: float = 1e-5, **search: Any) -> Solution:
     """w (K,) as `x` for directions B (K, d) and triplets (T, 3) of rows; `search` is max_iter, tol and report."""
-    return compositional.minimise(compositional.Triplets(X, triplets, B, beta), **search)
+    return compositional.minimise(compositional.TripletHinges(X, triplets, B, beta), **search)
 
 
 class SCML(FromTriplets, Mahalanobis):
