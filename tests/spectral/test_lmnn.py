@@ -441,7 +441,7 @@ def test_draws_of_different_columns_have_the_law_of_one_after_the_other(draw):
     weights = np.where(labels == 1, 0.0, np.exp(triplet_mining.log_weights(D, 3)))
     assert np.ptp(weights[labels != 1]) > 0.5
     own = np.ones(20_000, dtype=int)
-    found = draw(np.tile(D, (20_000, 1)), own, labels, 3, 2, 1.4, np.random.default_rng(0))
+    found = draw(np.tile(D, (20_000, 1)), own, labels, 3, 2, np.random.default_rng(0))
     assert found.shape == (20_000, 2, 2)
     p = weights / weights.sum()
     one_draw = np.outer(p, p / (1 - p)).T * (1 - np.eye(7))  # p_i p_j / (1 - p_i)

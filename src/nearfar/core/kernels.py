@@ -18,6 +18,7 @@ Kernel = str | Callable[[Array, Array], Array]
 
 MANY = 8_000  # rows whose eigenvectors take minutes
 COPIES = 4  # of a kernel matrix, that its eigenvectors take
+SAMPLE = 500  # rows whose distances choose gamma
 
 
 def linear(X: Array, Y: Array) -> Array:
@@ -54,11 +55,11 @@ def cosine(X: Array, Y: Array) -> Array:
     return unit_rows(X) @ unit_rows(Y).T
 
 
-def median_gamma(X: Array, kernel: Kernel, seed: Seed = 0, size: int = 500) -> float:
+def median_gamma(X: Array, kernel: Kernel) -> float:
     """1 / median distance between different rows (squared for "rbf", city-block for "laplacian"), 1/d for others."""
     if kernel not in ("rbf", "laplacian"):
         return 1.0 / X.shape[1]
-    rows = generator(seed).permutation(len(X))[:size] if len(X) > size else np.arange(len(X))
+    rows = generator(0).permutation(len(X))[:SAMPLE] if len(X) > SAMPLE else np.arange(len(X))
     d = pdist(X[rows], "sqeuclidean" if kernel == "rbf" else "cityblock")
     d = d[d > 0]
     return 1.0 / float(np.median(d)) if len(d) else 1.0

@@ -6,10 +6,11 @@ import numpy as np
 
 from .types import Array, Bools
 
-RIDGE = 1e-13
+RIDGE = 1e-13  # share of the trace, added to each diagonal
+FLAT = 1e-10  # of max |c|: a problem is solved where no entry of c - G w outside of the support is above that
 
 
-def nnls(G: Array, c: Array, tol: float = 1e-10) -> Array:
+def nnls(G: Array, c: Array) -> Array:
     """argmin over w >= 0 of w' G w / 2 - c' w, for each of n problems of k unknowns.
 
     Parameters
@@ -18,8 +19,6 @@ def nnls(G: Array, c: Array, tol: float = 1e-10) -> Array:
         Positive semi-definite.
     c : ndarray of shape (n, k)
         In the range of its G.
-    tol : float
-        A problem is solved where no entry of ``c - G w`` outside of the support is above ``tol * max |c|``.
 
     Returns
     -------
@@ -33,7 +32,7 @@ def nnls(G: Array, c: Array, tol: float = 1e-10) -> Array:
     n, k = c.shape
     G = G + RIDGE * np.trace(G, axis1=1, axis2=2)[:, None, None] * np.eye(k)
     w, support = np.zeros((n, k)), np.zeros((n, k), dtype=bool)
-    floor = tol * np.abs(c).max(axis=1, initial=0.0)
+    floor = FLAT * np.abs(c).max(axis=1, initial=0.0)
     open_rows = np.arange(n)
     for _ in range(3 * k):
         slope = np.where(support[open_rows], -np.inf, c[open_rows] - (G[open_rows] @ w[open_rows, :, None])[:, :, 0])

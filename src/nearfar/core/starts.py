@@ -9,6 +9,7 @@ from .constraints import generator
 from .types import AnyArray, Array, Ints, Seed
 
 STARTS = ("auto", "pca", "lda", "identity", "random")
+SAMPLE = 500  # rows whose distances scale a start
 
 
 def principal(X: Array, k: int) -> Array:
@@ -93,9 +94,9 @@ def given(init: AnyArray, k: int, d: int) -> Array:
     return L
 
 
-def median_scaled(X: Array, L: Array, size: int = 500) -> Array:
-    """L scaled so that the median squared distance between (up to `size`) different rows is 1."""
-    Z = X[:: -(-len(X) // size)] @ L.T
+def median_scaled(X: Array, L: Array) -> Array:
+    """L scaled so that the median squared distance between (up to `SAMPLE`) different rows is 1."""
+    Z = X[:: -(-len(X) // SAMPLE)] @ L.T
     unit = 2.0 ** np.frexp(np.abs(Z).max(initial=0.0))[1]  # whose squares are numbers
     Z = Z / unit
     square = np.einsum("nk,nk->n", Z, Z)

@@ -16,6 +16,7 @@ from .dataset import ArrayReader, DataError, Dataset, Source, number_labels
 from .files import Files
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+LOOKED_AT = 32  # images of a set that tell whether all are grey
 GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
 SIXTEEN = ("PNG", "PPM")
 """Formats without 32-bit pixels: what Pillow opens in them as such is 16-bit grey."""
@@ -154,12 +155,12 @@ class ImageReader:
         return pixels if self.size is None else fit(pixels, self.size)
 
 
-def guess_channels(files: Files, paths: Sequence[str], most: int = 32) -> int:
+def guess_channels(files: Files, paths: Sequence[str]) -> int:
     """1 where every one of some evenly chosen images is grey, else 3; undecodable ones have no say."""
     from PIL import Image
 
     modes = set()
-    for i in np.unique(np.linspace(0, len(paths) - 1, most).astype(int)):
+    for i in np.unique(np.linspace(0, len(paths) - 1, LOOKED_AT).astype(int)):
         try:
             with Image.open(io.BytesIO(files.read(paths[i]))) as image:
                 modes.add(image.mode)

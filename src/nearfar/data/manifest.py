@@ -28,6 +28,7 @@ NO_FEATURES = ("label", "split", "query", "gallery", "category", "name", "", "__
 """The last two are pandas' index."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no", "none", "nan")
+WIDEST = 12  # columns of a table that a message shows
 
 Table = Mapping[str, Sequence[Any]]
 
@@ -185,14 +186,15 @@ def _csv(path: Path) -> Table:
     return {name: [row[i].strip() for row in rows[1:]] for i, name in enumerate(header)}
 
 
-def _show(table: Table, most: int = 3) -> str:
-    rows = list(zip(*table.values(), strict=True))[:most]
+def _show(table: Table) -> str:
+    rows = list(zip(*table.values(), strict=True))[:3]
     shown = " | ".join(_few([str(value) for value in row]) for row in rows)
     return f"it has {_few(list(table))}; first rows: {shown or 'none'}"
 
 
-def _few(values: Sequence[str], most: int = 12) -> str:
-    return ",".join(values[:most]) + (f",... ({len(values)} columns)" if len(values) > most else "")
+def _few(values: Sequence[str]) -> str:
+    rest = f",... ({len(values)} columns)" if len(values) > WIDEST else ""
+    return ",".join(values[:WIDEST]) + rest
 
 
 def _labels(path: Path, column: Sequence[Any], unlabelled: str | None) -> list[Any]:

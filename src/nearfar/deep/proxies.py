@@ -17,6 +17,7 @@ from .rows import FULL, spans
 from .terms import RowLoss
 
 SOURCES = ("learned", "class_mean", "kmeans")
+ROUNDS = 20  # of k-means, at most
 
 
 def in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *inputs: Tensor) -> list[Tensor]:
@@ -149,10 +150,10 @@ def class_means(x: Tensor, y: Tensor, fallback: Tensor) -> Tensor:
     return torch.where(counts[:, None] > 0, sums / counts.clamp_min(1)[:, None], fallback)
 
 
-def kmeans(x: Tensor, centers: Tensor, max_iter: int = 20) -> Tensor:
+def kmeans(x: Tensor, centers: Tensor) -> Tensor:
     """Return the centres of Lloyd's k-means from the given start, which keeps centre c the one that began there."""
     member = None
-    for _ in range(max_iter):
+    for _ in range(ROUNDS):
         found = torch.cat([torch.cdist(rows, centers).argmin(1) for rows in x.split(4096)])
         if member is not None and torch.equal(found, member):
             break

@@ -11,6 +11,7 @@ from ..core.distances import pair_distances
 from .content import Items
 
 SAMPLE = 100_000  # pairs of each kind
+BINS = 100  # of the histograms whose overlap is told
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,10 +22,10 @@ class PairDistances:
     dissimilar: NDArray[np.float64]
     complete: bool
 
-    def overlap(self, bins: int = 100) -> float:
+    def overlap(self) -> float:
         """Area that the two histograms share, in [0, 1]."""
         both = np.concatenate([self.similar, self.dissimilar])
-        edges = np.linspace(both.min(), max(both.max(), both.min() + 1e-12), bins + 1)
+        edges = np.linspace(both.min(), max(both.max(), both.min() + 1e-12), BINS + 1)
         shares = [np.histogram(d, edges)[0] / len(d) for d in (self.similar, self.dissimilar)]
         return float(np.minimum(*shares).sum())
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 PIXEL_ART = 48  # images up to this side are shown with sharp pixels
+MAP = 2000, 1400  # width and height in pixels, at most
 FILLED = 0.64  # share of the map that its images take
 GREY = "#8b93a1"  # the frame of a class without a colour
 BARS = 48  # bars of a row's glyph
@@ -158,13 +159,11 @@ def map_canvas(
     index: NDArray[np.int64],
     positions: NDArray[np.float64],
     frames: Sequence[str | None],
-    *,
-    width: int = 2000,
-    height: int = 1400,
 ) -> Canvas:
     """Put the images of items near their positions in the unit square, none above another, each in its frame."""
     from PIL import Image
 
+    width, height = MAP
     pitch = int(min(np.sqrt(FILLED * width * height / len(index)), 160))
     columns, rows = width // pitch, height // pitch
     corners = spread_out(positions, columns, rows) * pitch

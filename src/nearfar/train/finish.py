@@ -64,9 +64,9 @@ def load_embedder(run: Run | str | Path, which: str = "best") -> Embedder:
     return _loaded(run, which, "embedder.").embedder
 
 
-def load_step(run: Run | str | Path, which: str = "best") -> Step:
-    """Load embedder and objective of a run, as `load_embedder` does the former alone."""
-    return _loaded(run, which, "")
+def load_step(run: Run | str | Path) -> Step:
+    """Load embedder and objective of a run's best checkpoint, as `load_embedder` does the former alone."""
+    return _loaded(run, "best", "")
 
 
 def _loaded(run: Run | str | Path, which: str, part: str) -> Step:

@@ -142,10 +142,10 @@ def soft(X: Array, lams: Array) -> Array:
     return np.sign(X) * np.maximum(np.abs(X) - lams, 0.0)
 
 
-def newton_point(now: Point, pull: Array, signs: Array, sparse: Bools, rounds: int = ROUNDS) -> Array:
+def newton_point(now: Point, pull: Array, signs: Array, sparse: Bools) -> Array:
     """Where the Newton step leads if entries that would change their sign become 0, and the others know of it."""
     free, D = (signs != 0) | ~sparse, np.zeros_like(pull)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         D = direction(now, D, -pull, free)
         crossing = free & sparse & ((now.M + D) * signs < 0)
         if not crossing.any():

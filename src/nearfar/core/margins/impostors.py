@@ -59,12 +59,12 @@ def require_targets(labels: Ints, k: int) -> None:
         raise ValueError(f"n_neighbors must be at least 1 and below the smallest class size {smallest}; got {k}")
 
 
-def class_groups(labels: Ints, rows: int = GROUP) -> Iterator[slice]:
-    """Ranges of whole classes of sorted labels: one large class, or small ones up to about so many rows."""
+def class_groups(labels: Ints) -> Iterator[slice]:
+    """Ranges of whole classes of sorted labels: one large class, or small ones up to about `GROUP` rows."""
     ends = np.flatnonzero(np.diff(labels, append=labels[-1] + 1)) + 1
     start = 0
     for end, following in zip(ends, np.append(ends[1:], np.inf), strict=True):
-        if following - start > rows:
+        if following - start > GROUP:
             yield slice(start, int(end))
             start = int(end)
     if start < len(labels):

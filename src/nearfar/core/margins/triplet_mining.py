@@ -3,7 +3,7 @@
 batch_hard: k furthest of the class, k nearest of others. batch_semi_hard: k nearest of the class, and for each of them
 the first k others that are not nearer. extreme_hpen, extreme_epen, extreme_ephn: k furthest or nearest (hard or easy
 positives) with k furthest or nearest others (easy or hard negatives). negative_sampling: k nearest of the class, each
-with k others drawn by weight min(cap, 1 / q(d)), q the density of the distance d on the unit sphere.
+with k others drawn by weight min(c, 1 / q(d)), q the density of the distance d on the unit sphere.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ PRODUCTS = {
 }
 STRATEGIES = (*PRODUCTS, "batch_semi_hard", "negative_sampling")
 
-MOST_CAP = 10.0  # weight up to which proposals are kept often enough
+CAP = 1.4  # c, the largest weight of a drawn negative
 
 
-def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, cap: float = 1.4, seed: Seed = None) -> Ints:
+def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, seed: Seed = None) -> Ints:
     """Triplets of rows, shape (m, 3), by rising anchor.
 
     Parameters
@@ -37,11 +37,9 @@ def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, cap: float = 1.4,
     labels : ndarray of shape (n,)
         Codes, all known.
     strategy : str
-        One of `STRATEGIES`.
+        One of `STRATEGIES`; "negative_sampling" looks at the rows scaled to unit norm.
     k : int
         Positives of each anchor, and negatives of each of these pairs.
-    cap : float
-        Largest weight of "negative_sampling", which looks at the rows scaled to unit norm.
     seed : int, Generator, RandomState or None
 
     Raises
@@ -55,7 +53,7 @@ def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, cap: float = 1.4,
     if strategy == "negative_sampling":
         X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
     rng, step = generator(seed), max(1, CELLS // len(X))
-    blocks = [block(X, labels, slice(a, a + step), strategy, k, cap, rng) for a in range(0, len(X), step)]
+    blocks = [block(X, labels, slice(a, a + step), strategy, k, rng) for a in range(0, len(X), step)]
     return np.concatenate(blocks)
 
 
@@ -76,7 +74,7 @@ def nearest_triplets(X: Array, labels: Ints, k: int, rivals: int) -> Ints:
     return np.concatenate(found)
 
 
-def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, cap: float, rng: np.random.Generator) -> Ints:
+def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, rng: np.random.Generator) -> Ints:
     """Triplets of some anchors."""
     D = squared_distances(X[rows], X)
     same = labels[rows, None] == labels
@@ -89,8 +87,8 @@ def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, cap: float
     if strategy == "batch_semi_hard":
         negatives = not_nearer(N, np.take_along_axis(D, positives, 1), k)
     elif strategy == "negative_sampling":
-        draw = rejection_draws if X.shape[1] > 2 and cap <= MOST_CAP else gumbel_draws
-        negatives = draw(D, labels[rows], labels, X.shape[1], k, cap, rng)
+        draw = rejection_draws if X.shape[1] > 2 else gumbel_draws
+        negatives = draw(D, labels[rows], labels, X.shape[1], k, rng)
     else:
         negatives = np.repeat(smallest(N, k)[:, None], k, axis=1)
     a, p, n = np.broadcast_arrays(anchors[:, None, None], positives[:, :, None], negatives)
@@ -108,11 +106,11 @@ def not_nearer(N: Array, bound: Array, k: int) -> Ints:
     return np.stack(found, axis=1)
 
 
-def rejection_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, cap: float, rng: np.random.Generator) -> Ints:
+def rejection_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, rng: np.random.Generator) -> Ints:
     """For every row of D, k times k different columns of other classes, drawn one after the other by weight; (b, k, k).
 
-    A column is proposed at random, kept with probability weight / cap, and drawn again where its draw holds it already.
-    In three dimensions and more weights are from 1/2 to the cap, so few tries do and few distances are looked at.
+    A column is proposed at random, kept with probability weight / c, and drawn again where its draw holds it already.
+    In three dimensions and more weights are from 1/2 to c, so few tries do and few distances are looked at.
     """
     order, size = np.argsort(labels, kind="stable"), np.bincount(labels)
     start = np.cumsum(size) - size
@@ -124,21 +122,21 @@ def rejection_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, cap: floa
             i, c = row[left], own[row[left]]
             other = rng.integers(len(labels) - size[c])  # counted in the order of classes, without the row's own
             column = order[other + np.where(other >= start[c], size[c], 0)]
-            kept = cap * rng.random(len(left)) < np.exp(log_weights(D[i, column], d, cap))
+            kept = CAP * rng.random(len(left)) < np.exp(log_weights(D[i, column], d))
             kept &= (found[left] != column[:, None]).all(axis=1)
             found[left[kept], place] = column[kept]
             left = left[~kept]
     return found.reshape(len(D), k, k)
 
 
-def gumbel_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, cap: float, rng: np.random.Generator) -> Ints:
+def gumbel_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, rng: np.random.Generator) -> Ints:
     """The same law by k tables of random numbers, also where some weights are next to nothing."""
-    w = np.where(own[:, None] == labels, -np.inf, log_weights(D, d, cap))
+    w = np.where(own[:, None] == labels, -np.inf, log_weights(D, d))
     return np.stack([smallest(-w - rng.gumbel(size=w.shape), k) for _ in range(k)], axis=1)
 
 
-def log_weights(D: Array, d: int, cap: float = 1.4) -> Array:
-    """log min(cap, 1 / q), q = r^(d-2) (1 - r^2/4)^((d-3)/2), from squared distances r^2 of unit rows."""
+def log_weights(D: Array, d: int) -> Array:
+    """log min(c, 1 / q), q = r^(d-2) (1 - r^2/4)^((d-3)/2), from squared distances r^2 of unit rows."""
     tiny = 1e-300
     log_q = (d - 2) / 2 * np.log(np.maximum(D, tiny)) + (d - 3) / 2 * np.log(np.maximum(1 - D / 4, tiny))
-    return np.minimum(-log_q, np.log(cap))
+    return np.minimum(-log_q, np.log(CAP))

@@ -44,10 +44,10 @@ def low_rank_gmml(
     return found.with_x(psd.compress(L @ U.T), attributes={"subspace": U, "inner": L.T @ L})
 
 
-def telling(mu: Array, share: float = 0.95) -> int:
-    """How many of the eigenvalues mu, falling, hold `share` of what all have above 1."""
+def telling(mu: Array) -> int:
+    """How many of the eigenvalues mu, falling, hold 95 % of what all have above 1."""
     gain = np.maximum(mu - 1, 0.0)
-    return int((np.cumsum(gain) < share * gain.sum()).sum()) + 1
+    return int((np.cumsum(gain) < 0.95 * gain.sum()).sum()) + 1
 
 
 class LowRankGMML(FromPairs, Mahalanobis):
