@@ -62,6 +62,18 @@ class Solution:
         """The same solution seen as another `x` (components made from a metric, say)."""
         return replace(self, x=x, **changes)
 
+    @property
+    def value(self) -> float:
+        """The objective of a solution that has one."""
+        return float(self.objective or 0.0)
+
+    def times(self, factor: float) -> Solution:
+        """The same `x` with its objective in other units, or with the sign that it had before it was minimised."""
+        objective = None if self.objective is None else factor * self.objective
+        gap = None if self.duality_gap is None else abs(factor) * self.duality_gap
+        history = None if self.history is None else factor * self.history
+        return replace(self, objective=objective, duality_gap=gap, history=history)
+
 
 def lbfgs(
     fun: Objective,

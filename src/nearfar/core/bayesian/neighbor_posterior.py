@@ -88,5 +88,5 @@ def neighbor_posterior(
     found = optimize.lbfgs(fun, np.zeros(d), max_iter=max_iter, tol=tol, report=report)
     # of the traces in the bound and in KL(q | prior) nothing is left
     volume = float(np.log(np.diag(R)).sum()) - float(np.linalg.slogdet(prior.cov)[1]) / 2
-    best, history = volume - float(found.objective or 0.0), volume - np.asarray(found.history)
+    best, history = volume - found.value, volume - np.asarray(found.history)
     return found.with_x(prior.mean + R @ found.x, objective=best, history=history, attributes={"cov": R @ R.T})

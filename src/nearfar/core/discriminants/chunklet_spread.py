@@ -83,5 +83,4 @@ def widest_chunklets(
 
     limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": report}
     found = optimize.lbfgs_in_rounds(fun, orthonormal(start @ T), orthonormal, **limits)
-    history = None if found.history is None else -found.history
-    return found.with_x(found.x @ H, objective=-float(found.objective or 0.0), history=history)
+    return found.times(-1).with_x(found.x @ H)

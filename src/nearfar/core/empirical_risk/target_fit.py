@@ -138,7 +138,7 @@ def sstress(
         return f / scale, 2 / scale * L @ G
 
     found = lbfgs(on_factor, L0, max_iter=max_iter, tol=max(tol, 1e-7), report=report)
-    return found.with_x(found.x, objective=scale * (found.objective or 0.0), history=scale * np.asarray(found.history))
+    return found.times(scale)
 
 
 def projected(

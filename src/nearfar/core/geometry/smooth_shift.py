@@ -155,7 +155,7 @@ def majorise(
 
     if max_iter > 1:
         found = lbfgs(in_units, B @ U.T, max_iter=max_iter - 1, tol=0.0, stop=enough, report=report)
-        if (found.objective or 0.0) < f:
+        if found.value < f:
             B, spent = solve_triangular(U, found.x.T).T, found.n_iter
             history.extend([] if found.history is None else found.history)
             f, Y, q = problem.value(B)

@@ -55,6 +55,6 @@ def search(
     starts = [] if first is None else [first]
     starts += [rng.normal(size=U.shape) for _ in range(restarts - len(starts))]
     found = [lbfgs(fun, A, max_iter=max_iter, tol=tol, report=report) for A in starts]
-    lowest = min(s.objective or 0.0 for s in found)
-    best = next(s for s in found if (s.objective or 0.0) <= lowest + 1e-8 * max(1.0, abs(lowest)))
+    lowest = min(s.value for s in found)
+    best = next(s for s in found if s.value <= lowest + 1e-8 * max(1.0, abs(lowest)))
     return best.with_x(manifolds.orthonormal(best.x)[0])

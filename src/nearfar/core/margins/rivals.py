@@ -86,7 +86,7 @@ def hinges(
     while not settled and len(seen) < LOOKS and not any(np.array_equal(others, before) for before in seen):
         found = fixed(Z, s, b, c, gamma, L, dual, max_iter=max_iter, tol=tol, report=report)
         L, dual, spent = found.x, found.attributes.get("dual"), spent + found.n_iter
-        bound = max(bound, (found.objective or 0.0) - (found.duality_gap or 0.0))
+        bound = max(bound, found.value - (found.duality_gap or 0.0))
         seen.append(others)
         if dynamic:
             others = rivals(X @ L.T, labels, k)

@@ -134,9 +134,3 @@ def above(B: Array, floor: float) -> Array:
     """A factor of full rank of what B has above the floor."""
     w, V = psd.spectrum(B / max(float(np.trace(B)), 1e-300))
     return (V * (np.sqrt(np.maximum(w - floor, 0.0)) + 1e-3)) @ V.T
-
-
-def scaled(found: Solution, unit: float) -> Solution:
-    """Objective, its history and the gap in other units."""
-    value, gap = unit * (found.objective or 0.0), unit * (found.duality_gap or 0.0)
-    return found.with_x(found.x, objective=value, duality_gap=gap, history=unit * np.asarray(found.history))

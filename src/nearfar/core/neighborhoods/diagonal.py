@@ -74,17 +74,9 @@ def of_lists(Y: Array, lists: listed.Lists) -> Likelihood:
 
 def directly(F: Likelihood, gamma: Array, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:
     """L-BFGS within bounds on gamma itself: its roots would leave no way back from 0."""
-    found = lbfgs(
-        F.negative,
-        gamma,
-        stop=ascent.hardly_changes(tol),
-        max_iter=max_iter,
-        tol=1e-3 * tol,
-        bounds=(0.0, None),
-        report=report,
-    )
-    value, history = -F.n * float(found.objective or 0.0), -F.n * np.asarray(found.history)
-    return found.with_x(found.x, objective=value, history=history)
+    stop, tol = ascent.hardly_changes(tol), 1e-3 * tol
+    found = lbfgs(F.negative, gamma, bounds=(0.0, None), stop=stop, max_iter=max_iter, tol=tol, report=report)
+    return found.times(-F.n)
 
 
 def by_bounds(F: Likelihood, gamma: Array, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:

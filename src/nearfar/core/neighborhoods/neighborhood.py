@@ -100,9 +100,7 @@ def in_sums(found: Solution, n: float) -> Solution:
     """The solution with its objective as a sum that was maximised; warns where nothing is left of L."""
     if np.linalg.norm(found.x) < 1e-8:
         warnings.warn("reg is so large that the components vanish; use a smaller reg", stacklevel=2)
-    value = None if found.objective is None else -n * found.objective
-    history = None if found.history is None else -n * found.history
-    return found.with_x(found.x, objective=value, history=history)
+    return found.times(-n)
 
 
 def maximise_dense(

@@ -53,9 +53,9 @@ def dmbk(
 
     first = divergences.starts(Y, labels, p, n_init, seed)
     tries = [optimize.lbfgs(fun, V, **search) for V in first]
-    best = min(tries, key=lambda found: found.objective or 0.0)
+    best = min(tries, key=lambda found: found.value)
     U = A @ (np.linalg.qr(best.x)[0] / np.sqrt(p) if whiten else best.x / np.linalg.norm(best.x))
-    return best.with_x(psd.compress(U.T), objective=-(best.objective or 0.0), history=-np.asarray(best.history))
+    return best.times(-1).with_x(psd.compress(U.T))
 
 
 def shares(X: Array, labels: Ints, shrinkage: float | str) -> list[float]:

@@ -42,14 +42,9 @@ def ldm(
     climb = diagonal.by_bounds if solver == "mm" else diagonal.directly
     rng = constraints.generator(seed)
     tries = [first, *(first * np.exp(rng.normal(size=(n_init - 1, len(first)))))]
-    best = max((climb(F, gamma, **search) for gamma in tries), key=value)
+    best = max((climb(F, gamma, **search) for gamma in tries), key=lambda found: found.value)
     gamma = best.x / scale**2
     return best.with_x(np.sqrt(gamma)[:, None] * V.T, attributes={"gamma": gamma, "basis": V})
-
-
-def value(found: Solution) -> float:
-    """The objective of a solution that has one."""
-    return float(found.objective or 0.0)
 
 
 class LDM(FromPairs, Mahalanobis):

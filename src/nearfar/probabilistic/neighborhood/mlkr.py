@@ -37,8 +37,7 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
     if len(X) > 2 and X.any() and np.array_equal(found.x, K0):
         message = "the search stays at its start: rows lie too far apart for a kernel of unit width, or too near"
         warnings.warn(f'{message}; scale the features, or set init_scale="median"', stacklevel=5)
-    f, history = found.objective or 0.0, np.asarray(found.history)
-    return found.with_x(found.x / unit, objective=f * spread**2, history=history * spread**2)
+    return found.times(spread**2).with_x(found.x / unit)
 
 
 class MLKR(Mahalanobis):

@@ -17,7 +17,7 @@ from scipy.linalg import cholesky, solve_triangular
 from ...base import FromPairs, Mahalanobis
 from ...core import checks, eig, psd, scatter
 from ...core.constraints import LabelPairs, Pairs, written_out
-from ...core.margins.spread import above, differences, farthest, scaled
+from ...core.margins.spread import above, differences, farthest
 from ...core.optimize import Solution
 from ...core.types import Array
 
@@ -40,7 +40,7 @@ def mmc(
     )
     B = np.vstack([np.sqrt(free) * found.x, np.sqrt(even) * I])
     L = np.sqrt(alpha) * solve_triangular(C, B.T, lower=True, trans="T").T
-    return scaled(found.with_x(psd.compress(L)), np.sqrt(alpha))
+    return found.times(np.sqrt(alpha)).with_x(psd.compress(L))
 
 
 def mmc_diagonal(
