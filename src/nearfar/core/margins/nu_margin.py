@@ -37,7 +37,7 @@ DIGITS = 1e-13  # of the largest stretch: what is wrong by less is rounding
 
 
 class NuMargin(NamedTuple):
-    """The problem; with `definite` False, M is any symmetric matrix."""
+    """The problem; with `definite` False, M is any symmetric matrix; `prior` stands for |z_p|^2."""
 
     S: Array
     Z: Array
@@ -46,11 +46,12 @@ class NuMargin(NamedTuple):
     l2: float
     nu: float
     definite: bool = True
+    prior: Array | None = None
 
     @property
     def before(self) -> Array:
-        """Squared lengths of the differences."""
-        return np.einsum("pd,pd->p", self.Z, self.Z)
+        """Squared distances before learning: lengths of the differences, where no prior metric gave others."""
+        return np.einsum("pd,pd->p", self.Z, self.Z) if self.prior is None else self.prior
 
     def moved(self, a: Array) -> Array:
         """sum_p a_p z_p z_p'."""

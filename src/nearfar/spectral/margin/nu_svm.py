@@ -20,16 +20,6 @@ from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 
 
-class PriorMargin(NuMargin):
-    """The problem with squared distances before learning that are not those of the rows."""
-
-    known: Array
-
-    @property
-    def before(self) -> Array:
-        return self.known
-
-
 def nu_svm(
     X: Array,
     pairs: Pairs | LabelPairs,
@@ -47,10 +37,9 @@ def nu_svm(
     if P.shape != (d, d):
         raise ValueError(f"prior must have shape {(d, d)}; got {P.shape}")
     Z, weight = X[far.i] - X[far.j], far.weights / far.weights.sum()
-    known = np.einsum("pd,pd->p", Z @ P, Z)
-    unit = float(weight @ known) or 1.0
-    problem = PriorMargin(S / unit, Z / np.sqrt(unit), weight, l1, l2, nu, definite)
-    problem.known = known / unit
+    d0 = np.einsum("pd,pd->p", Z @ P, Z)
+    unit = float(weight @ d0) or 1.0
+    problem = NuMargin(S / unit, Z / np.sqrt(unit), weight, l1, l2, nu, definite, d0 / unit)
     found = nu_margin(problem, **search)
     return found.with_x(found.x / unit)
 
