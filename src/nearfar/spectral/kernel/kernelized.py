@@ -109,7 +109,8 @@ class Kernelized(KernelMetric):
             self._keep(L, X.dtype)
         for name in TOLD:
             self.__dict__.pop(name, None)
-            self.__dict__.update({name: getattr(self.learner_, name)} if hasattr(self.learner_, name) else {})
+            if hasattr(self.learner_, name):
+                setattr(self, name, getattr(self.learner_, name))
         return self
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
