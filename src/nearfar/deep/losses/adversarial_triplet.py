@@ -104,11 +104,10 @@ class AdversarialTriplet(Term):
         self.loss, self.weight, self.lam1, self.lam2, self.alpha = term, weight, lam1, lam2, hinge_sign * alpha
         if mine is not None and (not callable(mine) or isinstance(mine, (type, RowLoss))):
             raise TypeError(f"AdversarialTriplet: mine must be a miner such as BatchHard(), got {mine!r}")
-        self.normalize, self.joint, self.pretrain, self.mine = normalize, joint, pretrain, mine
+        self.normalize, self.joint, self.mine, self.pretrain, self.epoch = normalize, joint, mine, pretrain, pretrain
         self.generator = generator or negative_generator(embedding_dim, rectify)
         self.metric = metric or identity_layers(embedding_dim, layers)
         self.width = None if None not in (generator, metric) else embedding_dim
-        self.epoch = pretrain
         self._last: tuple[Tensor, Tensor] | None = None
 
     def on_epoch(self, epoch: int) -> None:
@@ -118,18 +117,19 @@ class AdversarialTriplet(Term):
     def share(self, batch: Batch) -> Tensor:
         if batch.ref is not None:
             raise ValueError("AdversarialTriplet: ref does not apply, triplets are made of one batch")
-        if self.width not in (None, batch.x.shape[1]):
-            raise ValueError(
-                f"AdversarialTriplet: embedding_dim is {self.width}, embeddings have {batch.x.shape[1]} dimensions"
-            )
+        d = batch.x.shape[1]
+        if self.width not in (None, d):
+            raise ValueError(f"AdversarialTriplet: embedding_dim is {self.width}, embeddings have {d} dimensions")
         x = unit(batch.x) if self.normalize else batch.x
         a, p, n = (x[index] for index in self._triplets(batch))
         Ma, Mp = through(self.metric, a), through(self.metric, p)
-        stacked = torch.cat([a, p, n], 1)
-        g = through(self.generator, stacked if self.joint else stacked.detach())
-        Mg = through(self.metric, g if self.joint else g.detach())
-        points, mapped = (a, n, g), (Ma, Mp, Mg)
-        if not self.joint:
+        if self.joint:
+            g = through(self.generator, torch.cat([a, p, n], 1))
+            Mg = through(self.metric, g)
+            points, mapped = (a, n, g), (Ma, Mp, Mg)
+        else:
+            g = through(self.generator, torch.cat([a, p, n], 1).detach())
+            Mg = through(self.metric, g.detach())
             points, mapped = (a.detach(), n.detach(), g), (Ma.detach(), Mp.detach(), through(self.metric, g, held=True))
         J_gen = adversarial_triplet(points, mapped, self.lam1, self.lam2, self.alpha)
         J_gen = J_gen.sum() / processes.total(J_gen.new_tensor(float(len(J_gen)))).clamp_min(1)

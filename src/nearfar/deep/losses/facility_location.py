@@ -23,13 +23,14 @@ from ..terms import SetTerm
 PAPER_BATCH = 128
 
 
-def facility_location(z: Tensor, facility: Tensor, oracle: Tensor, margin: float) -> Tensor:
-    """Return [F(S) + margin - Ft]_+ of unit vectors z, given each point's facility and class medoid, (m,) indices."""
+def facility_location(z: Tensor, facility: Tensor, oracle: Tensor, gamma_delta: float) -> Tensor:
+    """Return [F(S) + gamma Delta - Ft]_+ of unit vectors z; each point's facility and class medoid are (m,) indices."""
 
     def reach(to: Tensor) -> Tensor:
         return safe_sqrt((z - z[to]).square().sum(1)).sum()  # the gradient flows to both ends
 
-    return (reach(oracle) - reach(facility) + margin).relu()
+    F, Ft = -reach(facility), -reach(oracle)
+    return (F - Ft + gamma_delta).relu()
 
 
 class FacilityLocationLoss(SetTerm):

@@ -93,10 +93,9 @@ class FisherContrastiveLoss(TwoPassLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="sq_euclidean", normalize=normalize, mine=mine, block=block)
-        name = "FisherContrastiveLoss"
         check_options(self, REDUCTIONS, reduction=reduction)
         if not 0 <= lam <= 2:
-            raise ValueError(f"{name}: lam must be in [0, 2], got {lam}")
+            raise ValueError(f"FisherContrastiveLoss: lam must be in [0, 2], got {lam}")
         self.margin, self.lam, self.ridge, self.reduction = margin, lam, ridge, reduction
         self._layer = (layer,)  # in a tuple: a module attribute would be registered
 

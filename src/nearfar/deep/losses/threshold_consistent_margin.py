@@ -22,10 +22,11 @@ from ..terms import RowLoss
 def threshold_consistent_margin(rows: Rows, pos_margin: float, neg_margin: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sums of what its hard pairs of either kind lack, and their numbers, (b, 2) each."""
     columns, keep = positives(rows)
-    lacks = rows.d.gather(1, columns) - (1 - pos_margin), (1 - neg_margin) - rows.d
-    hard = keep & (lacks[0] >= 0), rows.neg & (lacks[1] >= 0)
-    sums = [torch.where(which, lack, 0.0).sum(1) for which, lack in zip(hard, lacks, strict=True)]
-    return torch.stack(sums, 1), torch.stack([count(which) for which in hard], 1)
+    near = rows.d.gather(1, columns) - (1 - pos_margin)  # m_p - s, as d = 1 - s
+    far = (1 - neg_margin) - rows.d  # s - m_n
+    P, N = keep & (near >= 0), rows.neg & (far >= 0)
+    sums = [torch.where(P, near, 0.0).sum(1), torch.where(N, far, 0.0).sum(1)]
+    return torch.stack(sums, 1), torch.stack([count(P), count(N)], 1)
 
 
 class ThresholdConsistentMarginLoss(RowLoss):
