@@ -63,10 +63,10 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
     scored = scored_on(source, chosen)
     queries, gallery = items_of(scored, pictures=True)
     content = ReportContent(
-        scored.title,
-        scored.protocol,
-        scored.scores,
-        scored.raw,
+        title=scored.title,
+        protocol=scored.protocol,
+        scores=scored.scores,
+        baseline=scored.raw,
         baseline_name="raw pixels" if scored.dataset.kind == "image" else "raw rows",
         queries=queries,
         gallery=gallery,

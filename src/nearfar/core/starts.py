@@ -55,8 +55,10 @@ def start(
         return given(init, k, d)
     checks.one_of(STARTS, init=init)
     classes = 0 if labels is None else int(labels.max()) + 1
-    if init == "auto":
-        init = "lda" if k <= min(d, classes - 1) else "pca" if k < min(d, n) else "identity"
+    if init == "auto" and k <= min(d, classes - 1):
+        init = "lda"
+    elif init == "auto":
+        init = "pca" if k < min(d, n) else "identity"
     if init in ("lda", "pca") and d > n:
         V = scatter.data_span(X)  # where all directions are that X has, without a (d, d) matrix
         if k <= len(V):

@@ -169,8 +169,9 @@ def located(source: str, folder: Path | None) -> str:
     kind, colon, path = source.partition(":")
     if kind not in ARCHIVES or not path:
         kind, colon, path = "", "", source
-    there = None if folder is None else folder / path
-    return source if there is None or Path(path).exists() or not there.exists() else f"{kind}{colon}{there}"
+    if folder is None or Path(path).exists() or not (folder / path).exists():
+        return source
+    return f"{kind}{colon}{folder / path}"
 
 
 def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:

@@ -93,8 +93,10 @@ class NetworkLearner(Fitted):
                 total += float(value.detach()) * len(rows)
             curve.append(total / n)
             self._report(len(curve), curve[-1])
-            gained = curve[-1] < best * (1 - self.tol)  # no loss is below 0
-            best, since = (curve[-1], 0) if gained else (best, since + 1 if self.tol else 0)
+            if curve[-1] < best * (1 - self.tol):  # no loss is below 0
+                best, since = curve[-1], 0
+            elif self.tol:
+                since += 1
         return curve
 
     def _report(self, epoch: int, value: float) -> None:

@@ -15,5 +15,7 @@ def sum_text(parts: Sequence[tuple[float, object]]) -> str:
 
 
 def _factor(weight: float) -> str:
+    if weight == 1:
+        return ""
     short = f"{weight:g}"
-    return "" if weight == 1 else f"{short if float(short) == weight else repr(weight)}*"
+    return f"{short}*" if float(short) == weight else f"{weight!r}*"

@@ -164,7 +164,8 @@ def compare(
     if not flat:
         raise ValueError("runs must name one objective or more, got none")
     known = {score: None for seeds in flat.values() for run in seeds for score in run}
-    columns = tuple(scores) or tuple(s for s in (*(CHOSEN_BY + s for s in SHOWN), *SHOWN) if s in known)
+    usual = [*(CHOSEN_BY + score for score in SHOWN), *SHOWN]
+    columns = tuple(scores) or tuple(score for score in usual if score in known)
     if not columns:
         raise ValueError(f"runs have none of the scores {', '.join(SHOWN)}")
     values = {(o, s): np.array([run[s] for run in seeds if s in run]) for o, seeds in flat.items() for s in columns}

@@ -50,7 +50,8 @@ def match_distances(
     """
     d = Z.shape[1]
     Q = Z.T @ Z / len(Z)
-    C = cholesky(Q + (1e-3 if psd.is_singular(psd.spectrum(Q)[0]) else 1e-9) * np.trace(Q) / d * np.eye(d), lower=True)
+    ridge = 1e-3 if psd.is_singular(psd.spectrum(Q)[0]) else 1e-9
+    C = cholesky(Q + ridge * np.trace(Q) / d * np.eye(d), lower=True)
     Y, A = solve_triangular(C, Z.T, lower=True).T, solved(C, A)
     lift = lifter(Y, A)
 

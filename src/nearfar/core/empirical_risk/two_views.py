@@ -121,5 +121,7 @@ def strong_gap(reg: float, L: Array, G: Array) -> float:
 
 def unit_scale(X: Array) -> float:
     """The root of the mean squared distance of two rows; 1 where all are equal."""
-    n = len(X)
-    return float(np.sqrt(2 * np.trace(scatter.total(X)) / max(n - 1, 1))) or 1.0 if X.shape[1] else 1.0
+    n, d = X.shape
+    if d == 0:
+        return 1.0
+    return float(np.sqrt(2 * np.trace(scatter.total(X)) / max(n - 1, 1))) or 1.0

@@ -205,7 +205,11 @@ def stages(
     for k in range(n_stages):
         problem = Shift(X, i, j, weight, centers, lam, omega, held(X, n_neighbors, sigma), ridge)
         B = np.zeros(centers.T.shape)
-        found = majorise(problem, last[k] if k < len(last) and last[k].shape == B.shape else B, **limits)
-        fields.append(Field(centers, found.x, omega))
-        X, centers, omega, sigma = fields[-1](X), fields[-1](centers), omega / 2, sigma and sigma / 2
+        if k < len(last) and last[k].shape == B.shape:
+            B = last[k]
+        found = majorise(problem, B, **limits)
+        field = Field(centers, found.x, omega)
+        fields.append(field)
+        X, centers, omega = field(X), field(centers), omega / 2
+        sigma = None if sigma is None else sigma / 2
     return fields, found

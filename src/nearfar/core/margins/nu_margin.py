@@ -243,8 +243,9 @@ def nu_margin(
         gap, primal, M = certified(problem, a)
         sharper, steps = newton(problem, a, min(NEWTON, max_iter - spent), report)
         spent += steps
-        if steps and certified(problem, sharper)[0] < gap:
-            a, (gap, primal, M) = sharper, certified(problem, sharper)
+        proof = certified(problem, sharper) if steps else (gap, primal, M)
+        if proof[0] < gap:
+            a, (gap, primal, M) = sharper, proof
             margin = problem.margin(M)
         elif found.n_iter <= 1 and margin == old:
             break

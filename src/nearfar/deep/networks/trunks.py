@@ -124,7 +124,9 @@ def _factory(module: str, attribute: str) -> Callable[..., nn.Module]:
         absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
         hint = "; the folder that holds it must be on PYTHONPATH" if absent else ""
         raise TrunkError(f"trunk {module}:{attribute}: {error}{hint}") from error
-    if not (isinstance(found, type) and issubclass(found, nn.Module)) and (foreign or not _is_function(found)):
+    is_class = isinstance(found, type) and issubclass(found, nn.Module)
+    is_function = isinstance(found, (FunctionType, partial)) and not foreign
+    if not is_class and not is_function:
         raise TrunkError(f"trunk {module}:{attribute}: expected a function or a class of modules, got {found!r:.60}")
     places = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
     if not any(parameter.kind in places for parameter in signature(found).parameters.values()):
@@ -132,10 +134,6 @@ def _factory(module: str, attribute: str) -> Callable[..., nn.Module]:
         raise TrunkError(f"trunk {module}:{attribute}: {told}")
     made: Callable[..., nn.Module] = found
     return made
-
-
-def _is_function(found: Any) -> bool:
-    return isinstance(found, (FunctionType, partial))
 
 
 def _check_options(package: str, options: Mapping[str, Any]) -> None:

@@ -133,11 +133,12 @@ class MCML(FromPairs, Mahalanobis):
         checks.one_of(("trace", "frobenius"), penalty=self.penalty)
         checks.one_of(("truncate", "factor"), rank_mode=self.rank_mode)
         checks.one_of(WEIGHTINGS, weighting=self.weighting)
-        k, d, last = self.n_components, X.shape[1], self._start()
+        k, d, start = self.n_components, X.shape[1], self._start()
         rank = k if self.rank_mode == "factor" else None
-        usable = last is not None and last.shape == (rank or d, d) and np.linalg.matrix_rank(last) == (rank or d)
+        rows = rank or d
+        if start is not None and (start.shape != (rows, d) or np.linalg.matrix_rank(start) < rows):
+            start = None
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        start = last if usable else None
         told = pairs.labels if isinstance(pairs, LabelPairs) else constraints.with_similar(pairs)
         found = mcml(X, told, self.reg, self.penalty, self.weighting, rank=rank, start=start, **search)
         return found.with_x(found.x[:k])

@@ -37,8 +37,8 @@ def itml(
     xi0 = np.where(pairs.similar, bounds[0], bounds[1])
     costs = np.where(pairs.weights > 0, gamma, 0.0) if np.isinf(gamma) else gamma * pairs.weights
     told = logdet.Bounded(X[pairs.i] - X[pairs.j], pairs.sign, xi0, costs)
-    chosen = solver if solver != "auto" else "projections" if np.isinf(gamma) else "newton"
-    return logdet.nearest(told, L0, chosen, max_iter=max_iter, tol=tol, report=report)
+    fitting = "projections" if np.isinf(gamma) else "newton"
+    return logdet.nearest(told, L0, fitting if solver == "auto" else solver, max_iter=max_iter, tol=tol, report=report)
 
 
 class ITML(FromPairs, Mahalanobis):

@@ -45,7 +45,7 @@ def rca(
         if criterion == "chunklet":
             found = widest_chunklets(X, chunks, C, found.x, share, **limits)
     k = len(found.x)
-    scale = (k if kappa is None else kappa) / k if objective == "probabilistic" else 1.0
+    scale = 1.0 if kappa is None or objective == "whiten" else kappa / k
     value = np.linalg.slogdet(found.x @ found.x.T)[1] + k * np.log(scale)
     return found.with_x(np.sqrt(scale) * found.x, objective=float(value))
 
