@@ -25,7 +25,7 @@ from .core.types import AnyArray, Array
 Self = TypeVar("Self", bound="Fitted")
 
 
-# what SciPy and Python say of numbers that grew beyond all bounds on the way, which names nothing a user knows
+# messages of SciPy and Python about numbers that overflowed on the way: they name nothing that a user knows
 OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of range")
 
 

@@ -108,7 +108,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     def _record(self, solution: Solution) -> None:
         """Fitted attributes, and a warning where the stopping rule was not met."""
-        # an earlier fit may have told more, which must not pass for this one's
+        # what only an earlier fit reported must not look like a result of this one
         for name in ("duality_gap", "history", *self.__dict__.pop("_reported", ())):
             self.__dict__.pop(f"{name}_", None)
         self.n_iter_, self.converged_, self.objective_ = solution.n_iter, solution.converged, solution.objective
@@ -118,7 +118,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         for name, value in solution.attributes.items():
             setattr(self, f"{name}_", value)
         self._reported = tuple(solution.attributes)
-        if not solution.converged and solution.message:  # a step of a stream has no rule to meet
+        if not solution.converged and solution.message:  # a step of a stream has no stopping rule
             warnings.warn(f"{type(self).__name__}: {solution.message}", ConvergenceWarning, stacklevel=4)
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..core.types import AnyArray
     from ..data import Task
 
-ENOUGH = 4  # classes, for two to learn from and two to test on
+ENOUGH = 4  # classes: two to learn from and two to test on
 
 
 def fit(

@@ -97,7 +97,7 @@ def way_out(error: Exception, command: str) -> str:
 
 def settable(message: str, command: str) -> str:
     """Say that --set takes what is no option, where that is the name of a setting; nothing of another error."""
-    option = re.match(r'Unknown option: "?--([\w-]+)', message)  # older parsers quote it
+    option = re.match(r'Unknown option: "?--([\w-]+)', message)  # older versions of the parser quote the option
     if option is None or command not in GO_ON:
         return ""
     from ..train import TrainConfig

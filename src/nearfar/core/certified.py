@@ -22,7 +22,7 @@ from .types import Array
 Evaluate = Callable[[Array], tuple[float, Array]]
 Gap = Callable[[Array, float, Array], float]
 STALL = 1e-14
-MEMORY = 30  # corrections of L-BFGS: an iteration costs more than they do, and fewer reach tight certificates later
+MEMORY = 30  # corrections of L-BFGS: they are cheap beside an iteration, and with fewer the gap closes later
 
 
 def minimise(
@@ -93,7 +93,7 @@ def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any)
         return psd.project(M)[0]
 
     G = of_metric(K.T @ K)[1]
-    # K may have ended at 0, where its gradient vanishes: of one feature, the first step from 1 often does
+    # K may have ended at 0, where its gradient vanishes: with one feature the first step from 1 often leads there
     step = max(float(np.linalg.norm(K.T @ K)), 1e-2) / max(float(np.linalg.norm(G)), 1e-300)
     found = fista(of_metric, project, K.T @ K, gap=bound, step=step, **settings)
     return found.with_x(psd.components(found.x) @ A)

@@ -107,7 +107,7 @@ class Product:
             self.right[start : start + len(part)] = space.right(part)
         d = len(space.centre)
         self.longest = float(np.sqrt(np.einsum("ij,ij->i", self.right[:, :d], self.right[:, :d]).max()))
-        self.limit = len(self.right) if self.last else 64 + m // 64  # close pairs of a query settled one by one
+        self.limit = len(self.right) if self.last else 64 + m // 64  # most close pairs of a query to settle one by one
         self.postponed: list[Ints] = []
         self._buffer = np.empty(0, dtype=dtype)
         self.original = originals(space.gallery) if self.last else np.arange(0)

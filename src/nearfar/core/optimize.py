@@ -272,7 +272,7 @@ def backtrack(
         if abs(value - fy) > NOISE * abs(fy):
             short = value <= fy + np.vdot(gy, D) + np.vdot(D, D) / (2 * step)
         else:
-            # values this near say nothing; gradients still do
+            # values so close are decided by rounding; gradients are not
             short = np.vdot(gradient - gy, D) <= np.vdot(D, D) / step
         if short:
             break

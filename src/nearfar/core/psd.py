@@ -8,7 +8,7 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from .types import Array
 
 EPS = float(np.finfo(np.float64).eps)
-LEAST = 100  # times EPS: sums over thousands of rows leave up to 16 of an eigenvalue 0, however few the features
+LEAST = 100  # times EPS: over thousands of rows an eigenvalue 0 comes out as up to 16 EPS, however few the features
 
 
 def symmetrize(A: Array) -> Array:

@@ -14,10 +14,10 @@ from .pairs import differences
 from .types import Array, Bools, Ints
 
 BLOCK = 1 << 20  # numbers in one block of deviations
-HIGH = 256  # pairs of a block, at least: then adding up its (d, d) product takes little of the time
+HIGH = 256  # pairs of a block, at least: with fewer, adding up (d, d) products would take most of the time
 NARROW = 40  # features up to which differences of all pairs take less time than a Laplacian
 CANCELLED = 1e-8  # of squared lengths: squared differences that a Laplacian cannot tell from rounding
-ROUNDING = 1e-24  # what rounding leaves of squares of equal rows' differences, against those of other rows
+ROUNDING = 1e-24  # squares that rounding leaves between equal rows, relative to those of other rows
 
 
 class PairScatters(NamedTuple):

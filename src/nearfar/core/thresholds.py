@@ -54,7 +54,7 @@ def calibrate(
     checks.at_least(0, beta=beta)
     order = np.argsort(distance, kind="stable")
     d, truth = distance[order], similar[order]
-    # equal weights are none: rounding of their sums would decide between equal scores
+    # equal weights are dropped: rounding in their sums would decide between equal scores
     counts = np.ones(len(d), dtype=np.intp) if weight is None or np.ptp(weight) == 0 else weight[order]
     # accepting the k nearest pairs, k = 0..m; only where the next distance differs
     tp, fp = np.r_[0, np.cumsum(counts * truth)], np.r_[0, np.cumsum(counts * ~truth)]
@@ -66,7 +66,7 @@ def calibrate(
     if k == len(d):
         return float(d[-1])
     middle = d.dtype.type(d[k - 1] + (d[k] - d[k - 1]) / 2)  # NumPy 1 halves a float32 to a float64
-    # between neighbouring numbers there is none, and what is rounded up would take the next pair in
+    # two neighbouring floats have none between them: rounded up, the threshold would accept the next pair
     return float(middle if middle < d[k] else d[k - 1])
 
 

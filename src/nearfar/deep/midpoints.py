@@ -51,7 +51,7 @@ class _Sums(torch.autograd.Function):
         far, source, columns, offset = ctx.saved_tensors
         rule: Rule = ctx.rule
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it with a graph
-            apart = [part.view_as(part) for part in (far, source, offset)]  # one may be made of another
+            apart = [part.view_as(part) for part in (far, source, offset)]  # one may have been computed from another
             sums = _plain(apart[0], apart[1], columns, apart[2], rule)
             wanted = [part for part in apart if part.requires_grad]
             found = iter(torch.autograd.grad(sums, wanted, grads[0], create_graph=True, allow_unused=True))

@@ -104,7 +104,7 @@ class _Distances(torch.autograd.Function):
         x, ref, d = ctx.saved_tensors
         g = slopes(grads[0], d, ctx.distance)
         if ctx.itself:
-            parts = [g + g.T] if len(g) <= FEW else [g, g.T]  # one product for two, while turning a matrix is cheap
+            parts = [g + g.T] if len(g) <= FEW else [g, g.T]  # one product instead of two, where transposing is cheap
             return sum(_to_side(part, x, x, ctx.distance) for part in parts), None, None
         one = _to_side(g, x, ref, ctx.distance) if ctx.needs_input_grad[0] else None
         other = _to_side(g.T, ref, x, ctx.distance) if ctx.needs_input_grad[1] else None
@@ -166,7 +166,7 @@ def filled(x: Tensor, keep: Tensor, otherwise: float, scale: float = 1.0) -> Ten
     if is_small(x) or not on_host(x):
         return torch.where(keep, x, otherwise)
     result = x.detach().clone() if scale == 1 else x
-    np.copyto(result.numpy(), otherwise, where=~keep.numpy(), casting="unsafe")  # few: skips what stays
+    np.copyto(result.numpy(), otherwise, where=~keep.numpy(), casting="unsafe")  # writes only the few that change
     return result
 
 

@@ -181,7 +181,7 @@ class _Swept(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         plan, (x, ref, *more), g = ctx.plan, ctx.saved_tensors, grads[0]
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it with a graph
-            sides = x.view_as(x), ref.view_as(ref)  # apart, though they may be one
+            sides = x.view_as(x), ref.view_as(ref)  # two inputs, even where both are one tensor
             with plan.again():
                 num, _ = _summed(plan.c, plan.loss, plan.blocks, *sides)
             wanted = [part for part in (*sides, *more) if part.requires_grad]  # a fixed reference is not

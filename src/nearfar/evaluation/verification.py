@@ -21,9 +21,9 @@ from ..core.types import AnyArray, Array
 from .retrieval import protocol_of
 
 FARS = (0.1, 0.01, 0.001)
-BINS = 2**20 + 1  # distances are known to a millionth of their range; its simple fractions lie amid bins
+BINS = 2**20 + 1  # distances are known to a millionth of their range; simple fractions of it lie inside bins
 CELLS = 2**22  # distances at a time
-POINTS = 201  # of the curve
+POINTS = 201  # points of the curve
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def verify_pairs(
     if len(kinds) != len(ij) or not np.isin(kinds, (-1, 0, 1)).all():
         raise ValueError(f"same: expected {len(ij)} values, each true or false, or +1 or -1; got {len(kinds)} values")
     d = pair_distances(x, x, ij[:, 0], ij[:, 1], distance)
-    steps, at = np.unique(on_grid(d) if distance == "cosine" else d, return_inverse=True)  # rounding parts no ties
+    steps, at = np.unique(on_grid(d) if distance == "cosine" else d, return_inverse=True)  # rounding separates no ties
     thresholds = np.full(len(steps), -np.inf)
     np.maximum.at(thresholds, at, d)
     counts = [np.bincount(at[alike], minlength=len(thresholds)) for alike in (kinds == 1, kinds != 1)]
@@ -199,7 +199,7 @@ def _reach(x: AnyArray, y: AnyArray, distance: str) -> float:
     if distance == "cosine":
         x, y = unit_rows(x), unit_rows(y)
         if not (x.any(axis=1).all() and y.any(axis=1).all()):
-            return 2.0  # rows of zeros have the distance 1 to all
+            return 2.0  # a row of zeros has the distance 1 to all, and 2 bounds every other
     centre = y.mean(axis=0, dtype=np.float64)
     across = sum(float(np.sqrt(np.square(rows - centre).sum(axis=1).max())) for rows in (x, y))
     far = {"cosine": min(2.0, across**2 / 2), "euclidean": across, "sqeuclidean": across**2}[distance]

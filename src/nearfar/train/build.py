@@ -146,7 +146,7 @@ def build(config: TrainConfig, start: Path | None = None, *, resumed: bool = Fal
     task = given or open_data(config, start)
     asked, config = config, resolve(config, task)
     if config.symmetries != "none" and config.image_size != asked.image_size:
-        task = open_data(config, start)  # turned squares, as a run that goes on and has its size from the start reads
+        task = open_data(config, start)  # with images turned at that size, as a resumed run reads them
     bare = config.replace(trunk_weights=None, network_weights=None) if resumed and not config.freeze_trunk else config
     step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start)
     check_positives(task.train, step.objective, config)
@@ -214,7 +214,7 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
             return config.replace(image_size=28) if tiny else config
         size, resize = (84, None) if small else (224, 256)
         if len(of_train) == 1 and height == width:
-            size, resize = 28 if tiny else height, None  # only what is evaluated differs: it is seen as the others are
+            size, resize = 28 if tiny else height, None  # only evaluated images differ: they are seen at that size too
         config = config.replace(image_size=size, resize=resize)
     return config
 

@@ -16,7 +16,7 @@ from .interrupts import held_back, let_through
 from .run_folder import write_json
 
 A_FEW = 64  # classes with which objectives are tried out
-SHARED = ("objective", "seed", "data", "test", "test_classes", "select", "ks")  # or have a place of their own
+SHARED = ("objective", "seed", "data", "test", "test_classes", "select", "ks")  # in all runs alike, or arguments
 
 
 class Trial(NamedTuple):

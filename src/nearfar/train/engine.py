@@ -121,7 +121,7 @@ class Trainer:
         if self.main:
             folder.cut_log(position.step)
             folder.write_metrics(position.rows)
-            folder.write_config(parts.config)  # its end may be a later one
+            folder.write_config(parts.config)  # a resumed run may have more epochs
         return position
 
     def _refuse_other_config(self) -> None:

@@ -46,7 +46,7 @@ def embed_shared(parts: Parts, dataset: Dataset) -> Floats:
     """Embed a set with the model as it is, each process its share of the items; all return all."""
     world, n, config = processes.world(), len(dataset), parts.config
     share = -(-n // world)
-    mine = np.arange(processes.rank() * share, (processes.rank() + 1) * share) % n  # of equal length everywhere
+    mine = np.arange(processes.rank() * share, (processes.rank() + 1) * share) % n  # every process takes equally many
     model: Any = parts.model
 
     def forward(items: Tensor) -> Tensor:

@@ -128,7 +128,7 @@ def begin_epoch(parts: Parts, position: Position) -> None:
     assert parts.model is not None
     parts.step.embedder.held = position.epoch < (parts.config.freeze_epochs or 0)
     parts.model.train()
-    if not position.batch:  # a resumed epoch has been started before its weights were put back
+    if not position.batch:  # a resumed epoch is started before its weights are restored
         start_epoch(parts, position.epoch)
 
 

@@ -86,7 +86,7 @@ def neighbor_posterior(
         return -value, -(R.T @ gradient)
 
     found = optimize.lbfgs(fun, np.zeros(d), max_iter=max_iter, tol=tol, report=report)
-    # of the traces in the bound and in KL(q | prior) nothing is left
+    # the traces in the bound and in KL(q | prior) cancel
     volume = float(np.log(np.diag(R)).sum()) - float(np.linalg.slogdet(prior.cov)[1]) / 2
     best, history = volume - found.value, volume - np.asarray(found.history)
     return found.with_x(prior.mean + R @ found.x, objective=best, history=history, attributes={"cov": R @ R.T})

@@ -18,7 +18,7 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2
 VANISHES = 1e-20  # share of the largest squared coefficient
 FLAT = 1e-8  # least second derivative, relative to the curve's size
-BLOCK = 1 << 14  # nearest points at a time: more of them no longer save calls
+BLOCK = 1 << 14  # nearest points at a time: more would take memory and save no time
 
 
 def embed(curves: Array, X: Array) -> Array:

@@ -20,11 +20,11 @@ from ..types import AnyArray, Array, Ints, Seed
 from . import curves
 
 LARGE = 1_000_000  # nearest points per evaluation above which batches are taken
-PASSING = 50  # steps past a jump
+PASSING = 50  # steps of Adam that lead past a jump
 SHORT = 0.2  # their length, as a share of Adam's usual one
-FALL = 0.01  # of the value from jump to jump for which the search goes on
+FALL = 0.01  # share of the value that must be gained from jump to jump for the search to go on
 TRIES = 8  # steps of a line search: where so many meet jumps, shorter ones do too
-BEND = 1e-2  # of a start, as a share of its linear coefficients
+BEND = 1e-2  # size of a start's other coefficients, as a share of the linear ones
 
 
 def check_margins(margins: Any) -> tuple[float, float]:

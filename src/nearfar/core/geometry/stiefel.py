@@ -75,7 +75,7 @@ def stiefel_spd(
         found = lbfgs_in_rounds(with_prior(loss, lam, root), start, put_right, **limits)
         L, K, V, _ = factor(found.x, p)
     L = psd.compress(L / scale) @ span
-    # a prior tells the bases of one span apart, so V and Lam are those that were found
+    # under a prior, bases of one span differ in value: V and Lam are kept as they were found
     made = parts(L) if prior is None else {"stiefel": span.T @ V, "spd": K.T @ K / scale**2}
     return found.with_x(L, attributes=made | {"scale": scale})
 
@@ -123,7 +123,7 @@ def without_prior(loss: Objective, lam: float) -> Objective:
 
     def fun(L: Array) -> tuple[float, Array]:
         value, G = loss(L)
-        # of one feature, the search's first step from 1 may end at 0 exactly, where the divergence is infinite
+        # with one feature the first step from 1 may lead to exactly 0, where the divergence is infinite
         gram = L @ L.T + np.finfo(np.float64).tiny * np.eye(len(L))
         burg = np.sum(L * L) - np.linalg.slogdet(gram)[1] - len(L)
         return value + lam * float(burg), G + 2 * lam * (L - np.linalg.solve(gram, L))

@@ -127,7 +127,7 @@ class MeanDistance:
     def __init__(self, X: Array, i: Ints, j: Ints) -> None:
         rows, ends = np.unique(np.concatenate([i, j]), return_inverse=True)
         first, second = np.split(ends, 2)
-        # to project rows and take differences pays where rows are fewer than pairs, and long
+        # projecting rows before taking differences pays where rows are long, and fewer than pairs
         self.pairs = PairList(first, second, len(rows)) if len(i) * (1 - LONG / X.shape[1]) > len(rows) else None
         self.X = X[i] - X[j] if self.pairs is None else X[rows]
 

@@ -26,16 +26,16 @@ from . import large_margin_data, newton
 from .large_margin import Certificate, Dual, Graph, Hinge, LargeMargin, Pushed
 
 SLACK = 0.2
-STEPS = 40  # of later rounds, in turn with Newton's
-PLAN = (15, 15, 20, 0, 10, 0, 10, 0, 10, 0, 10, 0, 20, 0)  # steps of the first rounds; 0: Newton's, if it can
+STEPS = 40  # steps of first order in a later round; every other round is Newton's
+PLAN = (15, 15, 20, 0, 10, 0, 10, 0, 10, 0, 10, 0, 20, 0)  # steps of the first rounds; 0: Newton's, if it can be used
 MEMORY = 20
 PATIENCE = 3  # rounds without progress
-WHOLE = 10  # steps of a round that tell whether f still falls
+WHOLE = 10  # steps that a round needs to tell whether f still falls
 OCTAVES = 30.0  # a start is scaled by at most this power of 2
 LOST = 1e-4  # squared length of a row of K that is dropped, relative to the longest
-SHARES = (1.0, 0.75, 0.5, 0.25, 0.1)  # of new slopes in a mean with old ones
-SHARP = (1 / 10, 1 / 100)  # shares of the rounding in the last rounds, Newton's
-FEW = 12  # rows of K up to which they take next to no time
+SHARES = (1.0, 0.75, 0.5, 0.25, 0.1)  # weights of new slopes that are tried in their mean with the old ones
+SHARP = (1 / 10, 1 / 100)  # how much less the hinge is rounded in the last rounds, which are Newton's
+FEW = 12  # rows of K up to which those rounds take next to no time
 
 
 class Place(NamedTuple):
@@ -228,7 +228,7 @@ def scaled(problem: LargeMargin, L: Array) -> Array:
             high = (low + high) / 2
         else:
             low = (low + high) / 2
-            differences = differences[t * differences < 1]  # the others push nowhere above t
+            differences = differences[t * differences < 1]  # the others push at no larger t
     return float(2.0 ** (high / 2)) * L
 
 

@@ -24,10 +24,10 @@ from .edges import Edges
 
 FIRST, NARROWER, LEAST = 1.0, 0.3, 1e-13  # width of the rounding: the first, how it shrinks, the last
 NEAR = 1e-3  # L-BFGS ends where an iteration lowers the value by no more than this
-SHARE = 1 / 3  # of what is left of the gap, to the rounding: then the width shrinks
-ENTERING = 50  # weights that leave 0 at a step, at most
-RIDGES = 1e-12, 1e-3, 1e10  # of the mean curvature, added to all: the least, the first, and where steps are hopeless
-FLAT = 1e-6  # of the squared mean of all distances, for the mean curvature where no triplet is within the width
+SHARE = 1 / 3  # of the gap that is allowed: where the rounding leaves no more than that to gain, the width shrinks
+ENTERING = 50  # weights that may leave 0 in one step
+RIDGES = 1e-12, 1e-3, 1e10  # shares of the mean curvature added to all: least, first, and most
+FLAT = 1e-6  # share of the squared mean distances that is taken for the curvature where no triplet is within the width
 CELLS = 1 << 20  # numbers in one block of D
 
 

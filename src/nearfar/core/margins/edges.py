@@ -8,8 +8,8 @@ from scipy.sparse import csr_array
 from ..pairs import pair_squares
 from ..types import Array, Ints
 
-ROWS = 128  # in one block of products
-SPARSE = 32  # pairs of rows for each edge from which products of all of them no longer pay
+ROWS = 128  # rows in one block of products
+SPARSE = 32  # pairs of rows per edge, above which products of all rows take longer than differences
 NARROW = 32  # columns up to which differences are as much cheaper as rows shorter, and idle edges not worth leaving out
 CANCELLED = 1e-5  # share of |z_a|^2 + |z_b|^2 below which a square from products has too few digits
 

@@ -165,7 +165,7 @@ class LargeMargin:
         self.pulls = Graph(i, j, NONE if fixed is None else fixed, len(X))
         w = np.ones(len(i)) if weight is None else weight
         parts = [slice(a, a + len(X)) for a in range(0, len(i), len(X))]
-        # so few at a time go through their differences: 0 in directions without a pull, and not rounding
+        # parts this small are summed by differences, which leave exact zeros in directions without a pull
         self.C = sum(
             (scatter.weighted_outer(X, i[part], j[part], w[part]) for part in parts), np.zeros((X.shape[1],) * 2)
         )

@@ -17,13 +17,13 @@ from ..types import Array, Ints
 from .large_margin import Graph, Hinge, LargeMargin, Pushed
 
 MOST = 44  # rows of K: the matrix has a row for each of r (r + 1) / 2 entries
-NUMBERS = 1 << 19  # in one block of features
+NUMBERS = 1 << 19  # values in one block of features
 STEPS = 4
 TRIES = 10
-LITTLE = 1e-7  # of f: steps that promise less are not needed
-SAFE = 0.9  # by which share a direction of M shrinks at most
-GROWTH = 100.0  # times its length by which it grows at most: where H is singular, D would have no end
-DAMPING = 1e-3  # first share of the mean curvature that is added
+LITTLE = 1e-7  # share of f: a step that promises to lower it by less is the last
+SAFE = 0.9  # share by which a direction of M may shrink in a step
+GROWTH = 100.0  # times its length by which it may grow: where H is singular, D would be unbounded
+DAMPING = 1e-3  # share of the mean curvature that is added at first
 LEAST = 1e-9  # smallest such share: with less, a singular H would stay singular
 
 

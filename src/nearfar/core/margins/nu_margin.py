@@ -28,12 +28,12 @@ from ..optimize import Report, Solution, lbfgs, stopped
 from ..types import Array
 
 MEMORY = 30
-STIFFER = 10.0  # what the penalty grows by where the sum of the multipliers does not reach its bound fast enough
+STIFFER = 10.0  # factor of the penalty where the multipliers' sum reaches its bound too slowly
 ROUND = 50  # steps of L-BFGS before the first trial of Newton's method; twice as many before each further one
 NEWTON = 30  # steps of one trial
 LARGEST = 1000  # Newton system: more pairs than this on the margin are left to L-BFGS
-SHORTEST = 1 / 256  # of a Newton step
-DIGITS = 1e-13  # of the largest stretch: what is wrong by less is rounding
+SHORTEST = 1 / 256  # smallest share of a Newton step that is tried
+DIGITS = 1e-13  # share of the largest stretch: smaller errors are rounding
 
 
 class NuMargin(NamedTuple):

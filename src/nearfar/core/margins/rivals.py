@@ -20,8 +20,8 @@ from ..types import Array, Ints
 from . import margin
 from .impostors import CELLS, smallest, targets
 
-LOOKS = 20  # at most so many times
-LOOSE = 1000  # times tol: what is left of the gap, where rivals follow the metric
+LOOKS = 20  # times that rivals are looked up, at most
+LOOSE = 1000  # times tol: the gap that ends the search where rivals follow the metric
 
 
 def rivals(Z: Array, labels: Ints, k: int) -> Ints:

@@ -12,9 +12,9 @@ from ..types import Array, Ints
 from .edges import Edges
 
 WRITTEN = 1 << 16  # numbers in differences up to which these are written out
-GROWTH = 1.5  # of the power from step to step
+GROWTH = 1.5  # factor of the power from step to step
 MOST = 100.0
-LEAST = 1e-2  # what a step leaves of a direction, where the power is above 1
+LEAST = 1e-2  # share of a direction that a step keeps at least, where the power is above 1
 
 
 def farthest(

@@ -113,7 +113,7 @@ class Collapse:
         def inside(before: float = 0.0, now: float = 0.0) -> bool:
             return bool(np.linalg.eigvalsh(seen["slack"])[0] > least)
 
-        first = 1.1 * np.eye(len(A))  # of one feature the first step has length 1: not from 1 to 0
+        first = 1.1 * np.eye(len(A))  # the first step has length 1: with one feature it must not lead from 1 to 0
         lbfgs(with_barrier, first, stop=inside, max_iter=STEPS, tol=0.0, memory=MEMORY)
         if inside():
             return Inner(**seen)

@@ -28,7 +28,7 @@ def left_out(L: Array, X: Array, Y: Array) -> tuple[float, Array]:
         h = sums[:, :-1] / sums[:, -1:]
         e = h - Y[rows]
         f += float(np.vdot(e, e))
-        # relative to each row's nearest neighbour, so that the sums by which is divided are at least 1
+        # exponents are relative to each row's nearest neighbour: no sum that divides is below 1
         e *= 2 / sums[:, -1:]
         P *= np.column_stack([e, -np.einsum("nm,nm->n", e, h)]) @ Y1.T  # becomes V
         S1[:, rows] += (P @ Z1).T

@@ -84,7 +84,7 @@ class SNRContrastiveLoss(BoundLoss):
         mine: Any = None,
         block: int | None = None,
     ) -> None:
-        # what is compared are deviations, whose lengths count: only the embeddings before them are scaled
+        # deviations are compared, and their lengths count: only the embeddings themselves are scaled
         super().__init__(distance="sq_euclidean", normalize=False, mine=mine, block=block)
         self.pos_margin, self.neg_margin, self.zero_mean, self.unit = pos_margin, neg_margin, zero_mean, normalize
 
@@ -94,7 +94,7 @@ class SNRContrastiveLoss(BoundLoss):
 
     def _deviations(self, x: Tensor) -> Tensor:
         x = unit(x) if self.unit else x
-        x = x - x[:, :1].detach()  # entries all alike are exactly 0, and not what their mean was rounded by
+        x = x - x[:, :1].detach()  # an embedding of equal entries becomes exactly 0, without the rounding of its mean
         return x - x.mean(1, keepdim=True)
 
     def find(self, c: Comparison, batch: Batch) -> Signals:

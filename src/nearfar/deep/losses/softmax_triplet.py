@@ -32,7 +32,7 @@ class _Likelihood(torch.autograd.Function):
         p, log_total = _softmax(d, rows.pos | rows.neg, T)
         rival = filled(p, rows.neg, 0.0)
         minus = rival.neg()
-        ratio = rival.div_(torch.threshold_(minus + 1, LEAST, torch.inf))  # p / (1 - p), without a slope at the least
+        ratio = rival.div_(torch.threshold_(minus + 1, LEAST, torch.inf))  # p / (1 - p), 0 where 1 - p is below LEAST
         far = minus.clamp_min_(LEAST - 1).log1p_().sum(1)
         near = torch.where(keep, d.gather(1, columns) / -T - log_total[:, None], 0.0).sum(1)
         slope = ratio.addcmul_(p, ratio.sum(1, keepdim=True) - count(keep)[:, None], value=-1)

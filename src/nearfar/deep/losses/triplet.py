@@ -26,7 +26,7 @@ REDUCTIONS = ("active", "valid", "sum")
 def all_triplets(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over all its triplets of [d_ap - d_an + m]_+ and the number of active ones."""
     columns, keep = positives(rows)
-    reach = torch.where(keep, rows.d.gather(1, columns) + margin, -torch.inf)  # nearer negatives are active
+    reach = torch.where(keep, rows.d.gather(1, columns) + margin, -torch.inf)  # negatives nearer than this are active
     value, active = hinges(reach, negatives(rows))
     return value, count(active)
 
@@ -41,7 +41,7 @@ def mined_triplets(rows: Rows, margin: float, soft: bool, sides: Sides | None) -
     gap = rows.d.gather(1, positive) - rival
     value = softplus(gap) if soft else (gap + margin).clamp_min(0)
     value = torch.where(keep, value, 0.0)
-    return value.sum(1), count(keep if soft else value > 0)  # a soft one is positive, if too small for a float
+    return value.sum(1), count(keep if soft else value > 0)  # soft terms are all positive, even those that underflow
 
 
 def each_positive(rows: Rows, margin: float, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:

@@ -79,7 +79,7 @@ def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) ->
         if weights is not None:
             load_weights(trunk.inner if isinstance(trunk, Probed) else trunk, weights)
         return trunk if hasattr(trunk, "num_features") else Probed(trunk, shape)
-    except (TypeError, RuntimeError) as error:  # the latter of torch, for what it cannot build or run
+    except (TypeError, RuntimeError) as error:  # RuntimeError is torch's, for layers it cannot build or run
         raise TrunkError(f"trunk {text!r}: {error}") from error
 
 

@@ -22,7 +22,7 @@ from ...core.information_theory.sparse_inverse import UnboundedError, sparse_inv
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 
-SHARE = 0.9  # of the balance at which the metric becomes infinite
+SHARE = 0.9  # share of the balance at which the metric becomes infinite
 
 
 def sdml(P: Array, A: Array, balance: float | None = None, sparsity: float = 0.01, **search: Any) -> Solution:
@@ -139,7 +139,7 @@ class SDML(FromPairs, Mahalanobis):
             checks.above(0, balance=self.balance)
         told, R = scatter.pair_scatters(X, pairs), np.linalg.inv(priors.factor(self.prior, X))
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        # where labels leave fewer pairs of one kind than were asked for, the other would say it all
+        # labels may give fewer pairs of one kind than were asked for; the other kind would decide alone
         given = isinstance(pairs, Pairs) and not pairs.from_labels
         P = told.similar - (1.0 if given else told.n_similar / told.n_dissimilar) * told.dissimilar
         found = sdml(P, R @ R.T, self.balance, self.sparsity, **search)

@@ -20,7 +20,7 @@ from ...core.types import AnyArray, Array
 
 INITS = ("auto", "whole", "pca", "identity", "random")
 ROUGH = 1e-3  # tol of the search whose directions are a start
-FLAT = 1e-12  # gradient at which a search ends, at most: where rows lie near each other all are small
+FLAT = 1e-12  # largest gradient at which a search may end: where rows lie near each other all gradients are small
 
 
 def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | None = None, **search: Any) -> Solution:
@@ -31,7 +31,7 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
     spread = largest * float(np.linalg.norm(Y / largest))
     R, T, K0 = X / unit, Y / spread, unit * L0
     told = None if report is None else lambda k, value, rest: report(k, value * spread**2, rest)
-    # on the share of the targets' squares: what `tol` says does not hang on their unit
+    # of the targets' squares: `tol` does not depend on the units of the targets
     stop, least = ascent.hardly_changes(tol), min(FLAT, 1e-3 * tol)
     found = lbfgs(lambda K: left_out(K, R, T), K0, stop=stop, tol=least, report=told, **search)
     if len(X) > 2 and X.any() and np.array_equal(found.x, K0):

@@ -118,7 +118,7 @@ class NCA(FromLabels, Mahalanobis):
         with named(self):
             X, labels, first = self._streamed(X, y)
             self._check()
-            R = np.asarray(X, dtype=np.float64) - np.mean(X, axis=0)  # of all features: later rows differ elsewhere
+            R = np.asarray(X, dtype=np.float64) - np.mean(X, axis=0)  # later rows may differ in other features
             L = self._first(R, labels) if first else np.asarray(self.components_, dtype=np.float64)
             self._adam = getattr(self, "_adam", None) or ascent.Adam(ascent.step_length(L))
             value, gradient = neighborhood.of_rows(L, R, labels, self.objective, Ridge(self.reg))

@@ -22,7 +22,7 @@ from ...core.types import AnyArray, Array, Ints
 
 BASES = ("auto", "discriminants", "triplets")
 NARROW, REGIONS, WIDE_REGIONS = 50, (10, 20), (20, 50)  # rows of a class in a region, up to 50 features and above
-DEFAULT = 20  # directions for each feature
+DEFAULT = 20  # directions per feature
 
 
 def scml(X: Array, triplets: Ints, B: Array, beta: float = 1e-5, **search: Any) -> Solution:
@@ -123,7 +123,7 @@ class SCML(FromTriplets, Mahalanobis):
         w, B = found.x[used], B[used]
         L = psd.compress(np.sqrt(w)[:, None] * B) if len(w) else np.zeros((1, len(V)))
         L = scatter.widest(L, X, self.n_components) @ V / unit
-        with np.errstate(over="ignore"):  # weights of the smallest units, whose metric is no number either
+        with np.errstate(over="ignore"):  # in the smallest units weights overflow, as the metric does
             weights = w / unit / unit
         return found.with_x(L, attributes={"weights": weights, "basis": B @ V})
 

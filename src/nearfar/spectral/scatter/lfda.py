@@ -21,7 +21,7 @@ from ...core.types import Array, Ints
 KINDS = ("weighted", "orthonormalized", "plain")
 BLOCK = 1 << 17  # affinities at a time, which stay in the cache
 LEAST = 64  # rows of a block
-TINY = 1e-100  # of the largest value: a sigma whose inverse is of use
+TINY = 1e-100  # share of the largest value: below it a sigma has no useful inverse
 
 
 def lfda(
