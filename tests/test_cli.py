@@ -323,9 +323,9 @@ def test_items_are_removed_from_an_index_by_name_folder_or_class(capsys, monkeyp
     for words, message in (
         (["--remove", "c", "--remove", "no"], "--remove: no item, folder or class is called 'no'; the first"),
         (["--remove", ""], "--remove: no item, folder or class is called ''"),
-        ([], "SOURCE: say what embeds"),
-        (["--add", "--remove", "c"], "SOURCE: say what embeds"),
-        ([tmp_path / "new.npz", "--remove", "c"], "--remove: with SOURCE only beside --add"),
+        ([], "SOURCE: give a run, a learner"),
+        (["--add", "--remove", "c"], "SOURCE: give a run, a learner"),
+        ([tmp_path / "new.npz", "--remove", "c"], "--remove: with SOURCE also give --add"),
         (["--remove", "ab", "--remove", "b", "--remove", "c", "--remove", "e"], "--remove: nothing would be left"),
     ):
         code, out, err, found = left(*words)

@@ -137,6 +137,6 @@ def test_what_onnx_lacks_is_named_in_one_line(tmp_path, capsys, monkeypatch):
     train(TrainConfig.of(data="digits", **settings), tmp_path / "run", progress=False)
     code, _, err = run(capsys, monkeypatch, "export", tmp_path / "run", "-o", tmp_path / "x.onnx")
     assert (code, err.count("\n")) == (2, 1)
-    assert "a part that ONNX cannot say: No ONNX function found for <OpOverload(op='aten.linalg_matrix_exp'" in err
+    assert "a part that ONNX cannot express: No ONNX function found for <OpOverload(op='aten.linalg_matrix_exp'" in err
     assert "\x1b" not in err
     assert not (tmp_path / "x.onnx").exists()

@@ -172,7 +172,7 @@ def test_the_nearest_pairs_come_first(index, capsys, monkeypatch):
 
 def test_bad_questions_for_duplicates_are_one_line(index, capsys, monkeypatch, tmp_path):
     for words, message in (
-        (["-o", tmp_path / "x.csv"], "--out: groups are written, which need --within DISTANCE"),
+        (["-o", tmp_path / "x.csv"], "--out: only groups are written, and these need --within DISTANCE"),
         (["--within", "-1"], "within: expected a distance of at least 0"),
         (["-k", "0"], "k: expected 1"),
     ):

@@ -54,7 +54,7 @@ def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str], *, whic
     TrainError
         There is no such run.
     ValueError
-        The network has a part that ONNX cannot say, or the file gives other embeddings.
+        The network has a part that ONNX cannot express, or the file gives other embeddings.
     """
     import torch
 
@@ -141,7 +141,7 @@ def _traced(network: Any, items: Any, name: str) -> Any:
                 verbose=False,
             )
         except torch.onnx.errors.OnnxExporterError as error:
-            raise ValueError(f"the network has a part that ONNX cannot say: {_reason(error)}") from error
+            raise ValueError(f"the network has a part that ONNX cannot express: {_reason(error)}") from error
     assert program is not None
     return program.model_proto
 

@@ -140,7 +140,7 @@ def test_a_precomputed_matrix_must_be_symmetric_beyond_its_landmarks_too():
 def test_a_kernel_of_very_many_rows_names_its_cost(monkeypatch):
     monkeypatch.setattr(kernels, "MANY", 20)
     X = rng.normal(size=(30, 2))
-    with pytest.warns(UserWarning, match=r"^a kernel on all of 30 rows takes some 0 GB.* landmarks=500"):
+    with pytest.warns(UserWarning, match=r"^a kernel on all 30 rows takes about 0 GB.* landmarks=500"):
         kernels.kernel_map(X)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -46,7 +46,7 @@ def test_grey_of_any_depth_of_a_pgm_spans_black_to_white(most):
 @pytest.mark.parametrize("kind", [np.float32, np.int32])
 def test_pixels_of_32_bits_are_refused(kind):
     data = encoded(Image.fromarray(np.arange(9).reshape(3, 3).astype(kind)), "TIFF")
-    with pytest.raises(BadImageError, match="32-bit pixels, of which no range is known"):
+    with pytest.raises(BadImageError, match="32-bit pixels, whose values of black and white are unknown"):
         decode(data, "x")
 
 

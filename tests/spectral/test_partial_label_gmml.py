@@ -107,7 +107,7 @@ def test_learns_from_ambiguous_labels():
 
 def test_classes_far_apart_leave_nothing_to_push():
     far = X + 1000 * Y[:, None]
-    with pytest.raises(ValueError, match=r"^PartialLabelGMML: D is 0: no row has one that shares no candidate"):
+    with pytest.raises(ValueError, match=r"^PartialLabelGMML: D is 0: within reach of no row"):
         nearfar.PartialLabelGMML(3).fit(far, Y)
     # nor do rows in two classes at once
     twice, classes = np.repeat(X[:20], 2, axis=0), np.tile([0, 1], 20)

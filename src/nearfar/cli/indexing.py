@@ -54,11 +54,11 @@ def index(
     """
     if source is None:
         if add or engine or skip_bad or not remove:
-            raise ValueError("SOURCE: say what embeds: a run, a learner or a file of embeddings; only to remove, none")
+            raise ValueError("SOURCE: give a run, a learner or a file of embeddings; only --remove alone takes none")
         print(removed_from(out, remove))
         return
     if remove and not add:
-        raise ValueError("--remove: with SOURCE only beside --add, as otherwise the index is made anew")
+        raise ValueError("--remove: with SOURCE also give --add, without which the index is made anew")
     print(index_to(source, data, out, add=add, remove=remove, engine=engine, skip_bad=skip_bad))
 
 
@@ -83,7 +83,7 @@ def index_to(
     about = {"source": "" if alone else str(source.resolve()), "weights": "" if alone else weights_of(source)}
     old = opened(out) if add else None
     if old is not None and old.about.get("weights") != about["weights"]:
-        raise ValueError(f"{source} with its present weights did not make {out}; index anew, without --add")
+        raise ValueError(f"{out} was not made with the present weights of {source}; index anew, without --add")
     gone = 0 if old is None else shorten(old, remove)
     data = str(source) if alone else data
     items, rows = embedded(None if alone else source, data, skip_bad)

@@ -73,7 +73,7 @@ def duplicates(
         pictures, instead of printing.
     """
     if within is None and out is not None:
-        raise ValueError("--out: groups are written, which need --within DISTANCE")
+        raise ValueError("--out: only groups are written, and these need --within DISTANCE")
     print(nearest_in(file, k) if within is None else duplicates_in(file, within, out))
 
 

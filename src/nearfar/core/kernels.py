@@ -160,8 +160,8 @@ def kernel_map(
     if m > MANY:
         memory = COPIES * 8 * m**2 / 2**30
         warnings.warn(
-            f"a kernel on all of {m:,} rows takes some {memory:.0f} GB, and time in proportion to their number's cube; "
-            "with landmarks=500 a part of them spans the map",
+            f"a kernel on all {m:,} rows takes about {memory:.0f} GB, and time by the cube of their number; "
+            "landmarks=500 spans the map by a sample of them",
             stacklevel=2,
         )
 

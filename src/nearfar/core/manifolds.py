@@ -67,7 +67,7 @@ def require_spd(X: Array) -> None:
     scale = np.maximum(np.abs(X).max(axis=(1, 2)), np.finfo(X.dtype).tiny)
     off = np.abs(X - X.transpose(0, 2, 1)).max(axis=(1, 2)) / scale
     if off.max() > 1e-5:
-        raise ValueError(f"X[{off.argmax()}] is not symmetric; it differs from its transpose by {off.max():.3g} of it")
+        raise ValueError(f"X[{off.argmax()}] is not symmetric; its transpose differs by a share of {off.max():.3g}")
     w = np.linalg.eigvalsh(X)
     low = np.where(w[:, -1] > 0, w[:, 0] / scale, -np.inf)
     if low.min() < -10 * np.finfo(X.dtype).eps:
@@ -112,7 +112,7 @@ def matrices(rows: Array) -> Array:
     k = rows.shape[1]
     d = int((np.sqrt(8 * k + 1) - 1) / 2)
     if d * (d + 1) // 2 != k:
-        raise ValueError(f"rows of {k} numbers are no symmetric matrices; 1, 3, 6, 10, ... d (d + 1) / 2 are")
+        raise ValueError(f"rows of {k} numbers are no symmetric matrices; these have 1, 3, 6, 10, ... d (d + 1) / 2")
     i, j = np.triu_indices(d)
     T = np.zeros((len(rows), d, d))
     T[:, i, j] = T[:, j, i] = rows / np.where(i == j, 1.0, np.sqrt(2.0))

@@ -74,7 +74,7 @@ def _flatten(image: Any, mode: str) -> Any:
     from PIL import Image
 
     if image.mode in ("I", "F"):
-        raise ValueError("32-bit pixels, of which no range is known to be black to white; save it with 8 or 16 bits")
+        raise ValueError("32-bit pixels, whose values of black and white are unknown; save it with 8 or 16 bits")
     if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

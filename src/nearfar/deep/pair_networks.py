@@ -68,7 +68,7 @@ class PairTerm(Term):
     def share(self, batch: Batch) -> Tensor:
         y, seen, self.seen = batch.classes(self.title), self.seen, None
         if processes.world() > 1:
-            raise ValueError(f"{self.title}: one process only, an episode cannot be parted")
+            raise ValueError(f"{self.title}: one process only, an episode cannot be divided")
         if seen is None:
             raise ValueError(f"{self.title}: needs the items, call `see(embedder, items)` first")
         known = batch.known(self.title)

@@ -38,7 +38,7 @@ class Episodes(NamedTuple):
             If nothing is left to query, or several processes share the batch.
         """
         if processes.world() > 1:
-            raise TrainError("episodes: one process only, an episode cannot be parted")
+            raise TrainError("episodes: one process only, an episode cannot be divided")
         support, _, query, _ = episode_of(labels, self.shots)
         if not len(query):
             raise TrainError(f"episodes: no class of the batch has more than shots={self.shots} items")

@@ -39,7 +39,7 @@ def discriminative_components(
     b, V = psd.spectrum(C_b)
     rank, d = int((b > tol * max(b[0], 0.0)).sum()), len(b)
     if rank == 0:
-        raise ValueError("all chunklet means coincide, nothing lies between them")
+        raise ValueError("all chunklet means coincide, so there is no scatter between them")
     most = min(rank, max(d - 1, 1))
     if p is not None and p > most:
         raise ValueError(f"n_components must be at most {most} (the rank of the between scatter, below d); got {p}")

@@ -61,7 +61,7 @@ def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbo
     if not met:
         raise ValueError("every two rows share a candidate class, so nothing is known to be dissimilar")
     if np.trace(apart) <= ROUNDING * count * square.max():
-        raise ValueError("D is 0: no row has one that shares no candidate as near as its n_neighbors; try more of them")
+        raise ValueError("D is 0: within reach of no row lies one that differs in all candidates; raise n_neighbors")
     return CandidateNeighbors(near, there, apart, count)
 
 

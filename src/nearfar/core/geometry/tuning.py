@@ -41,7 +41,7 @@ def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], t
         if enough(fit[1]) and len(rest[1]):
             parts.append((psd.sharp_spectrum(*scatters(*fit)), fit, rest))
     if not parts:
-        raise ValueError("t='auto' needs two classes, one of two rows or more, in what is left without a fold of five")
+        raise ValueError("t='auto' needs two classes, one of them of two rows or more, in four of its five folds")
     middle = best(COARSE, parts)
     steps = np.arange(1, round(0.1 / STEP) + 1) * STEP
     return best([middle, *(middle - steps), *(middle + steps)], parts)

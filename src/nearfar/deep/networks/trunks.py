@@ -117,7 +117,7 @@ def _builder(name: str) -> Callable[..., nn.Module]:
 def _factory(module: str, attribute: str) -> Callable[..., nn.Module]:
     foreign = module.partition(".")[0] in LIBRARIES
     if foreign and not module.startswith("torch."):
-        raise TrunkError(f"trunk {module}:{attribute}: a trunk comes from a module of your own, not of {module}")
+        raise TrunkError(f"trunk {module}:{attribute}: a trunk comes from a module of your own, not from {module}")
     try:
         found: Any = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
@@ -138,7 +138,7 @@ def _factory(module: str, attribute: str) -> Callable[..., nn.Module]:
 
 def _check_options(package: str, options: Mapping[str, Any]) -> None:
     for name in options.keys() & set(RUN_CODE):
-        raise TrunkError(f"trunk {package}: {name} is not taken, files run no code; weights come by trunk_weights")
+        raise TrunkError(f"trunk {package}: {name} is refused, files must run no code; give weights as trunk_weights")
 
 
 def _conv4(shape: Shape, **options: Any) -> nn.Module:

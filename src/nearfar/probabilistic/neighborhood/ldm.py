@@ -117,7 +117,7 @@ class LDM(FromPairs, Mahalanobis):
         if self.neighbors is not None:
             checks.counts(1, neighbors=self.neighbors)
             if isinstance(pairs, Pairs):
-                raise ValueError('neighbors needs labels and n_pairs="all"; pairs that are given all count')
+                raise ValueError('neighbors needs labels and n_pairs="all"; given pairs all count')
         names = ("n_components", "neighbors", "solver", "n_init", "max_iter", "tol")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         return ldm(X, pairs, seed=self.random_state, report=self._report(), **settings)

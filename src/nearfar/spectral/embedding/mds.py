@@ -29,7 +29,7 @@ def mds(targets: ClassTargets | ListedTargets, L: Array, loss: str = "sstress", 
     if loss == "sstress":
         return sstress(targets, L, **limits)
     if isinstance(targets, ClassTargets):
-        raise ValueError("stress needs listed pairs")
+        raise ValueError('loss="stress" needs listed pairs')
     return stress(targets, L, **limits)
 
 

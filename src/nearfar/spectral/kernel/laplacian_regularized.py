@@ -39,7 +39,7 @@ def laplacian_regularized(
     Z = (F[pairs.i] - F[pairs.j])[~pairs.similar]
     length = np.sum(Z**2, axis=1)
     if not (seen := length > VISIBLE**2 * length.max()).all():
-        warnings.warn(f"{(~seen).sum()} dissimilar pairs lie at one place of the graph; left out", stacklevel=2)
+        warnings.warn(f"{(~seen).sum()} dissimilar pairs are one point of the graph; left out", stacklevel=2)
     found = apart.cheapest(C, Z[seen], c, **search)
     w = psd.spectrum(found.x)[0]
     G = psd.components(found.x, int((w > VISIBLE * w[0]).sum())).T

@@ -32,7 +32,7 @@ def lfda(
     mu, U = eig.gevd(S_b, S_w, n_components, "shrink", "the local scatter within classes")
     above = mu > 1e-9 * max(mu[0], 0.0)
     if not above.any():
-        raise ValueError("no direction keeps classes apart: their rows lie in each other")
+        raise ValueError("no direction separates the classes")
     if n_components is None:
         mu, U = mu[above], U[:, above]
     if kind == "weighted":
