@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.settings import check_options
 from ..core.types import Array, Bools, Ints
 from .partition import AGREEMENTS, MEANS, Agreement, Base, margins
 
@@ -227,18 +228,13 @@ class Search(NamedTuple):
     epsilon: float
     warm_start_oracle: bool
 
-    def check(self, who: str) -> None:
-        """Raise ValueError for a setting that is not known."""
-        known: dict[str, tuple[str | None, ...]] = {
-            "refine": ("paper", "exact", "full", None),
-            "greedy": ("full", "stochastic"),
-            "nmi": MEANS,
-            "agreement": AGREEMENTS,
-        }
-        for name, values in known.items():
-            if getattr(self, name) not in values:
-                listed = ", ".join(map(repr, values))
-                raise ValueError(f"{who}: {name} must be one of {listed}, got {getattr(self, name)!r}")
+    def check(self, owner: object) -> None:
+        """Raise ValueError for a setting that is not known, in the name of the owner's class."""
+        check_options(owner, ("paper", "exact", "full", None), refine=self.refine)
+        check_options(owner, ("full", "stochastic"), greedy=self.greedy)
+        check_options(owner, MEANS, nmi=self.nmi)
+        check_options(owner, AGREEMENTS, agreement=self.agreement)
+        who = type(owner).__name__
         if self.passes < 1:
             raise ValueError(f"{who}: passes must be at least 1, got {self.passes}")
         if not 0 < self.epsilon < 1:

@@ -109,7 +109,7 @@ class FacilityLocationLoss(SetTerm):
         if gamma < 0 or decay <= 0:
             raise ValueError(f"FacilityLocationLoss: gamma must be at least 0, decay positive, got {gamma}, {decay}")
         self.search = Search(refine, greedy, nmi, agreement, passes, epsilon, warm_start_oracle)
-        self.search.check("FacilityLocationLoss")
+        self.search.check(self)
         self.gamma, self.decay, self.normalize_sum, self.seed = gamma, decay, normalize_sum, seed
         self.register_buffer("epoch", torch.zeros((), dtype=torch.int64))
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
