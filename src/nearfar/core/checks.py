@@ -200,7 +200,7 @@ def table(value: Any, needs: str, dtype: Any = np.float64) -> Array:
         raise ValueError(f"{needs}; got {value!r:.60}") from error
 
 
-def finite(value: object) -> bool:
+def is_finite(value: object) -> bool:
     """Whether it is a number, and neither infinite nor NaN."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
 
@@ -244,7 +244,7 @@ def at_least(low: float, **values: float | str) -> None:
     ValueError: reg must be a finite number >= 0; got -1.0
     """
     for name, value in values.items():
-        if isinstance(value, str) or not finite(value) or value < low:
+        if isinstance(value, str) or not is_finite(value) or value < low:
             raise ValueError(f"{name} must be a finite number >= {low}; got {value!r}")
 
 
@@ -258,21 +258,21 @@ def counts(low: int, **values: int) -> None:
 def above(low: float, **values: float) -> None:
     """Each keyword's value is a finite number above `low`."""
     for name, value in values.items():
-        if not finite(value) or value <= low:
+        if not is_finite(value) or value <= low:
             raise ValueError(f"{name} must be a finite number > {low}; got {value!r}")
 
 
 def between(low: float, high: float, **values: float) -> None:
     """Each keyword's value lies in [low, high]."""
     for name, value in values.items():
-        if not finite(value) or not low <= value <= high:
+        if not is_finite(value) or not low <= value <= high:
             raise ValueError(f"{name} must be in [{low}, {high}]; got {value!r}")
 
 
 def share(stand_ins: tuple[str, ...], **values: float | str) -> None:
     """Each keyword's value lies in [0, 1], or is one of the names that stand for an estimate of it."""
     for name, value in values.items():
-        known = value in stand_ins if isinstance(value, str) else finite(value) and 0 <= value <= 1
+        known = value in stand_ins if isinstance(value, str) else is_finite(value) and 0 <= value <= 1
         if not known:
             raise ValueError(f"{name} must be in [0, 1] or {' or '.join(map(repr, stand_ins))}; got {value!r}")
 

@@ -177,7 +177,7 @@ def kernel_map(
     rows = np.empty((n, basis.shape[1]))
     step = max(1, BLOCK // m)
     for a in range(0, n, step):
-        rows[a : a + step] = finite(values(slice(a, a + step))) @ basis
+        rows[a : a + step] = require_finite(values(slice(a, a + step))) @ basis
     return KernelMap(chosen, rows, basis)
 
 
@@ -195,13 +195,13 @@ def roots(K: Array, tol: float) -> Array:
 
 def require_symmetric(K: Array) -> None:
     """A finite matrix that equals its transpose, or a ValueError."""
-    apart = float(np.abs(finite(K) - K.T).max(initial=0.0))
+    apart = float(np.abs(require_finite(K) - K.T).max(initial=0.0))
     if apart > 1e-8 * max(float(np.abs(K).max()), 1e-300):
         raise ValueError(f"the kernel matrix must be symmetric; it differs from its transpose by {apart:.3g}")
 
 
-def finite(K: Array) -> Array:
-    """Kernel values themselves, if they all are numbers."""
+def require_finite(K: Array) -> Array:
+    """Kernel values themselves, or a ValueError where some are not finite."""
     if not np.isfinite(K).all():
         raise ValueError(f"the kernel matrix must be finite; {int((~np.isfinite(K)).sum())} of its values are not")
     return K

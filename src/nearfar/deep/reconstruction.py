@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..catalog import BY_NAME
 from ..core import storage
-from ..core.checks import finite
+from ..core.checks import is_finite
 from ..core.settings import check_options, check_settings
 from ..core.types import AnyArray
 from ..fitted import Fitted, named
@@ -188,7 +188,7 @@ def _plain(value: Any) -> Any:
 def check_numbers(learner: object, low: float, **values: float) -> None:
     """Raise unless every keyword's value is a number of at least `low`."""
     for name, value in values.items():
-        if not finite(value) or value < low:
+        if not is_finite(value) or value < low:
             raise ValueError(f"{type(learner).__name__}: {name} must be at least {low}, got {value!r}")
 
 

@@ -120,7 +120,7 @@ class RunFolder:
     def append_log(self, record: Mapping[str, Any]) -> None:
         try:
             with self.log.open("a") as file:
-                file.write(json.dumps(finite(record), allow_nan=False) + "\n")
+                file.write(json.dumps(json_values(record), allow_nan=False) + "\n")
         except OSError as error:
             raise TrainError(f"{self.log}: cannot be written ({error.strerror})") from error
 
@@ -138,7 +138,7 @@ class RunFolder:
 
     def cut_log(self, until: int) -> None:
         """Drop what was logged after the checkpoint of step `until`."""
-        lines = [json.dumps(finite(record)) for record in self.read_log(until)]
+        lines = [json.dumps(json_values(record)) for record in self.read_log(until)]
         replace_file(self.log, "".join(line + "\n" for line in lines).encode())
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -215,13 +215,13 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def _json(content: Any) -> bytes:
-    return (json.dumps(finite(content), indent=2, allow_nan=False) + "\n").encode()
+    return (json.dumps(json_values(content), indent=2, allow_nan=False) + "\n").encode()
 
 
-def finite(content: Any) -> Any:
+def json_values(content: Any) -> Any:
     """Plain data without numbers that JSON cannot hold: None in their place."""
     if isinstance(content, Mapping):
-        return {key: finite(value) for key, value in content.items()}
+        return {key: json_values(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
-        return [finite(value) for value in content]
+        return [json_values(value) for value in content]
     return None if isinstance(content, float) and not isfinite(content) else content

@@ -234,7 +234,7 @@ def batched(
         return lambda: batches(blocks, size, rng), of_blocks
 
     def of_pairs(L: Array, b: float, beta: float, batch: Any) -> tuple[Loss, float]:
-        part = some(pairs, batch)
+        part = subset(pairs, batch)
         Z = X @ L.T
         return part.loss(Z, Z, b, beta), len(batch) / len(pairs.w)
 
@@ -250,7 +250,7 @@ def rows_loss(pairs: LabelledPairs, Z: Array, b: float, beta: float, batch: Any)
     return pairs.loss(Z, Z, b, beta, blocks=batch)
 
 
-def some(pairs: ListedPairs, chosen: Any) -> ListedPairs:
+def subset(pairs: ListedPairs, chosen: Any) -> ListedPairs:
     """A part of listed pairs."""
     chosen = np.sort(chosen)
     listed = PairList(pairs.pairs.i[chosen], pairs.pairs.j[chosen], pairs.pairs.n)

@@ -130,7 +130,7 @@ def raised(w: Array, power: float) -> Array:
     return share if power == 1 else np.maximum(share**power, np.minimum(share, LEAST))
 
 
-def above(B: Array, floor: float) -> Array:
+def full_rank_factor(B: Array, floor: float) -> Array:
     """A factor of full rank of what B has above the floor."""
     w, V = psd.spectrum(B / max(float(np.trace(B)), 1e-300))
     return (V * (np.sqrt(np.maximum(w - floor, 0.0)) + 1e-3)) @ V.T

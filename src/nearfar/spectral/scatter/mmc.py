@@ -17,7 +17,7 @@ from scipy.linalg import cholesky, solve_triangular
 from ...base import FromPairs, Mahalanobis
 from ...core import checks, eig, psd, scatter
 from ...core.constraints import LabelPairs, Pairs, written_out
-from ...core.margins.spread import above, differences, farthest
+from ...core.margins.spread import differences, farthest, full_rank_factor
 from ...core.optimize import Solution
 from ...core.types import Array
 
@@ -35,7 +35,7 @@ def mmc(
         lambda F: np.sqrt(least + free * far.squares(F)),
         far.outer,
         lambda w: free * float(w[-1]) + even * float(w.sum()),
-        I if start is None else above((start @ C).T @ start @ C, even),
+        I if start is None else full_rank_factor((start @ C).T @ start @ C, even),
         **limits,
     )
     B = np.vstack([np.sqrt(free) * found.x, np.sqrt(even) * I])
@@ -55,7 +55,7 @@ def mmc_diagonal(
         lambda u: np.sqrt(Q @ (even + free * u**2)),
         lambda a: a @ Q,
         lambda g: free * float(g.max()) + even * float(g.sum()),
-        I if start is None else np.diag(above(np.diag(np.sum(start**2, axis=0) * s), even)),
+        I if start is None else np.diag(full_rank_factor(np.diag(np.sum(start**2, axis=0) * s), even)),
         **limits,
     )
     f, gap = found.objective or 1.0, found.duality_gap or 0.0
