@@ -65,12 +65,7 @@ def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str], *, whic
     told = read_about(Path(run) / f"{which}.safetensors")
     shape, columns = shape_of(told), told.get("columns")
     config = TrainConfig.from_json(Path(run) / "config.json")
-    images = len(shape) == 3
-    rng = np.random.default_rng(0)
-    if images:
-        trial: AnyArray = rng.integers(0, 256, (ITEMS, *shape[1:], shape[0]), dtype=np.uint8)
-    else:
-        trial = rng.normal(size=(ITEMS, *shape)).astype(np.float32)
+    images, trial = len(shape) == 3, _trial(shape)
 
     class Network(torch.nn.Module):
         def __init__(self) -> None:
@@ -86,11 +81,20 @@ def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str], *, whic
         expected = network(torch.from_numpy(trial)).numpy()
     about = {"distance": "cosine", "objective": config.objective, "data": config.data}
     if images:
-        about |= {"size": shape[1], "channels": shape[0], "resize": config.resize or shape[1]}
-        about |= {"pixels": PIXELS}
+        channels, size, _ = shape
+        about |= {"size": size, "channels": channels, "resize": config.resize or size, "pixels": PIXELS}
     elif columns:
         about |= {"columns": columns}
     _write(out, _traced(network, torch.from_numpy(trial[:2].copy()), name), name, trial, expected, about)
+
+
+def _trial(shape: tuple[int, ...]) -> AnyArray:
+    """Random items: images (ITEMS, H, W, C) for the shape (C, H, W), or rows."""
+    rng = np.random.default_rng(0)
+    if len(shape) == 1:
+        return rng.normal(size=(ITEMS, *shape)).astype(np.float32)
+    channels, height, width = shape
+    return rng.integers(0, 256, (ITEMS, height, width, channels), dtype=np.uint8)
 
 
 def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:

@@ -146,14 +146,15 @@ def kernel_map(
         All of more than `MANY` rows span the map, which takes minutes and gigabytes.
     """
     n = len(X)
-    if kernel == "precomputed" and X.shape[0] != X.shape[1]:
-        raise ValueError(f"a precomputed kernel must be a square matrix; got shape {X.shape}")
     if kernel == "precomputed":
+        if X.shape[0] != X.shape[1]:
+            raise ValueError(f"a precomputed kernel must be a square matrix; got shape {X.shape}")
         require_symmetric(X)
     if kernel in ("polynomial", "poly"):
         checks.above(0, degree=degree)
         checks.at_least(0, coef0=coef0)
-    checks.counts(1, landmarks=n if landmarks is None else landmarks)
+    if landmarks is not None:
+        checks.counts(1, landmarks=landmarks)
     m = n if landmarks is None else min(landmarks, n)
     chosen = np.arange(n) if m == n else np.sort(generator(seed).permutation(n)[:m])
     Z = X if m == n else X[chosen]

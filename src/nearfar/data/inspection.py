@@ -132,16 +132,13 @@ def inspect_data(
     DataError
         Where the source cannot be opened at all.
     """
+    why = ""
     try:
-        task, why = readable(open_task, source, test=test, test_classes=test_classes, seed=seed), ""
+        task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed)
     except DataError as error:
         if test is not None or test_classes:
             raise
-        items = readable(open_dataset, source)
-        why = f"No task can be made of these: {error}."
-        if 2 <= len(items.classes) < 4 and readable(open_source, source).roles is None:  # as `nearfar fit` takes them
-            why += " A learner can be fitted: it learns from one half of each class and is scored on the other."
-        task = Task(items.name, items, None, items.subset([]), None, "")
+        task, why = without_task(source, error)
     parts = {role: Read.of(part) for role, part in named_parts(task, bool(why)).items() if len(part)}
     shapes = [shape for read in parts.values() for shape in read.shapes]
     groups = equal_items(parts)
@@ -161,8 +158,17 @@ def inspect_data(
         remarks=(),
         protocol="" if why else task.protocol,
     )
-    remarks = (why, *on_files(found), *on_classes(found, task), *on_features(task.train))
+    remarks = (why, *on_files(found), *on_classes(found, task), *on_sizes(found), *on_features(task.train))
     return replace(found, remarks=tuple(remark for remark in remarks if remark))
+
+
+def without_task(source: Named, error: DataError) -> tuple[Task, str]:
+    """All items as the training part of a task, and a sentence on why no task can be made of them."""
+    items = readable(open_dataset, source)
+    why = f"No task can be made of these: {error}."
+    if 2 <= len(items.classes) < 4 and readable(open_source, source).roles is None:  # as `nearfar fit` takes them
+        why += " A learner can be fitted: it learns from one half of each class and is scored on the other."
+    return Task(items.name, items, None, items.subset([]), None, ""), why
 
 
 def readable(opened: Callable[..., T], source: Named, **settings: Any) -> T:
@@ -240,9 +246,7 @@ def shown(groups: Sequence[Sequence[str]]) -> str:
 
 
 def on_classes(found: Inspection, task: Task) -> Iterator[str]:
-    """Sentences on classes."""
-    roles = {part.role: part for part in found.parts}
-    learnt, tested = roles.get("train") or roles.get("all"), roles.get("test") or roles.get("query")
+    """Sentences on single classes."""
     learnt_classes = {*task.train.classes, *(task.validation.classes if task.validation is not None else ())}
     both = learnt_classes & set(task.test.classes)
     if both:
@@ -250,12 +254,19 @@ def on_classes(found: Inspection, task: Task) -> Iterator[str]:
             f"{len(both)} class(es) are in training and in the test ({some(sorted(both), SHOWN)}): what is measured is "
             "not how unseen classes are told apart."
         )
-    for role, part in named_parts(task, "all" in roles).items():
+    alone = any(part.role == "all" for part in found.parts)
+    for role, part in named_parts(task, alone).items():
         lone = [part.classes[c] for c in np.flatnonzero(part.class_counts == 1)]
         if lone and role in ("train", "all"):
             yield f"{len(lone)} training class(es) have one {found.kind} ({some(lone, SHOWN)}): it has no partner."
         elif lone and role == "test":
             yield f"{len(lone)} test class(es) have one {found.kind} ({some(lone, SHOWN)}): it can only distract."
+
+
+def on_sizes(found: Inspection) -> Iterator[str]:
+    """Sentences on how many items and classes there are."""
+    roles = {part.role: part for part in found.parts}
+    learnt, tested = roles.get("train") or roles.get("all"), roles.get("test") or roles.get("query")
     if learnt is not None and learnt.most > 10 * learnt.median:
         yield (
             f"The largest training class has {learnt.most:,} {found.kind}s, half of the classes at most "

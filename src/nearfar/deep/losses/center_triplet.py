@@ -115,11 +115,7 @@ class CenterTripletLoss(SetTerm):
             return batch.x.sum() * 0
         y = batch.classes("CenterTripletLoss")
         z = unit(batch.x) if self.normalize else batch.x
-        if batch.ref is None:
-            centers, classes = class_means(z, y)
-        else:
-            assert isinstance(batch.ref_y, Tensor)
-            centers, classes = unit(batch.ref) if self.normalize else batch.ref, batch.ref_y
+        centers, classes = class_means(z, y) if batch.ref is None else self._given_centers(batch)
         hinges, valid = center_triplet(
             z,
             y,
@@ -131,3 +127,8 @@ class CenterTripletLoss(SetTerm):
             min_per_class=self.min_per_class,
         )
         return hinges.sum() / valid.sum().clamp_min(1) if self.reduction == "mean" else hinges.sum()
+
+    def _given_centers(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert batch.ref is not None
+        assert isinstance(batch.ref_y, Tensor)
+        return unit(batch.ref) if self.normalize else batch.ref, batch.ref_y
