@@ -30,12 +30,13 @@ FORMS = ("paper", "mixture")
 def hard_negative_contrastive(rows: Rows, beta: float, tau: float, t: float, detach: bool) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of -log(e^{s_p} / (e^{s_p} + G_p)) and their number."""
     columns, keep = positives(rows)
-    near, number = (1 - rows.d.gather(1, columns)) / t, count(rows.neg)[:, None]
+    near = (1 - rows.d.gather(1, columns)) / t  # s_ap / t; log_n, log_r, log_g: of N, R_a and G_ap
+    number = count(rows.neg)[:, None]
     some, log_n = number > 0, number.clamp_min(1).to(near.dtype).log()
     log_r = finite(tilted(rows.d, rows.neg, t, beta, detach))[:, None] + 1 / t + log_n
     least = log_n - 1 / t
     if tau:
-        share = near + log_n + log(tau) - log_r  # log of what is taken off, relative to R
+        share = near + log_n + log(tau) - log_r  # log of tau N e^{s_ap/t} / R_a
         left = torch.where(share < 0, -torch.expm1(torch.where(share < 0, share, -1.0)), 1.0)
         log_g = torch.where(share < 0, log_r + left.log() - log1p(-tau), -torch.inf)
     else:
@@ -104,12 +105,12 @@ class HardNegativeContrastiveLoss(RowLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
-        name = "HardNegativeContrastiveLoss"
         check_options(self, FORMS, form=form)
         if beta < 0:
-            raise ValueError(f"{name}: beta must not be negative, got {beta}")
+            raise ValueError(f"HardNegativeContrastiveLoss: beta must not be negative, got {beta}")
         if not (0 <= tau_plus < 1 and 0 <= alpha <= 1):
-            raise ValueError(f"{name}: tau_plus must be in [0, 1), alpha in [0, 1], got {tau_plus} and {alpha}")
+            told = f"tau_plus must be in [0, 1), alpha in [0, 1], got {tau_plus} and {alpha}"
+            raise ValueError(f"HardNegativeContrastiveLoss: {told}")
         self.temperature, self.beta, self.tau_plus = temperature, beta, tau_plus
         self.form, self.alpha, self.detach_weights = form, alpha, detach_weights
 
