@@ -47,6 +47,11 @@ def leading(A: Array, p: int) -> tuple[Array, Array]:
     return w[::-1], fix_signs(V[:, ::-1])
 
 
+def holding(w: Array, share: float) -> int:
+    """How many of the values w, falling and at least 0, hold that share of their sum."""
+    return int((np.cumsum(w) < share * w.sum()).sum()) + 1
+
+
 def rounding(w: Array) -> float:
     """What computing may leave of an eigenvalue 0, beside eigenvalues w."""
     return max(len(w), LEAST) * EPS * max(float(w.max(initial=0.0)), 0.0)

@@ -103,9 +103,10 @@ class FastNCA(FromLabels, Mahalanobis):
         checks.counts(0, refresh=self.refresh)
         checks.one_of(("accuracy", "log"), objective=self.objective)
         checks.one_of((None, "median"), init_scale=self.init_scale)
-        L0, last = starts.start(X, labels, self.init, self.n_components, self.random_state), self._start()
+        L0 = starts.start(X, labels, self.init, self.n_components, self.random_state)
         if self.init_scale == "median":
             L0 = starts.median_scaled(X, L0)
+        last = self._start()
         if last is not None and last.shape == L0.shape:
             L0 = last
         search: dict[str, Any] = {"kind": self.objective, "refresh": self.refresh, "report": self._report()}

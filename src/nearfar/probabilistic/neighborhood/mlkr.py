@@ -31,7 +31,7 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
     spread = largest * float(np.linalg.norm(Y / largest))
     R, T, K0 = X / unit, Y / spread, unit * L0
     told = None if report is None else lambda k, value, rest: report(k, value * spread**2, rest)
-    # of the targets' squares: `tol` does not depend on the units of the targets
+    # the objective is a share of the targets' squares, so that `tol` does not depend on their units
     stop, least = ascent.hardly_changes(tol), min(FLAT, 1e-3 * tol)
     found = lbfgs(lambda K: left_out(K, R, T), K0, stop=stop, tol=least, report=told, **search)
     if len(X) > 2 and X.any() and np.array_equal(found.x, K0):

@@ -29,7 +29,7 @@ def low_rank_gmml(
 ) -> Solution:
     """L (p, d) as `x` from both scatters, S positive definite; see `LowRankGMML` for the settings."""
     mu, V = eig.gevd(D, S)
-    p = telling(mu) if p is None else p
+    p = psd.holding(np.maximum(mu - 1, 0.0), 0.95) if p is None else p
     rank = psd.rank(psd.spectrum(D)[0])
     if p > max(rank, 1):
         raise ValueError(f"n_components must be at most {rank}, the rank of the dissimilar scatter; got {p}")
@@ -42,12 +42,6 @@ def low_rank_gmml(
         found = found.with_x(U, objective=t * (1 - t) * subspaces.cost(U, S, D, "riemannian")[0])
     L = psd.sharp_factor(U.T @ S @ U, U.T @ D @ U, t)
     return found.with_x(psd.compress(L @ U.T), attributes={"subspace": U, "inner": L.T @ L})
-
-
-def telling(mu: Array) -> int:
-    """How many of the eigenvalues mu, falling, hold 95 % of what all have above 1."""
-    gain = np.maximum(mu - 1, 0.0)
-    return int((np.cumsum(gain) < 0.95 * gain.sum()).sum()) + 1
 
 
 class LowRankGMML(FromPairs, Mahalanobis):

@@ -32,7 +32,7 @@ def spectrum(
 ) -> Solution:
     """L (p, r) on rows R of the kernel map, as `x`; see `KernelSpectrumMetric`."""
     w, Q = psd.spectrum(scatter.total(R) if center else R.T @ R)
-    p = int((np.cumsum(w) < share * w.sum()).sum()) + 1 if n_components is None else n_components
+    p = psd.holding(w, share) if n_components is None else n_components
     p = min(p, max(psd.rank(w), 1))
     if n_components is not None and p < n_components:
         raise ValueError(f"n_components must be at most {p}, the rank of the kernel matrix; got {n_components}")

@@ -33,17 +33,17 @@ def fish_mml(
     report: Report | None = None,
 ) -> Solution:
     """Block-diagonal L (p V, sum d_v) as `x`; ``attributes["view_components"]`` lists P_v' (p, d_v)."""
-    n, spans = len(labels), [scatter.span_or_axes(X, p) for X in views]
+    n, known = len(labels), int((labels >= 0).sum())
+    spans = [scatter.span_or_axes(X, p) for X in views]
     views = [(X - X.mean(axis=0)) @ V.T for X, V in zip(views, spans, strict=True)]
-    own = [scatter.between(X, labels) / (labels >= 0).sum() + lam1 * X.T @ X / n for X in views]
+    own = [scatter.between(X, labels) / known + lam1 * X.T @ X / n for X in views]  # S_b + lam1 S_t
     C = [[X.T @ Y / (n - 1 if hsic_scale else 1) for Y in views] for X in views]
     P = [psd.spectrum(A)[1][:, :p] for A in own]
     widths = np.cumsum([V.shape[1] for V in spans])
     if start is not None and start.shape == (p * len(own), widths[-1]):
         parts = np.split(start, widths[:-1], axis=1)
         P = [V @ part[v * p : (v + 1) * p].T for v, (V, part) in enumerate(zip(spans, parts, strict=True))]
-    history = [value(P, own, C, lam2)]
-    converged = False
+    history, converged = [value(P, own, C, lam2)], False
     while not converged and len(history) <= max_iter:
         for v, A in enumerate(own):
             links = [C[v][w] @ P[w] for w in range(len(P)) if w != v]
