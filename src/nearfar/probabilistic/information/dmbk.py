@@ -107,6 +107,8 @@ class DMBK(FromLabels, Mahalanobis):
     e, and sums over a < b only, where K is not symmetric: for two classes its first term is 0.
     """
 
+    _span = True
+
     def __init__(
         self,
         n_components: int | None = None,

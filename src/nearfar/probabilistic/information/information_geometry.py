@@ -69,6 +69,10 @@ class InformationGeometryMetric(FromLabels, Mahalanobis):
         self.center = center
         self.ridge = ridge
 
+    @property
+    def _span(self) -> bool:
+        return self.center  # the origin may lie outside of the span of differences
+
     def fit(self, X: AnyArray, y: AnyArray | None = None) -> InformationGeometryMetric:
         """Learn from labelled rows.
 

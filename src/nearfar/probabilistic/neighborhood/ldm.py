@@ -32,7 +32,7 @@ def ldm(
     **search: Any,
 ) -> Solution:
     """L = diag(gamma)^(1/2) V' (k, d), the best of `n_init` searches; `search` is max_iter, tol and report."""
-    V = scatter.axes(X, n_components or X.shape[1])[1]
+    V = scatter.axes(X, n_components or len(scatter.span_or_axes(X, 1)))[1]
     deviation = (X @ V).std(axis=0)
     # directions without scatter get no weight; the others are searched in units of their variance
     scale = np.where(deviation > 1e-9 * deviation.max(), deviation, np.inf)
@@ -53,7 +53,8 @@ class LDM(FromPairs, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Principal directions; default: all. The metric is diagonal in them.
+        Principal directions; default: all, or those in which rows differ where these are fewer than features. The
+        metric is diagonal in them.
     neighbors : int, optional
         With labels: only so many nearest similar and dissimilar rows of each row count, by the Euclidean distances
         of X. Default: all.

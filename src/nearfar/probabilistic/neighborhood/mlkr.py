@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from ...base import Mahalanobis, named
-from ...core import ascent, checks, starts
+from ...core import ascent, checks, scatter, starts
 from ...core.neighborhoods.regression import left_out
 from ...core.optimize import Report, Solution, lbfgs
 from ...core.types import AnyArray, Array
 
-INITS = ("auto", "whole", "pca", "identity", "random")
 ROUGH = 1e-3  # tol of the search whose directions are a start
 FLAT = 1e-12  # largest gradient at which a search may end: where rows lie near each other all gradients are small
 
@@ -48,7 +47,7 @@ class MLKR(Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Rows of L; default: as many as features.
+        Rows of L; default: as many as features, or as directions in which rows differ where these are fewer.
     init : str or array-like of shape (k, d)
         "whole": the k leading directions of the rows under the metric of a first, rough search with k = d, without
         which few components often end far from the best ones. "auto": that where k is below d, else "identity".
@@ -123,18 +122,21 @@ class MLKR(Mahalanobis):
             self._sorted = order = self._order(X)
             return self._learn(X[order], Y[order], own=True)
 
+    @property
+    def _span(self) -> bool:
+        return starts.in_span(self.init, self.n_components)
+
     def _solve(self, X: Array, Y: Array) -> Solution:
         checks.one_of((None, "median"), init_scale=self.init_scale)
-        d, last, init = X.shape[1], self._start(), self.init
-        k = self.n_components or d
+        d, last, init, k = X.shape[1], self._start(), self.init, self.n_components or X.shape[1]
         if isinstance(init, str):
-            checks.one_of(INITS, init=init)
+            checks.one_of(("auto", "whole", "pca", "identity", "random"), init=init)
             init = {"auto": "identity" if k == d else "whole"}.get(init, init)
         whole = isinstance(init, str) and init == "whole"
         if last is not None and last.shape == (k, d):
             L0 = last
         else:
-            L0 = starts.start(X, None, "identity" if whole else init, d if whole else k, self.random_state)
+            L0 = scatter.span_or_axes(X, k) if whole else starts.start(X, None, init, k, self.random_state)
             L0 = L0 if self.init_scale is None else starts.median_scaled(X, L0)
             if whole:
                 L = mlkr(X, Y, L0, tol=ROUGH, max_iter=self.max_iter).x

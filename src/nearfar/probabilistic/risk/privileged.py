@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...base import FromPairs, Mahalanobis, named
-from ...core import certified, checks, constraints, psd
+from ...core import certified, checks, constraints, psd, scatter
 from ...core.constraints import Pairs
 from ...core.empirical_risk import risk, two_views
 from ...core.empirical_risk.two_views import PENALTIES, TwoViews
@@ -42,11 +42,11 @@ def privileged(
     similar = float(share[pairs.similar].sum())
     w = share * np.where(pairs.similar, *risk.kind_weights(similar, 1 - similar, pair_weight))
     listed = PairList(pairs.i, pairs.j, len(X))
-    order = listed.order
-    problem = TwoViews(X / scale, Z / scale_z, listed, pairs.sign[order], w[order], (reg_x, reg_z), penalty)
+    order, V = listed.order, scatter.span_or_axes(Z, 1)
+    problem = TwoViews(X / scale, Z @ V.T / scale_z, listed, pairs.sign[order], w[order], (reg_x, reg_z), penalty)
     search: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": report}
     found = certified.minimise(problem.__call__, problem.gap, problem.scaling(), start=start, **search)
-    L, Q = found.x[:, : X.shape[1]] / scale, found.x[:, X.shape[1] :] / scale_z
+    L, Q = found.x[:, : X.shape[1]] / scale, found.x[:, X.shape[1] :] @ V / scale_z
     return found.with_x(L, attributes={**found.attributes, "privileged": Q})
 
 
@@ -91,7 +91,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
     LDML, which learns the threshold, is the better choice.
     """
 
-    _strategy = "balanced"
+    _strategy, _span = "balanced", True
 
     def __init__(
         self,

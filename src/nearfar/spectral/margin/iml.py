@@ -64,6 +64,7 @@ class IML(FromLabels, Mahalanobis):
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        With more features than rows 0 outside the span of the rows' differences, where no pair says anything.
     duality_gap_ : float
         Only with gamma > 0.
     n_looks_ : int
@@ -77,6 +78,8 @@ class IML(FromLabels, Mahalanobis):
     The paper looks rivals up in every evaluation; here the convex problem of each set is solved exactly, until the
     set stays or its optimum, which no rivals can undercut, is next to the objective of the best metric so far.
     """
+
+    _span = True
 
     def __init__(
         self,

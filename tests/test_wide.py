@@ -1,0 +1,78 @@
+"""More features than rows: learners work in the span of the rows' differences, and find there what they would find."""
+
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import nearfar
+from tests.learners import distances, fit
+
+N, D = 24, 60
+RNG = np.random.default_rng(0)
+Y = np.arange(N) % 3
+X = np.concatenate([2 * np.eye(3)[Y] + RNG.normal(size=(N, 3)), 0.5 * RNG.normal(size=(N, D - 3))], axis=1)
+
+
+def learned(name: str, settings: MappingProxyType[str, Any]) -> Any:
+    target = Y + 0.1 * X[:, 0] if name == "MLKR" else Y
+    return fit(getattr(nearfar, name)(**settings), 0.3 * X if name == "MLKR" else X, target)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "rtol"),
+    [
+        ("IML", {}, 1e-6),
+        ("IML", {"gamma": 0.0}, 1e-6),
+        ("InformationGeometryMetric", {}, 1e-4),
+        ("PrivilegedMetric", {"random_state": 0, "tol": 1e-8}, 1e-3),
+    ],
+)
+def test_the_metric_on_differences_of_rows_is_that_of_the_whole_space(monkeypatch, name, settings, rtol):
+    found = learned(name, settings)
+    assert found.components_.shape == (N - 1, D)
+    monkeypatch.setattr(getattr(nearfar, name), "_span", False)
+    whole = learned(name, settings)
+    assert whole.components_.shape == (D, D)
+    assert_allclose(distances(found, X), distances(whole, X), rtol=rtol, atol=rtol)
+
+
+def test_kernel_regression_starts_as_the_identity_of_the_span(monkeypatch):
+    found = learned("MLKR", {"max_iter": 3})
+    assert found.components_.shape == (N - 1, D)
+    monkeypatch.setattr(nearfar.MLKR, "_span", False)
+    assert learned("MLKR", {"max_iter": 3}).components_.shape == (D, D)
+    assert found.objective_ < np.sum((Y - Y.mean()) ** 2)
+
+
+def test_a_few_directions_of_kernel_regression_form_no_square_matrix():
+    wide = np.concatenate([0.3 * X, np.zeros((N, 20_000))], axis=1)
+    found = fit(nearfar.MLKR(2), wide, Y.astype(float))  # 20,060^2 numbers would be 3.2 GB
+    assert found.components_.shape == (2, wide.shape[1])
+    assert found.objective_ < 0.5 * np.sum((Y - Y.mean()) ** 2)
+
+
+def test_directions_without_scatter_have_no_part_in_the_diagonal_metric():
+    found, all_of_them = learned("LDM", {}), learned("LDM", {"n_components": D})
+    assert (found.components_.shape, all_of_them.components_.shape) == ((N - 1, D), (D, D))
+    assert_allclose(found.objective_, all_of_them.objective_, rtol=1e-6, atol=1e-6)
+    assert_allclose(distances(found, X), distances(all_of_them, X), rtol=1e-5)
+
+
+def test_a_wide_privileged_view_is_one_of_its_span():
+    Z = np.concatenate([X, np.zeros((N, 5))], axis=1)
+    V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][: N - 1]
+    wide, narrow = (
+        nearfar.PrivilegedMetric(random_state=0, tol=1e-7).fit(X[:, :3], Y, privileged=view) for view in (Z, X @ V.T)
+    )
+    assert wide.privileged_components_.shape[1] == D + 5
+    assert_allclose(wide.objective_, narrow.objective_, rtol=1e-6)
+    assert_allclose(distances(wide, X[:, :3]), distances(narrow, X[:, :3]), rtol=1e-3)
+
+
+def test_gaussian_classes_of_many_features_fit_into_memory():
+    wide = np.concatenate([X, 1e-3 * RNG.normal(size=(N, 20_000))], axis=1)
+    found = fit(nearfar.DMBK(max_iter=20), wide, Y)  # each class's covariance would take 3.2 GB
+    assert found.components_.shape == (2, wide.shape[1])
