@@ -1,23 +1,28 @@
 """Clustering scores equal scikit-learn's and plain loops; k-means is seeded; generalization keeps its bounds."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+from sklearn.cluster import kmeans_plusplus
 from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import pair_confusion_matrix
 
 from nearfar.evaluation import (
     ami,
     cluster,
+    clustering,
     clustering_scores,
     diversity,
     evaluate,
     h_divergence,
     interval,
     joint_error,
+    kmeans,
     nmi,
     pairwise_f1,
     recall_at_k,
@@ -260,3 +265,78 @@ def test_bad_partitions_are_named():
         nmi([0, 1], [0])
     with pytest.raises(ValueError, match="average"):
         nmi([0, 1], [0, 1], "max")
+
+
+def plain_lloyd(rows: np.ndarray, centres: np.ndarray, iterations: int) -> np.ndarray:
+    for _ in range(iterations):
+        numbers = cdist(rows, centres).argmin(axis=1)
+        centres = np.array([rows[numbers == k].mean(axis=0) for k in range(len(centres))])
+    return cdist(rows, centres).argmin(axis=1)
+
+
+@pytest.mark.parametrize("engine", engines())
+@pytest.mark.parametrize("iterations", [1, 3, 30])
+def test_steps_that_look_at_moved_centres_only_are_those_that_look_at_all(engine, iterations):
+    x = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+    nearest = clustering._faiss if engine == "faiss" else clustering._sklearn
+    start = x[kmeans.seeds(x, 40, np.random.default_rng(1))]
+    numbers, inertia = kmeans.lloyd(x, start, iterations, nearest)
+    np.testing.assert_array_equal(numbers, plain_lloyd(x, start, iterations))
+    if iterations == 30:
+        means = np.array([x[numbers == k].mean(axis=0) for k in range(40)])
+        np.testing.assert_allclose(inertia, ((x - means[numbers]) ** 2).sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("engine", engines())
+def test_a_cluster_that_lost_its_rows_gets_others(engine):
+    x = np.array([[0.0], [1], [10], [11], [30]], dtype=np.float32)
+    nearest = clustering._faiss if engine == "faiss" else clustering._sklearn
+    numbers, inertia = kmeans.lloyd(x, np.array([[0.0], [100], [101]], dtype=np.float32), 25, nearest)
+    assert numbers[0] == numbers[1] != numbers[2] == numbers[3] != numbers[4]
+    assert inertia == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("n", "k"), [(40, 40), (400, 60), (30, 1), (200, 7)])
+def test_seeds_are_different_rows_as_good_as_those_of_scikit_learn(n, k):
+    x = np.random.default_rng(0).normal(size=(n, 5)).astype(np.float32)
+
+    def potential(found):
+        return cdist(x, x[found], "sqeuclidean").min(axis=1).sum()
+
+    own = [kmeans.seeds(x, k, np.random.default_rng(s)) for s in range(20)]
+    assert all(len(set(found.tolist())) == k for found in own)
+    theirs = [kmeans_plusplus(x, k, random_state=s)[1] for s in range(20)]
+    assert np.mean([*map(potential, own)]) <= 1.05 * np.mean([*map(potential, theirs)])
+
+
+def test_the_chances_of_two_seeds_by_hand():
+    x, tally = np.array([[0.0], [1], [3], [7]], dtype=np.float32), Counter()
+    for s in range(4000):
+        tally[tuple(kmeans.seeds(x, 2, np.random.default_rng(s)).tolist())] += 1
+    chance = np.zeros((4, 4))
+    for i in range(4):
+        square = (x - x[i])[:, 0] ** 2
+        first = square / square.sum()
+        left = np.minimum(square, (x - x[:, 0]) ** 2).sum(axis=1)  # of each candidate
+        for a in range(4):
+            for b in range(4):
+                chance[i, a if left[a] <= left[b] else b] += first[a] * first[b] / 4
+    found = np.array([[tally[i, j] for j in range(4)] for i in range(4)]) / 4000
+    np.testing.assert_allclose(found, chance, atol=0.025)
+
+
+def test_seeds_whose_candidates_are_drawn_together_are_as_likely_as_one_by_one(monkeypatch):
+    x, share = np.array([[0.0], [1], [3], [4], [6], [7.2], [9], [9.9]], dtype=np.float32), []
+    for together in (1, 16):
+        monkeypatch.setattr(kmeans, "TOGETHER", together)
+        drawn = [frozenset(kmeans.seeds(x, 4, np.random.default_rng(s)).tolist()) for s in range(4000)]
+        share.append([np.mean([left not in found for found in drawn]) for left in range(8)])
+    np.testing.assert_allclose(*share, atol=0.03)
+
+
+@pytest.mark.parametrize("engine", engines())
+def test_equal_rows_far_from_the_origin_are_clusters(engine):
+    x = np.repeat(np.arange(4.0)[:, None], 5, axis=0) * 1e-2 + 1e3
+    found = cluster(x, 4, distance="euclidean", engine=engine)
+    assert nmi(np.repeat(np.arange(4), 5), found.numbers) == pytest.approx(1)
+    assert cluster(x, 6, distance="euclidean", engine=engine).inertia == pytest.approx(0, abs=1e-6)

@@ -14,12 +14,12 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from ..core.distances import as_rows, unit_rows
 from ..core.types import Array, Ints
 from ..progress import counted
+from .kmeans import Rows, lloyd, seeds
 from .labels import class_numbers
 
 NAMES = ("labels", "clusters")
@@ -43,7 +43,7 @@ def cluster(
     seed: int = 0,
     engine: str = "auto",
 ) -> Clusters:
-    """k-means with k-means++ seeds, the best of several restarts.
+    """k-means with greedy k-means++ seeds, the best of several restarts.
 
     Parameters
     ----------
@@ -54,11 +54,11 @@ def cluster(
     distance : {"cosine", "euclidean", "sqeuclidean"}
         Whether rows are normalised first.
     restarts, iterations : int
-        Runs from other seeds, of which the smallest inertia is kept, and Lloyd steps per run.
+        Runs from other seeds, of which the smallest inertia is kept, and Lloyd steps per run, at most.
     seed : int
         Same seed, same engine, same result.
     engine : {"auto", "faiss", "scikit-learn"}
-        "auto" is faiss where it is installed. The two differ within the noise of restarts.
+        What finds the nearest centres; "auto" is faiss where it is installed. The two differ by rounding.
 
     Returns
     -------
@@ -74,11 +74,14 @@ def cluster(
         raise ValueError(f"n_clusters: expected 1 to {len(rows)} (the rows), got {n_clusters}")
     if restarts < 1:
         raise ValueError(f"restarts: expected at least 1, got {restarts}")
-    rows = np.ascontiguousarray(unit_rows(rows) if distance == "cosine" else rows, dtype=np.float32)
+    rows = unit_rows(rows) if distance == "cosine" else rows
+    rows = np.ascontiguousarray(rows - rows.mean(axis=0, dtype=np.float64), dtype=np.float32)
     engine = _engine(engine)
-    run = _faiss if engine == "faiss" else _sklearn
-    seeds = np.random.default_rng(seed).integers(2**31 - 1, size=restarts)
-    found = [run(rows, n_clusters, iterations, int(one)) for one in counted(seeds, "clustering", restarts)]
+    nearest, rng = _faiss if engine == "faiss" else _sklearn, np.random.default_rng(seed)
+    found = [
+        lloyd(rows, rows[seeds(rows, n_clusters, rng)], iterations, nearest)
+        for _ in counted(range(restarts), "clustering", restarts)
+    ]
     numbers, inertia = min(found, key=lambda result: result[1])
     return Clusters(numbers, inertia, engine)
 
@@ -91,29 +94,20 @@ def _engine(engine: str) -> str:
     return engine
 
 
-def _faiss(rows: NDArray[np.float32], k: int, iterations: int, seed: int) -> tuple[Ints, float]:
+def _faiss(rows: Rows, centres: Rows) -> tuple[Rows, Ints]:
     import faiss
-    from sklearn.cluster import kmeans_plusplus
 
-    trials = None if k <= 1000 else 1  # seeding with more trials costs more than all Lloyd steps there
-    centres, _ = kmeans_plusplus(rows, k, random_state=seed, n_local_trials=trials)
-    kmeans = faiss.Kmeans(
-        rows.shape[1], k, niter=iterations, seed=seed, min_points_per_centroid=1, max_points_per_centroid=len(rows)
-    )
-    kmeans.train(rows, init_centroids=np.ascontiguousarray(centres, dtype=np.float32))
-    squares, numbers = kmeans.index.search(rows, 1)
-    return numbers[:, 0].astype(np.intp), float(squares.sum(dtype=np.float64))
+    index = faiss.IndexFlatL2(rows.shape[1])
+    index.add(np.ascontiguousarray(centres))
+    squares, numbers = index.search(np.ascontiguousarray(rows), 1)
+    return squares[:, 0], numbers[:, 0].astype(np.intp)
 
 
-def _sklearn(rows: NDArray[np.float32], k: int, iterations: int, seed: int) -> tuple[Ints, float]:
-    from warnings import catch_warnings, simplefilter
+def _sklearn(rows: Rows, centres: Rows) -> tuple[Rows, Ints]:
+    from sklearn.metrics import pairwise_distances_argmin_min
 
-    from sklearn.cluster import KMeans
-
-    with catch_warnings():
-        simplefilter("ignore")  # fewer distinct rows than clusters is a valid, if collapsed, embedding
-        kmeans = KMeans(k, n_init=1, max_iter=iterations, random_state=seed).fit(rows)
-    return kmeans.labels_.astype(np.intp), float(kmeans.inertia_)
+    numbers, squares = pairwise_distances_argmin_min(rows, centres, metric="sqeuclidean")
+    return squares.astype(np.float32), numbers.astype(np.intp)
 
 
 class Table(NamedTuple):
