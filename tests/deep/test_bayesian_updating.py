@@ -59,6 +59,20 @@ def test_large_batches_update_in_chunks(monkeypatch):
     torch.testing.assert_close(cut.state_dict(), whole.state_dict())
 
 
+@pytest.mark.parametrize("decay", [1.0, 0.5])
+def test_an_update_makes_no_copy_of_all_scatters(decay):
+    state = Gaussians(300, DIM, decay=decay)
+    x, _ = samples(8)
+    x, y = x.float(), torch.tensor([7, 7, 7, 299, 299, -1, 12, 12])
+    state.update(x, y)
+    before, place = state.scatters.clone(), state.scatters.data_ptr()
+    state.update(x[:5], y[:5])
+    assert state.scatters.data_ptr() == place
+    rest = torch.tensor([c for c in range(300) if c not in (7, 299)])
+    assert torch.equal(state.scatters[rest], decay * before[rest])
+    torch.testing.assert_close(state.scatters[7], (1 + decay) * scatter(x[:3]))
+
+
 def test_covariance_is_the_mean_of_the_inverse_wishart_once_it_exists():
     state = Gaussians(2, DIM).double()
     x, _ = samples(9)

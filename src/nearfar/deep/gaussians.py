@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .functions import applied
+from .functions import applied, transformed
 
 CHUNK = 64  # samples whose outer products are held at once
 CACHED = 1 << 20  # numbers of draws that are worked on together on a CPU
@@ -56,11 +56,16 @@ class Gaussians(nn.Module):
         n = n0 + new
         share = new / n.clamp_min(torch.finfo(n.dtype).tiny)
         step = (mean - self.means) * (new > 0)[:, None]
-        scatters = self.decay * self.scatters
-        scatters.addcmul_((n0 * share)[:, None, None] * step[:, :, None], step[:, None, :])
+        # of many classes few are in a batch: what the others have stays where it is
+        scatters = self.scatters.clone() if self.literal or transformed() else self.scatters
+        if self.decay < 1:
+            scatters.mul_(self.decay)
+        weight = (n0 * share / new.clamp_min(1))[y] * known  # each sample bears its part of its class's step
         for part in torch.arange(len(x), device=x.device).split(CHUNK):
-            apart = (x[part] - mean[y[part]]) * known[part, None]
-            scatters.index_add_(0, y[part], apart[:, :, None] * apart[:, None, :])
+            own = y[part]
+            apart, moved = (x[part] - mean[own]) * known[part, None], step[own]
+            added = apart[:, :, None] * apart[:, None, :]
+            scatters.index_add_(0, own, added.addcmul_((weight[part, None] * moved)[:, :, None], moved[:, None, :]))
         self.means = self.means + share[:, None] * step
         self.counts = n
         self.scatters = self._published(scatters, new > 0) if self.literal else scatters

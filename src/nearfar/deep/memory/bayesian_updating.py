@@ -78,10 +78,10 @@ class BayesianUpdating(SavedDraws, Term):
 
     Notes
     -----
-    Only the anchors have a gradient. The formula printed and the published code take the inverse of Y for the
-    covariance, which has the wrong units, and feed n Sigma back as the next scatter, which multiplies it by
-    n / (n - d - 1) each time: hence the raw scatter here, and ``paper_literal`` for comparison only. All processes
-    update with the global batch and draw the same.
+    Only the anchors have a gradient. The state has C d^2 numbers: 1.3 GB for 20,000 classes in 128 dimensions. The
+    formula printed and the published code take the inverse of Y for the covariance, which has the wrong units, and feed
+    n Sigma back as the next scatter, which multiplies it by n / (n - d - 1) each time: hence the raw scatter here, and
+    ``paper_literal`` for comparison only. All processes update with the global batch and draw the same.
     """
 
     def __init__(
