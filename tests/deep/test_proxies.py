@@ -21,6 +21,7 @@ from nearfar import (
     SphereFaceLoss,
     SubCenterArcFaceLoss,
 )
+from nearfar.deep import directions
 from nearfar.deep.angles import add_angle, multiplied
 from nearfar.deep.class_centres import _parts, nearest_cosine, similarity, spread
 from nearfar.deep.class_scores import class_log_sum_exp, own_and_others
@@ -114,10 +115,26 @@ def test_gradients_can_be_differentiated_again(loss, loops, settings):
     torch.testing.assert_close(*second)
 
 
-@pytest.mark.parametrize("loss", PROXY_LOSSES)
-def test_statistics_of_the_last_call(loss):
+@pytest.mark.parametrize(
+    "loss", [AdaFaceLoss, AMSoftmaxLoss, P2SGradLoss, ProxyAnchorLoss, ProxyNCALoss, SphereFaceLoss]
+)
+def test_proxies_become_directions_once_for_all_blocks(loss, monkeypatch):
+    calls = []
+    forward = directions._Unit.forward
+    monkeypatch.setattr(
+        directions._Unit, "forward", lambda ctx, x, length: calls.append(len(x)) or forward(ctx, x, length)
+    )
     x, y = samples()
-    term = make(loss)
+    make(loss, block=2)(x, y).backward()
+    assert calls.count(C) == 1
+
+
+@pytest.mark.parametrize(
+    ("loss", "settings"), [*((loss, {}) for loss in PROXY_LOSSES), (SphereFaceLoss, {"unit_proxies": False})]
+)
+def test_statistics_of_the_last_call(loss, settings):
+    x, y = samples()
+    term = make(loss, **settings)
     assert term.stats_ == {}
     term(x, y)
     scores = term.publish(batch_of(x, y)).scores[y >= 0]

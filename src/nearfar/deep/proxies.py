@@ -82,9 +82,13 @@ class ClassProxyLoss(RowLoss):
         """Return the (b,) losses, 0 where `others` is -inf."""
         raise NotImplementedError
 
+    def directions(self, w: Tensor) -> Tensor:
+        """Return what every block compares with, made once: the unit proxies."""
+        return unit(w)
+
     def logits(self, x: Tensor, w: Tensor) -> Tensor:
-        """Return the (b, C) scaled cosines of embeddings to proxies."""
-        return cosines(x, w, self.scale)
+        """Return the (b, C) scaled cosines of embeddings to proxies, of which w are the `directions`."""
+        return unit(x, self.scale) @ w.T
 
     def find(self, x: Tensor, w: Tensor) -> Tensor | None:
         """Return what the losses of every block read of the whole batch, if they do."""
@@ -100,7 +104,7 @@ class ClassProxyLoss(RowLoss):
 
     def compare(self, batch: Batch) -> Tensor:
         """Return this process's share of the loss of a batch, which leaves no trace in the proxies."""
-        (w, _), y = self.reference(batch), batch.classes(type(self).__name__)
+        w, y = self.directions(self.reference(batch)[0]), batch.classes(type(self).__name__)
         self._seen, found = (batch.x.detach(), y), self.find(batch.x, w)
 
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
@@ -129,7 +133,7 @@ def nearest(x: Tensor, w: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _statistics(loss: ClassProxyLoss, x: Tensor, y: Tensor) -> dict[str, float]:
-    w, sums = loss.proxies.to(x.dtype), x.new_zeros(3)
+    w, sums = loss.directions(loss.proxies.to(x.dtype)), x.new_zeros(3)
     found = loss.find(x, w)
     for rows in (slice(*span) for span in spans(slice(0, len(x)), loss.num_classes, loss.block)):
         cosine, known = loss.logits(x[rows], w) / loss.scale, y[rows] != UNKNOWN

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..class_scores import cosines
+from ..directions import unit
 from ..proxies import ClassProxyLoss
 from ..relations import UNKNOWN
 
@@ -42,6 +42,6 @@ class P2SGradLoss(ClassProxyLoss):
         super().__init__(num_classes, embedding_dim, block=block)
 
     def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
-        cosine, y = cosines(x[rows], w), y[rows]
+        cosine, y = unit(x[rows]) @ w.T, y[rows]
         own = cosine.gather(1, y.clamp_min(0)[:, None]).squeeze(1)
         return torch.where(y == UNKNOWN, 0.0, p2s_grad(cosine, own))

@@ -77,7 +77,7 @@ class ProxyAnchorLoss(ClassProxyLoss):
         return softplus(self.scale * self.margin - own, threshold=40)
 
     def compare(self, batch: Batch) -> Tensor:
-        (w, _), y = self.reference(batch), batch.classes("ProxyAnchorLoss")
+        w, y = self.directions(self.reference(batch)[0]), batch.classes("ProxyAnchorLoss")
         self._seen = batch.x.detach(), y
 
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:

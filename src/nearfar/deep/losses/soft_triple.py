@@ -76,6 +76,9 @@ class SoftTripleLoss(ClassProxyLoss):
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
         return soft_triple(own, others, self.scale, self.margin)
 
+    def directions(self, w: Tensor) -> Tensor:
+        return w  # the centres become unit vectors as they are compared with
+
     def logits(self, x: Tensor, w: Tensor) -> Tensor:
         return self.scale * similarity(unit(x), self._centres(w), self.gamma)
 

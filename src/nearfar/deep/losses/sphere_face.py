@@ -12,7 +12,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..angles import multiplied
-from ..class_scores import own_and_others, softmax_loss
+from ..class_scores import cosines, own_and_others, softmax_loss
 from ..directions import LEAST_NORM, unit
 from ..proxies import ClassProxyLoss
 from ..rows import safe_sqrt
@@ -70,9 +70,15 @@ class SphereFaceLoss(ClassProxyLoss):
             raise ValueError(f"SphereFaceLoss: margin must be at least 1 and ease at least 0, got {margin} and {ease}")
         self.margin, self.scale, self.ease, self.unit_proxies = margin, scale, ease, unit_proxies
 
+    def directions(self, w: Tensor) -> Tensor:
+        return unit(w) if self.unit_proxies else w
+
+    def logits(self, x: Tensor, w: Tensor) -> Tensor:
+        return cosines(x, w, self.scale)  # which the statistics read, of proxies of any length
+
     def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
         x, y = x[rows], y[rows]
-        products = x @ (unit(w, self.scale) if self.unit_proxies else w * self.scale).T
+        products = self.scale * x @ w.T
         length = safe_sqrt(x.square().sum(1)) * self.scale
         if not self.unit_proxies:
             length = length * safe_sqrt(w.square().sum(1))[y.clamp_min(0)]

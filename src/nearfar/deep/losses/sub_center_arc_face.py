@@ -75,6 +75,9 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
         return sub_center_arc_face(own, others, self.scale, self.margin)
 
+    def directions(self, w: Tensor) -> Tensor:
+        return w  # the centres become unit vectors as they are compared with
+
     def logits(self, x: Tensor, w: Tensor) -> Tensor:
         return nearest_cosine(x, self._centres(w), self.scale)
 
