@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nearfar.data import DataError, open_dataset
+from nearfar.data import DataError, open_dataset, open_task
 from nearfar.data.items import open_items
 
 from .conftest import class_folders, png, write, zipped
@@ -56,6 +56,20 @@ def test_tables_without_labels(tmp_path, label):
 
 def test_class_folders_are_read_as_ever(tmp_path):
     assert open_items(str(write(tmp_path / "birds", class_folders()))).classes == tuple(f"class{c}" for c in range(4))
+
+
+def test_images_beside_class_folders_have_no_class_and_no_part_in_a_task(tmp_path):
+    root = write(tmp_path / "birds", class_folders() | {"a.png": png(7), "b.png": png(8)})
+    items = open_items(str(root))
+    assert items.classes == ("", *(f"class{c}" for c in range(4)))
+    assert [name for name, label in zip(items.names, items.labels, strict=True) if label == 0] == ["a.png", "b.png"]
+    kept = open_dataset(str(root))
+    assert (len(kept), kept.classes) == (len(items) - 2, items.classes[1:])
+    assert "2 image(s) in no class folder left out (a.png, b.png)" in open_task(str(root)).protocol
+    split = {f"{part}/{name}": png() for part in ("train", "test") for name in ("x/1.png", "x/2.png", "y/1.png")}
+    root = write(tmp_path / "split", split | {"sheet.png": png(7)})
+    assert open_items(str(root)).classes == ("", "x", "y")
+    assert "left out (sheet.png)" in open_task(str(root)).protocol
 
 
 def test_what_cannot_be_read_is_named(tmp_path, rows):

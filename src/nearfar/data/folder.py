@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from .dataset import DataError, Source
+from .dataset import DataError, Source, some
 from .decode import SUFFIXES, ImageReader, guess_channels, image_source
 from .files import open_files
 
@@ -19,7 +20,9 @@ ROLES = {
 }
 
 
-def read_folder(path: str | Path, *, image_size: int | None = None, skip_bad: bool = False) -> Source:
+def read_folder(
+    path: str | Path, *, image_size: int | None = None, skip_bad: bool = False, unlabelled: str | None = None
+) -> Source:
     """Read images whose class is the folder in which they lie.
 
     Parameters
@@ -32,6 +35,9 @@ def read_folder(path: str | Path, *, image_size: int | None = None, skip_bad: bo
         Make every image a square of this side (shorter side resized, centre cut).
     skip_bad : bool
         Leave out images that cannot be decoded.
+    unlabelled : str, optional
+        The class of images that lie beside the class folders, and then no item has a role; not given, such images are
+        left out, which the notes say.
 
     Raises
     ------
@@ -43,17 +49,23 @@ def read_folder(path: str | Path, *, image_size: int | None = None, skip_bad: bo
     if not names:
         raise DataError(f"{path}: holds no image (looked for {', '.join(SUFFIXES)})")
     parts = _strip_common([tuple(name.split("/")[:-1]) for name in names])
-    kept = [i for i, part in enumerate(parts) if part]
-    if not kept:
+    loose = [name for name, part in zip(names, parts, strict=True) if not part]
+    if len(loose) == len(names):
         raise DataError(f"{path}: its {len(names)} images lie in no class folder; expected {path}/CLASS/IMAGE")
-    names, parts = [names[i] for i in kept], [parts[i] for i in kept]
+    if loose and unlabelled is None:
+        kept = [i for i, part in enumerate(parts) if part]
+        names, parts = [names[i] for i in kept], [parts[i] for i in kept]
     roles = _roles(parts)
     labels = ["/".join(part if roles is None else part[1:]) for part in parts]
-    if "" in labels:
+    if unlabelled is not None:
+        labels, roles, loose = [label or unlabelled for label in labels], None, []
+    elif "" in labels:
         raise DataError(f"{path}: {names[labels.index('')]} lies in no class folder of its split")
     reader = ImageReader(files, tuple(names), guess_channels(files, names), size=image_size)
     split = "" if roles is None else "split by the folders " + ", ".join(sorted({part[0] for part in parts}))
-    return image_source(Path(path).stem, reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+    source = image_source(Path(path).stem, reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+    notes = (f"{len(loose)} image(s) in no class folder left out ({some(loose, 3)})",) if loose else ()
+    return replace(source, items=replace(source.items, notes=notes))
 
 
 def _strip_common(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -64,7 +76,7 @@ def _strip_common(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _roles(parts: list[tuple[str, ...]]) -> list[str] | None:
-    tops = {part[0] for part in parts}
+    tops = {part[0] for part in parts if part}
     if not (tops <= ROLES.keys() and "train" in tops and tops & {"test", "query"}):
         return None
-    return [ROLES[part[0]] for part in parts]
+    return [ROLES[part[0]] if part else "" for part in parts]

@@ -14,6 +14,7 @@ from .arrays import DATA, LABELS, load_npz, names_in
 from .dataset import DataError, Dataset
 from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
 from .files import BROKEN, Files, FolderFiles, open_files
+from .folder import read_folder
 from .open import TABLES, Named, as_text, open_dataset
 
 UNKNOWN = ""
@@ -23,7 +24,7 @@ UNKNOWN = ""
 def open_items(source: Named, *, skip_bad: bool = False) -> Dataset:
     """Open what `open_dataset` opens, also tables and arrays without labels, one image file, or loose images.
 
-    Items without a class have the class "".
+    Items without a class, such as images beside class folders, have the class "".
 
     Parameters
     ----------
@@ -43,7 +44,10 @@ def open_items(source: Named, *, skip_bad: bool = False) -> Dataset:
     if path.is_dir() or (path.is_file() and path.suffix == ".zip"):
         files = open_files(path)
         names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
-        if names and not any("/" in name for name in names):
+        alone = ["/" not in name for name in names]
+        if any(alone) and not all(alone):
+            return read_folder(path, skip_bad=skip_bad, unlabelled=UNKNOWN).items
+        if any(alone):
             return _loose(path.stem, ImageReader(files, tuple(names)), skip_bad)
     if path.is_file() and path.name.endswith(TABLES):
         from .manifest import read_manifest
