@@ -159,7 +159,7 @@ def train(
     settings
         Any other setting as field=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several.
     skip_bad
-        Leave out images that cannot be decoded, and count them; a run that met one goes on with --resume --skip-bad.
+        Leave out images that cannot be decoded, and count them; beside --resume where the run has a checkpoint.
     resume
         Go on with the run in OUT, bit for bit as if it had not been cut off; its settings need not be repeated.
     devices

@@ -27,7 +27,7 @@ LESS = {
 }
 
 WITHOUT = {
-    "train": "; --skip-bad leaves out such images, also of a run that goes on with --resume",
+    "train": "; --skip-bad leaves out such images; a run that has a checkpoint goes on with --resume --skip-bad",
     "compare": "; --set skip_bad=true leaves out such images",
 }
 
