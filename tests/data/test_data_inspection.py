@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from nearfar import cli
-from nearfar.data import DataError, inspect_data
+from nearfar.data import DataError, inspect_data, open_task
+from nearfar.data.decode import BadImageError
 
 from .conftest import torn, write
 
@@ -87,6 +88,16 @@ def test_images_that_cannot_be_decoded_are_named_and_the_rest_is_read(tmp_path, 
     assert found.bad == ("train/train1/torn.png",)
     assert "1 image(s) cannot be decoded (train/train1/torn.png)" in found.remarks[0]
     assert sum(part.items for part in found.parts) == 24 + large
+
+
+def test_a_link_to_nothing_is_an_image_that_cannot_be_read(tmp_path):
+    folder(tmp_path)
+    (tmp_path / "train/train1/link.png").symlink_to(tmp_path / "nothing.png")
+    found = inspect_data(str(tmp_path))
+    assert found.bad == ("train/train1/link.png",)
+    assert sum(part.items for part in found.parts) == 24
+    with pytest.raises(BadImageError, match=r"link\.png: cannot be read"):
+        open_task(str(tmp_path))  # small images of one size are read at once
 
 
 def test_a_part_of_which_nothing_can_be_decoded_is_no_part(tmp_path):

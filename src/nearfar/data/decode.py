@@ -27,7 +27,7 @@ Box = tuple[int, int, int, int]
 
 
 class BadImageError(DataError):
-    """An image that cannot be decoded; the message names it."""
+    """An image that cannot be read or decoded; the message names it."""
 
 
 def decode(data: bytes, name: str, *, channels: int = 3, box: Box | None = None) -> NDArray[np.uint8]:
@@ -149,7 +149,11 @@ class ImageReader:
     def __call__(self, i: int) -> NDArray[np.uint8]:
         name = f"{self.files.root}/{self.paths[i]}"
         box = None if self.boxes is None else self.boxes[i]
-        pixels = decode(self.files.read(self.paths[i]), name, channels=self.channels, box=box)
+        try:
+            data = self.files.read(self.paths[i])
+        except DataError as error:
+            raise BadImageError(str(error)) from error
+        pixels = decode(data, name, channels=self.channels, box=box)
         if self.invert:
             pixels = 255 - pixels
         return pixels if self.size is None else fit(pixels, self.size)
