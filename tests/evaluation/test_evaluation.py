@@ -281,7 +281,12 @@ def test_scores_travel_as_plain_data():
         ({"labels": [[0], [1], [1]]}, "labels: expected hashable labels, got list"),
         ({"labels": np.zeros((3, 1))}, r"labels: expected one label per row, shape \(n,\), got shape \(3, 1\)"),
         ({"labels": [0.0, math.nan, 1.0]}, "labels: 1 of 3 labels are NaN"),
-        ({"labels": ["a", None, "b"]}, r"labels: 1 of 3 labels are missing \(None\)"),
+        ({"labels": ["a", None, "b"]}, r"labels: 1 of 3 labels are missing \(None or NaN\)"),
+        ({"labels": np.array(["a", math.nan, "b"], dtype=object)}, "labels: 1 of 3 labels are missing"),
+        (
+            {"labels": np.array(["2026-01-01", "NaT", "NaT"], dtype="datetime64[D]")},
+            "labels: 2 of 3 labels are missing",
+        ),
         ({"labels": None}, r"labels: expected one label per row, shape \(n,\), got None"),
         ({"embeddings": [[1.0], [math.nan], [2.0]]}, "embeddings: 1 of 3 rows hold NaN"),
         ({"gallery": [[1.0]]}, "give gallery and gallery_labels together"),

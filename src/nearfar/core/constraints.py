@@ -81,7 +81,7 @@ def numbered(y: AnyArray) -> AnyArray:
         names = names.astype(object)
     if names.dtype != object or names.ndim != 1:
         return y
-    missing = sum(_is_missing(label) for label in names)
+    missing = sum(is_missing(label) for label in names)
     if missing:
         raise ValueError(f"y: {missing} of {len(names)} labels are missing; -1 says that a label is unknown")
     known = np.asarray(names != -1, dtype=bool)
@@ -93,7 +93,7 @@ def numbered(y: AnyArray) -> AnyArray:
     return codes
 
 
-def _is_missing(label: Any) -> bool:
+def is_missing(label: Any) -> bool:
     """None, NaN, or the NA of pandas, which cannot be compared."""
     return label is None or type(label).__name__ == "NAType" or bool(label != label)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.constraints import is_missing
 from ..core.types import Ints
 
 
@@ -27,7 +28,7 @@ def class_numbers(labels: Any, *others: Any, names: tuple[str, ...] = ("labels",
     Raises
     ------
     ValueError
-        Labels that are not one per row, not hashable, or NaN.
+        Labels that are not one per row, not hashable, or missing (None, NaN).
 
     Examples
     --------
@@ -59,9 +60,9 @@ def _plain(labels: Any, name: str) -> Any:
         raise ValueError(f"{name}: {int(np.isnan(labels).sum())} of {len(labels)} labels are NaN")
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "biufSU":
         return labels
-    missing = sum(label is None for label in labels)
+    missing = sum(isinstance(label, Hashable) and is_missing(label) for label in labels)
     if missing:
-        raise ValueError(f"{name}: {missing} of {len(labels)} labels are missing (None)")
+        raise ValueError(f"{name}: {missing} of {len(labels)} labels are missing (None or NaN)")
     return list(labels)
 
 
