@@ -64,6 +64,20 @@ def test_unequal_lengths_are_an_error():
         Dataset.from_array("a", np.zeros((3, 1), np.float32), [0, 1])
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array([0.0, np.nan, 1.0]), "1 of 3 labels are missing"),
+        (["a", float("nan"), "b"], "1 of 3 labels are missing"),
+        (np.array(["a", None, None], dtype=object), "2 of 3 labels are missing"),
+        (np.array(["a", 1, "b"], dtype=object), "labels must be of one type"),
+    ],
+)
+def test_missing_labels_and_labels_of_several_types_are_errors(labels, message):
+    with pytest.raises(DataError, match=message):
+        Dataset.from_array("a", np.zeros((3, 1), np.float32), labels)
+
+
 def test_datasets_pickle():
     part = pickle.loads(pickle.dumps(numbered([3, 3], in_memory=False).subset([5, 1])))
     assert float(part.read(0)[0]) == 5

@@ -98,10 +98,19 @@ def load_npz(path: Path) -> dict[str, NDArray]:
         if isinstance(loaded, np.ndarray):
             raise ValueError("it is one array; name it .npy")
         with loaded as file:
-            return {key: _text(file[key]) for key in file.files}
+            return {key: _text(_array(file, key)) for key in file.files}
     except (*BROKEN, MemoryError) as error:
-        reason = "arrays of Python objects are not read" if "allow_pickle" in str(error) else str(error)
-        raise DataError(f"{path}: not a readable .npz file ({reason})") from error
+        raise DataError(f"{path}: not a readable .npz file ({error})") from error
+
+
+def _array(file: Mapping[str, NDArray], key: str) -> NDArray:
+    try:
+        return file[key]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        advice = f"save {key}.astype(str), or of numbers {key}.astype(float)"
+        raise ValueError(f"arrays of Python objects are not read: {advice}") from error
 
 
 def _text(array: NDArray) -> NDArray:

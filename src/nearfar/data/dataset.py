@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Kind = Literal["image", "row"]
+MISSING = ("None", "nan", "NaT", "<NA>")
+"""How values that stand for no label print themselves, those of pandas among them."""
 
 
 class DataError(ValueError):
@@ -226,7 +228,16 @@ class Source:
 
 def number_labels(labels: Sequence[Any] | NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Class names in sorted order (numbers by value) and the index of every item's class."""
-    values, indices = np.unique(np.asarray(labels), return_inverse=True)
+    array = np.asarray(labels)
+    given = labels if isinstance(labels, (list, tuple)) else array  # the array has made text of a NaN beside text
+    sound = array.ndim != 1 or (given is array and array.dtype.kind in "biuSU")
+    missing = 0 if sound else sum(not isinstance(label, (str, bytes)) and str(label) in MISSING for label in given)
+    if missing:
+        raise DataError(f"{missing} of {len(array)} labels are missing (None or NaN)")
+    try:
+        values, indices = np.unique(array, return_inverse=True)
+    except TypeError as error:
+        raise DataError(f"labels must be of one type ({error})") from error
     return tuple(str(v) for v in values), indices.astype(np.int64).reshape(-1)
 
 
