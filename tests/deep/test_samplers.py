@@ -289,6 +289,8 @@ def test_labels_may_be_strings() -> None:
         (lambda: TripletSampler(LABELS, 3, triplets=[[0, 1]]), r"triplets: expected \(t, 3\) indices, got shape"),
         (lambda: TripletSampler(LABELS, 3, triplets=[[0, 1, 66]]), r"triplets: indices must be in 0..65, got 0..66"),
         (lambda: MPerClassSampler(np.zeros((3, 2)), 1, 1), r"labels: expected one class per sample"),
+        (lambda: MPerClassSampler([0.0, np.nan, 1.0], 1, 1), r"labels: 1 of 3 are missing"),
+        (lambda: MPerClassSampler(np.array(["a", None, None], dtype=object), 1, 1), r"labels: 2 of 3 are missing"),
         (lambda: make_sampler("m_per_class", LABELS, 8), r"sampler: expected .* got 'm_per_class'"),
         (lambda: make_sampler("class_ratio:x", LABELS, 8), r"sampler: expected .* got 'class_ratio:x'"),
         (lambda: make_sampler("shuffle", LABELS, 8), r"sampler: expected .* got 'shuffle'"),

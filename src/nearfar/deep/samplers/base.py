@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Sampler
 
+from ...core.constraints import is_missing
 from ...core.settings import Checked
 from .. import processes
 from ..relations import UNKNOWN
@@ -51,6 +52,9 @@ def by_class(labels: ArrayLike | Sequence[Any]) -> Classes:
     labels = np.asarray(labels)
     if labels.ndim != 1:
         raise ValueError(f"labels: expected one class per sample, got an array of shape {labels.shape}")
+    missing = 0 if labels.dtype.kind in "biuSU" else sum(map(is_missing, labels))
+    if missing:
+        raise ValueError(f"labels: {missing} of {len(labels)} are missing (None or NaN); -1 says that one is unknown")
     known = np.arange(len(labels))
     if labels.dtype.kind in "iu":
         known = known[labels != UNKNOWN]
