@@ -134,6 +134,11 @@ def test_features_that_are_constant_or_far_larger_than_others(tmp_path):
     assert found.smallest == found.largest == (4,)
     assert any("1 feature(s) are constant in training (3)" in remark for remark in found.remarks)
     assert any("Features differ in size: standard deviations from" in remark for remark in found.remarks)
+    lines = [f"{a},0.1,c{k % 60}" for k, a in enumerate(X[:, 0])]
+    (tmp_path / "named.csv").write_text("\n".join(["width,rate,label", *lines]))
+    remarks = inspect_data(str(tmp_path / "named.csv")).remarks
+    assert any("1 feature(s) are constant in training (rate)" in remark for remark in remarks)
+    assert not any("differ in size" in remark for remark in remarks)
     np.savez(tmp_path / "even.npz", X=X[:, [0, 2]], y=rng.integers(0, 60, 120))
     assert not any("feature" in remark.lower() for remark in inspect_data(str(tmp_path / "even.npz")).remarks)
 

@@ -289,7 +289,8 @@ def on_features(rows: Dataset) -> Iterator[str]:
     spread = rows.array.std(axis=0, dtype=np.float64)
     flat = np.flatnonzero(spread == 0)
     if len(flat):
-        yield f"{len(flat)} feature(s) are constant in training ({some([str(column) for column in flat])})."
+        called = [rows.columns[column] if rows.columns else str(column) for column in flat]
+        yield f"{len(flat)} feature(s) are constant in training ({some(called)})."
     spread = spread[spread > 0]
     if len(spread) and spread.max() > UNEVEN * spread.min():
         yield (
