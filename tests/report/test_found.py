@@ -57,6 +57,17 @@ def test_what_cannot_be_read_is_shown_by_its_name(tmp_path):
     assert '<span class="nameonly">&lt;item 2&gt;</span>' in page
 
 
+def test_a_query_looks_like_an_equal_row_of_the_collection(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(40, 3)) * [1.0, 100.0, 10.0]
+    asked = items(1, lambda i: rows[7])
+    line = [Line(Near(0, ""), [Near(7, "0"), Near(8, "1")])]
+    page = write_found(tmp_path / "a.html", line, items(40, rows.__getitem__), title="t", note="n", queries=asked)
+    glyphs = re.findall(r'src="(data:[^"]*)"', page.read_text())
+    assert glyphs[0] == glyphs[1] != glyphs[2]
+    unread = write_found(tmp_path / "b.html", line, items(40), title="t", note="n", queries=asked).read_text()
+    assert "<img " in unread  # on its own scales
+
+
 def test_long_pages_say_what_they_leave_out(tmp_path, monkeypatch):
     monkeypatch.setattr(found, "SHOWN", 2)
     monkeypatch.setattr(found, "WIDEST", 4)

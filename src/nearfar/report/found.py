@@ -54,7 +54,7 @@ def write_found(
 
     def render(side: int) -> str:
         found = Thumbnails(items, side)
-        first = found if queries is None else Thumbnails(queries, side)
+        first = found if queries is None else Thumbnails(queries, side, like=found)
         rows = [seen(line, first, found) for line in lines[:SHOWN]]
         marked = any(item["kind"] for row in rows for item in row["found"])
         return template("found").render(title=title, note=note, rows=rows, marked=marked, total=len(lines))

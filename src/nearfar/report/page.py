@@ -62,7 +62,7 @@ def small_enough(rendered: Callable[[int], str]) -> bytes:
 def render(content: ReportContent, analysis: Analysis, side: int) -> str:
     """The page with pictures of at most `side` pixels."""
     queries = Thumbnails(content.queries, side) if content.queries else None
-    gallery = Thumbnails(content.gallery, side) if content.gallery else queries
+    gallery = Thumbnails(content.gallery, side, like=queries) if content.gallery else queries
     pens = Pens(queries, gallery, Plotter())
     shown = all_sections(content, analysis, pens)
     return template("page").render(

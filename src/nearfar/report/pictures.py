@@ -42,11 +42,14 @@ class Thumbnails:
         What to show; without `read` every picture is only its text.
     side : int
         Longest side in pixels of an image.
+    like : Thumbnails, optional
+        Rows are drawn on the scales of this set, so that equal ones look equal beside each other.
     """
 
-    def __init__(self, items: Items, side: int = 112) -> None:
+    def __init__(self, items: Items, side: int = 112, like: Thumbnails | None = None) -> None:
         self.items = items
         self.side = side
+        self.like = like
         self._made: dict[int, Picture] = {}
         self._range: tuple[NDArray[np.float64], float, float] | None = None
 
@@ -72,7 +75,8 @@ class Thumbnails:
         if item is None:
             return Picture("", alt)
         if item.ndim == 1:
-            sizes, low, high = self._limits()
+            theirs = None if self.like is None else self.like._limits()
+            sizes, low, high = theirs if theirs is not None and len(theirs[0]) == len(item) else self._limits()
             return Picture(row_glyph(item / sizes, low, high), alt)
         return image_picture(item, alt, self.side)
 
