@@ -44,6 +44,13 @@ def test_pictures_marks_and_text(tmp_path):
     assert not re.findall(r'(?:src|href)="(?!data:)', page)
 
 
+def test_what_has_no_class_is_called_by_its_name(tmp_path):
+    without = items(3, picture, ("",))
+    page = write_found(tmp_path / "a.html", lines(1, 3), without, title="t", note="n").read_text()
+    called = [f'<span class="leaf">&lt;item {k}&gt;</span>' for k in range(3)]
+    assert [page.count(name) for name in called] == [2, 1, 1]  # item 0 asks, too
+
+
 def test_what_cannot_be_read_is_shown_by_its_name(tmp_path):
     def read(i):
         if i == 1:
