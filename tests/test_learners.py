@@ -397,10 +397,43 @@ def test_a_warm_start_needs_the_same_columns(method: Method) -> None:
     if "warm_start" not in make(method).get_params() or method.name == "BayesianPairMetric":  # the same directions
         return
     X, y = data()
+    settings = STEPS.get(method.name, {})
     wide = np.random.default_rng(0).normal(size=(len(X), len(X) + 5))
     for first, then in ((X, X[:, :-1]), (X[:, :-1], X), (wide, wide[:, :-1]), (wide, X)):
-        again = fit(make(method, warm_start=True), first, y)
-        assert_array_equal(fit(again, then, y).transform(then), fit(make(method), then, y).transform(then))
+        again = fit(make(method, **settings, warm_start=True), first, y)
+        cold = fit(make(method, **settings), then, y)
+        assert_array_equal(fit(again, then, y).transform(then), cold.transform(then))
+
+
+@every_learner
+@pytest.mark.filterwarnings("ignore")
+def test_a_warm_start_takes_no_more_steps_to_the_same_value(method: Method) -> None:
+    if "warm_start" not in make(method).get_params():
+        return
+    X, y = data()
+    learner = fit(make(method, **STEPS.get(method.name, {}), warm_start=True), X, y)
+    steps, value, converged = learner.n_iter_, learner.objective_, learner.converged_
+    fit(learner, X, y)
+    if converged:
+        assert learner.n_iter_ <= steps
+        assert_allclose(learner.objective_, value, rtol=1e-3, atol=1e-6)
+
+
+@every_learner
+@pytest.mark.filterwarnings("ignore")
+def test_a_warm_start_of_another_number_of_components_is_none(method: Method) -> None:
+    known = {"warm_start", "n_components"} <= make(method).get_params().keys()
+    if not known or method.name == "SideInformationMetric":  # has one from labels
+        return
+    X, y = data()
+    settings = STEPS.get(method.name, {})
+    for first, then in ((2, 1), (1, 2)):
+        again = fit(make(method, **settings | {"n_components": first}, warm_start=True), X, y)
+        cold = fit(make(method, **settings | {"n_components": then}), X, y)
+        again = fit(again.set_params(n_components=then), X, y)
+        d = distances(cold, X)
+        assert again.transform(X).shape == cold.transform(X).shape
+        assert_allclose(distances(again, X), d, rtol=1e-3, atol=1e-3 * d.max())
 
 
 @every_learner

@@ -34,6 +34,7 @@ def stiefel_spd(
     bias: float = 0.0,
     *,
     init: str | AnyArray = "discriminant",
+    last: Array | None = None,
     seed: Seed = None,
     max_iter: int = 500,
     tol: float = 1e-6,
@@ -49,6 +50,8 @@ def stiefel_spd(
         P, in the units of `scale`.
     init : str or array-like of shape (p, d)
         Where the directions of the start come from, or components to start from.
+    last : ndarray of shape (p', d), optional
+        Components to start from instead, where they are p rows that are independent in the span of X.
 
     Notes
     -----
@@ -62,7 +65,9 @@ def stiefel_spd(
     scale = mean_distance(X, pairs)
     loss = pair_loss(X / scale, pairs, bias)
     root = np.eye(p) if prior is None else cholesky(given_prior(prior, p))
-    if isinstance(init, str):
+    if last is not None and len(last) == p and np.linalg.matrix_rank(last @ span.T) == p:
+        L = last @ span.T * scale
+    elif isinstance(init, str):
         L = root @ directions(X, pairs, p, init, seed)
     else:
         L = given_start(init, p, span) * scale

@@ -98,7 +98,6 @@ class StiefelSPDMetric(FromPairs, Mahalanobis):
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.counts(1, max_iter=self.max_iter)
         checks.at_least(0, tol=self.tol)
-        last = self._start()
-        settings: dict[str, Any] = {name: getattr(self, name) for name in ("prior", "bias", "max_iter", "tol")}
-        settings |= {"init": self.init if last is None else last, "seed": self.random_state, "report": self._report()}
+        settings: dict[str, Any] = {name: getattr(self, name) for name in ("prior", "bias", "init", "max_iter", "tol")}
+        settings |= {"last": self._start(), "seed": self.random_state, "report": self._report()}
         return stiefel_spd(X, pairs, self.n_components, self.lam, **settings)
