@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.linalg import inv, sqrtm
 from scipy.spatial.distance import pdist
 from sklearn.covariance import LedoitWolf
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import KNeighborsClassifier
 
 import nearfar
@@ -925,6 +926,23 @@ def test_chunklets_smaller_than_the_components_are_told_and_finite():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         nearfar.RCA(2, criterion="chunklet", shrinkage=0.1).fit(X, chunklets=chunklets)
+
+
+def test_the_search_for_the_volume_of_chunklets_goes_on_from_a_warm_start():
+    numbers = np.arange(200) % 4
+    Q = np.linalg.qr(np.random.default_rng(1).normal(size=(12, 12)))[0]
+    R = np.random.default_rng(0).normal(size=(200, 12)) * (1 + np.arange(4)[:, None] * np.arange(12) / 6)[numbers] @ Q
+    for settings in ({}, {"pca": 8}):
+        cold = nearfar.RCA(3, criterion="chunklet", **settings).fit(R, numbers)
+        learner = nearfar.RCA(3, criterion="chunklet", warm_start=True, max_iter=3, **settings)
+        with pytest.warns(ConvergenceWarning):
+            learner.fit(R, numbers)
+        short = learner.history_[-1]
+        learner.set_params(max_iter=200).fit(R, numbers)
+        assert learner.history_[0] >= short
+        assert learner.n_iter_ < cold.n_iter_
+        assert_allclose(distances(learner, R), distances(cold, R), rtol=1e-3)
+        assert learner.fit(R, numbers).n_iter_ <= 2
 
 
 def test_rca_after_principal_components():

@@ -23,6 +23,7 @@ def widest_chunklets(
     start: Array,
     shrinkage: float = 0.0,
     *,
+    last: Array | None = None,
     max_iter: int = 200,
     tol: float = 1e-6,
     report: Report | None = None,
@@ -40,6 +41,8 @@ def widest_chunklets(
         Rows span the first subspace.
     shrinkage : float
         Share of the scaled identity in each Sigma_l.
+    last : ndarray of shape (k', d), optional
+        Rows span the subspace to begin with instead, if these are k independent ones too.
 
     Returns
     -------
@@ -81,6 +84,8 @@ def widest_chunklets(
         w, V = np.linalg.eigh(K @ K.T)
         return (V / np.sqrt(w)) @ V.T @ K
 
+    if last is not None and last.shape == start.shape and np.linalg.matrix_rank(last @ T) == len(last):
+        start = last
     limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": report}
     found = optimize.lbfgs_in_rounds(fun, orthonormal(start @ T), orthonormal, **limits)
     return found.times(-1).with_x(found.x @ H)

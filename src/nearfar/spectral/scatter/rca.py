@@ -75,12 +75,10 @@ class RCA(FromChunklets, Mahalanobis):
         In [0, 1]: share of the scaled identity mixed into C. "lw" is Ledoit & Wolf's estimate of the best share.
     on_singular : "shrink" or "raise"
         What to do with a singular C: add a little to its diagonal and warn, or a ValueError with the rank.
-    n_chunklets : int, optional
-        Draw so many chunklets from labels. Default: one per class.
-    chunklet_size : int
-        Rows of each drawn chunklet.
-    max_iter, tol, verbose
-        Only with ``criterion="chunklet"``; `tol` is on the gradient.
+    n_chunklets, chunklet_size : int, optional
+        Draw so many chunklets of so many rows from labels. Default: every class is one.
+    max_iter, tol, warm_start, verbose
+        Only with ``criterion="chunklet"``; `tol` is on the gradient, a warm start is the span of the last components.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -114,6 +112,7 @@ class RCA(FromChunklets, Mahalanobis):
         chunklet_size: int = 2,
         max_iter: int = 200,
         tol: float = 1e-6,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -130,6 +129,7 @@ class RCA(FromChunklets, Mahalanobis):
         self.chunklet_size = chunklet_size
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -141,8 +141,10 @@ class RCA(FromChunklets, Mahalanobis):
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
         checks.share(("lw",), shrinkage=self.shrinkage)
         checks.above(0, kappa=1 if self.kappa is None else self.kappa)
-        V = scatter.principal(X, self.pca, self.n_components)
         names = ("objective", "criterion", "kappa", "ddof", "weighting", "shrinkage", "on_singular", "max_iter", "tol")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        found = rca(X if V is None else X @ V.T, chunklets, self.n_components, **settings, report=self._report())
-        return found if V is None else found.with_x(found.x @ V)
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names} | {"report": self._report()}
+        V, last, k = scatter.principal(X, self.pca, self.n_components), self._start(), self.n_components
+        if V is None:
+            return rca(X, chunklets, k, last=last, **settings)
+        found = rca(X @ V.T, chunklets, k, last=None if last is None else last @ V.T, **settings)
+        return found.with_x(found.x @ V)
