@@ -19,6 +19,7 @@ from ...core.optimize import Report, Solution, lbfgs
 from ...core.types import AnyArray, Array
 
 ROUGH = 1e-3  # tol of the search whose directions are a start
+MEMORY = 30  # corrections of L-BFGS: with 10 it takes two or three times the steps where targets are coarse or noisy
 FLAT = 1e-12  # largest gradient at which a search may end: where rows lie near each other all gradients are small
 
 
@@ -32,7 +33,7 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
     told = None if report is None else lambda k, value, rest: report(k, value * spread**2, rest)
     # the objective is a share of the targets' squares, so that `tol` does not depend on their units
     stop, least = ascent.hardly_changes(tol), min(FLAT, 1e-3 * tol)
-    found = lbfgs(lambda K: left_out(K, R, T), K0, stop=stop, tol=least, report=told, **search)
+    found = lbfgs(lambda K: left_out(K, R, T), K0, stop=stop, tol=least, memory=MEMORY, report=told, **search)
     if len(X) > 2 and X.any() and np.array_equal(found.x, K0):
         message = "the search stays at its start: rows lie too far apart for a kernel of unit width, or too near"
         warnings.warn(f'{message}; scale the features, or set init_scale="median"', stacklevel=5)
