@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.spatial.distance import pdist
 from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
@@ -158,6 +159,21 @@ def test_the_search_goes_on_from_the_last_components():
     assert fit(model, X, y).objective_ < before
     assert fit(model.set_params(n_components=3), X, y).components_.shape == (3, 8)
     assert fit(model, X[:, :5], y).components_.shape == (3, 5)
+
+
+@pytest.mark.parametrize("settings", [{}, {"n_components": 2}, {"init": "pca"}])
+def test_the_search_keeps_to_the_span_of_few_rows(settings):
+    X, y = curved(40)
+    wide = X @ np.linalg.qr(np.random.default_rng(0).normal(size=(3000, 8)))[0].T
+    tracemalloc.start()
+    found = fit(MLKR(max_iter=8, **settings), wide, y)
+    assert tracemalloc.get_traced_memory()[1] < 20e6  # a matrix of all features: 72 MB
+    tracemalloc.stop()
+    narrow = fit(MLKR(max_iter=8, **settings), X, y)
+    assert_allclose(pdist(found.transform(wide)), pdist(narrow.transform(X)), rtol=1e-6)
+    again = fit(MLKR(max_iter=3, warm_start=True, **settings), wide, y)
+    before = again.objective_
+    assert fit(again, wide, y).objective_ < before
 
 
 def test_a_random_start_follows_the_seed():

@@ -124,8 +124,8 @@ class MLKR(Mahalanobis):
             return self._learn(X[order], Y[order], own=True)
 
     @property
-    def _span(self) -> bool:
-        return starts.in_span(self.init, self.n_components)
+    def _span(self) -> bool:  # the other starts are of the shape of L, where nothing of size d x d is formed
+        return isinstance(self.init, str) and (self.n_components is None or self.init in ("auto", "whole"))
 
     def _solve(self, X: Array, Y: Array) -> Solution:
         checks.one_of((None, "median"), init_scale=self.init_scale)
