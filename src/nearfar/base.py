@@ -199,9 +199,8 @@ class FromTriplets(MetricLearner):
 class FromChunklets(MetricLearner):
     """`fit(X, y)`, `fit(X, chunklets=...)` or `fit(X, pairs=...)`.
 
-    A class is one chunklet unless the setting `n_chunklets` draws small ones; pairs make chunklets by the transitive
-    closure of the similar ones. A class that says ``_links = True`` gets a second argument: which chunklets are known
-    to be of different classes, (c, c) booleans.
+    A class is one chunklet unless `n_chunklets` draws small ones; similar pairs make chunklets by transitive closure. A
+    class that says ``_links = True`` gets a second argument, (c, c) booleans: which chunklets are of different classes.
     """
 
     _links = False
@@ -239,6 +238,8 @@ class FromChunklets(MetricLearner):
         with named(self):
             checks.only_with("chunklets", chunklets, negative_links=negative_links)
             checks.only_with("pairs", pairs, pair_labels=pair_labels)
+            if chunklets is not None and pairs is not None:
+                raise ValueError("chunklets and pairs were given; pass one of them")
             if chunklets is None and pairs is None:
                 X, labels = self._labelled(X, y, "; pass labels, chunklets= or pairs=")
                 constraints.require_classes(labels)
@@ -259,10 +260,9 @@ class FromChunklets(MetricLearner):
         """One chunklet per class, or `n_chunklets` drawn ones of `chunklet_size` rows; and which differ."""
         n_chunklets, chunklets = getattr(self, "n_chunklets", None), labels
         if n_chunklets is not None:
-            size = getattr(self, "chunklet_size", 2)
+            size, seed = getattr(self, "chunklet_size", 2), getattr(self, "random_state", None)
             checks.counts(1, n_chunklets=n_chunklets)
             checks.counts(2, chunklet_size=size)
-            seed = getattr(self, "random_state", None)
             chunklets = constraints.chunklets_from_labels(labels, n_chunklets, size, seed)
         known = chunklets >= 0
         kind = labels[known][np.unique(chunklets[known], return_index=True)[1]]

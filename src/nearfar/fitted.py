@@ -7,7 +7,9 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from importlib import import_module
+from inspect import signature
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -65,10 +67,32 @@ def has_threshold(estimator: Fitted) -> bool:
     return True
 
 
+def saying_what_it_takes(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """The same method, whose error for arguments that do not fit names the learner and all that it takes."""
+    shape = signature(fit)
+    takes = ", ".join(list(shape.parameters)[1:])
+
+    @wraps(fit)
+    def told(self: Any, *args: Any, **named_ones: Any) -> Any:
+        try:
+            shape.bind(self, *args, **named_ones)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}.{fit.__name__} takes {takes}; {error}") from None
+        return fit(self, *args, **named_ones)
+
+    return told
+
+
 class Fitted(BaseEstimator):
     """Verbs that need nothing but `transform`: the learned distance is Euclidean after it."""
 
     _holds: tuple[str, ...] = ("n_features_in_", "components_")  # what `transform` cannot do without
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Every `fit` says what it takes: those of the shells are shared, and Python would name these."""
+        for name in {"fit", "partial_fit"} & cls.__dict__.keys():
+            setattr(cls, name, saying_what_it_takes(cls.__dict__[name]))
+        super().__init_subclass__(**settings)
 
     def transform(self, X: AnyArray) -> AnyArray:
         """Map rows so that Euclidean distances between them are the learned ones."""

@@ -119,7 +119,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             setattr(self, f"{name}_", value)
         self._reported = tuple(solution.attributes)
         if not solution.converged and solution.message:  # a step of a stream has no stopping rule
-            warnings.warn(f"{type(self).__name__}: {solution.message}", ConvergenceWarning, stacklevel=4)
+            warnings.warn(f"{type(self).__name__}: {solution.message}", ConvergenceWarning, stacklevel=5)
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         """The rows that `_solve` works on; with `own`, X may be overwritten."""

@@ -1,5 +1,6 @@
 """What the shells give to every learner, tried on one of each kind."""
 
+import inspect
 import json
 import warnings
 
@@ -21,8 +22,11 @@ from nearfar import (
     FISHMML,
     GMML,
     ITML,
+    LFDA,
     LMNN,
+    LSML,
     MMC,
+    NCA,
     RCA,
     BayesianNCA,
     CovarianceMetric,
@@ -435,6 +439,37 @@ def test_wide_rows_are_solved_in_their_span_and_start_there_again():
     with pytest.raises(ValueError, match=r"^Spanned: n_components must be an integer in 1..7"):
         Spanned(8).fit(wide, y)
     assert learner.fit(X, Y).given_.shape == X.shape
+
+
+def test_arguments_that_a_learner_does_not_take_are_named_with_those_it_takes():
+    cases = {
+        r"LFDA.fit takes X, y; got an unexpected keyword argument 'pairs'": lambda: LFDA().fit(X, pairs=PAIRS),
+        r"LFDA.fit takes X, y; too many positional arguments": lambda: LFDA().fit(X, Y, PAIRS),
+        r"GMML.fit takes X, y, pairs, .*; got .* 'triplets'": lambda: GMML().fit(X, triplets=[[0, 1, 2]]),
+        r"LSML.fit takes X, y, quadruplets, .*; got .* 'pairs'": lambda: LSML().fit(X, pairs=PAIRS),
+        r"NCA.partial_fit takes X, y; missing a required argument: 'y'": lambda: NCA().partial_fit(X),
+        r"LFDA.fit takes X, y; got": lambda: Kernelized(LFDA()).fit(X, pairs=PAIRS),
+    }
+    for message, call in cases.items():
+        with pytest.raises(TypeError, match=f"^{message}"):
+            call()
+    assert list(inspect.signature(LFDA.fit).parameters) == ["self", "X", "y"]
+    with pytest.raises(ValueError, match=r"^RCA: chunklets and pairs were given; pass one of them"):
+        RCA().fit(X, chunklets=Y, pairs=PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: NCA(max_iter=1).fit(X, Y), "NCA: L-BFGS stopped"),
+        (lambda: GMML().fit(X, pairs=PAIRS[[0, 1, 2, 2]], pair_labels=[1, -1, 1, 1]), "1 of 4 pairs repeat"),
+        (lambda: OnlineITML().partial_fit(X, pairs=PAIRS[[0, 1, 1]]), "1 of 3 pairs repeat"),
+    ],
+)
+def test_warnings_of_a_fit_point_at_its_call(call, told):
+    with pytest.warns(UserWarning, match=told) as said:
+        call()
+    assert {warning.filename for warning in said} == {__file__}
 
 
 # --- Supervision that travels

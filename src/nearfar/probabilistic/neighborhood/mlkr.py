@@ -36,7 +36,7 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
     found = lbfgs(lambda K: left_out(K, R, T), K0, stop=stop, tol=least, memory=MEMORY, report=told, **search)
     if len(X) > 2 and X.any() and np.array_equal(found.x, K0):
         message = "the search stays at its start: rows lie too far apart for a kernel of unit width, or too near"
-        warnings.warn(f'{message}; scale the features, or set init_scale="median"', stacklevel=5)
+        warnings.warn(f'{message}; scale the features, or set init_scale="median"', stacklevel=6)
     return found.times(spread**2).with_x(found.x / unit)
 
 

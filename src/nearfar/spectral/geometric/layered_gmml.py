@@ -123,7 +123,7 @@ class LayeredGMML(FromPairs, MetricLearner):
         checks.one_of(tuple(ACTIVATIONS), activation=self.activation)
         hidden = self._hidden()
         if self.activation == "identity" and self.n_layers > 1 and {*hidden} <= {None, X.shape[1]}:
-            warnings.warn(f"{self.n_layers} linear layers only give a power of one metric", stacklevel=4)
+            warnings.warn(f"{self.n_layers} linear layers only give a power of one metric", stacklevel=5)
         settings = (self.t, self.reg, self.activation, self.normalise)
         layers = layered_gmml(X, pairs, [*hidden, self.n_components], *settings)
         L, means, scales = zip(*layers, strict=True)
