@@ -98,7 +98,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         checks.at_least(0, tol=getattr(self, "tol", 0.0))
         found = self._solve(R, *supervision)
         solution = found if isinstance(found, Solution) else Solution(found)
-        if not np.isfinite(solution.x).all():
+        if not np.isfinite(solution.x).all() or np.isnan(solution.objective or 0.0):  # such a search ends at its start
             raise ValueError("the solution is not finite; scale the features or regularise more")
         self._keep(solution.x, X.dtype)
         checks.tells_apart(getattr(self, "components_", None), R)

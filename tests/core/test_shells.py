@@ -25,8 +25,10 @@ from nearfar import (
     LFDA,
     LMNN,
     LSML,
+    MLKR,
     MMC,
     NCA,
+    PCCA,
     RCA,
     BayesianNCA,
     CovarianceMetric,
@@ -273,6 +275,13 @@ def test_row_order_is_that_of_values_so_drawn_pairs_agree():
 def test_solutions_that_are_not_finite_are_refused():
     with pytest.raises(ValueError, match=r"^Broken: the solution is not finite"):
         Broken().fit(X, Y)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+@pytest.mark.parametrize("learner", [NCA(), NCA(objective="log"), MLKR(), PCCA()], ids=repr)
+def test_features_that_are_too_large_for_their_squares_are_told_in_one_error(learner):
+    with pytest.raises(ValueError, match=rf"^{type(learner).__name__}: .*; scale the features"):
+        learner.fit(X * 1e160, Y)
 
 
 @pytest.mark.filterwarnings("error")
