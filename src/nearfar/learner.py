@@ -36,8 +36,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             self.n_features_in_ = X.shape[1]
             return X if y is None else (X, y)
         options: dict[str, Any] = {"dtype": [np.float64, np.float32], "reset": reset}
-        if reset:
-            options["ensure_min_samples"] = 2
+        options |= {"ensure_min_samples": 2} if reset else {}
         return validate_data(self, X, **options) if y is None else validate_data(self, X, y, **options)
 
     def _passes(self, X: AnyArray, y: AnyArray | None, reset: bool) -> bool:
@@ -225,16 +224,20 @@ class KernelMetric(MetricLearner):
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         X = np.asarray(X, dtype=np.float64)
-        if self.gamma is not None:
-            checks.above(0, gamma=self.gamma)
+        checks.above(0, gamma=1.0 if self.gamma is None else self.gamma)
         checks.counts(1, landmarks=1 if self.landmarks is None else self.landmarks)
-        self.gamma_ = kernels.median_gamma(X, self.kernel) if self.gamma is None else float(self.gamma)
-        seed = getattr(self, "random_state", None)
-        settings: dict[str, Any] = {"gamma": self.gamma_, "degree": self.degree, "coef0": self.coef0}
-        found = kernels.kernel_map(X, self.kernel, landmarks=self.landmarks, seed=seed, **settings)
-        self.landmarks_, self._basis = self._given(found.landmarks), found.basis
-        self.X_fit_ = np.zeros((0, X.shape[1])) if self.kernel == "precomputed" else X[found.landmarks]
+        gamma = kernels.median_gamma(X, self.kernel) if self.gamma is None else float(self.gamma)
+        settings: dict[str, Any] = {name: getattr(self, name) for name in ("degree", "coef0", "landmarks")}
+        found = kernels.kernel_map(X, self.kernel, gamma=gamma, seed=getattr(self, "random_state", None), **settings)
+        known = getattr(self, "warm_start", False) and hasattr(self, "dual_coef_")
+        if known and self.X_fit_.shape == (0 if self.kernel == "precomputed" else len(self.dual_coef_), X.shape[1]):
+            self._last = self._image(X[found.landmarks]).T @ found.basis  # what the last map makes of these landmarks
+        self.gamma_, self.landmarks_, self._basis = gamma, self._given(found.landmarks), found.basis
+        self.X_fit_: AnyArray = np.zeros((0, X.shape[1])) if self.kernel == "precomputed" else X[found.landmarks]
         return found.rows
+
+    def _start(self) -> Array | None:
+        return self.__dict__.pop("_last", None)
 
     def _order(self, X: AnyArray) -> Ints:
         # the columns of a kernel matrix belong to its rows: neither may move alone
@@ -257,13 +260,13 @@ class KernelMetric(MetricLearner):
         """
         check_is_fitted(self)
         with named(self):
-            X = self._rows(X, reset=False)
-            if self.kernel == "precomputed":
-                K = X[:, self.landmarks_]
-            else:
-                X = np.asarray(X, np.float64)
-                K = kernels.gram(X, self.X_fit_, self.kernel, self.gamma_, self.degree, self.coef0)
-            return (K @ self.dual_coef_).astype(self.dual_coef_.dtype, copy=False)
+            return self._image(self._rows(X, reset=False)).astype(self.dual_coef_.dtype, copy=False)
+
+    def _image(self, X: AnyArray) -> AnyArray:
+        if self.kernel == "precomputed":
+            return X[:, self.landmarks_] @ self.dual_coef_
+        X = np.asarray(X, np.float64)
+        return kernels.gram(X, self.X_fit_, self.kernel, self.gamma_, self.degree, self.coef0) @ self.dual_coef_
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -292,7 +295,6 @@ def row_order(X: AnyArray) -> Ints:
 
 def check_n_components(n_components: int | None, d: int) -> None:
     """None, or an integer in 1..d."""
-    if n_components is None:
-        return
-    if not isinstance(n_components, numbers.Integral) or isinstance(n_components, bool) or not 1 <= n_components <= d:
+    whole = isinstance(n_components, numbers.Integral) and not isinstance(n_components, bool)
+    if n_components is not None and not (whole and 1 <= n_components <= d):
         raise ValueError(f"n_components must be an integer in 1..{d} (or None); got {n_components!r}")

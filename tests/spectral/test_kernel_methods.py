@@ -444,3 +444,35 @@ def test_laplacian_errors():
 def test_equal_rows_leave_the_nu_support_vectors_nothing_to_separate():
     with pytest.raises(ValueError, match=r"^KernelNuSVMMetric: all dissimilar pairs coincide"):
         nearfar.KernelNuSVMMetric().fit(np.ones((20, 3)), np.arange(20) % 2)
+
+
+# --- Warm starts
+
+
+WARM = [
+    nearfar.KernelFastNCA(2),
+    nearfar.KernelNCA(2),
+    nearfar.KernelPCCA(2),
+    nearfar.KernelStiefelSPDMetric(2, n_pairs="all"),
+]
+
+
+@pytest.mark.parametrize("learner", WARM, ids=lambda learner: type(learner).__name__)
+@pytest.mark.filterwarnings("ignore")
+def test_a_warm_start_is_carried_to_other_landmarks_and_kernels(learner):
+    A, a = data(150, 6)
+    told = {"landmarks": 60, "gamma": 0.02, "max_iter": 300}
+    cold = clone(learner).set_params(random_state=1, **told).fit(A, a)
+    warm = clone(learner).set_params(random_state=0, warm_start=True, **told).fit(A[:140], a[:140])
+    warm.set_params(random_state=1).fit(A, a)
+    way = abs(cold.history_[-1] - cold.history_[0])
+    assert abs(warm.history_[0] - warm.history_[-1]) < 0.1 * way
+    assert abs(warm.objective_ - cold.objective_) < 0.1 * way
+    assert not hasattr(warm, "_last")
+    # kernel values that are given belong to rows that nobody knows: no start leads to them or back
+    G = kernels.gram(A, A, "rbf", 0.02)
+    warm.set_params(kernel="precomputed", landmarks=None).fit(G, a)
+    before, steps = warm.objective_, warm.n_iter_
+    assert warm.fit(G, a).n_iter_ <= steps
+    assert_allclose(warm.objective_, before, rtol=1e-2)
+    assert warm.set_params(kernel="rbf").fit(A, a).components_.shape[0] == 2

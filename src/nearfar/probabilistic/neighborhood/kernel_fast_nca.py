@@ -58,7 +58,7 @@ class KernelFastNCA(FromLabels, KernelMetric):
     max_iter : int
     tol : float
         Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1.
-    verbose : bool
+    warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -93,6 +93,7 @@ class KernelFastNCA(FromLabels, KernelMetric):
         landmarks: int | None = 300,
         max_iter: int = 100,
         tol: float = 1e-6,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -111,6 +112,7 @@ class KernelFastNCA(FromLabels, KernelMetric):
         self.landmarks = landmarks
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -126,7 +128,8 @@ class KernelFastNCA(FromLabels, KernelMetric):
         checks.at_least(0, reg=reg, tol=self.tol)
         checks.counts(1, k=self.k, max_iter=self.max_iter)
         checks.counts(0, refresh=self.refresh)
-        L0 = starts.start(R, labels, self.init, self.n_components, self.random_state)
+        first, last = starts.start(R, labels, self.init, self.n_components, self.random_state), self._start()
+        L0 = last if last is not None and len(last) == len(first) else first
         ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "refresh": self.refresh}
         near, report = self.__dict__.pop("_near"), self._report()

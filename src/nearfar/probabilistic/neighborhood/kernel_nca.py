@@ -56,7 +56,7 @@ class KernelNCA(FromLabels, KernelMetric):
     max_iter : int
     tol : float
         Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1.
-    verbose : bool
+    warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -88,6 +88,7 @@ class KernelNCA(FromLabels, KernelMetric):
         dtype: str = "float64",
         max_iter: int = 100,
         tol: float = 1e-6,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -105,6 +106,7 @@ class KernelNCA(FromLabels, KernelMetric):
         self.dtype = dtype
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -116,8 +118,10 @@ class KernelNCA(FromLabels, KernelMetric):
         reg = 1e-3 * len(R) if self.reg is None else self.reg
         checks.at_least(0, reg=reg, tol=self.tol)
         checks.counts(1, max_iter=self.max_iter)
-        L0 = starts.start(R, labels, self.init, self.n_components, self.random_state)
-        if self.init_scale == "median":
+        L0, last = starts.start(R, labels, self.init, self.n_components, self.random_state), self._start()
+        if last is not None and len(last) == len(L0):
+            L0 = last
+        elif self.init_scale == "median":
             L0 = starts.median_scaled(R, L0)
         ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
         search: dict[str, Any] = {"dtype": self.dtype, "max_iter": self.max_iter, "tol": self.tol}

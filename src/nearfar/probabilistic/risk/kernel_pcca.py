@@ -29,12 +29,14 @@ def kernel_pcca(
     *,
     pair_weight: str = "none",
     normalize_kernel: bool = True,
+    start: Array | None = None,
     **search: Any,
 ) -> Solution:
     """L (k, r) on rows R of the kernel map, R R' = K; `search` is max_iter, tol and report. See `KernelPCCA`."""
     scale = np.sqrt(len(R) / np.sum(R**2)) if normalize_kernel else 1.0
     losses = risk.risk(scale * R, pairs, pair_weight)
-    L0 = risk.whitened_directions(scale * R, n_components or R.shape[1])
+    k = n_components or R.shape[1]
+    L0 = start / scale if start is not None and len(start) == k else risk.whitened_directions(scale * R, k)
     found = risk.minimise(losses, L0, 1.0, learn_b=False, beta=beta, reg=reg, **search)
     return found.with_x(scale * found.x, attributes={})
 
@@ -68,7 +70,7 @@ class KernelPCCA(FromPairs, KernelMetric):
     max_iter : int
     tol : float
         Stop where an iteration lowers the mean loss by less than a hundredth of it.
-    verbose : bool
+    warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -100,6 +102,7 @@ class KernelPCCA(FromPairs, KernelMetric):
         n_pairs: int | str | None = "all",
         max_iter: int = 1000,
         tol: float = 1e-6,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -116,6 +119,7 @@ class KernelPCCA(FromPairs, KernelMetric):
         self.n_pairs = n_pairs
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -129,4 +133,4 @@ class KernelPCCA(FromPairs, KernelMetric):
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
         names = ("n_components", "beta", "reg", "pair_weight", "normalize_kernel", "max_iter", "tol")
         settings = {name: getattr(self, name) for name in names}
-        return kernel_pcca(R, pairs, report=self._report(), **settings)
+        return kernel_pcca(R, pairs, start=self._start(), report=self._report(), **settings)

@@ -66,6 +66,8 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
     max_iter : int
     tol : float
         On the duality gap, relative to max(1, |objective|).
+    warm_start : bool
+        Begin with the multipliers of the last fit, where there are as many dissimilar pairs.
     verbose : bool
     random_state : int, RandomState, Generator or None
         Draws landmarks and pairs.
@@ -104,6 +106,7 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
         n_pairs: int | str | None = None,
         max_iter: int = 1000,
         tol: float = 1e-6,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -120,6 +123,7 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
         self.n_pairs = n_pairs
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -129,6 +133,7 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
         checks.between(0, 1, nu=self.nu)
         checks.counts(1, max_iter=self.max_iter)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
+        search["start"] = None if self._start() is None else getattr(self, "dual_", None)
         pairs = written_out(pairs)
         found = kernel_nu_svm(R, pairs, self.l1, self.l2, self.nu, self.definite, **search)
         L = psd.components(found.x, self.n_components)

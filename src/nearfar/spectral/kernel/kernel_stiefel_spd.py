@@ -54,7 +54,7 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
     max_iter : int
     tol : float
         On the gradient.
-    verbose : bool
+    warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
         Draws pairs, landmarks and a random start.
 
@@ -90,6 +90,7 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
         landmarks: int | None = 2000,
         max_iter: int = 500,
         tol: float = 1e-6,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -106,6 +107,7 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
         self.landmarks = landmarks
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -113,5 +115,5 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
         checks.counts(1, max_iter=self.max_iter)
         checks.at_least(0, tol=self.tol)
         settings: dict[str, Any] = {n: getattr(self, n) for n in ("prior", "bias", "init", "max_iter", "tol")}
-        settings |= {"seed": self.random_state, "report": self._report()}
+        settings |= {"last": self._start(), "seed": self.random_state, "report": self._report()}
         return kernel_stiefel_spd(R, pairs, self.n_components, self.lam, **settings)
