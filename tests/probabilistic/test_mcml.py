@@ -168,6 +168,19 @@ def test_warm_start_from_the_optimum_stops_at_once():
     assert fit(learner, X, y).n_iter_ < n_iter / 4
 
 
+@pytest.mark.parametrize("learner", [MCML(reg=1.0, tol=1e-8), KernelMCML(landmarks=30, tol=1e-5, random_state=0)])
+def test_a_warm_start_of_low_rank_is_one_too(learner):
+    X, y = data()
+    cold = fit(learner, X, y)
+    warm = fit(clone(learner).set_params(warm_start=True, n_components=2), X[::-2], y[::-2])
+    warm.set_params(n_components=None)
+    fit(warm, X, y)  # from other rows to the same optimum
+    assert warm.converged_
+    assert_allclose(warm.objective_, cold.objective_, rtol=1e-4)
+    assert_allclose(distances(warm, X), distances(cold, X), rtol=1e-2, atol=1e-2 * distances(cold, X).max())
+    assert fit(warm, X, y).n_iter_ < cold.n_iter_ / 2
+
+
 def test_linear_kernel_is_the_linear_method():
     X, y = data()
     X = X - X.mean(axis=0)

@@ -22,6 +22,7 @@ from .types import Array
 Evaluate = Callable[[Array], tuple[float, Array]]
 Gap = Callable[[Array, float, Array], float]
 STALL = 1e-14
+LEAST = 1e-6  # eigenvalue of a start's metric, relative to the largest
 MEMORY = 30  # corrections of L-BFGS: they are cheap beside an iteration, and with fewer the gap closes later
 
 
@@ -45,15 +46,15 @@ def minimise(
         (L, f, G) -> a bound on f - min f, infinite where there is none.
     A : ndarray of shape (d, d)
         Positive definite; the search is over K with L = K A: what makes the problem well scaled.
-    start : ndarray of shape (d, d), optional
-        L to start from, of full rank. Default: A.
+    start : ndarray of shape (k, d), optional
+        L to start from; directions that it lacks get a little of A. Default: A.
 
     Returns
     -------
     Solution
         `x` is L (d, d); ``attributes["kkt"]`` is (negative part of G's smallest eigenvalue, |<M, G>|).
     """
-    K0 = np.eye(len(A)) if start is None else start @ inv(A)
+    K0 = np.eye(len(A)) if start is None else filled(start @ inv(A))
     scale = max(1.0, abs(evaluate(K0 @ A)[0]))
     seen: dict[str, Any] = {}
 
@@ -76,6 +77,14 @@ def minimise(
     second = projected(evaluate, gap, A, found.x, max_iter=rest, tol=tol, report=report)
     both = np.concatenate([history, np.asarray(second.history)])
     return finished(evaluate, gap, second.x, found.n_iter + second.n_iter, tol, both)
+
+
+def filled(K: Array) -> Array:
+    """K, or where it is of lower rank a square one whose metric differs by little: a search never leaves a rank."""
+    if np.linalg.matrix_rank(K) == len(K) == K.shape[1]:
+        return K
+    w, V = psd.spectrum(K.T @ K)
+    return np.sqrt(np.maximum(w, max(LEAST * w[0], np.finfo(np.float64).tiny)))[:, None] * V.T
 
 
 def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any) -> Solution:

@@ -26,13 +26,15 @@ def kernel_mcml(
     reg: float = 1e-3,
     weighting: str = "sample",
     *,
+    start: Array | None = None,
     max_iter: int = 500,
     tol: float = 1e-3,
     report: Report | None = None,
 ) -> Solution:
     """L (r, r) on rows R of the kernel map, R R' = K; see `KernelMCML`."""
     problem = Collapse(R, told, weighting, trace=reg)
-    return certified.minimise(problem, problem.gap, problem.scaling(), max_iter=max_iter, tol=tol, report=report)
+    search: dict[str, Any] = {"start": start, "max_iter": max_iter, "tol": tol, "report": report}
+    return certified.minimise(problem, problem.gap, problem.scaling(), **search)
 
 
 class KernelMCML(FromPairs, KernelMetric):
@@ -59,7 +61,7 @@ class KernelMCML(FromPairs, KernelMetric):
     tol : float
         Stop where the duality gap is below ``tol * max(1, |objective|)``. The gap, a sure bound, is a loose one: at
         1e-3 the objective was within 2e-5 of its minimum on six tables, and 1e-6 often takes more than `max_iter`.
-    verbose : bool
+    warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
         Draws the landmarks.
 
@@ -93,6 +95,7 @@ class KernelMCML(FromPairs, KernelMetric):
         landmarks: int | None = 300,
         max_iter: int = 500,
         tol: float = 1e-3,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -106,6 +109,7 @@ class KernelMCML(FromPairs, KernelMetric):
         self.landmarks = landmarks
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -116,5 +120,5 @@ class KernelMCML(FromPairs, KernelMetric):
         checks.one_of(WEIGHTINGS, weighting=self.weighting)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         told = pairs.labels if isinstance(pairs, LabelPairs) else constraints.with_similar(pairs)
-        found = kernel_mcml(R, told, self.reg, self.weighting, **search)
+        found = kernel_mcml(R, told, self.reg, self.weighting, start=self._start(), **search)
         return found.with_x(found.x[: self.n_components])

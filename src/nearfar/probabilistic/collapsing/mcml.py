@@ -133,10 +133,9 @@ class MCML(FromPairs, Mahalanobis):
         checks.one_of(("trace", "frobenius"), penalty=self.penalty)
         checks.one_of(("truncate", "factor"), rank_mode=self.rank_mode)
         checks.one_of(WEIGHTINGS, weighting=self.weighting)
-        k, d, start = self.n_components, X.shape[1], self._start()
+        k, start = self.n_components, self._start()
         rank = k if self.rank_mode == "factor" else None
-        rows = rank or d
-        if start is not None and (start.shape != (rows, d) or np.linalg.matrix_rank(start) < rows):
+        if start is not None and rank is not None and not np.linalg.matrix_rank(start) == len(start) == rank:
             start = None
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         told = pairs.labels if isinstance(pairs, LabelPairs) else constraints.with_similar(pairs)
