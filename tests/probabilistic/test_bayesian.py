@@ -445,3 +445,14 @@ def test_bad_settings_of_bayesian_nca(settings, word):
     X, y = data()
     with pytest.raises(ValueError, match=f"^BayesianNCA: {word}"):
         BayesianNCA(**settings).fit(X, y)
+
+
+def test_a_warm_start_leads_to_the_same_posterior():
+    X, y = data(200, 6)
+    cold = BayesianNCA().fit(X, y)
+    learner = BayesianNCA(warm_start=True).fit(X[:190], y[:190]).fit(X, y)
+    assert learner.n_iter_ < cold.n_iter_
+    assert_allclose(learner.posterior_mean_, cold.posterior_mean_, rtol=1e-4, atol=1e-6)
+    assert learner.fit(X, y).n_iter_ == 1
+    other = learner.set_params(n_components=3).fit(X, y)
+    assert_array_equal(other.posterior_mean_, BayesianNCA(3).fit(X, y).posterior_mean_)

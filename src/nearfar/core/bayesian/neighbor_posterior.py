@@ -71,21 +71,30 @@ def log_posterior(m: Array, near: ProjectedNeighbors, prior: Gaussian) -> tuple[
 
 
 def neighbor_posterior(
-    near: ProjectedNeighbors, prior: Gaussian, *, max_iter: int = 100, tol: float = 1e-6, report: Report | None = None
+    near: ProjectedNeighbors,
+    prior: Gaussian,
+    *,
+    start: Array | None = None,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+    report: Report | None = None,
 ) -> Solution:
     """The mean as `x`, ``attributes["cov"]``, and the evidence bound (`objective`, `history`).
 
-    L-BFGS in coordinates where the covariance is I: there the curvature is at most 1, and `tol` is on the gradient.
+    L-BFGS in coordinates where the covariance is I: there the curvature is at most 1, and `tol` is on the gradient. It
+    begins with the mean `start`, or the prior's.
     """
     precision = inv(prior.cov) + curvature(near)
     d = len(precision)
-    R = solve_triangular(cholesky(psd.symmetrize(precision), lower=True), np.eye(d), lower=True).T
+    C = cholesky(psd.symmetrize(precision), lower=True)
+    R = solve_triangular(C, np.eye(d), lower=True).T
+    first = np.zeros(d) if start is None else C.T @ (start - prior.mean)
 
     def fun(z: Array) -> tuple[float, Array]:
         value, gradient = log_posterior(prior.mean + R @ z, near, prior)
         return -value, -(R.T @ gradient)
 
-    found = optimize.lbfgs(fun, np.zeros(d), max_iter=max_iter, tol=tol, report=report)
+    found = optimize.lbfgs(fun, first, max_iter=max_iter, tol=tol, report=report)
     # the traces in the bound and in KL(q | prior) cancel
     volume = float(np.log(np.diag(R)).sum()) - float(np.linalg.slogdet(prior.cov)[1]) / 2
     best, history = volume - found.value, volume - np.asarray(found.history)

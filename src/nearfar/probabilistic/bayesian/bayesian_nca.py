@@ -31,6 +31,7 @@ def bayesian_nca(
     prior: Gaussian,
     n_neighbors: int = 10,
     *,
+    start: Array | None = None,
     max_iter: int = 100,
     tol: float = 1e-6,
     report: Report | None = None,
@@ -39,7 +40,8 @@ def bayesian_nca(
     X, labels = scatter.known(X, labels)
     N = neighbors.nearest(X, X, n_neighbors, exclude_self=True)[1]
     near = ProjectedNeighbors(X @ V, N, labels[N] == labels[:, None])
-    return neighbor_posterior.neighbor_posterior(near, prior, max_iter=max_iter, tol=tol, report=report)
+    search: dict[str, Any] = {"start": start, "max_iter": max_iter, "tol": tol, "report": report}
+    return neighbor_posterior.neighbor_posterior(near, prior, **search)
 
 
 class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
@@ -58,7 +60,7 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
     max_iter : int
     tol : float
         Stop where no entry of the gradient is larger, in units of 1 / posterior standard deviation.
-    verbose : bool
+    warm_start, verbose : bool
 
     Attributes
     ----------
@@ -87,6 +89,7 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
         prior_cov: AnyArray | float = 1.0,
         max_iter: int = 100,
         tol: float = 1e-6,
+        warm_start: bool = False,
         verbose: bool = False,
     ) -> None:
         self.n_components = n_components
@@ -95,6 +98,7 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
         self.prior_cov = prior_cov
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
@@ -104,6 +108,8 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
         k = self.n_components or min(X.shape[1], 50)
         V, prior = directions.principal(X, k), self._prior(k)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
+        known = self._start() is not None and len(self.posterior_mean_) == k
+        search["start"] = self.posterior_mean_ if known else None
         found = bayesian_nca(X, labels, V, prior, self._available(int((labels >= 0).sum())), **search)
         attributes = {"basis": V, "posterior_mean": found.x, "posterior_cov": found.attributes["cov"]}
         return found.with_x(directions.components(V, found.x), attributes=attributes)
