@@ -153,3 +153,16 @@ def test_bad_settings(settings, word):
     X, y = data()
     with pytest.raises(ValueError, match=f"^LDM: {word}"):
         LDM(**settings).fit(X, y)
+
+
+@pytest.mark.parametrize("settings", [{}, {"solver": "mm"}, {"n_init": 3, "random_state": 0}])
+def test_warm_start_goes_on(settings):
+    X, y = data()
+    learner = fit(LDM(warm_start=True, max_iter=3, **settings), X, y)
+    short = learner.objective_
+    fit(learner.set_params(max_iter=200), X, y)
+    assert learner.objective_ > short
+    assert learner.history_[0] > short - 1e-9
+    before, steps = learner.objective_, learner.n_iter_
+    assert fit(learner, X, y).n_iter_ < steps
+    assert learner.objective_ >= before - 1e-9

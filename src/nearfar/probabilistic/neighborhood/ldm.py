@@ -29,15 +29,22 @@ def ldm(
     solver: str = "direct",
     n_init: int = 1,
     seed: Seed = None,
+    last: Array | None = None,
     **search: Any,
 ) -> Solution:
-    """L = diag(gamma)^(1/2) V' (k, d), the best of `n_init` searches; `search` is max_iter, tol and report."""
+    """L = diag(gamma)^(1/2) V' (k, d): the best of `n_init` searches, or one from `last` (k, d).
+
+    `search` is max_iter, tol and report.
+    """
     V = scatter.axes(X, n_components or len(scatter.span_or_axes(X, 1)))[1]
     deviation = (X @ V).std(axis=0)
     # directions without scatter get no weight; the others are searched in units of their variance
     scale = np.where(deviation > 1e-9 * deviation.max(), deviation, np.inf)
     F = diagonal.likelihood(X @ V / scale, pairs, neighbors, near=X)
-    flat = np.sum(starts.median_scaled(X, V.T)[0] ** 2)
+    if last is not None and len(last) == V.shape[1]:
+        flat, n_init = np.sum((last @ V) ** 2, axis=0), 1
+    else:
+        flat = np.sum(starts.median_scaled(X, V.T)[0] ** 2)
     first = flat * np.where(np.isfinite(scale), scale, 0.0) ** 2
     climb = diagonal.by_bounds if solver == "mm" else diagonal.directly
     rng = constraints.generator(seed)
@@ -67,6 +74,8 @@ class LDM(FromPairs, Mahalanobis):
     max_iter : int
     tol : float
         Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1.
+    warm_start : bool
+        Start from the last fit alone.
     verbose : bool
     random_state : int, RandomState, Generator or None
 
@@ -98,6 +107,7 @@ class LDM(FromPairs, Mahalanobis):
         n_pairs: int | str | None = "all",
         max_iter: int = 100,
         tol: float = 1e-6,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -108,6 +118,7 @@ class LDM(FromPairs, Mahalanobis):
         self.n_pairs = n_pairs
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -121,4 +132,5 @@ class LDM(FromPairs, Mahalanobis):
                 raise ValueError('neighbors needs labels and n_pairs="all"; given pairs all count')
         names = ("n_components", "neighbors", "solver", "n_init", "max_iter", "tol")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return ldm(X, pairs, seed=self.random_state, report=self._report(), **settings)
+        settings |= {"seed": self.random_state, "last": self._start(), "report": self._report()}
+        return ldm(X, pairs, **settings)
