@@ -167,3 +167,18 @@ def test_refuses_more_directions_than_the_data_have(wide):
     # regularisation would make room for others, in which no two rows differ
     with pytest.raises(ValueError, match=r"^LowRankGMML: n_components must be at most 2, the rank of the data; got 3"):
         nearfar.LowRankGMML(3).fit(wide, Y[: len(wide)] if len(wide) > 3 else [0, 0, 1])
+
+
+@pytest.mark.parametrize("subspace", ["riemannian", "trace"])
+def test_warm_start_goes_on(subspace):
+    rows, y = data(200, 12)
+    learner = fit(nearfar.LowRankGMML(3, subspace=subspace, restarts=1, max_iter=2, warm_start=True), rows, y)
+    early = learner.history_[-1]
+    fit(learner.set_params(max_iter=250, restarts=3), rows, y)
+    assert learner.history_[0] <= early
+    L, steps = learner.get_mahalanobis_matrix(), learner.n_iter_
+    assert fit(learner, rows, y).n_iter_ < steps
+    assert_allclose(learner.get_mahalanobis_matrix(), L, rtol=1e-3, atol=1e-3 * L.max())
+    cold = fit(nearfar.LowRankGMML(2, subspace=subspace, random_state=0), rows, y)
+    again = fit(learner.set_params(n_components=2, random_state=0), rows, y)
+    assert_allclose(again.components_, cold.components_)

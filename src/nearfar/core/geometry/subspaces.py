@@ -33,12 +33,13 @@ def search(
     kind: str,
     init: str = "discriminant",
     restarts: int = 3,
+    last: Array | None = None,
     seed: Seed = None,
     max_iter: int = 250,
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """The best of several searches over the Grassmann manifold.
+    """The best of several searches over the Grassmann manifold, or one from the span of `last` (p, d).
 
     For "riemannian", scatters are scaled so that log lam is 0 on average at U (d, p): units of X do not matter then.
     """
@@ -53,6 +54,8 @@ def search(
     rng = generator(seed)
     first = {"discriminant": U, "pca": psd.spectrum(S + D)[1][:, : U.shape[1]]}.get(init)
     starts = [] if first is None else [first]
+    if last is not None and np.linalg.matrix_rank(last) == len(last) == U.shape[1]:
+        starts, restarts = [last.T], 1
     starts += [rng.normal(size=U.shape) for _ in range(restarts - len(starts))]
     found = [lbfgs(fun, A, max_iter=max_iter, tol=tol, report=report) for A in starts]
     lowest = min(s.value for s in found)

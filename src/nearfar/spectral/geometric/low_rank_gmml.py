@@ -61,6 +61,8 @@ class LowRankGMML(FromPairs, Mahalanobis):
         Starts in all; the first of the best is kept.
     max_iter, tol
         Of each search (L-BFGS through a QR factorisation); `tol` is on the gradient.
+    warm_start : bool
+        Search from the last fit's subspace alone.
     verbose : bool
     random_state : int, RandomState, Generator or None
 
@@ -93,6 +95,7 @@ class LowRankGMML(FromPairs, Mahalanobis):
         weighting: str = "pairs",
         max_iter: int = 250,
         tol: float = 1e-6,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -106,6 +109,7 @@ class LowRankGMML(FromPairs, Mahalanobis):
         self.weighting = weighting
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -120,7 +124,8 @@ class LowRankGMML(FromPairs, Mahalanobis):
             raise ValueError(f"n_components must be at most {rank}, the rank of the data; got {self.n_components}")
         S, D = geodesic.regularized(*scatter.pair_scatters(X @ V.T, pairs).mean(), self.reg)
         search: dict[str, Any] = {name: getattr(self, name) for name in ("init", "restarts", "max_iter", "tol")}
-        search |= {"seed": self.random_state, "report": self._report()}
+        last = self._start()
+        search |= {"last": None if last is None else last @ V.T, "seed": self.random_state, "report": self._report()}
         found = low_rank_gmml(S, D, self.n_components, self.t, self.subspace, **search)
         U = V.T @ found.attributes["subspace"]
         return found.with_x(found.x @ V, attributes=found.attributes | {"subspace": U})
