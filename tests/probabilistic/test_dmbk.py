@@ -170,3 +170,14 @@ def test_a_class_of_one_sample_is_an_error():
     y[0] = 9
     with pytest.raises(ValueError, match=r"^DMBK: y holds 1 classes of one sample"):
         DMBK().fit(X, y)
+
+
+def test_warm_start_goes_on():
+    X, y = data(300, 8)
+    learner = fit(DMBK(warm_start=True, max_iter=3, random_state=0), X, y)
+    short = learner.objective_
+    fit(learner.set_params(max_iter=200), X, y)
+    assert learner.history_[0] > short
+    cold = fit(DMBK(random_state=0), X, y)
+    assert_allclose(learner.objective_, cold.objective_, rtol=1e-6)
+    assert fit(learner, X, y).n_iter_ == 1

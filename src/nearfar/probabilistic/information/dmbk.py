@@ -33,9 +33,10 @@ def dmbk(
     n_pairs: int = 10_000,
     n_init: int = 2,
     seed: Seed = None,
+    last: Array | None = None,
     **search: Any,
 ) -> Solution:
-    """L (p, d) as `x`: the best of several local maxima; `search` goes to `optimize.lbfgs`, see `DMBK`."""
+    """L (p, d) as `x`: the best of several local maxima, or that from `last` (p, d); `search` is of `lbfgs`."""
     X, labels = scatter.known(X, labels)
     classes = divergences.gaussians(X, labels, shares(X, labels, shrinkage))
     alpha = float(len(classes.sizes) == 2) if alpha is None else alpha
@@ -47,11 +48,12 @@ def dmbk(
     def fun(V: Array) -> tuple[float, Array]:
         # in these coordinates M_S = I: the constraint is |U| = 1, and U = V / |V|
         norm = float(np.linalg.norm(V))
-        value, gradient = divergences.balance(V, seen, alpha)
-        far, slope = distance(V)
+        (value, gradient), (far, slope) = divergences.balance(V, seen, alpha), distance(V)
         return -value - reg * far / norm, -gradient - reg * (slope / norm - far * V / norm**3)
 
     first = divergences.starts(Y, labels, p, n_init, seed)
+    if last is not None and np.linalg.matrix_rank(last) == len(last) == p:
+        first = [np.linalg.solve(A, last.T)]
     tries = [optimize.lbfgs(fun, V, **search) for V in first]
     best = min(tries, key=lambda found: found.value)
     U = A @ (np.linalg.qr(best.x)[0] / np.sqrt(p) if whiten else best.x / np.linalg.norm(best.x))
@@ -90,8 +92,8 @@ class DMBK(FromLabels, Mahalanobis):
         Pairs of different classes in the mean distance; all where there are fewer.
     n_init : int
         Random starts besides the two of discriminant and principal directions; the best maximum is kept.
-    max_iter, tol, verbose
-        Of L-BFGS; `tol` is on the gradient.
+    max_iter, tol, warm_start, verbose
+        Of L-BFGS; `tol` is on the gradient; a warm start is the only one.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -121,6 +123,7 @@ class DMBK(FromLabels, Mahalanobis):
         n_init: int = 2,
         max_iter: int = 200,
         tol: float = 1e-5,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -133,6 +136,7 @@ class DMBK(FromLabels, Mahalanobis):
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -143,8 +147,7 @@ class DMBK(FromLabels, Mahalanobis):
         checks.counts(1, n_pairs=self.n_pairs, max_iter=self.max_iter)
         checks.counts(0, n_init=self.n_init)
         checks.share(("lw", "ledoit_wolf"), shrinkage=self.shrinkage)
-        d = X.shape[1]
-        p = self.n_components or min(int(labels.max()), d - 1)
+        p, d = self.n_components or min(int(labels.max()), X.shape[1] - 1), X.shape[1]
         if not 1 <= p < d:
             raise ValueError(f"n_components={p} must be at least 1 and below the number of features, n_features={d}")
-        return dmbk(X, labels, p, seed=self.random_state, report=self._report(), **settings)
+        return dmbk(X, labels, p, seed=self.random_state, last=self._start(), report=self._report(), **settings)
