@@ -258,7 +258,7 @@ class Fitted(BaseEstimator):
         return learner
 
     def _restored(self: Self) -> Self:
-        """The learner whose settings were those of a file."""
+        """This learner, just made from a file; what its settings only describe is made here."""
         return self
 
 

@@ -53,7 +53,7 @@ def holding(w: Array, share: float) -> int:
 
 
 def rounding(w: Array) -> float:
-    """What computing may leave of an eigenvalue 0, beside eigenvalues w."""
+    """How large rounding may make an eigenvalue 0 among the eigenvalues w."""
     return max(len(w), LEAST) * EPS * max(float(w.max(initial=0.0)), 0.0)
 
 

@@ -24,7 +24,7 @@ LEAST = 64  # rows of a block, below which matrix products are slow
 
 
 def cuts(c: Comparison, block: int | None, whole: bool) -> list[tuple[int, int]]:
-    """Cut the anchors into blocks; None chooses: what a cache holds, on a device or if `whole` all where they fit."""
+    """Cut the anchors into blocks. None chooses: what a cache holds; on a device, or if `whole`, all if they fit."""
     m = len(c.ref)
     if block is None and not whole and on_host(c.x):
         block = max(LEAST, CACHED // max(m, 1)) * torch.get_num_threads()
@@ -154,7 +154,7 @@ class _Plan(NamedTuple):
 
 
 class _Swept(torch.autograd.Function):
-    """See the head of the module."""
+    """See the docstring of the module."""
 
     @staticmethod
     def forward(ctx: Any, plan: _Plan, x: Tensor, ref: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:

@@ -218,7 +218,7 @@ class RowLoss(Term):
         raise NotImplementedError
 
     def held(self) -> tuple[Tensor, ...]:
-        """Return what else than the distances the rows have a gradient in."""
+        """Return the tensors, besides distances, that the rows have a gradient in."""
         return tuple(part for part in self._parameters.values() if part is not None)
 
     def reference(self, batch: Batch) -> tuple[Tensor, Labels]:

@@ -1,1 +1,1 @@
-"""What the methods by scatter matrices share: components that part what is to be apart."""
+"""What the methods by scatter matrices share: components that separate what should lie apart."""

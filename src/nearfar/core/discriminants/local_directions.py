@@ -1,4 +1,4 @@
-"""Directions of unit length that tell classes, or the pairs of triplets, apart in one region or for a few of them.
+"""Directions of unit length: each separates the classes in one region, or the two kinds of pairs of a few triplets.
 
     of regions: S_b u = mu S_w u,  of triplets: (S_n - S_p) u = mu u;  mu > 0
 
@@ -17,10 +17,10 @@ from ..distances import squared_distances
 from ..neighbors import nearest
 from ..types import Array, Ints, Seed
 
-RIDGE = 0.1  # of the mean variance within classes, added to each direction's
-FLAT = 1e-10  # mu beside the largest that is rounding
-PASSES = 10  # by which centres move to the means of their rows
-TRIES = 10  # groups of triplets without a direction, at most
+RIDGE = 0.1  # share of the mean variance within classes that is added to every direction's
+FLAT = 1e-10  # mu relative to the largest, up to which it is rounding
+PASSES = 10  # times that centres move to the means of their rows, at most
+TRIES = 10  # groups of triplets in a row that may give no direction
 
 
 def centres(X: Array, count: int) -> Array:
@@ -47,10 +47,12 @@ def centres(X: Array, count: int) -> Array:
 
 
 def of_regions(X: Array, labels: Ints, count: int, sizes: tuple[int, ...]) -> Array:
-    """About `count` directions (K, d) of as many regions as that takes, or all axes, if none; every row has a class.
+    """At most `count` directions (K, d) from as many regions as that takes; all axes where these give none.
 
     Parameters
     ----------
+    labels : ndarray of shape (n,)
+        Codes, all known.
     sizes : tuple of int
         Rows of each class in a region: every centre makes one region of each size.
     """
@@ -80,14 +82,15 @@ def discriminants(X: Array, labels: Ints, p: int) -> Array:
 
 
 def of_triplets(X: Array, triplets: Ints, count: int, seed: Seed) -> Array:
-    """`count` directions (K, d) of groups of d triplets, fewer of so few as make one group; or all axes, if none.
+    """`count` directions (K, d) from groups of d triplets, fewer from a single group; all axes where there is none.
 
     Parameters
     ----------
     seed : int, Generator, RandomState or None
         Draws the triplets of a group.
     """
-    rng, d, T, empty, found = generator(seed), X.shape[1], len(triplets), 0, [np.zeros((0, X.shape[1]))]
+    rng, d, T = generator(seed), X.shape[1], len(triplets)
+    found, empty = [np.zeros((0, d))], 0
     while sum(map(len, found)) < count and empty < TRIES:
         a, p, n = triplets[rng.choice(T, min(d, T), replace=False)].T
         mu, U = psd.spectrum(scatter.weighted_outer(X, a, n) - scatter.weighted_outer(X, a, p))

@@ -71,7 +71,7 @@ def stack_scatters(T: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
 
 
 def column_scatters(X: Array, pairs: Pairs | LabelPairs) -> scatter.PairScatters:
-    """Scatters of one column, which alone may well be the same in all similar pairs."""
+    """Scatters of one column; unlike `pair_scatters`, similar pairs may coincide in it without a warning."""
     return scatter.label_scatters(X, pairs) if isinstance(pairs, LabelPairs) else scatter.listed_scatters(X, pairs)
 
 
@@ -86,7 +86,7 @@ def projector_scatters(V: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Arra
 
 
 def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array, float]:
-    """Mean scatters of all pairs that labels imply, and what they would trace without any cancellation.
+    """Mean scatters of all pairs that labels imply, and the trace of the first if nothing cancelled.
 
     With the class sums Q_c of T_i^2 and P_c of T_i, a class scatters by Q_c - P_c^2 / n_c.
     """

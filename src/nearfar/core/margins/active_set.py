@@ -106,7 +106,7 @@ class Search:
         return Place(K, edges, self.problem.certify(K, edges, hinge))
 
     def quick(self, K: Array, full: bool, most: int = newton.MOST) -> bool:
-        """Whether Newton's method is worth its matrix."""
+        """Whether to take Newton's method, whose matrix must be affordable."""
         return full and self.method == "lbfgs" and not self.problem.squared and len(K) <= most
 
     def round(self, here: Place, race: Race, share: float, planned: int, most: int) -> Place:
@@ -218,7 +218,7 @@ class Race:
 
 
 def scaled(problem: LargeMargin, L: Array) -> Array:
-    """L times the factor with the smallest f, as far as some of the rows tell: the root of df/dt, t the square."""
+    """L times the factor of the smallest f, judged by some of the rows: the root of df/dt, t being its square."""
     pull, differences = problem.differences(L)
     hinge, low, high = Hinge(problem.squared), -OCTAVES, OCTAVES
     for _ in range(60):
@@ -233,7 +233,7 @@ def scaled(problem: LargeMargin, L: Array) -> Array:
 
 
 def rounded(problem: LargeMargin, at: Place, share: float) -> tuple[Hinge, float]:
-    """The hinge with its kink rounded so that this widens the gap by the given share of f, and f with it.
+    """The hinge, its kink rounded so far that the gap grows by the given share of f; and f under that hinge.
 
     Over u below the width, the gap widens by the sum of u (1 - u / width); f loses u - u^2 / (2 width) there, and half
     the width elsewhere.
@@ -272,7 +272,7 @@ def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Arr
 
 
 def shrunk(K: Array) -> Array:
-    """The same metric but for directions in which it is small: rows by falling length."""
+    """K without the directions in which its metric is small, its rows by falling length."""
     K = psd.compress(K)
     square = np.einsum("pd,pd->p", K, K)
     return K[: max(1, int(np.count_nonzero(square > LOST * square[0])))]

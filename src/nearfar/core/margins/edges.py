@@ -49,7 +49,7 @@ class Edges:
         return crowded(Z, self.a, self.b) if dense else pair_squares(Z, self.a, self.b)
 
     def summed(self, values: Array, listed: Ints | None = None) -> Array:
-        """The sum of what the pairs of each edge say: all of them, or those of these edges."""
+        """Sums by edge: of the values of all pairs, or of values on the `listed` edges."""
         out = np.zeros(len(self.a))
         out += np.bincount(self.of if listed is None else listed, values, len(out))
         return out

@@ -239,7 +239,7 @@ class LargeMargin:
         return -(A + A.T) / 2
 
     def mean(self, slopes: list[Pushed], edges: Graph) -> Dual:
-        """The mean of some slopes, which is feasible more nearly than each of them."""
+        """The mean of some slopes, which is nearer to feasible than each of them."""
         _, total, squares, weight = (np.mean(part, axis=0) for part in zip(*slopes, strict=True))
         return Dual(self.pushes(weight, edges), float(total), float(squares))
 

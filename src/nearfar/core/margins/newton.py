@@ -48,7 +48,7 @@ class Damping:
         return True
 
     def failed(self) -> None:
-        """No share helped, which says nothing about the next place: begin anew, or it would grow from try to try."""
+        """Begin anew where no share helped: that says nothing about the next place, and the share would only grow."""
         self.share = DAMPING
 
 
@@ -85,7 +85,7 @@ def descend(
 
 
 def step(H: Array, g: Array, entries: tuple[Ints, Ints, Array], share: float) -> Array:
-    """D, with its eigenvalues brought to where I + D is positive definite, and to rounding too."""
+    """D, with its eigenvalues cut so that I + D is positive definite, also after rounding."""
     a, b, weight = entries
     ridge = share * max(float(np.trace(H)) / len(H), 1e-12)
     x = cho_solve(cho_factor(H + ridge * np.eye(len(H))), -g[a, b] * weight) / weight

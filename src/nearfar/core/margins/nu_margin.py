@@ -131,7 +131,7 @@ def newton(problem: NuMargin, a: Array, max_iter: int = NEWTON, report: Report |
 
 
 def newton_step(problem: NuMargin, here: Conditions) -> Array | None:
-    """From multipliers to those that are optimal if the pairs at the bounds and on the margin are; None: too many."""
+    """The step to optimal multipliers, if the right pairs are at the bounds and on the margin; None: too many are."""
     top, fixed = problem.l2 * problem.weight, here.margin > here.spare / problem.l2  # the sum is, else the margin is 0
     aim = here.a - top * here.beyond
     free = ((aim > 0) & (aim < top)) | (fixed & (here.beyond == 0) & (top > 0))
@@ -176,7 +176,7 @@ def products(Y: Array, rates: Array) -> Array:
 
 
 def shortened(problem: NuMargin, here: Conditions, step: Array) -> Conditions | None:
-    """The first of the whole step, its half, ... that brings the conditions nearer."""
+    """The whole step, or the first of its half, its quarter, ... after which the conditions are better met."""
     top, share = problem.l2 * problem.weight, 1.0
     while share >= SHORTEST:
         there = Conditions.of(problem, np.clip(here.a + share * step, 0.0, top))
