@@ -11,25 +11,14 @@ import pytest
 pytest.importorskip("torch")
 
 import nearfar
-from nearfar import cli
 from nearfar.cli.fitting import fit_to, make_learner
 from nearfar.cli.learners import load_learner
 from nearfar.data import open_dataset, open_task
 from nearfar.train import TrainConfig, embed_run, evaluate_run, train
 
+from .test_cli import run
+
 SMALL = "max_iter=3, hidden=0"
-
-
-def run(capsys, monkeypatch, *words):
-    """Run a command in this process; returns (exit code, standard output, standard error)."""
-    monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, words)])
-    try:
-        cli.main()
-        code = 0
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture

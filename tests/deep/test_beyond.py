@@ -42,6 +42,8 @@ from tests.references import (
     vicreg,
 )
 
+from .gradients import grad, same, samples, unit
+
 PAIR_LOSSES = (
     SupConLoss,
     NTXentLoss,
@@ -77,25 +79,6 @@ SETTINGS = [
     (PNPLoss, pnp, {"variant": "Dq", "temperature": 0.1, "alpha": 3.0}),
     (VICRegLoss, vicreg, {"invariance": 2.0, "variance": 3.0, "covariance": 0.5, "gamma": 2.0, "eps": 0.1}),
 ]
-
-
-def samples(labels=(0, 0, 1, 1, 1, 2, 3, 3, -1), seed=0, dim=4):
-    g = torch.Generator().manual_seed(seed)
-    x = torch.randn(len(labels), dim, generator=g, dtype=torch.float64, requires_grad=True)
-    return x, torch.tensor(labels)
-
-
-def unit(x):
-    return torch.nn.functional.normalize(x)
-
-
-def grad(value, x):
-    return torch.autograd.grad(value, x, retain_graph=True)[0]
-
-
-def same(loss, other, x, **tolerance):
-    torch.testing.assert_close(loss, other, **tolerance)
-    torch.testing.assert_close(grad(loss, x), grad(other, x), **tolerance)
 
 
 @pytest.mark.parametrize(("loss", "loops", "settings"), SETTINGS)

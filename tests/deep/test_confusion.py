@@ -12,15 +12,7 @@ from nearfar import BinomialDevianceLoss, CMLLoss, DiversityConfusion, EnergyCon
 from nearfar.deep.regularizers.energy_confusion import class_moments
 from tests.references import diversity_confusion, energy_confusion
 
-
-def samples(labels=(0, 0, 1, 1, 1, 2, 3, 3, -1), seed=0, dim=4):
-    g = torch.Generator().manual_seed(seed)
-    x = torch.randn(len(labels), dim, generator=g, dtype=torch.float64, requires_grad=True)
-    return x, torch.tensor(labels)
-
-
-def grad(value, x):
-    return torch.autograd.grad(value, x, retain_graph=True)[0]
+from .gradients import grad, samples
 
 
 @pytest.mark.parametrize("on", ["raw", "normalized"])

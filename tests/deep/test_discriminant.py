@@ -18,6 +18,8 @@ from nearfar.deep.losses.virtual_sample import mean_eigenvalue
 from nearfar.deep.objective import parse_objective
 from tests.references import deep_fisher, probabilistic_discriminant, virtual_sample
 
+from .gradients import grad, same
+
 LABELS = (0, 0, 1, 1, 1, 2, 3, 3, 3, 3)
 
 
@@ -25,15 +27,6 @@ def samples(labels=LABELS, seed=0, dim=4):
     g = torch.Generator().manual_seed(seed)
     x = torch.randn(len(labels), dim, generator=g, dtype=torch.float64, requires_grad=True)
     return x, torch.tensor(labels)
-
-
-def grad(value, x):
-    return torch.autograd.grad(value, x, retain_graph=True)[0]
-
-
-def same(value, expected, x, **tolerance):
-    torch.testing.assert_close(value, expected, **tolerance)
-    torch.testing.assert_close(grad(value, x), grad(expected, x), **tolerance)
 
 
 def wine():

@@ -37,7 +37,8 @@ from tests.references import (
 )
 from tests.references import horde as horde_reference
 
-LABELS = (0, 0, 1, 1, 1, 2, 3, 3, -1)
+from .gradients import grad, same, samples
+
 SETTINGS = [
     (LiftedLoss, lifted, {"margin": 0.5}, {}),
     (LiftedLoss, lifted, {"hard": True}, {}),
@@ -68,21 +69,6 @@ LOSSES = (
     FisherTripletLoss,
     FisherContrastiveLoss,
 )
-
-
-def samples(labels=LABELS, seed=0, dim=4):
-    g = torch.Generator().manual_seed(seed)
-    x = torch.randn(len(labels), dim, generator=g, dtype=torch.float64, requires_grad=True)
-    return x, torch.tensor(labels)
-
-
-def grad(value, x):
-    return torch.autograd.grad(value, x, retain_graph=True)[0]
-
-
-def same(loss, other, x, **tolerance):
-    torch.testing.assert_close(loss, other, **tolerance)
-    torch.testing.assert_close(grad(loss, x), grad(other, x), **tolerance)
 
 
 @pytest.mark.parametrize(("loss", "loops", "settings", "loop_settings"), SETTINGS)

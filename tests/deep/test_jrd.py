@@ -20,6 +20,8 @@ from nearfar import (
 from nearfar.deep.kernels import class_sums, layer_kernel, mixture, squared_distances
 from tests.references import binomial_deviance, intra_class, jintra, jmmd, jrs
 
+from .gradients import unit
+
 REFERENCES = {JRS: jrs.reference, JMMD: jmmd.reference, JIntra: jintra.reference}
 KERNELS = ("gaussian", "laplace", "polynomial", "exponential", "linear")
 
@@ -29,10 +31,6 @@ def samples(seed=0, labels=(0, 0, 1, 1, 1, 2, 3, 3, -1), dim=4, requires_grad=Fa
     n = len(labels)
     x = torch.randn(n, dim, generator=g, dtype=torch.float64, requires_grad=requires_grad)
     return x, torch.tensor(labels), torch.randn(n, 6, generator=g, dtype=torch.float64)
-
-
-def unit(x):
-    return torch.nn.functional.normalize(x)
 
 
 def same_value_and_gradient(value, expected, inputs):

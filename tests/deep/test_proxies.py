@@ -37,6 +37,8 @@ from tests.references import (
     sub_center_arc_face,
 )
 
+from .gradients import unit
+
 C, D = 6, 4
 PROXY_LOSSES = (
     AdaFaceLoss,
@@ -84,10 +86,6 @@ def samples(labels=(0, 0, 1, 2, 2, 5, 5, -1), seed=0):
 def make(loss, **settings):
     torch.manual_seed(0)
     return loss(C, D, **settings).double()
-
-
-def unit(x):
-    return torch.nn.functional.normalize(x)
 
 
 def same(loss, other, inputs, **tolerance):

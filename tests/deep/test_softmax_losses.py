@@ -12,7 +12,8 @@ from nearfar.deep.relations import LabelSets
 from nearfar.deep.row_sums import masked_logsumexp, soft_counts, tilted
 from tests.references import hard_negative_contrastive, nca_loss, smooth_ap
 
-LABELS = (0, 0, 1, 1, 1, 2, 3, 3, -1)
+from .gradients import grad, same, samples
+
 SETTINGS = [
     (NCALoss, nca_loss, {"temperature": 0.5}),
     (NCALoss, nca_loss, {"denominator": "negatives"}),
@@ -29,21 +30,6 @@ SETTINGS = [
     (SmoothAPLoss, smooth_ap, {"temperature": 0.1}),
 ]
 LOSSES = (NCALoss, HardNegativeContrastiveLoss, SmoothAPLoss)
-
-
-def samples(labels=LABELS, seed=0, dim=4):
-    g = torch.Generator().manual_seed(seed)
-    x = torch.randn(len(labels), dim, generator=g, dtype=torch.float64, requires_grad=True)
-    return x, torch.tensor(labels)
-
-
-def grad(value, x):
-    return torch.autograd.grad(value, x, retain_graph=True)[0]
-
-
-def same(loss, other, x, **tolerance):
-    torch.testing.assert_close(loss, other, **tolerance)
-    torch.testing.assert_close(grad(loss, x), grad(other, x), **tolerance)
 
 
 @pytest.mark.parametrize(("loss", "loops", "settings"), SETTINGS)
