@@ -29,7 +29,7 @@ from nearfar.evaluation import (
     subset_recall,
 )
 from nearfar.evaluation.generalization import halves
-from nearfar.evaluation.intervals import deal
+from nearfar.evaluation.intervals import stratified_parts
 from tests.references import evaluation as plain
 
 partitions = st.integers(1, 30).flatmap(
@@ -155,7 +155,7 @@ def test_interval_is_students():
 @given(st.lists(st.integers(20, 45), min_size=1, max_size=5), st.integers(2, 10), st.integers(0, 99))
 def test_deal_spreads_every_class_evenly(sizes, parts, seed):
     y = np.repeat(np.arange(len(sizes)), sizes)
-    part = deal(y, parts, np.random.default_rng(seed))
+    part = stratified_parts(y, parts, np.random.default_rng(seed))
     for one in range(len(sizes)):
         counts = np.bincount(part[y == one], minlength=parts)
         assert counts.max() - counts.min() <= 1
@@ -163,9 +163,11 @@ def test_deal_spreads_every_class_evenly(sizes, parts, seed):
 
 def test_the_odd_sample_of_a_class_falls_anywhere():
     y = np.repeat([0, 1], [4, 5])
-    assert set(np.bincount(deal(y, 2, np.random.default_rng(0)))) == {4, 5}, "two samples per part suffice"
-    sizes = [[np.bincount(deal(y, 2, np.random.default_rng(s)))[0], halves(y, np.random.default_rng(s)).sum()]
-             for s in range(40)]  # fmt: skip
+    assert set(np.bincount(stratified_parts(y, 2, np.random.default_rng(0)))) == {4, 5}, "two samples per part suffice"
+    sizes = []
+    for seed in range(40):
+        first = np.bincount(stratified_parts(y, 2, np.random.default_rng(seed)))[0]
+        sizes.append([first, halves(y, np.random.default_rng(seed)).sum()])
     assert ((np.array(sizes) == 5).sum(0) > 10).all()
     assert ((np.array(sizes) == 4).sum(0) > 10).all()
 
@@ -173,13 +175,13 @@ def test_the_odd_sample_of_a_class_falls_anywhere():
 def test_subset_recall_is_the_mean_of_the_parts():
     x, y = blobs(5, 40, spread=3.0)
     found = subset_recall(x, y.astype(str), ks=(1, 4))
-    part = deal(y, 10, np.random.default_rng(0))
+    part = stratified_parts(y, 10, np.random.default_rng(0))
     values = [recall_at_k(x[part == p], y[part == p], 4) for p in range(10)]
     np.testing.assert_allclose(found[4].values, values)
     assert found[4].mean == pytest.approx(np.mean(values))
     assert found[1].mean <= found[4].mean
     far = subset_recall(x * np.arange(1, len(x) + 1)[:, None], y, parts=2, distance="euclidean")
-    part = deal(y, 2, np.random.default_rng(0))
+    part = stratified_parts(y, 2, np.random.default_rng(0))
     scaled = x * np.arange(1, len(x) + 1)[:, None]
     np.testing.assert_allclose(
         far[1].values, [recall_at_k(scaled[part == p], y[part == p], distance="euclidean") for p in (0, 1)]

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 from nearfar import MLKR
 from nearfar.core.neighborhoods import regression
-from nearfar.core.neighborhoods.regression import left_out
+from nearfar.core.neighborhoods.regression import leave_one_out_error
 from tests.learners import fit
 from tests.references import mlkr as loops
 
@@ -37,7 +37,7 @@ def curved(n=300, seed=0):
 def test_error_and_gradient_equal_loops(m, values, monkeypatch):
     monkeypatch.setattr(regression, "VALUES", values)  # one block, or three
     X, Y, L = problem(m=m)
-    f, G = left_out(L, X, Y)
+    f, G = leave_one_out_error(L, X, Y)
     assert_allclose(f, loops.objective(L, X, Y), rtol=1e-10)
     assert_allclose(G, loops.gradient(L, X, Y), rtol=1e-8, atol=1e-9)
 
@@ -45,15 +45,15 @@ def test_error_and_gradient_equal_loops(m, values, monkeypatch):
 def test_gradient_equals_differences():
     X, Y, L = problem()
     step = 1e-6 * np.random.default_rng(1).normal(size=L.shape)
-    up, down = (left_out(L + s * step, X, Y)[0] for s in (1, -1))
-    assert_allclose((up - down) / 2, np.vdot(left_out(L, X, Y)[1], step), rtol=1e-6)
+    up, down = (leave_one_out_error(L + s * step, X, Y)[0] for s in (1, -1))
+    assert_allclose((up - down) / 2, np.vdot(leave_one_out_error(L, X, Y)[1], step), rtol=1e-6)
 
 
 def test_no_table_of_all_pairs_is_held():
     X, Y, L = problem(3000)
-    left_out(L, X, Y)
+    leave_one_out_error(L, X, Y)
     tracemalloc.start()
-    left_out(L, X, Y)
+    leave_one_out_error(L, X, Y)
     assert tracemalloc.get_traced_memory()[1] < 6e6  # of all pairs: 72 MB
     tracemalloc.stop()
 

@@ -13,7 +13,7 @@ from tests.references import llma as loops
 def problem(n_neighbors=None, lam=0.3):
     X, y = data(40, 3)
     i, j = np.nonzero(np.triu(y[:, None] == y, 1))
-    centers = smooth_shift.spread_out(X, 12)
+    centers = smooth_shift.far_rows(X, 12)
     near = smooth_shift.held(X, n_neighbors, None)
     return X, y, smooth_shift.Shift(X, i, j, np.ones(len(i)), centers, lam, 2.0, near, 1e-3), centers
 
@@ -54,7 +54,7 @@ def test_defaults_find_what_many_plain_steps_find():
     i, j = np.nonzero(np.triu(y[:, None] == y, 1))
     near = smooth_shift.held(X, 50, None)
     omega = np.sqrt(np.mean(np.sum((X[:, None] - X) ** 2, axis=2))) / 3
-    shift = smooth_shift.Shift(X, i, j, np.ones(len(i)), smooth_shift.spread_out(X, 200), 0.1, omega, near, 1e-2)
+    shift = smooth_shift.Shift(X, i, j, np.ones(len(i)), smooth_shift.far_rows(X, 200), 0.1, omega, near, 1e-2)
     B = np.zeros((6, 120))
     for _ in range(1000):
         f, Y, q = shift.value(B)
@@ -107,7 +107,7 @@ def test_centres_are_rows_of_similar_pairs_and_few():
     learner = fit(LLMA(), X, pairs=pairs)
     assert_array_equal(learner.centers_[0], np.unique(X[[3, 5, 8, 20, 41]], axis=0))
     assert fit(LLMA(n_centers=2), X, pairs=pairs).centers_[0].shape == (2, 4)
-    spread = smooth_shift.spread_out(X, 10)
+    spread = smooth_shift.far_rows(X, 10)
     gaps = np.linalg.norm(spread[:, None] - spread, axis=2) + np.diag(np.full(10, np.inf))
     rest = np.array([np.linalg.norm(spread - x, axis=1).min() for x in X])
     assert gaps.min() >= rest.max() - 1e-12

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 
-def transformed() -> bool:
+def in_transform() -> bool:
     """Return whether a transform of `torch.func` is under way."""
     return not torch.compiler.is_compiling() and bool(torch._C._are_functorch_transforms_active())
 
@@ -29,12 +29,12 @@ def traced() -> bool:
 
 def host_array(x: Tensor) -> NDArray[Any]:
     """Return the values of a tensor on the host, also of one that a transform has wrapped."""
-    return np.array(x.tolist()).reshape(x.shape) if transformed() else x.cpu().numpy()
+    return np.array(x.tolist()).reshape(x.shape) if in_transform() else x.cpu().numpy()
 
 
 def recomputed(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function whose graph is computed again in the backward pass; inside a transform it is kept."""
-    return function(*args) if transformed() else checkpoint(function, *args, use_reentrant=False)
+    return function(*args) if in_transform() else checkpoint(function, *args, use_reentrant=False)
 
 
 def exact(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,7 +52,7 @@ def exact(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
     """Return ``function.apply(*args)``."""
-    if not transformed():
+    if not in_transform():
         return function.apply(*args)
     call = _Call(function, [isinstance(part, Tensor) and part.requires_grad for part in args])
     made = _Transformed.apply(call, *args)

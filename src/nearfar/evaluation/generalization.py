@@ -19,7 +19,7 @@ import numpy as np
 from ..core.distances import as_rows
 from ..core.neighbors import nearest
 from ..core.types import AnyArray, Bools, Ints
-from .intervals import Interval, deal, interval
+from .intervals import Interval, interval, stratified_parts
 from .labels import check_lengths, class_numbers
 
 
@@ -122,7 +122,7 @@ def diversity(embeddings: Any) -> float:
 
 def halves(classes: Ints, rng: np.random.Generator) -> Bools:
     """A random half of every class, (n,): the odd sample of a class falls to either side."""
-    return deal(classes, 2, rng) == 0
+    return stratified_parts(classes, 2, rng) == 0
 
 
 def _both(seen: Any, unseen: Any, splits: int) -> tuple[AnyArray, AnyArray]:

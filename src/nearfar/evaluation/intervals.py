@@ -94,7 +94,7 @@ def subset_recall(
     (classes,) = class_numbers(labels)
     check_lengths(len(x), classes)
     check_parts(classes, parts)
-    part = deal(classes, parts, np.random.default_rng(seed))
+    part = stratified_parts(classes, parts, np.random.default_rng(seed))
     recalls = {
         k: [recall_at_k(x[part == p], classes[part == p], k, distance=distance) for p in range(parts)] for k in ks
     }
@@ -112,7 +112,7 @@ def check_parts(classes: Ints, parts: int) -> None:
         )
 
 
-def deal(classes: Ints, parts: int, rng: np.random.Generator) -> Ints:
+def stratified_parts(classes: Ints, parts: int, rng: np.random.Generator) -> Ints:
     """Part 0..parts-1 of every sample (n,): each class is permuted and dealt round robin from a random part on."""
     sizes = np.bincount(classes)
     order = np.lexsort((rng.random(len(classes)), classes))

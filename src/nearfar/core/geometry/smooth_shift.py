@@ -43,7 +43,7 @@ def bumps(X: Array, centers: Array, width: float) -> Array:
     return np.exp(-squared_distances(X, centers) / (2 * width**2))
 
 
-def spread_out(X: Array, k: int) -> Array:
+def far_rows(X: Array, k: int) -> Array:
     """k different rows far from each other: each next one is the farthest from those before; first, from the mean."""
     X = np.unique(X, axis=0)
     if len(X) <= k:

@@ -47,7 +47,7 @@ def from_triplets(X: Array, triplets: Ints, mu: float, squared: bool, pull: str 
     return LargeMargin(X, i, j, mu, squared, weight=weight, fixed=Impostors(a, n, target.ravel()))
 
 
-def sorted_rows(X: Array, labels: Ints) -> tuple[Array, Ints]:
+def rows_by_class(X: Array, labels: Ints) -> tuple[Array, Ints]:
     """Rows of known class, in the order of their classes."""
     order = np.argsort(labels, kind="stable")[int((labels < 0).sum()) :]
     return X[order], labels[order]

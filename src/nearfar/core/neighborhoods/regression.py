@@ -16,7 +16,7 @@ VALUES = 1 << 16  # pairs of one block, of which two tables are held: they stay 
 LEAST = 16  # rows of a block
 
 
-def left_out(L: Array, X: Array, Y: Array) -> tuple[float, Array]:
+def leave_one_out_error(L: Array, X: Array, Y: Array) -> tuple[float, Array]:
     """f and df/dL for L (k, d), rows X (n, d) and targets Y (n, m), in O(n^2 (k + m))."""
     Z, Y1, f = X @ L.T, with_ones(Y), 0.0
     Z1 = with_ones(Z)

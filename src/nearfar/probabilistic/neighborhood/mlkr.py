@@ -14,7 +14,7 @@ import numpy as np
 
 from ...base import Mahalanobis, named
 from ...core import ascent, checks, scatter, starts
-from ...core.neighborhoods.regression import left_out
+from ...core.neighborhoods.regression import leave_one_out_error
 from ...core.optimize import Report, Solution, lbfgs
 from ...core.types import AnyArray, Array
 
@@ -33,7 +33,9 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
     told = None if report is None else lambda k, value, rest: report(k, value * spread**2, rest)
     # the objective is a share of the targets' squares, so that `tol` does not depend on their units
     stop, least = ascent.hardly_changes(tol), min(FLAT, 1e-3 * tol)
-    found = lbfgs(lambda K: left_out(K, R, T), K0, stop=stop, tol=least, memory=MEMORY, report=told, **search)
+    found = lbfgs(
+        lambda K: leave_one_out_error(K, R, T), K0, stop=stop, tol=least, memory=MEMORY, report=told, **search
+    )
     if len(X) > 2 and X.any() and np.array_equal(found.x, K0):
         message = "the search stays at its start: rows lie too far apart for a kernel of unit width, or too near"
         warnings.warn(f'{message}; scale the features, or set init_scale="median"', stacklevel=6)

@@ -16,7 +16,7 @@ import numpy as np
 from ...base import FromLabels, Mahalanobis
 from ...core import checks, scatter
 from ...core.margins import rivals
-from ...core.margins.large_margin_data import sorted_rows
+from ...core.margins.large_margin_data import rows_by_class
 from ...core.optimize import Solution
 from ...core.types import Array, Ints
 
@@ -114,7 +114,7 @@ class IML(FromLabels, Mahalanobis):
         checks.between(0, 1, a=self.a)
         checks.one_of(("dynamic", "fixed"), rivals=self.rivals)
         checks.one_of(("mean", "frequency"), weighting=self.weighting)
-        X, labels = sorted_rows(X, labels)
+        X, labels = rows_by_class(X, labels)
         start = self._start()
         found = iml(
             X,

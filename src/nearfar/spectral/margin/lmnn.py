@@ -118,7 +118,7 @@ class LMNN(FromTriplets, Mahalanobis):
         unit = 1.0 if self.stratified else data.unit(X)  # maps of strata hold the identity, in the units of X
         init = self.init if isinstance(self.init, str) else unit * checks.table(self.init, "init must be numbers")
         rows, codes = X / unit, labels
-        X, labels = (rows, None) if labels is None else data.sorted_rows(rows, labels)
+        X, labels = (rows, None) if labels is None else data.rows_by_class(rows, labels)
         V, squared, seed = data.span(X), self.loss == "squared_hinge", self.random_state
         L, last = starts.inside(V, rows, codes, init, self.n_components, seed), self._start()
         last, fresh = (L, True) if last is None or last.shape != (len(L), X.shape[1]) else (unit * last @ V.T, False)
