@@ -31,7 +31,7 @@ def cuts(c: Comparison, block: int | None, whole: bool) -> list[tuple[int, int]]
     return spans(c.anchors, m, block)
 
 
-def reduce(
+def sum_over_anchors(
     loss: RowFunction,
     comparison: Comparison,
     *,

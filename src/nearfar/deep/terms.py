@@ -26,7 +26,7 @@ from .batch import AnyLabels, Batch, check_tensor, make_batch
 from .draws import rehearsal
 from .relations import Labels
 from .rows import DISTANCES, Comparison, Rows
-from .sweep import reduce
+from .sweep import sum_over_anchors
 from .weighted import sum_text
 
 Self = TypeVar("Self", bound="Term")
@@ -243,7 +243,7 @@ class RowLoss(Term):
     def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
         """Return the numerator and the denominator, summed over the anchors."""
         more = self.held()  # before `rows`, which may keep no more than values of it
-        return reduce(self.rows, comparison, mine=self.mine, block=self.block, whole=self.whole, more=more)
+        return sum_over_anchors(self.rows, comparison, mine=self.mine, block=self.block, whole=self.whole, more=more)
 
     def divided(self, num: Tensor, den: Tensor) -> Tensor:
         """Return this process's sum of the numerators over the denominators of all processes."""
@@ -282,7 +282,7 @@ def _row_statistics(loss: RowLoss, comparison: Comparison) -> dict[str, float]:
             sums[key] += float(value)
         return num, den
 
-    reduce(gather, comparison, block=loss.block)
+    sum_over_anchors(gather, comparison, block=loss.block)
     return sums
 
 

@@ -4,7 +4,7 @@ A first pass over the rows, block by block, finds it; the second sums the rows a
 
 - a statistic of the batch, such as a mean or whether one hinge over the batch is active (`TwoPassLoss`);
 - a number of each reference's own row, where a positive pair (i, j) reads the rows of both its sides (`SidedLoss`).
-  Its blocks are computed again in the backward pass, like those of `sweep.reduce`;
+  Its blocks are computed again in the backward pass, like those of `sweep.sum_over_anchors`;
 - the reference vectors themselves, from which single rows are formed again (`Sides.ref`).
 
 So the result is exact for any block, on any number of processes, and with a memory as reference.
@@ -23,7 +23,7 @@ from .draws import rehearsal
 from .functions import recomputed
 from .relations import Labels, LabelSets
 from .rows import Comparison, RowFunction, Rows, prepared_rows, safe_sqrt
-from .sweep import cuts, reduce
+from .sweep import cuts, sum_over_anchors
 from .terms import RowLoss
 
 
@@ -93,7 +93,7 @@ class TwoPassLoss(BoundLoss):
         if processes.world() == 1 and self._one_block(c):
             return None
         with torch.no_grad(), rehearsal(self.mine, c.x):
-            total, number = reduce(self.sums, c, mine=self.mine, block=self.block, whole=self.whole)
+            total, number = sum_over_anchors(self.sums, c, mine=self.mine, block=self.block, whole=self.whole)
         return self.conclude(processes.total(total), processes.total(number))
 
     def second_pass(self, rows: Rows, found: Any) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from ..draws import rehearsal
 from ..order import negatives, positives
 from ..row_sums import hinge_squares, pair_sums
 from ..rows import Comparison, Rows, count
-from ..sweep import reduce
+from ..sweep import sum_over_anchors
 from ..two_pass import TwoPassLoss
 
 
@@ -71,7 +71,7 @@ class IntraPairVarianceLoss(TwoPassLoss):
         if processes.world() == 1 and self._one_block(c):
             return None
         with rehearsal(self.mine, c.x):  # with a graph: the gradient reaches the pairs through their means, too
-            total, number = reduce(self.sums, c, mine=self.mine, block=self.block, whole=self.whole)
+            total, number = sum_over_anchors(self.sums, c, mine=self.mine, block=self.block, whole=self.whole)
         return self.conclude(processes.gather(total.expand(2)[None]).sum(0), processes.total(number.detach()))
 
     def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Means) -> tuple[Tensor, Tensor]:
