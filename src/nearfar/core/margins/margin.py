@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from .. import psd
@@ -12,28 +14,10 @@ MEMORY = 30
 UNEVEN = 100  # of one feature's size to another's, from which the search is slow
 
 
-def hinge_primal(M: Array, Z: Array, s: Array, b: Array, c: Array, A0: Array, gamma: float) -> float:
-    """sum_p c_p [s_p (z_p' M z_p - b_p)]_+ + gamma |M - A0|^2."""
-    margins = s * (np.einsum("pd,pd->p", Z @ M, Z) - b)
-    return float(c @ np.maximum(margins, 0.0) + gamma * np.sum((M - A0) ** 2))
+class Hinges(NamedTuple):
+    """sum_p c_p [s_p (z_p' M z_p - b_p)]_+ + gamma |M - A0|_F^2 of a matrix M.
 
-
-def hinge_psd_dual(
-    Z: Array,
-    s: Array,
-    b: Array,
-    c: Array,
-    A0: Array,
-    gamma: float,
-    *,
-    tol: float = 1e-6,
-    max_iter: int = 1000,
-    start: Array | None = None,
-    report: Report | None = None,
-) -> Solution:
-    """min over PSD M of sum_p c_p [s_p (z_p' M z_p - b_p)]_+ + gamma |M - A0|_F^2.
-
-    Parameters
+    Attributes
     ----------
     Z : ndarray of shape (m, d)
         Differences of the pairs.
@@ -46,7 +30,48 @@ def hinge_psd_dual(
     A0 : ndarray of shape (d, d)
         Where the regulariser pulls to.
     gamma : float
-        Above 0.
+    """
+
+    Z: Array
+    s: Array
+    b: Array
+    c: Array
+    A0: Array
+    gamma: float
+
+    def __call__(self, M: Array) -> float:
+        """The value at M."""
+        return self.given(M, self.margins(M))
+
+    def given(self, M: Array, margins: Array) -> float:
+        """The value at M, whose margins are known."""
+        return float(self.c @ np.maximum(margins, 0.0) + self.gamma * np.sum((M - self.A0) ** 2))
+
+    def margins(self, M: Array) -> Array:
+        """s_p (z_p' M z_p - b_p)."""
+        return self.s * (np.einsum("pd,pd->p", self.Z @ M, self.Z) - self.b)
+
+    def metric(self, a: Array) -> Array:
+        """The PSD M that multipliers a give: [A0 - Z' diag(a s) Z / (2 gamma)]_+."""
+        return psd.project(self.A0 - (self.Z * (a * self.s)[:, None]).T @ self.Z / (2 * self.gamma))[0]
+
+    def dual(self, a: Array, M: Array) -> float:
+        """The dual at multipliers a, M being their metric."""
+        return float(self.gamma * np.sum(self.A0**2) - self.gamma * np.sum(M**2) - a @ (self.s * self.b))
+
+
+def minimise(
+    hinges: Hinges,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    start: Array | None = None,
+    report: Report | None = None,
+) -> Solution:
+    """The minimum over PSD M, for gamma above 0.
+
+    Parameters
+    ----------
     tol : float
         On the duality gap, relative to the primal value.
     start : ndarray of shape (m,), optional
@@ -64,41 +89,29 @@ def hinge_psd_dual(
     gamma |A0|^2 - gamma |M(a)|^2 - sum_p a_p s_p b_p is smooth and concave; its gradient holds the margins. One
     evaluation costs O(m d^2 + d^3).
     """
-
-    def metric(a: Array) -> Array:
-        return psd.project(A0 - (Z * (a * s)[:, None]).T @ Z / (2 * gamma))[0]
+    seen = [np.inf]  # the primal value at the last point
 
     def negative_dual(a: Array) -> tuple[float, Array]:
-        M = metric(a)
-        value = gamma * np.sum(A0**2) - gamma * np.sum(M**2) - a @ (s * b)
-        margins = s * (np.einsum("pd,pd->p", Z @ M, Z) - b)
-        seen[:] = [float(c @ np.maximum(margins, 0.0) + gamma * np.sum((M - A0) ** 2))]
-        return -float(value), -margins
+        M = hinges.metric(a)
+        margins = hinges.margins(M)
+        seen[0] = hinges.given(M, margins)
+        return -hinges.dual(a, M), -margins
 
     def certified(before: float, now: float) -> bool:
         return seen[0] + now <= tol * max(1.0, seen[0])
 
-    seen: list[float] = []  # the primal value at the last point
-    a, spent, gap, primal = np.zeros(len(s)) if start is None else np.clip(start, 0.0, c), 0, np.inf, np.inf
-    M = metric(a)
+    a = np.zeros(len(hinges.s)) if start is None else np.clip(start, 0.0, hinges.c)
+    spent, gap, primal, M = 0, np.inf, np.inf, hinges.metric(a)
+    limits: dict[str, Any] = {"tol": 1e-12, "bounds": (0.0, hinges.c), "memory": MEMORY, "report": report}
     while spent < max_iter:
-        found = lbfgs(
-            negative_dual,
-            a,
-            stop=certified,
-            max_iter=max_iter - spent,
-            tol=1e-12,
-            bounds=(0.0, c),
-            memory=MEMORY,
-            report=report,
-        )
-        a, spent, M = found.x, spent + found.n_iter, metric(found.x)
-        primal = hinge_primal(M, Z, s, b, c, A0, gamma)
-        gap = primal + negative_dual(a)[0]
+        found = lbfgs(negative_dual, a, stop=certified, max_iter=max_iter - spent, **limits)
+        a, spent, M = found.x, spent + found.n_iter, hinges.metric(found.x)
+        primal = hinges(M)
+        gap = primal - hinges.dual(a, M)
         if gap <= tol * max(1.0, abs(primal)) or found.n_iter <= 1:
             break
     converged = bool(gap <= tol * max(1.0, abs(primal)))
-    message = "" if converged else stopped("the dual", spent, "duality gap", gap, tol) + uneven(Z)
+    message = "" if converged else stopped("the dual", spent, "duality gap", gap, tol) + uneven(hinges.Z)
     return Solution(M, primal, spent, converged, message, max(float(gap), 0.0), attributes={"dual": a})
 
 

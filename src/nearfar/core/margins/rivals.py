@@ -19,6 +19,7 @@ from ..optimize import Report, Solution, lbfgs
 from ..types import Array, Ints
 from . import margin
 from .impostors import CELLS, smallest, targets
+from .margin import Hinges
 
 LOOKS = 20  # times that rivals are looked up, at most
 LOOSE = 1000  # times tol: the gap that ends the search where rivals follow the metric
@@ -78,20 +79,23 @@ def hinges(
     weight = [np.repeat(class_weights(labels, k, share, weighting), k) for share in (a, 1 - a)]
     s, b = np.repeat([1.0, -1.0], len(i)), np.repeat([1.0, 1.0 + width], len(i))
     c, I = np.concatenate(weight), np.eye(X.shape[1])
+
+    def against(others: Ints) -> Hinges:
+        return Hinges(np.concatenate([near, X[i] - X[others.ravel()]]), s, b, c, I, gamma)
+
     L, dual = I if start is None else start, None
     others, spent, settled = rivals(X, labels, k), 0, False
     seen: list[Ints] = []
-    best, value, bound = L, np.inf, -np.inf
-    Z = np.concatenate([near, X[i] - X[others.ravel()]])
+    best, value, bound, problem = L, np.inf, -np.inf, against(others)
     while not settled and len(seen) < LOOKS and not any(np.array_equal(others, before) for before in seen):
-        found = fixed(Z, s, b, c, gamma, L, dual, max_iter=max_iter, tol=tol, report=report)
+        found = fixed(problem, L, dual, max_iter=max_iter, tol=tol, report=report)
         L, dual, spent = found.x, found.attributes.get("dual"), spent + found.n_iter
         bound = max(bound, found.value - (found.duality_gap or 0.0))
         seen.append(others)
         if dynamic:
             others = rivals(X @ L.T, labels, k)
-            Z = np.concatenate([near, X[i] - X[others.ravel()]])
-        now = margin.hinge_primal(L.T @ L, Z, s, b, c, I, gamma)
+            problem = against(others)
+        now = problem(L.T @ L)
         if now < value:
             best, value = L, now
         gap = max(value - bound, 0.0)
@@ -112,23 +116,13 @@ def hinges(
 
 
 def fixed(
-    Z: Array,
-    s: Array,
-    b: Array,
-    c: Array,
-    gamma: float,
-    L: Array,
-    dual: Array | None,
-    *,
-    max_iter: int,
-    tol: float,
-    report: Report | None,
+    problem: Hinges, L: Array, dual: Array | None, *, max_iter: int, tol: float, report: Report | None
 ) -> Solution:
-    """The problem with the pairs' differences Z given; `x` is L. The search begins with L or the multipliers `dual`."""
-    I = np.eye(Z.shape[1])
-    if gamma > 0:
-        found = margin.hinge_psd_dual(Z, s, b, c, I, gamma, start=dual, max_iter=max_iter, tol=tol, report=report)
+    """The problem with the pairs given; `x` is L. The search begins with L or the multipliers `dual`."""
+    if problem.gamma > 0:
+        found = margin.minimise(problem, start=dual, max_iter=max_iter, tol=tol, report=report)
         return found.with_x(psd.components(found.x))
+    Z, s, b, c, _, _ = problem
 
     def on_factor(L: Array) -> tuple[float, Array]:
         Y = Z @ L.T
