@@ -48,7 +48,8 @@ def conjugate(E: Array, curvature: Callable[[Array], Array], max_iter: int = 200
 
 def step(S: Array, E: Array, T: Array, cost: Callable[[float], float], start: float) -> Array:
     """Triangular C with C C' = I + t S, t the first of 1, 1/2, 1/4, ... or less, to lower f with penalty cost(t)."""
-    t, one, trace, slope = 1.0, np.eye(len(S)), float(np.vdot(S, T)), float(np.vdot(E, S))
+    t, one = 1.0, np.eye(len(S))
+    trace, slope = float(np.vdot(S, T)), float(np.vdot(E, S))
     for _ in range(60):
         C, failed = lapack.dpotrf(one + t * S, lower=1, clean=1)
         if failed and t == 1:

@@ -145,7 +145,8 @@ def minimise(
     start = np.zeros(len(problem.B))
     found = lbfgs(rounded, start, bounds=(0.0, None), max_iter=max_iter, tol=0.0, ftol=NEAR, memory=20)
     w, history = np.maximum(found.x, 0.0), list(np.asarray(found.history))
-    best, value, bound, width, ridge = w, np.inf, 0.0, FIRST, RIDGES[1]
+    best, value, bound = w, np.inf, 0.0
+    width, ridge = FIRST, RIDGES[1]
     point = problem.at(w, width)
     while True:
         if point.value < value:

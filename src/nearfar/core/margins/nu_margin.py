@@ -219,7 +219,9 @@ def nu_margin(
     the margin and r positive eigenvalues.
     """
     top, floor, before = problem.l2 * problem.weight, problem.l2 * problem.nu, problem.before
-    a, margin, stiff, spent, missed, length = problem.nu * top, 0.0, 1.0, 0, np.inf, ROUND
+    a, margin = problem.nu * top, 0.0
+    stiff, missed = 1.0, np.inf  # the penalty on the sum of a, and what the sum lacks
+    spent, length = 0, ROUND
     gap, primal, M = np.inf, 0.0, problem.metric(a)
     if start is not None and len(start) == len(a):
         a = np.clip(start, 0.0, top)
