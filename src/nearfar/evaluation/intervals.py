@@ -12,7 +12,10 @@ import numpy as np
 from ..core.distances import as_rows
 from ..core.types import Array, Ints
 from .labels import check_lengths, class_numbers
-from .protocol import recall_at_k
+from .protocol import mean_score
+from .retrieval import retrieve
+
+ONLY_RECALL: dict[str, Any] = {"whole": False, "up_to_r": False}
 
 
 class Interval(NamedTuple):
@@ -95,10 +98,8 @@ def subset_recall(
     check_lengths(len(x), classes)
     check_parts(classes, parts)
     part = stratified_parts(classes, parts, np.random.default_rng(seed))
-    recalls = {
-        k: [recall_at_k(x[part == p], classes[part == p], k, distance=distance) for p in range(parts)] for k in ks
-    }
-    return {k: interval(values, kind) for k, values in recalls.items()}
+    found = [retrieve(x[part == p], classes[part == p], ks=ks, distance=distance, **ONLY_RECALL) for p in range(parts)]
+    return {k: interval([mean_score(one, one.found(k)) for one in found], kind) for k in ks}
 
 
 def check_parts(classes: Ints, parts: int) -> None:
