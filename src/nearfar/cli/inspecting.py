@@ -80,5 +80,9 @@ def sizes(found: Inspection) -> str:
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Columns of one width each, the first to the left and the others to the right."""
-    wide = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    return ["  ".join([row[0].ljust(wide[0]), *(row[k].rjust(wide[k]) for k in range(1, len(row)))]) for row in rows]
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        numbers = [cell.rjust(width) for cell, width in zip(row[1:], wide[1:], strict=True)]
+        lines.append("  ".join([row[0].ljust(wide[0]), *numbers]))
+    return lines

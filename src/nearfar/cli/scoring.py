@@ -140,10 +140,10 @@ def compare_to(
         compared = train_and_compare(
             config, objectives, seeds, out, vary=vary, jobs=jobs, told=lambda trial, number, total: done(1)
         )
-    scores = {
-        name: [_with_validation(run, config.select, value) for run, value in zip(runs, values, strict=True)]
-        for (name, runs), values in zip(compared.scores.items(), compared.validation.values(), strict=True)
-    }
+    scores = {}
+    for name, measured in compared.scores.items():
+        chosen_by = compared.validation[name]
+        scores[name] = [_with_validation(run, config.select, v) for run, v in zip(measured, chosen_by, strict=True)]
     many = f"{len(seeds)} seeds; mean ± half of the 95% t-interval." if len(seeds) > 1 else "1 seed."
     note = f"{compared.protocol} {many}"
     table = compare(scores, baseline=compared.raw, baseline_name="the items themselves", note=note)

@@ -168,7 +168,10 @@ def compare(
     columns = tuple(scores) or tuple(score for score in usual if score in known)
     if not columns:
         raise ValueError(f"runs have none of the scores {', '.join(SHOWN)}")
-    values = {(o, s): np.array([run[s] for run in seeds if s in run]) for o, seeds in flat.items() for s in columns}
+    values = {}
+    for objective, seeds in flat.items():
+        for score in columns:
+            values[objective, score] = np.array([run[score] for run in seeds if score in run])
     return Comparison(tuple(flat), columns, values, note)
 
 

@@ -77,7 +77,8 @@ def column_scatters(X: Array, pairs: Pairs | LabelPairs) -> scatter.PairScatters
 
 def projector_scatters(V: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
     """`stack_scatters` of T_i = V_i V_i' for V (n, d, q): no T is formed where class sums leave digits enough."""
-    if isinstance(pairs, LabelPairs) and V.shape[2] < V.shape[1] and pairs.weighting in tuple(scatter.SCATTERS):
+    narrow = V.shape[2] < V.shape[1]
+    if narrow and isinstance(pairs, LabelPairs) and pairs.weighting in tuple(scatter.SCATTERS):
         require_classes(pairs.labels)
         S, D, size = class_scatters(*scatter.known(V, pairs.labels), pairs.weighting)
         if np.trace(S) > CANCELLED * size:
