@@ -32,10 +32,8 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
     R, T, K0 = X / unit, Y / spread, unit * L0
     told = None if report is None else lambda k, value, rest: report(k, value * spread**2, rest)
     # the objective is a share of the targets' squares, so that `tol` does not depend on their units
-    stop, least = ascent.hardly_changes(tol), min(FLAT, 1e-3 * tol)
-    found = lbfgs(
-        lambda K: leave_one_out_error(K, R, T), K0, stop=stop, tol=least, memory=MEMORY, report=told, **search
-    )
+    rule: dict[str, Any] = {"stop": ascent.hardly_changes(tol), "tol": min(FLAT, 1e-3 * tol), "memory": MEMORY}
+    found = lbfgs(lambda K: leave_one_out_error(K, R, T), K0, report=told, **rule, **search)
     if len(X) > 2 and X.any() and np.array_equal(found.x, K0):
         message = "the search stays at its start: rows lie too far apart for a kernel of unit width, or too near"
         warnings.warn(f'{message}; scale the features, or set init_scale="median"', stacklevel=6)
