@@ -24,6 +24,7 @@ from nearfar import (
 from nearfar.deep.miners.batch_hard import BatchHard
 from nearfar.deep.miners.batch_semi_hard import BatchSemiHard
 from nearfar.deep.objective import parse_objective
+from nearfar.deep.regularizers import horde as horde_module
 from nearfar.deep.regularizers.horde import horde
 from tests.references import (
     angular,
@@ -338,6 +339,41 @@ def test_moments_estimate_powers_of_inner_products():
         assert products.mean().item() == pytest.approx((x[0] @ x[1]).item() ** k, abs=0.03)
     for k, moment in enumerate(horde(x[:, None], signs), 2):
         assert (moment[0] @ moment[1]).item() == pytest.approx((x[0] @ x[1]).item() ** k, abs=0.1)
+
+
+def products(x, signs):
+    x = x / x.detach().norm(dim=2).amax(1)[:, None, None]
+    product, moments = x @ signs[0], []
+    for W in signs[1:]:
+        product = product * (x @ W)
+        moments.append(torch.nn.functional.normalize(product.mean(1)))
+    return torch.stack(moments)
+
+
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_moments_some_features_at_a_time_are_those_of_all(size, monkeypatch):
+    monkeypatch.setattr(
+        horde_module, "_parts", lambda x, signs: [slice(a, min(a + size, 40)) for a in range(0, 40, size)]
+    )
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(6, 3, 5, generator=g, dtype=torch.float64, requires_grad=True)
+    signs = horde_reference.draw(4, 5, 40).to(torch.int8)
+    weights = torch.randn(3, 6, 40, generator=g, dtype=torch.float64)
+    values = [(weights * m).sum() for m in (torch.stack(horde(x, signs)), products(x, signs.double()))]
+    firsts = [torch.autograd.grad(value, x, create_graph=True)[0] for value in values]
+    torch.testing.assert_close(*values)
+    torch.testing.assert_close(torch.autograd.grad(values[0], x, retain_graph=True)[0], firsts[1].detach())
+    torch.testing.assert_close(*firsts)
+    torch.testing.assert_close(*(torch.autograd.grad(first.square().sum(), x)[0] for first in firsts))
+    torch.testing.assert_close(torch.func.grad(lambda x: (weights * torch.stack(horde(x, signs))).sum())(x), firsts[1])
+
+
+def test_moments_keep_no_products_for_their_gradient():
+    x, kept = torch.randn(4, 9, 5, requires_grad=True), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+        horde(x, horde_reference.draw(5, 5, 1000).to(torch.int8))
+    # four moments of 4 x 1000, the signs, and what belongs to x; a product has 4 x 9 x 1000 numbers
+    assert sum(kept) < 4 * 4 * 1000 + 5 * 5 * 1000 + 1000
 
 
 def test_horde_reads_feature_maps():

@@ -9,25 +9,70 @@ phi_k estimate those of k-th moments, E phi_k(x).phi_k(x') = (x.x')^k up to scal
 from __future__ import annotations
 
 from copy import deepcopy
+from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..batch import Batch
-from ..directions import LEAST_NORM, unit
+from ..directions import LEAST_NORM, normalized, unit
+from ..functions import applied
 from ..objective import parse_objective
 from ..terms import Term
+
+
+class _Moments(torch.autograd.Function):
+    """See `horde`; keeps the moments and their lengths, and computes the products again, some features at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, signs: Tensor) -> tuple[Tensor, ...]:
+        moments = [x.new_empty(len(x), signs.shape[2]) for _ in signs[1:]]
+        for part in _parts(x, signs):
+            for moment, product in zip(moments, _products(x, signs[:, :, part])[1][1:], strict=True):
+                moment[:, part] = product.mean(1)
+        units, lengths = zip(*map(normalized, moments), strict=True)
+        ctx.save_for_backward(x, signs, *units, *lengths)
+        return units
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        x, signs, *kept = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
+            moments = [unit(product.mean(1)) for product in _products(x, signs)[1][1:]]
+            return torch.autograd.grad(moments, x, grads, create_graph=True)[0], None
+        to_x, units, lengths = torch.zeros_like(x), kept[: len(grads)], kept[len(grads) :]
+        along = [(g * u).sum(1, keepdim=True) for g, u in zip(grads, units, strict=True)]
+        for part in _parts(x, signs):
+            mapped, products = _products(x, signs[:, :, part])
+            slope = torch.zeros_like(products[0])  # by the product of the orders up to k
+            for k in range(len(grads), 0, -1):
+                g, u = grads[k - 1][:, part], units[k - 1][:, part]
+                slope += ((g - u * along[k - 1]) / (lengths[k - 1] * x.shape[1]))[:, None]
+                to_x += (slope * products[k - 1]) @ signs[k, :, part].to(x.dtype).T
+                slope *= mapped[k]
+            to_x += slope @ signs[0, :, part].to(x.dtype).T
+        return to_x, None
+
+
+def _products(x: Tensor, signs: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """Return W_k x, (n, positions, q) for each k, and the products of the first 1, 2, ... of them."""
+    mapped = [x @ W.to(x.dtype) for W in signs]
+    return mapped, list(accumulate(mapped, torch.mul))
+
+
+def _parts(x: Tensor, signs: Tensor) -> list[slice]:
+    """Cut the features so that the products of a part stay in a processor's cache, or do not fill a device."""
+    orders, _, q = signs.shape
+    size = max(1, (1 << (21 if x.device.type == "cpu" else 26)) // (2 * orders * max(1, len(x) * x.shape[1])))
+    return [slice(lo, min(lo + size, q)) for lo in range(0, q, size)]
 
 
 def horde(x: Tensor, signs: Tensor) -> list[Tensor]:
     """Return the (n, q) unit moments of the orders 2 to K of (n, positions, D) features; signs: (K, D, q)."""
     size = x.detach().norm(dim=2).amax(1).clamp_min(LEAST_NORM)
     x = x / size[:, None, None]  # moments are scaled to unit length: this only keeps their powers in range
-    product, moments = x @ signs[0], []
-    for W in signs[1:]:
-        product = product * (x @ W)
-        moments.append(unit(product.mean(1)))
-    return moments
+    return list(applied(_Moments, x, signs))
 
 
 class HORDE(Term):
@@ -82,14 +127,10 @@ class HORDE(Term):
         self.register_buffer("signs", (2 * signs - 1).to(torch.int8))
 
     def share(self, batch: Batch) -> Tensor:
-        signs = self.signs.to(batch.x.dtype)
-        moments = horde(self._vectors(batch), signs)
-        refs = [None] * len(moments) if batch.ref is None else horde(self._own(batch.ref), signs)
-        shares = [
-            loss.share(batch._replace(x=x, ref=ref, pooled=None, scores=None))
-            for loss, x, ref in zip(self.losses, moments, refs, strict=True)
-        ]
-        return torch.stack(shares).sum()
+        moments = horde(self._vectors(batch), self.signs)
+        refs = [None] * len(moments) if batch.ref is None else horde(self._own(batch.ref), self.signs)
+        alone, orders = batch._replace(pooled=None, scores=None), zip(self.losses, moments, refs, strict=True)
+        return torch.stack([loss.share(alone._replace(x=x, ref=ref)) for loss, x, ref in orders]).sum()
 
     def _vectors(self, batch: Batch) -> Tensor:
         """Return the (n, positions, D) feature vectors of the batch."""
@@ -97,10 +138,8 @@ class HORDE(Term):
             return self._own(batch.x)
         if batch.pooled is None or batch.ref is not None:
             raise ValueError("HORDE: with channels, pass the trunk's feature map as pooled=, and no ref")
-        if batch.pooled.shape[1] % self.width:
-            raise ValueError(
-                f"HORDE: pooled: expected maps of {self.width} channels, got {batch.pooled.shape[1]} numbers"
-            )
+        if (got := batch.pooled.shape[1]) % self.width:
+            raise ValueError(f"HORDE: pooled: expected maps of {self.width} channels, got {got} numbers")
         return batch.pooled.unflatten(1, (self.width, -1)).transpose(1, 2)
 
     def _own(self, x: Tensor) -> Tensor:
