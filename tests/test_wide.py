@@ -76,3 +76,19 @@ def test_gaussian_classes_of_many_features_fit_into_memory():
     wide = np.concatenate([X, 1e-3 * RNG.normal(size=(N, 20_000))], axis=1)
     found = fit(nearfar.DMBK(max_iter=20), wide, Y)  # each class's covariance would take 3.2 GB
     assert found.components_.shape == (2, wide.shape[1])
+
+
+@pytest.mark.parametrize("name", ["ITML", "LSML"])
+@pytest.mark.parametrize("n_components", [None, 5])
+def test_a_prior_of_the_identity_stays_outside_of_the_span(monkeypatch, name, n_components):
+    settings = {"random_state": 0, "n_components": n_components}
+    found = learned(name, settings)
+    monkeypatch.setattr(getattr(nearfar, name), "_span", False)
+    whole = learned(name, settings)
+    assert_allclose(found.objective_, whole.objective_, rtol=1e-6)
+    assert_allclose(found.get_mahalanobis_matrix(), whole.get_mahalanobis_matrix(), rtol=1e-5, atol=1e-6)
+
+
+def test_other_priors_are_not_reduced():
+    for prior in ("covariance", np.diag(np.arange(1.0, D + 1))):
+        assert learned("ITML", {"random_state": 0, "prior": prior}).components_.shape == (D, D)

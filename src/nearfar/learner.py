@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .core import checks, constraints, kernels, scatter, settings
+from .core import checks, constraints, kernels, psd, scatter, settings
 from .core.optimize import Report, Solution
 from .core.types import AnyArray, Array, Ints
 from .fitted import Fitted, LinearDistance, named
@@ -155,8 +155,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 class Mahalanobis(MetricLearner):
     """d(a, b) = |L (a - b)| with L = `components_` of shape (k, d).
 
-    A class that says ``_span = True`` works in the span of the rows' differences where d > n, so that nothing of size
-    d x d is formed: `_solve` gets rows (n, r), r < n, and M is 0 on the directions in which no two rows differ.
+    With ``_span = True`` `_solve` gets rows (n, r) in the span of their differences where d > n: nothing is d x d,
+    and M is 0 where no two rows differ. With ``_span = "identity"`` M is I there, unless `n_components` are given.
     """
 
     _center = True
@@ -174,8 +174,10 @@ class Mahalanobis(MetricLearner):
         return R @ self._basis.T
 
     def _keep(self, components: Array, dtype: Any) -> None:
-        basis = self.__dict__.pop("_basis", None)
-        super()._keep(components if basis is None else components @ basis, dtype)
+        if (basis := self.__dict__.pop("_basis", None)) is not None:
+            whole = self._span == "identity" and getattr(self, "n_components", None) is None
+            components = psd.beside_identity(components, basis) if whole else components @ basis
+        super()._keep(components, dtype)
 
     def _start(self) -> Array | None:
         last, basis = super()._start(), self.__dict__.get("_basis")

@@ -109,6 +109,15 @@ def compress(L: Array, n_components: int | None = None) -> Array:
     return (s[:, None] * fix_signs(Vt.T).T)[:n_components]
 
 
+def beside_identity(L: Array, V: Array) -> Array:
+    """The symmetric root (d, d) of the metric L' L in coordinates V (r, d), orthonormal, and I outside of them."""
+    _, s, Q = np.linalg.svd(L)
+    W = Q @ V
+    root = (W.T * (s - 1)) @ W
+    root.ravel()[:: len(root) + 1] += 1
+    return root
+
+
 def sharp_spectrum(S: Array, D: Array) -> tuple[Array, Array, Array]:
     """The decomposition behind every point of the geodesic from S^-1 to D.
 

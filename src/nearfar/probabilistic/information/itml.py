@@ -57,8 +57,7 @@ class ITML(FromPairs, Mahalanobis):
         Paper: 5 and 95.
     solver : "auto", "newton" or "projections"
         "projections" are the paper's cyclic ones, a rank-one update of A per pair and sweep. "newton" finds the same
-        optimum in a few steps, each some matrix products over all violated pairs, and is the choice of "auto" for
-        finite gamma.
+        optimum in a few steps of matrix products over the violated pairs, and is "auto" for finite gamma.
     n_components : int, optional
         Keep so many directions of largest eigenvalue.
     n_pairs : int or None
@@ -103,6 +102,7 @@ class ITML(FromPairs, Mahalanobis):
     """
 
     _both_kinds = False
+    _span = property(priors.span)
 
     def __init__(
         self,

@@ -72,6 +72,8 @@ class LSML(FromTriplets, Mahalanobis):
     True
     """
 
+    _span = property(priors.span)
+
     def __init__(
         self,
         gamma: float = 1.0,
