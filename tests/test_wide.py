@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import nearfar
+from nearfar.core import mahalanobis
 from tests.learners import distances, fit
 
 N, D = 24, 60
@@ -92,3 +93,24 @@ def test_a_prior_of_the_identity_stays_outside_of_the_span(monkeypatch, name, n_
 def test_other_priors_are_not_reduced():
     for prior in ("covariance", np.diag(np.arange(1.0, D + 1))):
         assert learned("ITML", {"random_state": 0, "prior": prior}).components_.shape == (D, D)
+
+
+@pytest.mark.parametrize("shrinkage", ["lw", "oas", 0.3, 1e-3, 1.0])
+@pytest.mark.parametrize("more", [{}, {"pooled": True}, {"assume_centered": True}, {"n_components": 5}])
+def test_the_covariance_of_few_rows_is_that_of_the_whole_space(monkeypatch, shrinkage, more):
+    settings = {"shrinkage": shrinkage, **more}
+    found = learned("CovarianceMetric", settings)
+    monkeypatch.setattr(mahalanobis, "few_rows", lambda *given: None)
+    whole = learned("CovarianceMetric", settings)
+    assert found.rank_ == whole.rank_
+    assert_allclose(found.covariance_, whole.covariance_, rtol=1e-9, atol=1e-12)
+    if shrinkage == 1.0 and more == {"n_components": 5}:  # all directions are alike
+        assert_allclose(found.components_ @ found.components_.T, whole.components_ @ whole.components_.T, atol=1e-9)
+    else:
+        assert_allclose(found.components_, whole.components_, rtol=1e-7, atol=1e-9)
+
+
+def test_as_many_components_as_there_are_features_and_equal_rows_have_a_covariance():
+    assert learned("CovarianceMetric", {"n_components": D}).components_.shape == (D, D)
+    with pytest.warns(UserWarning, match="rank 0 of 60"):
+        nearfar.CovarianceMetric().fit(np.ones((N, D)))

@@ -49,6 +49,41 @@ def ledoit_wolf(X: Array, S: Array, freedom: int | None = None) -> float:
     return min(max(error, 0.0) / spread, 1.0) if spread > 0 else 0.0
 
 
+def few_rows(
+    X: Array, shrinkage: float | str, freedom: int, scale: float, n_components: int | None
+) -> tuple[Array, Array] | None:
+    """`scale` times the shrunk covariance of fewer rows than features, and its `whitener`, from singular values.
+
+    None where too little of the identity is in it, or where more components are asked for than there are rows.
+
+    Parameters
+    ----------
+    shrinkage : "lw", "oas" or float
+    freedom : int
+        As for `ledoit_wolf`.
+    """
+    (n, d), (_, s, V) = X.shape, np.linalg.svd(X, full_matrices=False)
+    w = s**2 / n
+    mean, size = w.sum() / d, float(w @ w)
+    spread = size - d * mean**2
+    if shrinkage == "lw":
+        error = float(np.sum(np.einsum("nd,nd->n", X, X) ** 2)) / n - size
+        share = min(max(error, 0.0) / freedom / spread, 1.0) if spread > 0 else 0.0
+    elif shrinkage == "oas":
+        share = min((size / d**2 + mean**2) / ((n + 1) * spread / d**2), 1.0) if spread > 0 else 1.0
+    else:
+        share = float(shrinkage)
+    floor = scale * share * mean
+    v = scale * (1 - share) * w + floor
+    if floor <= 10 * d * psd.EPS * v[0] or (n_components or 0) > len(v):
+        return None
+    if n_components is not None:
+        L = (v[:n_components] ** -0.5)[:, None] * psd.fix_signs(V[:n_components].T).T
+    else:
+        L = psd.around(V, v**-0.5 - floor**-0.5, floor**-0.5)
+    return psd.around(V, v - floor, floor), L
+
+
 def whitener(C: Array, n_components: int | None = None) -> tuple[Array, int]:
     """L with L' L = C^-1 (its pseudo-inverse where C is singular, with a warning), and the rank of C.
 

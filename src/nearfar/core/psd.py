@@ -109,13 +109,17 @@ def compress(L: Array, n_components: int | None = None) -> Array:
     return (s[:, None] * fix_signs(Vt.T).T)[:n_components]
 
 
+def around(V: Array, w: Array, c: float) -> Array:
+    """V' diag(w) V + c I, for V (r, d)."""
+    A = (V.T * w) @ V
+    A.ravel()[:: len(A) + 1] += c
+    return A
+
+
 def beside_identity(L: Array, V: Array) -> Array:
     """The symmetric root (d, d) of the metric L' L in coordinates V (r, d), orthonormal, and I outside of them."""
     _, s, Q = np.linalg.svd(L)
-    W = Q @ V
-    root = (W.T * (s - 1)) @ W
-    root.ravel()[:: len(root) + 1] += 1
-    return root
+    return around(Q @ V, s - 1, 1.0)
 
 
 def sharp_spectrum(S: Array, D: Array) -> tuple[Array, Array, Array]:
