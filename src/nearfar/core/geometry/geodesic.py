@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from scipy.linalg import inv
+from scipy.linalg import eigvalsh, inv
 
 from .. import checks, psd, scatter
 from ..constraints import LabelPairs, Pairs, class_sizes, require_classes
@@ -21,8 +21,8 @@ def relative(reg: float | str, S: Array) -> float:
     """lam in units of tr(S) / d; "auto": 1e-6, and that only where S is nearly singular, with a warning."""
     unit = float(np.trace(S)) / len(S) or 1.0
     if isinstance(reg, str) and reg == "auto":
-        w = psd.spectrum(S)[0]
-        if w[-1] >= 1e-9 * w[0] > 0:
+        w = eigvalsh(psd.symmetrize(S))
+        if w[0] >= 1e-9 * w[-1] > 0:
             return 0.0
         message = f"the similar scatter is nearly singular; {1e-6 * unit:.3g} times the prior was added"
         warnings.warn(message, stacklevel=2)
@@ -41,12 +41,13 @@ def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = N
     ValueError
         The prior is no positive definite matrix of the shape of S, or the first of the two sums is singular.
     """
-    M0 = np.eye(len(S)) if prior is None else psd.require_pd(prior, "prior")
-    if M0.shape != S.shape:
+    M0 = None if prior is None else psd.require_pd(prior, "prior")
+    if M0 is not None and M0.shape != S.shape:
         raise ValueError(f"prior must have shape {S.shape}; got {M0.shape}")
     if lam := relative(reg, S):
-        S, D = S + lam * inv(M0), D + lam * M0
-    w = psd.spectrum(S)[0]
+        I = np.eye(len(S)) if M0 is None else M0
+        S, D = S + lam * (I if M0 is None else inv(M0)), D + lam * I
+    w = eigvalsh(psd.symmetrize(S))
     if psd.is_singular(w):
         raise ValueError(f"reg={reg} leaves the similar scatter singular (rank {psd.rank(w)} of {len(w)}); use reg > 0")
     return S, D
