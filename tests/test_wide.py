@@ -114,3 +114,15 @@ def test_as_many_components_as_there_are_features_and_equal_rows_have_a_covarian
     assert learned("CovarianceMetric", {"n_components": D}).components_.shape == (D, D)
     with pytest.warns(UserWarning, match="rank 0 of 60"):
         nearfar.CovarianceMetric().fit(np.ones((N, D)))
+
+
+def test_memory_that_is_missing_is_told_with_a_way_out(monkeypatch):
+    def solve(*given):
+        raise MemoryError
+
+    monkeypatch.setattr(nearfar.SDML, "_solve", solve)
+    wide = np.concatenate([X, np.zeros((N, 4000 - D))], axis=1)
+    with pytest.raises(MemoryError, match=r"^SDML: out of memory; a matrix of 4000 x 4000 .* 0.13 GB.*PCA"):
+        nearfar.SDML().fit(wide, Y)
+    with pytest.raises(MemoryError, match=r"^$"):
+        nearfar.SDML().fit(X, Y)

@@ -26,19 +26,26 @@ from .core.types import AnyArray, Array
 
 Self = TypeVar("Self", bound="Fitted")
 
-
+WIDE = 3000  # features of which a square matrix may not fit into memory
 # messages of SciPy and Python about numbers that overflowed on the way: they name nothing that a user knows
 OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of range")
 
 
 @contextmanager
 def named(estimator: object) -> Iterator[None]:
-    """Every ValueError raised inside starts with the estimator's name; so does what overflows."""
+    """Every ValueError raised inside starts with the estimator's name; so do what overflows and what lacks memory."""
     name = type(estimator).__name__
     try:
         yield
     except NotFittedError:
         raise
+    except MemoryError as error:
+        d = getattr(estimator, "n_features_in_", 0)
+        if d < WIDE or str(error).startswith(name):
+            raise
+        told = f"a matrix of {d} x {d} features takes {8e-9 * d * d:.2g} GB, and {name} may need several"
+        hint = "take fewer features; PCA(len(X) - 1) keeps all that fewer rows than features say"
+        raise MemoryError(f"{name}: {str(error) or 'out of memory'}; {told}: {hint}") from error
     except (ValueError, OverflowError) as error:
         text = str(error)
         if text.startswith(name):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .functions import applied, transformed
+from .functions import applied, in_transform
 
 CHUNK = 64  # samples whose outer products are held at once
 CACHED = 1 << 20  # numbers of draws that are worked on together on a CPU
@@ -57,7 +57,7 @@ class Gaussians(nn.Module):
         share = new / n.clamp_min(torch.finfo(n.dtype).tiny)
         step = (mean - self.means) * (new > 0)[:, None]
         # of many classes few are in a batch: what the others have stays where it is
-        scatters = self.scatters.clone() if self.literal or transformed() else self.scatters
+        scatters = self.scatters.clone() if self.literal or in_transform() else self.scatters
         if self.decay < 1:
             scatters.mul_(self.decay)
         weight = (n0 * share / new.clamp_min(1))[y] * known  # each sample bears its part of its class's step
