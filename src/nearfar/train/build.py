@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -102,10 +103,10 @@ class Parts:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a reader of the weights needs to build the network again."""
+        """What a reader of the weights needs to build the network again, and to know what it has learnt from."""
         train = self.task.train
-        shape = item_shape(train, self.config)
-        return {"shape": shape, "num_classes": len(train.classes), "columns": train.columns}
+        shape, n = item_shape(train, self.config), len(train.classes)
+        return {"shape": shape, "num_classes": n, "columns": train.columns, "classes": class_mark(self.task)}
 
     def prepare(self) -> None:
         """Move to the device and wrap for several processes. Loads of weights come before this."""
@@ -192,6 +193,11 @@ def open_data(config: TrainConfig, start: Path | None = None) -> Task:
         nor = f"; nor is it in {start}, where the run was started" if start else ""
         raise DataNotFoundError(f"{error}{nor}") from None
     return task if config.symmetries == "none" else with_more_classes(task, config.symmetries)
+
+
+def class_mark(task: Task) -> str:
+    """Return what tells the training classes of a task from others."""
+    return sha256("\0".join(task.train.classes).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def resolve(config: TrainConfig, task: Task) -> TrainConfig:

@@ -110,7 +110,7 @@ class About(dict[str, Any]):
 
 
 @contextmanager
-def fitting(what: Path | str) -> Iterator[None]:
+def fitting(what: Path | str, wrong: str = "damaged, or of another version") -> Iterator[None]:
     """Make a TrainError of whatever the contents of a checkpoint raise that is not what it should be."""
     try:
         yield
@@ -118,7 +118,7 @@ def fitting(what: Path | str) -> Iterator[None]:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         why = " ".join(str(error).split())
-        raise TrainError(f"{what}: damaged, or of another version ({type(error).__name__}: {why})") from error
+        raise TrainError(f"{what}: {wrong} ({type(error).__name__}: {why})") from error
 
 
 def shape_of(about: dict[str, Any]) -> tuple[int, ...]:

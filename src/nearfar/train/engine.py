@@ -115,7 +115,7 @@ class Trainer:
         whole = load_tree(folder.state_path(about["step"], 0))
         own = folder.state_path(about["step"], processes.rank())
         state = load_tree(own) if own.exists() else whole
-        position = restore_weights(parts, tensors, state)
+        position = restore_weights(parts, tensors, about, state)
         parts.prepare()
         restore_rest(parts, state, whole)
         if self.main:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,7 +15,7 @@ from ..data import Dataset, Task, open_items
 from ..data.decode import fit
 from ..data.shared import remark_shared
 from ..progress import counted
-from .build import Step, make_accelerator, make_step, open_data, sizes_in
+from .build import Step, class_mark, make_accelerator, make_step, open_data, sizes_in
 from .checkpoint import load_tensors, read_about, replace_file, shape_of
 from .config import TrainConfig, TrainError
 from .features import Floats, embed, sizes_of
@@ -207,9 +208,17 @@ def _epochs(folder: RunFolder) -> list[dict[str, float | None]]:
 
 
 def task_of(run: Run | str | Path) -> Task:
-    """Open the data of a run, from the folder in which it was started where they are not found from here."""
+    """Open the data of a run, from the folder in which it was started where they are not found from here.
+
+    The protocol says where they have changed: classes drawn for the test may then be others, which training has seen.
+    """
     folder, config = _folder(run)
-    return open_data(config, folder.start)
+    task = open_data(config, folder.start)
+    learnt = read_about(folder.best).get("classes") if folder.best.is_file() else None  # older runs do not tell them
+    if learnt in (None, class_mark(task)):
+        return task
+    changed = "NOT the data of the training: its training classes were others, and may be in this test."
+    return replace(task, protocol=f"{task.protocol} {changed}")
 
 
 def _score(rows: dict[str, Floats], parts: dict[str, Dataset], config: TrainConfig, clustering: bool) -> Scores:

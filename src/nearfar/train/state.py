@@ -14,6 +14,8 @@ from .build import Parts
 from .checkpoint import fitting, random_state, set_random_state
 from .config import TrainError
 
+RESUMED, CHANGED = "resume: the checkpoint", "damaged, of another version, or of data that have changed since"
+
 
 @dataclass
 class Position:
@@ -67,9 +69,15 @@ def snapshot(parts: Parts, position: Position, extra: dict[str, Any]) -> dict[st
     }
 
 
-def restore_weights(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any]) -> Position:
-    """Put weights back, before `Parts.prepare`."""
-    with fitting("resume: the checkpoint"):
+def restore_weights(
+    parts: Parts, tensors: dict[str, Tensor], about: Mapping[str, Any], state: dict[str, Any]
+) -> Position:
+    """Put weights back, before `Parts.prepare`; `about` is what their file says about them."""
+    now = parts.about
+    if about.get("classes", now["classes"]) != now["classes"]:  # older checkpoints do not tell them
+        counts = f"{about['num_classes']} training classes then, {now['num_classes']} now"
+        raise TrainError(f"resume: the data have other training classes than those of the run ({counts})")
+    with fitting(RESUMED, CHANGED):
         return _weights_back(parts, tensors, state)
 
 
@@ -90,7 +98,7 @@ def _weights_back(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any
 def restore_rest(parts: Parts, state: dict[str, Any], whole: dict[str, Any]) -> None:
     """Put optimiser, loss scale and random numbers back, after `Parts.prepare`; `whole` is the first process's."""
     assert parts.optimizer is not None
-    with fitting("resume: the checkpoint"):
+    with fitting(RESUMED, CHANGED):
         parts.optimizer.load_state_dict(state["optimizer"] or whole["optimizer"])
         _lay_out_like_parameters(parts.optimizer.state)
         parts.averages.load(state.get("averages") or whole.get("averages") or [])
