@@ -27,8 +27,8 @@ __all__ = ["export_learner", "export_run"]
 
 ITEMS = 3  # of the trial; another number than the network is traced with
 PIXELS = (
-    "upright as EXIF says, transparent pixels on white, RGB or grey by `channels`; shorter side to `resize`, bilinear "
-    "and antialiased; then the central square of `size`"
+    "upright as EXIF says, 16-bit greys by their upper byte, transparent pixels on white, RGB or grey by `channels`; "
+    "shorter side to `resize`, bilinear and antialiased; then the central square of `size`"
 )
 OFF = 1e-4  # what the two may differ by, relative to the largest value
 
