@@ -180,3 +180,18 @@ def test_quadruplets_travel_through_pipelines_and_into_folds():
     names = np.arange(30) * 3 + 100
     named = LSML(20.0).fit(X, quadruplets=[*names[QUADRUPLETS], [0, 1, 100, 103]], rows=names)
     assert_array_equal(named.components_, LSML(20.0).fit(X, quadruplets=QUADRUPLETS).components_)
+
+
+@pytest.mark.parametrize("settings", [{}, {"prior": "covariance", "gamma": 100.0}])
+def test_a_warm_start_leads_to_the_same_optimum(settings):
+    X, y = data(200, 6)
+    cold = LSML(random_state=0, **settings).fit(X, y)
+    learner = LSML(random_state=0, warm_start=True, **settings).fit(X[:190], y[:190]).fit(X, y)
+    assert learner.n_iter_ <= cold.n_iter_
+    assert_allclose(learner.get_mahalanobis_matrix(), cold.get_mahalanobis_matrix(), rtol=1e-5, atol=1e-7)
+    assert learner.fit(X, y).n_iter_ == 1
+    wide = np.random.default_rng(0).normal(size=(12, 30))
+    few = {"quadruplets": [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]}
+    again = learner.fit(wide, **few).fit(wide, **few)  # in the span of the differences
+    assert_allclose(again.components_, LSML(**settings).fit(wide, **few).components_, rtol=1e-5, atol=1e-7)
+    assert learner.set_params(n_components=2).fit(X, y).fit(X, y).converged_

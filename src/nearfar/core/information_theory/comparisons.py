@@ -21,11 +21,19 @@ from scipy.linalg import lapack
 
 from ..optimize import Report, Solution, stopped
 from ..types import Array
-from .logdet_steps import DENSE, conjugate, logdet, logdet_gap, step
+from .logdet_steps import DENSE, again, conjugate, logdet, logdet_gap, step
 
 
 def nearest(
-    near: Array, far: Array, weight: Array, L0: Array, *, max_iter: int, tol: float, report: Report | None = None
+    near: Array,
+    far: Array,
+    weight: Array,
+    L0: Array,
+    *,
+    last: Array | None = None,
+    max_iter: int,
+    tol: float,
+    report: Report | None = None,
 ) -> Solution:
     """The solution M as `x` (d, d).
 
@@ -36,6 +44,8 @@ def nearest(
     weight : ndarray of shape (c,)
     L0 : ndarray of shape (d, d)
         Invertible; the prior is L0' L0.
+    last : ndarray of shape (k, d), optional
+        Components to begin with, where they are invertible and better than the prior.
     tol : float
         Stops where the duality gap is at most tol^2 / 2: every squared distance then is within a factor of about
         1 +- tol of the optimum's.
@@ -46,7 +56,7 @@ def nearest(
     """
     R, d = np.concatenate([near, far]) @ L0.T, len(L0)
     Q = np.linalg.qr(R.T)[0] if len(R) < d else None
-    found = newton(R if Q is None else R @ Q, weight, max_iter, tol, report)
+    found = newton(R if Q is None else R @ Q, weight, max_iter, tol, report, again(last, L0, Q))
     M = found.x if Q is None else np.eye(d) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
     M = L0.T @ M @ L0
     return found.with_x((M + M.T) / 2)
@@ -64,16 +74,26 @@ def residual_along(s: Array, change: Array, weight: Array) -> Callable[[float], 
     return lambda t: residual(np.maximum(s + t * change, 0.0), weight)
 
 
-def newton(R: Array, weight: Array, max_iter: int, tol: float, report: Report | None = None) -> Solution:
+def newton(
+    R: Array, weight: Array, max_iter: int, tol: float, report: Report | None = None, start: Array | None = None
+) -> Solution:
     """M as `x` by Newton's method, in coordinates where the prior, and then the current M = L' L, is I.
 
-    Starts at the best multiple of the prior. M's neighbours are L' (I + S) L; the gradient by S is E = L (M0^-1 +
-    sum_c alpha_c v_c v_c' + beta_c u_c u_c') L' - I, and the gap of M and those slopes is tr(E) - log det(I + E).
+    Starts at the best multiple of the prior, or at a better `start`. M's neighbours are L' (I + S) L; the gradient by S
+    is E = L (M0^-1 + sum_c alpha_c v_c v_c' + beta_c u_c u_c') L' - I, and the gap of M and those slopes is
+    tr(E) - log det(I + E).
     """
     m, d = len(weight), R.shape[1]
     one, history = np.eye(d), []
     L = one * np.sqrt(d / (d + residual(np.einsum("cd,cd->c", R, R), weight)))
-    R, volume = R @ L, logdet(L)
+
+    def value(L: Array) -> float:
+        U = R @ L.T
+        return float(np.vdot(L, L)) - logdet(L) + residual(np.einsum("cd,cd->c", U, U), weight)
+
+    if start is not None and value(start) < value(L):
+        L = start
+    R, volume = R @ L.T, logdet(L)
     for k in range(max_iter + 1):
         s = np.einsum("cd,cd->c", R, R)
         p, q = np.split(s, 2)

@@ -12,6 +12,7 @@ from scipy.linalg import lapack
 
 from ..types import Array
 
+SINGULAR = 1e-8  # entry on the diagonal of a triangular factor, relative to the largest
 DENSE = 5  # pairs per feature up to which one dense system beats conjugate gradients
 
 
@@ -27,6 +28,19 @@ def logdet_gap(E: Array) -> float:
         return r * r / 2 + r**3 / (3 * (1 - r))
     C, failed = lapack.dpotrf(np.eye(len(E)) + E, lower=1)
     return np.inf if failed else max(0.0, float(E.trace()) - logdet(C))
+
+
+def again(last: Array | None, L0: Array, Q: Array | None) -> Array | None:
+    """Triangular L with last' last = L0' (L' L) L0, in coordinates Q (d, q) if given; None where that is singular."""
+    if last is None:
+        return None
+    G = last @ np.linalg.inv(L0)
+    G = G if Q is None else G @ Q
+    if len(G) < G.shape[1]:
+        return None
+    L = np.asarray(np.linalg.qr(G, mode="r"))
+    L *= np.where(L.diagonal() < 0, -1.0, 1.0)[:, None]
+    return L if L.diagonal().min() > SINGULAR * L.diagonal().max() else None
 
 
 def conjugate(E: Array, curvature: Callable[[Array], Array], max_iter: int = 200) -> Array:

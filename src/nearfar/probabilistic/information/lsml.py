@@ -44,6 +44,8 @@ class LSML(FromTriplets, Mahalanobis):
         Newton steps.
     tol : float
         Squared distances are within about this factor of the optimum's.
+    warm_start : bool
+        Start from the last fit's metric, if no directions of it were dropped.
     verbose : bool
     random_state : int, RandomState, Generator or None
         Draws quadruplets.
@@ -83,6 +85,7 @@ class LSML(FromTriplets, Mahalanobis):
         n_quadruplets: int | None = None,
         max_iter: int = 100,
         tol: float = 1e-6,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -92,6 +95,7 @@ class LSML(FromTriplets, Mahalanobis):
         self.n_quadruplets = n_quadruplets
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -142,7 +146,7 @@ class LSML(FromTriplets, Mahalanobis):
             checks.counts(1, n_quadruplets=1 if self.n_quadruplets is None else self.n_quadruplets)
             quadruplets = constraints.quadruplets_from_labels(labels, self.n_quadruplets, self.random_state)
         weight = np.ones(len(quadruplets)) if weight is None else weight
-        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        found = lsml(X, quadruplets, weight, priors.factor(self.prior, X), self.gamma, **search)
+        search: dict[str, Any] = {"last": self._start(), "max_iter": self.max_iter, "tol": self.tol}
+        found = lsml(X, quadruplets, weight, priors.factor(self.prior, X), self.gamma, report=self._report(), **search)
         L = cholesky(found.x) if self.n_components is None else scatter.widest(cholesky(found.x), X, self.n_components)
         return found.with_x(L, attributes={"quadruplets": self._given(quadruplets)})
