@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import lapack
@@ -26,7 +26,7 @@ from scipy.linalg.blas import ddot, dsymv, dsyr, dsyrk
 
 from ..optimize import Report, Solution, stopped
 from ..types import Array, Bools
-from .logdet_steps import DENSE, conjugate, logdet, logdet_gap, step
+from .logdet_steps import DENSE, again, conjugate, logdet, logdet_gap, step
 
 IDENTICAL = 1e-24  # squared distance under the prior, relative to the largest
 
@@ -64,7 +64,8 @@ def nearest(
     L0: Array,
     solver: str = "newton",
     *,
-    max_iter: int = 100,
+    last: Array | None = None,
+    max_iter: int = 1000,
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
@@ -77,6 +78,8 @@ def nearest(
         Invertible; the prior is L0' L0.
     solver : {"newton", "projections"}
         `projections` works with infinite gamma too.
+    last : ndarray of shape (k, d), optional
+        Components where "newton" begins, where they are invertible and better than its own start.
     tol : float
         See `newton` and `projections`.
 
@@ -95,7 +98,8 @@ def nearest(
     Q = np.linalg.qr(inner.V.T)[0] if 0 < len(inner.V) < d else None
     if Q is not None:
         inner = inner._replace(V=inner.V @ Q)
-    found = SOLVERS[solver](inner, max_iter=max_iter, tol=tol, report=report)
+    search: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": report}
+    found = newton(inner, start=again(last, L0, Q), **search) if solver == "newton" else projections(inner, **search)
     A = found.x if Q is None else np.eye(d) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
     dual, slacks = np.zeros(len(U)), pairs.bound.copy()
     dual[usable], slacks[usable] = found.attributes["dual"], found.attributes["slacks"]
@@ -134,8 +138,10 @@ def multipliers(p: Array, pairs: Bounded) -> Array:
     return np.maximum(0.0, pairs.sign * pairs.gamma * (1 / pairs.bound - 1 / p))
 
 
-def newton(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:
-    """Newton's method after one sweep of projections, in coordinates where the current A is I.
+def newton(
+    pairs: Bounded, *, start: Array | None = None, max_iter: int, tol: float, report: Report | None = None
+) -> Solution:
+    """Newton's method after one sweep of projections, or from a better `start`, where the current A is the identity.
 
     Stops where the duality gap is at most tol^2 / 2: every squared distance then is within a factor of about 1 +- tol
     of the optimum's.
@@ -146,7 +152,10 @@ def newton(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None =
     dual_c u_c u_c', and the gap of A and those multipliers is tr(E) - log det(I + E). A step costs a few products of
     the violated rows (m, d) with a (d, d) matrix, O(m d^2).
     """
-    d, one, L, history = pairs.V.shape[1], np.eye(pairs.V.shape[1]), swept(pairs), []
+    d, one, history = pairs.V.shape[1], np.eye(pairs.V.shape[1]), []
+    L = swept(pairs)
+    if start is not None and value_of(start, pairs) < value_of(L, pairs):
+        L = start
     U, volume = pairs.V @ L.T, logdet(L)
     for k in range(max_iter + 1):
         p, T = np.einsum("cd,cd->c", U, U), L @ L.T
@@ -184,11 +193,13 @@ def swept(pairs: Bounded) -> Array:
     L, failed = lapack.dpotrf(A, clean=1)
     if failed:
         return free
+    return L if value_of(L, pairs) < value_of(free, pairs) else free
 
-    def value(L: Array, U: Array) -> float:
-        return float(np.vdot(L, L)) - logdet(L) + penalty(np.einsum("cd,cd->c", U, U), pairs)
 
-    return L if value(L, pairs.V @ L.T) < value(free, pairs.V) else free
+def value_of(L: Array, pairs: Bounded) -> float:
+    """f(L' L) + d of a triangular L."""
+    U = pairs.V @ L.T
+    return float(np.vdot(L, L)) - logdet(L) + penalty(np.einsum("cd,cd->c", U, U), pairs)
 
 
 def direction(E: Array, U: Array, h: Array) -> Array:
@@ -257,6 +268,3 @@ def primal_and_gap(A: Array, dual: Array, pairs: Bounded) -> tuple[float, float 
     value = divergence + penalty(np.einsum("cd,cd->c", pairs.V @ A, pairs.V), pairs)
     bound = -volume + float(pairs.gamma @ np.log1p(-pairs.sign * dual * pairs.bound / pairs.gamma))
     return value, max(0.0, value - bound)
-
-
-SOLVERS = {"newton": newton, "projections": projections}

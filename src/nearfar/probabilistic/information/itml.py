@@ -17,28 +17,19 @@ from ...base import FromPairs, Mahalanobis
 from ...core import checks, constraints, psd
 from ...core.constraints import LabelPairs, Pairs
 from ...core.information_theory import logdet, priors
-from ...core.optimize import Report, Solution
+from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 
 
 def itml(
-    X: Array,
-    pairs: Pairs,
-    bounds: Array,
-    L0: Array,
-    gamma: float = 1.0,
-    *,
-    solver: str = "auto",
-    max_iter: int = 1000,
-    tol: float = 1e-6,
-    report: Report | None = None,
+    X: Array, pairs: Pairs, bounds: Array, L0: Array, gamma: float = 1.0, *, solver: str = "auto", **search: Any
 ) -> Solution:
-    """A (d, d) as `x`; bounds are (u, l), the prior is L0' L0; see `ITML`."""
+    """A (d, d) as `x`; bounds are (u, l), the prior is L0' L0, `search` is of `logdet.nearest`; see `ITML`."""
     xi0 = np.where(pairs.similar, bounds[0], bounds[1])
     costs = np.where(pairs.weights > 0, gamma, 0.0) if np.isinf(gamma) else gamma * pairs.weights
     told = logdet.Bounded(X[pairs.i] - X[pairs.j], pairs.sign, xi0, costs)
     fitting = "projections" if np.isinf(gamma) else "newton"
-    return logdet.nearest(told, L0, fitting if solver == "auto" else solver, max_iter=max_iter, tol=tol, report=report)
+    return logdet.nearest(told, L0, fitting if solver == "auto" else solver, **search)
 
 
 class ITML(FromPairs, Mahalanobis):
@@ -57,7 +48,8 @@ class ITML(FromPairs, Mahalanobis):
         Paper: 5 and 95.
     solver : "auto", "newton" or "projections"
         "projections" are the paper's cyclic ones, a rank-one update of A per pair and sweep. "newton" finds the same
-        optimum in a few steps of matrix products over the violated pairs, and is "auto" for finite gamma.
+        optimum in a few steps, each some matrix products over all violated pairs, is the choice of "auto" for finite
+        gamma, and can go on from the last metric: projections need all that led to it.
     n_components : int, optional
         Keep so many directions of largest eigenvalue.
     n_pairs : int or None
@@ -67,7 +59,7 @@ class ITML(FromPairs, Mahalanobis):
     tol : float
         "newton": squared distances are within about this factor of the optimum's. "projections": stop where a sweep
         changes the multipliers by less than this, relatively (paper's code: 1e-2).
-    verbose : bool
+    warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
         Draws pairs, and the distances behind the bounds where rows are many.
 
@@ -116,6 +108,7 @@ class ITML(FromPairs, Mahalanobis):
         n_pairs: int | None = None,
         max_iter: int = 1000,
         tol: float = 1e-6,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -128,6 +121,7 @@ class ITML(FromPairs, Mahalanobis):
         self.n_pairs = n_pairs
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -138,6 +132,7 @@ class ITML(FromPairs, Mahalanobis):
         L0 = priors.factor(self.prior, X)
         bounds = priors.distance_bounds(X, L0, self.bounds, self.percentiles, self.random_state)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
+        search["last"] = self._start()
         gamma = priors.slack_weight(len(pairs.i)) if self.gamma is None else self.gamma
         found = itml(X, pairs, bounds, L0, gamma, solver=self.solver, **search)
         attributes = {**found.attributes, "bounds": bounds, "gamma": gamma, **self._told(pairs)}
