@@ -222,3 +222,16 @@ def test_bad_settings_are_named():
     for settings in ({"balance": 0.0}, {"balance": np.inf}, {"sparsity": -0.1}, {"sparsity": np.inf}):
         with pytest.raises(ValueError, match=f"^SDML: {next(iter(settings))} must be"):
             SDML(**settings).fit(X, Y)
+
+
+@pytest.mark.parametrize("settings", [{}, {"sparsity": 1.0, "prior": "covariance"}])
+def test_a_warm_start_leads_to_the_same_optimum(settings):
+    X, y = data(200, 6)
+    settings = {"random_state": 0, **settings}
+    cold = SDML(**settings).fit(X, y)
+    learner = SDML(warm_start=True, **settings).fit(X[:190], y[:190]).fit(X, y)
+    assert learner.n_iter_ <= cold.n_iter_
+    assert_allclose(learner.metric_, cold.metric_, rtol=1e-4, atol=1e-4 * np.abs(cold.metric_).max())
+    assert learner.fit(X, y).n_iter_ == 1
+    fewer = learner.set_params(n_components=2).fit(X, y)  # which only leaves out directions of the same metric
+    assert fewer.fit(X, y).n_iter_ == 1

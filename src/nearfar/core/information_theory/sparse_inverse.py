@@ -43,7 +43,14 @@ class Point(NamedTuple):
 
 
 def sparse_inverse(
-    S: Array, lam: float, *, max_iter: int, tol: float, report: Report | None = None, feasible: bool = False
+    S: Array,
+    lam: float,
+    *,
+    start: Array | None = None,
+    max_iter: int,
+    tol: float,
+    report: Report | None = None,
+    feasible: bool = False,
 ) -> Solution:
     """M (d, d) as `x`, with exact zeros.
 
@@ -52,6 +59,8 @@ def sparse_inverse(
     S : ndarray of shape (d, d)
     lam : float
         At least 0.
+    start : ndarray of shape (d, d), optional
+        M to begin with, where it is positive definite and better than the inverse of the diagonal of S.
     max_iter : int
         Newton steps.
     tol : float
@@ -77,6 +86,8 @@ def sparse_inverse(
     volume, history = 2 * float(np.log(scale).sum()), []
     now = measured(one, S, lams)
     assert now is not None
+    last = None if start is None else measured(start * sizes, S, lams)
+    now = last if last is not None and last.value < now.value else now
     for k in range(max_iter + 1):
         if now.linear <= 0:
             raise UnboundedError(now.M / sizes)

@@ -82,7 +82,7 @@ class SDML(FromPairs, Mahalanobis):
         Newton steps.
     tol : float
         Squared distances are within about this factor of the optimum's.
-    verbose : bool
+    warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
         Draws pairs.
 
@@ -120,6 +120,7 @@ class SDML(FromPairs, Mahalanobis):
         n_pairs: int | str | None = None,
         max_iter: int = 100,
         tol: float = 1e-5,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -130,6 +131,7 @@ class SDML(FromPairs, Mahalanobis):
         self.n_pairs = n_pairs
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -139,6 +141,7 @@ class SDML(FromPairs, Mahalanobis):
             checks.above(0, balance=self.balance)
         told, R = scatter.pair_scatters(X, pairs), np.linalg.inv(priors.factor(self.prior, X))
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
+        search["start"] = None if self._start() is None else getattr(self, "metric_", None)
         # labels may give fewer pairs of one kind than were asked for; the other kind would decide alone
         given = isinstance(pairs, Pairs) and not pairs.from_labels
         P = told.similar - (1.0 if given else told.n_similar / told.n_dissimilar) * told.dissimilar
