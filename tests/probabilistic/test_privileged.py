@@ -214,3 +214,19 @@ def test_views_of_different_length():
     X, Z, _, y = views()
     with pytest.raises(ValueError, match=r"^PrivilegedMetric: privileged must have the 30 rows of X; got 29"):
         PrivilegedMetric().fit(X, y, privileged=Z[:-1])
+
+
+@pytest.mark.parametrize("penalty", ["trace", "frobenius"])
+def test_a_warm_start_leads_to_the_same_optimum(penalty):
+    X, y = data(120)
+    Z = X[:, 2:] ** 2
+    settings = {"random_state": 0, "reg_x": 0.01, "penalty": penalty, "n_pairs": 2000}
+    cold = PrivilegedMetric(**settings).fit(X, y, privileged=Z)
+    learner = PrivilegedMetric(warm_start=True, **settings).fit(10 * X[:110], y[:110], privileged=Z[:110] / 7)
+    learner.fit(X, y, privileged=Z)
+    M = cold.get_mahalanobis_matrix()
+    assert_allclose(learner.objective_, cold.objective_, rtol=1e-5)
+    assert_allclose(learner.get_mahalanobis_matrix(), M, rtol=1e-2, atol=1e-2 * M.max())
+    assert learner.fit(X, y, privileged=Z).n_iter_ < cold.n_iter_
+    other = learner.fit(X, y, privileged=X[:, :1])  # another privileged view
+    assert_allclose(other.objective_, PrivilegedMetric(**settings).fit(X, y, privileged=X[:, :1]).objective_, rtol=1e-5)

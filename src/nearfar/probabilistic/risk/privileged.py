@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from ...base import FromPairs, Mahalanobis, named
 from ...core import certified, checks, constraints, psd, scatter
 from ...core.constraints import Pairs
 from ...core.empirical_risk import risk, two_views
-from ...core.empirical_risk.two_views import PENALTIES, TwoViews
-from ...core.optimize import Report, Solution
+from ...core.optimize import Solution
 from ...core.pairs import PairList
 from ...core.types import AnyArray, Array
 
@@ -32,21 +32,19 @@ def privileged(
     penalty: str = "trace",
     pair_weight: str = "none",
     start: Array | None = None,
-    max_iter: int = 500,
-    tol: float = 1e-6,
-    report: Report | None = None,
+    **search: Any,
 ) -> Solution:
-    """L (d + e, d) as `x` and ``attributes["privileged"]`` (d + e, e); see `PrivilegedMetric`."""
+    """L (d + e, d) as `x`, ``attributes["privileged"]`` (d + e, e); see `PrivilegedMetric`."""
     scale, scale_z = two_views.unit_scale(X), two_views.unit_scale(Z)
     share = pairs.weights / pairs.weights.sum()
     similar = float(share[pairs.similar].sum())
     w = share * np.where(pairs.similar, *risk.kind_weights(similar, 1 - similar, pair_weight))
     listed = PairList(pairs.i, pairs.j, len(X))
-    order, V = listed.order, scatter.span_or_axes(Z, 1)
-    problem = TwoViews(X / scale, Z @ V.T / scale_z, listed, pairs.sign[order], w[order], (reg_x, reg_z), penalty)
-    search: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": report}
-    found = certified.minimise(problem.__call__, problem.gap, problem.scaling(), start=start, **search)
-    L, Q = found.x[:, : X.shape[1]] / scale, found.x[:, X.shape[1] :] @ V / scale_z
+    s, w, V, d = pairs.sign[listed.order], w[listed.order], scatter.span_or_axes(Z, 1), X.shape[1]
+    problem = two_views.TwoViews(X / scale, Z @ V.T / scale_z, listed, s, w, (reg_x, reg_z), penalty)
+    first = None if start is None else np.hstack([start[:, :d] * scale, start[:, d:] @ V.T * scale_z])
+    found = certified.minimise(problem.__call__, problem.gap, problem.scaling(), start=first, **search)
+    L, Q = found.x[:, :d] / scale, found.x[:, d:] @ V / scale_z
     return found.with_x(L, attributes={**found.attributes, "privileged": Q})
 
 
@@ -69,7 +67,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
     max_iter : int
     tol : float
         Stop where the duality gap is below ``tol * max(1, objective)``.
-    verbose : bool
+    warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -85,10 +83,9 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
 
     Notes
     -----
-    Yang et al., IJCAI 2016; its penalty is not known to us. The paper's accelerated proximal gradient comes second
-    here, after a search over factors. A survey sums over i only. Without a privileged view, P is 0: the logistic loss
-    of LDML with its threshold at 0. Then no similar pair costs less than log 2, the optimum keeps few directions, and
-    LDML, which learns the threshold, is the better choice.
+    Yang et al., IJCAI 2016; its penalty is not known to us. The paper's proximal gradient comes second here, after a
+    search over factors. A survey sums over i only. Without a privileged view P is 0: the logistic loss of LDML with its
+    threshold at 0. No similar pair then costs less than log 2, few directions are kept, and LDML is the better choice.
     """
 
     _strategy, _span = "balanced", True
@@ -104,6 +101,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
         n_pairs: int | None = None,
         max_iter: int = 500,
         tol: float = 1e-6,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -115,6 +113,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
         self.n_pairs = n_pairs
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -139,12 +138,13 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
     def _solve(self, X: Array, pairs: Any) -> Solution:
         Z = self.__dict__.pop("_view")
         checks.at_least(0, reg_x=self.reg_x, reg_z=self.reg_z, tol=self.tol)
-        checks.one_of(PENALTIES, penalty=self.penalty)
+        checks.one_of(two_views.PENALTIES, penalty=self.penalty)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
         names = ("reg_x", "reg_z", "penalty", "pair_weight", "max_iter", "tol")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        found = privileged(X, Z, constraints.written_out(pairs), report=self._report(), **settings)
+        last, second = self._start(), getattr(self, "privileged_components_", Z[:0])
+        start = None if last is None or second.shape[1] != Z.shape[1] else block_diag(last, second)
+        found = privileged(X, Z, constraints.written_out(pairs), start=start, report=self._report(), **settings)
         Q = found.attributes.pop("privileged")
-        Q = psd.compress(Q, self.n_components) if Q.size else Q[:0]
-        x = psd.compress(found.x, self.n_components)
-        return found.with_x(x, attributes={**found.attributes, "privileged_components": Q})
+        found.attributes["privileged_components"] = psd.compress(Q, self.n_components) if Q.size else Q[:0]
+        return found.with_x(psd.compress(found.x, self.n_components))
