@@ -268,3 +268,16 @@ def test_discriminants_need_labels():
     X, y = data(40)
     with pytest.raises(ValueError, match=r"^SCML: basis=.* needs labels"):
         SCML(basis="discriminants").fit(X, triplets=nearest_triplets(X, y, 1, 1))
+
+
+def test_a_warm_start_leads_to_the_same_optimum_where_the_directions_are_the_same():
+    X, y = data(300, 8)
+    B = np.random.default_rng(0).normal(size=(100, 8))
+    cold = SCML(basis=B, tol=1e-4).fit(X, y)
+    learner = SCML(basis=B, tol=1e-4, warm_start=True).fit(100 * X[:280], y[:280]).fit(X, y)
+    assert learner.n_iter_ < cold.n_iter_
+    assert learner.converged_
+    assert_allclose(learner.objective_, cold.objective_, rtol=2e-4)
+    assert learner.fit(X, y).n_iter_ < cold.n_iter_ / 2
+    again = SCML(warm_start=True).fit(X[:280], y[:280]).fit(X, y)  # other rows have other directions
+    assert_array_equal(again.components_, SCML().fit(X, y).components_)

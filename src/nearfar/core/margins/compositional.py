@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.spatial.distance import cdist
 
 from ..optimize import Report, Solution, lbfgs, stopped
 from ..types import Array, Ints
@@ -28,6 +29,7 @@ SHARE = 1 / 3  # of the gap that is allowed: where the rounding leaves no more t
 ENTERING = 50  # weights that may leave 0 in one step
 RIDGES = 1e-12, 1e-3, 1e10  # shares of the mean curvature added to all: least, first, and most
 FLAT = 1e-6  # share of the squared mean distances that is taken for the curvature where no triplet is within the width
+SAME = 1e-9  # distance of two directions that are one, relative to the largest entry
 CELLS = 1 << 20  # numbers in one block of D
 
 
@@ -133,20 +135,38 @@ class TripletHinges:
         return v
 
 
+def again(B: Array, basis: Array, weights: Array) -> Array | None:
+    """w (K,) with these weights of the directions `basis` (k, d), or None where one of them is not in B (K, d)."""
+    apart = cdist(basis, B)
+    if not len(basis) or not np.isfinite(weights).all() or apart.min(axis=1).max() > SAME * np.abs(B).max():
+        return None
+    w = np.zeros(len(B))
+    np.add.at(w, apart.argmin(axis=1), weights)
+    return w
+
+
 def minimise(
-    problem: TripletHinges, *, max_iter: int = 1000, tol: float = 1e-2, report: Report | None = None
+    problem: TripletHinges,
+    *,
+    start: Array | None = None,
+    max_iter: int = 1000,
+    tol: float = 1e-2,
+    report: Report | None = None,
 ) -> Solution:
-    """Weights w (K,) as `x`, of which f is at most ``tol * f`` above the minimum; `max_iter` steps of both kinds."""
+    """Weights w (K,) as `x`, of which f is at most ``tol * f`` above the minimum; `max_iter` steps of both kinds.
+
+    From weights `start` there are Newton steps only.
+    """
 
     def rounded(w: Array) -> tuple[float, Array]:
         point = problem.at(w, FIRST)
         return point.rounded, point.gradient
 
-    start = np.zeros(len(problem.B))
-    found = lbfgs(rounded, start, bounds=(0.0, None), max_iter=max_iter, tol=0.0, ftol=NEAR, memory=20)
-    w, history = np.maximum(found.x, 0.0), list(np.asarray(found.history))
-    best, value, bound = w, np.inf, 0.0
-    width, ridge = FIRST, RIDGES[1]
+    w, history = np.zeros(len(problem.B)) if start is None else start, []
+    if start is None:
+        found = lbfgs(rounded, w, bounds=(0.0, None), max_iter=max_iter, tol=0.0, ftol=NEAR, memory=20)
+        w, history = np.maximum(found.x, 0.0), list(np.asarray(found.history))
+    best, value, bound, width, ridge = w, np.inf, 0.0, FIRST, RIDGES[1]
     point = problem.at(w, width)
     while True:
         if point.value < value:
@@ -165,7 +185,7 @@ def minimise(
             history.append(point.rounded)
     gap = max(0.0, value - bound)
     message = "" if gap <= tol * value else stopped("Newton's method", len(history), "gap", gap, tol * value)
-    return Solution(best, value, max(1, len(history)), not message, message, gap, np.array(history))
+    return Solution(best, value, max(1, len(history)), not message, message, gap, np.array(history or [value]))
 
 
 def lowered(

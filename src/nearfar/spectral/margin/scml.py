@@ -22,11 +22,10 @@ from ...core.types import AnyArray, Array, Ints
 
 BASES = ("auto", "discriminants", "triplets")
 NARROW, REGIONS, WIDE_REGIONS = 50, (10, 20), (20, 50)  # rows of a class in a region, up to 50 features and above
-DEFAULT = 20  # directions per feature
 
 
 def scml(X: Array, triplets: Ints, B: Array, beta: float = 1e-5, **search: Any) -> Solution:
-    """w (K,) as `x` for directions B (K, d) and triplets (T, 3) of rows; `search` is max_iter, tol and report."""
+    """w (K,) as `x` for directions B (K, d) and triplets (T, 3) of rows; `search` is of `minimise`."""
     return compositional.minimise(compositional.TripletHinges(X, triplets, B, beta), **search)
 
 
@@ -52,6 +51,8 @@ class SCML(FromTriplets, Mahalanobis):
     max_iter : int
     tol : float
         On the duality gap relative to the objective.
+    warm_start : bool
+        Start from the last weights, if all their directions are among those of this fit: other rows make others.
     verbose : bool
     random_state : int, RandomState, Generator or None
 
@@ -62,8 +63,7 @@ class SCML(FromTriplets, Mahalanobis):
         w above 0, falling.
     basis_ : ndarray of shape (m, d)
         Their directions: M = basis_' diag(weights_) basis_, before `n_components` cuts it.
-    objective_ : float
-    duality_gap_ : float
+    objective_, duality_gap_ : float
         No weights of these directions have a smaller objective by more than this.
 
     Notes
@@ -77,8 +77,7 @@ class SCML(FromTriplets, Mahalanobis):
     --------
     >>> import numpy as np
     >>> X = np.array([[0.0, 0], [0.1, 3], [1, 0], [1.1, 3]])
-    >>> model = SCML(basis=np.eye(2)).fit(X, [0, 0, 1, 1])
-    >>> model.basis_
+    >>> SCML(basis=np.eye(2)).fit(X, [0, 0, 1, 1]).basis_
     array([[1., 0.]])
     """
 
@@ -93,6 +92,7 @@ class SCML(FromTriplets, Mahalanobis):
         n_basis: int | None = None,
         max_iter: int = 1000,
         tol: float = 1e-2,
+        warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -104,6 +104,7 @@ class SCML(FromTriplets, Mahalanobis):
         self.n_basis = n_basis
         self.max_iter = max_iter
         self.tol = tol
+        self.warm_start = warm_start
         self.verbose = verbose
         self.random_state = random_state
 
@@ -112,13 +113,14 @@ class SCML(FromTriplets, Mahalanobis):
         checks.counts(1, n_neighbors=self.n_neighbors, n_impostors=self.n_impostors)
         checks.counts(1, n_basis=1 if self.n_basis is None else self.n_basis)
         unit = data.unit(X)
-        X = X / unit
-        V = data.span(X)
-        X = X @ V.T
+        V = data.span(X / unit)
+        X = X / unit @ V.T
         if triplets is None:
             triplets = triplet_mining.nearest_triplets(X, np.asarray(labels), self.n_neighbors, self.n_impostors)
         B = self._directions(X, labels, triplets, V)
-        found = scml(X, triplets, B, self.beta, max_iter=self.max_iter, tol=self.tol, report=self._report())
+        start = None if self._start() is None else compositional.again(B @ V, self.basis_, self.weights_ * unit**2)
+        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
+        found = scml(X, triplets, B, self.beta, start=start, **search)
         used = np.argsort(-found.x, kind="stable")[: int((found.x > 0).sum())]
         w, B = found.x[used], B[used]
         L = psd.compress(np.sqrt(w)[:, None] * B) if len(w) else np.zeros((1, len(V)))
@@ -139,7 +141,7 @@ class SCML(FromTriplets, Mahalanobis):
                 raise ValueError(f"basis must be {needs}; got shape {B.shape}, dtype {B.dtype}")
             return B @ V.T
         checks.one_of(BASES, basis=self.basis)
-        count = DEFAULT * X.shape[1] if self.n_basis is None else self.n_basis
+        count = self.n_basis or 20 * X.shape[1]
         if self.basis == "triplets" or (self.basis == "auto" and labels is None):
             return local_directions.of_triplets(X, triplets, count, self.random_state)
         if labels is None:
