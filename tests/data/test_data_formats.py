@@ -31,6 +31,26 @@ def test_zip_of_class_folders_drops_the_common_top(tmp_path):
     assert open_dataset(str(path)).classes == ("class0", "class1", "class2", "class3")
 
 
+def test_names_in_a_zip_are_utf8_also_where_it_does_not_say_so(tmp_path):
+    def unsaid(path, encoding):
+        """Let no entry say that its name is UTF-8, as many tools write archives."""
+        data = path.read_bytes().replace("Käse".encode(), "Käse".encode(encoding).ljust(5, b"x"))
+        data = bytearray(data)
+        for mark, at in ((b"PK\x03\x04", 7), (b"PK\x01\x02", 9)):
+            start = -1
+            while (start := data.find(mark, start + 1)) >= 0:
+                data[start + at] &= ~0x08
+        path.write_bytes(data)
+        return path
+
+    content = {f"{kind}/{i}.png": png(i) for kind in ("Brot", "Käse") for i in range(3)}
+    said = open_dataset(str(zipped(tmp_path / "a.zip", content)))
+    for encoding, name in (("utf-8", "Käse"), ("cp437", "Käsex")):
+        found = open_dataset(str(unsaid(zipped(tmp_path / f"{encoding}.zip", content), encoding)))
+        assert found.classes == ("Brot", name)
+        assert [found.read(i).tolist() for i in range(6)] == [said.read(i).tolist() for i in range(6)]
+
+
 def test_train_and_test_folders_are_the_split(tmp_path):
     parts = {"train": "ab", "val": "cd", "test": "ef"}
     root = write(tmp_path / "s", {f"{p}/{c}/{i}.png": png() for p, cs in parts.items() for c in cs for i in range(2)})

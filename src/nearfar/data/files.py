@@ -17,6 +17,10 @@ BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.
 """What reading a damaged archive raises; RuntimeError where it is encrypted, or packed in a way of its own."""
 
 
+SAYS_UTF8 = 0x800
+"""The flag of an archive's entry whose name is UTF-8; others are to be of code page 437."""
+
+
 class Files(Protocol):
     """Named files below one root; names are relative and use forward slashes."""
 
@@ -85,32 +89,32 @@ class ZipFiles:
 
     @cached_property
     def _names(self) -> list[str]:
-        # a name that was written twice is one file, the later
-        entries = {name for name in self._zip.namelist() if not name.endswith("/")}
+        entries = (name for name in self._members if not name.endswith("/"))
         return sorted(name for name in entries if not any(map(_hidden, name.split("/"))))
 
     def tops(self) -> list[str]:
         return sorted({name.split("/", 1)[0] for name in self.names() if "/" in name})
 
     def read(self, name: str) -> bytes:
+        if name not in self._members:
+            raise DataNotFoundError(f"{self.root}: has no file {name!r}")
         try:
-            return self._zip.read(name)
-        except KeyError as error:
-            raise DataNotFoundError(f"{self.root}: has no file {name!r}") from error
+            return self._zip.read(self._members[name])
         except BROKEN as error:
             raise DataError(f"{self.root}/{name}: cannot be read ({error})") from error
 
     def mark(self, name: str) -> tuple[int, int]:
         """Size and checksum of a file, which the archive lists: nothing is unpacked."""
-        entry = self._zip.getinfo(name)
+        entry = self._members[name]
         return entry.file_size, entry.CRC
 
     def __contains__(self, name: str) -> bool:
         return name in self._members
 
     @cached_property
-    def _members(self) -> frozenset[str]:
-        return frozenset(self._zip.namelist())
+    def _members(self) -> dict[str, zipfile.ZipInfo]:
+        # a name that was written twice is one file, the later
+        return {_name_in(entry): entry for entry in self._zip.infolist()}
 
 
 def open_files(path: str | Path) -> Files:
@@ -157,6 +161,16 @@ def _leads_up(folder: str, name: str) -> bool:
     """Whether a link leads to a folder in which it lies: what is below would come again and again."""
     path = os.path.join(folder, name)
     return os.path.islink(path) and Path(folder).resolve().is_relative_to(os.path.realpath(path))
+
+
+def _name_in(entry: zipfile.ZipInfo) -> str:
+    """The name of a file in an archive: many tools write UTF-8 and do not say so, as the format wants it."""
+    if entry.flag_bits & SAYS_UTF8 or entry.filename.isascii():
+        return entry.filename
+    try:
+        return entry.filename.encode("cp437").decode("utf-8")
+    except UnicodeError:
+        return entry.filename
 
 
 def _hidden(name: str) -> bool:
