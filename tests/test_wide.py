@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 
 import nearfar
 from nearfar.core import mahalanobis
+from nearfar.core.geometry import smooth_shift
 from tests.learners import distances, fit
 
 N, D = 24, 60
@@ -114,6 +115,24 @@ def test_as_many_components_as_there_are_features_and_equal_rows_have_a_covarian
     assert learned("CovarianceMetric", {"n_components": D}).components_.shape == (D, D)
     with pytest.warns(UserWarning, match="rank 0 of 60"):
         nearfar.CovarianceMetric().fit(np.ones((N, D)))
+
+
+@pytest.mark.parametrize("n_stages", [1, 2])
+def test_shifts_do_not_leave_the_span_of_the_rows(monkeypatch, n_stages):
+    settings = {"n_stages": n_stages, "random_state": 0, "warm_start": True, "tol": 1e-9}
+    found = learned("LLMA", settings)
+    monkeypatch.setattr(smooth_shift, "shifts", smooth_shift.stages)
+    whole = learned("LLMA", settings)
+    new = X + RNG.normal(size=X.shape)
+    for rows in (X, new):
+        assert_allclose(found.transform(rows), whole.transform(rows), rtol=1e-4, atol=1e-4)
+    for one, other in zip(found.centers_ + found.coef_, whole.centers_ + whole.coef_, strict=True):
+        assert one.shape == other.shape
+    before = found.objective_
+    monkeypatch.undo()
+    cold = found.n_iter_
+    assert fit(found, X, Y).objective_ <= 1.001 * before
+    assert found.n_iter_ < cold
 
 
 def test_memory_that_is_missing_is_told_with_a_way_out(monkeypatch):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-from .. import graphs
+from .. import graphs, scatter
 from ..ascent import hardly_changes
 from ..distances import squared_distances
 from ..optimize import Report, Solution, lbfgs, stopped
@@ -172,6 +172,18 @@ def majorise(
             return Solution(B, f, k, history=np.array(history))
     message = stopped("majorisation", max_iter, "fall", before - f, tol * max(1.0, f))
     return Solution(B, f, max_iter, False, message, history=np.array(history))
+
+
+def shifts(
+    X: Array, i: Ints, j: Ints, weight: Array, centers: Array, *, last: Sequence[Array] = (), **settings: Any
+) -> tuple[list[Field], Solution]:
+    """`stages` of some rows X as centres; where features outnumber rows in the span of these, which no shift leaves."""
+    if X.shape[1] <= len(X):
+        return stages(X, i, j, weight, centers, last=last, **settings)
+    V, mean = scatter.span_or_axes(X, 1), X.mean(axis=0)
+    last = [V @ B for B in last if len(B) == X.shape[1]]
+    found, solution = stages((X - mean) @ V.T, i, j, weight, (centers - mean) @ V.T, last=last, **settings)
+    return [Field(mean + field.centers @ V, V.T @ field.coef, field.width) for field in found], solution
 
 
 def stages(

@@ -25,7 +25,7 @@ from ...core.types import AnyArray, Array
 def llma(X: Array, similar: Pairs, n_centers: int = 200, **settings: Any) -> tuple[list[Field], Solution]:
     """The fields of all stages, and how the last was found; see `LLMA` for the settings."""
     centers = smooth_shift.far_rows(X[np.unique(np.r_[similar.i, similar.j])], n_centers)
-    return smooth_shift.stages(X, similar.i, similar.j, similar.weights, centers, **settings)
+    return smooth_shift.shifts(X, similar.i, similar.j, similar.weights, centers, **settings)
 
 
 class LLMA(FromPairs, MetricLearner):
