@@ -21,7 +21,8 @@ LEAVES = {"__version__", "progress"}  # which import nothing of ours
 ALLOWED = {
     "catalog": set(),
     "core": {"core"},
-    "base": {"core", "catalog", "fitted", "learner"},
+    "base": {"core", "catalog", "fitted", "learner", "kernel_learner"},
+    "kernel_learner": {"core", "fitted", "learner"},
     "learner": {"core", "catalog", "fitted"},
     "fitted": {"core", "catalog"},
     "evaluation": {"core", "evaluation"},

@@ -2,8 +2,7 @@
 
 How to add a learner
 --------------------
-One file at the place that `catalog.py` gives it: a docstring (name, paper, formula), one pure function named like the
-file, one final class::
+One file where `catalog.py` says: a docstring (name, paper, formula), one pure function named like it, one final class::
 
     class GMML(FromPairs, Mahalanobis):                # how supervision arrives, what is learned
         def __init__(self, t=0.5, *, n_components=None, n_pairs="all", random_state=None):
@@ -47,7 +46,8 @@ from .core.constraints import LabelPairs, Pairs
 from .core.pairs import pair_squares
 from .core.types import AnyArray
 from .fitted import named
-from .learner import KernelMetric, Mahalanobis, MetricLearner, Self
+from .kernel_learner import KernelMetric
+from .learner import Mahalanobis, MetricLearner, Self
 
 __all__ = [
     "FromChunklets",

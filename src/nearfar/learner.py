@@ -1,4 +1,4 @@
-"""What is learned: a Mahalanobis metric, or one in the feature space of a kernel, and the steps of every fit."""
+"""The steps of every fit, and the learner of a Mahalanobis metric."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .core import checks, constraints, kernels, psd, scatter, settings
+from .core import checks, constraints, psd, scatter, settings
 from .core.optimize import Report, Solution
 from .core.types import AnyArray, Array, Ints
 from .fitted import Fitted, LinearDistance, named
@@ -36,7 +36,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             self.n_features_in_ = X.shape[1]
             return X if y is None else (X, y)
         options: dict[str, Any] = {"dtype": [np.float64, np.float32], "reset": reset}
-        options |= {"ensure_min_samples": 2} if reset else {}
+        if reset:
+            options["ensure_min_samples"] = 2
         return validate_data(self, X, **options) if y is None else validate_data(self, X, y, **options)
 
     def _passes(self, X: AnyArray, y: AnyArray | None, reset: bool) -> bool:
@@ -97,7 +98,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         checks.at_least(0, tol=getattr(self, "tol", 0.0))
         found = self._solve(R, *supervision)
         solution = found if isinstance(found, Solution) else Solution(found)
-        if not np.isfinite(solution.x).all() or np.isnan(solution.objective or 0.0):  # such a search ends at its start
+        # of an objective that is no number a search ends where it began
+        if not np.isfinite(solution.x).all() or np.isnan(solution.value):
             raise ValueError("the solution is not finite; scale the features or regularise more")
         self._keep(solution.x, X.dtype)
         checks.tells_apart(getattr(self, "components_", None), R)
@@ -155,8 +157,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 class Mahalanobis(MetricLearner):
     """d(a, b) = |L (a - b)| with L = `components_` of shape (k, d).
 
-    With ``_span = True`` `_solve` gets rows (n, r) in the span of their differences where d > n: nothing is d x d,
-    and M is 0 where no two rows differ. With ``_span = "identity"`` M is I there, unless `n_components` are given.
+    A class that says ``_span = True`` works in the span of the rows' differences where d > n, so that nothing of size
+    d x d is formed: `_solve` gets rows (n, r), r < n, and M is 0 on the directions in which no two rows differ. With
+    ``_span = "identity"`` M is I there, unless `n_components` are given.
     """
 
     _center = True
@@ -174,7 +177,8 @@ class Mahalanobis(MetricLearner):
         return R @ self._basis.T
 
     def _keep(self, components: Array, dtype: Any) -> None:
-        if (basis := self.__dict__.pop("_basis", None)) is not None:
+        basis = self.__dict__.pop("_basis", None)
+        if basis is not None:
             whole = self._span == "identity" and getattr(self, "n_components", None) is None
             components = psd.beside_identity(components, basis) if whole else components @ basis
         super()._keep(components, dtype)
@@ -209,73 +213,6 @@ class Mahalanobis(MetricLearner):
         return LinearDistance(np.asarray(self.components_, dtype=np.float64))
 
 
-class KernelMetric(MetricLearner):
-    """The linear method on an empirical kernel map: d(a, b) = |T' (k(a) - k(b))| with T = `dual_coef_`.
-
-    `_solve` gets the map's rows R (n, r) as its X, with R R' = K. A subclass stores the settings `kernel` ("rbf",
-    "linear", "polynomial", "laplacian", "cosine", "precomputed" or a callable), `gamma` (None: `median_gamma`),
-    `degree`, `coef0`, `landmarks` (None: every row) and `random_state`.
-    """
-
-    _holds = ("n_features_in_", "dual_coef_", "X_fit_", "landmarks_", "gamma_")
-    kernel: kernels.Kernel
-    gamma: float | None
-    degree: float
-    coef0: float
-    landmarks: int | None
-
-    def _enter(self, X: AnyArray, own: bool = False) -> Array:
-        X = np.asarray(X, dtype=np.float64)
-        checks.above(0, gamma=1.0 if self.gamma is None else self.gamma)
-        checks.counts(1, landmarks=1 if self.landmarks is None else self.landmarks)
-        gamma = kernels.median_gamma(X, self.kernel) if self.gamma is None else float(self.gamma)
-        settings: dict[str, Any] = {name: getattr(self, name) for name in ("degree", "coef0", "landmarks")}
-        found = kernels.kernel_map(X, self.kernel, gamma=gamma, seed=getattr(self, "random_state", None), **settings)
-        known = getattr(self, "warm_start", False) and hasattr(self, "dual_coef_")
-        if known and self.X_fit_.shape == (0 if self.kernel == "precomputed" else len(self.dual_coef_), X.shape[1]):
-            self._last = self._image(X[found.landmarks]).T @ found.basis  # what the last map makes of these landmarks
-        self.gamma_, self.landmarks_, self._basis = gamma, self._given(found.landmarks), found.basis
-        self.X_fit_: AnyArray = np.zeros((0, X.shape[1])) if self.kernel == "precomputed" else X[found.landmarks]
-        return found.rows
-
-    def _start(self) -> Array | None:
-        return self.__dict__.pop("_last", None)
-
-    def _order(self, X: AnyArray) -> Ints:
-        # the columns of a kernel matrix belong to its rows: neither may move alone
-        return np.arange(len(X)) if self.kernel == "precomputed" else row_order(X)
-
-    def _keep(self, components: Array, dtype: Any) -> None:
-        super()._keep(components, dtype)
-        self.dual_coef_ = np.ascontiguousarray(self.__dict__.pop("_basis") @ components.T, dtype=dtype)
-
-    def transform(self, X: AnyArray) -> AnyArray:
-        """Map rows to ``k(X) @ dual_coef_``: Euclidean distances between the results are the learned ones.
-
-        Parameters
-        ----------
-        X : array-like of shape (q, d), or (q, n) kernel values with the training rows for "precomputed"
-
-        Returns
-        -------
-        ndarray of shape (q, k)
-        """
-        check_is_fitted(self)
-        with named(self):
-            return self._image(self._rows(X, reset=False)).astype(self.dual_coef_.dtype, copy=False)
-
-    def _image(self, X: AnyArray) -> AnyArray:
-        if self.kernel == "precomputed":
-            return X[:, self.landmarks_] @ self.dual_coef_
-        X = np.asarray(X, np.float64)
-        return kernels.gram(X, self.X_fit_, self.kernel, self.gamma_, self.degree, self.coef0) @ self.dual_coef_
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.kernel == "precomputed"
-        return tags
-
-
 def is_plain(X: Any) -> bool:
     """Whether X is a matrix of finite floats."""
     if type(X) is not np.ndarray or X.ndim != 2 or X.size == 0 or X.dtype not in (np.float64, np.float32):
@@ -297,6 +234,7 @@ def row_order(X: AnyArray) -> Ints:
 
 def check_n_components(n_components: int | None, d: int) -> None:
     """None, or an integer in 1..d."""
-    whole = isinstance(n_components, numbers.Integral) and not isinstance(n_components, bool)
-    if n_components is not None and not (whole and 1 <= n_components <= d):
+    if n_components is None:
+        return
+    if not isinstance(n_components, numbers.Integral) or isinstance(n_components, bool) or not 1 <= n_components <= d:
         raise ValueError(f"n_components must be an integer in 1..{d} (or None); got {n_components!r}")

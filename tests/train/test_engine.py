@@ -706,7 +706,7 @@ def test_a_run_from_elsewhere_runs_no_code(tmp_path, small) -> None:
     with pytest.raises(TrainError, match="shape of an item must be 1 or 3 whole numbers above 0"):
         load_embedder(run.folder)
     rewritten(run.folder / "best.safetensors", shape=[1, 8, 8])
-    with pytest.raises(TrunkError, match="not of subprocess"):
+    with pytest.raises(TrunkError, match="not from subprocess"):
         load_embedder(run.folder)
     assert not mark.exists()
 

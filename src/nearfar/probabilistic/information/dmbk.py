@@ -54,8 +54,7 @@ def dmbk(
     first = divergences.starts(Y, labels, p, n_init, seed)
     if last is not None and np.linalg.matrix_rank(last) == len(last) == p:
         first = [np.linalg.solve(A, last.T)]
-    tries = [optimize.lbfgs(fun, V, **search) for V in first]
-    best = min(tries, key=lambda found: found.value)
+    best = min((optimize.lbfgs(fun, V, **search) for V in first), key=lambda found: found.value)
     U = A @ (np.linalg.qr(best.x)[0] / np.sqrt(p) if whiten else best.x / np.linalg.norm(best.x))
     return best.times(-1).with_x(psd.compress(U.T))
 
@@ -83,8 +82,7 @@ class DMBK(FromLabels, Mahalanobis):
         Weight of the mean log divergence (Tao et al.'s criterion): the first term only balances divergences, and for
         two classes hardly that. Default: 1 for two classes, else 0 (paper).
     shrinkage : float or "lw"
-        Share of the scaled identity in each class's covariance: small classes have singular ones. "lw", also written
-        "ledoit_wolf": Ledoit & Wolf's estimate for each class.
+        Share of the scaled identity in each class's covariance. "lw" or "ledoit_wolf": estimated for each class.
     whiten : bool
         Keep the space that U's columns span and spread similar pairs equally along p directions of it. The divergences
         do not see lengths inside that space, and `reg` alone tends to put all length into one direction.
@@ -92,8 +90,7 @@ class DMBK(FromLabels, Mahalanobis):
         Pairs of different classes in the mean distance; all where there are fewer.
     n_init : int
         Random starts besides the two of discriminant and principal directions; the best maximum is kept.
-    max_iter, tol, warm_start, verbose
-        Of L-BFGS; `tol` is on the gradient; a warm start is the only one.
+    max_iter, tol, warm_start, verbose : of L-BFGS, on the gradient; a warm start is the only one
     random_state : int, RandomState, Generator or None
 
     Attributes

@@ -44,9 +44,7 @@ class LSML(FromTriplets, Mahalanobis):
         Newton steps.
     tol : float
         Squared distances are within about this factor of the optimum's.
-    warm_start : bool
-        Start from the last fit's metric, if no directions of it were dropped.
-    verbose : bool
+    warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
         Draws quadruplets.
 
