@@ -302,6 +302,50 @@ def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
     assert "Index of 41 x " in run(capsys, monkeypatch, "index", digits, tmp_path / "query.png", "-o", file, "--add")[1]
 
 
+def test_an_index_knows_its_images_from_any_folder(digits, capsys, monkeypatch, tmp_path):
+    from PIL import Image
+
+    for i, image in enumerate((load_digits().images[:6] * 15).astype(np.uint8)):
+        (tmp_path / "there/shop/images").mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(tmp_path / f"there/shop/images/{i}.png")
+    table = tmp_path / "there/shop/items.csv"
+    table.write_text("path,label\n" + "".join(f"images/{i}.png,{i % 2}\n" for i in range(4)))
+    names = [f"shop/images/{i}.png" for i in range(4)]
+
+    def index(*words):
+        code, out, err = run(capsys, monkeypatch, "index", *words)
+        assert (code, err) == (0, ""), err
+        return out
+
+    monkeypatch.chdir(tmp_path / "there")
+    index(digits, "shop/items.csv", "-o", "shop.index")
+    assert Index.load("shop.index").names.tolist() == names
+    monkeypatch.chdir(tmp_path / "there/shop")
+    for data in ("items.csv", table):
+        assert "4 of them replaced" in index(digits, data, "-o", "../shop.index", "--add")
+        assert Index.load("../shop.index").names.tolist() == names
+    table.write_text(table.read_text() + "images/4.png,0\n")
+    index(digits, "items.csv", "-o", "../shop.index", "--add")
+    index(digits, "images/5.png", "-o", "../shop.index", "--add")
+    assert sorted(Index.load("../shop.index").names) == [*names, "shop/images/4.png", "shop/images/5.png"]
+    index("-o", "../shop.index", "--remove", "images/0.png", "--remove", "shop/images/4.png")
+    assert sorted(Index.load("../shop.index").names) == [*names[1:], "shop/images/5.png"]
+
+    shutil.move(tmp_path / "there", tmp_path / "elsewhere")  # data and index together
+    for folder, file in (("elsewhere", "shop.index"), ("", "elsewhere/shop.index")):
+        monkeypatch.chdir(tmp_path / folder)
+        words = ("search", file, tmp_path / "elsewhere/shop/images/1.png", "-k", "4", "-o", tmp_path / "hits.html")
+        assert run(capsys, monkeypatch, *words)[0] == 0
+        assert (tmp_path / "hits.html").read_text().count("<img ") == 5
+    shutil.move("elsewhere/shop.index", tmp_path / "alone.index")  # the index alone: where it was nothing is any more
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert "replaced" in index(digits, "shop/items.csv", "-o", "../alone.index", "--add")
+    old = Index.load("../alone.index")
+    old.about = {key: old.about[key] for key in ("source", "weights", "data")}  # as older versions wrote it
+    old.save("old.index")
+    assert "5 of them replaced" in index(digits, "shop/items.csv", "-o", "old.index", "--add")
+
+
 def test_items_are_removed_from_an_index_by_name_folder_or_class(capsys, monkeypatch, tmp_path):
     names = ["a/0", "a/1", "ab/0", "b/0", "b/1", "c", "d/0", "d/1"]
     rows = np.random.default_rng(0).normal(size=(8, 3))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from .searching import called, embedded, made_of, opened, weights_of
+from .places import data_from_home, from_home, home_of, made_of, place
+from .searching import are_paths, called, embedded, opened, weights_of
 from .settings import check_out
 from .showing import classes_of
 
@@ -84,12 +85,17 @@ def index_to(
     old = opened(out) if add else None
     if old is not None and old.about.get("weights") != about["weights"]:
         raise ValueError(f"{out} was not made with the present weights of {source}; index anew, without --add")
-    gone = 0 if old is None else shorten(old, remove)
+    home = Path.cwd() if old is None else home_of(old, out)
+    gone = 0 if old is None else shorten(old, remove, home)
     data = str(source) if alone else data
     items, rows = embedded(None if alone else source, data, skip_bad)
     names, labels = called(items, str(data)), [items.classes[label] for label in items.labels]
+    if old is not None and are_paths(items, str(data)):
+        names = from_home(names, home, old.names.tolist())
     engine = engine or ("exact" if old is None else old.engine)
-    about["data"] = json.dumps([*dict.fromkeys([*([] if old is None else made_of(old)), data])])
+    about |= place(home, out)
+    sources = [*([] if old is None else made_of(old)), data_from_home(str(data), home)]
+    about["data"] = json.dumps([*dict.fromkeys(sources)])
     new = Index(rows, names=names, labels=labels, distance=distance_of(source), engine=engine, about=about)
     new, replaced = (new, 0) if old is None else extended(old, new)
     new.search(rows[:1], k=1)  # an engine that does not work says so before the file is written
@@ -102,13 +108,15 @@ def index_to(
 def removed_from(out: Path, remove: Sequence[str]) -> str:
     """Remove items from an index; returns one line on what was written."""
     index = opened(out)
-    gone = shorten(index, remove)
+    gone = shorten(index, remove, home_of(index, out))
     index.save(out)
     return f"{out}: {index!r}; {gone:,} items removed"
 
 
-def shorten(index: Index, remove: Sequence[str]) -> int:
+def shorten(index: Index, remove: Sequence[str], home: Path) -> int:
     """Remove items by their names, or all of a folder or of a class, the first of these that there is; how many.
+
+    Names and folders may also be paths from where the command runs; those of the index lead from `home`.
 
     Raises
     ------
@@ -119,8 +127,9 @@ def shorten(index: Index, remove: Sequence[str]) -> int:
     known, gone = set(names), set[str]()
     for word in remove:
         path = Path(word).as_posix()  # as names are written: without a slash at the end
-        found = [name for name in (word, path) if name in known][:1]
-        found = found or [name for name in names if name.startswith(f"{path}/")]
+        paths = (path, from_home([path], home, names)[0]) if word else (path,)
+        found = [name for name in (word, *paths) if name in known][:1]
+        found = found or [name for name in names if name.startswith(tuple(f"{path}/" for path in paths))]
         found = found or [name for name, label in zip(names, labels, strict=True) if word and label == word]
         if not found:
             raise ValueError(f"--remove: no item, folder or class is called {word!r}; the first item is {names[0]!r}")

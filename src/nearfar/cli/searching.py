@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from .places import pictures_of
 from .settings import check_out
 from .showing import classes_of, group_lines, neighbours, printed, write_groups, write_hits, write_table
 
@@ -94,7 +94,7 @@ def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None
     names, found = called(items, query), index.search(rows, k)
     written = f"{out}: {min(k, len(index))} neighbours of {len(names):,} queries{left_out(items)}"
     if out is not None and out.suffix == ".html":
-        write_hits(out, index, items, rows, names, found, made_of(index))
+        write_hits(out, index, items, rows, names, found, pictures_of(index, file))
         return written
     lines = list(neighbours(index, names, found))
     if out is None:
@@ -135,7 +135,7 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
         lines = [line for number, part in groups for line in group_lines(number, part, wide)]
         return "\n".join([*lines, found])
     if out.suffix == ".html":
-        write_groups(out, index, numbers, distances, found, made_of(index))
+        write_groups(out, index, numbers, distances, found, pictures_of(index, file))
     else:
         write_table(out, ("group", "distance", "class", "name"), rows)
     return f"{out}: {found}"
@@ -160,11 +160,6 @@ def opened(file: Path) -> Index:
     return Index.load(file)
 
 
-def made_of(index: Index) -> list[str]:
-    """The DATA that an index was made of, as they were given."""
-    return [str(source) for source in json.loads(index.about.get("data", "[]"))]
-
-
 def weights_of(source: Path) -> str:
     """Say which weights a run or a learner has: queries must be embedded by those that made the index."""
     file = source / "best.safetensors" if source.is_dir() else source
@@ -186,8 +181,13 @@ def embedded(source: Path | None, data: str | None, skip_bad: bool = False) -> t
 
 def called(items: Dataset, data: str) -> list[str]:
     """Names of items: the path that leads to them, of what a table lists from the folder of the table."""
-    if items.kind == "row" or not Path(data).exists():
+    if not are_paths(items, data):
         return list(items.names)
     path = Path(data)
     root = path if path.is_dir() or path.suffix == ".zip" else path.parent
     return [(root / name).as_posix() for name in items.names]
+
+
+def are_paths(items: Dataset, data: str) -> bool:
+    """Whether items are called by the paths that lead to them: not rows, nor the items of built-in sets."""
+    return items.kind != "row" and Path(data).exists()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..core.types import AnyArray
     from ..data import Dataset
+    from ..data.items import NamedReader
     from ..index import Found, Index
     from ..report.content import Items
 
@@ -61,9 +62,9 @@ def write_hits(
     rows: AnyArray,
     names: Sequence[str],
     found: Found,
-    sources: Sequence[str],
+    pictures: NamedReader,
 ) -> None:
-    """Write a page with every query and its neighbours, in an index that was made of `sources`."""
+    """Write a page with every query and its neighbours in an index of `pictures`."""
     from ..report.content import Items
     from ..report.found import Line, Near, write_found
 
@@ -73,10 +74,10 @@ def write_hits(
         lines.append(Line(Near(q, ""), near))
     note = f"Each query, and what is nearest to it among {len(index):,} items, with the {index.distance} distance."
     asked = Items(rows, queries.labels, queries.classes, names, queries.read)
-    write_found(out, lines, items_in(index, sources), title=f"Nearest to {queries.name}", note=note, queries=asked)
+    write_found(out, lines, items_in(index, pictures), title=f"Nearest to {queries.name}", note=note, queries=asked)
 
 
-def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: str, sources: Sequence[str]) -> None:
+def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: str, pictures: NamedReader) -> None:
     """Write a page with every group of near items, those of several classes first."""
     import numpy as np
 
@@ -91,16 +92,14 @@ def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: s
         first, *others = (Near(int(at), f"{distances[at]:.4g}") for at in group)
         lines.append(Line(first, others))
     note = f"{about}. Below each item stands its distance to the nearest other; groups of several classes come first."
-    write_found(out, lines, items_in(index, sources), title="Items that are nearly the same", note=note)
+    write_found(out, lines, items_in(index, pictures), title="Items that are nearly the same", note=note)
 
 
-def items_in(index: Index, sources: Sequence[str]) -> Items:
-    """The items of an index that was made of `sources`, for their pictures."""
+def items_in(index: Index, pictures: NamedReader) -> Items:
+    """The items of an index, with their pictures."""
     import numpy as np
 
-    from ..data.items import NamedReader
     from ..report.content import Items
 
     classes, labels = np.unique(classes_of(index), return_inverse=True)
-    names = index.names.tolist()
-    return Items(index.embeddings, labels, classes.tolist(), names, NamedReader(names, sources))
+    return Items(index.embeddings, labels, classes.tolist(), index.names.tolist(), pictures)

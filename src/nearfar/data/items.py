@@ -15,7 +15,7 @@ from .dataset import DataError, Dataset
 from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
 from .files import BROKEN, Files, FolderFiles, open_files
 from .folder import read_folder
-from .open import TABLES, Named, as_text, open_dataset
+from .open import TABLES, Named, as_text, located, open_dataset
 
 UNKNOWN = ""
 """The class of items that have none."""
@@ -69,10 +69,12 @@ class NamedReader:
         A name for every place.
     sources : sequence of str
         What `open_items` opened them from; opened again where a name is no path.
+    folder : path
+        From where relative paths lead; where not given, from here.
     """
 
-    def __init__(self, names: Sequence[str], sources: Sequence[str] = ()) -> None:
-        self.names, self.sources = names, sources
+    def __init__(self, names: Sequence[str], sources: Sequence[str] = (), folder: str | Path = "") -> None:
+        self.names, self.sources, self.folder = names, sources, Path(folder)
         self._archives: dict[str, Files] = {}
 
     def __call__(self, i: int) -> NDArray[Any]:
@@ -84,13 +86,14 @@ class NamedReader:
             If it is not there any more, or cannot be decoded.
         """
         name = self.names[i]
-        archive, inside = _inside(name)
+        path = self.folder / name
+        archive, inside = _inside(path.as_posix())
         if archive:
             if archive not in self._archives:
                 self._archives[archive] = open_files(archive)
             return decode(self._archives[archive].read(inside), name)
-        if Path(name).is_file():
-            return decode(Path(name).read_bytes(), name)
+        if path.is_file():
+            return decode(path.read_bytes(), name)
         if name not in self._others:
             raise DataError(f"{name}: is not there any more")
         items, at = self._others[name]
@@ -101,15 +104,15 @@ class NamedReader:
         """Items whose names are no paths: those of built-in sets, and rows."""
         found: dict[str, tuple[Dataset, int]] = {}
         for source in self.sources:
-            path = Path(source)
+            path = self.folder / source
             if path.is_dir() or path.suffix == ".zip":
                 continue
             try:
-                items = open_items(source)
+                items = open_items(path if path.is_file() else located(source, self.folder))
             except DataError:
                 continue
             below = path.is_file() and items.kind == "image"  # an index names these by the folder too
-            names = [(path.parent / name).as_posix() for name in items.names] if below else items.names
+            names = [(Path(source).parent / name).as_posix() for name in items.names] if below else items.names
             found |= {name: (items, at) for at, name in enumerate(names)}
         return found
 

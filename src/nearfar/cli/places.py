@@ -1,0 +1,71 @@
+"""The folder from which the names in an index lead to its images: commands may run from any other."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..data.items import NamedReader
+    from ..index import Index
+
+
+def made_of(index: Index) -> list[str]:
+    """The DATA that an index was made of, as they were given."""
+    return [str(source) for source in json.loads(index.about.get("data", "[]"))]
+
+
+def home_of(index: Index, file: Path) -> Path:
+    """The folder from which the names of an index lead to its images.
+
+    It lies beside the file of the index as it did, where both were moved, or where it was; older indexes do not tell,
+    and of those whose data are gone nobody can: that is the folder where the command runs.
+    """
+    here, about = Path.cwd(), index.about
+    if "folder" in about:
+        for folder in (file.absolute().parent / about["beside"], Path(about["folder"])):
+            if any((folder / source).exists() for source in made_of(index)):
+                return Path(os.path.normpath(folder))
+    return here
+
+
+def place(home: Path, file: Path) -> dict[str, str]:
+    """What an index in `file` is to remember of its folder."""
+    return {"folder": str(home), "beside": os.path.relpath(home, file.absolute().parent)}
+
+
+def from_home(paths: Iterable[str], home: Path, known: Iterable[str] = ()) -> list[str]:
+    """Paths from here as paths from `home`, each in the form in which `known` has it, where that does.
+
+    Each form is given once: a table may list an image under two paths.
+    """
+    here = Path.cwd()
+    forms = {os.path.normpath(home / name): name for name in known}
+    found, given = list[str](), set[str]()
+    for path in paths:
+        whole = os.path.normpath(here / path)
+        moved = path if home == here or os.path.isabs(path) else Path(os.path.relpath(whole, home)).as_posix()
+        form = forms.get(whole, moved)
+        found.append(moved if form in given else form)
+        given.add(form)
+    return found
+
+
+def data_from_home(data: str, home: Path) -> str:
+    """DATA as `home` knows it: a relative path from there."""
+    from ..data.open import ARCHIVES
+
+    kind, _, path = data.partition(":")
+    if kind in ARCHIVES and path and home != Path.cwd():
+        return f"{kind}:{Path(path).absolute()}"
+    return from_home([data], home)[0] if Path(data).exists() else data
+
+
+def pictures_of(index: Index, file: Path) -> NamedReader:
+    """Read the items of an index, wherever the command runs."""
+    from ..data.items import NamedReader
+
+    return NamedReader(index.names.tolist(), made_of(index), home_of(index, file))
