@@ -708,6 +708,28 @@ def test_a_resumed_run_ignores_no_setting(digits, capsys, monkeypatch):
     assert (code, err) == (0, "")
 
 
+def test_epochs_beside_steps_are_not_overridden_in_silence(digits, capsys, monkeypatch, tmp_path):
+    end = ["--set", "steps=3"]
+    compared = ["compare", "digits", "--objective", "TripletLoss()", "--out", tmp_path / "compared"]
+    for words in (
+        ["train", "digits", "--epochs", "2", *end, "--out", tmp_path / "run"],
+        ["train", "digits", "--set", "epochs=2", *end, "--out", tmp_path / "run"],
+        ["train", "--resume", "--epochs", "2", *end, "--out", digits],
+        [*compared, *end, "--vary", "epochs=1", "--vary", "epochs=2"],
+        [*compared, "--vary", "steps=3", "--epochs", "2"],
+    ):
+        code, _, err = run(capsys, monkeypatch, *words)
+        assert (code, err) == (2, "nearfar: epochs and steps both say how long to train: give one of them\n")
+    code, _, err = run(capsys, monkeypatch, "train", "--resume", "--epochs", "3", "--out", digits, "--quiet")
+    assert code == 2
+    assert "(run's / given): steps: 3 / None; epochs: 1 / 3 (a run of `steps` batches ends inside an epoch" in err
+    chosen = {"data": "digits", "epochs": 3}
+    config = cli.make_config(chosen, (), "facility_location/cub")
+    assert (config.epochs, config.steps) == (3, None)
+    assert cli.make_config({"data": "digits"}, ("steps=7",), "characters/glyphs").steps == 7
+    assert cli.make_config({"data": "digits"}, (), "facility_location/cub", varied=("epochs",)).steps is None
+
+
 def test_ctrl_c_exits_with_130(capsys, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt

@@ -266,4 +266,6 @@ def compare(
     from .scoring import compare_to
 
     chosen = {"data": data, "test": test, "test_classes": test_classes or None, "epochs": epochs}
-    print(compare_to(make_config(chosen, settings, recipe), objectives, range(seeds), out, jobs, choices(vary)))
+    varied = choices(vary)
+    config = make_config(chosen, settings, recipe, varied=varied.keys())
+    print(compare_to(config, objectives, range(seeds), out, jobs, varied))

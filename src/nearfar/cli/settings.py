@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NoReturn
@@ -107,12 +108,22 @@ def settable(message: str, command: str) -> str:
 
 
 def make_config(
-    chosen: dict[str, Any], settings: tuple[str, ...], recipe: str | None, resumed: Path | None = None
+    chosen: dict[str, Any],
+    settings: tuple[str, ...],
+    recipe: str | None,
+    resumed: Path | None = None,
+    varied: Collection[str] = (),
 ) -> Any:
     """Resolve a TrainConfig: a recipe, over it the options that were given, over them the --set ones.
 
     A run that is `resumed` has its own settings: those that are given, without data, are laid over them, for training
-    to refuse what differs; where none is given, None is returned.
+    to refuse what differs; where none is given, None is returned. Epochs that are given, or `varied`, take the place of
+    the steps of a recipe or of a run.
+
+    Raises
+    ------
+    ValueError
+        No data; both epochs and steps.
     """
     from ..train import TrainConfig
 
@@ -126,8 +137,13 @@ def make_config(
         from ..train import recipe as read_recipe
 
         fields |= read_recipe(recipe)
-    fields |= {name: value for name, value in chosen.items() if value is not None}
-    fields |= dict(_setting(text) for text in settings)
+    given = {name: value for name, value in chosen.items() if value is not None}
+    given |= dict(_setting(text) for text in settings)
+    fields |= given
+    if "epochs" in given or "epochs" in varied:
+        if given.get("steps") is not None or "steps" in varied:
+            raise ValueError("epochs and steps both say how long to train: give one of them")
+        fields["steps"] = None
     if "data" not in fields:
         raise ValueError("DATA: say what to train on, for example `nearfar train glyphs --out runs/glyphs`")
     return TrainConfig.of(**fields)

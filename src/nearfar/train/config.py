@@ -81,7 +81,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     epochs : int
         Passes of the sampler.
     steps : int, optional
-        Train this many batches instead.
+        Train this many batches; the epochs, whatever they were, are then as many as these take.
     seed : int
         Of weights, batches, augmentation and the split of the data.
     optimizer : {"adam", "adamw", "sgd", "rmsprop"}
