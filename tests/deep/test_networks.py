@@ -141,6 +141,29 @@ def test_sizes_of_networks_are_at_least_one(text):
         make_trunk(text, (1, 28, 28))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_trunk_may_compute_in_a_precision_of_its_own(dtype) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(6, 5, dtype=dtype)
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return self.inner(rows.to(dtype))
+
+    trunk = Own()
+    trunk.num_features = 5
+    embedder = Embedder(trunk, 3)
+    rows = torch.rand(4, 6)
+    pooled, embedding = embedder(rows)
+    assert pooled.dtype == embedding.dtype == torch.float32
+    assert embedding.equal(embedder.layer(trunk(rows).float()))
+    embedding.sum().backward()
+    assert trunk.inner.weight.grad.abs().sum() > 0
+    with torch.autocast("cpu", torch.bfloat16):  # which converts by itself
+        assert embedder(rows).embedding.dtype == torch.bfloat16
+
+
 def test_a_factory_of_ones_own(monkeypatch, tmp_path) -> None:
     module = ModuleType("own_trunks")
     module.small = lambda shape, width=3: nn.Conv2d(shape[0], width, 3)

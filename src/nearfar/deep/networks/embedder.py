@@ -98,7 +98,11 @@ class Embedder(nn.Module):
         return pooled.flatten(1)
 
     def head(self, pooled: Tensor) -> Features:
-        """Embed (n, D) features that the trunk has given before."""
+        """Embed (n, D) features that the trunk has given before, also in a precision of its own."""
+        weight = getattr(self.layer, "weight", None)
+        if weight is not None and pooled.dtype != weight.dtype:
+            autocast = torch.is_autocast_enabled(pooled.device.type)  # which brings all but float64 to one precision
+            pooled = pooled if autocast and pooled.dtype != torch.float64 else pooled.to(weight.dtype)
         return Features(pooled, self.layer(self.dropout(pooled)))
 
     @property
