@@ -116,7 +116,16 @@ def test_classes_of_one_image_uneven_ones_and_those_in_both_parts(tmp_path):
     text = " ".join(found.remarks)
     assert "training class(es) have one image (train" in text
     assert "4 test class(es) have one image (many, test0, test1, ... (4 in all))" in text
-    assert "1 class(es) are in training and in the test (many)" in text
+    assert "1 class(es) are in training or validation and in the test (many)" in text
+
+
+def test_classes_of_validation_in_the_test_are_counted_alike_by_remark_and_protocol(tmp_path):
+    names = [f"{part}/{c}/{k}.png" for part in ("train", "test") for c in "abcdefghij" for k in range(2)]
+    found = inspect_data(str(write(tmp_path / "set", {name: drawn(k) for k, name in enumerate(names)})))
+    assert [part.role for part in found.parts] == ["train", "validation", "test"]
+    where = "in training or validation and in the test (a, b, c, ... (10 in all))"
+    assert f"NOT zero-shot: 10 class name(s) occur {where}" in found.protocol
+    assert any(remark.startswith(f"10 class(es) are {where}") for remark in found.remarks)
 
 
 def test_a_class_of_many_images_among_small_ones(tmp_path):

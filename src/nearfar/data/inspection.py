@@ -15,7 +15,7 @@ import numpy as np
 from ..progress import counted
 from .dataset import DataError, Dataset, Kind, Task, some
 from .decode import BadImageError
-from .open import Named, open_dataset, open_source, open_task
+from .open import Named, in_both, open_dataset, open_source, open_task
 
 T = TypeVar("T")
 
@@ -247,11 +247,11 @@ def shown(groups: Sequence[Sequence[str]]) -> str:
 
 def on_classes(found: Inspection, task: Task) -> Iterator[str]:
     """Sentences on single classes."""
-    learnt_classes = {*task.train.classes, *(task.validation.classes if task.validation is not None else ())}
-    both = learnt_classes & set(task.test.classes)
+    both = in_both(task.train, task.validation, task.test)
     if both:
+        known = "training" if task.validation is None else "training or validation"
         yield (
-            f"{len(both)} class(es) are in training and in the test ({some(sorted(both), SHOWN)}): what is measured is "
+            f"{len(both)} class(es) are in {known} and in the test ({some(both, SHOWN)}): what is measured is "
             "not how unseen classes are told apart."
         )
     alone = any(part.role == "all" for part in found.parts)

@@ -252,11 +252,18 @@ def _assemble(
         ("gallery", gallery),
     ]
     clauses = [", ".join(f"{role} {_size(part)}" for role, part in parts if part is not None), split]
-    shared = sorted(set(train.classes) & set(test.classes))
+    shared = in_both(train, validation, test)
     if shared:
-        clauses.append(f"NOT zero-shot: {len(shared)} class name(s) occur in training and test ({some(shared, 3)})")
+        known = "training and test" if validation is None else "training or validation and in the test"
+        clauses.append(f"NOT zero-shot: {len(shared)} class name(s) occur in {known} ({some(shared, 3)})")
     clauses.extend(dict.fromkeys(note for _, part in parts if part is not None for note in part.notes))
     return Task(name, train, validation, test, gallery, f"{name}: " + "; ".join(c for c in clauses if c) + ".")
+
+
+def in_both(train: Dataset, validation: Dataset | None, test: Dataset) -> list[str]:
+    """Classes of the test that are not unseen: they are learnt from, or choose the checkpoint."""
+    seen = {*train.classes, *(() if validation is None else validation.classes)}
+    return sorted(seen & set(test.classes))
 
 
 def same_classes(test: Dataset, gallery: Dataset) -> tuple[Dataset, Dataset]:
