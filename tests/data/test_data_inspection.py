@@ -152,6 +152,24 @@ def test_features_that_are_constant_or_far_larger_than_others(tmp_path):
     assert not any("feature" in remark.lower() for remark in inspect_data(str(tmp_path / "even.npz")).remarks)
 
 
+@pytest.mark.parametrize("name", ["id", "Index", "Unnamed: 0"])
+def test_a_column_that_numbers_the_rows_is_remarked_on(tmp_path, name):
+    rng = np.random.default_rng(0)
+    rows = [f"{k},{a:.3f},{b:.3f},c{k % 60}" for k, (a, b) in enumerate(rng.normal(size=(120, 2)))]
+    (tmp_path / "rows.csv").write_text("\n".join([f"{name},width,height,label", *rows]))
+    remark = f"The column {name!r} seems to number the rows, and becomes a feature: take it out of the table."
+    assert remark in inspect_data(str(tmp_path / "rows.csv")).remarks
+    (tmp_path / "sound.csv").write_text("\n".join([f"width,{name},height,label", *rows]))
+    assert remark not in inspect_data(str(tmp_path / "sound.csv")).remarks  # a refractive index is no whole number
+
+
+def test_loose_images_are_named_where_no_task_can_be_made(tmp_path):
+    images = {f"c{c}/{k}.png": drawn(10 * c + k) for c in range(3) for k in range(2)}
+    found = inspect_data(str(write(tmp_path / "set", images | {"one.png": drawn(98), "two.png": drawn(99)})))
+    assert found.protocol == ""
+    assert found.remarks[0].endswith("2 image(s) in no class folder left out (one.png, two.png).")
+
+
 def test_data_of_which_no_task_can_be_made_are_counted_whole(tmp_path):
     (tmp_path / "seen.csv").write_text("a,label,split\n1,x,train\n2,y,train\n3,x,train\n4,y,train\n")
     assert inspect_data(str(tmp_path / "seen.csv")).remarks[0].endswith("got only train.")

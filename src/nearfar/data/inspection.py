@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..progress import counted
+from .columns import on_columns
 from .dataset import DataError, Dataset, Kind, Task, some
 from .decode import BadImageError
 from .open import Named, in_both, open_dataset, open_source, open_task
@@ -21,7 +22,6 @@ T = TypeVar("T")
 
 FEW = 20  # test classes below which scores depend on the draw of the classes
 FEWEST = 5  # validation classes below which the choice of a checkpoint does
-UNEVEN = 100.0  # standard deviations of two features so far apart leave one of them no say
 SHOWN = 3
 
 
@@ -158,16 +158,17 @@ def inspect_data(
         remarks=(),
         protocol="" if why else task.protocol,
     )
-    remarks = (why, *on_files(found), *on_classes(found, task), *on_sizes(found), *on_features(task.train))
+    remarks = (why, *on_files(found), *on_classes(found, task), *on_sizes(found), *on_columns(task.train))
     return replace(found, remarks=tuple(remark for remark in remarks if remark))
 
 
 def without_task(source: Named, error: DataError) -> tuple[Task, str]:
     """All items as the training part of a task, and a sentence on why no task can be made of them."""
-    items = readable(open_dataset, source)
+    items, opened = readable(open_dataset, source), readable(open_source, source)
     why = f"No task can be made of these: {error}."
-    if 2 <= len(items.classes) < 4 and readable(open_source, source).roles is None:  # as `nearfar fit` takes them
+    if 2 <= len(items.classes) < 4 and opened.roles is None:  # as `nearfar fit` takes them
         why += " A learner can be fitted: it learns from one half of each class and is scored on the other."
+    why += "".join(f" {note[0].upper()}{note[1:]}." for note in opened.items.notes)  # there is no protocol to say it
     return Task(items.name, items, None, items.subset([]), None, ""), why
 
 
@@ -279,21 +280,4 @@ def on_sizes(found: Inspection) -> Iterator[str]:
         yield (
             f"The validation has {chosen_by.classes} classes: the checkpoint that so few choose is much a matter of "
             "chance; `--set validation=0.3` takes that share of the training classes."
-        )
-
-
-def on_features(rows: Dataset) -> Iterator[str]:
-    """Sentences on the columns of rows."""
-    if rows.array is None or rows.kind != "row":
-        return
-    spread = rows.array.std(axis=0, dtype=np.float64)
-    flat = np.flatnonzero(spread == 0)
-    if len(flat):
-        called = [rows.columns[column] if rows.columns else str(column) for column in flat]
-        yield f"{len(flat)} feature(s) are constant in training ({some(called)})."
-    spread = spread[spread > 0]
-    if len(spread) and spread.max() > UNEVEN * spread.min():
-        yield (
-            f"Features differ in size: standard deviations from {spread.min():.3g} to {spread.max():.3g}. Most "
-            "learners want them standardised (`nearfar fit --standardize`)."
         )

@@ -1,0 +1,33 @@
+"""Sentences on the columns of rows: what would be learnt from that says nothing, or has too much or no say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .dataset import Dataset, some
+
+UNEVEN = 100.0  # standard deviations of two features so far apart leave one of them no say
+NUMBERS = ("id", "index", "level_0", "unnamed: 0", "row", "rownames")
+"""What row numbers are called, by pandas and R among others, once they were written as a column."""
+
+
+def on_columns(rows: Dataset) -> Iterator[str]:
+    """Sentences on the columns of rows."""
+    if rows.array is None or rows.kind != "row":
+        return
+    for at, name in enumerate(rows.columns):
+        if name.lower() in NUMBERS and (rows.array[:, at] == np.round(rows.array[:, at])).all():
+            yield f"The column {name!r} seems to number the rows, and becomes a feature: take it out of the table."
+    spread = rows.array.std(axis=0, dtype=np.float64)
+    flat = np.flatnonzero(spread == 0)
+    if len(flat):
+        called = [rows.columns[column] if rows.columns else str(column) for column in flat]
+        yield f"{len(flat)} feature(s) are constant in training ({some(called)})."
+    spread = spread[spread > 0]
+    if len(spread) and spread.max() > UNEVEN * spread.min():
+        yield (
+            f"Features differ in size: standard deviations from {spread.min():.3g} to {spread.max():.3g}. Most "
+            "learners want them standardised (`nearfar fit --standardize`)."
+        )
