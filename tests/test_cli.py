@@ -346,6 +346,16 @@ def test_an_index_knows_its_images_from_any_folder(digits, capsys, monkeypatch, 
     assert "5 of them replaced" in index(digits, "shop/items.csv", "-o", "old.index", "--add")
 
 
+def test_equal_items_are_shown_at_distance_zero(capsys, monkeypatch, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(4, 32)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", rows)
+    np.save(tmp_path / "again.npy", np.nextafter(rows, np.float32(9)))  # as a network gives in another batch
+    run(capsys, monkeypatch, "index", tmp_path / "rows.npy", "-o", tmp_path / "rows.index")
+    code, out, _ = run(capsys, monkeypatch, "search", tmp_path / "rows.index", tmp_path / "again.npy", "-k", "1")
+    found = [line.split()[1] for line in out.splitlines() if line.startswith(" ")]
+    assert (code, found) == (0, ["0"] * 4)
+
+
 def test_items_are_removed_from_an_index_by_name_folder_or_class(capsys, monkeypatch, tmp_path):
     names = ["a/0", "a/1", "ab/0", "b/0", "b/1", "c", "d/0", "d/1"]
     rows = np.random.default_rng(0).normal(size=(8, 3))

@@ -105,8 +105,10 @@ def test_a_linear_learner_is_exported(tmp_path, capsys, monkeypatch):
     X, y = rng.normal(size=(60, 4)), np.arange(60) % 3
     learner = nearfar.RCA(n_components=2).fit(X, y)
     learner.save(tmp_path / "rca.safetensors")
-    code, _, err = run(capsys, monkeypatch, "export", tmp_path / "rca.safetensors", "-o", tmp_path / "rca.onnx")
+    code, out, err = run(capsys, monkeypatch, "export", tmp_path / "rca.safetensors", "-o", tmp_path / "rca.onnx")
     assert (code, err) == (0, "")
+    size = (tmp_path / "rca.onnx").stat().st_size
+    assert f": {size} bytes; " in out
     found = embedded(tmp_path / "rca.onnx", "rows", X.astype(np.float32))
     np.testing.assert_allclose(found, learner.transform(X), atol=1e-5)
 

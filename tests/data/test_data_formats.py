@@ -8,6 +8,7 @@ import pytest
 
 from nearfar.data import DataError, DataNotFoundError, open_dataset, open_task
 from nearfar.data.arrays import read_gallery
+from nearfar.data.items import open_items
 
 from .conftest import class_folders, png, write, zipped
 
@@ -304,6 +305,10 @@ def test_npz_of_images(tmp_path):
         ({"X": np.zeros(3), "y": np.zeros(3)}, "X has shape (3,) and type float64; expected (n, d) numbers"),
         ({"X": np.zeros((3, 4, 4)), "y": np.zeros(3)}, "expected (n, d) numbers"),
         ({"X": np.array([[1.0], [np.nan]]), "y": [0, 1]}, "X holds NaN or infinity, first in row 1"),
+        (
+            {"X": np.array([[1.0], [1e200]]), "y": [0, 1]},
+            "X holds values that float32 does not hold, above 3.4e38, first",
+        ),
         ({"X": np.ones((2, 1)), "y": [0, np.nan]}, "1 row(s) have no label (y is NaN), first row 1"),
         ({"X": np.array([["a"], ["b"]]), "y": [0, 1]}, "type <U1"),
         ({"X": np.array([[None]]), "y": [0]}, "arrays of Python objects are not read: save X.astype(str)"),
@@ -316,6 +321,17 @@ def test_npz_errors(tmp_path, arrays, message):
     with pytest.raises(DataError) as caught:
         open_dataset(save(tmp_path, **arrays))
     assert message in str(caught.value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_float32_does_not_hold_are_told_as_such(tmp_path):
+    told = "values that float32 does not hold, above 3.4e38, first in row"
+    np.save(tmp_path / "rows.npy", np.array([[1.0, 2.0], [3.0, 1e200]]))
+    with pytest.raises(DataError, match=rf"rows.npy: holds {told} 1$"):
+        open_items(str(tmp_path / "rows.npy"))
+    (tmp_path / "rows.csv").write_text("a,b,label\n1,2,x\n,1e200,y\n")
+    with pytest.raises(DataError, match=rf"rows.csv: holds {told} 2 after the header, in 'b'$"):
+        open_dataset(str(tmp_path / "rows.csv"))
 
 
 def test_errors_of_a_gallery_name_its_own_arrays(tmp_path):

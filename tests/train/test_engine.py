@@ -23,7 +23,7 @@ from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, load
 from nearfar.train import build as building
 from nearfar.train.checkpoint import load_tensors, read_about, replace_file, save_tensors
 from nearfar.train.finish import task_of
-from nearfar.train.progress import ProgressLine, summary
+from nearfar.train.progress import ProgressLine, line, summary
 
 RICH = "0.5*TripletLoss() + AMSoftmaxLoss() + 0.1*EnergyConfusion(pairs='one')"
 
@@ -610,6 +610,8 @@ def test_progress_goes_to_stderr(tmp_path, small, capfd) -> None:
     assert "TripletLoss" in err
     assert "images/s" in err
     assert "unseen" in err
+    record = {"parts": {"TripletLoss": 0.2}, "images_per_second": 812.3}
+    assert line(record, "rows") == "TripletLoss 0.2  812 rows/s"
 
 
 def test_tensorboard_events(tmp_path, small) -> None:

@@ -33,7 +33,9 @@ def export(source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])
         export_run(source, out)
     else:
         export_learner(load_learner(source), out)
-    print(f"{out}: {out.stat().st_size / 1000:,.0f} kB; ONNX Runtime gives the embeddings that {source} gives")
+    size = out.stat().st_size
+    told = f"{size / 1000:,.0f} kB" if size >= 1000 else f"{size} bytes"
+    print(f"{out}: {told}; ONNX Runtime gives the embeddings that {source} gives")
 
 
 def store(file: Path, uri: str, *, collection: str, token: str = "", add: bool = False) -> None:

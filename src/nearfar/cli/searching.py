@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from .places import pictures_of
 from .settings import check_out
-from .showing import classes_of, group_lines, neighbours, printed, write_groups, write_hits, write_table
+from .showing import classes_of, group_lines, neighbours, printed, write_groups, write_hits, write_table, written
 
 if TYPE_CHECKING:
     from ..core.types import AnyArray
@@ -108,7 +108,7 @@ def nearest_in(file: Path, k: int) -> str:
     index = opened(file)
     labels = classes_of(index)
     lines = [
-        f"{d:10.4g}  {' ' if labels[i] == labels[j] else '*'}  {index.names[i]}  {index.names[j]}"
+        f"{written(d):>10}  {' ' if labels[i] == labels[j] else '*'}  {index.names[i]}  {index.names[j]}"
         for i, j, d in zip(*index.closest(k), strict=True)
     ]
     found = f"the {len(lines)} nearest pairs; * marks two classes; --within DISTANCE groups what is as near"

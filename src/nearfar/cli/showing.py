@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ..index import Found, Index
     from ..report.content import Items
 
+ROUNDING = 1e-12  # of distances between unit rows that float32 should have made equal
+
 
 def classes_of(index: Index) -> list[str]:
     """The class of every item, empty where the index has none."""
@@ -30,13 +32,18 @@ def neighbours(index: Index, names: Sequence[str], found: Found) -> Iterator[tup
                 yield query, rank, float(distance), label, str(index.names[at])
 
 
+def written(distance: float) -> str:
+    """A distance to be read; that of equal items, of which a network in float32 makes nearly the same, is 0."""
+    return f"{distance if distance > ROUNDING else 0.0:.4g}"
+
+
 def printed(lines: Sequence[tuple[str, int, float, str, str]]) -> Iterator[str]:
     """Yield a heading for each query, and below it its neighbours."""
     wide = max((len(line[3]) for line in lines), default=0)
     for query, part in groupby(lines, key=lambda line: line[0]):
         yield query
         yield from (
-            f"  {rank:>3}  {distance:10.4g}  {label:<{wide}}  {name}" for _, rank, distance, label, name in part
+            f"  {rank:>3}  {written(distance):>10}  {label:<{wide}}  {name}" for _, rank, distance, label, name in part
         )
 
 
@@ -44,7 +51,7 @@ def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: 
     """Yield a heading for a group, and below it its items."""
     kinds = len({row[2] for row in rows})
     yield f"group {number}: {len(rows)} items" + (f" of {kinds} classes" if kinds > 1 else "")
-    yield from (f"  {distance:10.4g}  {label:<{wide}}  {name}" for _, distance, label, name in rows)
+    yield from (f"  {written(distance):>10}  {label:<{wide}}  {name}" for _, distance, label, name in rows)
 
 
 def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -70,7 +77,7 @@ def write_hits(
 
     lines = []
     for q, (distances, positions) in enumerate(zip(*found, strict=True)):
-        near = [Near(int(at), f"{d:.4g}") for d, at in zip(distances, positions, strict=True) if at >= 0]
+        near = [Near(int(at), written(d)) for d, at in zip(distances, positions, strict=True) if at >= 0]
         lines.append(Line(Near(q, ""), near))
     note = f"Each query, and what is nearest to it among {len(index):,} items, with the {index.distance} distance."
     asked = Items(rows, queries.labels, queries.classes, names, queries.read)
@@ -89,7 +96,7 @@ def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: s
     labels = np.array(classes_of(index))
     lines = []
     for group in sorted(groups, key=lambda group: (labels[group] == labels[group[0]]).all()):
-        first, *others = (Near(int(at), f"{distances[at]:.4g}") for at in group)
+        first, *others = (Near(int(at), written(distances[at])) for at in group)
         lines.append(Line(first, others))
     note = f"{about}. Below each item stands its distance to the nearest other; groups of several classes come first."
     write_found(out, lines, items_in(index, pictures), title="Items that are nearly the same", note=note)

@@ -16,6 +16,7 @@ from .folder import ROLES
 DATA = ("X", "x", "embeddings")
 LABELS = ("y", "labels")
 GALLERY = "gallery_"
+TOO_LARGE = "values that float32 does not hold, above 3.4e38"
 
 
 def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
@@ -127,16 +128,24 @@ def _first(path: str | Path, arrays: dict[str, NDArray], names: Sequence[str]) -
 
 def _items(path: str | Path, key: str, array: NDArray) -> NDArray:
     if array.ndim == 2 and array.dtype.kind in "fiub":
-        rows = array.astype(np.float32)
-        if not np.isfinite(rows).all():
-            row = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
-            raise DataError(f"{path}: {key} holds NaN or infinity, first in row {row}")
+        rows = as_singles(array)
+        bad = ~np.isfinite(rows).all(axis=1)
+        if bad.any():
+            row = int(bad.argmax())
+            what = TOO_LARGE if np.isfinite(array[row]).all() else "NaN or infinity"
+            raise DataError(f"{path}: {key} holds {what}, first in row {row}")
         return rows
     images = array[..., None] if array.ndim == 3 else array
     if images.ndim == 4 and images.dtype == np.uint8 and images.shape[3] in (1, 3):
         return images
     expected = "(n, d) numbers, or (n, H, W) or (n, H, W, 1 or 3) uint8"
     raise DataError(f"{path}: {key} has shape {array.shape} and type {array.dtype}; expected {expected}")
+
+
+def as_singles(numbers: NDArray) -> NDArray[np.float32]:
+    """Numbers in float32; those above 3.4e38 become infinite."""
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32)
 
 
 def _roles(path: str | Path, split: NDArray, n: int) -> NDArray[np.str_]:

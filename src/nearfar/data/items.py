@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import DATA, LABELS, load_npz, names_in
+from .arrays import DATA, LABELS, TOO_LARGE, as_singles, load_npz, names_in
 from .dataset import DataError, Dataset
 from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
 from .files import BROKEN, Files, FolderFiles, open_files
@@ -134,8 +134,11 @@ def _rows(path: Path, content: Any) -> Dataset:
         raise DataError(f"{path}: has no array {' or '.join(DATA)}; it has {', '.join(content) or 'none'}")
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or not np.isfinite(rows).all():
         raise DataError(f"{path}: expected (n, d) finite numbers, got shape {rows.shape} of type {rows.dtype}")
+    singles = as_singles(rows)
+    if not np.isfinite(singles).all():
+        raise DataError(f"{path}: holds {TOO_LARGE}, first in row {np.isinf(singles).any(axis=1).argmax()}")
     names = None if isinstance(content, np.ndarray) else names_in(content, len(rows))
-    return Dataset.from_array(path.stem, rows.astype(np.float32), [UNKNOWN] * len(rows), names=names)
+    return Dataset.from_array(path.stem, singles, [UNKNOWN] * len(rows), names=names)
 
 
 def _loaded(path: Path) -> Any:

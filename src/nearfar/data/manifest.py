@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import TOO_LARGE, as_singles
 from .dataset import DataError, DataNotFoundError, Dataset, Source, some
 from .decode import Box, ImageReader, guess_channels, image_source
 from .files import FolderFiles
@@ -104,7 +105,14 @@ def _features(path: Path, table: Table) -> NDArray[np.float32]:
     numbers = [_numbers(column) for column in columns.values()]
     wrong = next((name for name, found in zip(columns, numbers, strict=True) if found is None), None)
     if numbers and wrong is None and len(table["label"]):
-        return np.array(numbers).T.astype(np.float32)
+        given = np.array(numbers).T
+        rows = as_singles(given)
+        large = np.argwhere(np.isinf(rows) & np.isfinite(given))
+        if len(large):
+            row, column = large[0]
+            where = f"first in row {row + 1} after the header, in {[*columns][column]!r}"
+            raise DataError(f"{path}: holds {TOO_LARGE}, {where}")
+        return rows
     reason = "; without images, all other columns must be numbers"
     if wrong is not None:
         row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))

@@ -26,7 +26,7 @@ class Watcher(Protocol):
 
 
 class ProgressLine:
-    """A progress line with every part of the objective, active fraction, images/s and time to go, on stderr.
+    """A progress line with every part of the objective, active fraction, items per second and time to go, on stderr.
 
     Parameters
     ----------
@@ -50,6 +50,7 @@ class ProgressLine:
         )
         self._bar = Progress(*columns, console=Console(stderr=True))
         self._alone = ExitStack()
+        self._items = "images" if task is None else f"{task.train.kind}s"
         self._task = self._bar.add_task("", total=steps, completed=done, epoch=1, epochs=epochs, text="")
         remark = "" if task is None else remark_shared(task)
         if remark:
@@ -58,7 +59,7 @@ class ProgressLine:
         self._bar.start()
 
     def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
-        fields: dict[str, Any] = {} if record is None else {"text": line(record)}
+        fields: dict[str, Any] = {} if record is None else {"text": line(record, self._items)}
         self._bar.update(self._task, completed=step, epoch=epoch + 1, **fields)
 
     def on_epoch(self, row: Mapping[str, Any]) -> None:
@@ -69,8 +70,8 @@ class ProgressLine:
         self._alone.close()
 
 
-def line(record: Mapping[str, Any]) -> str:
-    """Return the text of the progress line.
+def line(record: Mapping[str, Any], items: str = "images") -> str:
+    """Return the text of the progress line, where `items` is what is trained on.
 
     >>> line({"parts": {"TripletLoss": 0.21}, "active": {"TripletLoss": 0.5}, "images_per_second": 812.3})
     'TripletLoss 0.21 (50% active)  812 images/s'
@@ -80,7 +81,7 @@ def line(record: Mapping[str, Any]) -> str:
         f"{name} {value:.4g}" + (f" ({active[name]:.0%} active)" if name in active else "")
         for name, value in record["parts"].items()
     ]
-    return "  ".join([*parts, f"{record['images_per_second']:.0f} images/s"])
+    return "  ".join([*parts, f"{record['images_per_second']:.0f} {items}/s"])
 
 
 def summary(row: Mapping[str, Any]) -> str:
