@@ -15,6 +15,7 @@ from nearfar.catalog import METHODS, Method
 PACKAGES = {
     "Training": "nearfar.train",
     "Evaluation": "nearfar.evaluation",
+    "Reports": "nearfar.report",
     "Search index": "nearfar.index",
     "Vector store": "nearfar.index.store",
     "Export": "nearfar.export",
@@ -97,8 +98,10 @@ def package_page(title: str, module: str) -> str:
     for name in package.__all__:
         thing = getattr(package, name)
         if isinstance(thing, type):
-            fields = ", ".join(getattr(thing, "_fields", ()))  # of a named tuple: told by its docstring
-            lines += [f".. autoclass:: {module}.{name}", "   :members:", f"   :exclude-members: {fields}"]
+            told = getattr(thing, "_fields", ())  # of a named tuple: in its docstring
+            requests = [own for own in vars(thing) if re.fullmatch(r"set_\w+_request", own)]  # scikit-learn's, not ours
+            left_out = ", ".join([*told, *requests])
+            lines += [f".. autoclass:: {module}.{name}", "   :members:", f"   :exclude-members: {left_out}"]
         else:
             lines += [f".. autofunction:: {module}.{name}"]
         lines += [""]

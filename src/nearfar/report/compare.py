@@ -108,7 +108,7 @@ class Comparison:
 
     @property
     def drawn(self) -> str:
-        """The score of the chart: the first that is not for choosing."""
+        """Name of the score that the chart shows, the first that is not for choosing."""
         return next((s for s in self.scores if not s.startswith(CHOSEN_BY)), self.scores[0])
 
     def _charts(self) -> list[Html]:
