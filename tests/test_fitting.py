@@ -244,7 +244,7 @@ def test_a_warning_is_one_line_without_a_place_in_the_code(tmp_path):
     done = subprocess.run([*command, str(tmp_path / "rca.safetensors")], capture_output=True, text=True)
     assert done.returncode == 0
     told = [line for line in done.stderr.splitlines() if "warning" in line]
-    assert told[0].startswith("nearfar: warning: the within-chunklet covariance is singular")
+    assert told[0].startswith("nearfar: warning: RCA: the within-chunklet covariance is singular")
     assert ".py" not in done.stderr
 
 

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import catalog
 from .core import checks, neighbors, storage, thresholds
+from .core.notices import LEARNER
 from .core.pairs import pair_squares
 from .core.types import AnyArray, Array
 
@@ -33,8 +34,9 @@ OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of ran
 
 @contextmanager
 def named(estimator: object) -> Iterator[None]:
-    """Every ValueError raised inside starts with the estimator's name; so do what overflows and what lacks memory."""
+    """Every ValueError and warning inside starts with the estimator's name; so do overflows and a lack of memory."""
     name = type(estimator).__name__
+    before = LEARNER.set(name)
     try:
         yield
     except NotFittedError:
@@ -55,6 +57,8 @@ def named(estimator: object) -> Iterator[None]:
         elif isinstance(error, OverflowError):
             raise
         raise ValueError(f"{name}: {text}") from error
+    finally:
+        LEARNER.reset(before)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .core import checks, constraints, psd, scatter, settings
+from .core.notices import warn
 from .core.optimize import Report, Solution
 from .core.types import AnyArray, Array, Ints
 from .fitted import Fitted, LinearDistance, named
@@ -120,7 +120,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             setattr(self, f"{name}_", value)
         self._reported = tuple(solution.attributes)
         if not solution.converged and solution.message:  # a step of a stream has no stopping rule
-            warnings.warn(f"{type(self).__name__}: {solution.message}", ConvergenceWarning, stacklevel=5)
+            warn(f"{type(self).__name__}: {solution.message}", ConvergenceWarning)
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         """The rows that `_solve` works on; with `own`, X may be overwritten."""

@@ -181,7 +181,9 @@ def test_too_large_a_balance_becomes_nine_tenths_of_the_largest_with_one_warning
         warnings.simplefilter("always")
         learner = SDML(0.5, sparsity=sparsity, random_state=0).fit(A, a)
     assert len(told) == 1
-    assert str(told[0].message).startswith("no metric minimises the objective with balance=0.5, only with less than")
+    assert str(told[0].message).startswith(
+        "SDML: no metric minimises the objective with balance=0.5, only with less than"
+    )
     assert learner.converged_
     given = SDML(learner.balance_, sparsity=sparsity, random_state=0).fit(A, a)
     assert_allclose(given.metric_, learner.metric_)

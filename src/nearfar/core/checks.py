@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numbers
-import warnings
 from typing import Any
 
 import numpy as np
 
 from .constraints import Pairs, encode
+from .notices import warn
 from .types import AnyArray, Array, Bools, Ints
 
 
@@ -106,7 +106,7 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
     keep = np.sort(first)
     if len(keep) < len(ij):
         added = "" if weight is None else ", their weights added"
-        warnings.warn(f"{len(ij) - len(keep)} of {len(ij)} pairs repeat others; they were merged{added}", stacklevel=4)
+        warn(f"{len(ij) - len(keep)} of {len(ij)} pairs repeat others; they were merged{added}")
     if weight is None:
         return Pairs(ij[keep, 0], ij[keep, 1], similar[keep])
     weight = np.bincount(which, weight)[which[keep]]
@@ -295,4 +295,4 @@ def tells_apart(components: Any, X: AnyArray) -> None:
     """Warn of a metric that is 0 although the rows X that it was learned from differ."""
     if components is not None and not np.any(components) and (X[:1] != X).any():
         message = f"the metric is 0, and with it all distances, though rows of size {np.abs(X).max():.3g} differ"
-        warnings.warn(f"{message}; scale the features, or regularise less", stacklevel=5)
+        warn(f"{message}; scale the features, or regularise less")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from scipy.linalg import eigh
 
 from . import psd
+from .notices import warn
 from .optimize import Solution
 from .types import Array
 
@@ -34,7 +33,7 @@ def shrunk(B: Array, on_singular: str = "shrink", name: str = "the scatter matri
             f"{name} is singular (rank {psd.rank(w)} of {d}); shrink it, or drop or combine features first"
         )
     eps = amount * (w.sum() / d if w.max() > 0 else 1.0)
-    warnings.warn(f"{name} is singular (rank {psd.rank(w)} of {d}); {eps:.3g} was added to its diagonal", stacklevel=2)
+    warn(f"{name} is singular (rank {psd.rank(w)} of {d}); {eps:.3g} was added to its diagonal")
     return B + eps * np.eye(d)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from scipy.spatial.distance import cdist, pdist
 from . import checks, psd
 from .constraints import generator
 from .distances import unit_rows
+from .notices import warn
 from .types import AnyArray, Array, Seed
 
 Kernel = str | Callable[[Array, Array], Array]
@@ -160,10 +160,9 @@ def kernel_map(
     Z = X if m == n else X[chosen]
     if m > MANY:
         memory = COPIES * 8 * m**2 / 2**30
-        warnings.warn(
+        warn(
             f"a kernel on all {m:,} rows takes about {memory:.0f} GB, and time by the cube of their number; "
-            "landmarks=500 spans the map by a sample of them",
-            stacklevel=2,
+            "landmarks=500 spans the map by a sample of them"
         )
 
     def values(part: slice) -> Array:

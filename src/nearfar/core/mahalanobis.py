@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
 from . import psd
+from .notices import warn
 from .types import AnyArray, Array
 
 
@@ -97,7 +97,7 @@ def whitener(C: Array, n_components: int | None = None) -> tuple[Array, int]:
     r = psd.rank(w)
     if r < len(w):
         message = f"the covariance has rank {r} of {len(w)}; distances along its null directions are 0 (or shrink it)"
-        warnings.warn(message, stacklevel=2)
+        warn(message)
     root = np.zeros(len(w))
     root[:r] = w[:r] ** -0.5
     L = root[:, None] * V.T

@@ -5,13 +5,13 @@ A stack holds one matrix per sample, shape (n, d, q).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from .notices import warn
 from .types import Array
 
 FLOOR = 1e-12
@@ -87,7 +87,7 @@ def spd_log(X: Array) -> Array:
     w, V = np.linalg.eigh((X + X.transpose(0, 2, 1)) / 2)
     low = FLOOR * w[:, -1:]
     if (w < low).any():
-        warnings.warn(f"{(w < low).any(axis=1).sum()} matrices are singular; eigenvalues were raised", stacklevel=2)
+        warn(f"{(w < low).any(axis=1).sum()} matrices are singular; eigenvalues were raised")
     return (V * np.log(np.maximum(w, low))[:, None, :]) @ V.transpose(0, 2, 1)
 
 
@@ -142,7 +142,7 @@ def require_spans(X: Array) -> None:
         raise ValueError(f"X[{thin.argmax()}] spans fewer than {q} dimensions")
     off = np.abs(s - 1).max(axis=1)
     if X.ndim == 3 and off.max() > 1e-5:
-        warnings.warn(f"the columns of X[{off.argmax()}] are not orthonormal; their span is used", stacklevel=2)
+        warn(f"the columns of X[{off.argmax()}] are not orthonormal; their span is used")
 
 
 def spans(X: Array) -> Array:

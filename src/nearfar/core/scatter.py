@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ from scipy.sparse import coo_array, csr_array
 
 from . import checks, psd
 from .constraints import LabelPairs, Pairs, class_sizes, require_both, require_classes
+from .notices import warn
 from .pairs import differences
 from .types import Array, Bools, Ints
 
@@ -55,7 +55,7 @@ def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
     if np.trace(found.similar) <= ROUNDING * np.trace(found.dissimilar):
         found = found._replace(similar=np.zeros_like(found.similar))
         message = "all similar pairs coincide, so their scatter is 0; only dissimilar pairs and regularisation count"
-        warnings.warn(message, stacklevel=2)
+        warn(message)
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse import csr_array
 
 from .. import optimize, scatter
+from ..notices import warn
 from ..optimize import Report, Solution
 from ..types import Array, Ints
 
@@ -58,10 +58,9 @@ def widest_chunklets(
     if shrinkage == 0 and sizes.min() <= len(start):
         ridge = np.full(len(sizes), FLOOR * variance.mean())
         few = int((sizes <= len(start)).sum())
-        warnings.warn(
+        warn(
             f"{few} chunklets have no more rows than n_components; {ridge[0]:.3g} was added to the diagonal of each "
-            "chunklet's covariance",
-            stacklevel=2,
+            "chunklet's covariance"
         )
 
     # over L = K H with H C H' = I, which does not depend on the units of X

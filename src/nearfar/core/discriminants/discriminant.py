@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
 from .. import eig, mahalanobis, psd, scatter
+from ..notices import warn
 from ..optimize import Solution
 from ..types import Array, Ints
 
@@ -82,7 +81,7 @@ def without_singles(chunklets: Ints) -> Ints:
         raise ValueError(SINGLE)
     alone = int((sizes == 1).sum())
     if alone:
-        warnings.warn(f"{alone} chunklets of a single row carry nothing; they were left out", stacklevel=3)
+        warn(f"{alone} chunklets of a single row carry nothing; they were left out")
     return codes
 
 

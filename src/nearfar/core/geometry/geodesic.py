@@ -5,13 +5,12 @@ M = (S + lam M0^-1)^-1 #_t (D + lam M0)
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from scipy.linalg import eigvalsh, inv
 
 from .. import checks, psd, scatter
 from ..constraints import LabelPairs, Pairs, class_sizes, require_classes
+from ..notices import warn
 from ..types import AnyArray, Array, Ints
 
 CANCELLED = 1e-6  # of sums of squares: their differences, when they are, have few digits left
@@ -25,7 +24,7 @@ def relative(reg: float | str, S: Array) -> float:
         if w[0] >= 1e-9 * w[-1] > 0:
             return 0.0
         message = f"the similar scatter is nearly singular; {1e-6 * unit:.3g} times the prior was added"
-        warnings.warn(message, stacklevel=2)
+        warn(message)
         return 1e-6 * unit
     if isinstance(reg, str):
         raise ValueError(f'reg must be a finite number >= 0 or "auto"; got {reg!r}')
@@ -67,7 +66,7 @@ def stack_scatters(T: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
     S, D = np.sum([one.similar for one in found], axis=0), np.sum([one.dissimilar for one in found], axis=0)
     if np.trace(S) <= scatter.ROUNDING * np.trace(D):
         S = np.zeros_like(S)
-        warnings.warn("all similar pairs coincide; only dissimilar pairs and regularisation count", stacklevel=2)
+        warn("all similar pairs coincide; only dissimilar pairs and regularisation count")
     return S / found[0].n_similar, D / found[0].n_dissimilar
 
 

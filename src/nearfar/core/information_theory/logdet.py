@@ -16,7 +16,6 @@ violated pairs instead of thousands of rank-one updates. One sweep of such updat
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.linalg.blas import ddot, dsymv, dsyr, dsyrk
 
+from ..notices import warn
 from ..optimize import Report, Solution, stopped
 from ..types import Array, Bools
 from .logdet_steps import DENSE, again, conjugate, logdet, logdet_gap, step
@@ -112,14 +112,14 @@ def apart(p: Array, sign: Array) -> Bools:
     different = p > IDENTICAL * p.max(initial=0.0)
     lost = int((~different & (sign < 0)).sum())
     if lost:
-        warnings.warn(f"{lost} dissimilar pairs join identical points; no metric can separate them", stacklevel=2)
+        warn(f"{lost} dissimilar pairs join identical points; no metric can separate them")
     return different
 
 
 def expect_both(sign: Array) -> None:
     """Warn where all pairs are similar, or all are dissimilar."""
     if abs(sign.sum()) == len(sign):
-        warnings.warn("all pairs are of one kind; their bounds pull one way only", stacklevel=2)
+        warn("all pairs are of one kind; their bounds pull one way only")
 
 
 def penalty(p: Array, pairs: Bounded) -> float:

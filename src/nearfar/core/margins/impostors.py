@@ -8,7 +8,6 @@ its pairs in float64. Labels must be sorted, so that every class is one range of
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from ..constraints import class_sizes
 from ..distances import squared_distances
+from ..notices import warn
 from ..types import AnyArray, Array, Bools, Ints
 
 CELLS = 1 << 21  # cells in one block of products
@@ -122,7 +122,7 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MOST) -> Impostors:
         found.append((i + a, l))
     if not complete:
         message = f"more than {most} impostors: each row keeps its {per_row} nearest; scale the features up"
-        warnings.warn(message, stacklevel=2)
+        warn(message)
     i, l = (np.concatenate(part) for part in zip(*found, strict=True))
     return Impostors(i, l, None, complete)
 

@@ -7,7 +7,6 @@ of all maps. From round to round there are fewer, larger spheres and smaller sam
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from .. import psd
 from ..constraints import generator
+from ..notices import warn
 from ..optimize import Solution
 from ..types import Array, Ints, Seed
 
@@ -77,7 +77,7 @@ def stratified(
                 step = solve(Y[rows], np.unique(labels[rows], return_inverse=True)[1], I, I).x
                 L, learned = widened(step, Y, strata.identity) @ L, learned + 1
     if learned == 0:
-        warnings.warn("no sphere held two classes of more than n_neighbors rows; raise radius or growth", stacklevel=2)
+        warn("no sphere held two classes of more than n_neighbors rows; raise radius or growth")
     return Solution(L, n_iter=max(1, learned))
 
 

@@ -5,12 +5,12 @@ p_ij = exp(-d_ij) / sum_{k in N_i} exp(-d_ik),  j in N_i;  p_i = sum of p_ij ove
 
 from __future__ import annotations
 
-import warnings
 from typing import NamedTuple
 
 import numpy as np
 
 from .. import neighbors
+from ..notices import warn
 from ..pairs import PairList
 from ..types import AnyArray, Array, Bools, Ints
 from .softmax import KINDS
@@ -71,7 +71,7 @@ def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
     for same, kind in ((True, "its class"), (False, "other classes")):
         if largest[same] < k:
             message = f"{name}={k} is more than any row's {largest[same]} neighbours of {kind}, which are used"
-            warnings.warn(message, stacklevel=2)
+            warn(message)
     i, j, same_class = (np.concatenate(part) for part in zip(*found, strict=True))
     return lists(i, j, same_class, len(X))
 

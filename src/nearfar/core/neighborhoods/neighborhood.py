@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from .. import ascent
 from ..constraints import generator
+from ..notices import warn
 from ..optimize import Report, Solution, lbfgs
 from ..types import Array, Ints, Seed
 from . import softmax
@@ -99,7 +99,7 @@ def maximise(
 def in_sums(found: Solution, n: float) -> Solution:
     """The solution with its objective as a sum that was maximised; warns where nothing is left of L."""
     if np.linalg.norm(found.x) < 1e-8:
-        warnings.warn("reg is so large that the components vanish; use a smaller reg", stacklevel=2)
+        warn("reg is so large that the components vanish; use a smaller reg")
     return found.times(-n)
 
 

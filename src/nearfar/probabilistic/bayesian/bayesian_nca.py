@@ -9,7 +9,6 @@ N_i: the k nearest rows of any class; J_i: those of i's class; v_l: principal di
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from ...core.bayesian import directions, neighbor_posterior
 from ...core.bayesian.directions import RandomWeights
 from ...core.bayesian.neighbor_posterior import ProjectedNeighbors
 from ...core.bayesian.variational import Gaussian
+from ...core.notices import warn
 from ...core.optimize import Report, Solution
 from ...core.types import AnyArray, Array, Ints
 
@@ -125,7 +125,5 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
     def _available(self, n: int) -> int:
         """n_neighbors, or as many as there are other rows, with a warning."""
         if self.n_neighbors >= n:
-            warnings.warn(
-                f"n_neighbors={self.n_neighbors} is more than the {n - 1} other rows; using these", stacklevel=2
-            )
+            warn(f"n_neighbors={self.n_neighbors} is more than the {n - 1} other rows; using these")
         return min(self.n_neighbors, n - 1)

@@ -8,7 +8,6 @@ definite; a minimum exists exactly where a positive definite W has W_ii = S_ii a
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ...core import checks, scatter
 from ...core.constraints import LabelPairs, Pairs
 from ...core.information_theory import priors
 from ...core.information_theory.sparse_inverse import UnboundedError, sparse_inverse
+from ...core.notices import warn
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 
@@ -36,7 +36,7 @@ def sdml(P: Array, A: Array, balance: float | None = None, sparsity: float = 0.0
         most = largest(P, A, sparsity, limit(error.direction, P, A, sparsity))
         told = f"no metric minimises the objective with balance={balance:.4g}, only with less than about {most:.4g}"
         balance = SHARE * most
-        warnings.warn(f"{told}; {balance:.4g} was taken", stacklevel=2)
+        warn(f"{told}; {balance:.4g} was taken")
         found = sparse_inverse(A + balance * P, sparsity, **search)
     return found.with_x(found.x, attributes={"balance": float(balance), "metric": found.x})
 

@@ -7,7 +7,6 @@ h_i: what all other rows predict for row i; y_i: its target, a number or several
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ...base import Mahalanobis, named
 from ...core import ascent, checks, scatter, starts
 from ...core.neighborhoods.regression import leave_one_out_error
+from ...core.notices import warn
 from ...core.optimize import Report, Solution, lbfgs
 from ...core.types import AnyArray, Array
 
@@ -36,7 +36,7 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
     found = lbfgs(lambda K: leave_one_out_error(K, R, T), K0, report=told, **rule, **search)
     if len(X) > 2 and X.any() and np.array_equal(found.x, K0):
         message = "the search stays at its start: rows lie too far apart for a kernel of unit width, or too near"
-        warnings.warn(f'{message}; scale the features, or set init_scale="median"', stacklevel=6)
+        warn(f'{message}; scale the features, or set init_scale="median"')
     return found.times(spread**2).with_x(found.x / unit)
 
 

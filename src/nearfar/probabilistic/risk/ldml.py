@@ -7,7 +7,6 @@ Minus the log-likelihood of P(similar) = sigma(b - d_p), convex in (M, b). s_p: 
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from scipy.special import expit
@@ -16,6 +15,7 @@ from ...base import FromPairs, Mahalanobis, named
 from ...core import ascent, checks
 from ...core.constraints import LabelPairs, Pairs
 from ...core.empirical_risk import risk
+from ...core.notices import warn
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 
@@ -36,7 +36,7 @@ def ldml(
     """L (k, d); ``attributes["b"]`` is b. `search` is max_iter, tol and report; see `LDML`."""
     R, d, k = risk.risk(X, pairs, pair_weight), X.shape[1], n_components or X.shape[1]
     if not R.both:
-        warnings.warn("pairs are all similar or all dissimilar, which leaves b undetermined: it stays 1", stacklevel=2)
+        warn("pairs are all similar or all dissimilar, which leaves b undetermined: it stays 1")
     L0, b = (None, 1.0) if start is None else start
     common: dict[str, Any] = {"learn_b": fit_bias and R.both, "reg": reg, **search}
     if batch_size is not None:

@@ -9,7 +9,6 @@ With f the identity, U_l of full rank and reg = 0 the metric of L layers is W_1^
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from ...core import checks, psd, scatter
 from ...core.constraints import LabelPairs, Pairs
 from ...core.geometry import geodesic
 from ...core.geometry.layers import ACTIVATIONS, Layer
+from ...core.notices import warn
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 
@@ -123,7 +123,7 @@ class LayeredGMML(FromPairs, MetricLearner):
         checks.one_of(tuple(ACTIVATIONS), activation=self.activation)
         hidden = self._hidden()
         if self.activation == "identity" and self.n_layers > 1 and {*hidden} <= {None, X.shape[1]}:
-            warnings.warn(f"{self.n_layers} linear layers only give a power of one metric", stacklevel=5)
+            warn(f"{self.n_layers} linear layers only give a power of one metric")
         settings = (self.t, self.reg, self.activation, self.normalise)
         layers = layered_gmml(X, pairs, [*hidden, self.n_components], *settings)
         L, means, scales = zip(*layers, strict=True)

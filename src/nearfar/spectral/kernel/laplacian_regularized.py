@@ -8,7 +8,6 @@ graph, it is a semidefinite program in Q; q = n - 1 leaves the full problem. New
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from ...core.constraints import LabelPairs, Pairs, written_out
 from ...core.geometry import smooth
 from ...core.kernels import Kernel
 from ...core.margins import apart
+from ...core.notices import warn
 from ...core.optimize import Solution
 from ...core.scatter import pair_scatters
 from ...core.types import AnyArray, Array
@@ -39,7 +39,7 @@ def laplacian_regularized(
     Z = (F[pairs.i] - F[pairs.j])[~pairs.similar]
     length = np.sum(Z**2, axis=1)
     if not (seen := length > VISIBLE**2 * length.max()).all():
-        warnings.warn(f"{(~seen).sum()} dissimilar pairs are one point of the graph; left out", stacklevel=2)
+        warn(f"{(~seen).sum()} dissimilar pairs are one point of the graph; left out")
     found = apart.cheapest(C, Z[seen], c, **search)
     w = psd.spectrum(found.x)[0]
     G = psd.components(found.x, int((w > VISIBLE * w[0]).sum())).T

@@ -8,7 +8,6 @@ The second is the generalised eigenproblem D u = mu S u; each direction adds 1 -
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from ...base import FromPairs, Mahalanobis
 from ...core import checks, eig, psd, scatter
 from ...core.constraints import LabelPairs, Pairs
+from ...core.notices import warn
 from ...core.optimize import Solution
 from ...core.types import Array
 
@@ -42,7 +42,7 @@ def fisher_trace(S: Array, D: Array, n_components: int | None = None, scale: str
     w, V = psd.spectrum(D - S)
     p = n_components or 1
     if w[0] <= 0:
-        warnings.warn("no direction keeps dissimilar pairs further apart than similar ones", stacklevel=2)
+        warn("no direction keeps dissimilar pairs further apart than similar ones")
     trace = p if scale == "trace" else 1
     return Solution(V[:, :p].T / np.sqrt(trace), -float(w[:p].sum()) / trace, attributes={"eigenvalues": -w[:p]})
 

@@ -9,7 +9,6 @@ semidefinite program needs to be solved. The second form takes target distances 
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ...core import checks, psd, scatter
 from ...core.constraints import LabelPairs, Pairs
 from ...core.empirical_risk import target_pairs as targets
 from ...core.empirical_risk.target_distances import match_distances
+from ...core.notices import warn
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array
 
@@ -28,7 +28,7 @@ def side_information(X: Array, pairs: Pairs | LabelPairs) -> Solution:
     S, D = scatter.pair_scatters(X, pairs).mean()
     w, V = psd.spectrum(S - D)
     if w[-1] >= -psd.rounding(np.diag(S + D)):
-        warnings.warn("no direction keeps dissimilar pairs further apart than similar ones", stacklevel=2)
+        warn("no direction keeps dissimilar pairs further apart than similar ones")
     return Solution(V[:, -1:].T, objective=float(w[-1]))
 
 

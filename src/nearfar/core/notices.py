@@ -1,0 +1,22 @@
+"""Warnings that name the learner that is fitted and point at the line that called it, however deep they arise."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from contextvars import ContextVar
+
+LEARNER: ContextVar[str] = ContextVar("learner", default="")
+"""The learner whose method runs in this thread; empty where a function was called by itself."""
+
+PASSED_ON = ("nearfar", "sklearn", "joblib")  # packages whose lines tell a user nothing
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the nearest line outside of the libraries, with the learner's name in front."""
+    name = LEARNER.get()
+    told = message if not name or message.startswith(name) else f"{name}: {message}"
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in PASSED_ON:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(told, category, stacklevel=level)
