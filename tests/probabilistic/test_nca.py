@@ -7,6 +7,8 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.datasets import load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
@@ -521,3 +523,31 @@ def test_streamed_rows_are_not_held_to_the_span_of_the_first():
     learner = NCA().partial_fit(X[:12], y[:12]).partial_fit(X[12:], y[12:])
     assert learner.components_.shape == (44, 44)
     assert np.linalg.matrix_rank(learner.components_) == 44
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        NCA(),
+        NCA(dtype="float32"),
+        NCA(batch_size=60, max_iter=5),
+        FastNCA(),
+        KernelNCA(kernel="linear"),
+        KernelFastNCA(kernel="linear"),
+    ],
+)
+def test_a_search_that_stays_at_its_start_says_so(learner):
+    A, a = load_wine(return_X_y=True)
+    A = (A - A.mean(axis=0)) / A.std(axis=0)
+    with pytest.warns(UserWarning, match="NCA: the search stays at its start.* scale the features") as said:
+        learner.fit(1e4 * A, a)
+    said = [warning for warning in said if warning.category is UserWarning]
+    assert [warning.filename for warning in said] == [__file__]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*stays at its start")
+        learner.fit(A, a)
+        clone(learner).set_params(warm_start=True).fit(A, a).fit(A, a)  # stays where it has been before
+        if "init_scale" in learner.get_params():
+            clone(learner).set_params(init_scale="median").fit(1e4 * A, a)
+        # all is right at the start: nothing is left to learn
+        clone(learner).fit(1e4 * np.c_[3.0 * a, A[:, :2] / 100], a)

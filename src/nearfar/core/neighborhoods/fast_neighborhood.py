@@ -23,6 +23,7 @@ def maximise_listed(
     ridge: Ridge,
     refresh: int = 0,
     near: Array | None = None,
+    warm: bool = False,
     **search: Any,
 ) -> Solution:
     """Components at a maximum of F - ridge over k hits and k misses of each row.
@@ -33,6 +34,8 @@ def maximise_listed(
         So many times the neighbours are found anew under the components, and the search goes on.
     near : ndarray of shape (n, q), optional
         Rows whose Euclidean distances give the first neighbours. Default: X.
+    warm : bool
+        L0 is the end of another search, and may be where this one ends too.
 
     Returns
     -------
@@ -47,6 +50,8 @@ def maximise_listed(
         lists = listed.nearest_lists(rows, labels, k)
         n = float(lists.weight.sum())
         found = neighborhood.maximise(over(lists, X, kind), found.x, ridge=ridge, n=n, **search)
+        if not (spent or warm):
+            found = neighborhood.checked(found, L0, n, kind, ridge)
         spent, history = spent + found.n_iter, np.concatenate([history, np.asarray(found.history)])
         rows = X @ found.x.T
     at, last = np.flatnonzero(known), listed.table(lists, min(k, len(labels) - 1))

@@ -16,6 +16,8 @@ from . import softmax
 from .softmax import AnchorBlock, SortedRows
 
 FINE = 5  # iterations in float64 after a search in float32
+STILL = 1e-2  # relative change of components, but for their length, below which a search has not moved
+WHOLE = 1e-3  # distance of a sum of probabilities from a whole number below which each is 0 or 1
 Terms = Callable[[Array], tuple[float, Array]]  # L -> F, dF/dL
 
 
@@ -103,6 +105,23 @@ def in_sums(found: Solution, n: float) -> Solution:
     return found.times(-n)
 
 
+def checked(found: Solution, L0: Array, n: float, kind: str, ridge: Ridge) -> Solution:
+    """The same solution; warns where a search for accuracy stays at its start, as each row has one neighbour there.
+
+    All probabilities are 0 or 1 then, so that their sum is a whole number, and the gradient vanishes; that of
+    log-probabilities does not. Where every row's neighbour is of its class nothing was left to learn.
+    """
+    kept = float(np.vdot(found.x, L0)) / float(np.vdot(L0, L0)) if L0.any() else 0.0  # a ridge alone makes L shorter
+    stays = float(np.linalg.norm(found.x - kept * L0)) <= STILL * float(np.linalg.norm(found.x))
+    right = found.value + ridge(found.x)[0]
+    if kind == "accuracy" and stays and right < n - 0.5 and abs(right - round(right)) < WHOLE:
+        message = (
+            "the search stays at its start: rows lie too far apart for a kernel of unit width, each has one neighbour"
+        )
+        warn(f'{message}; scale the features, or the start (init_scale="median") where the learner can')
+    return found
+
+
 def maximise_dense(
     rows: SortedRows,
     kind: str,
@@ -113,8 +132,12 @@ def maximise_dense(
     tol: float,
     dtype: str = "float64",
     report: Report | None = None,
+    warm: bool = False,
 ) -> Solution:
-    """Components for all pairs of rows: with "float32", a search in float32 first and few iterations in float64."""
+    """Components for all pairs of rows: with "float32", a search in float32 first and few iterations in float64.
+
+    A start that is `warm`, the end of another search, may be where this one ends too.
+    """
     weight = rows.weight
     settings: dict[str, Any] = {"ridge": ridge, "n": float(weight.sum()), "report": report}
 
@@ -122,9 +145,11 @@ def maximise_dense(
         return maximise(dense(rows.astype(dtype), kind, weight), L, max_iter=max_iter, tol=tol, **settings)
 
     if dtype == "float64":
-        return search(L0, dtype, max_iter, tol)
+        found = search(L0, dtype, max_iter, tol)
+        return found if warm else checked(found, L0, settings["n"], kind, ridge)
     coarse = search(L0, dtype, max(1, max_iter - FINE), max(tol, 1e-5))
     fine = search(coarse.x, "float64", max(1, min(FINE, max_iter - coarse.n_iter)), max(tol, 1e-5))
+    fine = fine if warm else checked(fine, L0, settings["n"], kind, ridge)
     history = np.concatenate([coarse.history, fine.history])
     spent, converged = coarse.n_iter + fine.n_iter, coarse.converged or fine.converged
     message = "" if converged else f"{fine.message}, after {coarse.n_iter} in float32"
@@ -143,6 +168,7 @@ def maximise_in_batches(
     dtype: str = "float64",
     seed: Seed = None,
     report: Report | None = None,
+    warm: bool = False,
 ) -> Solution:
     """Components by steps on `batch_size` anchors among all rows: every step's gradient is right on average."""
     rows, weight, rng = rows.astype(dtype), rows.weight, generator(seed)
@@ -159,7 +185,8 @@ def maximise_in_batches(
     step = ascent.step_length(L0)
     found = ascent.descend(on_batch, epoch, L0, step=step, max_iter=max_iter, tol=tol, report=report)
     value = negative(found.x, dense(rows, kind, weight), ridge, n)[0]
-    return in_sums(found.with_x(found.x, objective=value), n)
+    found = in_sums(found.with_x(found.x, objective=value), n)
+    return found if warm else checked(found, L0, n, kind, ridge)
 
 
 def batches(blocks: list[AnchorBlock], size: int, rng: np.random.Generator) -> Iterator[list[AnchorBlock]]:

@@ -110,5 +110,6 @@ class FastNCA(FromLabels, Mahalanobis):
         if last is not None and last.shape == L0.shape:
             L0 = last
         search: dict[str, Any] = {"kind": self.objective, "refresh": self.refresh, "report": self._report()}
+        search["warm"] = L0 is last
         found = fast_nca(X, labels, L0, self.k, self.reg, max_iter=self.max_iter, tol=self.tol, **search)
         return found.with_x(found.x, attributes={"neighbors": self._rows_as_given(found.attributes["neighbors"])})

@@ -132,6 +132,7 @@ class KernelFastNCA(FromLabels, KernelMetric):
         L0 = last if last is not None and len(last) == len(first) else first
         ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "refresh": self.refresh}
+        search["warm"] = L0 is last
         near, report = self.__dict__.pop("_near"), self._report()
         found = kernel_fast_nca(R, labels, L0, self.k, ridge, kind=self.objective, near=near, report=report, **search)
         return found.with_x(found.x, attributes={"neighbors": self._rows_as_given(found.attributes["neighbors"])})

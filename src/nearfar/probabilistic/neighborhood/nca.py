@@ -31,7 +31,7 @@ def nca(
     seed: Any = None,
     **search: Any,
 ) -> Solution:
-    """L (k, d) from the start L0; `search` is max_iter, tol, dtype and report. See `NCA`."""
+    """L (k, d) from the start L0; `search` is max_iter, tol, dtype, report, warm. See `NCA`."""
     rows, search["ridge"] = softmax.sorted_rows(X, labels), Ridge(reg)
     if batch_size is None or batch_size >= len(rows.X):
         return neighborhood.maximise_dense(rows, objective, L0, **search)
@@ -145,6 +145,6 @@ class NCA(FromLabels, Mahalanobis):
         checks.one_of(("float64", "float32"), dtype=self.dtype)
         checks.counts(1, max_iter=self.max_iter, batch_size=1 if self.batch_size is None else self.batch_size)
         first, last = self._first(X, labels), self._start()
-        settings = {name: getattr(self, name) for name in ("batch_size", "max_iter", "tol", "dtype")}
+        search = {name: getattr(self, name) for name in ("objective", "reg", "batch_size", "max_iter", "tol", "dtype")}
         L0 = last if last is not None and last.shape == first.shape else first
-        return nca(X, labels, L0, self.objective, self.reg, seed=self.random_state, report=self._report(), **settings)
+        return nca(X, labels, L0, seed=self.random_state, report=self._report(), warm=L0 is last, **search)
