@@ -43,8 +43,12 @@ class KernelMetric(MetricLearner):
         return found.rows
 
     def _carried(self, X: Array, found: kernels.KernelMap) -> Array | None:
-        """Under `warm_start`, components in the new map that give its landmarks the images of the last fit."""
-        if not getattr(self, "warm_start", False) or not hasattr(self, "dual_coef_"):
+        """Under `warm_start`, components in the new map that give its landmarks the images of the last fit.
+
+        A wrapper's `learner` says whether there is one.
+        """
+        warm = getattr(getattr(self, "learner", self), "warm_start", False)
+        if not warm or not hasattr(self, "dual_coef_"):
             return None
         rows = 0 if self.kernel == "precomputed" else len(self.dual_coef_)
         if self.X_fit_.shape != (rows, X.shape[1]):

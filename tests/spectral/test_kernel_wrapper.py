@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import make_circles
+from sklearn.datasets import load_iris, make_circles
 from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import polynomial_kernel
 from sklearn.model_selection import GridSearchCV
@@ -251,3 +251,39 @@ def test_a_class_for_a_learner_is_refused():
         ValueError, match=r"^Kernelized: learner must be a learner of this library, such as RCA\(\); got"
     ):
         Kernelized(GMML).fit(X, Y)
+
+
+WARM = [
+    m.name for m in METHODS if m.module and m.kind == "learner" and "warm_start" in vars(getattr(nearfar, m.name)())
+]
+
+
+@pytest.mark.parametrize("name", WARM)
+def test_a_warm_start_of_the_learner_counts(name):
+    X, y = load_iris(return_X_y=True)
+    X, y = X[::4], y[::4]
+    steps = {"max_iter": 20} if "max_iter" in vars(getattr(nearfar, name)()) else {}
+    model = Kernelized(getattr(nearfar, name)(warm_start=True, **steps), landmarks=12, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model.fit(X, y)
+        except ValueError as error:
+            pytest.skip(str(error))
+        model.fit(X, y)
+        assert np.isfinite(model.transform(X)).all()
+        assert np.isfinite(model.fit(X[:25], y[:25]).transform(X)).all()
+        assert np.isfinite(model.set_params(rank=3).fit(X, y).transform(X)).all()
+
+
+def test_a_warm_start_begins_where_the_last_fit_ended():
+    X, y = load_iris(return_X_y=True)
+    model = Kernelized(nearfar.NCA(warm_start=True, max_iter=300), landmarks=30, random_state=0).fit(X, y)
+    steps, value = model.n_iter_, model.objective_
+    again = model.fit(X, y)
+    assert again.n_iter_ < steps / 4
+    assert again.objective_ >= value - 1e-6
+    cold = Kernelized(nearfar.NCA(max_iter=300), landmarks=30, random_state=0).fit(X, y)
+    assert cold.fit(X, y).n_iter_ == steps
+    moved = model.set_params(random_state=1).fit(X, y)  # other landmarks: the images are carried over
+    assert moved.n_iter_ < steps

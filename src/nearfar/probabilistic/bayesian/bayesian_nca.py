@@ -108,7 +108,7 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
         k = self.n_components or min(X.shape[1], 50)
         V, prior = directions.principal(X, k), self._prior(k)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        known = self._start() is not None and len(self.posterior_mean_) == k
+        known = self._start() is not None and len(getattr(self, "posterior_mean_", ())) == k
         search["start"] = self.posterior_mean_ if known else None
         found = bayesian_nca(X, labels, V, prior, self._available(int((labels >= 0).sum())), **search)
         attributes = {"basis": V, "posterior_mean": found.x, "posterior_cov": found.attributes["cov"]}

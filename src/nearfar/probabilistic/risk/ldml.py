@@ -146,5 +146,5 @@ class LDML(FromPairs, Mahalanobis):
         names = ("reg", "pair_weight", "n_components", "fit_bias", "batch_size", "max_iter", "tol")
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         if last is not None and last.shape == (self.n_components or X.shape[1], X.shape[1]):
-            settings["start"] = last, self.b_
+            settings["start"] = last, getattr(self, "b_", 1.0)
         return ldml(X, pairs, seed=self.random_state, report=self._report(), **settings)

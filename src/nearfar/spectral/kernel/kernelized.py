@@ -104,7 +104,9 @@ class Kernelized(KernelMetric):
             if y is not None:
                 self._sorted = order = np.arange(len(X)) if told else self._order(X)
                 X, told = X[order], {"y": np.asarray(constraints.numbered(y))[order], **told}
-            self.learner_, L = kernelized(clone(self._linear()), self._enter(X), **told)
+            R, learner, last = self._enter(X), clone(self._linear()), self._start()
+            vars(learner).update({} if last is None else {"components_": last[:, : self.rank]})
+            self.learner_, L = kernelized(learner, R, **told)
             self.__dict__.pop("_sorted", None)
             self._keep(L, X.dtype)
         for name in TOLD:
@@ -137,8 +139,7 @@ class Kernelized(KernelMetric):
     def save(self, path: str | os.PathLike[str]) -> None:
         """As for every learner; the linear one is kept by its name and settings."""
         inner, shadow = self._linear(), copy.copy(self)
-        settings = inner.get_params(deep=False)
-        plain = {key: v.tolist() if isinstance(v, np.ndarray) else v for key, v in settings.items()}
+        plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in inner.get_params(deep=False).items()}
         shadow.learner = {"class": type(inner).__name__, "settings": plain}
         shadow.__dict__.pop("learner_", None)
         with named(self):
