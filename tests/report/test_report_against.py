@@ -137,3 +137,15 @@ def test_the_page_shows_both(tmp_path: Path) -> None:
     page = read_page(build_report(replace(content, other=worse), tmp_path / "b.html"))
     assert "no clear difference" in page.text
     assert "alone, the clearest" not in page.text
+
+
+def test_names_that_only_number_the_items_of_an_array_are_not_compared_with_others() -> None:
+    items, other = two()
+    found = query_neighbors(replace(items, names=[f"before[{i}]" for i in range(len(items))]), None, "cosine")
+    assert found is not None
+    for names in ([f"after[{i}]" for i in range(len(items))], items.names):
+        against = set_against(found, replace(other, queries=replace(other.queries, names=names)))
+        assert sum(against.counts()) == len(items)
+    others = [f"before[{i + 1}]" for i in range(len(items))]
+    with pytest.raises(OtherItemsError, match=r"number 0 is 'before\[1\]'"):
+        set_against(found, replace(other, queries=replace(other.queries, names=others)))

@@ -9,6 +9,8 @@ degrees of freedom.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +20,7 @@ from ..core.types import Array
 from .content import Items, Other
 from .retrieval import QueryNeighbors, query_neighbors, worst
 
+NUMBERED = re.compile(r"(.*)\[\d+\]", re.DOTALL)  # what `Dataset.from_array` calls items without names
 SHOWN = 8  # queries that one model finds and the other does not
 
 
@@ -129,9 +132,18 @@ def _check_same(items: Items, other: Items, name: str) -> None:
         raise OtherItemsError(f"{name}: was given {len(other):,} items, not these {len(items):,}")
     classes = [np.asarray(each.classes, dtype=str)[each.labels] for each in (items, other)]
     differs = classes[0] != classes[1]
-    if items.names and other.names:
+    if items.names and other.names and _array_of(items.names) == _array_of(other.names):
         differs |= np.asarray(items.names, dtype=str) != np.asarray(other.names, dtype=str)
     if differs.any():
         first = int(differs.argmax())
         theirs, ours = (f"{each.name(first)!r} of class {each.class_name(first)!r}" for each in (other, items))
         raise OtherItemsError(f"{name}: was given other items; number {first} is {theirs}, not {ours}")
+
+
+def _array_of(names: Sequence[str]) -> str | None:
+    """The array whose items are only numbered: "test" for test[0], test[1], ...; None where they have names.
+
+    Such a name says nothing beside one of another array: embeddings of the same items are files of any name.
+    """
+    arrays = {numbered[1] if (numbered := NUMBERED.fullmatch(str(name))) else None for name in names}
+    return arrays.pop() if len(arrays) == 1 else None
