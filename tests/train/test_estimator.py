@@ -89,7 +89,13 @@ def test_images_in_memory_and_their_files_give_one_network(tmp_path):
     of_arrays, of_files = (DeepMetric(**QUICK).fit(items, y[:120]) for items in (images, paths))
     np.testing.assert_allclose(of_arrays.transform(images), of_files.transform(paths), atol=1e-6)
     np.testing.assert_allclose(of_arrays.transform(images[..., None]), of_files.transform(images), atol=1e-6)
+    of_list = DeepMetric(**QUICK).fit(list(images), y[:120])
+    np.testing.assert_array_equal(
+        of_list.transform([Image.fromarray(image) for image in images]), of_arrays.transform(images)
+    )
     assert not hasattr(of_arrays, "n_features_in_")
+    with pytest.raises(ValueError, match="DeepMetric: X: holds no images"):
+        of_arrays.transform(images[:0])
 
 
 def test_a_search_chooses_settings_of_a_network(digits):
@@ -179,6 +185,8 @@ def test_columns_are_known_by_name(digits, tmp_path):
         ({}, np.zeros((6, 8, 8)), [0, 0, 0, 1, 1, 1], "uint8; got shape .6, 8, 8. of float64"),
         ({}, ["a.png"] * 6, [0, 0, 0, 1, 1, 1], "6 of 6 files are not there, first 'a.png'"),
         ({}, np.zeros((6, 28, 28), np.uint8), [0, 1], "inconsistent"),
+        ({}, ["a.png", float("nan")] * 3, [0, 0, 0, 1, 1, 1], "3 of 6 items are no paths; number 1 is nan"),
+        ({}, [np.zeros((8, n)) for n in (8, 8, 9)], [0, 0, 1], r"of one shape, got .8, 8. and .8, 9."),
     ],
 )
 def test_what_does_not_fit_is_one_error(changes, X, y, message):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,24 @@ from .files import FolderFiles
 
 def are_rows(X: Any) -> bool:
     """Return whether items are rows of numbers, and neither images nor paths."""
-    return len(getattr(X, "shape", ())) < 3 and not are_paths(X)
+    shape = getattr(X, "shape", ())
+    if len(shape) > 1:
+        return len(shape) == 2
+    return not are_paths(X) and not _are_separate(X)
 
 
 def are_paths(X: Any) -> bool:
     """Return whether items are paths: a list, an array or a column of them."""
     if isinstance(X, str | os.PathLike) or not hasattr(X, "__len__") or len(getattr(X, "shape", (0,))) != 1:
         return False
-    return len(X) > 0 and all(isinstance(path, str | os.PathLike) for path in X)
+    return any(isinstance(path, str | os.PathLike) for path in X)
+
+
+def _are_separate(X: Any) -> bool:
+    """Return whether items are a list of images, each an array or a picture of its own."""
+    if isinstance(X, Mapping) or not hasattr(X, "__len__") or len(getattr(X, "shape", (0,))) != 1:
+        return False
+    return np.ndim(next(iter(X), 0)) > 1
 
 
 def images(X: Any, labels: NDArray[np.int64], name: str = "X") -> Dataset:
@@ -32,7 +42,7 @@ def images(X: Any, labels: NDArray[np.int64], name: str = "X") -> Dataset:
     Parameters
     ----------
     X : array-like
-        (n, H, W) or (n, H, W, C) uint8 with C 1 or 3, or (n,) paths of image files.
+        (n, H, W) or (n, H, W, C) uint8 with C 1 or 3, or a list of such images of one size, or of paths of image files.
     labels : (n,) int64
     name : str
         What the set is called.
@@ -43,16 +53,31 @@ def images(X: Any, labels: NDArray[np.int64], name: str = "X") -> Dataset:
         For other arrays. Files are read when they are needed, but for some that tell whether they are grey.
     """
     if are_paths(X):
-        return _files(name, [os.fspath(path) for path in X], labels)
-    array = np.asarray(X)
+        return _files(name, list(X), labels)
+    array = np.asarray(X) if hasattr(X, "ndim") and X.ndim > 1 else _stacked(name, X)
     pixels = array[..., None] if array.ndim == 3 else array
     if pixels.ndim != 4 or pixels.dtype != np.uint8 or pixels.shape[3] not in (1, 3):
         expected = "images must be (n, H, W) or (n, H, W, 1 or 3) uint8"
         raise DataError(f"{name}: {expected}; got shape {array.shape} of {array.dtype}")
+    if not len(pixels):
+        raise DataError(f"{name}: holds no images")
     return Dataset.from_array(name, pixels, labels)
 
 
-def _files(name: str, paths: Sequence[str], labels: NDArray[np.int64]) -> Dataset:
+def _stacked(name: str, X: Any) -> NDArray[Any]:
+    arrays = [np.asarray(image) for image in X]
+    shapes = list(dict.fromkeys(array.shape for array in arrays))
+    if len(shapes) > 1:
+        raise DataError(f"{name}: images in memory must be of one shape, got {shapes[0]} and {shapes[1]}")
+    return np.stack(arrays)
+
+
+def _files(name: str, column: Sequence[Any], labels: NDArray[np.int64]) -> Dataset:
+    no_paths = [i for i, path in enumerate(column) if not isinstance(path, str | os.PathLike)]
+    if no_paths:
+        first = f"number {no_paths[0]} is {column[no_paths[0]]!r}"
+        raise DataError(f"{name}: {len(no_paths)} of {len(column)} items are no paths; {first}")
+    paths = [os.fspath(path) for path in column]
     missing = [path for path in paths if not os.path.isfile(path)]
     if missing:
         raise DataError(f"{name}: {len(missing)} of {len(paths)} files are not there, first {missing[0]!r}")
