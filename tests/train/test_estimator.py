@@ -185,6 +185,8 @@ def test_columns_are_known_by_name(digits, tmp_path):
         ({}, np.zeros((6, 8, 8)), [0, 0, 0, 1, 1, 1], "uint8; got shape .6, 8, 8. of float64"),
         ({}, ["a.png"] * 6, [0, 0, 0, 1, 1, 1], "6 of 6 files are not there, first 'a.png'"),
         ({}, np.zeros((6, 28, 28), np.uint8), [0, 1], "inconsistent"),
+        ({}, np.eye(6), np.eye(6), "y should be a 1d array"),
+        ({"settings": 3}, np.eye(6), [0, 0, 0, 1, 1, 1], "settings must be a dict"),
         ({}, ["a.png", float("nan")] * 3, [0, 0, 0, 1, 1, 1], "3 of 6 items are no paths; number 1 is nan"),
         ({}, [np.zeros((8, n)) for n in (8, 8, 9)], [0, 0, 1], r"of one shape, got .8, 8. and .8, 9."),
     ],

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from ..core import constraints
 from ..core.types import AnyArray, Ints
@@ -209,6 +209,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return metric
 
     def _config(self) -> TrainConfig:
+        if not isinstance(self.settings, Mapping | None):
+            raise TrainError(f"settings must be a dict of fields of TrainConfig, or None; got {self.settings!r}")
         other = dict(self.settings or {})
         for name in other:
             if name in OWN or name in OF_RUNS:
@@ -220,10 +222,11 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return TrainConfig.of(data=GIVEN, seed=seed, **own, **last, **other)
 
     def _train(self, config: TrainConfig, task: Task) -> None:
-        with undisturbed(), TemporaryDirectory(prefix="nearfar-") as path, Interrupts() as interrupts:
+        with undisturbed(), TemporaryDirectory(prefix="nearfar-") as path:
             folder, parts = RunFolder(path), build(config, given=task)
-            trainer = Trainer(parts, folder, interrupts, False, bool(self.verbose), ())
-            trainer.run()
+            with Interrupts() as interrupts:
+                trainer = Trainer(parts, folder, interrupts, False, bool(self.verbose), ())
+                trainer.run()
             self._keep(folder, parts.config)
         self.loss_curve_ = np.array([row["loss"] for row in trainer.position.rows])
         self.n_iter_ = len(self.loss_curve_)
@@ -240,7 +243,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         if are_rows(X):
             X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         check_consistent_length(X, y)
-        codes = constraints.encode(np.asarray(constraints.numbered(y)))[1]
+        codes = constraints.encode(column_or_1d(constraints.numbered(y), warn=True))[1]
         constraints.require_classes(codes, similar=False)
         dataset = self._dataset(X, codes)
         return dataset if codes.min() >= 0 else dataset.subset(codes >= 0)
