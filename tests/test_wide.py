@@ -81,7 +81,7 @@ def test_gaussian_classes_of_many_features_fit_into_memory():
 
 
 @pytest.mark.parametrize("name", ["ITML", "LSML"])
-@pytest.mark.parametrize("n_components", [None, 5])
+@pytest.mark.parametrize("n_components", [None, 5, N, D])
 def test_a_prior_of_the_identity_stays_outside_of_the_span(monkeypatch, name, n_components):
     settings = {"random_state": 0, "n_components": n_components}
     found = learned(name, settings)

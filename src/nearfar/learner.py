@@ -159,7 +159,7 @@ class Mahalanobis(MetricLearner):
 
     A class that says ``_span = True`` works in the span of the rows' differences where d > n, so that nothing of size
     d x d is formed: `_solve` gets rows (n, r), r < n, and M is 0 on the directions in which no two rows differ. With
-    ``_span = "identity"`` M is I there, unless `n_components` are given.
+    ``_span = "identity"`` M is I there, unless at most r components are asked for.
     """
 
     _center = True
@@ -173,6 +173,8 @@ class Mahalanobis(MetricLearner):
         if not self._span or R.shape[1] <= len(R):
             return R
         basis = scatter.data_span(R)
+        if self._span == "identity" and (getattr(self, "n_components", None) or 0) > len(basis):
+            return R  # directions outside of the span are asked for
         self._basis = basis if len(basis) else np.eye(1, R.shape[1])
         return R @ self._basis.T
 
