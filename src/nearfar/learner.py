@@ -93,7 +93,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         for name in ("threshold_", "_adam"):  # of the metric before; a stream's steps start anew after a fit
             self.__dict__.pop(name, None)
         R = self._enter(X, own)
-        check_n_components(getattr(self, "n_components", None), R.shape[1])
+        spanned = X.shape[1] if "_basis" in self.__dict__ else None
+        check_n_components(getattr(self, "n_components", None), R.shape[1], spanned)
         checks.counts(1, max_iter=getattr(self, "max_iter", 1))
         checks.at_least(0, tol=getattr(self, "tol", 0.0))
         found = self._solve(R, *supervision)
@@ -234,9 +235,10 @@ def row_order(X: AnyArray) -> Ints:
     return np.argsort(np.einsum("nd,d->n", X, weights), kind="stable")
 
 
-def check_n_components(n_components: int | None, d: int) -> None:
-    """None, or an integer in 1..d."""
+def check_n_components(n_components: int | None, d: int, features: int | None = None) -> None:
+    """None, or an integer in 1..d, where the rows differ in d directions of so many features."""
     if n_components is None:
         return
     if not isinstance(n_components, numbers.Integral) or isinstance(n_components, bool) or not 1 <= n_components <= d:
-        raise ValueError(f"n_components must be an integer in 1..{d} (or None); got {n_components!r}")
+        why = "" if features is None else f": the rows differ only in {d} directions, of {features} features"
+        raise ValueError(f"n_components must be an integer in 1..{d} (or None); got {n_components!r}{why}")

@@ -146,5 +146,5 @@ class DMBK(FromLabels, Mahalanobis):
         checks.share(("lw", "ledoit_wolf"), shrinkage=self.shrinkage)
         p, d = self.n_components or min(int(labels.max()), X.shape[1] - 1), X.shape[1]
         if not 1 <= p < d:
-            raise ValueError(f"n_components={p} must be at least 1 and below the number of features, n_features={d}")
+            raise ValueError(f"n_components={p} must be below the rank, {d}; n_features={self.n_features_in_}")
         return dmbk(X, labels, p, seed=self.random_state, last=self._start(), report=self._report(), **settings)
