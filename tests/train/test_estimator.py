@@ -149,6 +149,19 @@ def test_saved_it_is_a_run_and_loaded_the_same(digits, fitted, tmp_path):
         fitted.save(tmp_path / "run")
 
 
+def test_loaded_it_knows_its_threshold_and_its_epochs(digits, tmp_path):
+    X, y = digits
+    metric = DeepMetric(**{**QUICK, "epochs": 3}, validation=0.3).fit(X, y)
+    metric.save(tmp_path / "without")
+    assert not hasattr(DeepMetric.load(tmp_path / "without"), "threshold_")
+    metric.calibrate_threshold([[0, 10], [1, 11], [0, 1], [2, 3]], [1, 1, -1, -1], X=X).save(tmp_path / "run")
+    again = DeepMetric.load(tmp_path / "run")
+    assert (again.threshold_, again.n_iter_, again.best_epoch_) == (metric.threshold_, 3, metric.best_epoch_)
+    np.testing.assert_array_equal(again.loss_curve_, metric.loss_curve_)
+    again.fit(X, y).save(tmp_path / "anew")
+    assert not hasattr(DeepMetric.load(tmp_path / "anew"), "threshold_")
+
+
 def test_a_loaded_metric_can_be_fitted_anew(digits, tmp_path):
     X, y = digits
     DeepMetric("NCALoss()", **{**QUICK, "settings": {"device": "cpu", "weight_decay": 0.01}}).fit(X, y).save(

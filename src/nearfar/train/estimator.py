@@ -170,6 +170,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a folder that is a run: ``nearfar embed``, ``index``, ``search`` and ``export`` take it, and `load`.
 
+        `load` also finds there the `threshold_`, where there is one.
+
         Raises
         ------
         ValueError
@@ -180,7 +182,10 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         with named(self):
             folder.create()
             weights = {f"embedder.{name}": value for name, value in self.network_.state_dict().items()}
-            save_tensors(folder.best, weights, self._about)
+            save_tensors(folder.best, weights, {**self._about, "threshold": getattr(self, "threshold_", None)})
+            if hasattr(self, "loss_curve_"):
+                losses = self.loss_curve_.tolist()
+                folder.write_metrics([{"epoch": epoch, "loss": loss} for epoch, loss in enumerate(losses, 1)])
             folder.describe(self.config_, str(next(self.network_.parameters()).device))
 
     @classmethod
@@ -205,7 +210,12 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             metric.feature_names_in_ = np.array(columns, dtype=object)
         if len(metric._about["shape"]) == 1:
             metric.n_features_in_ = metric._about["shape"][0]
-        metric.n_iter_ = metric.best_epoch_
+        rows = folder.read_metrics()
+        if rows:
+            metric.loss_curve_ = np.array([row.get("loss") for row in rows], dtype=float)
+        metric.n_iter_ = len(rows) or metric.best_epoch_
+        if metric._about.get("threshold") is not None:
+            metric.threshold_ = metric._about["threshold"]
         return metric
 
     def _config(self) -> TrainConfig:
