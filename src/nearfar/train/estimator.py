@@ -215,7 +215,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             metric.loss_curve_ = np.array([row.get("loss") for row in rows], dtype=float)
         metric.n_iter_ = len(rows) or metric.best_epoch_
         if metric._about.get("threshold") is not None:
-            metric.threshold_ = metric._about["threshold"]
+            metric.threshold_ = float(metric._about["threshold"])
         return metric
 
     def _config(self) -> TrainConfig:
