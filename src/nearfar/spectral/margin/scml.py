@@ -120,16 +120,14 @@ class SCML(FromTriplets, Mahalanobis):
         B = self._directions(X, labels, triplets, V)
         basis = None if self._start() is None else vars(self).get("basis_")
         start = None if basis is None else compositional.again(B @ V, basis, self.weights_ * unit**2)
-        found = scml(
-            X, triplets, B, self.beta, start=start, max_iter=self.max_iter, tol=self.tol, report=self._report()
-        )
+        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
+        found = scml(X, triplets, B, self.beta, start=start, **search)
         used = np.argsort(-found.x, kind="stable")[: int((found.x > 0).sum())]
         w, B = found.x[used], B[used]
         L = psd.compress(np.sqrt(w)[:, None] * B) if len(w) else np.zeros((1, len(V)))
         L = scatter.widest(L, X, self.n_components) @ V / unit
         with np.errstate(over="ignore"):  # in the smallest units weights overflow, as the metric does
-            weights = w / unit / unit
-        return found.with_x(L, attributes={"weights": weights, "basis": B @ V})
+            return found.with_x(L, attributes={"weights": w / unit / unit, "basis": B @ V})
 
     def _directions(self, X: Array, labels: Ints | None, triplets: Ints, V: Array) -> Array:
         """B in coordinates V."""
