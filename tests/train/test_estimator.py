@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from nearfar.report import report_run
 from nearfar.train import DeepMetric, TrainConfig, embed_run, train
 
 QUICK = {"embedding_dim": 8, "epochs": 2, "random_state": 0, "settings": {"device": "cpu"}}
@@ -88,6 +89,8 @@ def test_images_in_memory_and_their_files_give_one_network(tmp_path):
         Image.fromarray(image).save(path)
     of_arrays, of_files = (DeepMetric(**QUICK).fit(items, y[:120]) for items in (images, paths))
     np.testing.assert_allclose(of_arrays.transform(images), of_files.transform(paths), atol=1e-6)
+    column = np.array(paths, dtype=object)[:, None]  # as a ColumnTransformer hands it on
+    np.testing.assert_array_equal(of_files.transform(column), of_files.transform(paths))
     np.testing.assert_allclose(of_arrays.transform(images[..., None]), of_files.transform(images), atol=1e-6)
     of_list = DeepMetric(**QUICK).fit(list(images), y[:120])
     np.testing.assert_array_equal(
@@ -145,6 +148,8 @@ def test_saved_it_is_a_run_and_loaded_the_same(digits, fitted, tmp_path):
     np.savez(tmp_path / "items.npz", X=X[:20].astype(np.float32), y=y[:20])
     found = embed_run(tmp_path / "run", tmp_path / "items.npz")
     np.testing.assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), Z, atol=1e-6)
+    with pytest.raises(ValueError, match="fitted on items given in Python, which are not kept; name the DATA"):
+        report_run(tmp_path / "run")
     with pytest.raises(ValueError, match=r"DeepMetric: .*holds a run already"):
         fitted.save(tmp_path / "run")
 

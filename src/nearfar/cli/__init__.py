@@ -41,6 +41,7 @@ app = App(
 )
 
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative=())]
+Out = Annotated[Path, Parameter(name=["--out", "-o"])]
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", negative=())]
 
 app.command(inspecting.inspect)
@@ -95,7 +96,7 @@ def _stop(message: str, code: int) -> NoReturn:
 def train(
     data: str | None = None,
     *,
-    out: Path,
+    out: Out,
     objective: str | None = None,
     recipe: str | None = None,
     test: str | None = None,
@@ -222,7 +223,7 @@ def compare(
     data: str,
     *,
     objectives: Objectives,
-    out: Path,
+    out: Out,
     seeds: int = 3,
     jobs: int = 1,
     recipe: str | None = None,

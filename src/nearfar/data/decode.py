@@ -6,6 +6,7 @@ import io
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,7 @@ class ImageReader:
         return tuple(path if box is None or times[path] == 1 else f"{path} {tuple(box)}" for path, box in cut)
 
     def __call__(self, i: int) -> NDArray[np.uint8]:
-        name = f"{self.files.root}/{self.paths[i]}"
+        name = (Path(self.files.root) / self.paths[i]).as_posix()
         box = None if self.boxes is None else self.boxes[i]
         try:
             data = self.files.read(self.paths[i])

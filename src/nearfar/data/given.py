@@ -13,6 +13,18 @@ from .dataset import DataError, Dataset
 from .decode import ImageReader, guess_channels, image_source
 from .files import FolderFiles
 
+GIVEN = "items given in Python"
+"""What stands in a config in place of a source."""
+
+
+def as_column(X: Any) -> Any:
+    """Return items, those of a table of one column of paths as that column."""
+    shape = getattr(X, "shape", ())
+    if len(shape) != 2 or shape[1] != 1:
+        return X
+    column = np.asarray(X, dtype=object)[:, 0]
+    return column if are_paths(column) else X
+
 
 def are_rows(X: Any) -> bool:
     """Return whether items are rows of numbers, and neither images nor paths."""

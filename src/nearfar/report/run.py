@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..data import DataError, Dataset, open_task
 from ..data.files import BROKEN
+from ..data.given import GIVEN
 from ..data.open import located
 from .content import Attention, Curve, Items, Other, ReportContent
 from .page import build_report
@@ -101,7 +102,8 @@ def read_run(
     pictures: bool = True,
 ) -> ReportContent:
     """Read everything that a report shows from a run folder, or all but the pictures; parameters as in `report_run`."""
-    config, evaluated = _json(folder / "config.json"), _evaluated(folder)
+    config = _json(folder / "config.json")
+    evaluated = _evaluated(folder, config)
     environment = _json(folder / "environment.json", needed=False)
     notes: tuple[str, ...] = ()
     if test is None and pictures:
@@ -133,7 +135,11 @@ def read_run(
     )
 
 
-def _evaluated(folder: Path) -> dict[str, Any]:
+def _evaluated(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    if config.get("data") == GIVEN:
+        raise ReportError(
+            f"{folder}: was fitted on items given in Python, which are not kept; name the DATA to show it on"
+        )
     if not (folder / "scores.json").is_file() or not (folder / "test.npz").is_file():
         raise ReportError(
             f"{folder}: was not evaluated yet (no scores.json and test.npz); run `nearfar evaluate {folder}`"

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from ..data import DataNotFoundError, Dataset, Task, open_task
 from ..data.augment import Augment
+from ..data.given import GIVEN
 from ..data.loader import make_loader
 from ..data.open import located
 from ..data.symmetries import with_more_classes
@@ -41,7 +42,6 @@ from .positives import check_positives
 
 SMALL = ("conv4", "mlp", "identity", "spd")  # trunks that the field feeds with 84x84 images of photographs
 LOOKED_AT = 16
-GIVEN = "items given in Python"  # in place of a source
 
 
 class Step(nn.Module):

@@ -18,10 +18,10 @@ from ..core import constraints
 from ..core.types import AnyArray, Ints
 from ..data import Dataset, Task
 from ..data.dataset import carve_validation
-from ..data.given import are_rows, images
+from ..data.given import GIVEN, are_rows, as_column, images
 from ..deep.networks.embedder import Embedder
 from ..fitted import Fitted, named
-from .build import GIVEN, build
+from .build import build
 from .checkpoint import random_state, read_about, save_tensors, set_random_state
 from .config import TrainConfig, TrainError
 from .engine import Trainer
@@ -142,7 +142,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             if y is None:
                 raise ValueError("requires y to be passed, but the target y is None")
             config = self._config()
-            dataset = self._labelled(X, y)
+            dataset = self._labelled(as_column(X), y)
             train, unseen = carve_validation(dataset, config.validation, config.seed)
             self._train(
                 config, Task(dataset.name, train, unseen, train, None, GIVEN)
@@ -159,6 +159,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """
         check_is_fitted(self)
         with named(self):
+            X = as_column(X)
             if are_rows(X):
                 X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
             items = self._dataset(X, np.zeros(len(X), np.int64))
