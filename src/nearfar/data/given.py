@@ -19,7 +19,7 @@ GIVEN = "items given in Python"
 
 def as_column(X: Any) -> Any:
     """Return items, those of a table of one column of paths as that column."""
-    shape = getattr(X, "shape", ())
+    shape: Any = getattr(X, "shape", ())
     if len(shape) != 2 or shape[1] != 1:
         return X
     column = np.asarray(X, dtype=object)[:, 0]
