@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 import nearfar
 from nearfar import AMSoftmaxLoss, CrossEntropyHead, HingeHead, HuberHead, KLHead, MAEHead, MSEHead
+from nearfar.deep import directions
 from nearfar.deep.losses.huber_head import huber_head as huber
 from nearfar.deep.relations import LabelSets
 from tests.references import cross_entropy_head, hinge_head, huber_head, kl_head, mae_head, mse_head
@@ -169,6 +170,24 @@ def test_cross_entropy_of_cosines_is_am_softmax_without_margin():
     with torch.no_grad():
         proxy.proxies.copy_(head.proxies)
     torch.testing.assert_close(head(x, y), proxy(x, y))
+
+
+def test_the_weight_becomes_directions_once_for_all_blocks(monkeypatch):
+    calls = []
+    forward = directions._Unit.forward
+    monkeypatch.setattr(
+        directions._Unit, "forward", lambda ctx, x, length: calls.append(len(x)) or forward(ctx, x, length)
+    )
+    x, y = torch.randn(9, 4, requires_grad=True), torch.arange(9) % 5
+    head = CrossEntropyHead(5, 4, normalize=True, block=2)
+    value = head(x, y)
+    value.backward()
+    assert calls.count(5) == 1
+    slope, whole = head.proxies.grad.clone(), CrossEntropyHead(5, 4, normalize=True, block=9)
+    whole.load_state_dict(head.state_dict())
+    whole(x, y).backward()
+    torch.testing.assert_close(whole(x, y), value)
+    torch.testing.assert_close(whole.proxies.grad, slope)
 
 
 def test_cross_entropy_in_closed_form():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..core.settings import check_options
 from .batch import Batch
-from .class_scores import cosines
+from .directions import unit
 from .proxies import sum_in_blocks
 from .relations import UNKNOWN, LabelSets
 from .rows import spans
@@ -72,22 +73,26 @@ class HeadLoss(Term):
         """Return `class_term` or `term`: a later call must not move what backward computes again."""
         return self.class_term if classes else self.term
 
-    def outputs(self, x: Tensor) -> Tensor:
-        """Return the (n, outputs) outputs of the head for (n, d) embeddings."""
-        return self.linear(x, 1.0)
+    def outputs(self, x: Tensor, *w: Tensor) -> Tensor:
+        """Return the (n, outputs) outputs of the head for (n, d) embeddings; w are the `directions`, if made before."""
+        return self.linear(x, 1.0, *w)
 
-    def logits(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor, *w: Tensor) -> Tensor:
         """Return what `term` reads of (n, d) embeddings: the outputs, or the same times a scale."""
-        return self.outputs(x)
+        return self.outputs(x, *w)
 
-    def linear(self, x: Tensor, scale: float) -> Tensor:
+    def directions(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return what every block compares with, made once: the unit rows of the weight, where outputs are cosines."""
+        return (unit(self.proxies.to(x.dtype)),) if self.bias is None and self.proxies is not None else ()
+
+    def linear(self, x: Tensor, scale: float, *w: Tensor) -> Tensor:
         """Return the outputs times a scale, in one product."""
         weight = self.proxies.to(x.dtype)
         if x.shape[1] != weight.shape[1]:
             name, dim = type(self).__name__, weight.shape[1]
             raise ValueError(f"{name}: embedding_dim is {dim}, embeddings have {x.shape[1]}")
         if self.bias is None:
-            return cosines(x, weight, scale)
+            return unit(x, scale) @ (w or self.directions(x))[0].T
         return torch.addmm(self.bias.to(x.dtype), x, weight.T, beta=scale, alpha=scale)
 
     def publish(self, batch: Batch) -> Batch:
@@ -99,10 +104,12 @@ class HeadLoss(Term):
         known = y != UNKNOWN if y.ndim == 1 else (y != 0).any(1)
         loss_of = self.loss_of_rows(y.ndim == 1)
 
-        def one(x: Tensor, lo: int, hi: int) -> Tensor:
-            return torch.where(known[lo:hi], loss_of(self.logits(x[lo:hi]), y[lo:hi]), 0.0).sum()
+        def one(x: Tensor, *rest: Any) -> Tensor:
+            *w, lo, hi = rest
+            return torch.where(known[lo:hi], loss_of(self.logits(x[lo:hi], *w), y[lo:hi]), 0.0).sum()
 
-        total = sum_in_blocks(one, spans(batch.anchors, self.num_classes, self.block), batch.x)
+        blocks = spans(batch.anchors, self.num_classes, self.block)
+        total = sum_in_blocks(one, blocks, batch.x, *self.directions(batch.x))
         return total if self.reduction == "sum" else total / known.sum().clamp_min(1)
 
     def _labels(self, batch: Batch) -> Tensor:

@@ -60,8 +60,8 @@ class CrossEntropyHead(HeadLoss):
             raise ValueError(f"CrossEntropyHead: smoothing must be in [0, 1), got {smoothing}")
         self.temperature, self.smoothing = temperature, smoothing
 
-    def logits(self, x: Tensor) -> Tensor:
-        return self.linear(x, 1 / self.temperature)
+    def logits(self, x: Tensor, *w: Tensor) -> Tensor:
+        return self.linear(x, 1 / self.temperature, *w)
 
     def class_term(self, outputs: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(outputs, y, ignore_index=UNKNOWN, reduction="none", label_smoothing=self.smoothing)

@@ -89,9 +89,9 @@ class DeepFisherLoss(HeadLoss):
         if embedding_dim is None:
             self.proxies = self.bias = None
 
-    def outputs(self, x: Tensor) -> Tensor:
+    def outputs(self, x: Tensor, *w: Tensor) -> Tensor:
         if self.proxies is not None:
-            return super().outputs(x)
+            return super().outputs(x, *w)
         if x.shape[1] != self.num_classes:
             raise ValueError(
                 f"DeepFisherLoss: embeddings: expected {self.num_classes} dimensions, one per class, "
