@@ -61,7 +61,7 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
     if whole_run and (against is None or is_run(against)):
         return report_run(source, out, attention=attention_of(source), against=against)
     scored = scored_on(source, chosen)
-    queries, gallery = items_of(scored, pictures=True)
+    queries, gallery = embedded_items(scored, pictures=True)
     content = ReportContent(
         title=scored.title,
         protocol=scored.protocol,
@@ -83,10 +83,10 @@ def other_on(source: Path, chosen: Chosen) -> Other:
     from .scoring import scored_on
 
     scored = scored_on(source, chosen._replace(data=None) if is_embeddings(source) else chosen)
-    return Other(source.stem, scored.scores, *items_of(scored), scored.scores.distance)
+    return Other(source.stem, scored.scores, *embedded_items(scored), scored.scores.distance)
 
 
-def items_of(scored: Scored, *, pictures: bool = False) -> tuple[Items, Items | None]:
+def embedded_items(scored: Scored, *, pictures: bool = False) -> tuple[Items, Items | None]:
     """Embedded queries, and the gallery where there is one."""
     from ..report import Items
 
@@ -99,12 +99,12 @@ def beside(source: Path, dataset: Dataset, chosen: Chosen, against: Path | None)
     """Where a page is written that has no place of its own."""
     from .embedding import is_run
 
-    ends = ([dataset.name] if chosen.data is not None and is_run(source) else []) + (
-        [f"against-{against.stem}"] if against is not None else []
-    )
-    if is_run(source):
-        return source / f"{'-'.join(['report', *ends])}.html"
-    return source.with_name(f"{'-'.join([source.stem, *ends])}.html")
+    name = "report" if is_run(source) else source.stem
+    if is_run(source) and chosen.data is not None:
+        name += f"-{dataset.name}"
+    if against is not None:
+        name += f"-against-{against.stem}"
+    return source / f"{name}.html" if is_run(source) else source.with_name(f"{name}.html")
 
 
 def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:

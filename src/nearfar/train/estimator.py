@@ -129,7 +129,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         Parameters
         ----------
         X : array-like
-            (n, d) rows; (n, H, W) or (n, H, W, C) uint8 images; or (n,) paths of image files.
+            (n, d) rows; (n, H, W) or (n, H, W, C) uint8 images, or a list of them; or (n,) paths of image files.
         y : array-like of shape (n,)
             Class labels of any kind; items of the number -1 are of unknown class, and are not learnt from.
 
@@ -144,9 +144,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             config = self._config()
             dataset = self._labelled(as_column(X), y)
             train, unseen = carve_validation(dataset, config.validation, config.seed)
-            self._train(
-                config, Task(dataset.name, train, unseen, train, None, GIVEN)
-            )  # what tests it is not its matter
+            # every task has a test part; that of this one is never scored
+            self._train(config, Task(dataset.name, train, unseen, test=train, gallery=None, protocol=GIVEN))
         return self
 
     def transform(self, X: AnyArray) -> AnyArray:
@@ -200,11 +199,11 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """
         folder = open_run(Path(path))
         config = TrainConfig.from_json(folder.config)
-        defaults, given = TrainConfig.of(data=GIVEN).to_dict(), config.to_dict()
-        other = {
-            name: value for name, value in given.items() if value != defaults[name] and name not in (*OWN, *OF_RUNS)
-        }
-        metric = cls(**{name: given[name] for name in OWN}, settings=other or None, random_state=config.seed)
+        fields, defaults = config.to_dict(), TrainConfig.of(data=GIVEN).to_dict()
+        own = {name: fields[name] for name in OWN}
+        others = (name for name in fields if name not in (*OWN, *OF_RUNS))
+        other = {name: fields[name] for name in others if fields[name] != defaults[name]}
+        metric = cls(**own, settings=other or None, random_state=config.seed)
         metric._keep(folder, config)
         columns = metric._about.get("columns") or ()
         if columns:
@@ -266,9 +265,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             rows = np.asarray(X, dtype=np.float32)
         if not np.isfinite(rows).all():
             raise ValueError("X holds numbers that are too large for float32; scale the features")
-        return Dataset.from_array(
-            "X", rows, codes, columns=[str(name) for name in getattr(self, "feature_names_in_", ())]
-        )
+        columns = [str(name) for name in getattr(self, "feature_names_in_", ())]
+        return Dataset.from_array("X", rows, codes, columns=columns)
 
     @property
     def _n_features_out(self) -> int:

@@ -90,13 +90,13 @@ class DMBK(FromLabels, Mahalanobis):
         Pairs of different classes in the mean distance; all where there are fewer.
     n_init : int
         Random starts besides the two of discriminant and principal directions; the best maximum is kept.
-    max_iter, tol, warm_start, verbose : of L-BFGS, on the gradient; a warm start is the only one
+    max_iter, tol, warm_start, verbose
+        Of L-BFGS; `tol` is on the gradient; a warm start is the only one.
     random_state : int, RandomState, Generator or None
 
     Attributes
     ----------
     components_ : ndarray of shape (p, d)
-    objective_ : float
 
     Notes
     -----
