@@ -19,7 +19,6 @@ from ...core.optimize import Report, Solution, lbfgs
 from ...core.types import AnyArray, Array
 
 ROUGH = 1e-3  # tol of the search whose directions are a start
-MEMORY = 30  # corrections of L-BFGS: with 10 it takes two or three times the steps where targets are coarse or noisy
 FLAT = 1e-12  # largest gradient at which a search may end: where rows lie near each other all gradients are small
 
 
@@ -32,8 +31,8 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
     R, T, K0 = X / unit, Y / spread, unit * L0
     told = None if report is None else lambda k, value, rest: report(k, value * spread**2, rest)
     # the objective is a share of the targets' squares, so that `tol` does not depend on their units
-    rule: dict[str, Any] = {"stop": ascent.hardly_changes(tol), "tol": min(FLAT, 1e-3 * tol), "memory": MEMORY}
-    found = lbfgs(lambda K: leave_one_out_error(K, R, T), K0, report=told, **rule, **search)
+    stop, least = ascent.hardly_changes(tol), min(FLAT, 1e-3 * tol)
+    found = lbfgs(lambda K: leave_one_out_error(K, R, T), K0, stop=stop, tol=least, report=told, **search)
     if len(X) > 2 and X.any() and np.array_equal(found.x, K0):
         message = "the search stays at its start: rows lie too far apart for a kernel of unit width, or too near"
         warn(f'{message}; scale the features, or set init_scale="median"')
