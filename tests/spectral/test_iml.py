@@ -7,8 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar import IML
-from nearfar.core.margins import margin, proximal, rivals
-from nearfar.core.margins.margin import Hinges
+from nearfar.core.margins import rivals
 from tests.core import conic
 from tests.learners import data, distances, fit
 from tests.references import iml as loops
@@ -128,33 +127,3 @@ def test_more_than_two_classes_by_loops():
     f = loops.objective(learner.get_mahalanobis_matrix(), X, y, others, k=2)
     assert_allclose(f, learner.objective_, rtol=1e-8)
     assert len(distances(learner, X)) == 45 * 44 // 2
-
-
-@pytest.mark.parametrize("unit", [10.0, 100.0, 1e4])
-def test_rows_in_any_unit_have_their_optimum(unit):
-    rng, y = np.random.default_rng(0), np.sort(np.arange(60) % 3)
-    X = rng.normal(size=(60, 6)) + np.eye(6)[0] * y[:, None]
-    model = IML(rivals="fixed").fit(unit * X, y)
-    assert model.converged_
-    assert model.duality_gap_ < 1.1e-6  # proves the value
-    others = rivals.rivals(unit * X, y, 3)
-    value = loops.objective(model.get_mahalanobis_matrix(), unit * X, y, others)
-    assert_allclose(value, model.objective_, rtol=1e-9)
-
-
-def test_steps_in_other_units_find_what_one_search_finds():
-    X, y = data(40, 4)
-    X, y = X[np.argsort(y)] / np.linalg.norm(X, axis=1).mean(), np.sort(y)
-    i, j = np.triu_indices(len(X), 1)
-    hinges = Hinges(
-        X[i] - X[j], np.where(y[i] == y[j], 1.0, -1.0), np.ones(len(i)), np.full(len(i), 0.01), np.eye(4), 0.1
-    )
-    assert not proximal.is_weak(hinges)
-    direct, steps = margin.minimise(hinges, tol=1e-9), proximal.minimise(hinges, tol=1e-9)
-    assert steps.converged
-    assert_allclose(steps.value, direct.value, rtol=1e-8)
-    assert_allclose(steps.x, direct.x, atol=1e-3)
-    far = hinges._replace(Z=1e3 * hinges.Z)
-    assert proximal.is_weak(far)
-    assert not proximal.minimise(far, max_iter=2).converged
-    assert "duality gap" in proximal.minimise(far, max_iter=2).message

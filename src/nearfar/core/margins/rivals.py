@@ -17,7 +17,7 @@ from ..constraints import class_sizes
 from ..distances import squared_distances
 from ..optimize import Report, Solution, lbfgs
 from ..types import Array, Ints
-from . import margin, proximal
+from . import margin
 from .impostors import CELLS, smallest, targets
 from .margin import Hinges
 
@@ -120,8 +120,7 @@ def fixed(
 ) -> Solution:
     """The problem with the pairs given; `x` is L. The search begins with L or the multipliers `dual`."""
     if problem.gamma > 0:
-        minimise = proximal.minimise if proximal.is_weak(problem) else margin.minimise
-        found = minimise(problem, start=dual, max_iter=max_iter, tol=tol, report=report)
+        found = margin.minimise(problem, start=dual, max_iter=max_iter, tol=tol, report=report)
         return found.with_x(psd.components(found.x))
     Z, s, b, c, _, _ = problem
 

@@ -53,7 +53,7 @@ class IML(FromLabels, Mahalanobis):
     n_components : int, optional
         Keep so many directions: those along which rows differ most in the metric.
     max_iter : int
-        Steps for each set of rivals, of which there are 20 at most; up to ten times as many on unscaled features.
+        Steps for each set of rivals, of which there are 20 at most.
     tol : float
         On the duality gap relative to the objective (with gamma = 0: on the gradient), for each set of rivals; a
         thousand times that where they follow the metric.
