@@ -102,8 +102,6 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
         self.verbose = verbose
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
-        checks.at_least(0, tol=self.tol)
-        checks.counts(1, max_iter=self.max_iter)
         checks.counts(2, n_neighbors=self.n_neighbors)
         k = self.n_components or min(X.shape[1], 50)
         V, prior = directions.principal(X, k), self._prior(k)

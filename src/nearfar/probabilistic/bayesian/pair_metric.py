@@ -113,8 +113,6 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.above(0, prior_precision=self.prior_precision)
-        checks.at_least(0, tol=self.tol)
-        checks.counts(1, max_iter=self.max_iter)
         k = self.n_components or min(X.shape[1], 50)
         theta0 = directions.entries(self.prior_mean, k + 1, "prior_mean")
         V, told = directions.principal(X, k), constraints.written_out(pairs)

@@ -115,8 +115,6 @@ class KernelMCML(FromPairs, KernelMetric):
 
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.above(0, reg=self.reg)
-        checks.at_least(0, tol=self.tol)
-        checks.counts(1, max_iter=self.max_iter)
         checks.one_of(WEIGHTINGS, weighting=self.weighting)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         told = pairs.labels if isinstance(pairs, LabelPairs) else constraints.with_similar(pairs)

@@ -128,8 +128,7 @@ class MCML(FromPairs, Mahalanobis):
         self.verbose = verbose
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
-        checks.at_least(0, reg=self.reg, tol=self.tol)
-        checks.counts(1, max_iter=self.max_iter)
+        checks.at_least(0, reg=self.reg)
         checks.one_of(("trace", "frobenius"), penalty=self.penalty)
         checks.one_of(("truncate", "factor"), rank_mode=self.rank_mode)
         checks.one_of(WEIGHTINGS, weighting=self.weighting)

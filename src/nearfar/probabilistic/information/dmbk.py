@@ -140,8 +140,8 @@ class DMBK(FromLabels, Mahalanobis):
     def _solve(self, X: Array, labels: Ints) -> Solution:
         names = ("reg", "alpha", "shrinkage", "whiten", "n_pairs", "n_init", "max_iter", "tol")
         settings = {name: getattr(self, name) for name in names}
-        checks.at_least(0, reg=self.reg, tol=self.tol, alpha=self.alpha or 0.0)
-        checks.counts(1, n_pairs=self.n_pairs, max_iter=self.max_iter)
+        checks.at_least(0, reg=self.reg, alpha=self.alpha or 0.0)
+        checks.counts(1, n_pairs=self.n_pairs)
         checks.counts(0, n_init=self.n_init)
         checks.share(("lw", "ledoit_wolf"), shrinkage=self.shrinkage)
         p, d = self.n_components or min(int(labels.max()), X.shape[1] - 1), X.shape[1]

@@ -98,8 +98,8 @@ class FastNCA(FromLabels, Mahalanobis):
         return starts.in_span(self.init, self.n_components)
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
-        checks.at_least(0, reg=self.reg, tol=self.tol)
-        checks.counts(1, k=self.k, max_iter=self.max_iter)
+        checks.at_least(0, reg=self.reg)
+        checks.counts(1, k=self.k)
         checks.counts(0, refresh=self.refresh)
         checks.one_of(("accuracy", "log"), objective=self.objective)
         checks.one_of((None, "median"), init_scale=self.init_scale)

@@ -125,8 +125,8 @@ class KernelFastNCA(FromLabels, KernelMetric):
         checks.one_of(("accuracy", "log"), objective=self.objective)
         checks.one_of(("rkhs", "coef"), reg_norm=self.reg_norm)
         reg = 1e-3 * len(R) if self.reg is None else self.reg
-        checks.at_least(0, reg=reg, tol=self.tol)
-        checks.counts(1, k=self.k, max_iter=self.max_iter)
+        checks.at_least(0, reg=reg)
+        checks.counts(1, k=self.k)
         checks.counts(0, refresh=self.refresh)
         first, last = starts.start(R, labels, self.init, self.n_components, self.random_state), self._start()
         L0 = last if last is not None and len(last) == len(first) else first

@@ -116,8 +116,7 @@ class KernelNCA(FromLabels, KernelMetric):
         checks.one_of((None, "median"), init_scale=self.init_scale)
         checks.one_of(("float64", "float32"), dtype=self.dtype)
         reg = 1e-3 * len(R) if self.reg is None else self.reg
-        checks.at_least(0, reg=reg, tol=self.tol)
-        checks.counts(1, max_iter=self.max_iter)
+        checks.at_least(0, reg=reg)
         L0, last = starts.start(R, labels, self.init, self.n_components, self.random_state), self._start()
         if last is not None and len(last) == len(L0):
             L0 = last

@@ -124,8 +124,7 @@ class LDM(FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.one_of(("direct", "mm"), solver=self.solver)
-        checks.at_least(0, tol=self.tol)
-        checks.counts(1, n_init=self.n_init, max_iter=self.max_iter)
+        checks.counts(1, n_init=self.n_init)
         if self.neighbors is not None:
             checks.counts(1, neighbors=self.neighbors)
             if isinstance(pairs, Pairs):

@@ -129,7 +129,7 @@ class NCA(FromLabels, Mahalanobis):
     def _check(self) -> None:
         checks.one_of((None, "median"), init_scale=self.init_scale)
         checks.one_of(("accuracy", "log"), objective=self.objective)
-        checks.at_least(0, reg=self.reg, tol=self.tol)
+        checks.at_least(0, reg=self.reg)
 
     def _first(self, X: Array, labels: Ints) -> Array:
         """Components before the first step."""
@@ -143,7 +143,7 @@ class NCA(FromLabels, Mahalanobis):
     def _solve(self, X: Array, labels: Ints) -> Solution:
         self._check()
         checks.one_of(("float64", "float32"), dtype=self.dtype)
-        checks.counts(1, max_iter=self.max_iter, batch_size=1 if self.batch_size is None else self.batch_size)
+        checks.counts(1, batch_size=1 if self.batch_size is None else self.batch_size)
         first, last = self._first(X, labels), self._start()
         search = {name: getattr(self, name) for name in ("objective", "reg", "batch_size", "max_iter", "tol", "dtype")}
         L0 = last if last is not None and last.shape == first.shape else first

@@ -127,9 +127,8 @@ class KernelPCCA(FromPairs, KernelMetric):
         return self.set_threshold(1.0)
 
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
-        checks.at_least(0, reg=self.reg, tol=self.tol)
+        checks.at_least(0, reg=self.reg)
         checks.above(0, beta=self.beta)
-        checks.counts(1, max_iter=self.max_iter)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
         names = ("n_components", "beta", "reg", "pair_weight", "normalize_kernel", "max_iter", "tol")
         settings = {name: getattr(self, name) for name in names}

@@ -139,8 +139,8 @@ class LDML(FromPairs, Mahalanobis):
         return self.set_threshold(max(self.b_, 0.0) ** 0.5)
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
-        checks.at_least(0, reg=self.reg, tol=self.tol)
-        checks.counts(1, max_iter=self.max_iter, batch_size=1 if self.batch_size is None else self.batch_size)
+        checks.at_least(0, reg=self.reg)
+        checks.counts(1, batch_size=1 if self.batch_size is None else self.batch_size)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
         last = self._start()
         names = ("reg", "pair_weight", "n_components", "fit_bias", "batch_size", "max_iter", "tol")

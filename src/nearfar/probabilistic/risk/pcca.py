@@ -122,7 +122,7 @@ class PCCA(FromPairs, Mahalanobis):
         return self.set_threshold(1.0)
 
     def _check(self) -> None:
-        checks.at_least(0, reg=self.reg, tol=self.tol)
+        checks.at_least(0, reg=self.reg)
         checks.above(0, beta=self.beta)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
 
@@ -139,7 +139,7 @@ class PCCA(FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         self._check()
-        checks.counts(1, max_iter=self.max_iter, batch_size=1 if self.batch_size is None else self.batch_size)
+        checks.counts(1, batch_size=1 if self.batch_size is None else self.batch_size)
         first, last = self._first(X), self._start()
         L0 = last if last is not None and last.shape == first.shape else first
         names = ("beta", "reg", "pair_weight", "batch_size", "max_iter", "tol")

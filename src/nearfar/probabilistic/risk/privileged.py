@@ -137,7 +137,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Any) -> Solution:
         Z = self.__dict__.pop("_view")
-        checks.at_least(0, reg_x=self.reg_x, reg_z=self.reg_z, tol=self.tol)
+        checks.at_least(0, reg_x=self.reg_x, reg_z=self.reg_z)
         checks.one_of(two_views.PENALTIES, penalty=self.penalty)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
         names = ("reg_x", "reg_z", "penalty", "pair_weight", "max_iter", "tol")

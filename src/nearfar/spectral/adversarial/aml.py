@@ -131,7 +131,7 @@ class AML(FromPairs, Mahalanobis):
         self.random_state = random_state
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
-        checks.at_least(0, alpha=self.alpha, tol=self.tol)
+        checks.at_least(0, alpha=self.alpha)
         checks.above(0, beta=self.beta)
         checks.one_of(SOLVERS, solver=self.solver)
         S, D = geodesic.regularized(*scatter.pair_scatters(X, pairs).mean(), self.reg)

@@ -110,7 +110,7 @@ class LLMA(FromPairs, MetricLearner):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.at_least(0, lam=self.lam)
-        checks.counts(1, n_centers=self.n_centers, n_stages=self.n_stages, max_iter=self.max_iter)
+        checks.counts(1, n_centers=self.n_centers, n_stages=self.n_stages)
         checks.above(0, ridge=self.ridge)
         checks.above(0, **{name: getattr(self, name) for name in ("omega", "sigma") if getattr(self, name) is not None})
         similar = with_similar(written_out(pairs)).part(True)

@@ -122,8 +122,8 @@ class CDML(FromPairs, MetricLearner):
         return R / self.scale_
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
-        checks.counts(1, degree=self.degree, batch_size=self.batch_size, max_iter=self.max_iter)
-        checks.at_least(0, lam=self.lam, tol=self.tol)
+        checks.counts(1, degree=self.degree, batch_size=self.batch_size)
+        checks.at_least(0, lam=self.lam)
         checks.one_of(SOLVERS, solver=self.solver)
         near, far = curvilinear.check_margins(self.margins)
         pairs, m = written_out(pairs), self.n_components or min(X.shape[1], 16)

@@ -119,7 +119,6 @@ class GrassmannGMML(FromPairs, MetricLearner):
     def _solve(self, U: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.between(0, 1, t=self.t)
         checks.counts(1, n_rounds=self.n_rounds)
-        checks.at_least(0, tol=self.tol)
         checks.one_of(("best", "last"), keep=self.keep)
         settings: dict[str, Any] = {name: getattr(self, name) for name in ("n_rounds", "tol", "keep")}
         return grassmann_gmml(U, pairs, self.t, self.reg, **settings)

@@ -115,7 +115,7 @@ class LowRankGMML(FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.between(0, 1, t=self.t)
-        checks.counts(1, restarts=self.restarts, max_iter=self.max_iter)
+        checks.counts(1, restarts=self.restarts)
         checks.one_of(SUBSPACES, subspace=self.subspace)
         checks.one_of(subspaces.INITS, init=self.init)
         V = scatter.data_span(X) if X.shape[1] > len(X) else np.eye(X.shape[1])

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import FromPairs, Mahalanobis
-from ...core import checks
 from ...core.constraints import LabelPairs, Pairs
 from ...core.geometry import stiefel
 from ...core.optimize import Solution
@@ -96,8 +95,6 @@ class StiefelSPDMetric(FromPairs, Mahalanobis):
         self.random_state = random_state
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
-        checks.counts(1, max_iter=self.max_iter)
-        checks.at_least(0, tol=self.tol)
         settings: dict[str, Any] = {name: getattr(self, name) for name in ("prior", "bias", "init", "max_iter", "tol")}
         settings |= {"last": self._start(), "seed": self.random_state, "report": self._report()}
         return stiefel_spd(X, pairs, self.n_components, self.lam, **settings)

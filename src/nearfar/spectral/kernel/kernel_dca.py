@@ -112,6 +112,6 @@ class KernelDCA(FromChunklets, KernelMetric):
     def _solve(self, R: Array, chunklets: Ints, apart: Bools) -> Solution:
         checks.one_of(SOLVERS, solver=self.solver)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
-        checks.at_least(0, tol=self.tol, reg=self.reg)
+        checks.at_least(0, reg=self.reg)
         settings = {"solver": self.solver, "on_singular": self.on_singular, "tol": self.tol}
         return kernel_dca(R, chunklets, apart, self.n_components, self.reg, **settings)

@@ -131,7 +131,6 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
         checks.at_least(0, l1=self.l1)
         checks.above(0, l2=self.l2, nu=self.nu, tol=self.tol)
         checks.between(0, 1, nu=self.nu)
-        checks.counts(1, max_iter=self.max_iter)
         search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         search["start"] = None if self._start() is None else getattr(self, "dual_", None)
         pairs = written_out(pairs)

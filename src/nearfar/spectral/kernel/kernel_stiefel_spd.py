@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import FromPairs, KernelMetric
-from ...core import checks
 from ...core.constraints import LabelPairs, Pairs
 from ...core.geometry import stiefel
 from ...core.kernels import Kernel
@@ -112,8 +111,6 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
         self.random_state = random_state
 
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
-        checks.counts(1, max_iter=self.max_iter)
-        checks.at_least(0, tol=self.tol)
         settings: dict[str, Any] = {n: getattr(self, n) for n in ("prior", "bias", "init", "max_iter", "tol")}
         settings |= {"last": self._start(), "seed": self.random_state, "report": self._report()}
         return kernel_stiefel_spd(R, pairs, self.n_components, self.lam, **settings)

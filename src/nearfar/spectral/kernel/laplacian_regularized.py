@@ -139,7 +139,7 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
 
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.above(0, lam=self.lam, c=self.c, ridge=self.ridge, tol=self.tol)
-        checks.counts(1, q=self.q, max_iter=self.max_iter)
+        checks.counts(1, q=self.q)
         search = {"tol": self.tol, "max_iter": self.max_iter, "report": self._report()}
         graph, pairs = self.__dict__.pop("_graph"), written_out(pairs)
         found = laplacian_regularized(pairs, graph, self.q, self.lam, self.c, **search)

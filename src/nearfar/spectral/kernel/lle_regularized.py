@@ -135,7 +135,7 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         checks.one_of(("input", "feature"), lle_space=self.lle_space)
         checks.one_of(locality.SOLVERS, solver=self.solver)
-        checks.at_least(0, lam=self.lam, lle_reg=self.lle_reg, reg=self.reg, tol=self.tol)
+        checks.at_least(0, lam=self.lam, lle_reg=self.lle_reg, reg=self.reg)
         if self.kernel == "precomputed" and self.lle_space == "input":
             raise ValueError("lle_space must be 'feature' with a precomputed kernel; got 'input'")
         R = super()._enter(X, own)

@@ -83,6 +83,5 @@ class DCA(FromChunklets, Mahalanobis):
     def _solve(self, X: Array, chunklets: Ints, apart: Bools) -> Solution:
         checks.one_of(SOLVERS, solver=self.solver)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
-        checks.at_least(0, tol=self.tol)
         settings = {"solver": self.solver, "on_singular": self.on_singular, "tol": self.tol}
         return dca(X, chunklets, apart, self.n_components, **settings)
