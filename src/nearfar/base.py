@@ -27,9 +27,9 @@ The shells validate, check `n_components`, `max_iter` and `tol`, centre (``_cent
 so that their order does not matter when constraints come from labels, set the fitted attributes (`Solution.attributes`
 adds any others), cast to the input's float type, and put the estimator's name in front of every ValueError: functions
 in `core` and in method files just raise ``ValueError("reg must be ...")`` (`core.checks` has the usual ones).
-`self._start()` gives the last components under `warm_start`, `self._report()` what to hand to an optimiser as `report`;
-`self._as_given(values)` puts values of the rows of `_solve` into the order in which the user's rows came. A linear
-method that needs differences of rows only says ``_span = True`` and is given rows in their span where d > n.
+Its function is handed `self._settings("reg", ...)`, `self._search()` (`max_iter`, `tol`, `report`) and `self._start()`,
+the last components under `warm_start`. `self._as_given(values)` puts values of the rows of `_solve` into the order in
+which the user's came. A linear method that needs but differences of rows says ``_span = True``: see `Mahalanobis`.
 
 The laws that every learner must obey, and what a method's reference file holds, are in `tests/test_learners.py`.
 """

@@ -35,7 +35,7 @@ class KernelMetric(MetricLearner):
         if self.landmarks is not None:
             checks.counts(1, landmarks=self.landmarks)
         gamma = kernels.median_gamma(X, self.kernel) if self.gamma is None else float(self.gamma)
-        settings: dict[str, Any] = {name: getattr(self, name) for name in ("degree", "coef0", "landmarks")}
+        settings = self._settings("degree", "coef0", "landmarks")
         found = kernels.kernel_map(X, self.kernel, gamma=gamma, seed=getattr(self, "random_state", None), **settings)
         self._last = self._carried(X, found)
         self.gamma_, self.landmarks_, self._basis = gamma, self._given(found.landmarks), found.basis

@@ -26,6 +26,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     _y_required = True
     _solve: Callable[..., Array | Solution]
+    max_iter: int
+    tol: float
 
     def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True) -> Any:
         """X (and y) checked by scikit-learn, in float32 or float64."""
@@ -136,6 +138,14 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         last = getattr(self, "components_", None) if getattr(self, "warm_start", False) else None
         fits = isinstance(last, np.ndarray) and last.shape[1] == self.n_features_in_
         return np.asarray(last, dtype=np.float64) if fits else None
+
+    def _settings(self, *names: str) -> dict[str, Any]:
+        """The settings of these names, to hand to the function of a method."""
+        return {name: getattr(self, name) for name in names}
+
+    def _search(self) -> dict[str, Any]:
+        """What every search is told: `max_iter`, `tol`, and whom to `report` to."""
+        return {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
 
     def _report(self) -> Report | None:
         """A printer of progress under `verbose`."""

@@ -105,10 +105,10 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
         checks.counts(2, n_neighbors=self.n_neighbors)
         k = self.n_components or min(X.shape[1], 50)
         V, prior = directions.principal(X, k), self._prior(k)
-        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         known = self._start() is not None and len(getattr(self, "posterior_mean_", ())) == k
-        search["start"] = self.posterior_mean_ if known else None
-        found = bayesian_nca(X, labels, V, prior, self._available(int((labels >= 0).sum())), **search)
+        start = self.posterior_mean_ if known else None
+        n_neighbors = self._available(int((labels >= 0).sum()))
+        found = bayesian_nca(X, labels, V, prior, n_neighbors, start=start, **self._search())
         attributes = {"basis": V, "posterior_mean": found.x, "posterior_cov": found.attributes["cov"]}
         return found.with_x(directions.components(V, found.x), attributes=attributes)
 

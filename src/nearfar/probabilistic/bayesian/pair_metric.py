@@ -120,9 +120,6 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
         attributes = {"basis": V, "posterior_mean": found.x, "posterior_cov": found.attributes["cov"]}
         return found.with_x(directions.components(V, found.x[:-1]), attributes=attributes)
 
-    def _search(self) -> dict[str, Any]:
-        return {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-
     def _last(self, k: int) -> Gaussian | None:
         """The last posterior under `warm_start`."""
         known = self.warm_start and len(getattr(self, "posterior_mean_", ())) == k + 1

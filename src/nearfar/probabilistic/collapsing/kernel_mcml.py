@@ -116,7 +116,6 @@ class KernelMCML(FromPairs, KernelMetric):
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.above(0, reg=self.reg)
         checks.one_of(WEIGHTINGS, weighting=self.weighting)
-        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         told = pairs.labels if isinstance(pairs, LabelPairs) else constraints.with_similar(pairs)
-        found = kernel_mcml(R, told, self.reg, self.weighting, start=self._start(), **search)
+        found = kernel_mcml(R, told, self.reg, self.weighting, start=self._start(), **self._search())
         return found.with_x(found.x[: self.n_components])

@@ -8,8 +8,6 @@ p0_i: uniform over the other rows of i's class, or over the rows that pairs call
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...base import FromPairs, Mahalanobis
@@ -136,7 +134,7 @@ class MCML(FromPairs, Mahalanobis):
         rank = k if self.rank_mode == "factor" else None
         if start is not None and rank is not None and not np.linalg.matrix_rank(start) == len(start) == rank:
             start = None
-        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         told = pairs.labels if isinstance(pairs, LabelPairs) else constraints.with_similar(pairs)
-        found = mcml(X, told, self.reg, self.penalty, self.weighting, rank=rank, start=start, **search)
+        settings = (self.reg, self.penalty, self.weighting)
+        found = mcml(X, told, *settings, rank=rank, start=start, **self._search())
         return found.with_x(found.x[:k])

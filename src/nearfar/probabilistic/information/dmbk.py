@@ -138,8 +138,6 @@ class DMBK(FromLabels, Mahalanobis):
         self.random_state = random_state
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
-        names = ("reg", "alpha", "shrinkage", "whiten", "n_pairs", "n_init", "max_iter", "tol")
-        settings = {name: getattr(self, name) for name in names}
         checks.at_least(0, reg=self.reg, alpha=self.alpha or 0.0)
         checks.counts(1, n_pairs=self.n_pairs)
         checks.counts(0, n_init=self.n_init)
@@ -147,4 +145,5 @@ class DMBK(FromLabels, Mahalanobis):
         p, d = self.n_components or min(int(labels.max()), X.shape[1] - 1), X.shape[1]
         if not 1 <= p < d:
             raise ValueError(f"n_components={p} must be below the rank, {d}; n_features={self.n_features_in_}")
-        return dmbk(X, labels, p, seed=self.random_state, last=self._start(), report=self._report(), **settings)
+        settings = self._settings("reg", "alpha", "shrinkage", "whiten", "n_pairs", "n_init") | self._search()
+        return dmbk(X, labels, p, seed=self.random_state, last=self._start(), **settings)

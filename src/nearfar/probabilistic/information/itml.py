@@ -131,10 +131,9 @@ class ITML(FromPairs, Mahalanobis):
         logdet.expect_both(pairs.sign)
         L0 = priors.factor(self.prior, X)
         bounds = priors.distance_bounds(X, L0, self.bounds, self.percentiles, self.random_state)
-        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        search["last"] = self._start()
         gamma = priors.slack_weight(len(pairs.i)) if self.gamma is None else self.gamma
-        found = itml(X, pairs, bounds, L0, gamma, solver=self.solver, **search)
+        search = {"solver": self.solver, "last": self._start(), **self._search()}
+        found = itml(X, pairs, bounds, L0, gamma, **search)
         attributes = {**found.attributes, "bounds": bounds, "gamma": gamma, **self._told(pairs)}
         L = cholesky(found.x) if self.n_components is None else psd.components(found.x, self.n_components)
         return found.with_x(L, attributes=attributes)

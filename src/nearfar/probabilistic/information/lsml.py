@@ -144,7 +144,7 @@ class LSML(FromTriplets, Mahalanobis):
             checks.counts(1, n_quadruplets=1 if self.n_quadruplets is None else self.n_quadruplets)
             quadruplets = constraints.quadruplets_from_labels(labels, self.n_quadruplets, self.random_state)
         weight = np.ones(len(quadruplets)) if weight is None else weight
-        search: dict[str, Any] = {"last": self._start(), "max_iter": self.max_iter, "tol": self.tol}
-        found = lsml(X, quadruplets, weight, priors.factor(self.prior, X), self.gamma, report=self._report(), **search)
+        L0 = priors.factor(self.prior, X)
+        found = lsml(X, quadruplets, weight, L0, self.gamma, last=self._start(), **self._search())
         L = cholesky(found.x) if self.n_components is None else scatter.widest(cholesky(found.x), X, self.n_components)
         return found.with_x(L, attributes={"quadruplets": self._given(quadruplets)})

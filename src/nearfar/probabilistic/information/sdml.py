@@ -140,11 +140,10 @@ class SDML(FromPairs, Mahalanobis):
         if self.balance is not None:
             checks.above(0, balance=self.balance)
         told, R = scatter.pair_scatters(X, pairs), np.linalg.inv(priors.factor(self.prior, X))
-        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        search["start"] = None if self._start() is None else getattr(self, "metric_", None)
+        start = None if self._start() is None else getattr(self, "metric_", None)
         # labels may give fewer pairs of one kind than were asked for; the other kind would decide alone
         given = isinstance(pairs, Pairs) and not pairs.from_labels
         P = told.similar - (1.0 if given else told.n_similar / told.n_dissimilar) * told.dissimilar
-        found = sdml(P, R @ R.T, self.balance, self.sparsity, **search)
+        found = sdml(P, R @ R.T, self.balance, self.sparsity, start=start, **self._search())
         L = cholesky(found.x)
         return found.with_x(L if self.n_components is None else scatter.widest(L, X, self.n_components))

@@ -109,7 +109,6 @@ class FastNCA(FromLabels, Mahalanobis):
         last = self._start()
         if last is not None and last.shape == L0.shape:
             L0 = last
-        search: dict[str, Any] = {"kind": self.objective, "refresh": self.refresh, "report": self._report()}
-        search["warm"] = L0 is last
-        found = fast_nca(X, labels, L0, self.k, self.reg, max_iter=self.max_iter, tol=self.tol, **search)
+        search = {"kind": self.objective, "refresh": self.refresh, "warm": L0 is last, **self._search()}
+        found = fast_nca(X, labels, L0, self.k, self.reg, **search)
         return found.with_x(found.x, attributes={"neighbors": self._rows_as_given(found.attributes["neighbors"])})

@@ -131,8 +131,6 @@ class KernelFastNCA(FromLabels, KernelMetric):
         first, last = starts.start(R, labels, self.init, self.n_components, self.random_state), self._start()
         L0 = last if last is not None and len(last) == len(first) else first
         ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
-        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "refresh": self.refresh}
-        search["warm"] = L0 is last
-        near, report = self.__dict__.pop("_near"), self._report()
-        found = kernel_fast_nca(R, labels, L0, self.k, ridge, kind=self.objective, near=near, report=report, **search)
+        search = {"kind": self.objective, "refresh": self.refresh, "warm": L0 is last, **self._search()}
+        found = kernel_fast_nca(R, labels, L0, self.k, ridge, near=self.__dict__.pop("_near"), **search)
         return found.with_x(found.x, attributes={"neighbors": self._rows_as_given(found.attributes["neighbors"])})

@@ -123,5 +123,5 @@ class KernelNCA(FromLabels, KernelMetric):
         elif self.init_scale == "median":
             L0 = starts.median_scaled(R, L0)
         ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
-        search: dict[str, Any] = {"dtype": self.dtype, "max_iter": self.max_iter, "tol": self.tol, "warm": L0 is last}
-        return kernel_nca(R, labels, L0, self.objective, ridge, report=self._report(), **search)
+        search = {"dtype": self.dtype, "warm": L0 is last, **self._search()}
+        return kernel_nca(R, labels, L0, self.objective, ridge, **search)

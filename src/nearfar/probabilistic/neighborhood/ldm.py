@@ -129,7 +129,5 @@ class LDM(FromPairs, Mahalanobis):
             checks.counts(1, neighbors=self.neighbors)
             if isinstance(pairs, Pairs):
                 raise ValueError('neighbors needs labels and n_pairs="all"; given pairs all count')
-        names = ("n_components", "neighbors", "solver", "n_init", "max_iter", "tol")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        settings |= {"seed": self.random_state, "last": self._start(), "report": self._report()}
-        return ldm(X, pairs, **settings)
+        settings = self._settings("n_components", "neighbors", "solver", "n_init") | self._search()
+        return ldm(X, pairs, seed=self.random_state, last=self._start(), **settings)

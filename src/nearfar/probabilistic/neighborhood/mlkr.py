@@ -141,7 +141,7 @@ class MLKR(Mahalanobis):
             if whole:
                 L = mlkr(X, Y, L0, tol=ROUGH, max_iter=self.max_iter).x
                 L0 = starts.principal(X @ L.T, k) @ L
-        return mlkr(X, Y, L0, tol=self.tol, max_iter=self.max_iter, report=self._report())
+        return mlkr(X, Y, L0, **self._search())
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

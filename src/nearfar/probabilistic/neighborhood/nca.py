@@ -145,6 +145,6 @@ class NCA(FromLabels, Mahalanobis):
         checks.one_of(("float64", "float32"), dtype=self.dtype)
         checks.counts(1, batch_size=1 if self.batch_size is None else self.batch_size)
         first, last = self._first(X, labels), self._start()
-        search = {name: getattr(self, name) for name in ("objective", "reg", "batch_size", "max_iter", "tol", "dtype")}
+        settings = self._settings("objective", "reg", "batch_size", "dtype") | self._search()
         L0 = last if last is not None and last.shape == first.shape else first
-        return nca(X, labels, L0, seed=self.random_state, report=self._report(), warm=L0 is last, **search)
+        return nca(X, labels, L0, seed=self.random_state, warm=L0 is last, **settings)

@@ -130,6 +130,5 @@ class KernelPCCA(FromPairs, KernelMetric):
         checks.at_least(0, reg=self.reg)
         checks.above(0, beta=self.beta)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
-        names = ("n_components", "beta", "reg", "pair_weight", "normalize_kernel", "max_iter", "tol")
-        settings = {name: getattr(self, name) for name in names}
-        return kernel_pcca(R, pairs, start=self._start(), report=self._report(), **settings)
+        settings = self._settings("n_components", "beta", "reg", "pair_weight", "normalize_kernel")
+        return kernel_pcca(R, pairs, start=self._start(), **settings, **self._search())

@@ -143,8 +143,7 @@ class LDML(FromPairs, Mahalanobis):
         checks.counts(1, batch_size=1 if self.batch_size is None else self.batch_size)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
         last = self._start()
-        names = ("reg", "pair_weight", "n_components", "fit_bias", "batch_size", "max_iter", "tol")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        settings = self._settings("reg", "pair_weight", "n_components", "fit_bias", "batch_size") | self._search()
         if last is not None and last.shape == (self.n_components or X.shape[1], X.shape[1]):
             settings["start"] = last, getattr(self, "b_", 1.0)
-        return ldml(X, pairs, seed=self.random_state, report=self._report(), **settings)
+        return ldml(X, pairs, seed=self.random_state, **settings)

@@ -142,7 +142,6 @@ class PCCA(FromPairs, Mahalanobis):
         checks.counts(1, batch_size=1 if self.batch_size is None else self.batch_size)
         first, last = self._first(X), self._start()
         L0 = last if last is not None and last.shape == first.shape else first
-        names = ("beta", "reg", "pair_weight", "batch_size", "max_iter", "tol")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        found = pcca(X, pairs, L0, seed=self.random_state, report=self._report(), **settings)
+        settings = self._settings("beta", "reg", "pair_weight", "batch_size")
+        found = pcca(X, pairs, L0, seed=self.random_state, **settings, **self._search())
         return found.with_x(found.x, attributes={})

@@ -140,11 +140,10 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
         checks.at_least(0, reg_x=self.reg_x, reg_z=self.reg_z)
         checks.one_of(two_views.PENALTIES, penalty=self.penalty)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
-        names = ("reg_x", "reg_z", "penalty", "pair_weight", "max_iter", "tol")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        settings = self._settings("reg_x", "reg_z", "penalty", "pair_weight") | self._search()
         last, second = self._start(), getattr(self, "privileged_components_", Z[:0])
         start = None if last is None or second.shape[1] != Z.shape[1] else block_diag(last, second)
-        found = privileged(X, Z, constraints.written_out(pairs), start=start, report=self._report(), **settings)
+        found = privileged(X, Z, constraints.written_out(pairs), start=start, **settings)
         Q = found.attributes.pop("privileged")
         found.attributes["privileged_components"] = psd.compress(Q, self.n_components) if Q.size else Q[:0]
         return found.with_x(psd.compress(found.x, self.n_components))

@@ -135,8 +135,7 @@ class AML(FromPairs, Mahalanobis):
         checks.above(0, beta=self.beta)
         checks.one_of(SOLVERS, solver=self.solver)
         S, D = geodesic.regularized(*scatter.pair_scatters(X, pairs).mean(), self.reg)
-        limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        found = aml(S, D, self.alpha, self.beta, self.solver, start=self._start(), **limits)
+        found = aml(S, D, self.alpha, self.beta, self.solver, start=self._start(), **self._search())
         return found.with_x(found.x[: self.n_components])
 
     def adversarial_pairs(self, X: AnyArray, pairs: AnyArray, pair_labels: AnyArray) -> Array:

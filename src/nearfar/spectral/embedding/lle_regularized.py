@@ -108,5 +108,5 @@ class LLERegularizedMetric(FromPairs, Mahalanobis):
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.at_least(0, lam=self.lam, lle_reg=self.lle_reg)
         checks.one_of(locality.SOLVERS, solver=self.solver)
-        names = ("lam", "n_neighbors", "lle_reg", "solver", "tol")
-        return lle_regularized(X, pairs, self.n_components, **{name: getattr(self, name) for name in names})
+        settings = self._settings("n_components", "lam", "n_neighbors", "lle_reg", "solver", "tol")
+        return lle_regularized(X, pairs, **settings)

@@ -112,12 +112,12 @@ class LLMA(FromPairs, MetricLearner):
         checks.at_least(0, lam=self.lam)
         checks.counts(1, n_centers=self.n_centers, n_stages=self.n_stages)
         checks.above(0, ridge=self.ridge)
-        checks.above(0, **{name: getattr(self, name) for name in ("omega", "sigma") if getattr(self, name) is not None})
+        widths = self._settings("omega", "sigma")
+        checks.above(0, **{name: width for name, width in widths.items() if width is not None})
         similar = with_similar(written_out(pairs)).part(True)
-        names = ("n_centers", "lam", "omega", "sigma", "n_neighbors", "n_stages", "ridge", "max_iter", "tol")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        settings = self._settings("n_centers", "lam", "omega", "sigma", "n_neighbors", "n_stages", "ridge")
         last = getattr(self, "coef_", []) if self.warm_start else []
-        self._fields, found = llma(X, similar, last=last, report=self._report(), **settings)
+        self._fields, found = llma(X, similar, last=last, **settings, **self._search())
         return found
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:

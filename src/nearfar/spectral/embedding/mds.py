@@ -139,12 +139,12 @@ class MDSMetric(FromLabels, Mahalanobis):
             whole = self.n_components in (None, X.shape[1]) and not isinstance(labels, tuple)
             if self.targets == "euclidean" and whole:
                 raise ValueError(f'targets="euclidean" needs n_components below {X.shape[1]}; got {self.n_components}')
-        names = ("targets", "a", "b", "loss", "weighting", "n_pairs", "random_state")
+        settings = self._settings("targets", "a", "b", "loss", "weighting", "n_pairs", "random_state")
         V, last = scatter.data_span(X), self._start()
         V = V if 0 < len(V) < X.shape[1] else np.eye(X.shape[1])
-        problem = target_pairs.pose(X @ V.T, labels, **{name: getattr(self, name) for name in names})
+        problem = target_pairs.pose(X @ V.T, labels, **settings)
         k = min(self.n_components or len(V), len(V))
         L = starts.principal(X @ V.T, k) if k < len(V) else np.eye(k)
         L = last @ V.T if last is not None and len(last) == k else L
-        found = mds(problem, L, self.loss, max_iter=self.max_iter, tol=self.tol, report=self._report())
+        found = mds(problem, L, self.loss, **self._search())
         return found.with_x(exactly(found.x @ V, self.n_components))

@@ -130,8 +130,8 @@ class CDML(FromPairs, MetricLearner):
         last = self._start()
         init = self.init if last is None or last.shape != (m, X.shape[1], self.degree) else last
         start = curvilinear.start(X, pairs, init, m, self.degree, (near + far) / 2, self.random_state)
-        search: dict[str, Any] = {name: getattr(self, name) for name in ("solver", "batch_size", "max_iter", "tol")}
-        search.update(straight=isinstance(init, str), seed=self.random_state, report=self._report())
+        search = self._settings("solver", "batch_size") | self._search()
+        search |= {"straight": isinstance(init, str), "seed": self.random_state}
         return cdml(X, pairs, start, (near, far), self.lam, **search)
 
     def transform(self, X: AnyArray) -> AnyArray:

@@ -120,8 +120,7 @@ class GrassmannGMML(FromPairs, MetricLearner):
         checks.between(0, 1, t=self.t)
         checks.counts(1, n_rounds=self.n_rounds)
         checks.one_of(("best", "last"), keep=self.keep)
-        settings: dict[str, Any] = {name: getattr(self, name) for name in ("n_rounds", "tol", "keep")}
-        return grassmann_gmml(U, pairs, self.t, self.reg, **settings)
+        return grassmann_gmml(U, pairs, **self._settings("t", "reg", "n_rounds", "tol", "keep"))
 
     def transform(self, X: AnyArray) -> AnyArray:
         """The entries of L T_i: Euclidean distances between the rows of the result are the learned ones.

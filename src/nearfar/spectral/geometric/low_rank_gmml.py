@@ -123,9 +123,9 @@ class LowRankGMML(FromPairs, Mahalanobis):
         if (self.n_components or 0) > max(rank, 1):
             raise ValueError(f"n_components must be at most {rank}, the rank of the data; got {self.n_components}")
         S, D = geodesic.regularized(*scatter.pair_scatters(X @ V.T, pairs).mean(), self.reg)
-        search: dict[str, Any] = {name: getattr(self, name) for name in ("init", "restarts", "max_iter", "tol")}
         last = self._start()
-        search |= {"last": None if last is None else last @ V.T, "seed": self.random_state, "report": self._report()}
+        search = self._settings("init", "restarts") | self._search()
+        search |= {"last": None if last is None else last @ V.T, "seed": self.random_state}
         found = low_rank_gmml(S, D, self.n_components, self.t, self.subspace, **search)
         U = V.T @ found.attributes["subspace"]
         return found.with_x(found.x @ V, attributes=found.attributes | {"subspace": U})

@@ -95,6 +95,5 @@ class StiefelSPDMetric(FromPairs, Mahalanobis):
         self.random_state = random_state
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
-        settings: dict[str, Any] = {name: getattr(self, name) for name in ("prior", "bias", "init", "max_iter", "tol")}
-        settings |= {"last": self._start(), "seed": self.random_state, "report": self._report()}
-        return stiefel_spd(X, pairs, self.n_components, self.lam, **settings)
+        settings = self._settings("lam", "prior", "bias", "init") | self._search()
+        return stiefel_spd(X, pairs, self.n_components, last=self._start(), seed=self.random_state, **settings)

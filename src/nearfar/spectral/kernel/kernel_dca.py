@@ -113,5 +113,5 @@ class KernelDCA(FromChunklets, KernelMetric):
         checks.one_of(SOLVERS, solver=self.solver)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
         checks.at_least(0, reg=self.reg)
-        settings = {"solver": self.solver, "on_singular": self.on_singular, "tol": self.tol}
-        return kernel_dca(R, chunklets, apart, self.n_components, self.reg, **settings)
+        settings = self._settings("n_components", "reg", "solver", "on_singular", "tol")
+        return kernel_dca(R, chunklets, apart, **settings)

@@ -131,10 +131,9 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
         checks.at_least(0, l1=self.l1)
         checks.above(0, l2=self.l2, nu=self.nu, tol=self.tol)
         checks.between(0, 1, nu=self.nu)
-        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        search["start"] = None if self._start() is None else getattr(self, "dual_", None)
+        start = None if self._start() is None else getattr(self, "dual_", None)
         pairs = written_out(pairs)
-        found = kernel_nu_svm(R, pairs, self.l1, self.l2, self.nu, self.definite, **search)
+        found = kernel_nu_svm(R, pairs, self.l1, self.l2, self.nu, self.definite, start=start, **self._search())
         L = psd.components(found.x, self.n_components)
         L = L[np.any(L, axis=1)] if self.n_components is None else L
         return found.with_x(L, attributes=found.attributes | self._told(pairs))

@@ -111,6 +111,5 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
         self.random_state = random_state
 
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
-        settings: dict[str, Any] = {n: getattr(self, n) for n in ("prior", "bias", "init", "max_iter", "tol")}
-        settings |= {"last": self._start(), "seed": self.random_state, "report": self._report()}
-        return kernel_stiefel_spd(R, pairs, self.n_components, self.lam, **settings)
+        settings = self._settings("lam", "prior", "bias", "init") | self._search()
+        return kernel_stiefel_spd(R, pairs, self.n_components, last=self._start(), seed=self.random_state, **settings)

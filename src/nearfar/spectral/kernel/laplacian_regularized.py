@@ -140,9 +140,8 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.above(0, lam=self.lam, c=self.c, ridge=self.ridge, tol=self.tol)
         checks.counts(1, q=self.q)
-        search = {"tol": self.tol, "max_iter": self.max_iter, "report": self._report()}
         graph, pairs = self.__dict__.pop("_graph"), written_out(pairs)
-        found = laplacian_regularized(pairs, graph, self.q, self.lam, self.c, **search)
+        found = laplacian_regularized(pairs, graph, self.q, self.lam, self.c, **self._search())
         if (self.n_components or 0) > found.x.shape[1]:
             rank = f"{found.x.shape[1]}, the rank of the learned kernel"
             raise ValueError(f"n_components must be at most {rank}; got {self.n_components}")

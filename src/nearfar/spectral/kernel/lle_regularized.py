@@ -144,5 +144,5 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
         return R
 
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
-        settings = {name: getattr(self, name) for name in ("lam", "reg", "solver", "tol")}
-        return lle_regularized(R, pairs, self.__dict__.pop("_weights_of_rows"), self.n_components, **settings)
+        settings = self._settings("n_components", "lam", "reg", "solver", "tol")
+        return lle_regularized(R, pairs, self.__dict__.pop("_weights_of_rows"), **settings)

@@ -132,5 +132,4 @@ class KernelSpectrumMetric(FromPairs, KernelMetric):
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.above(0, share=self.share, scale=self.scale)
         checks.between(0, 1, share=self.share, floor=self.floor)
-        names = ("share", "scale", "floor", "center")
-        return spectrum(R, pairs, self.n_components, **{name: getattr(self, name) for name in names})
+        return spectrum(R, pairs, **self._settings("n_components", "share", "scale", "floor", "center"))

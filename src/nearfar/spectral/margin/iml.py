@@ -126,8 +126,6 @@ class IML(FromLabels, Mahalanobis):
             weighting=self.weighting,
             dynamic=self.rivals == "dynamic",
             start=start if start is not None and start.shape[0] == X.shape[1] else None,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            report=self._report(),
+            **self._search(),
         )
         return found.with_x(scatter.widest(found.x, X, self.n_components))

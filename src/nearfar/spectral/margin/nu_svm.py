@@ -126,9 +126,8 @@ class NuSVMMetric(FromPairs, Mahalanobis):
         checks.at_least(0, l1=self.l1)
         checks.above(0, l2=self.l2, nu=self.nu, tol=self.tol)
         checks.between(0, 1, nu=self.nu)
-        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        search["start"] = None if self._start() is None else getattr(self, "dual_", None)
+        start = None if self._start() is None else getattr(self, "dual_", None)
         pairs = written_out(pairs)
-        found = nu_svm(X, pairs, self.l1, self.l2, self.nu, self.definite, self.prior, **search)
+        found = nu_svm(X, pairs, self.l1, self.l2, self.nu, self.definite, self.prior, start=start, **self._search())
         L = psd.components(found.x, self.n_components)
         return found.with_x(L, attributes=found.attributes | self._told(pairs))

@@ -120,8 +120,7 @@ class SCML(FromTriplets, Mahalanobis):
         B = self._directions(X, labels, triplets, V)
         basis = None if self._start() is None else vars(self).get("basis_")
         start = None if basis is None else compositional.again(B @ V, basis, self.weights_ * unit**2)
-        search: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        found = scml(X, triplets, B, self.beta, start=start, **search)
+        found = scml(X, triplets, B, self.beta, start=start, **self._search())
         used = np.argsort(-found.x, kind="stable")[: int((found.x > 0).sum())]
         w, B = found.x[used], B[used]
         L = psd.compress(np.sqrt(w)[:, None] * B) if len(w) else np.zeros((1, len(V)))

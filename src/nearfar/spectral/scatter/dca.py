@@ -83,5 +83,5 @@ class DCA(FromChunklets, Mahalanobis):
     def _solve(self, X: Array, chunklets: Ints, apart: Bools) -> Solution:
         checks.one_of(SOLVERS, solver=self.solver)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
-        settings = {"solver": self.solver, "on_singular": self.on_singular, "tol": self.tol}
-        return dca(X, chunklets, apart, self.n_components, **settings)
+        settings = self._settings("n_components", "solver", "on_singular", "tol")
+        return dca(X, chunklets, apart, **settings)

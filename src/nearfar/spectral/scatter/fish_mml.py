@@ -145,6 +145,5 @@ class FISHMML(FromLabels, Mahalanobis):
             raise ValueError(f"n_components must be at most {narrowest}, the narrowest view's; got {self.n_components}")
         p = self.n_components or min(int(labels.max()), narrowest)
         views = np.split(X, np.cumsum(self.view_sizes_)[:-1], axis=1)
-        settings: dict[str, Any] = {"hsic_scale": self.hsic_scale, "max_iter": self.max_iter, "tol": self.tol}
-        settings |= {"start": self._start(), "report": self._report()}
-        return fish_mml(views, labels, p, self.lam1, self.lam2, **settings)
+        settings = self._settings("lam1", "lam2", "hsic_scale") | self._search()
+        return fish_mml(views, labels, p, start=self._start(), **settings)

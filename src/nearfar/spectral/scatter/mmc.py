@@ -143,8 +143,7 @@ class MMC(FromPairs, Mahalanobis):
         S = scatter.pair_scatters(X, pairs).similar
         S = np.diag(np.diag(S)) if self.diagonal else S
         S = eig.shrunk(S, "shrink" if self.shrinkage else "raise", "the similar scatter", self.shrinkage)
-        limits: Any = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
         solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
-        found = solve(X, S, pairs.part(False), scale, floor, self._start(), **limits)
+        found = solve(X, S, pairs.part(False), scale, floor, self._start(), **self._search())
         k, attributes = self.n_components, {"floor": floor}
         return found.with_x(found.x[:k] if self.diagonal else scatter.widest(found.x, X, k), attributes=attributes)

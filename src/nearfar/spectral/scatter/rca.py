@@ -141,8 +141,8 @@ class RCA(FromChunklets, Mahalanobis):
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
         checks.share(("lw",), shrinkage=self.shrinkage)
         checks.above(0, kappa=1 if self.kappa is None else self.kappa)
-        names = ("objective", "criterion", "kappa", "ddof", "weighting", "shrinkage", "on_singular", "max_iter", "tol")
-        settings: dict[str, Any] = {name: getattr(self, name) for name in names} | {"report": self._report()}
+        settings = self._settings("objective", "criterion", "kappa", "ddof", "weighting", "shrinkage", "on_singular")
+        settings |= self._search()
         V, last, k = scatter.principal(X, self.pca, self.n_components), self._start(), self.n_components
         if V is None:
             return rca(X, chunklets, k, last=last, **settings)

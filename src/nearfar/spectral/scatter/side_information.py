@@ -145,6 +145,6 @@ class SideInformationMetric(FromPairs, Mahalanobis):
             S, D = scatter.pair_scatters(X, pairs).mean()
             A = self.beta * (S - D)
         last = self._start()
-        limits: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
-        found = match_distances(Z, told.squares, A, None if last is None else last.T @ last, **limits)
+        start = None if last is None else last.T @ last
+        found = match_distances(Z, told.squares, A, start, **self._search())
         return found.with_x(psd.components(found.x, self.n_components))
