@@ -475,7 +475,7 @@ def test_bad_input_names_the_argument(method):
     with pytest.raises(TypeError, match=r"embeddings: expected a .* got ndarray"):
         call(term, x.detach().numpy(), y, pooled)
     for wrong in (None, ["crow"] * 24):
-        with pytest.raises(ValueError, match=r"labels: expected \(n,\) integers or a relation matrix, got "):
+        with pytest.raises(ValueError, match=r"labels: expected \(n,\) integers or a relation matrix, got .*unique"):
             call(term, x, wrong, pooled)
     with pytest.raises(ValueError, match=r"pooled: expected a \(n, d\) float tensor, got .* of shape \(24,\)"):
         call(term, x, y, pooled[:, 0])

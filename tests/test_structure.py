@@ -152,6 +152,7 @@ def test_classical_names_never_load_torch():
 def test_unknown_and_planned_names_say_so():
     with pytest.raises(AttributeError, match="did you mean TripletLoss"):
         nearfar.TripletLos  # noqa: B018
+    assert "did you mean TupletMarginLoss or TripletLoss?" in missing("TripletMarginLoss")
     assert "planned" in missing(next((m.name for m in METHODS if not m.done), "")) or all(m.done for m in METHODS)
 
 

@@ -227,6 +227,6 @@ def missing(name: str) -> str:
     """Say why `nearfar.<name>` is not there, and what may have been meant."""
     if name in BY_NAME:
         return f"{name} is planned, not built yet; `nearfar list` shows what is done"
-    near = get_close_matches(name, [method.name for method in METHODS if method.done], n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    near = get_close_matches(name, [method.name for method in METHODS if method.done], n=2)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"nearfar has no {name!r}{hint} (`nearfar list` shows every method)"

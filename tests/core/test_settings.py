@@ -66,8 +66,10 @@ def test_what_is_made_with_an_unfit_setting_says_which():
         Part(block=0)
     with pytest.raises(ValueError, match=r"^Part: scale must be positive, got 0.0$"):
         Part(scale=0.0)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'color'"):
+    with pytest.raises(TypeError, match=r"^Part got an unexpected keyword argument 'color'; it takes width, "):
         Part(color=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'widths'; did you mean width"):
+        Part(widths=1)
 
 
 @pytest.mark.parametrize(

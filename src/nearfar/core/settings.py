@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import lru_cache
 from inspect import Parameter, signature
 from math import inf
@@ -72,7 +73,12 @@ def checked(kind: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[
     """Return by name what a class is made with, or raise for the first setting that does not fit."""
     try:
         given = signature(kind).bind_partial(*args, **settings).arguments
-    except TypeError:  # which __init__ raises with a better text
+    except TypeError:  # which __init__ raises with a better text, but for names of other libraries
+        known = parameters_of(kind)
+        for name in settings:
+            if name not in known:
+                told = f"got an unexpected keyword argument {name!r}{instead(name, known)}"
+                raise TypeError(f"{kind.__name__} {told}") from None
         return {}
     for name, value in given.items():
         parameter = parameters_of(kind)[name]
@@ -80,6 +86,17 @@ def checked(kind: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[
         if wrong:
             raise ValueError(f"{kind.__name__}: {wrong}")
     return given
+
+
+def instead(name: str, known: Iterable[str]) -> str:
+    """Say what may have been meant by a name that is not known, or else what is.
+
+    >>> instead("miner", ["margin", "mine"]), instead("alpha", ["margin", "mine"])
+    ('; did you mean mine?', '; it takes margin, mine')
+    """
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(names)}"
 
 
 def _out_of_bounds(name: str, value: Any) -> str:

@@ -165,7 +165,9 @@ def _numbers(name: str, labels: Tensor | Sequence[int], device: torch.device) ->
     try:
         return torch.as_tensor(labels, device=device)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{name}: expected (n,) integers or a relation matrix, got {labels!r:.40}") from error
+        got = f"expected (n,) integers or a relation matrix, got {labels!r:.40}"
+        numbered = "np.unique(classes, return_inverse=True)[1] numbers classes, once for all samples"
+        raise ValueError(f"{name}: {got}; {numbered}") from error
 
 
 def _labels(name: str, labels: AnyLabels, n: int, device: torch.device) -> Labels:

@@ -13,7 +13,7 @@ from inspect import signature
 from typing import Any
 
 from ..catalog import BY_NAME, METHODS, missing
-from ..core.settings import misfit
+from ..core.settings import instead, misfit
 from .terms import Term
 
 KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner")
@@ -100,9 +100,7 @@ def _call(node: ast.Call, name: str, sizes: dict[str, int]) -> Any:
     for keyword in node.keywords:
         key = keyword.arg or "**"
         if key not in known:
-            near = get_close_matches(key, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(known)}"
-            raise ObjectiveError(f"objective: {name} has no setting {key!r}{hint}")
+            raise ObjectiveError(f"objective: {name} has no setting {key!r}{instead(key, known)}")
         if sum(other.arg == key for other in node.keywords) > 1:
             raise ObjectiveError(f"objective: {name} is given {key!r} twice")
         settings[key] = _value(keyword.value, inner)
@@ -144,8 +142,8 @@ def _find(name: str) -> Any:
     method = BY_NAME.get(name)
     if method is None:
         names = [m.name for m in METHODS if m.done and m.kind in KINDS]
-        near = get_close_matches(name, names, n=1, cutoff=0.4)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = get_close_matches(name, names, n=2, cutoff=0.4)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise ObjectiveError(f"objective: no method is called {name!r}{hint}")
     if method.kind not in KINDS:
         raise ObjectiveError(f"objective: {name} is a {method.kind}, not part of an objective")
