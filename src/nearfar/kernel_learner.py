@@ -37,12 +37,12 @@ class KernelMetric(MetricLearner):
         gamma = kernels.median_gamma(X, self.kernel) if self.gamma is None else float(self.gamma)
         settings = self._settings("degree", "coef0", "landmarks")
         found = kernels.kernel_map(X, self.kernel, gamma=gamma, seed=getattr(self, "random_state", None), **settings)
-        self._last = self._carried(X, found)
+        self._carried = self._in_map(X, found)
         self.gamma_, self.landmarks_, self._basis = gamma, self._given(found.landmarks), found.basis
         self.X_fit_: AnyArray = np.zeros((0, X.shape[1])) if self.kernel == "precomputed" else X[found.landmarks]
         return found.rows
 
-    def _carried(self, X: Array, found: kernels.KernelMap) -> Array | None:
+    def _in_map(self, X: Array, found: kernels.KernelMap) -> Array | None:
         """Under `warm_start`, components in the new map that give its landmarks the images of the last fit.
 
         A wrapper's `learner` says whether there is one.
@@ -55,8 +55,8 @@ class KernelMetric(MetricLearner):
             return None
         return np.asarray(self._image(X[found.landmarks]).T @ found.basis)
 
-    def _start(self) -> Array | None:
-        last: Array | None = self.__dict__.pop("_last", None)
+    def _last_components(self) -> Array | None:
+        last: Array | None = self.__dict__.pop("_carried", None)
         return last
 
     def _order(self, X: AnyArray) -> Ints:

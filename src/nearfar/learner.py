@@ -133,7 +133,12 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """Store what `transform` needs."""
         self.components_ = np.ascontiguousarray(components, dtype=dtype)
 
-    def _start(self) -> Array | None:
+    def _start(self, shape: tuple[int, ...] | None = None) -> Array | None:
+        """The last fit's components under `warm_start`, where they fit the rows of this one and have this shape."""
+        last = self._last_components()
+        return last if last is None or shape in (None, last.shape) else None
+
+    def _last_components(self) -> Array | None:
         """The last fit's components under `warm_start` where their number of columns still fits."""
         last = getattr(self, "components_", None) if getattr(self, "warm_start", False) else None
         fits = isinstance(last, np.ndarray) and last.shape[1] == self.n_features_in_
@@ -196,8 +201,8 @@ class Mahalanobis(MetricLearner):
             components = psd.beside_identity(components, basis) if whole else components @ basis
         super()._keep(components, dtype)
 
-    def _start(self) -> Array | None:
-        last, basis = super()._start(), self.__dict__.get("_basis")
+    def _last_components(self) -> Array | None:
+        last, basis = super()._last_components(), self.__dict__.get("_basis")
         return last if last is None or basis is None else last @ basis.T
 
     def transform(self, X: AnyArray) -> AnyArray:

@@ -106,9 +106,7 @@ class FastNCA(FromLabels, Mahalanobis):
         L0 = starts.start(X, labels, self.init, self.n_components, self.random_state)
         if self.init_scale == "median":
             L0 = starts.median_scaled(X, L0)
-        last = self._start()
-        if last is not None and last.shape == L0.shape:
-            L0 = last
-        search = {"kind": self.objective, "refresh": self.refresh, "warm": L0 is last, **self._search()}
-        found = fast_nca(X, labels, L0, self.k, self.reg, **search)
+        last = self._start(L0.shape)
+        search = {"kind": self.objective, "refresh": self.refresh, "warm": last is not None, **self._search()}
+        found = fast_nca(X, labels, L0 if last is None else last, self.k, self.reg, **search)
         return found.with_x(found.x, attributes={"neighbors": self._rows_as_given(found.attributes["neighbors"])})

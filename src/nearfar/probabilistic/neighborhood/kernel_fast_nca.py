@@ -128,9 +128,10 @@ class KernelFastNCA(FromLabels, KernelMetric):
         checks.at_least(0, reg=reg)
         checks.counts(1, k=self.k)
         checks.counts(0, refresh=self.refresh)
-        first, last = starts.start(R, labels, self.init, self.n_components, self.random_state), self._start()
-        L0 = last if last is not None and len(last) == len(first) else first
+        first = starts.start(R, labels, self.init, self.n_components, self.random_state)
+        last = self._start(first.shape)
+        L0 = first if last is None else last
         ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
-        search = {"kind": self.objective, "refresh": self.refresh, "warm": L0 is last, **self._search()}
+        search = {"kind": self.objective, "refresh": self.refresh, "warm": last is not None, **self._search()}
         found = kernel_fast_nca(R, labels, L0, self.k, ridge, near=self.__dict__.pop("_near"), **search)
         return found.with_x(found.x, attributes={"neighbors": self._rows_as_given(found.attributes["neighbors"])})

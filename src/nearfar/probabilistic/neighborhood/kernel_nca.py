@@ -117,11 +117,12 @@ class KernelNCA(FromLabels, KernelMetric):
         checks.one_of(("float64", "float32"), dtype=self.dtype)
         reg = 1e-3 * len(R) if self.reg is None else self.reg
         checks.at_least(0, reg=reg)
-        L0, last = starts.start(R, labels, self.init, self.n_components, self.random_state), self._start()
-        if last is not None and len(last) == len(L0):
+        L0 = starts.start(R, labels, self.init, self.n_components, self.random_state)
+        last = self._start(L0.shape)
+        if last is not None:
             L0 = last
         elif self.init_scale == "median":
             L0 = starts.median_scaled(R, L0)
         ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
-        search = {"dtype": self.dtype, "warm": L0 is last, **self._search()}
+        search = {"dtype": self.dtype, "warm": last is not None, **self._search()}
         return kernel_nca(R, labels, L0, self.objective, ridge, **search)

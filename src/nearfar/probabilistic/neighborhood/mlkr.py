@@ -128,14 +128,13 @@ class MLKR(Mahalanobis):
 
     def _solve(self, X: Array, Y: Array) -> Solution:
         checks.one_of((None, "median"), init_scale=self.init_scale)
-        d, last, init, k = X.shape[1], self._start(), self.init, self.n_components or X.shape[1]
+        k, init = self.n_components or X.shape[1], self.init
         if isinstance(init, str):
             checks.one_of(("auto", "whole", "pca", "identity", "random"), init=init)
-            init = {"auto": "identity" if k == d else "whole"}.get(init, init)
+            init = {"auto": "identity" if k == X.shape[1] else "whole"}.get(init, init)
         whole = isinstance(init, str) and init == "whole"
-        if last is not None and last.shape == (k, d):
-            L0 = last
-        else:
+        L0 = self._start((k, X.shape[1]))
+        if L0 is None:
             L0 = scatter.span_or_axes(X, k) if whole else starts.start(X, None, init, k, self.random_state)
             L0 = L0 if self.init_scale is None else starts.median_scaled(X, L0)
             if whole:

@@ -144,7 +144,7 @@ class NCA(FromLabels, Mahalanobis):
         self._check()
         checks.one_of(("float64", "float32"), dtype=self.dtype)
         checks.counts(1, batch_size=1 if self.batch_size is None else self.batch_size)
-        first, last = self._first(X, labels), self._start()
-        settings = self._settings("objective", "reg", "batch_size", "dtype") | self._search()
-        L0 = last if last is not None and last.shape == first.shape else first
-        return nca(X, labels, L0, seed=self.random_state, warm=L0 is last, **settings)
+        first = self._first(X, labels)
+        last = self._start(first.shape)
+        search = self._settings("objective", "reg", "batch_size", "dtype") | self._search() | {"warm": last is not None}
+        return nca(X, labels, first if last is None else last, seed=self.random_state, **search)

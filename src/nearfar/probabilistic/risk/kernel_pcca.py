@@ -36,7 +36,7 @@ def kernel_pcca(
     scale = np.sqrt(len(R) / np.sum(R**2)) if normalize_kernel else 1.0
     losses = risk.risk(scale * R, pairs, pair_weight)
     k = n_components or R.shape[1]
-    L0 = start / scale if start is not None and len(start) == k else risk.whitened_directions(scale * R, k)
+    L0 = risk.whitened_directions(scale * R, k) if start is None else start / scale
     found = risk.minimise(losses, L0, 1.0, learn_b=False, beta=beta, reg=reg, **search)
     return found.with_x(scale * found.x, attributes={})
 
@@ -131,4 +131,5 @@ class KernelPCCA(FromPairs, KernelMetric):
         checks.above(0, beta=self.beta)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
         settings = self._settings("n_components", "beta", "reg", "pair_weight", "normalize_kernel")
-        return kernel_pcca(R, pairs, start=self._start(), **settings, **self._search())
+        start = self._start((self.n_components or R.shape[1], R.shape[1]))
+        return kernel_pcca(R, pairs, start=start, **settings, **self._search())

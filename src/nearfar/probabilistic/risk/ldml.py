@@ -142,8 +142,7 @@ class LDML(FromPairs, Mahalanobis):
         checks.at_least(0, reg=self.reg)
         checks.counts(1, batch_size=1 if self.batch_size is None else self.batch_size)
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
-        last = self._start()
+        last = self._start((self.n_components or X.shape[1], X.shape[1]))
         settings = self._settings("reg", "pair_weight", "n_components", "fit_bias", "batch_size") | self._search()
-        if last is not None and last.shape == (self.n_components or X.shape[1], X.shape[1]):
-            settings["start"] = last, getattr(self, "b_", 1.0)
-        return ldml(X, pairs, seed=self.random_state, **settings)
+        start = None if last is None else (last, getattr(self, "b_", 1.0))
+        return ldml(X, pairs, start=start, seed=self.random_state, **settings)

@@ -140,8 +140,8 @@ class PCCA(FromPairs, Mahalanobis):
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         self._check()
         checks.counts(1, batch_size=1 if self.batch_size is None else self.batch_size)
-        first, last = self._first(X), self._start()
-        L0 = last if last is not None and last.shape == first.shape else first
+        first = self._first(X)
+        last = self._start(first.shape)
         settings = self._settings("beta", "reg", "pair_weight", "batch_size")
-        found = pcca(X, pairs, L0, seed=self.random_state, **settings, **self._search())
+        found = pcca(X, pairs, first if last is None else last, seed=self.random_state, **settings, **self._search())
         return found.with_x(found.x, attributes={})

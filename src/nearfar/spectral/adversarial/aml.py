@@ -49,7 +49,7 @@ def aml(
     else:
         # the first step has length 1: with K = 1 it would lead a single feature to 0, where F is infinite
         half = first / 2
-        K = 2 * np.eye(len(S)) if start is None or start.shape != S.shape else start @ inv(half)
+        K = 2 * np.eye(len(S)) if start is None else start @ inv(half)
 
         def fun(K: Array) -> tuple[float, Array]:
             F, G = adversary.value(K @ half, S, D, alpha, beta)
@@ -135,7 +135,7 @@ class AML(FromPairs, Mahalanobis):
         checks.above(0, beta=self.beta)
         checks.one_of(SOLVERS, solver=self.solver)
         S, D = geodesic.regularized(*scatter.pair_scatters(X, pairs).mean(), self.reg)
-        found = aml(S, D, self.alpha, self.beta, self.solver, start=self._start(), **self._search())
+        found = aml(S, D, self.alpha, self.beta, self.solver, start=self._start(S.shape), **self._search())
         return found.with_x(found.x[: self.n_components])
 
     def adversarial_pairs(self, X: AnyArray, pairs: AnyArray, pair_labels: AnyArray) -> Array:

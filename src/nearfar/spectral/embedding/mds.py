@@ -140,11 +140,11 @@ class MDSMetric(FromLabels, Mahalanobis):
             if self.targets == "euclidean" and whole:
                 raise ValueError(f'targets="euclidean" needs n_components below {X.shape[1]}; got {self.n_components}')
         settings = self._settings("targets", "a", "b", "loss", "weighting", "n_pairs", "random_state")
-        V, last = scatter.data_span(X), self._start()
+        V = scatter.data_span(X)
         V = V if 0 < len(V) < X.shape[1] else np.eye(X.shape[1])
         problem = target_pairs.pose(X @ V.T, labels, **settings)
         k = min(self.n_components or len(V), len(V))
-        L = starts.principal(X @ V.T, k) if k < len(V) else np.eye(k)
-        L = last @ V.T if last is not None and len(last) == k else L
+        L, last = starts.principal(X @ V.T, k) if k < len(V) else np.eye(k), self._start((k, X.shape[1]))
+        L = L if last is None else last @ V.T
         found = mds(problem, L, self.loss, **self._search())
         return found.with_x(exactly(found.x @ V, self.n_components))

@@ -127,8 +127,8 @@ class CDML(FromPairs, MetricLearner):
         checks.one_of(SOLVERS, solver=self.solver)
         near, far = curvilinear.check_margins(self.margins)
         pairs, m = written_out(pairs), self.n_components or min(X.shape[1], 16)
-        last = self._start()
-        init = self.init if last is None or last.shape != (m, X.shape[1], self.degree) else last
+        last = self._start((m, X.shape[1], self.degree))
+        init = self.init if last is None else last
         start = curvilinear.start(X, pairs, init, m, self.degree, (near + far) / 2, self.random_state)
         search = self._settings("solver", "batch_size") | self._search()
         search |= {"straight": isinstance(init, str), "seed": self.random_state}

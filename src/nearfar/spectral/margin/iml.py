@@ -115,17 +115,7 @@ class IML(FromLabels, Mahalanobis):
         checks.one_of(("dynamic", "fixed"), rivals=self.rivals)
         checks.one_of(("mean", "frequency"), weighting=self.weighting)
         X, labels = rows_by_class(X, labels)
-        start = self._start()
-        found = iml(
-            X,
-            labels,
-            self.n_neighbors,
-            self.a,
-            self.m,
-            self.gamma,
-            weighting=self.weighting,
-            dynamic=self.rivals == "dynamic",
-            start=start if start is not None and start.shape[0] == X.shape[1] else None,
-            **self._search(),
-        )
+        settings = self._settings("a", "m", "gamma", "weighting") | self._search()
+        start = self._start((X.shape[1],) * 2)
+        found = iml(X, labels, self.n_neighbors, dynamic=self.rivals == "dynamic", start=start, **settings)
         return found.with_x(scatter.widest(found.x, X, self.n_components))

@@ -61,8 +61,7 @@ class LMNN(FromTriplets, Mahalanobis):
     max_iter : int
     tol : float
         On the duality gap relative to the objective; without convexity on a round's progress.
-    warm_start : bool
-    verbose : bool
+    warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -120,8 +119,9 @@ class LMNN(FromTriplets, Mahalanobis):
         rows, codes = X / unit, labels
         X, labels = (rows, None) if labels is None else data.rows_by_class(rows, labels)
         V, squared, seed = data.span(X), self.loss == "squared_hinge", self.random_state
-        L, last = starts.inside(V, rows, codes, init, self.n_components, seed), self._start()
-        last, fresh = (L, True) if last is None or last.shape != (len(L), X.shape[1]) else (unit * last @ V.T, False)
+        L = starts.inside(V, rows, codes, init, self.n_components, seed)
+        last = self._start((len(L), X.shape[1]))
+        last, fresh = (L, True) if last is None else (unit * last @ V.T, False)
         rule = data.Rule(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
 
         def solve(X: Array, y: Ints | None, L: Array, begin: Array, fresh: bool = True, report: Any = None) -> Solution:
