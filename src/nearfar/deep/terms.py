@@ -7,8 +7,7 @@ Four kinds of term, and a method is a final class of one of them that states one
 - `SetTerm`: a number of the whole batch; states ``value(batch) -> scalar``;
 - `Sum`: weighted terms, which keeps each part's value for the log.
 
-Every term is called the same way: ``term(embeddings, labels)``, with ``ref=``/``ref_labels=`` to compare with another
-set, ``pooled=`` to pass the trunk's features and ``ids=`` to say which samples they are.
+Every term is called the same way, ``term(embeddings, labels)``: `Term.forward` says what else it takes.
 """
 
 from __future__ import annotations
@@ -98,6 +97,10 @@ class Term(nn.Module):
 
     def parts(self) -> list[tuple[float, Term]]:
         return [(1.0, self)]
+
+    def _check_miner(self, mine: Any) -> None:
+        if mine is not None and (not callable(mine) or isinstance(mine, (type, Term))):
+            raise TypeError(f"{type(self).__name__}: mine must be a miner such as BatchHard(), got {mine!r}")
 
     def __add__(self, other: Term) -> Sum:
         if not isinstance(other, Term):
@@ -205,10 +208,8 @@ class RowLoss(Term):
 
     def __init__(self, *, distance: str, normalize: bool, mine: Any = None, block: int | None = None) -> None:
         super().__init__()
-        name = type(self).__name__
         check_options(self, DISTANCES, distance=distance)
-        if mine is not None and (not callable(mine) or isinstance(mine, (type, Term))):
-            raise TypeError(f"{name}: mine must be a miner such as BatchHard(), got {mine!r}")
+        self._check_miner(mine)
         self.distance, self.normalize, self.mine, self.block = distance, normalize, mine, block
         self.reduction = "mean"
         self._last: Comparison | None = None

@@ -102,8 +102,7 @@ class AdversarialTriplet(Term):
         if hinge_sign not in (-1, 1):
             raise ValueError(f"AdversarialTriplet: hinge_sign must be -1 or 1, got {hinge_sign!r}")
         self.loss, self.weight, self.lam1, self.lam2, self.alpha = term, weight, lam1, lam2, hinge_sign * alpha
-        if mine is not None and (not callable(mine) or isinstance(mine, (type, RowLoss))):
-            raise TypeError(f"AdversarialTriplet: mine must be a miner such as BatchHard(), got {mine!r}")
+        self._check_miner(mine)
         self.normalize, self.joint, self.mine, self.pretrain, self.epoch = normalize, joint, mine, pretrain, pretrain
         self.generator = generator or negative_generator(embedding_dim, rectify)
         self.metric = metric or identity_layers(embedding_dim, layers)

@@ -9,33 +9,20 @@ sum ||z_i - z_j||^2 + e ||U||^2: sums of squared distances, and one hinge for th
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...core.settings import check_options
+from ..fisher_hinge import FirstPass, FisherHinge
 from ..order import positives
 from ..row_sums import pair_sums
 from ..rows import Rows, count
-from ..two_pass import TwoPassLoss
-
-REDUCTIONS = ("sum", "mean")
-
-
-class FirstPass(NamedTuple):
-    """Of the whole batch, without gradient: the number of pairs, and 1 where the hinge is active."""
-
-    pairs: Tensor
-    active: Tensor
 
 
 def pair_scatter(rows: Rows) -> tuple[Tensor, Tensor]:
     """Return per anchor the (b, 2) sums of squared distances to similar and dissimilar samples, and their numbers."""
     columns, keep = positives(rows)
-    return torch.stack(pair_sums(rows.d, columns, keep, rows.neg), 1), torch.stack(
-        [count(rows.pos), count(rows.neg)], 1
-    )
+    near, far = pair_sums(rows.d, columns, keep, rows.neg)
+    return torch.stack([near, far], 1), torch.stack([count(rows.pos), count(rows.neg)], 1)
 
 
 def fisher_contrastive(
@@ -48,11 +35,11 @@ def fisher_contrastive(
     pairs = numbers.sum(1, keepdim=True)
     weights = torch.stack([2 - lam + 0 * found.active, -lam * found.active])
     constant = constants[0] + found.active * constants[1]
-    each = constant if mean else constant / found.pairs.clamp_min(1)
+    each = constant if mean else constant / found.number.clamp_min(1)
     return torch.cat([weights * sums, each * pairs], 1), torch.cat([numbers, pairs], 1)
 
 
-class FisherContrastiveLoss(TwoPassLoss):
+class FisherContrastiveLoss(FisherHinge):
     """Within-class scatter of the similar pairs, and one hinge on the between-class scatter of the dissimilar ones.
 
     Parameters
@@ -80,34 +67,10 @@ class FisherContrastiveLoss(TwoPassLoss):
     the batch for S_W and the other for S_B, drawn once and not by the labels; here the labels choose.
     """
 
-    def __init__(
-        self,
-        margin: float = 0.25,
-        *,
-        lam: float = 0.01,
-        layer: nn.Linear | None = None,
-        ridge: float = 1e-4,
-        normalize: bool = False,
-        mine: Any = None,
-        reduction: str = "sum",
-        block: int | None = None,
-    ) -> None:
-        super().__init__(distance="sq_euclidean", normalize=normalize, mine=mine, block=block)
-        check_options(self, REDUCTIONS, reduction=reduction)
-        if not 0 <= lam <= 2:
-            raise ValueError(f"FisherContrastiveLoss: lam must be in [0, 2], got {lam}")
-        self.margin, self.lam, self.ridge, self.reduction = margin, lam, ridge, reduction
-        self._layer = (layer,)  # in a tuple: a module attribute would be registered
-
     def constants(self, like: Tensor) -> Tensor:
         """Return ((2 - lambda) e ||U||^2, m - lambda e ||U||^2)."""
-        (layer,) = self._layer
-        norm = like.new_zeros(()) if layer is None else layer.weight.to(like.dtype).square().sum()
+        norm = self.square_norm(like)
         return torch.stack([(2 - self.lam) * self.ridge * norm, self.margin - self.lam * self.ridge * norm])
-
-    def held(self) -> tuple[Tensor, ...]:
-        (layer,) = self._layer
-        return super().held() if layer is None else (*super().held(), layer.weight)
 
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return pair_scatter(rows)

@@ -9,25 +9,13 @@ tr(U' S_W U) = sum_t ||z_a - z_p||^2 + e ||U||^2: one hinge for the whole batch,
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...core.settings import check_options
+from ..fisher_hinge import FirstPass, FisherHinge
 from ..order import positives
 from ..row_sums import pair_sums
 from ..rows import Rows, count
-from ..two_pass import TwoPassLoss
-
-REDUCTIONS = ("sum", "mean")
-
-
-class FirstPass(NamedTuple):
-    """Of the whole batch, without gradient: the number of triplets, and 1 where the hinge is active."""
-
-    number: Tensor
-    active: Tensor
 
 
 def triplet_scatter(rows: Rows, lam: float) -> tuple[Tensor, Tensor]:
@@ -48,7 +36,7 @@ def fisher_triplet(value: Tensor, number: Tensor, found: FirstPass, constant: Te
     return found.active * (value + each * number)
 
 
-class FisherTripletLoss(TwoPassLoss):
+class FisherTripletLoss(FisherHinge):
     """One hinge between the within-class and the between-class scatter of all, or the mined, triplets of a batch.
 
     Parameters
@@ -76,34 +64,9 @@ class FisherTripletLoss(TwoPassLoss):
     calls the scatters covariances, and a line of its derivation prints S_W - S_W for S_W - S_B.
     """
 
-    def __init__(
-        self,
-        margin: float = 0.25,
-        *,
-        lam: float = 0.01,
-        layer: nn.Linear | None = None,
-        ridge: float = 1e-4,
-        normalize: bool = False,
-        mine: Any = None,
-        reduction: str = "sum",
-        block: int | None = None,
-    ) -> None:
-        super().__init__(distance="sq_euclidean", normalize=normalize, mine=mine, block=block)
-        check_options(self, REDUCTIONS, reduction=reduction)
-        if not 0 <= lam <= 2:
-            raise ValueError(f"FisherTripletLoss: lam must be in [0, 2], got {lam}")
-        self.margin, self.lam, self.ridge, self.reduction = margin, lam, ridge, reduction
-        self._layer = (layer,)  # in a tuple: a module attribute would be registered
-
     def constant(self, like: Tensor) -> Tensor:
         """Return m + (2 - 2 lambda) e ||U||^2."""
-        (layer,) = self._layer
-        norm = like.new_zeros(()) if layer is None else layer.weight.to(like.dtype).square().sum()
-        return self.margin + (2 - 2 * self.lam) * self.ridge * norm
-
-    def held(self) -> tuple[Tensor, ...]:
-        (layer,) = self._layer
-        return super().held() if layer is None else (*super().held(), layer.weight)
+        return self.margin + (2 - 2 * self.lam) * self.ridge * self.square_norm(like)
 
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return triplet_scatter(rows, self.lam)

@@ -1,0 +1,51 @@
+"""What both Fisher discriminant losses share: one hinge on scatters of the whole batch, a ridge on the last layer U."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from ..core.settings import check_options
+from .two_pass import TwoPassLoss
+
+REDUCTIONS = ("sum", "mean")
+
+
+class FirstPass(NamedTuple):
+    """Of the whole batch, without gradient: the number of pairs or triplets, and 1 where the hinge is active."""
+
+    number: Tensor
+    active: Tensor
+
+
+class FisherHinge(TwoPassLoss):
+    """The settings of both losses, and |U|^2."""
+
+    def __init__(
+        self,
+        margin: float = 0.25,
+        *,
+        lam: float = 0.01,
+        layer: nn.Linear | None = None,
+        ridge: float = 1e-4,
+        normalize: bool = False,
+        mine: Any = None,
+        reduction: str = "sum",
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="sq_euclidean", normalize=normalize, mine=mine, block=block)
+        check_options(self, REDUCTIONS, reduction=reduction)
+        if not 0 <= lam <= 2:
+            raise ValueError(f"{type(self).__name__}: lam must be in [0, 2], got {lam}")
+        self.margin, self.lam, self.ridge, self.reduction = margin, lam, ridge, reduction
+        self._layer = (layer,)  # in a tuple: a module attribute would be registered
+
+    def square_norm(self, like: Tensor) -> Tensor:
+        """Return |U|^2, a scalar of the type of a tensor; 0 without a layer."""
+        (layer,) = self._layer
+        return like.new_zeros(()) if layer is None else layer.weight.to(like.dtype).square().sum()
+
+    def held(self) -> tuple[Tensor, ...]:
+        (layer,) = self._layer
+        return super().held() if layer is None else (*super().held(), layer.weight)
