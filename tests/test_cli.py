@@ -614,6 +614,27 @@ def test_a_missing_package_names_its_extra(capsys, monkeypatch, tmp_path):
     assert (code, err) == (2, "nearfar: jinja2 is not installed: pip install 'nearfar[report]'\n")
 
 
+@pytest.mark.parametrize("prefix", ["", "gallery_"], ids=["queries", "gallery"])
+def test_embeddings_named_after_images_are_shown_by_them(capsys, monkeypatch, tmp_path, prefix):
+    from PIL import Image
+
+    rng, labels = np.random.default_rng(0), np.arange(12) // 4
+    (tmp_path / "photos").mkdir()
+    for i in range(1, 12):  # the first one is gone
+        Image.fromarray(rng.integers(0, 255, (8, 8), np.uint8)).save(tmp_path / f"photos/{i}.png")
+    arrays = {name + "embeddings": rng.normal(size=(12, 3)) for name in {"", prefix}}
+    arrays |= {name + "labels": labels for name in {"", prefix}}
+    paths = np.array([f"photos/{i}.png" for i in range(12)])
+    (tmp_path / "elsewhere").mkdir()
+    for folder, shown in ((tmp_path, True), (tmp_path / "elsewhere", False)):
+        np.savez(folder / "e.npz", **arrays, **{f"{prefix}names": paths})
+        assert run(capsys, monkeypatch, "report", folder / "e.npz")[0] == 0
+        assert (re.search("data:image/(webp|png)", (folder / "e.html").read_text()) is not None) is shown
+    monkeypatch.chdir(tmp_path)  # from where the names lead to the images, too
+    assert run(capsys, monkeypatch, "report", "elsewhere/e.npz")[0] == 0
+    assert re.search("data:image/(webp|png)", (tmp_path / "elsewhere/e.html").read_text())
+
+
 def test_embeddings_keep_their_classes_names_and_gallery(capsys, monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     centres = 4 * rng.normal(size=(3, 5))

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
     from ..data import Dataset
     from ..report import Items, Other
+    from ..report.content import Reader
     from .embedding import Chosen
     from .scoring import Scored
+
+TRIED = 100  # names that may be without an image before none is looked for
 
 
 def report(
@@ -61,7 +64,7 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
     if whole_run and (against is None or is_run(against)):
         return report_run(source, out, attention=attention_of(source), against=against)
     scored = scored_on(source, chosen)
-    queries, gallery = embedded_items(scored, pictures=True)
+    queries, gallery = embedded_items(scored, of=source)
     content = ReportContent(
         title=scored.title,
         protocol=scored.protocol,
@@ -86,13 +89,28 @@ def other_on(source: Path, chosen: Chosen) -> Other:
     return Other(source.stem, scored.scores, *embedded_items(scored), scored.scores.distance)
 
 
-def embedded_items(scored: Scored, *, pictures: bool = False) -> tuple[Items, Items | None]:
-    """Embedded queries, and the gallery where there is one."""
+def embedded_items(scored: Scored, of: Path | None = None) -> tuple[Items, Items | None]:
+    """Embedded queries, and the gallery where there is one; with pictures where it is told what they are of."""
     from ..report import Items
 
-    asked, there, rows = scored.dataset, scored.gallery, scored.searched
-    queries = Items(scored.embeddings, asked.labels, asked.classes, asked.names, asked.read if pictures else None)
-    return queries, None if there is None or rows is None else Items(rows, there.labels, there.classes, there.names)
+    def items(dataset: Dataset, rows: np.ndarray[Any, Any]) -> Items:
+        read = None if of is None else pictures_of(of, dataset)
+        return Items(rows, dataset.labels, dataset.classes, dataset.names, read)
+
+    there, rows = scored.gallery, scored.searched
+    return items(scored.dataset, scored.embeddings), None if there is None or rows is None else items(there, rows)
+
+
+def pictures_of(source: Path, dataset: Dataset) -> Reader:
+    """What reads items for their pictures: of embeddings whose names lead to images, from the file or from here."""
+    from ..data.items import NamedReader
+    from .embedding import is_embeddings
+
+    if is_embeddings(source):
+        for named in (NamedReader(dataset.names, folder=folder) for folder in (source.parent, "")):
+            if any(map(named.leads, range(min(len(dataset), TRIED)))):
+                return named
+    return dataset.read
 
 
 def beside(source: Path, dataset: Dataset, chosen: Chosen, against: Path | None) -> Path:

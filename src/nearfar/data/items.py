@@ -99,6 +99,11 @@ class NamedReader:
         items, at = self._others[name]
         return items.read(at)
 
+    def leads(self, i: int) -> bool:
+        """Whether the name of item i is the path of a file, or leads into an archive."""
+        path = self.folder / self.names[i]
+        return path.is_file() or bool(_inside(path.as_posix())[0])
+
     @cached_property
     def _others(self) -> dict[str, tuple[Dataset, int]]:
         """Items whose names are no paths: those of built-in sets, and rows."""

@@ -65,8 +65,15 @@ class Items:
         return str(self.names[i]) if self.names else f"item {i}"
 
     def shows_images(self) -> bool:
-        """Whether items can be read and are images."""
-        return self.read is not None and len(self) > 0 and np.ndim(self.read(0)) > 1
+        """Whether items can be read and are images, as the first one that is still there tells."""
+        if self.read is None:
+            return False
+        for i in range(len(self)):
+            try:
+                return np.ndim(self.read(i)) > 1
+            except (OSError, ValueError):  # as where they are shown
+                continue
+        return False
 
     def class_name(self, i: int) -> str:
         """The name of the class of item i."""
