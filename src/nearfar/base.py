@@ -297,4 +297,4 @@ class FromSets(MetricLearner):
 def here(indices: Any, rows: AnyArray, n: int, name: str, *beside: AnyArray | None) -> list[Any]:
     """Index tuples whose rows are all in X, as places in it, and the entries of `beside` that belong to them."""
     places, kept = checks.present(indices, rows, n, name)
-    return [places, *(None if values is None else checks.listed(values, len(kept), name)[kept] for values in beside)]
+    return [places, *(None if values is None else checks.one_each(values, len(kept), name)[kept] for values in beside)]

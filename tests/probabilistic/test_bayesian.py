@@ -129,7 +129,7 @@ def fitted(**settings):
 
 def test_directions_have_mean_squared_distance_one():
     X, _ = data()
-    V = directions.principal(X, 4)
+    V = directions.unit_principal(X, 4)
     d2 = [np.sum(((a - b) @ V) ** 2) for k, a in enumerate(X) for b in X[:k]]
     assert_allclose(np.mean(d2), 1)
     assert_allclose(V.T @ V, np.eye(4) * (V[:, 0] @ V[:, 0]), atol=1e-12)
@@ -287,7 +287,7 @@ def excess_log_loss(seed, strategy):
     """How much worse than the truth, after 60 answers of an oracle that the model holds for."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(100, 6)) * np.linspace(1.5, 0.6, 6)
-    Z = X @ directions.principal(X, 6)
+    Z = X @ directions.unit_principal(X, 6)
     pairs = rng.permutation(np.stack(np.triu_indices(100, 1), axis=1))
     d2 = (Z[pairs[:, 0]] - Z[pairs[:, 1]]) ** 2 @ np.array([0.0, 40, 0, 60, 0, 0])
     p = expit(np.quantile(d2, 0.35) - d2)
@@ -353,7 +353,7 @@ def fit_quietly(selector, X, pairs, told, seen):
 
 def hoods(k=6):
     X, y = data(40)
-    V = directions.principal(X, 4)
+    V = directions.unit_principal(X, 4)
     listed = nca_loops.neighborhoods(X, y, k)
     N = np.array([near for near, _ in listed])
     return X, y, V, listed, ProjectedNeighbors(X @ V, N, y[N] == y[:, None])

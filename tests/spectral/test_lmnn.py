@@ -28,14 +28,14 @@ def problem(squared=False, mu=0.4, k=2, **settings):
 
 def test_targets_equal_loops():
     X, y = rows(60)
-    assert_array_equal(impostors.targets(X, y, 3), loops.targets(X, y, 3))
+    assert_array_equal(impostors.target_neighbors(X, y, 3), loops.targets(X, y, 3))
 
 
 def test_targets_of_many_small_and_of_large_classes():
     rng = np.random.default_rng(0)
     y = np.sort(np.r_[np.repeat(np.arange(150), 4), np.full(700, 150)])
     X = rng.normal(size=(len(y), 2))
-    found = impostors.targets(X, y, 2)
+    found = impostors.target_neighbors(X, y, 2)
     assert (y[found] == y[:, None]).all()
     D = np.linalg.norm(X[:, None] - X, axis=2)
     D[(y[:, None] != y) | np.eye(len(y), dtype=bool)] = np.inf
@@ -359,9 +359,9 @@ def test_nearly_dependent_features_do_not_hold_the_search_up():
 
 def test_rows_of_the_factor_that_no_longer_count_are_dropped():
     K = np.diag([2.0, 1.0, 1e-3]) @ np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
-    assert_allclose(active_set.shrunk(K).T @ active_set.shrunk(K), K.T @ K, atol=2e-6)
-    assert len(active_set.shrunk(K)) == 2
-    assert active_set.shrunk(np.zeros((2, 3))).shape == (1, 3)
+    assert_allclose(active_set.without_small(K).T @ active_set.without_small(K), K.T @ K, atol=2e-6)
+    assert len(active_set.without_small(K)) == 2
+    assert active_set.without_small(np.zeros((2, 3))).shape == (1, 3)
 
 
 def test_second_pass_looks_neighbours_up_again():

@@ -54,7 +54,7 @@ def minimise(
     Solution
         `x` is L (d, d); ``attributes["kkt"]`` is (negative part of G's smallest eigenvalue, |<M, G>|).
     """
-    K0 = np.eye(len(A)) if start is None else filled(start @ inv(A))
+    K0 = np.eye(len(A)) if start is None else of_full_rank(start @ inv(A))
     scale = max(1.0, abs(evaluate(K0 @ A)[0]))
     seen: dict[str, Any] = {}
 
@@ -79,7 +79,7 @@ def minimise(
     return finished(evaluate, gap, second.x, found.n_iter + second.n_iter, tol, both)
 
 
-def filled(K: Array) -> Array:
+def of_full_rank(K: Array) -> Array:
     """K, or where it is of lower rank a square one whose metric differs by little: a search never leaves a rank."""
     if np.linalg.matrix_rank(K) == len(K) == K.shape[1]:
         return K

@@ -68,7 +68,7 @@ def present(indices: AnyArray, rows: AnyArray, n: int, name: str) -> tuple[Ints,
     return order[at[kept]], kept
 
 
-def listed(values: AnyArray, m: int, name: str) -> AnyArray:
+def one_each(values: AnyArray, m: int, name: str) -> AnyArray:
     """One value for each of m constraints."""
     values = np.asarray(values)
     if values.shape != (m,):

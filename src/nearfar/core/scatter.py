@@ -248,7 +248,7 @@ def centred_triangle(X: Array) -> Array:
     return R
 
 
-def principal(X: Array, count: int | None, at_least: int | None = None) -> Array | None:
+def pca(X: Array, count: int | None, at_least: int | None = None) -> Array | None:
     """The first `count` principal directions of X as rows (count, d); None where `count` is None.
 
     Raises

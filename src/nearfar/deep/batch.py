@@ -11,7 +11,7 @@ from torch import Tensor
 
 from . import processes
 from .functions import traced
-from .relations import UNKNOWN, Labels, LabelSets, count, is_classes
+from .relations import UNKNOWN, Labels, LabelSets, is_classes, labelled
 
 AnyLabels: TypeAlias = Labels | Sequence[int]
 
@@ -178,6 +178,6 @@ def _labels(name: str, labels: AnyLabels, n: int, device: torch.device) -> Label
         if y.ndim not in (1, 2) or (y.ndim == 1 and y.is_floating_point()):
             raise ValueError(f"{name}: expected (n,) integers or a relation matrix, got {y.dtype} {tuple(y.shape)}")
         y = y.long() if y.ndim == 1 else y
-    if count(y) != n:
-        raise ValueError(f"{name}: expected one per embedding, {n}, got {count(y)}")
+    if labelled(y) != n:
+        raise ValueError(f"{name}: expected one per embedding, {n}, got {labelled(y)}")
     return y

@@ -54,7 +54,7 @@ class LabelSets(NamedTuple):
 Labels: TypeAlias = Tensor | LabelSets
 
 
-def count(labels: Labels) -> int:
+def labelled(labels: Labels) -> int:
     """Return the number of labelled samples."""
     return len(labels.hot) if isinstance(labels, LabelSets) else len(labels)
 

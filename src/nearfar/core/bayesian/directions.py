@@ -17,7 +17,7 @@ from ..constraints import generator
 from ..types import AnyArray, Array, Ints, Seed
 
 
-def principal(X: Array, k: int) -> Array:
+def unit_principal(X: Array, k: int) -> Array:
     """V (d, k): the k directions of largest variance of the rows of X, over the root of their mean squared distance."""
     w, V = scatter.axes(X, k)
     unit = 2 * float(np.maximum(w, 0).sum()) / max(len(X) - 1, 1) or 1.0

@@ -15,7 +15,7 @@ COARSE = (0.1, 0.3, 0.5, 0.7, 0.9)
 STEP = 0.02  # of the finer grid, up to halfway to the coarse neighbours
 
 Spectrum = tuple[Array, Array, Array]
-Rows = tuple[Array, Ints]
+LabelledRows = tuple[Array, Ints]
 
 
 def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], tuple[Array, Array]]) -> float:
@@ -60,14 +60,14 @@ def enough(labels: Ints) -> bool:
     return bool(len(sizes) > 1 and sizes.max() > 1)
 
 
-def best(ts: Iterable[float], parts: list[tuple[Spectrum, Rows, Rows]]) -> float:
+def best(ts: Iterable[float], parts: list[tuple[Spectrum, LabelledRows, LabelledRows]]) -> float:
     """The t with the most hits over all parts."""
     tried = [round(float(t), 12) for t in ts]
     ranks = [(sum(hits(t, *part) for part in parts), -abs(t - 0.5), -t) for t in tried]
     return -max(ranks)[2]
 
 
-def hits(t: float, spectrum: Spectrum, fit: Rows, rest: Rows) -> int:
+def hits(t: float, spectrum: Spectrum, fit: LabelledRows, rest: LabelledRows) -> int:
     """How many left-out rows their three nearest rows classify rightly."""
     L = psd.sharp_from_spectrum(*spectrum, t)
     near = nearest(rest[0] @ L.T, fit[0] @ L.T, min(3, len(fit[0])))[1]

@@ -56,7 +56,7 @@ def gaussians(X: Array, labels: Ints, shrinkage: list[float]) -> Classes:
     )
 
 
-def starts(Y: Array, labels: Ints, p: int, n_init: int, seed: Seed) -> list[Array]:
+def first_directions(Y: Array, labels: Ints, p: int, n_init: int, seed: Seed) -> list[Array]:
     """U (d, p): directions of most variance between classes, of most variance, and `n_init` random ones."""
     rng, d = generator(seed), Y.shape[1]
     between, total = psd.spectrum(scatter.between(Y, labels))[1], psd.spectrum(scatter.total(Y))[1]

@@ -15,7 +15,7 @@ from ..types import AnyArray, Array, Seed
 TRIED = 2000  # pairs whose distances calibrate the bounds
 
 
-def span(learner: Any) -> str | bool:
+def span_setting(learner: Any) -> str | bool:
     """What a learner with a `prior` says as `_span`: the identity stays what it is outside of the span of the rows."""
     return "identity" if isinstance(learner.prior, str) and learner.prior == "identity" else False
 

@@ -256,7 +256,7 @@ def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Arr
 
     L-BFGS hardly moves directions in which K is small, whether M needs them or not.
     """
-    K, V = shrunk(at.K), at.seen.directions
+    K, V = without_small(at.K), at.seen.directions
     if V.shape[1] == 0:
         return K
     value = value if len(K) == len(at.K) else problem.value(K, at.edges, hinge)
@@ -271,7 +271,7 @@ def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Arr
     return best[1]
 
 
-def shrunk(K: Array) -> Array:
+def without_small(K: Array) -> Array:
     """K without the directions in which its metric is small, its rows by falling length."""
     K = psd.compress(K)
     square = np.einsum("pd,pd->p", K, K)

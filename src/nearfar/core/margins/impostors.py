@@ -71,7 +71,7 @@ def class_groups(labels: Ints) -> Iterator[slice]:
         yield slice(start, len(labels))
 
 
-def targets(X: Array, labels: Ints, k: int) -> Ints:
+def target_neighbors(X: Array, labels: Ints, k: int) -> Ints:
     """The k nearest rows of the same class, nearest first, shape (n, k); labels sorted."""
     require_targets(labels, k)
     out = np.empty((len(X), k), dtype=np.intp)

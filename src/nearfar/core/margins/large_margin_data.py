@@ -30,7 +30,7 @@ class Rule(NamedTuple):
     def pose(self, X: Array, labels: Ints | None, triplets: Ints | None, L: Array) -> LargeMargin:
         """The problem on rows sorted by class, or on triplets, with neighbours looked up under L."""
         if labels is not None and self.mining in (None, "batch_all"):
-            near = impostors.targets(X @ L.T, labels, self.n_neighbors)
+            near = impostors.target_neighbors(X @ L.T, labels, self.n_neighbors)
             i = np.repeat(np.arange(len(X)), near.shape[1])
             return LargeMargin(X, i, near.ravel(), self.mu, self.squared, labels=labels)
         if labels is not None:
@@ -53,7 +53,7 @@ def rows_by_class(X: Array, labels: Ints) -> tuple[Array, Ints]:
     return X[order], labels[order]
 
 
-def span(X: Array) -> Array:
+def coordinates(X: Array) -> Array:
     """Coordinates (r, d), r >= 1, that lose no difference of rows: below d where rows are few or columns dependent."""
     n, d = X.shape
     if d > n:

@@ -18,7 +18,7 @@ from ..distances import squared_distances
 from ..optimize import Report, Solution, lbfgs
 from ..types import Array, Ints
 from . import margin
-from .impostors import CELLS, smallest, targets
+from .impostors import CELLS, smallest, target_neighbors
 from .margin import Hinges
 
 LOOKS = 20  # times that rivals are looked up, at most
@@ -74,7 +74,7 @@ def hinges(
     dynamic : bool
         Look rivals up again under the metric found.
     """
-    i, mates = np.repeat(np.arange(len(X)), k), targets(X, labels, k).ravel()
+    i, mates = np.repeat(np.arange(len(X)), k), target_neighbors(X, labels, k).ravel()
     near = X[i] - X[mates]
     weight = [np.repeat(class_weights(labels, k, share, weighting), k) for share in (a, 1 - a)]
     s, b = np.repeat([1.0, -1.0], len(i)), np.repeat([1.0, 1.0 + width], len(i))

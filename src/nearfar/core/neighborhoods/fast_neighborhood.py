@@ -40,7 +40,7 @@ def maximise_listed(
     Returns
     -------
     Solution
-        ``attributes["neighbors"]``: the rows' hits and misses of the last search, as `listed.table` has them.
+        ``attributes["neighbors"]``: the rows' hits and misses of the last search, as `listed.neighbor_table` has them.
     """
     known = labels >= 0
     X, labels = X[known], labels[known]
@@ -51,10 +51,10 @@ def maximise_listed(
         n = float(lists.weight.sum())
         found = neighborhood.maximise(over(lists, X, kind), found.x, ridge=ridge, n=n, **search)
         if not (spent or warm):
-            found = neighborhood.checked(found, L0, n, kind, ridge)
+            found = neighborhood.warned_if_stuck(found, L0, n, kind, ridge)
         spent, history = spent + found.n_iter, np.concatenate([history, np.asarray(found.history)])
         rows = X @ found.x.T
-    at, last = np.flatnonzero(known), listed.table(lists, min(k, len(labels) - 1))
+    at, last = np.flatnonzero(known), listed.neighbor_table(lists, min(k, len(labels) - 1))
     table = np.full((len(known), last.shape[1]), -1)
     table[at] = np.where(last >= 0, at[last], -1)
     return found.with_x(found.x, n_iter=spent, history=history, attributes={"neighbors": table})

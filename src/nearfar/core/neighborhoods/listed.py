@@ -76,7 +76,7 @@ def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
     return lists(i, j, same_class, len(X))
 
 
-def table(lists: Lists, k: int) -> Ints:
+def neighbor_table(lists: Lists, k: int) -> Ints:
     """Neighbours by row, shape (n, 2 k): up to k of the row's kind, then up to k others, -1 where there are fewer."""
     pairs, n = lists.pairs, lists.pairs.n
     place = np.arange(len(pairs)) - pairs.bounds[pairs.i]

@@ -105,7 +105,7 @@ def in_sums(found: Solution, n: float) -> Solution:
     return found.times(-n)
 
 
-def checked(found: Solution, L0: Array, n: float, kind: str, ridge: Ridge) -> Solution:
+def warned_if_stuck(found: Solution, L0: Array, n: float, kind: str, ridge: Ridge) -> Solution:
     """The same solution; warns where a search for accuracy stays at its start, as each row has one neighbour there.
 
     All probabilities are 0 or 1 then, so that their sum is a whole number, and the gradient vanishes; that of
@@ -146,10 +146,10 @@ def maximise_dense(
 
     if dtype == "float64":
         found = search(L0, dtype, max_iter, tol)
-        return found if warm else checked(found, L0, settings["n"], kind, ridge)
+        return found if warm else warned_if_stuck(found, L0, settings["n"], kind, ridge)
     coarse = search(L0, dtype, max(1, max_iter - FINE), max(tol, 1e-5))
     fine = search(coarse.x, "float64", max(1, min(FINE, max_iter - coarse.n_iter)), max(tol, 1e-5))
-    fine = fine if warm else checked(fine, L0, settings["n"], kind, ridge)
+    fine = fine if warm else warned_if_stuck(fine, L0, settings["n"], kind, ridge)
     history = np.concatenate([coarse.history, fine.history])
     spent, converged = coarse.n_iter + fine.n_iter, coarse.converged or fine.converged
     message = "" if converged else f"{fine.message}, after {coarse.n_iter} in float32"
@@ -186,7 +186,7 @@ def maximise_in_batches(
     found = ascent.descend(on_batch, epoch, L0, step=step, max_iter=max_iter, tol=tol, report=report)
     value = negative(found.x, dense(rows, kind, weight), ridge, n)[0]
     found = in_sums(found.with_x(found.x, objective=value), n)
-    return found if warm else checked(found, L0, n, kind, ridge)
+    return found if warm else warned_if_stuck(found, L0, n, kind, ridge)
 
 
 def batches(blocks: list[AnchorBlock], size: int, rng: np.random.Generator) -> Iterator[list[AnchorBlock]]:

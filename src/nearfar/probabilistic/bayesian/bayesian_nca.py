@@ -104,7 +104,7 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
     def _solve(self, X: Array, labels: Ints) -> Solution:
         checks.counts(2, n_neighbors=self.n_neighbors)
         k = self.n_components or min(X.shape[1], 50)
-        V, prior = directions.principal(X, k), self._prior(k)
+        V, prior = directions.unit_principal(X, k), self._prior(k)
         known = self._start() is not None and len(getattr(self, "posterior_mean_", ())) == k
         start = self.posterior_mean_ if known else None
         n_neighbors = self._available(int((labels >= 0).sum()))

@@ -115,7 +115,7 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
         checks.above(0, prior_precision=self.prior_precision)
         k = self.n_components or min(X.shape[1], 50)
         theta0 = directions.entries(self.prior_mean, k + 1, "prior_mean")
-        V, told = directions.principal(X, k), constraints.written_out(pairs)
+        V, told = directions.unit_principal(X, k), constraints.written_out(pairs)
         found = bayesian_pair_metric(X, told, V, theta0, self.prior_precision, start=self._last(k), **self._search())
         attributes = {"basis": V, "posterior_mean": found.x, "posterior_cov": found.attributes["cov"]}
         return found.with_x(directions.components(V, found.x[:-1]), attributes=attributes)

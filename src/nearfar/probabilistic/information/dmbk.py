@@ -51,7 +51,7 @@ def dmbk(
         (value, gradient), (far, slope) = divergences.balance(V, seen, alpha), distance(V)
         return -value - reg * far / norm, -gradient - reg * (slope / norm - far * V / norm**3)
 
-    first = divergences.starts(Y, labels, p, n_init, seed)
+    first = divergences.first_directions(Y, labels, p, n_init, seed)
     if last is not None and np.linalg.matrix_rank(last) == len(last) == p:
         first = [np.linalg.solve(A, last.T)]
     best = min((optimize.lbfgs(fun, V, **search) for V in first), key=lambda found: found.value)

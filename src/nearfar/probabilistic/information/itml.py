@@ -94,7 +94,7 @@ class ITML(FromPairs, Mahalanobis):
     """
 
     _both_kinds = False
-    _span = property(priors.span)
+    _span = property(priors.span_setting)
 
     def __init__(
         self,

@@ -72,7 +72,7 @@ class LSML(FromTriplets, Mahalanobis):
     True
     """
 
-    _span = property(priors.span)
+    _span = property(priors.span_setting)
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from ...core.margins.large_margin_data import exactly
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array, Ints
 
-Loss = Callable[[AnyArray, AnyArray], AnyArray]
+TargetFunction = Callable[[AnyArray, AnyArray], AnyArray]
 
 
 def mds(targets: ClassTargets | ListedTargets, L: Array, loss: str = "sstress", **limits: Any) -> Solution:
@@ -71,7 +71,7 @@ class MDSMetric(FromLabels, Mahalanobis):
 
     def __init__(
         self,
-        targets: str | AnyArray | Loss = "label",
+        targets: str | AnyArray | TargetFunction = "label",
         *,
         a: float = 0.25,
         b: float = 2.25,

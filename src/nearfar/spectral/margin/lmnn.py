@@ -118,7 +118,7 @@ class LMNN(FromTriplets, Mahalanobis):
         init = self.init if isinstance(self.init, str) else unit * checks.table(self.init, "init must be numbers")
         rows, codes = X / unit, labels
         X, labels = (rows, None) if labels is None else data.rows_by_class(rows, labels)
-        V, squared, seed = data.span(X), self.loss == "squared_hinge", self.random_state
+        V, squared, seed = data.coordinates(X), self.loss == "squared_hinge", self.random_state
         L = starts.inside(V, rows, codes, init, self.n_components, seed)
         last = self._start((len(L), X.shape[1]))
         last, fresh = (L, True) if last is None else (unit * last @ V.T, False)

@@ -113,7 +113,7 @@ class SCML(FromTriplets, Mahalanobis):
         checks.counts(1, n_neighbors=self.n_neighbors, n_impostors=self.n_impostors)
         checks.counts(1, n_basis=1 if self.n_basis is None else self.n_basis)
         unit = data.unit(X)
-        V = data.span(X / unit)
+        V = data.coordinates(X / unit)
         X = X / unit @ V.T
         if triplets is None:
             triplets = triplet_mining.nearest_triplets(X, np.asarray(labels), self.n_neighbors, self.n_impostors)

@@ -143,7 +143,7 @@ class RCA(FromChunklets, Mahalanobis):
         checks.above(0, kappa=1 if self.kappa is None else self.kappa)
         settings = self._settings("objective", "criterion", "kappa", "ddof", "weighting", "shrinkage", "on_singular")
         settings |= self._search()
-        V, last, k = scatter.principal(X, self.pca, self.n_components), self._start(), self.n_components
+        V, last, k = scatter.pca(X, self.pca, self.n_components), self._start(), self.n_components
         if V is None:
             return rca(X, chunklets, k, last=last, **settings)
         found = rca(X @ V.T, chunklets, k, last=None if last is None else last @ V.T, **settings)
