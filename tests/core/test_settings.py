@@ -92,4 +92,4 @@ def test_options_are_named_with_the_class_that_has_them(value):
     check_options(GMML(), {"near": 1, "none": 2}, how="near", where="none")
     with pytest.raises(ValueError) as caught:
         check_options(GMML(), {"near": 1, "none": 2}, how="near", where=value)
-    assert str(caught.value) == f"GMML: where must be one of near, none, got {value!r}"
+    assert str(caught.value) == f"GMML: where must be one of 'near', 'none'; got {value!r}"

@@ -112,7 +112,7 @@ def test_errors_per_sample_and_per_feature():
     np.testing.assert_allclose(learner.reconstruction_error(X), ((X - made) ** 2).sum(1))
     np.testing.assert_allclose(learner.reconstruction_error(X, per="feature"), ((X - made) ** 2).mean(0))
     np.testing.assert_allclose(learner.score_samples(X), -learner.reconstruction_error(X))
-    with pytest.raises(ValueError, match="per must be one of sample, feature, got 'row'"):
+    with pytest.raises(ValueError, match="per must be one of 'sample', 'feature'; got 'row'"):
         learner.reconstruction_error(X, per="row")
 
 
@@ -268,8 +268,8 @@ def test_half_a_learner_is_refused_in_one_line(tmp_path, text, drop, word):
         ({"hidden": -1}, "hidden must be an integer of at least 0, or a sequence of sizes of at least 1, got -1"),
         ({"hidden": (4, 0)}, r"hidden must be .* got \(4, 0\)"),
         ({"hidden": "deep"}, "hidden must be .* got 'deep'"),
-        ({"activation": "swish"}, "activation must be one of relu, tanh, sigmoid, identity, got 'swish'"),
-        ({"penalty": "l2"}, "penalty must be one of weights_l2, .*, got 'l2'"),
+        ({"activation": "swish"}, "activation must be one of 'relu', 'tanh', 'sigmoid', 'identity'; got 'swish'"),
+        ({"penalty": "l2"}, "penalty must be one of 'weights_l2', .*; got 'l2'"),
         ({"reg": -1.0}, "reg must be at least 0"),
         ({"learning_rate": 1e200, "max_iter": 9}, "the loss is (nan|inf) in epoch .; lower learning_rate"),
     ],
@@ -361,7 +361,7 @@ def test_denoising_takes_noise_off_real_images():
 
 def test_denoising_settings_are_named():
     for settings, message in (
-        ({"noise": "rain"}, "noise must be one of gaussian, masking, salt_pepper, got 'rain'"),
+        ({"noise": "rain"}, "noise must be one of 'gaussian', 'masking', 'salt_pepper'; got 'rain'"),
         ({"noise": "masking", "level": 1.5}, "level must be at most 1 for masking"),
         ({"level": -1}, "level must be at least 0"),
     ):

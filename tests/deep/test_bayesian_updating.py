@@ -270,7 +270,7 @@ def test_bad_input_is_named():
         term(x, torch.tensor([0, 1, 2, 9]))
     with pytest.raises(ValueError, match="expected 3 dimensions and no ref, got 2"):
         term(x[:, :2], y)
-    with pytest.raises(ValueError, match="loss must be one of triplet, nca, nca_all"):
+    with pytest.raises(ValueError, match="loss must be one of 'triplet', 'nca', 'nca_all'"):
         BayesianUpdating(C, DIM, loss="hinge")
     with pytest.raises(ValueError, match="max_classes must be at least 1, got 0"):
         BayesianUpdating(C, DIM, max_classes=0)

@@ -187,7 +187,7 @@ def test_a_trunk_and_training_separate_the_pairs(update):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"update": "cross"}, "update must be one of fixed"),
+        ({"update": "cross"}, "update must be one of 'fixed'"),
         ({"alpha": 0.7}, "0 < alpha < beta < 1"),
         ({"lam": 0}, "lam > 0"),
     ],

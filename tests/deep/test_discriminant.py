@@ -180,7 +180,7 @@ def test_virtual_samples_say_what_they_need():
     x, y = samples()
     with pytest.raises(ValueError, match="VirtualSampleLoss: expected pooled="):
         VirtualSampleLoss()(x, y)
-    with pytest.raises(ValueError, match="layer must be one of pooled, embedding, got 'class'"):
+    with pytest.raises(ValueError, match="layer must be one of 'pooled', 'embedding'; got 'class'"):
         VirtualSampleLoss(layer="class")
     with pytest.raises(ValueError, match="eps and ratio must be at least 0"):
         VirtualSampleLoss(eps=-1)
@@ -294,7 +294,7 @@ def test_fisher_says_what_it_needs():
         DeepFisherLoss(8)(x, y)
     with pytest.raises(ValueError, match=r"class_counts must be 4 positive numbers, one per class; got "):
         DeepFisherLoss(4, class_counts=(1, 2))
-    with pytest.raises(ValueError, match="targets must be one of dataset, batch, got 'epoch'"):
+    with pytest.raises(ValueError, match="targets must be one of 'dataset', 'batch'; got 'epoch'"):
         DeepFisherLoss(4, targets="epoch")
 
 

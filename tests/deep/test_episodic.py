@@ -223,8 +223,8 @@ def test_training_lowers_the_loss_of_unseen_episodes(mode):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"mode": "reptile"}, "mode must be one of maml, fomaml, sequential"),
-        ({"mode": "maml", "norm": "none"}, "norm must be one of batch, frozen"),
+        ({"mode": "reptile"}, "mode must be one of 'maml', 'fomaml', 'sequential'"),
+        ({"mode": "maml", "norm": "none"}, "norm must be one of 'batch', 'frozen'"),
         ({"mode": "maml", "inner_lr": -1.0}, "inner_lr >= 0"),
         ({"mode": "maml", "inner_steps": 0}, "inner_steps >= 1"),
     ],

@@ -362,9 +362,9 @@ def test_singletons_are_legal_facilities():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"refine": "pam"}, "refine must be one of paper, exact, full, None, got 'pam'"),
-        ({"greedy": "lazy"}, "greedy must be one of full, stochastic, got 'lazy'"),
-        ({"nmi": "max"}, "nmi must be one of geometric, arithmetic, got 'max'"),
+        ({"refine": "pam"}, "refine must be one of 'paper', 'exact', 'full', None; got 'pam'"),
+        ({"greedy": "lazy"}, "greedy must be one of 'full', 'stochastic'; got 'lazy'"),
+        ({"nmi": "max"}, "nmi must be one of 'geometric', 'arithmetic'; got 'max'"),
         ({"agreement": "purity"}, "agreement must be one of"),
         ({"gamma": -1.0}, "gamma must be at least 0"),
         ({"epsilon": 1.0}, "epsilon must be between 0 and 1, got 1.0"),

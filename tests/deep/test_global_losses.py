@@ -306,12 +306,12 @@ def test_fisher_contrastive_at_its_limits():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LiftedLoss(reduction="none"), "LiftedLoss: reduction must be one of mean, sum"),
+        (lambda: LiftedLoss(reduction="none"), "LiftedLoss: reduction must be one of 'mean', 'sum'"),
         (lambda: AngularLoss(89), r"alpha must be in \[0, 89\) degrees, got 89"),
-        (lambda: AngularLoss(form="paper"), "form must be one of hinge, softmax"),
-        (lambda: TripletGlobalLoss(over="all"), "over must be one of pairs, triplets"),
+        (lambda: AngularLoss(form="paper"), "form must be one of 'hinge', 'softmax'"),
+        (lambda: TripletGlobalLoss(over="all"), "over must be one of 'pairs', 'triplets'"),
         (lambda: FisherTripletLoss(lam=3), r"lam must be in \[0, 2\], got 3"),
-        (lambda: FisherContrastiveLoss(reduction="max"), "reduction must be one of sum, mean"),
+        (lambda: FisherContrastiveLoss(reduction="max"), "reduction must be one of 'sum', 'mean'"),
         (lambda: LiftedLoss(block=0), "block must be at least 1, got 0"),
         (lambda: HORDE(4, orders=1), "orders must be at least 2, got 1"),
     ],

@@ -254,7 +254,7 @@ def test_bad_input_is_named(head):
         make(head)(x, LABELS, ref=x, ref_labels=LABELS)
     with pytest.raises(ValueError, match=f"{name}: num_classes must be at least 1"):
         head(0, DIM)
-    with pytest.raises(ValueError, match=f"{name}: reduction must be one of mean, sum"):
+    with pytest.raises(ValueError, match=f"{name}: reduction must be one of 'mean', 'sum'"):
         head(C, DIM, reduction="none")
 
 

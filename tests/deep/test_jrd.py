@@ -245,7 +245,7 @@ def test_missing_layers_are_named():
         JMMD()(x, y, pooled=pooled)
     with pytest.raises(ValueError, match="layers must be some of pooled, embedding, class"):
         JRS(("pool",))
-    with pytest.raises(ValueError, match="kernel must be one of gaussian"):
+    with pytest.raises(ValueError, match="kernel must be one of 'gaussian'"):
         JIntra(kernel="cauchy")
     with pytest.raises(ValueError, match="kernels must be at least 1, got 0"):
         JRS(kernels=0)

@@ -106,7 +106,7 @@ def test_mined_losses_do_not_depend_on_the_block(block):
 
 
 def test_unknown_fallback_is_named():
-    with pytest.raises(ValueError, match="fallback must be one of farthest, hardest, skip, got 'none'"):
+    with pytest.raises(ValueError, match="fallback must be one of 'farthest', 'hardest', 'skip'; got 'none'"):
         nearfar.BatchSemiHard("none")
 
 

@@ -246,7 +246,7 @@ def test_bad_input_is_named():
         (lambda: learner.transform(views[:1]), "views: expected a list of 2 arrays"),
         (lambda: learner.transform(views[::-1]), r"views: expected \[5, 8\] columns, got \[8, 5\]"),
         (lambda: MultiModalAutoencoder(m1=1.0, m2=0.5).fit(views), "m2 must be above m1 and hide in"),
-        (lambda: MultiModalAutoencoder(pairs="all").fit(views), "pairs must be one of mean, sum, got 'all'"),
+        (lambda: MultiModalAutoencoder(pairs="all").fit(views), "pairs must be one of 'mean', 'sum'; got 'all'"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

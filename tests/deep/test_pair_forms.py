@@ -170,7 +170,7 @@ def test_features_give_no_gradient_and_are_needed():
     memory = CrossBatchMemory(GeneralizedContrastiveLoss(similarity="pooled"), size=4)  # which holds no features
     with pytest.raises(ValueError, match="needs pooled= of all, got another reference"):
         memory(x, Y, pooled=pooled)
-    with pytest.raises(ValueError, match="form must be one of squared, survey, got 'cubic'"):
+    with pytest.raises(ValueError, match="form must be one of 'squared', 'survey'; got 'cubic'"):
         GeneralizedContrastiveLoss(form="cubic")
 
 
@@ -259,8 +259,8 @@ def test_center_triplet_relations():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: CenterTripletLoss(negatives="means"), "negatives must be one of points, centers, got 'means'"),
-        (lambda: CenterTripletLoss(center="median"), "center must be one of mean, input_mean, got 'median'"),
+        (lambda: CenterTripletLoss(negatives="means"), "negatives must be one of 'points', 'centers'; got 'means'"),
+        (lambda: CenterTripletLoss(center="median"), "center must be one of 'mean', 'input_mean'; got 'median'"),
         (lambda: CenterTripletLoss(distance="l1"), "distance must be one of"),
         (lambda: SoftmaxTripletLoss(0.0), "temperature must be positive, got 0.0"),
         (lambda: SoftmaxTripletLoss(distance="euclidean", stop_grad_keys=True), "stop_grad_keys needs"),

@@ -280,7 +280,7 @@ def test_the_nearest_proxies_are_the_classes_own_once_they_are_learned():
     z = own.proxies.detach()[y].requires_grad_()  # each sample where its proxy is
     same(nearest(z, y), own(z[~alone], y[~alone]), [z])
     assert nearest(x[:1], y[:1]) == 0
-    with pytest.raises(ValueError, match="assign must be one of class, nearest, got 'static'"):
+    with pytest.raises(ValueError, match="assign must be one of 'class', 'nearest'; got 'static'"):
         make(ProxyNCALoss, assign="static")
 
 
@@ -380,7 +380,7 @@ def test_refit_takes_class_means_or_centres():
     torch.testing.assert_close(centres.proxies.detach(), expected)
     with pytest.raises(ValueError, match="learned proxies are not refitted"):
         make(ProxyNCALoss).refit(x, y)
-    with pytest.raises(ValueError, match="proxies must be one of learned, class_mean, kmeans"):
+    with pytest.raises(ValueError, match="proxies must be one of 'learned', 'class_mean', 'kmeans'"):
         make(ProxyNCALoss, proxies="mean")
 
 

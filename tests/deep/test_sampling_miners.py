@@ -315,7 +315,7 @@ def test_offline_mining_does_not_depend_on_the_block(block):
 
 def test_offline_mining_of_nothing_and_of_masks():
     assert mine_offline(ExtremeDistance(), torch.zeros(0, 3), torch.zeros(0, dtype=torch.long)).shape == (0, 3)
-    with pytest.raises(ValueError, match=r"mine_offline: distance must be one of sq_euclidean, .* got 'euclidian'"):
+    with pytest.raises(ValueError, match=r"mine_offline: distance must be one of 'sq_euclidean', .* got 'euclidian'"):
         mine_offline(ExtremeDistance(), torch.zeros(2, 3), torch.zeros(2, dtype=torch.long), distance="euclidian")
     with pytest.raises(ValueError, match=r"mine_offline: BatchAll.* chooses no triplets"):
         mine_offline(nearfar.BatchAll(), torch.randn(4, 3), [0, 0, 1, 1])
@@ -339,7 +339,7 @@ def test_mining_compiles_whole(mine):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: EasyPositive("easy"), "EasyPositive: negative must be one of hard, semi_hard, all, got 'easy'"),
+        (lambda: EasyPositive("easy"), "EasyPositive: negative must be one of 'hard', 'semi_hard', 'all'; got 'easy'"),
         (lambda: ExtremeDistance("nearest"), "ExtremeDistance: positive must be one of .* got 'nearest'"),
         (lambda: ExtremeDistance("easiest", "far"), "ExtremeDistance: negative must be one of .* got 'far'"),
         (lambda: RandomNegative(0), "RandomNegative: k must be at least 1, got 0"),

@@ -107,9 +107,9 @@ def test_pairs_train_a_contrastive_loss():
 
 
 def test_bad_settings_are_named():
-    with pytest.raises(ValueError, match="mode must be one of concat, sequential, replicated, got 'twin'"):
+    with pytest.raises(ValueError, match="mode must be one of 'concat', 'sequential', 'replicated'; got 'twin'"):
         Siamese(network(), "twin")
-    with pytest.raises(ValueError, match="update must be one of all, anchor_branch"):
+    with pytest.raises(ValueError, match="update must be one of 'all', 'anchor_branch'"):
         Siamese(network(), update="first")
     with pytest.raises(ValueError, match="expected two branches or three, got 1"):
         Siamese(network())(triplet()[0])

@@ -182,7 +182,7 @@ def test_settings_out_of_range_are_named(loss):
     with pytest.raises(ValueError, match="temperature must be positive"):
         loss(temperature=0.0)
     if loss is NCALoss:
-        with pytest.raises(ValueError, match="denominator must be one of all, negatives"):
+        with pytest.raises(ValueError, match="denominator must be one of 'all', 'negatives'"):
             loss(denominator="none")
 
 

@@ -751,7 +751,7 @@ def test_gmml_tunes_t_by_cross_validation():
                 nearfar.GMML("auto").fit(X, **told)
         else:
             assert 0 <= nearfar.GMML("auto").fit(X, **told).t_ <= 1
-    with pytest.raises(ValueError, match=r"^GMML: t must be one of 'auto'"):
+    with pytest.raises(ValueError, match=r'^GMML: t must be a number or "auto"; got'):
         nearfar.GMML("best").fit(X, Y)
 
 

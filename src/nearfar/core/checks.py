@@ -9,6 +9,7 @@ import numpy as np
 
 from .constraints import Pairs, encode
 from .notices import warn
+from .settings import no_option
 from .types import AnyArray, Array, Bools, Ints
 
 
@@ -281,7 +282,7 @@ def one_of(options: tuple[object, ...], **values: Any) -> None:
     """Each keyword's value is one of `options`."""
     for name, value in values.items():
         if np.ndim(value) or not any(value is option or value == option for option in options):
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")
+            raise ValueError(no_option(options, name, value))
 
 
 def only_with(other: str, there: AnyArray | None, **given: Any) -> None:

@@ -114,8 +114,16 @@ def check_options(owner: object, known: Iterable[object], **given: object) -> No
     options = tuple(known)
     for name, value in given.items():
         if value not in options:
-            expected = ", ".join(map(str, options))
-            raise ValueError(f"{type(owner).__name__}: {name} must be one of {expected}, got {value!r}")
+            raise ValueError(f"{type(owner).__name__}: {no_option(options, name, value)}")
+
+
+def no_option(options: Iterable[object], name: str, value: object) -> str:
+    """Say that a setting is none of those which it may be.
+
+    >>> no_option(("full", None), "refine", "half")
+    "refine must be one of 'full', None; got 'half'"
+    """
+    return f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}"
 
 
 class Checked:

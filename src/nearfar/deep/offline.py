@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..core.settings import no_option
 from .batch import AnyLabels, make_batch
 from .rows import DISTANCES, Comparison, Rows
 
@@ -51,7 +52,7 @@ def mine_offline(
     if block < 1:
         raise ValueError(f"mine_offline: block must be at least 1, got {block}")
     if distance not in DISTANCES:
-        raise ValueError(f"mine_offline: distance must be one of {', '.join(DISTANCES)}, got {distance!r}")
+        raise ValueError(f"mine_offline: {no_option(DISTANCES, 'distance', distance)}")
     batch = make_batch(embeddings, labels, None, None, None)
     n = len(batch.x)
     c = Comparison(batch.x, batch.y, batch.x, batch.y, slice(0, n), True, distance, normalize).prepared()

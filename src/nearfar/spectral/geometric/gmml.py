@@ -104,9 +104,9 @@ class GMML(FromPairs, Mahalanobis):
         return self.prior is None
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
-        if isinstance(self.t, str):
-            checks.one_of(("auto",), t=self.t)
-        elif not self.extrapolate:
+        if isinstance(self.t, str) and self.t != "auto":
+            raise ValueError(f't must be a number or "auto"; got {self.t!r}')
+        if not isinstance(self.t, str) and not self.extrapolate:
             checks.between(0, 1, t=self.t)
         found = gmml(X, pairs, self.t, self.reg, self.prior)
         return found.with_x(psd.compress(found.x, self.n_components))
