@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -309,7 +310,8 @@ def test_recall_at_k_is_the_score_where_its_steps_are_steep():
         found = 1 - RecallAtKLoss((k,), **steep)(x, y)
         torch.testing.assert_close(found, (within - edge).double().mean(), rtol=0, atol=1e-6)
     assert torch.equal(RecallAtKLoss(2)(x, y), RecallAtKLoss([2])(x, y))
-    for wrong in ((), (0, 1), (1.5,), "12"):
+    assert torch.equal(RecallAtKLoss(np.array([1, 2]))(x, y), RecallAtKLoss((1, 2))(x, y))
+    for wrong in ((), (0, 1), (1.5,), "12", 1.5, None, True):
         with pytest.raises(ValueError, match="ks must be one or more integers"):
             RecallAtKLoss(wrong)
 

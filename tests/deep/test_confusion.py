@@ -248,3 +248,6 @@ def test_composition_takes_sums_and_own_terms():
     torch.testing.assert_close(value.detach(), (parts * torch.tensor(loss.weights, dtype=parts.dtype)).sum())
     with pytest.raises(TypeError, match="CMLLoss: base must be a loss"):
         CMLLoss("TripletLoss")
+    for wrong in ("much", float("nan"), None):
+        with pytest.raises(ValueError, match=f"CMLLoss: energy must be a finite number or a term; got {wrong!r}"):
+            CMLLoss(energy=wrong)

@@ -292,8 +292,9 @@ def test_fisher_says_what_it_needs():
     x, y = samples()
     with pytest.raises(ValueError, match="expected 8 dimensions, one per class, or embedding_dim=, got 4"):
         DeepFisherLoss(8)(x, y)
-    with pytest.raises(ValueError, match=r"class_counts must be 4 positive numbers, one per class; got "):
-        DeepFisherLoss(4, class_counts=(1, 2))
+    for wrong in ((1, 2), "many", [[1], [2, 3]]):
+        with pytest.raises(ValueError, match=r"class_counts must be 4 positive numbers, one per class; got "):
+            DeepFisherLoss(4, class_counts=wrong)
     with pytest.raises(ValueError, match="targets must be one of 'dataset', 'batch'; got 'epoch'"):
         DeepFisherLoss(4, targets="epoch")
 

@@ -631,8 +631,9 @@ def test_fish_mml_bad_views():
         nearfar.FISHMML().fit([V[0], V[1][:-1]], Y)
     with pytest.raises(ValueError, match=r"^FISHMML: n_components must be at most 3"):
         nearfar.FISHMML(4).fit(V, Y)
-    with pytest.raises(ValueError, match=r"^FISHMML: view_sizes"):
-        nearfar.FISHMML(view_sizes=(1, 1)).fit(X, Y)
+    for wrong in ((1, 1), (0.5, 3.5), "all"):
+        with pytest.raises(ValueError, match=r"^FISHMML: view_sizes must add up to the"):
+            nearfar.FISHMML(view_sizes=wrong).fit(X, Y)
     with pytest.raises(ValueError, match=r"^FISHMML: views must have \[4, 5, 3\] columns, as in fit; got \[3, 5, 4\]"):
         nearfar.FISHMML().fit(V, Y).transform(V[::-1])
 

@@ -5,6 +5,7 @@ L = L_base + lambda_1 L_energy + lambda_2 L_diversity
 
 from __future__ import annotations
 
+from ...core.checks import is_finite
 from ..losses.triplet import TripletLoss
 from ..regularizers.diversity_confusion import DiversityConfusion
 from ..regularizers.energy_confusion import EnergyConfusion
@@ -42,9 +43,12 @@ class CMLLoss(Sum):
         if not isinstance(base, Term):
             raise TypeError(f"CMLLoss: base must be a loss such as TripletLoss(), got {base!r}")
         parts = base.parts()
-        for weight, confusion in ((energy, EnergyConfusion), (diversity, DiversityConfusion)):
+        confusions = (("energy", energy, EnergyConfusion), ("diversity", diversity, DiversityConfusion))
+        for name, weight, confusion in confusions:
             if isinstance(weight, Term):
                 parts.extend(weight.parts())
+            elif not is_finite(weight):
+                raise ValueError(f"CMLLoss: {name} must be a finite number or a term; got {weight!r}")
             elif weight:
                 parts.append((float(weight), confusion()))
         super().__init__(parts)

@@ -80,10 +80,13 @@ class DeepFisherLoss(HeadLoss):
     ) -> None:
         super().__init__(num_classes, embedding_dim or 1, reduction=reduction, block=block)
         check_options(self, ("dataset", "batch"), targets=targets)
-        counts = torch.ones(num_classes) if class_counts is None else torch.as_tensor(class_counts).float()
+        try:
+            counts = torch.ones(num_classes) if class_counts is None else torch.as_tensor(class_counts).float()
+        except (TypeError, ValueError, RuntimeError):  # text, lists of several lengths
+            counts = torch.zeros(0)
         if counts.shape != (num_classes,) or not (counts > 0).all():
             needs = f"{num_classes} positive numbers, one per class"
-            raise ValueError(f"DeepFisherLoss: class_counts must be {needs}; got {class_counts}")
+            raise ValueError(f"DeepFisherLoss: class_counts must be {needs}; got {class_counts!r}")
         self.targets = targets
         self.register_buffer("shares", counts / counts.sum())
         if embedding_dim is None:

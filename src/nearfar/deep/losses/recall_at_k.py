@@ -9,7 +9,8 @@ counted softly. The outer sigmoid asks softly whether j is among the first k.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -68,10 +69,10 @@ class RecallAtKLoss(RowLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="cosine", normalize=True, block=block)
-        ks = (ks,) if isinstance(ks, int) else ks
-        if not ks or not all(isinstance(k, int) and k >= 1 for k in ks):
+        given = list(ks) if isinstance(ks, Iterable) else [ks]
+        if not given or not all(isinstance(k, Integral) and not isinstance(k, bool) and k >= 1 for k in given):
             raise ValueError(f"RecallAtKLoss: ks must be one or more integers of at least 1, got {ks!r}")
-        self.ks, self.temperature, self.rank_temperature = tuple(ks), temperature, rank_temperature
+        self.ks, self.temperature, self.rank_temperature = tuple(map(int, given)), temperature, rank_temperature
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return recall_at_k(rows, self.ks, self.temperature, self.rank_temperature)

@@ -138,7 +138,8 @@ class FISHMML(FromLabels, Mahalanobis):
     def _solve(self, X: Array, labels: Ints) -> Solution:
         checks.at_least(0, lam1=self.lam1, lam2=self.lam2)
         self.view_sizes_ = np.array([X.shape[1]]) if self.view_sizes_ is None else self.view_sizes_
-        if self.view_sizes_.sum() != X.shape[1] or (self.view_sizes_ < 1).any():
+        whole = self.view_sizes_.dtype.kind in "iu" and (self.view_sizes_ >= 1).all()
+        if not whole or self.view_sizes_.sum() != X.shape[1]:
             raise ValueError(f"view_sizes must add up to the {X.shape[1]} columns; got {self.view_sizes_.tolist()}")
         narrowest = int(self.view_sizes_.min())
         if self.n_components is not None and self.n_components > narrowest:
