@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.core import nearness, neighbors
+from nearfar.core import distances, nearness, neighbors
 from nearfar.core.distances import as_rows, distance_blocks, pair_distances, squared_distances
 from nearfar.core.nearness import Product, Space
 from nearfar.core.neighbors import nearest
@@ -164,6 +164,20 @@ def test_blocks_of_distances_are_those_of_the_pairs_and_none_is_negative(distanc
         found = np.concatenate(tables)
         np.testing.assert_allclose(found.ravel(), pair_distances(x, x, i, j, distance), atol=1e-6)
         assert found.min() >= 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_few_pairs_have_the_cosines_that_they_have_among_all_without_reading_all_rows(dtype, monkeypatch):
+    x = table(60, 37).astype(dtype)
+    x[5] = 0
+    i, j = np.divmod(np.arange(60 * 60), 60)
+    every = pair_distances(x, x, i, j, "cosine")
+    read = []
+    row_squares = distances.row_squares
+    monkeypatch.setattr(distances, "row_squares", lambda x: read.append(len(x)) or row_squares(x))
+    few = np.random.default_rng(0).integers(0, 60 * 60, (4, 14))
+    np.testing.assert_array_equal(pair_distances(x, x, i[few], j[few], "cosine"), every[few])
+    assert read == []
 
 
 def test_squared_distances_equal_the_pairs():

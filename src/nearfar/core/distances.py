@@ -134,9 +134,14 @@ def pair_cosines(
 
     ``squares`` saves time over many calls: `row_squares` of x and of y.
     """
-    xx, yy = squares or (row_squares(x), row_squares(y))
-    length = np.sqrt(xx[i] * yy[j])  # of equal rows exactly |x|^2
+    xx, yy = (_squares_of(x, i), _squares_of(y, j)) if squares is None else (squares[0][i], squares[1][j])
+    length = np.sqrt(xx * yy)  # of equal rows exactly |x|^2
     return _by_pairs(x, y, i, j, _dots) / np.where(length > 0, length, 1.0)
+
+
+def _squares_of(x: AnyArray, i: Ints) -> Array:
+    """Squared lengths of the listed rows, shape of ``i``; a few of many rows do not take the time of all."""
+    return row_squares(x)[i] if np.size(i) >= len(x) else _by_pairs(x, x, i, i, _dots)
 
 
 def _by_pairs(x: Any, y: Any, i: Any, j: Any, value: Any) -> Array:
