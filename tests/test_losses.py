@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import nearfar
 from nearfar.catalog import METHODS
-from nearfar.deep import rows
 from nearfar.deep.batch import make_batch
 from nearfar.deep.heads import HeadLoss
 from nearfar.deep.proxies import ClassProxyLoss
@@ -23,6 +22,7 @@ from nearfar.deep.terms import RowLoss, SetTerm
 
 TERMS = [m for m in METHODS if m.done and m.kind in ("loss", "regularizer", "head")]
 CLASSES, DIM = 8, 5
+ALONE = [m for m in TERMS if m.takes == "rows" and not m.small]  # losses that compare with any reference
 every_term = pytest.mark.parametrize("method", TERMS, ids=lambda m: m.name)
 
 
@@ -54,13 +54,6 @@ def value_and_grad(term, x, y, pooled):
 
 def proxies_of(term):
     return getattr(term, "proxies", None)
-
-
-@pytest.fixture(params=["small", "large"])
-def ways(request, monkeypatch):
-    """Small matrices on a host take other ways to the same numbers than large ones."""
-    if request.param == "large":
-        monkeypatch.setattr(rows, "SMALL", 1)
 
 
 @every_term
@@ -183,6 +176,21 @@ def test_edges_are_finite_with_a_live_gradient(method, labels, kind):
         value, grad = value_and_grad(make(method), x, y, pooled)
     assert value.isfinite()
     assert grad.isfinite().all()
+
+
+@pytest.mark.usefixtures("ways")
+@pytest.mark.parametrize("method", ALONE, ids=lambda m: m.name)
+def test_a_reference_of_nothing_is_a_zero_with_a_live_gradient(method):
+    x, y, _ = batch(8)
+    nothing = {"ref": x.new_zeros(0, DIM), "ref_labels": y[:0]}
+    miners = [None, *(getattr(nearfar, m.name)() for m in METHODS if m.kind == "miner")]
+    takes = "mine" in signature(getattr(nearfar, method.name)).parameters
+    reg = {"reg": 0.0} if method.name == "NPairLoss" else {}  # it regularises the embeddings, not the comparisons
+    for mine in miners if takes else [None]:
+        value = make(method, **reg, **({} if mine is None else {"mine": mine}))(x, y, **nothing)
+        (grad,) = torch.autograd.grad(value, x)
+        assert value == 0, mine
+        assert not grad.any(), mine
 
 
 @every_term
@@ -444,7 +452,7 @@ def relation(y, ref_y):
     return torch.where(known, (y[:, None] == ref_y).long(), -1)
 
 
-@pytest.mark.parametrize("method", [m for m in TERMS if m.takes == "rows" and not m.small], ids=lambda m: m.name)
+@pytest.mark.parametrize("method", ALONE, ids=lambda m: m.name)
 @pytest.mark.parametrize("with_ref", [False, True])
 def test_one_label_is_a_relation_and_a_set(method, with_ref):
     y, ref_y = torch.tensor([0, 0, 1, 1, 1, 2, 3, 3, -1]), torch.tensor([0, 1, 1, 2, 2, -1, 3])
@@ -479,8 +487,64 @@ def test_bad_input_names_the_argument(method):
             call(term, x, wrong, pooled)
     with pytest.raises(ValueError, match=r"pooled: expected a \(n, d\) float tensor, got .* of shape \(24,\)"):
         call(term, x, y, pooled[:, 0])
+    with pytest.raises(ValueError, match="pooled: expected one row per embedding, 24, got 23"):
+        call(term, x, y, pooled[:-1])
+    with pytest.raises(ValueError, match="the relation matrix needs one column per reference, 24, got 23"):
+        call(term, x, relation(y, y[:-1]), pooled)
     with pytest.raises(ValueError, match="ref: needed with ref_labels"):
         term(x, y, ref_labels=y)
+    with pytest.raises(ValueError, match=r"the weights of an objective must be finite, got \[inf\]"):
+        float("inf") * term
+
+
+@pytest.mark.parametrize(
+    "method", [m for m in TERMS if m.kind != "regularizer" and m not in ALONE], ids=lambda m: m.name
+)
+def test_a_reference_that_does_not_apply_is_refused(method):
+    x, y, pooled = batch()
+    term, ref = make(method), {"ref": x.detach()[:9] + 1, "ref_labels": y[:9]}
+    if method.name in ("TripletGlobalLoss", "FisherTripletLoss", "FisherContrastiveLoss"):  # sums over pairs with it
+        assert term(x, y, **ref) != term(x, y)
+    else:
+        with pytest.raises(ValueError, match=f"{method.name}: .*ref"):
+            term(x, y, pooled=pooled, **ref)
+
+
+BOUNDS = [
+    ("BinomialDevianceLoss", {"alpha": 0.0}, {"alpha": 1e-3}, "alpha and eta must be positive, got 0.0 and 25.0"),
+    ("BinomialDevianceLoss", {"eta": 0.0}, {"eta": 1e-3}, "alpha and eta must be positive, got 2.0 and 0.0"),
+    ("FastAPLoss", {"num_bins": 0}, {"num_bins": 1}, "num_bins must be at least 1, got 0"),
+    ("FisherContrastiveLoss", {"lam": 2.1}, {"lam": 2.0}, r"lam must be in \[0, 2\], got 2.1"),
+    ("FisherTripletLoss", {"lam": -0.1}, {"lam": 0.0}, r"lam must be in \[0, 2\], got -0.1"),
+    ("HardNegativeContrastiveLoss", {"alpha": 1.1}, {"alpha": 1.0}, r"alpha in \[0, 1\], got 0.1 and 1.1"),
+    ("HardNegativeContrastiveLoss", {"alpha": -0.1}, {"alpha": 0.0}, r"alpha in \[0, 1\], got 0.1 and -0.1"),
+    ("HardNegativeContrastiveLoss", {"beta": -0.1}, {"beta": 0.0}, "beta must not be negative, got -0.1"),
+    ("HardNegativeContrastiveLoss", {"tau_plus": 1.0}, {"tau_plus": 0.0}, r"tau_plus must be in \[0, 1\), .* got 1.0"),
+    ("MultiSimilarityLoss", {"alpha": 0.0}, {"alpha": 1e-3}, "alpha and beta must be positive, got 0.0 and 50.0"),
+    ("MultiSimilarityLoss", {"beta": 0.0}, {"beta": 1e-3}, "alpha and beta must be positive, got 2.0 and 0.0"),
+    ("RankedListLoss", {"imbalance": 1.1}, {"imbalance": 1.0}, r"imbalance must be in \[0, 1\], got 1.1"),
+    ("RankedListLoss", {"imbalance": -0.1}, {"imbalance": 0.0}, r"imbalance must be in \[0, 1\], got -0.1"),
+    ("SoftTripleLoss", {"centers": 0}, {"centers": 1}, "centers must be at least 1, got 0"),
+    ("SoftTripleLoss", {"gamma": 0.0}, {"gamma": 1e-3}, "gamma must be positive, got 0.0"),
+]
+
+
+@pytest.mark.parametrize(("name", "outside", "inside", "told"), BOUNDS)
+def test_settings_reach_to_their_bounds_and_not_beyond(name, outside, inside, told):
+    method = next(m for m in TERMS if m.name == name)
+    with pytest.raises(ValueError, match=f"{name}: .*{told}"):
+        make(method, **outside)
+    x, y, pooled = batch()
+    value, grad = value_and_grad(make(method, **inside), x, y, pooled)
+    assert value.isfinite()
+    assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "method", [m for m in TERMS if "block" in signature(getattr(nearfar, m.name)).parameters], ids=lambda m: m.name
+)
+def test_the_block_is_kept(method):  # its values cannot tell: they are the same for any
+    assert make(method, block=3).block == 3
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def recall_at_k(rows: Rows, ks: Sequence[int], temperature: float, rank_temperat
     columns, keep = positives(rows)
     ranks = soft_counts(rows.d, columns, rows.pos | rows.neg, rank_temperature)[1] + 0.5  # half of itself is in it
     number = count(keep)
-    loss = torch.zeros_like(rows.d[:, 0])
+    loss = rows.d.new_zeros(len(rows.d))
     for k in ks:
         among = torch.where(keep, torch.sigmoid((k - ranks) / temperature), 0.0).sum(1)
         loss = loss + (1 - among.clamp_max(k) / number.clamp(1, k)) / len(ks)

@@ -1,0 +1,13 @@
+"""What the tests of several folders share."""
+
+import pytest
+
+
+@pytest.fixture(params=["small", "large"])
+def ways(request, monkeypatch):
+    """Small matrices on a host take other ways to the same numbers than large ones."""
+    pytest.importorskip("torch")
+    from nearfar.deep import rows
+
+    if request.param == "large":
+        monkeypatch.setattr(rows, "SMALL", 1)
