@@ -30,10 +30,8 @@ class KernelMetric(MetricLearner):
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         X = np.asarray(X, dtype=np.float64)
-        if self.gamma is not None:
-            checks.above(0, gamma=self.gamma)
-        if self.landmarks is not None:
-            checks.counts(1, landmarks=self.landmarks)
+        checks.above(0, **checks.told(gamma=self.gamma))
+        checks.counts(1, **checks.told(landmarks=self.landmarks))
         gamma = kernels.median_gamma(X, self.kernel) if self.gamma is None else float(self.gamma)
         settings = self._settings("degree", "coef0", "landmarks")
         found = kernels.kernel_map(X, self.kernel, gamma=gamma, seed=getattr(self, "random_state", None), **settings)

@@ -105,7 +105,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         if not np.isfinite(solution.x).all() or np.isnan(solution.value):
             raise ValueError("the solution is not finite; scale the features or regularise more")
         self._keep(solution.x, X.dtype)
-        checks.tells_apart(getattr(self, "components_", None), R)
+        tells_apart(getattr(self, "components_", None), R)
         self.__dict__.pop("_sorted", None)
         self._record(solution)
         return self
@@ -137,6 +137,10 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """The last fit's components under `warm_start`, where they fit the rows of this one and have this shape."""
         last = self._last_components()
         return last if last is None or shape in (None, last.shape) else None
+
+    def _found_before(self, name: str) -> Any:
+        """What the last fit found besides, by its name, where `_start` has its components; else None."""
+        return None if self._start() is None else getattr(self, name, None)
 
     def _last_components(self) -> Array | None:
         """The last fit's components under `warm_start` where their number of columns still fits."""
@@ -248,6 +252,13 @@ def row_order(X: AnyArray) -> Ints:
     """An order of rows that depends on their values only (up to exact duplicates)."""
     weights = np.cos(np.arange(1.0, X.shape[1] + 1))
     return np.argsort(np.einsum("nd,d->n", X, weights), kind="stable")
+
+
+def tells_apart(components: Any, X: AnyArray) -> None:
+    """Warn of a metric that is 0 although the rows X that it was learned from differ."""
+    if components is not None and not np.any(components) and (X[:1] != X).any():
+        message = f"the metric is 0, and with it all distances, though rows of size {np.abs(X).max():.3g} differ"
+        warn(f"{message}; scale the features, or regularise less")
 
 
 def check_n_components(n_components: int | None, d: int, features: int | None = None) -> None:

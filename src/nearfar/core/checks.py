@@ -256,6 +256,11 @@ def counts(low: int, **values: int) -> None:
             raise ValueError(f"{name} must be an integer >= {low}; got {value!r}")
 
 
+def told(**values: Any) -> dict[str, Any]:
+    """Those values that are not None: ``counts(1, **told(batch_size=...))`` checks a setting that may be None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def above(low: float, **values: float) -> None:
     """Each keyword's value is a finite number above `low`."""
     for name, value in values.items():
@@ -290,10 +295,3 @@ def only_with(other: str, there: AnyArray | None, **given: Any) -> None:
     for name, value in given.items():
         if there is None and value is not None:
             raise ValueError(f"{name} must be given with {other}")
-
-
-def tells_apart(components: Any, X: AnyArray) -> None:
-    """Warn of a metric that is 0 although the rows X that it was learned from differ."""
-    if components is not None and not np.any(components) and (X[:1] != X).any():
-        message = f"the metric is 0, and with it all distances, though rows of size {np.abs(X).max():.3g} differ"
-        warn(f"{message}; scale the features, or regularise less")

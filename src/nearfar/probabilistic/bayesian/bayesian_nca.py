@@ -105,8 +105,8 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
         checks.counts(2, n_neighbors=self.n_neighbors)
         k = self.n_components or min(X.shape[1], 50)
         V, prior = directions.unit_principal(X, k), self._prior(k)
-        known = self._start() is not None and len(getattr(self, "posterior_mean_", ())) == k
-        start = self.posterior_mean_ if known else None
+        last = self._found_before("posterior_mean_")
+        start = last if last is not None and len(last) == k else None
         n_neighbors = self._available(int((labels >= 0).sum()))
         found = bayesian_nca(X, labels, V, prior, n_neighbors, start=start, **self._search())
         attributes = {"basis": V, "posterior_mean": found.x, "posterior_cov": found.attributes["cov"]}

@@ -141,7 +141,7 @@ class LSML(FromTriplets, Mahalanobis):
         if triplets is not None:
             quadruplets = triplets[:, [0, 1, 0, 2]]
         elif quadruplets is None:
-            checks.counts(1, n_quadruplets=1 if self.n_quadruplets is None else self.n_quadruplets)
+            checks.counts(1, **checks.told(n_quadruplets=self.n_quadruplets))
             quadruplets = constraints.quadruplets_from_labels(labels, self.n_quadruplets, self.random_state)
         weight = np.ones(len(quadruplets)) if weight is None else weight
         L0 = priors.factor(self.prior, X)

@@ -140,7 +140,7 @@ class SDML(FromPairs, Mahalanobis):
         if self.balance is not None:
             checks.above(0, balance=self.balance)
         told, R = scatter.pair_scatters(X, pairs), np.linalg.inv(priors.factor(self.prior, X))
-        start = None if self._start() is None else getattr(self, "metric_", None)
+        start = self._found_before("metric_")
         # labels may give fewer pairs of one kind than were asked for; the other kind would decide alone
         given = isinstance(pairs, Pairs) and not pairs.from_labels
         P = told.similar - (1.0 if given else told.n_similar / told.n_dissimilar) * told.dissimilar

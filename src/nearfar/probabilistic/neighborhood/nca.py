@@ -143,7 +143,7 @@ class NCA(FromLabels, Mahalanobis):
     def _solve(self, X: Array, labels: Ints) -> Solution:
         self._check()
         checks.one_of(("float64", "float32"), dtype=self.dtype)
-        checks.counts(1, batch_size=1 if self.batch_size is None else self.batch_size)
+        checks.counts(1, **checks.told(batch_size=self.batch_size))
         first = self._first(X, labels)
         last = self._start(first.shape)
         search = self._settings("objective", "reg", "batch_size", "dtype") | self._search() | {"warm": last is not None}

@@ -140,7 +140,7 @@ class LDML(FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.at_least(0, reg=self.reg)
-        checks.counts(1, batch_size=1 if self.batch_size is None else self.batch_size)
+        checks.counts(1, **checks.told(batch_size=self.batch_size))
         checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
         last = self._start((self.n_components or X.shape[1], X.shape[1]))
         settings = self._settings("reg", "pair_weight", "n_components", "fit_bias", "batch_size") | self._search()

@@ -139,7 +139,7 @@ class PCCA(FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         self._check()
-        checks.counts(1, batch_size=1 if self.batch_size is None else self.batch_size)
+        checks.counts(1, **checks.told(batch_size=self.batch_size))
         first = self._first(X)
         last = self._start(first.shape)
         settings = self._settings("beta", "reg", "pair_weight", "batch_size")

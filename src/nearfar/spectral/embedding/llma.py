@@ -112,8 +112,7 @@ class LLMA(FromPairs, MetricLearner):
         checks.at_least(0, lam=self.lam)
         checks.counts(1, n_centers=self.n_centers, n_stages=self.n_stages)
         checks.above(0, ridge=self.ridge)
-        widths = self._settings("omega", "sigma")
-        checks.above(0, **{name: width for name, width in widths.items() if width is not None})
+        checks.above(0, **checks.told(omega=self.omega, sigma=self.sigma))
         similar = with_similar(written_out(pairs)).part(True)
         settings = self._settings("n_centers", "lam", "omega", "sigma", "n_neighbors", "n_stages", "ridge")
         last = getattr(self, "coef_", []) if self.warm_start else []

@@ -131,7 +131,7 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
         checks.at_least(0, l1=self.l1)
         checks.above(0, l2=self.l2, nu=self.nu, tol=self.tol)
         checks.between(0, 1, nu=self.nu)
-        start = None if self._start() is None else getattr(self, "dual_", None)
+        start = self._found_before("dual_")
         pairs = written_out(pairs)
         found = kernel_nu_svm(R, pairs, self.l1, self.l2, self.nu, self.definite, start=start, **self._search())
         L = psd.components(found.x, self.n_components)

@@ -117,7 +117,7 @@ class Kernelized(KernelMetric):
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         R = super()._enter(X, own)
-        checks.counts(1, rank=1 if self.rank is None else self.rank)
+        checks.counts(1, **checks.told(rank=self.rank))
         self._basis = self._basis[:, : self.rank]
         return R if self.rank is None else np.ascontiguousarray(R[:, : self.rank])
 

@@ -19,8 +19,6 @@ from ...core.margins.large_margin import LargeMargin
 from ...core.optimize import Solution
 from ...core.types import AnyArray, Array, Ints
 
-SOLVERS = ("lbfgs", "pgd", "sdp")
-
 
 def lmnn(problem: LargeMargin, L: Array, solver: str = "lbfgs", **limits: Any) -> Solution:
     """Components as `x`, from a start L (k, d); see `LMNN` for the settings."""
@@ -116,12 +114,13 @@ class LMNN(FromTriplets, Mahalanobis):
         self._check()
         unit = 1.0 if self.stratified else data.unit(X)  # maps of strata hold the identity, in the units of X
         init = self.init if isinstance(self.init, str) else unit * checks.table(self.init, "init must be numbers")
-        rows, codes = X / unit, labels
-        X, labels = (rows, None) if labels is None else data.rows_by_class(rows, labels)
-        V, squared, seed = data.coordinates(X), self.loss == "squared_hinge", self.random_state
-        L = starts.inside(V, rows, codes, init, self.n_components, seed)
-        last = self._start((len(L), X.shape[1]))
-        last, fresh = (L, True) if last is None else (unit * last @ V.T, False)
+        X = X / unit
+        rows, codes = (X, None) if labels is None else data.rows_by_class(X, labels)
+        V = data.coordinates(rows)  # in which the problem is posed and solved
+        squared, seed = self.loss == "squared_hinge", self.random_state
+        first = starts.inside(V, X, labels, init, self.n_components, seed)
+        last = self._start((len(first), X.shape[1]))
+        begin = first if last is None else unit * last @ V.T
         rule = data.Rule(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
 
         def solve(X: Array, y: Ints | None, L: Array, begin: Array, fresh: bool = True, report: Any = None) -> Solution:
@@ -129,13 +128,14 @@ class LMNN(FromTriplets, Mahalanobis):
             begin = active_set.scaled(problem, begin) if fresh else begin
             return lmnn(problem, begin, self.solver, max_iter=self.max_iter, tol=self.tol, report=report)
 
-        X, L = X @ V.T, np.eye(len(V)) if isinstance(init, str) else L
+        rows = rows @ V.T
         if self.stratified:
-            found = strata.stratified(X, labels, solve, rule.n_neighbors, self.stratified, seed)
+            found = strata.stratified(rows, codes, solve, rule.n_neighbors, self.stratified, seed)
             return found.with_x(data.exactly(found.x @ V, self.n_components))
+        looked_up, fresh = np.eye(len(V)) if isinstance(init, str) else first, last is None
         for _ in range(self.outer_passes):
-            found = solve(X, labels, L, last, fresh, self._report())
-            L, last, fresh = found.x, found.x, False
+            found = solve(rows, codes, looked_up, begin, fresh, self._report())
+            looked_up, begin, fresh = found.x, found.x, False
         return found.with_x(data.exactly(found.x @ V, self.n_components) / unit)
 
     def _check(self) -> None:
@@ -145,6 +145,6 @@ class LMNN(FromTriplets, Mahalanobis):
             raise ValueError("regularization must be below 1; the pull alone drives the metric to 0")
         checks.above(0, tol=self.tol)
         checks.one_of(("hinge", "squared_hinge"), loss=self.loss)
-        checks.one_of(SOLVERS, solver=self.solver)
+        checks.one_of(("lbfgs", "pgd", "sdp"), solver=self.solver)
         checks.one_of(data.MINING, mining=self.mining)
         checks.one_of(("targets", "triplets"), pull=self.pull)

@@ -127,7 +127,7 @@ class NuSVMMetric(FromPairs, Mahalanobis):
         checks.at_least(0, l1=self.l1)
         checks.above(0, l2=self.l2, nu=self.nu, tol=self.tol)
         checks.between(0, 1, nu=self.nu)
-        start = None if self._start() is None else getattr(self, "dual_", None)
+        start = self._found_before("dual_")
         pairs = written_out(pairs)
         found = nu_svm(X, pairs, self.l1, self.l2, self.nu, self.definite, self.prior, start=start, **self._search())
         L = psd.components(found.x, self.n_components)

@@ -111,14 +111,14 @@ class SCML(FromTriplets, Mahalanobis):
     def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None) -> Solution:
         checks.above(0, beta=self.beta, tol=self.tol)
         checks.counts(1, n_neighbors=self.n_neighbors, n_impostors=self.n_impostors)
-        checks.counts(1, n_basis=1 if self.n_basis is None else self.n_basis)
+        checks.counts(1, **checks.told(n_basis=self.n_basis))
         unit = data.unit(X)
         V = data.coordinates(X / unit)
         X = X / unit @ V.T
         if triplets is None:
             triplets = triplet_mining.nearest_triplets(X, np.asarray(labels), self.n_neighbors, self.n_impostors)
         B = self._directions(X, labels, triplets, V)
-        basis = None if self._start() is None else vars(self).get("basis_")
+        basis = self._found_before("basis_")
         start = None if basis is None else compositional.again(B @ V, basis, self.weights_ * unit**2)
         found = scml(X, triplets, B, self.beta, start=start, **self._search())
         used = np.argsort(-found.x, kind="stable")[: int((found.x > 0).sum())]

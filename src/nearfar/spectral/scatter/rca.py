@@ -140,7 +140,7 @@ class RCA(FromChunklets, Mahalanobis):
         checks.one_of(("rows", "chunklets"), weighting=self.weighting)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
         checks.share(("lw",), shrinkage=self.shrinkage)
-        checks.above(0, kappa=1 if self.kappa is None else self.kappa)
+        checks.above(0, **checks.told(kappa=self.kappa))
         settings = self._settings("objective", "criterion", "kappa", "ddof", "weighting", "shrinkage", "on_singular")
         settings |= self._search()
         V, last, k = scatter.pca(X, self.pca, self.n_components), self._start(), self.n_components
