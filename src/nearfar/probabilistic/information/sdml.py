@@ -139,7 +139,8 @@ class SDML(FromPairs, Mahalanobis):
         checks.at_least(0, sparsity=self.sparsity)
         if self.balance is not None:
             checks.above(0, balance=self.balance)
-        told, R = scatter.pair_scatters(X, pairs), np.linalg.inv(priors.factor(self.prior, X))
+        told = scatter.pair_scatters(X, pairs)
+        R = np.linalg.inv(priors.factor(self.prior, X))
         start = self._found_before("metric_")
         # labels may give fewer pairs of one kind than were asked for; the other kind would decide alone
         given = isinstance(pairs, Pairs) and not pairs.from_labels

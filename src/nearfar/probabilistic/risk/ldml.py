@@ -34,7 +34,8 @@ def ldml(
     **search: Any,
 ) -> Solution:
     """L (k, d); ``attributes["b"]`` is b. `search` is max_iter, tol and report; see `LDML`."""
-    R, d, k = risk.risk(X, pairs, pair_weight), X.shape[1], n_components or X.shape[1]
+    R = risk.risk(X, pairs, pair_weight)
+    d, k = X.shape[1], n_components or X.shape[1]
     if not R.both:
         warn("pairs are all similar or all dissimilar, which leaves b undetermined: it stays 1")
     L0, b = (None, 1.0) if start is None else start

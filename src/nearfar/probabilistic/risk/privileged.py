@@ -40,7 +40,8 @@ def privileged(
     similar = float(share[pairs.similar].sum())
     w = share * np.where(pairs.similar, *risk.kind_weights(similar, 1 - similar, pair_weight))
     listed = PairList(pairs.i, pairs.j, len(X))
-    s, w, V, d = pairs.sign[listed.order], w[listed.order], scatter.span_or_axes(Z, 1), X.shape[1]
+    s, w = pairs.sign[listed.order], w[listed.order]
+    V, d = scatter.span_or_axes(Z, 1), X.shape[1]
     problem = two_views.TwoViews(X / scale, Z @ V.T / scale_z, listed, s, w, (reg_x, reg_z), penalty)
     first = None if start is None else np.hstack([start[:, :d] * scale, start[:, d:] @ V.T * scale_z])
     found = certified.minimise(problem.__call__, problem.gap, problem.scaling(), start=first, **search)

@@ -144,7 +144,7 @@ class MDSMetric(FromLabels, Mahalanobis):
         V = V if 0 < len(V) < X.shape[1] else np.eye(X.shape[1])
         problem = target_pairs.pose(X @ V.T, labels, **settings)
         k = min(self.n_components or len(V), len(V))
-        L, last = starts.principal(X @ V.T, k) if k < len(V) else np.eye(k), self._start((k, X.shape[1]))
-        L = L if last is None else last @ V.T
-        found = mds(problem, L, self.loss, **self._search())
+        first = starts.principal(X @ V.T, k) if k < len(V) else np.eye(k)
+        last = self._start((k, X.shape[1]))
+        found = mds(problem, first if last is None else last @ V.T, self.loss, **self._search())
         return found.with_x(exactly(found.x @ V, self.n_components))

@@ -143,8 +143,8 @@ class RCA(FromChunklets, Mahalanobis):
         checks.above(0, **checks.told(kappa=self.kappa))
         settings = self._settings("objective", "criterion", "kappa", "ddof", "weighting", "shrinkage", "on_singular")
         settings |= self._search()
-        V, last, k = scatter.pca(X, self.pca, self.n_components), self._start(), self.n_components
+        V, last = scatter.pca(X, self.pca, self.n_components), self._start()
         if V is None:
-            return rca(X, chunklets, k, last=last, **settings)
-        found = rca(X @ V.T, chunklets, k, last=None if last is None else last @ V.T, **settings)
+            return rca(X, chunklets, self.n_components, last=last, **settings)
+        found = rca(X @ V.T, chunklets, self.n_components, last=None if last is None else last @ V.T, **settings)
         return found.with_x(found.x @ V)
