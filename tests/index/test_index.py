@@ -1,5 +1,7 @@
 """The index: exact, approximate, grown, cut, saved; and what it refuses."""
 
+import copy
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -77,6 +79,23 @@ def test_removing_equals_building_without():
     assert index.names[3] == "item 5"
     assert index.labels.tolist() == ["even", "odd", "even", *["odd", "even"] * 7, "odd"]
     assert index.search(x[3:4], 1).distances[0, 0] > 0
+
+
+@pytest.mark.parametrize("engine", ["exact", "Flat"])
+def test_a_copy_is_changed_while_the_first_is_searched(engine):
+    if engine != "exact":
+        pytest.importorskip("faiss")
+    x = rows(20)
+    index = Index(x, names=[f"item {i}" for i in range(20)], labels=["even", "odd"] * 10, engine=engine)
+    before = index.search(x, 3)
+    other = copy.copy(index)
+    other.remove(["item 3"])
+    other.add(-x[:1], names=["new"], labels=["even"])
+    assert other.names[other.search(-x[:1], 1).positions] == "new"
+    assert len(index) == len(index.names) == len(index.labels) == 20
+    after = index.search(x, 3)
+    assert_array_equal(after.positions, before.positions)
+    assert_array_equal(after.distances, before.distances)
 
 
 def test_an_index_without_labels_stays_without():
