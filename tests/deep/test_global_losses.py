@@ -72,6 +72,7 @@ LOSSES = (
 )
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize(("loss", "loops", "settings", "loop_settings"), SETTINGS)
 def test_settings_reach_the_formula(loss, loops, settings, loop_settings):
     x, y = samples()

@@ -18,6 +18,7 @@ def compare(y=Y, seed=0):
     return x, whole.block(x, x, 0, len(y))
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("name", ["BatchHard", "BatchSemiHard"])
 @pytest.mark.parametrize("seed", range(5))
 def test_chooses_what_the_loops_choose(name, seed):
@@ -110,6 +111,7 @@ def test_unknown_fallback_is_named():
         nearfar.BatchSemiHard("none")
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("fallback", ["farthest", "hardest", "skip"])
 @pytest.mark.parametrize("window", [None, 1.0, 4.0])
 def test_semi_hard_fallbacks_and_windows_are_those_of_the_loops(fallback, window):

@@ -33,6 +33,7 @@ def assert_same(found, expected, x):
     torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("settings", [{"margin": 0.4}, {"boundary": 0.75, "nu": 0.125}], ids=str)
 def test_margin_settings(settings):
     x, _ = data()
@@ -123,6 +124,7 @@ def test_mined_margin_counts_the_two_pairs_of_a_triplet():
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("form", ["squared", "survey"])
 @pytest.mark.parametrize("block", [None, 1, 4])
 def test_graded_similarity(form, block):
@@ -174,6 +176,7 @@ def test_features_give_no_gradient_and_are_needed():
         GeneralizedContrastiveLoss(form="cubic")
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("distance", ["cosine", "dot", "sq_euclidean"])
 @pytest.mark.parametrize("temperature", [0.1, 1.0])
 def test_softmax_triplet_settings(distance, temperature):

@@ -5,6 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import nearfar
+from nearfar.deep.relations import masks
 from nearfar.deep.rows import Comparison
 from tests.references import contrastive, n_pair, triplet
 
@@ -23,6 +24,7 @@ def same(loss, reference, **settings):
     torch.testing.assert_close(torch.autograd.grad(ours, x), torch.autograd.grad(theirs, x))
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("reduction", ["active", "valid", "sum"])
 @pytest.mark.parametrize("soft", [False, True])
 def test_triplet(reduction, soft):
@@ -36,6 +38,7 @@ def test_soft_mined_triplets_count_alike_in_every_precision():
     torch.testing.assert_close(loss(x.float(), Y).double(), loss(x, Y), rtol=1e-4, atol=0)
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("distance", ["sq_euclidean", "euclidean", "cosine", "dot"])
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("reference", [False, True])
@@ -53,6 +56,7 @@ def test_swapped_triplets(distance, soft, reference, block):
     assert ours > plain
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("distance", ["sq_euclidean", "euclidean", "cosine", "dot"])
 @pytest.mark.parametrize("reference", [False, True])
 def test_swapped_mined_triplets(distance, reference):
@@ -72,6 +76,7 @@ def test_swapped_mined_triplets(distance, reference):
     torch.testing.assert_close(torch.autograd.grad(value, x), torch.autograd.grad(expected, x))
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("reduction", ["mean", "balanced", "anchor", "sum"])
 @pytest.mark.parametrize(("form", "margin"), [("hadsell", 3.0), ("survey", 9.0), ("xbm", 0.1)])
 def test_contrastive(form, margin, reduction):
@@ -79,6 +84,7 @@ def test_contrastive(form, margin, reduction):
     same(loss, contrastive.reference, margin=margin, form=form, reduction=reduction)
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("form", ["npair", "hinge"])
 def test_n_pair(form):
     same(nearfar.NPairLoss(0.1, form=form, margin=2.0), n_pair.reference, reg=0.1, form=form, margin=2.0)
@@ -126,3 +132,14 @@ def test_large_batches_are_cut_into_blocks(monkeypatch):
     monkeypatch.setattr(rows, "FULL", 20)
     assert len(rows.spans(slice(0, 10), 10, None)) == 10
     torch.testing.assert_close(nearfar.TripletLoss()(x, Y), whole)
+
+
+@pytest.mark.parametrize(
+    "classes", [[3, 5], [0, 1 << 16], [0, -(1 << 16)], [1 << 15, -(1 << 15)], [-1, 7, (1 << 40) + 7]], ids=str
+)
+def test_classes_of_a_large_batch_are_told_apart_by_all_their_digits(classes):
+    y = torch.tensor(classes)[torch.arange(300) % len(classes)]
+    known = (y != -1)[:, None] & (y != -1)
+    same, other = masks(y, y, slice(20, 300))
+    assert torch.equal(same, ((y[:, None] == y) & known)[20:])
+    assert torch.equal(other, ((y[:, None] != y) & known)[20:])

@@ -94,6 +94,7 @@ def same(loss, other, inputs, **tolerance):
     torch.testing.assert_close(*grads, **tolerance)
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize(("loss", "loops", "settings"), SETTINGS)
 def test_settings_reach_the_formula_in_embeddings_and_proxies(loss, loops, settings):
     x, y = samples()

@@ -49,12 +49,14 @@ def reference(stem):
 # Easy positives and extremes
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("seed", range(5))
 def test_easy_positive_equals_the_loops(seed):
     _, rows = compare(seed=seed)
     assert chosen(EasyPositive()(rows)) == reference("easy_positive")(rows.d.tolist(), Y.tolist())
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("positive", ["easiest", "hardest"])
 @pytest.mark.parametrize("negative", ["easiest", "hardest"])
 @pytest.mark.parametrize("seed", range(3))

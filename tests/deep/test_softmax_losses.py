@@ -32,6 +32,7 @@ SETTINGS = [
 LOSSES = (NCALoss, HardNegativeContrastiveLoss, SmoothAPLoss)
 
 
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize(("loss", "loops", "settings"), SETTINGS)
 def test_settings_reach_the_formula(loss, loops, settings):
     x, y = samples()
