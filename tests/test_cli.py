@@ -518,6 +518,19 @@ def test_few_shot_accuracy_of_a_run_and_of_embeddings(digits, capsys, monkeypatc
     assert "accuracy 1.0000 ± 0.0000 (nearest" in out
 
 
+@pytest.mark.parametrize(
+    "how", [[], ["--protocol", "verification"], ["--protocol", "few-shot", "--ways", "2", "--episodes", "3"]], ids=str
+)
+def test_scores_of_other_items_are_not_written_as_those_of_the_run(how, digits, capsys, monkeypatch, tmp_path):
+    before = {path: path.read_bytes() for path in digits.rglob("*") if path.is_file()}
+    np.savez(tmp_path / "more.npz", X=np.zeros((40, 8, 8), np.uint8), y=np.arange(40) % 2)
+    for others in (["digits"], [tmp_path / "more.npz"], ["--test-class", "7", "--test-class", "8"]):
+        code, out, err = run(capsys, monkeypatch, "evaluate", digits, *others, *how)
+        assert (code, err) == (0, "")
+        assert out
+    assert {path: path.read_bytes() for path in digits.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize("option", ["--ways=20", "--shots=1", "--queries=3", "--episodes=9", "--classifier=nearest"])
 @pytest.mark.parametrize("protocol", ["retrieval", "verification", "one-shot-runs"])
 def test_options_of_few_shot_episodes_are_not_ignored(option, protocol, digits, capsys, monkeypatch):

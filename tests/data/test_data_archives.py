@@ -17,7 +17,7 @@ from nearfar.data.inshop import read_inshop
 from nearfar.data.sop import OFFICIAL as SOP
 from nearfar.data.sop import read_sop
 
-from .conftest import png, write, zipped
+from .conftest import png, torn, write, zipped
 
 HALVES = {"train": Counts(6, 2), "test": Counts(6, 2)}
 
@@ -223,3 +223,25 @@ def test_inshop_errors(tmp_path):
     bad = "1\nimage_name item_id evaluation_status\nimg/a.jpg id_1 val\n"
     with pytest.raises(DataError, match="has a row that is not image_name"):
         read_inshop(write(tmp_path / "c", {"list_eval_partition.txt": bad}))
+
+
+@pytest.mark.parametrize(
+    ("read", "files", "parts"),
+    [
+        (read_cub, cub_files, HALVES),
+        (read_cars, cars_folders, HALVES),
+        (read_sop, sop_files, HALVES),
+        (read_inshop, inshop_files, PARTS),
+    ],
+    ids=["cub", "cars", "sop", "inshop"],
+)
+def test_a_corrupt_image_of_an_archive_stops_or_is_skipped(tmp_path, read, files, parts):
+    content = files()
+    bad = next(name for name in content if name.lower().endswith((".jpg", ".png")))
+    root = write(tmp_path, content | {bad: torn()})
+    with pytest.raises(DataError, match="cannot be decoded"):
+        read(root, expected=parts)
+    source = read(root, skip_bad=True, expected=parts)
+    assert len(source.items.bad) == 1
+    assert bad.endswith(source.items.bad[0])
+    assert len(source.items) == sum(count.images for count in parts.values()) - 1

@@ -304,6 +304,7 @@ def test_npz_of_images(tmp_path):
         ({"X": np.zeros((0, 2)), "y": np.zeros(0)}, "X is empty"),
         ({"X": np.zeros(3), "y": np.zeros(3)}, "X has shape (3,) and type float64; expected (n, d) numbers"),
         ({"X": np.zeros((3, 4, 4)), "y": np.zeros(3)}, "expected (n, d) numbers"),
+        ({"X": np.zeros((3, 4, 4, 2), np.uint8), "y": np.zeros(3)}, "(n, H, W, 1 or 3) uint8"),
         ({"X": np.array([[1.0], [np.nan]]), "y": [0, 1]}, "X holds NaN or infinity, first in row 1"),
         (
             {"X": np.array([[1.0], [1e200]]), "y": [0, 1]},

@@ -63,7 +63,9 @@ def score(x, y, distance="cosine", **more):
 def test_leave_one_out_equals_the_plain_loops(n, classes, d, seed, integers, distance, lone):
     x, y = samples(n, classes, d, seed, integers)
     reference = plain.evaluate(x.tolist(), y.tolist(), KS, distance, lone=lone)
-    check(score(x, y, distance, lone=lone), reference)
+    found = score(x, y, distance, lone=lone)
+    check(found, reference)
+    assert found.protocol == "leave-one-out"
 
 
 @settings(max_examples=30, deadline=None)

@@ -63,3 +63,6 @@ def test_the_command_says_what_is_there(tmp_path, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, *words)
     assert (code, err.count("\n")) == (2, 1)
     assert "has 'items' already" in err
+    small(n=23).save(tmp_path / "items.index")
+    code, out, _ = run(capsys, monkeypatch, *words, "--add")
+    assert (code, out) == (0, f"{tmp_path / 'items.db'}: collection items holds 23 items\n")
