@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -258,7 +259,9 @@ def test_explicit_supervision(method: Method) -> None:
 
 
 @every_learner
-@pytest.mark.parametrize("case", ["duplicates", "constant column", "fewer rows than features", "identical classes"])
+@pytest.mark.parametrize(
+    "case", ["duplicates", "constant column", "one feature", "fewer rows than features", "identical classes"]
+)
 def test_degenerate_data_give_a_result_or_one_clear_error(method: Method, case: str) -> None:
     rng = np.random.default_rng(4)
     X, y = rng.normal(size=(12, 3)), np.arange(12) % 2
@@ -267,6 +270,8 @@ def test_degenerate_data_give_a_result_or_one_clear_error(method: Method, case: 
         y = np.repeat([0, 1, 0, 1], 3)
     elif case == "constant column":
         X[:, 1] = 2.0
+    elif case == "one feature":
+        X = X[:, :1] + y[:, None]
     elif case == "fewer rows than features":
         X = rng.normal(size=(12, 20))
     else:
@@ -322,31 +327,43 @@ def test_bad_input_is_one_clear_error(method: Method) -> None:
             make(method).fit(**kwargs)
 
 
-AT_LEAST_ZERO = (
-    *("reg", "lam", "lam1", "lam2", "l1", "mu", "ridge", "lle_reg", "shrinkage", "regularization", "tol"),
-    *("alpha", "beta", "gamma", "c", "eta", "floor", "scale", "prior_precision"),
-)
 AT_LEAST_ONE = ("k", "n_neighbors", "neighbors", "max_iter")
+ANY_NUMBER = ("bias", "prior_mean")  # these may be below 0
+KERNEL = {"degree": "polynomial", "coef0": "polynomial"}  # the kernel that reads a setting
 
 
 @every_learner
 def test_settings_out_of_their_range_are_named(method: Method) -> None:
     X, y = data(30)
-    settings = make(method).get_params()
-    for name in settings:
-        if name in AT_LEAST_ZERO or name in AT_LEAST_ONE:
-            with pytest.raises(ValueError, match=rf"(?s)^{method.name}\b.*{name}"):
-                fit(make(method, **{name: -1.0 if name in AT_LEAST_ZERO else 0}), X, y)
+    shape = signature(type(make(method))).parameters
+    for name in shape.keys() - {"random_state", "verbose"}:
+        kinds = {kind.strip() for kind in str(shape[name].annotation).split("|")}
+        wrong: list[float] = [-1] if "int" in kinds else []
+        wrong += [0] if name in AT_LEAST_ONE else []
+        wrong += [-1.0, np.inf] if "float" in kinds else []
+        if name in ANY_NUMBER:
+            wrong.remove(-1.0)
+        if name == "gamma" and "ITML" in method.name:  # hard bounds
+            wrong.remove(np.inf)
+        for value in wrong:
+            settings: dict[str, Any] = {name: value}
+            if name in KERNEL and "kernel" in shape:
+                settings["kernel"] = KERNEL[name]
+            if name == "chunklet_size":
+                settings["n_chunklets"] = 5
+            with pytest.raises(ValueError, match=rf"^{method.name}: {name}\b"):
+                fit(make(method, **settings), X, y)
 
 
 @every_learner
 def test_counts_are_integers(method: Method) -> None:
     X, y = data(30)
-    settings = make(method).get_params(deep=False)
-    for name in {"n_pairs", "landmarks", "max_iter", "batch_size", "n_init", "refresh"} & settings.keys():
-        for value in (2.5, -1):
-            with pytest.raises(ValueError, match=rf"(?s)^{method.name}\b.*{name}"):
-                fit(make(method, **{name: value}), X, y)
+    shape = signature(type(make(method))).parameters
+    for name in shape.keys() - {"random_state", "verbose"}:
+        kinds = {kind.strip() for kind in str(shape[name].annotation).split("|")}
+        if "int" in kinds and "float" not in kinds:
+            with pytest.raises(ValueError, match=rf"^{method.name}: {name}\b"):
+                fit(make(method, **{name: 2.5}), X, y)
 
 
 @every_learner
@@ -445,6 +462,20 @@ def test_batches_are_drawn_by_the_seed(method: Method) -> None:
     one, again, other = (
         fit(make(method).set_params(batch_size=20, max_iter=3, random_state=seed), X, y).transform(X)
         for seed in (0, 0, 1)
+    )
+    assert_array_equal(one, again)
+    assert not np.array_equal(one, other)
+
+
+@every_learner
+@pytest.mark.filterwarnings("ignore")
+def test_a_random_start_follows_the_seed(method: Method) -> None:
+    if not {"init", "random_state"} <= make(method).get_params().keys() or method.name == "CDML":  # has none
+        return
+    X, y = data()
+    settings = {**STEPS.get(method.name, {}), "init": "random", "max_iter": 2}
+    one, again, other = (
+        fit(make(method, **settings).set_params(random_state=seed), X, y).transform(X) for seed in (0, 0, 1)
     )
     assert_array_equal(one, again)
     assert not np.array_equal(one, other)

@@ -58,6 +58,8 @@ def stiefel_spd(
     X is divided by `scale`, the root mean square distance of the pairs, before; results are in the units of X.
     """
     checks.above(0, lam=lam)
+    if not checks.is_finite(bias):
+        raise ValueError(f"bias must be a finite number; got {bias!r}")
     span = scatter.data_span(X)
     p = check_rank(p, len(span))
     X, pairs = paired(X, written_out(pairs))
