@@ -26,8 +26,7 @@ def itml(
 ) -> Solution:
     """A (d, d) as `x`; bounds are (u, l), the prior is L0' L0, `search` is of `logdet.nearest`; see `ITML`."""
     xi0 = np.where(pairs.similar, bounds[0], bounds[1])
-    costs = np.where(pairs.weights > 0, gamma, 0.0) if np.isinf(gamma) else gamma * pairs.weights
-    told = logdet.Bounded(X[pairs.i] - X[pairs.j], pairs.sign, xi0, costs)
+    told = logdet.Bounded(X[pairs.i] - X[pairs.j], pairs.sign, xi0, gamma * pairs.weights)
     fitting = "projections" if np.isinf(gamma) else "newton"
     return logdet.nearest(told, L0, fitting if solver == "auto" else solver, **search)
 
