@@ -268,6 +268,8 @@ def test_candidates_hold_neighbours_and_random_pairs():
     near = learner.kneighbors(X, n_neighbors=2, return_distance=False)
     known = set(map(tuple, pool.tolist()))
     assert all(tuple(sorted((i, int(j)))) in known for i in range(60) for j in near[i])
+    every = ActivePairSelector(learner).candidates(X, n_random=10_000, n_neighbors=0)
+    assert_array_equal(every, np.stack(np.triu_indices(60, 1), axis=1))
 
 
 def test_bad_selections():
@@ -315,6 +317,8 @@ def test_answers_that_are_none_are_refused(answers):
         ActivePairSelector(BayesianPairMetric()).loop(X, [[0, 1], [2, 3]], lambda asked: answers)
     with pytest.raises(ValueError, match="n_random must be an integer >= 0; got -1"):
         ActivePairSelector(BayesianPairMetric().fit(*data())).candidates(X, n_random=-1)
+    with pytest.raises(ValueError, match="n_neighbors"):
+        ActivePairSelector(BayesianPairMetric().fit(*data())).candidates(X, n_neighbors=-1)
 
 
 def test_loop_reports_each_round():

@@ -37,6 +37,10 @@ def test_the_ridge_is_in_units_of_the_mean_eigenvalue():
     B = np.linalg.inv(plain)
     expected = np.linalg.inv(B + 0.3 * np.trace(B) / 4 * np.eye(4))
     assert_allclose(InformationGeometryMetric(ridge=0.3).fit(X, y).get_mahalanobis_matrix(), expected, rtol=1e-9)
+    with pytest.warns(
+        UserWarning, match=r"^InformationGeometryMetric: the precision of the rows is singular \(rank 4 of 5"
+    ):
+        InformationGeometryMetric(ridge=0.0).fit(np.c_[X, X[:, 0]], y)
 
 
 def test_both_limits_of_lam():
@@ -106,6 +110,14 @@ def test_landmarks_and_ridge_do_not_learn_by_heart():
     calm = KernelInformationGeometryMetric(ridge=0.1, landmarks=20, random_state=0)
     assert_allclose(ratio(heart), np.sqrt((2 + 2 * 0.5) / (2 * 0.5)), rtol=1e-4)
     assert ratio(calm) < 1.5
+
+
+def test_memberships_that_are_none():
+    X, y = data()
+    Y = np.eye(3)[y]
+    for wrong in (Y[:-1], np.where(Y == 1, np.nan, Y), np.where(Y == 1, np.inf, Y)):
+        with pytest.raises(ValueError, match=r"^InformationGeometryMetric: y must be 60 labels or finite memberships"):
+            InformationGeometryMetric().fit(X, wrong)
 
 
 @pytest.mark.parametrize("learner", [InformationGeometryMetric, KernelInformationGeometryMetric])

@@ -151,6 +151,16 @@ def test_satisfied_bounds_leave_the_prior():
         assert_allclose(logdet.nearest(told, L0, solver).x, L0.T @ L0, rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_covariance_of_few_rows_is_the_prior_where_no_two_rows_differ():
+    X, y = data(20)
+    X = np.c_[X, np.random.default_rng(0).normal(size=(20, 26))]
+    M = fit(ITML(prior="covariance"), X, y).get_mahalanobis_matrix()
+    V = np.linalg.svd(X - X.mean(axis=0))[2][19:].T  # rows do not differ along these
+    L0 = priors.factor("covariance", X)
+    assert_allclose(M @ V, L0.T @ L0 @ V, rtol=1e-6, atol=1e-6 * M.max())
+
+
 def test_hard_bounds_hold():
     told = problem(c=4, gamma=np.inf)
     found = logdet.nearest(told, prior(), "projections", max_iter=20000, tol=1e-10)
@@ -262,6 +272,7 @@ def test_projections_agree_with_newton_through_the_learner():
         ({"gamma": "big"}, "gamma must be a number or None; got 'big'"),
         ({"bounds": (2.0, 1.0)}, "bounds"),
         ({"bounds": (-1.0, 1.0)}, "bounds"),
+        ({"bounds": (1.0, np.inf)}, "bounds"),
         ({"percentiles": (5, 105)}, "percentiles"),
         ({"prior": -np.eye(4)}, "prior"),
         ({"prior": np.triu(np.ones((4, 4)))}, "prior"),

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from nearfar import NCA, FastNCA, KernelFastNCA, KernelNCA
-from nearfar.core.neighborhoods import listed, neighborhood, softmax
+from nearfar.core.neighborhoods import fast_neighborhood, listed, neighborhood, softmax
 from nearfar.core.neighborhoods.neighborhood import Ridge
 from tests.learners import accuracy, data, fit, toy
 from tests.references import fast_nca as fast_loops
@@ -398,8 +398,9 @@ def test_fast_gradient_equals_differences(kind):
     X, y, L = problem()
     lists = listed.nearest_lists(X, y, 3)
     step = 1e-6 * np.random.default_rng(1).normal(size=L.shape)
-    up, down = (listed.neighbor_sums(X @ (L + s * step).T, lists, kind)[0] for s in (1, -1))
-    G = 2 * listed.neighbor_sums(X @ L.T, lists, kind)[1].T @ X
+    terms = fast_neighborhood.over(lists, X, kind)
+    (up, _), (down, _), (F, G) = (terms(L + s * step) for s in (1, -1, 0))
+    assert listed.neighbor_sums(X @ L.T, lists, kind)[0] == F
     assert_allclose((up - down) / 2, np.vdot(G, step), rtol=1e-6)
 
 

@@ -14,6 +14,7 @@ from nearfar.core.neighborhoods import softmax
 from nearfar.core.pairs import PairList
 from tests.learners import all_pairs, data, distances, fit, toy
 from tests.references import ldml as ldml_loops
+from tests.references import nca as nca_loops
 from tests.references import pcca as pcca_loops
 
 
@@ -270,6 +271,34 @@ def test_partial_fit_goes_down(learner):
     assert np.mean(values[-10:]) < 0.9 * np.mean(values[:10])
     with pytest.raises(ValueError, match=f"^{learner.__name__}: .*features"):
         stream.partial_fit(X[:, :3], y)
+
+
+def value_of(told, X, y):
+    """What the learner's components are worth, by loops."""
+    L, pairs = told.components_, ldml_loops.terms(X, y)
+    if isinstance(told, NCA):
+        return nca_loops.objective(L, X, y)
+    return (
+        pcca_loops.objective(L, X, pairs)
+        if isinstance(told, PCCA)
+        else ldml_loops.objective(L.T @ L, told.b_, X, pairs)
+    )
+
+
+@pytest.mark.parametrize("learner", [LDML, PCCA, NCA])
+def test_a_stream_tells_the_value_before_each_step(learner):
+    X, y, *_ = problem()
+    stream = learner(2).partial_fit(X, y)
+    for _ in range(3):
+        value = value_of(stream, X, y)
+        assert_allclose(stream.partial_fit(X, y).objective_, value, rtol=1e-9)
+
+
+@pytest.mark.parametrize("learner", [LDML, PCCA, NCA])
+def test_a_stream_does_not_know_where_its_rows_lie(learner):
+    X, y, *_ = problem()
+    near, far = (learner(2).partial_fit(R, y).partial_fit(R, y).components_ for R in (X, X + 1e6))
+    assert_allclose(far, near, rtol=1e-6)
 
 
 @pytest.mark.parametrize("learner", [LDML, PCCA, NCA])

@@ -186,6 +186,10 @@ def test_lle_with_a_linear_kernel_is_the_linear_method():
         same(distances(learner, X), distances(fit(linear, X, Y), X))
     feature = fit(KernelLLERegularizedMetric(lle_space="feature", **settings), X, Y)
     same(distances(feature, X), distances(learner, X), 1e-7)
+    ridged = below + 0.5 * np.trace(below) / 4 * np.eye(4)
+    learner = fit(KernelLLERegularizedMetric(n_components=2, lam=0.7, reg=0.5, kernel="linear"), X, Y)
+    U = locality.ratio_directions(D, ridged, 2).x
+    same(distances(learner, X), np.linalg.norm((X[:, None] - X)[np.triu_indices(60, 1)] @ U.T, axis=1))
 
 
 def test_lle_directions_are_orthonormal_in_feature_space():
@@ -260,6 +264,20 @@ def test_fisher_with_a_linear_kernel_is_fisher():
         same(distances(learner, X), distances(linear, X))
         within = fit(KernelFisherMetric(p, constraint="within", reg=0.0, kernel="linear"), X, Y)
         same(distances(within, X), distances(fit(nearfar.FisherMetric(n_components=p), X, Y), X))
+
+
+def test_fisher_whitens_a_singular_scatter_as_told():
+    settings = {"constraint": "within", "reg": 0.0, "kernel": "linear"}
+    flat = np.c_[X, Y]  # rows of one class do not differ along the last
+    with pytest.raises(ValueError, match=r"^KernelFisherMetric: the similar scatter is singular \(rank 4 of 5\)"):
+        KernelFisherMetric(**settings, on_singular="raise").fit(flat, Y)
+    shrunk, pinv = (fit(KernelFisherMetric(2, **settings, on_singular=how), flat, Y) for how in ("shrink", "pinv"))
+    assert shrunk.eigenvalues_[0] > 1e3 > pinv.eigenvalues_[0]
+
+
+def test_fisher_of_one_direction_keeps_it():
+    learner = KernelFisherMetric(constraint="within", kernel="linear").fit(X[:, :1] + Y[:, None], Y)
+    assert learner.transform(X[:, :1]).shape == (60, 1)
 
 
 def test_fisher_directions_are_orthonormal_and_useful():

@@ -77,3 +77,9 @@ def test_rows_that_coincide_with_their_neighbours_have_affinity_with_copies_only
             expected += np.exp(-(x @ x) / (sigma[i] * sigma[j])) * np.outer(x, x)
     assert_allclose(G / unit / unit, expected, rtol=1e-10, atol=1e-12)
     assert (lfda.affinity_scatter(np.ones((5, 3)), 2) == 0).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rows_all_alike_are_told():
+    with pytest.raises(ValueError, match=r"^LFDA: no direction separates the classes"):
+        LFDA().fit(np.ones((12, 3)), np.arange(12) % 2)

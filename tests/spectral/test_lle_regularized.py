@@ -58,6 +58,7 @@ def test_unlabelled_rows_count():
 def test_neighbours_out_of_range_are_refused(n_neighbors):
     with pytest.raises(ValueError, match=r"^LLERegularizedMetric: n_neighbors must be in 1\.\.59"):
         LLERegularizedMetric(n_neighbors=n_neighbors).fit(*data())
+    assert fit(LLERegularizedMetric(lam=0.0, n_neighbors=n_neighbors), *data()).converged_, "none are looked for"
 
 
 def test_bad_settings_are_named():

@@ -421,6 +421,9 @@ def test_sampled_negatives_follow_the_weights():
     X, y = rows(60, 5)
     U = X / np.linalg.norm(X, axis=1, keepdims=True)
     D = np.sum((U[:, None] - U) ** 2, axis=2)
+    with np.errstate(all="raise"):
+        for d in (1, 2, 3, 5):
+            assert np.isfinite(triplet_mining.log_weights(np.array([0.0, 4.0]), d)).all()
     w = triplet_mining.log_weights(D, 5)
     r = np.sqrt(D[0, 1:])
     assert_allclose(np.exp(w[0, 1:]), np.minimum(1.4, 1 / (r**3 * (1 - r**2 / 4))), rtol=1e-6)

@@ -335,7 +335,10 @@ def test_fisher_refuses_all_directions_and_singular_scatters():
     with pytest.raises(ValueError, match=r"^FisherMetric: .*rank 4 of 5"):
         nearfar.FisherMetric(on_singular="raise").fit(flat, Y)
     with pytest.warns(UserWarning, match="rank 4 of 5"):
-        nearfar.FisherMetric().fit(flat, Y)
+        learner = nearfar.FisherMetric().fit(flat, Y)
+    S, D = scatter.pair_scatters(flat, LabelPairs(Y)).mean()
+    L = fisher.fisher(S + 1e-6 * np.trace(S) / 5 * np.eye(5), D).x
+    assert_allclose(learner.get_mahalanobis_matrix(), L.T @ L, rtol=1e-7, atol=1e-8)
     L = nearfar.FisherMetric(n_components=2, on_singular="pinv").fit(flat, Y).components_
     d = distances(nearfar.FisherMetric(n_components=2).fit(X, Y), X)
     assert_allclose(np.linalg.norm((flat[0] - flat[1]) @ L.T), d[0], rtol=1e-6)
@@ -384,8 +387,10 @@ def test_rca_with_fewer_components_beats_other_feasible_maps(k):
 
 def test_probabilistic_rca_holds_kappa_and_is_whitening_by_default():
     C = scatter.within(X, Y) / 60
-    M = metric(nearfar.RCA(objective="probabilistic", kappa=2.0))
+    learner = nearfar.RCA(objective="probabilistic", kappa=2.0).fit(X, Y)
+    M = learner.get_mahalanobis_matrix()
     assert_allclose(np.sum(M * C), 2.0)
+    assert_allclose(learner.objective_, np.linalg.slogdet(M)[1], rtol=1e-9)
     assert_allclose(metric(nearfar.RCA(objective="probabilistic")), metric(nearfar.RCA()), rtol=1e-9)
     unbiased = metric(nearfar.RCA(ddof="chunklets"))
     assert_allclose(unbiased, inv(C * 60 / 57), rtol=1e-8)
@@ -470,6 +475,7 @@ def test_dca_diagonalises_both_scatters(solver):
     assert_allclose(A.T @ C_w @ A, np.eye(2), atol=1e-10)
     assert_allclose(A.T @ C_b @ A, np.diag(learner.eigenvalues_), atol=1e-9)
     assert learner.eigenvalues_[0] >= learner.eigenvalues_[1]
+    assert_allclose(learner.objective_, np.linalg.slogdet(A.T @ C_b @ A)[1], rtol=1e-9)
 
 
 def test_dca_default_reaches_the_larger_ratio_of_determinants():
@@ -719,19 +725,19 @@ def test_gmml_reports_what_auto_adds():
         nearfar.GMML(reg="auto").fit(np.c_[X, X[:, 0]], Y)
 
 
-def test_gmml_tunes_t_by_cross_validation():
+@pytest.mark.parametrize(("n", "seed"), [(60, 9), (60, 24), (90, 10)])  # the best t lies beside the coarse grid
+def test_gmml_tunes_t_by_cross_validation(n, seed):
     from nearfar.core.geometry import tuning
 
-    Z, y = toy(150)
+    Z, y = toy(n, seed)
     learner = nearfar.GMML("auto").fit(Z, y)
-    assert learner.t_ in np.round(np.arange(0, 1.01, 0.02), 12)
     plain = nearfar.GMML(learner.t_).fit(Z, y)
     assert_allclose(learner.components_, plain.components_)
     # the slow way: a learner per fold and t, on rows in the order of the fit
     order = row_order(Z)
     Zs, ys = (Z - Z.mean(axis=0))[order], y[order]
     fold = tuning.folds(encode(ys)[1])
-    assert (np.stack([np.bincount(fold[ys == c], minlength=5) for c in range(3)]) == 10).all()
+    assert (np.stack([np.bincount(fold[ys == c], minlength=5) for c in range(3)]) == n / 15).all()
 
     def hits(t):
         found = 0
@@ -744,8 +750,12 @@ def test_gmml_tunes_t_by_cross_validation():
         return found
 
     middle = max(tuning.COARSE, key=lambda t: (hits(t), -abs(t - 0.5), -t))
-    assert abs(learner.t_ - middle) <= 0.1 + 1e-9
-    assert hits(learner.t_) >= max(hits(t) for t in tuning.COARSE)
+    fine = [round(middle + 0.02 * step, 12) for step in range(-5, 6)]
+    assert learner.t_ != middle
+    assert_allclose(learner.t_, max(fine, key=lambda t: (hits(t), -abs(t - 0.5))), atol=1e-12)
+
+
+def test_gmml_tunes_t_by_labels_of_any_two_folds_that_can_be_learned_from():
     for told in (few_pairs(), {"y": np.repeat([0, 1, 2, 3], 15)[np.argsort(np.arange(60) % 7)]}):
         if "pairs" in told:
             with pytest.raises(ValueError, match=r"^GMML: t='auto' needs labels"):
@@ -754,6 +764,11 @@ def test_gmml_tunes_t_by_cross_validation():
             assert 0 <= nearfar.GMML("auto").fit(X, **told).t_ <= 1
     with pytest.raises(ValueError, match=r'^GMML: t must be a number or "auto"; got'):
         nearfar.GMML("best").fit(X, Y)
+    few = np.r_[0, 0, 1]  # without any one of these rows there is nothing to learn from, and two folds have none
+    with pytest.raises(ValueError, match=r"^GMML: t='auto' needs two classes"):
+        nearfar.GMML("auto", reg=1.0).fit(X[:3], few)
+    few = np.r_[0, 0, 0, 1]  # without its only row of a second class, one fold has nothing to learn from
+    assert 0 <= nearfar.GMML("auto", reg=1.0).fit(X[:4], few).t_ <= 1
 
 
 # --- More features than rows

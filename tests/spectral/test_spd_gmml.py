@@ -149,6 +149,8 @@ def test_refuses_other_settings_and_sizes():
     learner = nearfar.SPDGMML().fit(X, Y)
     with pytest.raises(ValueError, match=r"^SPDGMML: X must hold what fit got"):
         learner.transform(X.reshape(30, 9))
+    with pytest.raises(ValueError, match=r"^SPDGMML: X\[5\] is not positive definite"):
+        learner.transform(broken(5, lambda A: A - 10 * np.eye(3)))
 
 
 def test_singular_matrices_are_raised_with_a_warning():
