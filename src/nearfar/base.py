@@ -114,7 +114,7 @@ class FromPairs(MetricLearner):
         pairs : array-like of shape (m, 2), optional
             Row numbers of X.
         pair_labels : array-like of shape (m,), optional
-            +1 similar, -1 dissimilar, or booleans. Default: all similar.
+            +1 similar, -1 dissimilar. Default: all similar.
         pair_weights : array-like of shape (m,), optional
             At least 0. Default: all 1.
         rows : array-like of shape (n,), optional
@@ -230,7 +230,7 @@ class FromChunklets(MetricLearner):
         pairs : array-like of shape (m, 2), optional
             Row numbers of X, instead of chunklets.
         pair_labels : array-like of shape (m,), optional
-            +1 similar, -1 dissimilar, or booleans. Default: all similar.
+            +1 similar, -1 dissimilar. Default: all similar.
         rows : array-like of shape (n,), optional
             The numbers by which pairs call the rows of X. Default: 0..n-1. Those of other rows, and links to chunklets
             of other rows, are left out, so that one list serves every fold of a search (route ``rows=np.arange(n)``).

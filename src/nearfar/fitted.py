@@ -191,7 +191,7 @@ class Fitted(BaseEstimator):
         pairs, X
             As for `pair_distance`.
         pair_labels : array-like of shape (m,)
-            +1 similar, -1 dissimilar, or booleans.
+            +1 similar, -1 dissimilar.
         strategy : str
             "accuracy", "balanced" (both kinds of pairs weigh a half), "f_beta", "max_tpr" or "max_tnr" (each of these
             two with the other rate at least `min_rate`).

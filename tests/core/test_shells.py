@@ -697,15 +697,6 @@ def test_a_constant_column_gives_a_result_and_a_warning_that_says_what_was_done(
     assert np.isfinite(learner.transform(np.c_[X, np.full(60, 3.0)])).all()
 
 
-@pytest.mark.parametrize("similar", [SIGNS > 0, SIGNS > 9], ids=["both", "none"])
-def test_booleans_say_which_pairs_are_similar(similar):
-    signs = np.where(similar, 1, -1)
-    told, plain = (ITML().fit(X, pairs=PAIRS, pair_labels=labels) for labels in (similar, signs))
-    assert_array_equal(told.components_, plain.components_)
-    told.calibrate_threshold(PAIRS, SIGNS > 0, X=X)
-    assert told.threshold_ == plain.calibrate_threshold(PAIRS, SIGNS, X=X).threshold_
-
-
 def test_what_says_nothing_alone_is_not_passed_over():
     for told in ({"pair_labels": SIGNS}, {"pair_weights": np.ones(len(SIGNS))}):
         with pytest.raises(ValueError, match=f"^GMML: {next(iter(told))} must be given with pairs$"):

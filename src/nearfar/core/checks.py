@@ -116,15 +116,14 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
 
 
 def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:
-    """+1 and -1, or booleans, as True and False."""
+    """+1 and -1 as True and False."""
     if pair_labels is None:
         return np.ones(m, dtype=bool)
     s = np.asarray(pair_labels)
     if s.shape != (m,):
         raise ValueError(f"pair_labels must have one entry per pair, shape ({m},); got shape {s.shape}")
-    if s.dtype != np.bool_ and not np.isin(s, (-1, 1)).all():
-        expected = "+1 (similar) or -1 (dissimilar), or booleans"
-        raise ValueError(f"pair_labels must be {expected}; got {np.unique(s)[:5].tolist()}")
+    if not np.isin(s, (-1, 1)).all():
+        raise ValueError(f"pair_labels must be +1 (similar) or -1 (dissimilar); got {np.unique(s)[:5].tolist()}")
     return s == 1
 
 
