@@ -29,7 +29,7 @@ adds any others), cast to the input's float type, and put the estimator's name i
 in `core` and in method files just raise ``ValueError("reg must be ...")`` (`core.checks` has the usual ones).
 Its function is handed `self._settings("reg", ...)`, `self._search()` (`max_iter`, `tol`, `report`) and `self._start()`,
 the last components under `warm_start`. `self._as_given(values)` puts values of the rows of `_solve` into the order in
-which the user's came. A linear method that needs but differences of rows says ``_span = True``: see `Mahalanobis`.
+which the user's came. A linear method that needs only differences of rows says ``_span = True``: see `Mahalanobis`.
 
 The laws that every learner must obey, and what a method's reference file holds, are in `tests/test_learners.py`.
 """
