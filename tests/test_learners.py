@@ -192,6 +192,24 @@ def test_fitted_attributes(method: Method) -> None:
 
 
 @every_learner
+@pytest.mark.filterwarnings("error", "ignore::sklearn.exceptions.ConvergenceWarning")
+def test_nothing_is_warned_of_without_a_reason(method: Method) -> None:
+    X, y = data()
+    make(method).fit(X, y)
+
+
+@every_learner
+@pytest.mark.filterwarnings("ignore")
+def test_history_ends_at_the_objective(method: Method) -> None:
+    X, y = data()
+    learner = fit(make(method, **STEPS.get(method.name, {})), X, y)
+    if not hasattr(learner, "history_"):
+        return
+    law("history", method)
+    assert_allclose(learner.history_[-1], learner.objective_, rtol=1e-9)
+
+
+@every_learner
 def test_beats_euclidean_where_two_features_tell(method: Method) -> None:
     law("toy", method)
     X, y = toy()

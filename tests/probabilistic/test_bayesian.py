@@ -272,6 +272,11 @@ def test_candidates_hold_neighbours_and_random_pairs():
     assert_array_equal(every, np.stack(np.triu_indices(60, 1), axis=1))
 
 
+def test_equal_scores_keep_their_order():
+    assert_array_equal(querying.best(np.zeros(50), 5), np.arange(5))
+    assert_array_equal(querying.best(np.arange(50) % 2, 30), np.r_[1:50:2, :10:2])
+
+
 def test_bad_selections():
     learner, X, pairs, _ = fitted()
     for pool, n, word in ((pairs[:3], 4, "n=4"), (pairs[:0], 1, "n=1"), (pairs, 0, "n must")):
@@ -403,6 +408,7 @@ def test_fixed_curvature_steps_rise_to_the_same_mean():
     assert_allclose(found.x, m, rtol=1e-5)
     assert_allclose(neighbor_posterior.log_posterior(found.x, near, prior)[1], 0, atol=1e-6)
     assert_allclose(found.attributes["cov"], C, rtol=1e-9)
+    assert_allclose(found.objective, values[-1] + np.linalg.slogdet(C)[1] / 2, rtol=1e-9)
 
 
 def test_blocks_do_not_change_the_posterior(monkeypatch):

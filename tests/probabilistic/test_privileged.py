@@ -9,7 +9,7 @@ from sklearn import config_context
 from nearfar import PrivilegedMetric
 from nearfar.core import constraints
 from nearfar.core.constraints import Pairs
-from nearfar.core.empirical_risk.two_views import TwoViews, unit_scale
+from nearfar.core.empirical_risk.two_views import TwoViews, strong_gap, unit_scale
 from nearfar.core.pairs import PairList
 from nearfar.probabilistic.risk.privileged import privileged
 from tests.learners import all_pairs, data, fit
@@ -93,6 +93,13 @@ def test_the_gap_bounds_what_is_missing():
         for steps in (1, 3, 10, 30):
             early = privileged(X, Z, told, 0.01, 0.02, penalty=penalty, tol=1e-8, max_iter=steps)
             assert early.objective - best.objective <= early.duality_gap + 1e-9
+
+
+def test_the_gap_of_a_strongly_convex_objective_is_tight():
+    for m, g in ((4.0, 1.0), (4.0, -1.0), (0.5, 6.0)):  # of (M' - M)^2 + g (M' - M) over M' >= 0, at M = m
+        M = max(m - g / 2, 0.0)
+        gap = strong_gap(2.0, np.array([[m**0.5]]), np.array([[g]]))
+        assert_allclose(gap, g * (m - M) - (m - M) ** 2, rtol=1e-12)
 
 
 def test_swapping_views_and_signs_swaps_the_metrics():

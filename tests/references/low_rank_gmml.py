@@ -4,6 +4,7 @@ import numpy as np
 from scipy.linalg import eig, inv, sqrtm
 
 SETTINGS = {"n_components": 2}
+EXCEPTIONS = {"history": "it is of the search for the subspace, before the metric in it"}
 
 
 def scatters(X, y, reg=0.1):

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+EXCEPTIONS = {"history": "it is of the chunklet criterion; the objective is that of every RCA"}
+
 
 def metric(X, y):
     C, n = np.zeros((X.shape[1], X.shape[1])), 0

@@ -216,6 +216,8 @@ def test_warm_start_goes_on():
     [
         ({"degree": 0}, "degree must be"),
         ({"margins": (8.0, 2.0)}, "margins must be"),
+        ({"margins": (2.0, 5.0, 8.0)}, "margins must be"),
+        ({"margins": (2.0, np.inf)}, "margins must be"),
         ({"lam": -1.0}, "lam must be"),
         ({"solver": "sgd"}, "solver must be one of"),
         ({"init": "random"}, "init must be one of"),

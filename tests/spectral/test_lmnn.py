@@ -427,6 +427,9 @@ def test_sampled_negatives_follow_the_weights():
     w = triplet_mining.log_weights(D, 5)
     r = np.sqrt(D[0, 1:])
     assert_allclose(np.exp(w[0, 1:]), np.minimum(1.4, 1 / (r**3 * (1 - r**2 / 4))), rtol=1e-6)
+    lengths = np.arange(1, 61)[:, None]
+    same = [triplet_mining.mine(rows, y, "negative_sampling", 1, seed=0) for rows in (X, lengths * X)]
+    assert_array_equal(*same)
     drawn = np.zeros(60)
     for seed in range(300):
         triplets = triplet_mining.mine(X, y, "negative_sampling", 1, seed=seed)

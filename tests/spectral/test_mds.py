@@ -81,6 +81,8 @@ def test_stress_falls_in_every_step(weighting, n_components):
     for (z, target), w in zip(loops.terms(X, y), 1 / np.maximum(t, np.quantile(t, 0.05)), strict=True):
         f += (1.0 if weighting == "equal" else w) * (np.sqrt(target) - np.sqrt(max(z @ M @ z, 0.0))) ** 2
     assert_allclose(f, learner.objective_, rtol=1e-8)
+    cut = fit(MDSMetric(loss="stress", weighting=weighting, n_components=n_components, max_iter=3, tol=1e-15), X, y)
+    assert (cut.n_iter_, cut.converged_, len(cut.history_)) == (3, False, 4)
 
 
 def test_relative_weights_of_sstress():
