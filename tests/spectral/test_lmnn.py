@@ -7,8 +7,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar import LMNN
-from nearfar.core.margins import active_set, impostors, large_margin_data, newton, triplet_mining
+from nearfar.core.margins import active_set, impostors, large_margin_data, newton, strata, triplet_mining
 from nearfar.core.margins.large_margin import Hinge
+from nearfar.core.optimize import Solution
 from tests.core import conic
 from tests.learners import accuracy, data, distances, fit, toy
 from tests.references import lmnn as loops
@@ -557,6 +558,44 @@ def test_few_directions_of_overlapping_classes_take_few_steps(seed):
     assert learner.n_iter_ < 120
     tight = fit(LMNN(n_components=2, tol=1e-4), X, y)
     assert learner.objective_ <= 1.01 * tight.objective_
+
+
+def test_strata_draw_fewer_spheres_and_rows_from_round_to_round():
+    X, y = data()
+    seen = []
+
+    def solve(rows, labels, *_):
+        seen.append(np.bincount(labels).tolist())
+        return Solution(np.eye(4))
+
+    settings = {"rounds": 8, "spheres": 10, "radius": 1e9, "share": 0.5}
+    strata.stratified(X, y, solve, 1, settings, 0)
+    expected = []
+    for t, spheres in enumerate((10, 8, 6, 5, 4, 3, 2, 2)):
+        share = max(0.5 - 0.05 * t, 0.2)
+        expected += spheres * [np.ceil(share * np.bincount(y)).tolist()]
+    assert seen == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ("yes", "stratified must be True, False or a dict"),
+        ({"sphere": 3}, r"stratified takes rounds, spheres, .*; got \['sphere'\]"),
+        ({"rounds": 0}, "rounds must be an integer >= 1"),
+        ({"rounds": 2.5}, "rounds must be an integer"),
+        ({"spheres": 0}, "spheres must be an integer >= 1"),
+        ({"radius": -1.0}, "radius must be a finite number > 0"),
+        ({"radius": "wide"}, "radius must be a finite number > 0"),
+        ({"growth": -1.0}, "growth must be a finite number >= 0"),
+        ({"share": 0.0}, "share must be"),
+        ({"share": 1.5}, "share must be"),
+        ({"identity": "no"}, "identity must be one of True, False"),
+    ],
+)
+def test_bad_settings_of_strata_are_named(settings, word):
+    with pytest.raises(ValueError, match=f"^LMNN: {word}"):
+        LMNN(stratified=settings).fit(*data())
 
 
 def test_strata_need_classes():

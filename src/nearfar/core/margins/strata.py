@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import psd
+from .. import checks, psd
 from ..constraints import generator
 from ..notices import warn
 from ..optimize import Solution
@@ -60,10 +60,15 @@ def stratified(
     k : int
     settings : bool or dict
         Of `Strata`.
+
+    Raises
+    ------
+    ValueError
+        No labels, or settings that are unknown or out of their range.
     """
     if labels is None:
         raise ValueError("stratified draws rows of classes: it needs labels, not triplets")
-    strata = Strata(**(settings if isinstance(settings, dict) else {}))
+    strata = read(settings)
     I = np.eye(X.shape[1])
     rng, L, learned = generator(seed), I, 0
     spheres = strata.spheres or max(min(len(X) // 100, 20), 10)
@@ -79,6 +84,22 @@ def stratified(
     if learned == 0:
         warn("no sphere held two classes of more than n_neighbors rows; raise radius or growth")
     return Solution(L, n_iter=max(1, learned))
+
+
+def read(settings: Any) -> Strata:
+    """What the user says of the samples, checked."""
+    if not isinstance(settings, (bool, np.bool_, dict)):
+        raise ValueError(f"stratified must be True, False or a dict of settings; got {settings!r}")
+    told = settings if isinstance(settings, dict) else {}
+    if unknown := told.keys() - set(Strata._fields):
+        raise ValueError(f"stratified takes {', '.join(Strata._fields)}; got {sorted(map(str, unknown))}")
+    strata = Strata(**told)
+    checks.counts(1, rounds=strata.rounds, spheres=1 if strata.spheres is None else strata.spheres)
+    checks.above(0, radius=strata.radius, share=strata.share)
+    checks.at_least(0, growth=strata.growth)
+    checks.between(0, 1, share=strata.share)
+    checks.one_of((True, False), identity=strata.identity)
+    return strata
 
 
 def sample(Y: Array, labels: Ints, radius: float, share: float, k: int, rng: np.random.Generator) -> Ints:
