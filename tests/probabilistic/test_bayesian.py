@@ -350,6 +350,18 @@ def test_loop_ends_with_the_pool():
     assert seen[3:] == [20, 30]
 
 
+def test_loop_learns_from_answers_of_both_kinds_only():
+    X, _ = data()
+    pool, seen = np.stack(np.triu_indices(60, 1), axis=1), []
+    replies = iter([np.ones(20), np.ones(20), np.r_[-1, np.ones(19)]])
+    selector = ActivePairSelector(BayesianPairMetric(), random_state=1)
+    selector.loop(
+        X, pool, lambda asked: next(replies), rounds=3, batch_size=20, callback=lambda m, learner: seen.append(m)
+    )
+    assert seen == [60]
+    assert len(np.unique(selector.pairs_, axis=0)) == 60
+
+
 def fit_quietly(selector, X, pairs, told, seen):
     def oracle(asked):
         return [told[tuple(pair)] for pair in asked.tolist()]
