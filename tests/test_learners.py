@@ -278,7 +278,8 @@ def test_explicit_supervision(method: Method) -> None:
 
 @every_learner
 @pytest.mark.parametrize(
-    "case", ["duplicates", "constant column", "one feature", "fewer rows than features", "identical classes"]
+    "case",
+    ["duplicates", "constant column", "one feature", "fewer rows than features", "identical classes", "equal rows"],
 )
 def test_degenerate_data_give_a_result_or_one_clear_error(method: Method, case: str) -> None:
     rng = np.random.default_rng(4)
@@ -292,6 +293,8 @@ def test_degenerate_data_give_a_result_or_one_clear_error(method: Method, case: 
         X = X[:, :1] + y[:, None]
     elif case == "fewer rows than features":
         X = rng.normal(size=(12, 20))
+    elif case == "equal rows":
+        X = np.ones((12, 3))
     else:
         X = np.repeat(X[:6], 2, axis=0)
     reason = told(method, "EXCEPTIONS", {}).get(case)

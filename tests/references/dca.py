@@ -2,7 +2,10 @@
 
 import numpy as np
 
-EXCEPTIONS = {"identical classes": "nothing lies between chunklets whose means coincide"}
+EXCEPTIONS = {
+    "identical classes": "nothing lies between chunklets whose means coincide",
+    "equal rows": "nothing lies between chunklets whose means coincide",
+}
 
 
 def scatters(X, chunklets, apart=None):

@@ -2,7 +2,10 @@
 
 import numpy as np
 
-EXCEPTIONS = {"identical classes": "nothing separates classes that coincide, and no direction count was asked for"}
+EXCEPTIONS = {
+    "identical classes": "nothing separates classes that coincide, and no direction count was asked for",
+    "equal rows": "nothing separates rows that are equal",
+}
 
 
 def metric(X, y):

@@ -4,6 +4,7 @@ import numpy as np
 
 from tests.references import stiefel_spd
 
+EXCEPTIONS = {"equal rows": "there is no distance to scale by"}
 SETTINGS = {"n_pairs": "all", "kernel": "rbf", "gamma": 0.1, "n_components": 2, "max_iter": 2000, "tol": 1e-8}
 TOLERANCE = 1e-4  # as for the linear method, in as many dimensions as there are rows
 

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+EXCEPTIONS = {"equal rows": "nothing separates rows that are equal"}
+
 
 def affinities(X, y, k):
     def distance(i, j):

@@ -4,6 +4,7 @@ import numpy as np
 from scipy.linalg import inv, sqrtm
 from scipy.optimize import lsq_linear
 
+EXCEPTIONS = {"equal rows": "nothing differs within reach of a row"}
 SETTINGS = {"n_neighbors": 5}
 TOLERANCE = (
     1e-5  # neighbours' combinations are unique only in what they give, up to the rounding of the normal equations

@@ -5,6 +5,7 @@ import math
 import numpy as np
 from scipy.linalg import expm, inv, sqrtm
 
+EXCEPTIONS = {"equal rows": "there is no distance to scale by"}
 SETTINGS = {"n_pairs": "all", "max_iter": 2000, "tol": 1e-9}
 TOLERANCE = 1e-4  # twenty iterations of a search that is not convex let rounding grow
 
