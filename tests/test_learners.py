@@ -475,6 +475,29 @@ def test_a_warm_start_of_another_number_of_components_is_none(method: Method) ->
             assert_allclose(distances(again, X), d, rtol=1e-3, atol=1e-3 * d.max())
 
 
+# closed forms, searches that end at an exact optimum, one view that needs no sweeps; LMNN and CDML may take more steps
+NO_SHORTER = (
+    "SideInformationMetric",
+    "DCA",
+    "KernelDCA",
+    "NuSVMMetric",
+    "KernelNuSVMMetric",
+    "FISHMML",
+    "LMNN",
+    "CDML",
+)
+
+
+@every_learner
+@pytest.mark.filterwarnings("ignore")
+def test_a_loose_tolerance_ends_a_search_sooner(method: Method) -> None:
+    if "tol" not in make(method).get_params() or method.name in NO_SHORTER:
+        return
+    X, y = data()
+    loose, tight = (fit(make(method, **STEPS.get(method.name, {}), tol=tol), X, y) for tol in (0.3, 1e-9))
+    assert loose.n_iter_ < tight.n_iter_
+
+
 @every_learner
 def test_batches_are_drawn_by_the_seed(method: Method) -> None:
     if "batch_size" not in make(method).get_params():

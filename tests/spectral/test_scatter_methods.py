@@ -478,6 +478,13 @@ def test_dca_diagonalises_both_scatters(solver):
     assert_allclose(learner.objective_, np.linalg.slogdet(A.T @ C_b @ A)[1], rtol=1e-9)
 
 
+def test_dca_keeps_directions_with_scatter_between_chunklets_as_large_as_told():
+    b = np.linalg.eigvalsh(dca_loops.scatters(X, Y)[0])[::-1]
+    for share, kept in ((0.99, 2), (1.01, 1)):
+        assert len(nearfar.DCA(tol=share * b[1] / b[0]).fit(X, Y).components_) == kept
+        assert nearfar.KernelDCA(kernel="linear", tol=share * b[1] / b[0]).fit(X, Y).transform(X).shape == (60, kept)
+
+
 def test_dca_default_reaches_the_larger_ratio_of_determinants():
     assert nearfar.DCA().fit(X, Y).objective_ >= nearfar.DCA(solver="hoi").fit(X, Y).objective_ - 1e-12
 
