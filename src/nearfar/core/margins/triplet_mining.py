@@ -45,11 +45,9 @@ def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, seed: Seed = None
     Raises
     ------
     ValueError
-        k is not below the smallest class size, or too large for the other classes.
+        k is not below the smallest class size.
     """
     require_targets(labels, k)
-    if k > len(X) - np.bincount(labels).max():
-        raise ValueError(f"n_neighbors must be at most the number of rows outside the largest class; got {k}")
     if strategy == "negative_sampling":
         X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
     rng, step = generator(seed), max(1, CELLS // len(X))

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ...base import FromLabels, Mahalanobis
 from ...core import checks, scatter
 from ...core.margins import rivals
@@ -25,8 +23,6 @@ def iml(
     X: Array, labels: Ints, k: int = 3, a: float = 0.5, m: float = 1.0, gamma: float = 0.1, **limits: Any
 ) -> Solution:
     """L (d, d) as `x`, for rows sorted by class; see `IML` for the settings."""
-    if k > len(X) - np.bincount(labels).max():
-        raise ValueError(f"n_neighbors must be at most the number of rows outside the largest class; got {k}")
     return rivals.hinges(X, labels, k, a=a, width=m, gamma=gamma, **limits)
 
 
