@@ -22,9 +22,9 @@ def listed(distance):
     return I[order], J[order], d[order]
 
 
-@pytest.fixture(params=[None, 500])
+@pytest.fixture(params=[None, 500, 320])
 def _blocks(request, monkeypatch):
-    """Once in one block, once in many."""
+    """In one block; in many, of 5 rows with 100 others, or of 4 rows with 80 others, at a time."""
     if request.param:
         monkeypatch.setattr(near_pairs, "CELLS", request.param)
 

@@ -123,25 +123,32 @@ def _search(rows: AnyArray, distance: str, within: float, k: int | None) -> Near
     table = Nearness(rows, distance)
     found = NearPairs(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
     for start, stop in counted_blocks(len(rows)):
-        i, j = table.pairs(start, stop, within, k)
-        if len(i) + len(found.i) > LARGEST and k is None:
-            raise ValueError(f"within: more than {LARGEST:,} pairs lie within {within:g}; choose a smaller distance")
-        d = pair_distances(rows, rows, i, j, distance)
-        keep = d <= within
-        found = _merged(found, NearPairs(i[keep], j[keep], d[keep]), k)
-        if k is not None and len(found.i) == k:
-            within = float(found.distances[-1])
-            if within == 0:
-                break  # pairs of later rows come after these
+        width = CELLS // (stop - start)
+        for first in range(start, len(rows), width):
+            i, j = table.pairs(slice(start, stop), slice(first, first + width), within, k)
+            if len(i) + len(found.i) > LARGEST and k is None:
+                raise ValueError(
+                    f"within: more than {LARGEST:,} pairs lie within {within:g}; choose a smaller distance"
+                )
+            d = pair_distances(rows, rows, i, j, distance)
+            keep = d <= within
+            found = _merged(found, NearPairs(i[keep], j[keep], d[keep]), k)
+            if k is not None and len(found.i) == k:
+                within = float(found.distances[-1])
+        if within == 0 and k is not None:
+            break  # pairs of later rows come after these
     return found
 
 
 def counted_blocks(n: int) -> Iterator[tuple[int, int]]:
-    """First and last row, exclusive, of blocks that take CELLS cells each with all rows that follow."""
-    start = 0
+    """First and last row, exclusive, of blocks that take CELLS cells with all rows that follow, or with a part of them.
+
+    A product of few rows takes several times as long for each of them: many rows meet the others in parts.
+    """
+    start, least = 0, int(CELLS**0.5) // 4
     with stage("comparing", n * (n - 1) // 2) as done:
         while start < n - 1:
-            stop = min(n, start + max(1, CELLS // (n - start)))
+            stop = min(n, start + max(1, least, CELLS // (n - start)))
             yield start, stop
             done((stop - start) * (2 * n - start - stop - 1) // 2)
             start = stop
@@ -162,11 +169,11 @@ class Nearness:
             longest = float(np.sqrt(np.einsum("ij,ij->i", self.x, self.x).max()))
             self.unit = float(2.0 ** np.ceil(np.log2(max(longest, 1e-100))))
             self.x /= self.unit
-        self.single = self.factors(0, np.float32)
+        self.single = self.factors(slice(None), np.float32)
 
-    def factors(self, start: int, dtype: Any) -> AnyArray:
-        """Rows from `start` on, each with two numbers that make products of rows nearness."""
-        x = self.x[start:]
+    def factors(self, rows: slice, dtype: Any) -> AnyArray:
+        """Rows, each with two numbers that make products of rows nearness."""
+        x = self.x[rows]
         half = 0.0 * x[:, 0] if self.distance == "cosine" else np.einsum("ij,ij->i", x, x) / 2
         return np.column_stack([x, -half, np.ones(len(x))]).astype(dtype)
 
@@ -177,24 +184,26 @@ class Nearness:
         square = within * within if self.distance == "euclidean" else within
         return -square / self.unit / self.unit / 2
 
-    def pairs(self, start: int, stop: int, within: float, k: int | None) -> tuple[Ints, Ints]:
-        """Pairs (i, j), i in start..stop and j > i, that may lie within the distance and may be among the k nearest."""
-        right = self.single[start:]
-        row, column = self._cells(right, stop - start, within, k)
-        if len(row) > MANY * (stop - start) * len(right):
-            row, column = self._cells(self.factors(start, np.float64), stop - start, within, k)
-        return row + start, column + start
+    def pairs(self, rows: slice, others: slice, within: float, k: int | None) -> tuple[Ints, Ints]:
+        """Pairs (i, j), i of the rows and j > i of the others, within the distance and among the k nearest, perhaps."""
+        left, right, own = self.single[rows], self.single[others], rows.start == others.start
+        row, column = self._cells(left, right, own, within, k)
+        if len(row) > MANY * len(left) * len(right):
+            left, right = (self.factors(part, np.float64) for part in (rows, others))
+            row, column = self._cells(left, right, own, within, k)
+        return row + rows.start, column + others.start
 
-    def _cells(self, right: AnyArray, own: int, within: float, k: int | None) -> tuple[Ints, Ints]:
+    def _cells(self, left: AnyArray, right: AnyArray, own: bool, within: float, k: int | None) -> tuple[Ints, Ints]:
         swapped = np.r_[: right.shape[1] - 2, -1, -2]
-        table = right[:own, swapped] @ right.T
-        table[:, :own][np.tri(own, dtype=np.bool_)] = -np.inf
+        table = left[:, swapped] @ right.T
+        if own:  # every pair once
+            table[:, : len(left)][np.tri(len(left), dtype=np.bool_)] = -np.inf
         bar = self.bar(within)
         if k is not None and np.isinf(bar) and table.size > k:
             bar = float(np.partition(table.ravel(), table.size - k)[table.size - k])
         # d + 2 products err by d + 3 roundoffs of at most 2; a value and the bar err both
         row, column = true_cells(table >= bar - 2 * (right.shape[1] + 6) * float(np.finfo(right.dtype).eps))
-        after = column > row
+        after = column > row if own else slice(None)
         return row[after], column[after]
 
 
