@@ -247,3 +247,20 @@ def test_bad_input_is_named():
         memory(x, (y[:, None] == y).long())
     with pytest.raises(ValueError, match="ref does not apply"):
         memory(x, y, ref=x, ref_labels=y)
+
+
+def test_terms_beside_it_see_the_class_scores_of_its_loss():
+    ((x, y),) = batches(1)
+    loss = AMSoftmaxLoss(4, 4).double()
+    expected = (loss + nearfar.JRS(layers=("class",)))(x, y)  # a memory of nothing adds nothing
+    torch.testing.assert_close((CrossBatchMemory(loss, size=8) + nearfar.JRS(layers=("class",)))(x, y), expected)
+
+
+def test_statistics_are_those_of_the_comparison_with_the_memory():
+    (x, y), (later, later_y) = batches(2)
+    memory, alone = CrossBatchMemory(TripletLoss(), size=6).double(), TripletLoss()
+    memory(x, y)
+    memory(later, later_y)
+    alone(later, later_y, ref=x, ref_labels=y)
+    assert memory.stats_ == pytest.approx(alone.stats_)
+    assert memory.stats_["positive"] > 0
