@@ -201,11 +201,11 @@ class Trainer:
         if self.on_cpu and not all_finite(p.grad for p in self.parts.model.parameters() if p.grad is not None):
             raise self._failed(f"the gradient of {' + '.join(values)} is not finite")
 
-    def _failed(self, what: str) -> TrainError:
-        position = self.position
-        last = self.folder.last
+    def _failed(self, what: str, step: int | None = None) -> TrainError:
+        position, last = self.position, self.folder.last
         kept = f"the checkpoint of step {read_about(last)['step']} is kept" if last.exists() else "no checkpoint yet"
-        return TrainError(f"step {position.step + 1}, epoch {position.epoch + 1}: {what}; {kept}")
+        step = step or position.step + 1  # the one that is under way
+        return TrainError(f"step {step}, epoch {position.epoch + 1}: {what}; {kept}")
 
     def _tell(self) -> None:
         position = self.position
@@ -238,13 +238,13 @@ class Trainer:
 
     def _finish_epoch(self) -> None:
         position, config = self.position, self.parts.config
+        self._check_weights()  # before they are scored, and could be kept as the best
         speed = self._speed()
         means = {name: float(total) / max(1, position.batch) for name, total in position.sums.items()}
         position.epoch, position.batch, position.sums = position.epoch + 1, 0, {}
         row: dict[str, Any] = {"epoch": position.epoch, "step": position.step, "loss": means.pop("loss")}
         row |= {f"part_{name}": value for name, value in means.items()} | {"images_per_second": round(speed, 1)}
-        over = position.step >= self.parts.steps
-        if over or position.epoch % config.eval_every == 0:
+        if position.step >= self.parts.steps or position.epoch % config.eval_every == 0:
             with self.parts.averages.in_place():
                 scores = watch(self.parts)
                 row |= scores
@@ -273,11 +273,13 @@ class Trainer:
         counts = {"step": position.step, "epoch": position.epoch, "best": position.best}
         return {**counts, "config": parts.config.digest, **parts.about}
 
+    def _check_weights(self) -> None:
+        assert self.parts.model is not None
+        if not all_finite(self.parts.model.parameters()):
+            raise self._failed("the weights are not finite", self.position.step)
+
     def _checkpoint(self) -> None:
         parts, position = self.parts, self.position
-        assert parts.model is not None
-        if not all_finite(p for p in parts.model.parameters()):
-            raise self._failed("the weights are not finite")
         tensors, extra = split_weights(parts)
         self.folder.save_state(position.step, processes.rank(), snapshot(parts, position, extra))
         parts.accelerator.wait_for_everyone()
@@ -293,5 +295,6 @@ class Trainer:
             asked = bool(processes.total(torch.tensor(float(asked), device=self.parts.accelerator.device)))
         if asked:
             if not written:
+                self._check_weights()
                 self._checkpoint()
             raise KeyboardInterrupt
