@@ -21,6 +21,18 @@ from .fitted import Fitted, LinearDistance, named
 Self = TypeVar("Self", bound="MetricLearner")
 
 
+def without_numbers(X: Any) -> list[str]:
+    """Names of the columns of a table that do not hold numbers alone."""
+    found = []
+    for name, kind in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
+        if getattr(kind, "kind", "O") not in "biuf":  # missing values of numbers are another matter
+            try:
+                np.asarray(X[name], dtype=np.float64)
+            except (TypeError, ValueError):
+                found.append(str(name))
+    return found
+
+
 class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     """A learner of a distance: validation before `_solve`, fitted attributes after it."""
 
@@ -40,7 +52,17 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         options: dict[str, Any] = {"dtype": [np.float64, np.float32], "reset": reset}
         if reset:
             options["ensure_min_samples"] = 2
-        return validate_data(self, X, **options) if y is None else validate_data(self, X, y, **options)
+        try:
+            return validate_data(self, X, **options) if y is None else validate_data(self, X, y, **options)
+        except (TypeError, ValueError) as error:
+            words = without_numbers(X)
+            if not words:
+                raise
+            first = ", ".join(map(repr, words[:3]))
+            hint = "encode them before, as by OneHotEncoder in make_column_transformer"
+            raise ValueError(
+                f"X: {len(words)} column(s) hold something other than numbers ({first}); {hint}"
+            ) from error
 
     def _passes(self, X: AnyArray, y: AnyArray | None, reset: bool) -> bool:
         """Whether scikit-learn's checks, which take longer than a small fit, would return these arrays as they are."""

@@ -697,6 +697,19 @@ def test_a_constant_column_gives_a_result_and_a_warning_that_says_what_was_done(
     assert np.isfinite(learner.transform(np.c_[X, np.full(60, 3.0)])).all()
 
 
+def test_columns_that_hold_no_numbers_are_named():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(X, columns=[f"x{k}" for k in range(X.shape[1])])
+    words = table.assign(city=["Rome"] * len(X), kind=pd.Categorical(["a", "b"] * (len(X) // 2)))
+    with pytest.raises(
+        ValueError, match=r"^LFDA: X: 2 column\(s\) hold something other than numbers \('city', 'kind'\); "
+    ):
+        LFDA().fit(words, Y)
+    gaps = table.assign(x1=pd.array([None, *range(len(X) - 1)], dtype="Int64"), x2=table["x2"].astype(object))
+    with pytest.raises(ValueError, match=r"^LFDA: Input X contains NaN"):
+        LFDA().fit(gaps, Y)
+
+
 def test_what_says_nothing_alone_is_not_passed_over():
     for told in ({"pair_labels": SIGNS}, {"pair_weights": np.ones(len(SIGNS))}):
         with pytest.raises(ValueError, match=f"^GMML: {next(iter(told))} must be given with pairs$"):
