@@ -353,3 +353,12 @@ def test_parts() -> None:
     classes = by_class(["b", "a", "b"])
     assert classes.order.tolist() == [1, 0, 2]
     assert classes.counts.tolist() == [1, 2]
+
+
+def test_an_epoch_that_was_given_can_be_asked_for_again():
+    sampler = MPerClassSampler([k % 9 for k in range(90)], m=2, batch_size=6)
+    first, second = list(sampler), list(sampler)
+    assert first != second
+    for epoch, batches in ((0, first), (0, first), (1, second)):
+        sampler.set_epoch(epoch)
+        assert list(sampler) == batches
