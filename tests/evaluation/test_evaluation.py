@@ -15,6 +15,7 @@ from nearfar.evaluation import (
     Scores,
     evaluate,
     map_at_r,
+    mean_average_precision,
     mrr,
     precision_at_k,
     r_precision,
@@ -66,6 +67,28 @@ def test_leave_one_out_equals_the_plain_loops(n, classes, d, seed, integers, dis
     found = score(x, y, distance, lone=lone)
     check(found, reference)
     assert found.protocol == "leave-one-out"
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 30), st.integers(0, 30), st.integers(0, 10**6), st.booleans(), st.sampled_from(DISTANCES))
+def test_mean_average_precision_equals_the_plain_loops(n, m, seed, integers, distance):
+    x, y = samples(n, 4, 3, seed, integers)
+    own, searched = {}, (x, y)
+    if m:
+        searched = samples(m, 5, 3, seed + 1, integers)
+        own = {"gallery": searched[0], "gallery_labels": searched[1]}
+    for lone in ("exclude", "miss"):
+        rows = [x.tolist(), y.tolist(), searched[0].tolist(), searched[1].tolist()]
+        expected = plain.mean_average_precision(*rows, distance, leave_one_out=not m, lone=lone)
+        np.testing.assert_allclose(
+            mean_average_precision(x, y, distance=distance, lone=lone, **own), expected, rtol=1e-12
+        )
+
+
+def test_average_precision_is_told_of_whole_rankings_only():
+    x, y = samples()
+    assert retrieve(x, y, ks=(58,)).average_precision is None
+    assert retrieve(x, y, ks=(59,)).average_precision is not None
 
 
 @settings(max_examples=30, deadline=None)

@@ -59,6 +59,17 @@ def evaluate(x, labels, ks, distance, gallery=None, gallery_labels=None, lone="e
     )
 
 
+def mean_average_precision(x, labels, gallery, gallery_labels, distance, leave_one_out, lone):
+    """Mean of precision at every right item of the whole ranking."""
+    values = []
+    for order, label in zip(rankings(x, gallery, distance, leave_one_out), labels, strict=True):
+        right = [gallery_labels[j] == label for j in order]
+        if any(right):
+            values.append(sum(sum(right[: i + 1]) / (i + 1) for i, hit in enumerate(right) if hit) / sum(right))
+    count = len(values) if lone == "exclude" else len(x)
+    return sum(values) / count if count else math.nan
+
+
 def expected_by_enumeration(items, relevant, ks):
     """Mean scores over all rankings of so many items, so many of them relevant."""
     labels = [1] * relevant + [0] * (items - relevant)

@@ -16,6 +16,7 @@ from .retrieval import Retrieval, retrieve
 from .scores import Scores
 
 LONE = ("exclude", "miss")
+ALL = 2**62  # a K beyond every gallery
 
 
 def evaluate(
@@ -174,6 +175,20 @@ def map_at_r(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol:
     """MAP@R of Musgrave et al., 2020; ``protocol`` as in `recall_at_k`."""
     found = retrieve(embeddings, labels, ks=(1,), whole=False, **protocol)
     return mean_score(found, found.map_at_r, lone)
+
+
+def mean_average_precision(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any) -> float:
+    """Mean over queries of the average precision of the whole ranking, the mAP of re-identification.
+
+    ``protocol`` as in `recall_at_k`. It sorts all items for every query: slower than `map_at_r`, which looks at the R
+    nearest.
+
+    >>> mean_average_precision([[1.0, 0], [0.9, 0.5], [0.9, 0.2]], ["a", "a", "b"])
+    0.5
+    """
+    found = retrieve(embeddings, labels, ks=(ALL,), **protocol)
+    assert found.average_precision is not None
+    return mean_score(found, found.average_precision, lone)
 
 
 def r_precision(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any) -> float:

@@ -5,6 +5,7 @@
     precision@K        relevant items among the first K, over K
     R-precision        relevant items among the first R, over R, with R relevant items in all
     MAP@R              (1/R) sum_{i <= R} precision@i [item i is relevant]       (Musgrave et al., 2020)
+    average precision  (1/R) sum_i precision@i [item i is relevant], over the whole ranking
     reciprocal rank    1 / rank of the best relevant item, over the whole ranking
 
 Nothing of size queries x gallery is stored and nothing is sorted beyond rank max(K, R): where none of these is
@@ -40,6 +41,8 @@ class Retrieval(NamedTuple):
         Relevant items among the first K.
     r_precision, map_at_r : ndarray of float64, shape (n,)
         Per query.
+    average_precision : ndarray of float64, shape (n,), or None
+        Over the whole ranking; None where no K reaches its end.
     n_gallery : int
         Items that a query can find.
     ks : tuple of int
@@ -51,6 +54,7 @@ class Retrieval(NamedTuple):
     hits: Ints
     r_precision: Array
     map_at_r: Array
+    average_precision: Array | None
     n_gallery: int
     ks: tuple[int, ...]
 
@@ -168,7 +172,7 @@ class _Task:
         self.asked = asked[np.argsort(-self.depth[asked], kind="stable")]
         n = len(query_class)
         self.first_rank, self.hits = np.zeros(n, np.intp), np.zeros((n, len(ks)), np.intp)
-        self.r_precision, self.map_at_r = np.zeros(n), np.zeros(n)
+        self.r_precision, self.map_at_r, self.average_precision = np.zeros(n), np.zeros(n), np.zeros(n)
 
     def alike(self, rows: Ints, columns: Ints) -> Bools:
         return self.gallery_class[columns] == self.query_class[rows][:, None]
@@ -195,6 +199,7 @@ class _Task:
         within = rank <= r[at]
         self.r_precision[rows] = np.bincount(at, within, minlength=b) / r
         self.map_at_r[rows] = np.bincount(at, within * nth / rank, minlength=b) / r
+        self.average_precision[rows] = np.bincount(at, nth / rank, minlength=b) / r
         for column, k in enumerate(self.ks):
             self.hits[rows, column] = np.bincount(at, rank <= k, minlength=b)
         hit = np.flatnonzero(found)
@@ -220,9 +225,9 @@ class _Task:
         return at[keep], item[keep]
 
     def result(self) -> Retrieval:
-        return Retrieval(
-            self.relevant, self.first_rank, self.hits, self.r_precision, self.map_at_r, self.available, self.ks
-        )
+        whole = self.average_precision if max(self.ks) >= self.available else None
+        scores = (self.first_rank, self.hits, self.r_precision, self.map_at_r, whole)
+        return Retrieval(self.relevant, *scores, self.available, self.ks)
 
 
 def _rank_of_best(block: Block, part: Ints, at: Ints, item: Ints) -> Ints:
