@@ -54,8 +54,8 @@ class KernelMetric(MetricLearner):
         return np.asarray(self._image(X[found.landmarks]).T @ found.basis)
 
     def _last_components(self) -> Array | None:
-        last: Array | None = self.__dict__.pop("_carried", None)
-        return last
+        # kept until `_keep`: a method may ask for it more than once
+        return self.__dict__.get("_carried")
 
     def _order(self, X: AnyArray) -> Ints:
         # the columns of a kernel matrix belong to its rows: neither may move alone
@@ -64,6 +64,7 @@ class KernelMetric(MetricLearner):
     def _keep(self, components: Array, dtype: Any) -> None:
         super()._keep(components, dtype)
         self.dual_coef_ = np.ascontiguousarray(self.__dict__.pop("_basis") @ components.T, dtype=dtype)
+        self.__dict__.pop("_carried", None)
 
     def transform(self, X: AnyArray) -> AnyArray:
         """Map rows to ``k(X) @ dual_coef_``: Euclidean distances between the results are the learned ones.

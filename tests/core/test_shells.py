@@ -436,6 +436,24 @@ def test_landmarks_are_numbers_of_the_users_rows():
     assert_array_equal(X[learner.landmarks_], learner.X_fit_)
 
 
+class AsksTwice(KernelIdentity):
+    warm_start = True
+
+    def _solve(self, X, pairs):
+        self.first_, self.second_, self.found_ = self._start(), self._start(), self._found_before("n_iter_")
+        return super()._solve(X, pairs)
+
+
+def test_a_kernel_method_may_ask_for_the_last_fit_more_than_once():
+    learner = AsksTwice().fit(X, Y)
+    assert learner.first_ is None
+    learner.fit(X, Y)
+    assert learner.first_ is not None
+    assert_array_equal(learner.second_, learner.first_)
+    assert learner.found_ == learner.n_iter_
+    assert learner._start() is None  # nothing is carried beyond the fit
+
+
 def test_wide_rows_are_solved_in_their_span_and_start_there_again():
     wide = np.random.default_rng(0).normal(size=(8, 20))
     y = np.arange(8) % 2
