@@ -219,6 +219,12 @@ def test_what_does_not_fit_is_one_error(changes, X, y, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_loss_that_is_not_finite_tells_of_no_checkpoint(digits):
+    """The folder of a fit is temporary: none is kept, and none is missed."""
+    with pytest.raises(ValueError, match=r"DeepMetric: step 1, epoch 1: the loss is not finite: [^;]*\Z"):
+        DeepMetric(**{**QUICK, "objective": "TripletLoss(margin=1e60)"}).fit(*digits)
+
+
 def test_items_of_another_kind_are_refused(fitted):
     with pytest.raises(ValueError, match=r"DeepMetric: .*takes rows of 64 columns, got images"):
         fitted.transform(np.zeros((2, 28, 28), np.uint8))

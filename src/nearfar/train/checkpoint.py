@@ -39,8 +39,7 @@ def replace_file(path: Path, content: bytes) -> None:
         with whole(path) as file:
             file.write(content)
     except OSError as error:
-        kept = "; the last checkpoint is intact" if (path.parent / "last.safetensors").exists() else ""
-        raise TrainError(f"{error}{kept}") from error
+        raise TrainError(str(error)) from error
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..deep import processes
 from .build import Parts, build
-from .checkpoint import load_tensors, load_tree, read_about, save_tensors
+from .checkpoint import load_tensors, load_tree, save_tensors
 from .claim import claimed
 from .config import TrainConfig, TrainError
 from .interrupts import Interrupts
@@ -71,7 +71,9 @@ def train(
         try:
             parts = build(config, folder.start, resumed=resume and folder.last.exists())
             with Interrupts() as interrupts:
-                return Trainer(parts, folder, interrupts, resume, progress, watchers).run()
+                trainer = Trainer(parts, folder, interrupts, resume=resume, progress=progress, watchers=watchers)
+                with folder.telling_what_is_kept():
+                    return trainer.run()
         except BaseException:
             if not resume and processes.rank() == 0:
                 folder.discard()
@@ -79,16 +81,17 @@ def train(
 
 
 class Trainer:
-    """One run under way."""
+    """One run under way. Its errors do not speak of checkpoints: the folder may be a temporary one."""
 
     def __init__(
         self,
         parts: Parts,
         folder: RunFolder,
         interrupts: Interrupts,
-        resume: bool,
-        progress: bool,
-        watchers: Sequence[Watcher],
+        *,
+        resume: bool = False,
+        progress: bool = False,
+        watchers: Sequence[Watcher] = (),
     ) -> None:
         self.parts, self.folder, self.interrupts = parts, folder, interrupts
         self.main, self.on_cpu = parts.accelerator.is_main_process, parts.accelerator.device.type == "cpu"
@@ -201,11 +204,8 @@ class Trainer:
         if self.on_cpu and not all_finite(p.grad for p in self.parts.model.parameters() if p.grad is not None):
             raise self._failed(f"the gradient of {' + '.join(values)} is not finite")
 
-    def _failed(self, what: str, step: int | None = None) -> TrainError:
-        position, last = self.position, self.folder.last
-        kept = f"the checkpoint of step {read_about(last)['step']} is kept" if last.exists() else "no checkpoint yet"
-        step = step or position.step + 1  # the one that is under way
-        return TrainError(f"step {step}, epoch {position.epoch + 1}: {what}; {kept}")
+    def _failed(self, what: str, step: int | None = None) -> TrainError:  # by default in the step that is under way
+        return TrainError(f"step {step or self.position.step + 1}, epoch {self.position.epoch + 1}: {what}")
 
     def _tell(self) -> None:
         position = self.position

@@ -235,7 +235,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         with undisturbed(), TemporaryDirectory(prefix="nearfar-") as path:
             folder, parts = RunFolder(path), build(config, given=task)
             with Interrupts() as interrupts:
-                trainer = Trainer(parts, folder, interrupts, False, bool(self.verbose), ())
+                trainer = Trainer(parts, folder, interrupts, progress=bool(self.verbose))
                 trainer.run()
             self._keep(folder, parts.config)
         self.loss_curve_ = np.array([row["loss"] for row in trainer.position.rows])

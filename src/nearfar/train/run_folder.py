@@ -15,13 +15,14 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import replace_file, save_tensors, save_tree
+from .checkpoint import read_about, replace_file, save_tensors, save_tree
 from .config import TrainConfig, TrainError
 
 
@@ -116,6 +117,17 @@ class RunFolder:
         for path in self.path.glob("state-*.safetensors*"):
             if not path.name.startswith(f"state-{about['step']}."):
                 path.unlink(missing_ok=True)
+
+    @contextmanager
+    def telling_what_is_kept(self) -> Iterator[None]:
+        """Add to an error of the training from where the run can go on."""
+        try:
+            yield
+        except TrainError as error:
+            kept = "no checkpoint yet"
+            if self.last.exists():
+                kept = f"the checkpoint of step {read_about(self.last)['step']} is kept"
+            raise TrainError(f"{error}; {kept}") from error
 
     def append_log(self, record: Mapping[str, Any]) -> None:
         try:
