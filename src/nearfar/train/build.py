@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from ..data import DataNotFoundError, Dataset, Task, open_task
+from ..data import Dataset, Task
 from ..data.augment import Augment
-from ..data.given import GIVEN
 from ..data.loader import make_loader
 from ..data.open import located
-from ..data.symmetries import with_more_classes
 from ..deep import processes
 from ..deep.networks.embedder import Embedder, Features
 from ..deep.networks.trunks import make_trunk
@@ -39,9 +36,7 @@ from .episodic import Episodes
 from .features import as_floats, cached_features, sizes_of
 from .optim import make_optimizer, param_groups
 from .positives import check_positives
-
-SMALL = ("conv4", "mlp", "identity", "spd")  # trunks that the field feeds with 84x84 images of photographs
-LOOKED_AT = 16
+from .task import class_mark, item_shape, open_data, resolve
 
 
 class Step(nn.Module):
@@ -145,27 +140,47 @@ def build(config: TrainConfig, start: Path | None = None, *, resumed: bool = Fal
     accelerator = make_accelerator(config)
     seed_random_state(config.seed)
     task = given or open_data(config, start)
-    asked, config = config, resolve(config, task)
-    if config.symmetries != "none" and config.image_size != asked.image_size:
-        task = open_data(config, start)  # with images turned at that size, as a resumed run reads them
-    bare = config.replace(trunk_weights=None, network_weights=None) if resumed and not config.freeze_trunk else config
-    step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start)
-    check_positives(task.train, step.objective, config)
-    if accelerator.num_processes > 1 and accelerator.device.type == "cuda" and not config.freeze_bn:
+    resolved = resolve(config, task)
+    if config.symmetries != "none" and config.image_size != resolved.image_size:
+        task = open_data(resolved, start)  # with images turned at that size, as a resumed run reads them
+    config = resolved
+    step = _new_step(config, task, start, resumed)
+    on_gpu = accelerator.device.type == "cuda"
+    if accelerator.num_processes > 1 and on_gpu and not config.freeze_bn:
         step = nn.SyncBatchNorm.convert_sync_batchnorm(step)
     train, unseen, seen = _sets(task, step.embedder, config, accelerator)
     if config.patience is not None and unseen is None:
         raise TrainError("config: patience looks at validation classes, and there are none")
     sampler = _sampler(config, train)
-    config = config if config.steps is None else config.replace(epochs=ceil(config.steps / len(sampler)))
-    sizes: dict[str, Any] = {"image_size": config.resize or config.image_size} if train.kind == "image" else {}
-    on_gpu, generator = accelerator.device.type == "cuda", torch.Generator()
-    loader = make_loader(
-        train, batch_sampler=sampler, workers=config.workers, pin_memory=on_gpu, seed=config.seed, **sizes
+    if config.steps is not None:
+        config = config.replace(epochs=ceil(config.steps / len(sampler)))
+    generator = torch.Generator()
+    return Parts(
+        config=config,
+        accelerator=accelerator,
+        task=task,
+        train=train,
+        unseen=unseen,
+        seen=seen,
+        step=step,
+        sampler=sampler,
+        loader=_loader(config, train, sampler, pin_memory=on_gpu),
+        augment=Augment.parse(config.augment, generator).train(),
+        generator=generator,
+        averages=Averages(step.embedder, step.objective, config.ema),
     )
-    augment = Augment.parse(config.augment, generator).train()
-    averages = Averages(step.embedder, step.objective, config.ema)
-    return Parts(config, accelerator, task, train, unseen, seen, step, sampler, loader, augment, generator, averages)
+
+
+def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool) -> Step:
+    """Build embedder and objective for a task.
+
+    A `resumed` run reads its weights from the checkpoint later; those of a frozen trunk give the features at once.
+    """
+    later = resumed and not config.freeze_trunk
+    bare = config.replace(trunk_weights=None, network_weights=None) if later else config
+    step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start)
+    check_positives(task.train, step.objective, config)
+    return step
 
 
 def _sampler(config: TrainConfig, train: Dataset) -> BatchSampler:
@@ -175,80 +190,10 @@ def _sampler(config: TrainConfig, train: Dataset) -> BatchSampler:
         raise TrainError(str(error)) from error
 
 
-def open_data(config: TrainConfig, start: Path | None = None) -> Task:
-    """Open the task of a config; relative paths that lead to nothing from here begin in `start`."""
-    if config.data == GIVEN:
-        raise TrainError("the network was fitted on items given in Python, which are not kept; name the data to score")
-    try:
-        task = open_task(
-            located(config.data, start),
-            test=None if config.test is None else located(config.test, start),
-            test_classes=config.test_classes,
-            validation=config.validation,
-            seed=config.seed,
-            image_size=config.resize or config.image_size,
-            skip_bad=config.skip_bad,
-        )
-    except DataNotFoundError as error:
-        nor = f"; nor is it in {start}, where the run was started" if start else ""
-        raise DataNotFoundError(f"{error}{nor}") from None
-    return task if config.symmetries == "none" else with_more_classes(task, config.symmetries)
-
-
-def class_mark(task: Task) -> str:
-    """Return what tells the training classes of a task from others."""
-    return sha256("\0".join(task.train.classes).encode(errors="surrogateescape")).hexdigest()[:16]
-
-
-def resolve(config: TrainConfig, task: Task) -> TrainConfig:
-    """Fill in what depends on the data.
-
-    Raises
-    ------
-    TrainError
-        If what is trained on and what is tested are not both images, or both rows of one length.
-    """
-    parts = [part for part in (task.train, task.validation, task.test, task.gallery) if part is not None]
-    _check_alike(parts)
-    if config.trunk == "auto":
-        config = config.replace(trunk="mlp" if task.train.kind == "row" else "conv4")
-    if config.image_size is None and config.resize is None and task.train.kind == "image":
-        of_train, *others = [sizes_in(part) for part in parts]
-        small, (height, width) = config.trunk.startswith(SMALL), next(iter(of_train))
-        tiny = config.trunk.startswith("conv4") and min(height, width) < 16  # it halves the size four times
-        if len(of_train) == 1 and all(sizes == of_train for sizes in others):
-            return config.replace(image_size=28) if tiny else config
-        size, resize = (84, None) if small else (224, 256)
-        if len(of_train) == 1 and height == width:
-            size, resize = 28 if tiny else height, None  # only evaluated images differ: they are seen at that size too
-        config = config.replace(image_size=size, resize=resize)
-    return config
-
-
-def _check_alike(parts: list[Dataset]) -> None:
-    """Refuse at the start what could only fail when the run is scored."""
-    kinds = ["an image" if part.kind == "image" else f"a row of {part.read(0).size} numbers" for part in parts]
-    for part, kind in zip(parts, kinds, strict=True):
-        if kind != kinds[0]:
-            raise TrainError(f"{part.name}: an item is {kind}, in training it is {kinds[0]}")
-
-
-def sizes_in(dataset: Dataset) -> set[tuple[int, ...]]:
-    """Return the heights and widths of some of the images, evenly chosen."""
-    if dataset.array is not None:
-        return {dataset.array.shape[1:3]}
-    chosen = np.unique(np.linspace(0, len(dataset) - 1, LOOKED_AT).astype(int))
-    return {dataset.read(int(i)).shape[:2] for i in chosen}
-
-
-def item_shape(dataset: Dataset, config: TrainConfig) -> tuple[int, ...]:
-    """Return the shape of what the network gets: (C, H, W) or (d,)."""
-    item = dataset.read(0)
-    if item.ndim == 1:
-        return item.shape
-    height, width, channels = item.shape
-    size = config.image_size
-    return (channels, height, width) if size is None else (channels, size, size)
+def _loader(config: TrainConfig, train: Dataset, sampler: BatchSampler, *, pin_memory: bool) -> DataLoader:
+    sizes: dict[str, Any] = {"image_size": config.resize or config.image_size} if train.kind == "image" else {}
+    how: dict[str, Any] = {"workers": config.workers, "pin_memory": pin_memory, "seed": config.seed}
+    return make_loader(train, batch_sampler=sampler, **how, **sizes)
 
 
 def make_step(config: TrainConfig, shape: tuple[int, ...], num_classes: int, start: Path | None = None) -> Step:

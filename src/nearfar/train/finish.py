@@ -15,12 +15,14 @@ from ..data import Dataset, Task, open_items
 from ..data.decode import fit
 from ..data.shared import remark_shared
 from ..progress import counted
-from .build import Step, class_mark, make_accelerator, make_step, open_data, sizes_in
+from .build import Step, make_step
 from .checkpoint import load_tensors, read_about, replace_file, shape_of
 from .config import TrainConfig, TrainError
+from .devices import make_accelerator
 from .features import Floats, embed, sizes_of
 from .remarks import remarks
 from .run_folder import Run, RunFolder, open_run, write_json
+from .task import class_mark, open_data, sizes_in
 
 if TYPE_CHECKING:
     from ..deep.networks.embedder import Embedder

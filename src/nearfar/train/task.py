@@ -1,0 +1,98 @@
+"""The data of a run, opened, and the settings that depend on them."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from ..data import DataNotFoundError, Dataset, Task, open_task
+from ..data.given import GIVEN
+from ..data.open import located
+from ..data.symmetries import with_more_classes
+from .config import TrainConfig, TrainError
+
+SMALL = ("conv4", "mlp", "identity", "spd")  # trunks that the field feeds with 84x84 images of photographs
+LOOKED_AT = 16  # images whose sizes are read, of a set
+
+
+def open_data(config: TrainConfig, start: Path | None = None) -> Task:
+    """Open the task of a config; relative paths that lead to nothing from here begin in `start`."""
+    if config.data == GIVEN:
+        raise TrainError("the network was fitted on items given in Python, which are not kept; name the data to score")
+    try:
+        task = open_task(
+            located(config.data, start),
+            test=None if config.test is None else located(config.test, start),
+            test_classes=config.test_classes,
+            validation=config.validation,
+            seed=config.seed,
+            image_size=config.resize or config.image_size,
+            skip_bad=config.skip_bad,
+        )
+    except DataNotFoundError as error:
+        nor = f"; nor is it in {start}, where the run was started" if start else ""
+        raise DataNotFoundError(f"{error}{nor}") from None
+    return task if config.symmetries == "none" else with_more_classes(task, config.symmetries)
+
+
+def class_mark(task: Task) -> str:
+    """Return what tells the training classes of a task from others."""
+    return sha256("\0".join(task.train.classes).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def resolve(config: TrainConfig, task: Task) -> TrainConfig:
+    """Fill in what depends on the data.
+
+    Raises
+    ------
+    TrainError
+        If what is trained on and what is tested are not both images, or both rows of one length.
+    """
+    parts = [part for part in (task.train, task.validation, task.test, task.gallery) if part is not None]
+    _check_alike(parts)
+    if config.trunk == "auto":
+        config = config.replace(trunk="mlp" if task.train.kind == "row" else "conv4")
+    if config.image_size is None and config.resize is None and task.train.kind == "image":
+        config = config.replace(**_image_sizes(config.trunk, [sizes_in(part) for part in parts]))
+    return config
+
+
+def _image_sizes(trunk: str, sizes: list[set[tuple[int, ...]]]) -> dict[str, int]:
+    """Choose `image_size` and `resize` from the sizes of the images of each part, those of the training first."""
+    of_train, *others = sizes
+    height, width = next(iter(of_train))
+    too_small = trunk.startswith("conv4") and min(height, width) < 16  # it halves the size four times
+    of_one_size = len(of_train) == 1
+    if of_one_size and all(other == of_train for other in others):
+        return {"image_size": 28} if too_small else {}
+    if of_one_size and height == width:  # only evaluated images differ: they are seen at that size too
+        return {"image_size": 28 if too_small else height}
+    return {"image_size": 84} if trunk.startswith(SMALL) else {"image_size": 224, "resize": 256}
+
+
+def _check_alike(parts: list[Dataset]) -> None:
+    """Refuse at the start what could only fail when the run is scored."""
+    kinds = ["an image" if part.kind == "image" else f"a row of {part.read(0).size} numbers" for part in parts]
+    for part, kind in zip(parts, kinds, strict=True):
+        if kind != kinds[0]:
+            raise TrainError(f"{part.name}: an item is {kind}, in training it is {kinds[0]}")
+
+
+def sizes_in(dataset: Dataset) -> set[tuple[int, ...]]:
+    """Return the heights and widths of some of the images, evenly chosen."""
+    if dataset.array is not None:
+        return {dataset.array.shape[1:3]}
+    chosen = np.unique(np.linspace(0, len(dataset) - 1, LOOKED_AT).astype(int))
+    return {dataset.read(int(i)).shape[:2] for i in chosen}
+
+
+def item_shape(dataset: Dataset, config: TrainConfig) -> tuple[int, ...]:
+    """Return the shape of what the network gets: (C, H, W) or (d,)."""
+    item = dataset.read(0)
+    if item.ndim == 1:
+        return item.shape
+    height, width, channels = item.shape
+    size = config.image_size
+    return (channels, height, width) if size is None else (channels, size, size)
