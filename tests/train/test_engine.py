@@ -495,10 +495,12 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, monkeypatch, small, g
     assert all(torch.isfinite(value).all() for value in weights(tmp_path / "run").values())
 
 
-@pytest.mark.parametrize("validation", [0.0, 0.5])
-def test_weights_that_are_not_finite_are_neither_scored_nor_kept(tmp_path, small, validation) -> None:
-    # the loss of the only step is finite
-    config = small(optimizer="sgd", lr=1e38, weight_decay=1e38, steps=1, validation=validation)
+@pytest.mark.parametrize(
+    "how", [{"validation": 0.0, "steps": 1}, {"validation": 0.5, "steps": 1}, {"checkpoint_every": 1, "epochs": 1}]
+)
+def test_weights_that_are_not_finite_are_neither_scored_nor_kept(tmp_path, small, how) -> None:
+    # the loss of the first step is finite
+    config = small(optimizer="sgd", lr=1e38, weight_decay=1e38, **how)
     with pytest.raises(TrainError, match="step 1, epoch 1: the weights are not finite; no checkpoint yet"):
         train(config, tmp_path / "run", progress=False)
     assert not any((tmp_path / "run").glob("*.safetensors"))

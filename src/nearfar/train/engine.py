@@ -279,6 +279,7 @@ class Trainer:
             raise self._failed("the weights are not finite", self.position.step)
 
     def _checkpoint(self) -> None:
+        self._check_weights()
         parts, position = self.parts, self.position
         tensors, extra = split_weights(parts)
         self.folder.save_state(position.step, processes.rank(), snapshot(parts, position, extra))
@@ -295,6 +296,5 @@ class Trainer:
             asked = bool(processes.total(torch.tensor(float(asked), device=self.parts.accelerator.device)))
         if asked:
             if not written:
-                self._check_weights()
                 self._checkpoint()
             raise KeyboardInterrupt
