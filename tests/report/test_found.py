@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("jinja2")
 Image = pytest.importorskip("PIL.Image")
 
-from nearfar.cli.searching import called
+from nearfar.cli.index_files import names_of
 from nearfar.data.dataset import DataError
 from nearfar.data.items import NamedReader, open_items
 from nearfar.report import Items, found
@@ -120,7 +120,7 @@ def test_images_of_a_file_and_cuts_of_one_image_are_found_again(tmp_path):
     (tmp_path / "cut.csv").write_text("path,label,x1,y1,x2,y2\na.png,x,0,0,2,3\na.png,y,1,1,5,4\na.png,y,,,,\n")
     np.savez(tmp_path / "images.npz", X=np.ones((2, 6, 7), np.uint8), y=[0, 1])
     sources = [str(tmp_path / name) for name in ("cut.csv", "images.npz")]
-    names = [name for source in sources for name in called(open_items(source), source)]
+    names = [name for source in sources for name in names_of(open_items(source), source)]
     assert names[1:3] == [f"{tmp_path}/a.png (1, 1, 5, 4)", f"{tmp_path}/a.png"]
     read = NamedReader(names, sources)
     assert [read(at).shape[:2] for at in range(5)] == [(3, 2), (3, 4), (4, 5), (6, 7), (6, 7)]

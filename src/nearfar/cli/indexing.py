@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from .places import data_from_home, from_home, home_of, made_of, place
-from .searching import are_paths, called, embedded, opened, weights_of
+from .index_files import load_index, named_by_paths, names_of, open_embedded, weights_of
+from .places import about_home, data_from_home, from_home, home_of, sources_of
 from .settings import check_out
 from .showing import classes_of
 
 if TYPE_CHECKING:
+    from ..data import Dataset
     from ..index import Index
 
 
@@ -81,33 +82,59 @@ def index_to(
     alone = is_embeddings(source)
     if alone:
         refuse_data(source, data)
-    about = {"source": "" if alone else str(source.resolve()), "weights": "" if alone else weights_of(source)}
-    old = opened(out) if add else None
-    if old is not None and old.about.get("weights") != about["weights"]:
-        raise ValueError(f"{out} was not made with the present weights of {source}; index anew, without --add")
+        data = str(source)
+    about = {"source": "", "weights": ""}
+    if not alone:
+        about = {"source": str(source.resolve()), "weights": weights_of(source)}
+    old = index_to_extend(out, source, about["weights"]) if add else None
     home = Path.cwd() if old is None else home_of(old, out)
     gone = 0 if old is None else shorten(old, remove, home)
-    data = str(source) if alone else data
-    items, rows = embedded(None if alone else source, data, skip_bad)
-    names, labels = called(items, str(data)), [items.classes[label] for label in items.labels]
-    if old is not None and are_paths(items, str(data)):
-        names = from_home(names, home, old.names.tolist())
-    engine = engine or ("exact" if old is None else old.engine)
-    about |= place(home, out)
-    sources = [*([] if old is None else made_of(old)), data_from_home(str(data), home)]
-    about["data"] = json.dumps([*dict.fromkeys(sources)])
-    new = Index(rows, names=names, labels=labels, distance=distance_of(source), engine=engine, about=about)
-    new, replaced = (new, 0) if old is None else extended(old, new)
-    new.search(rows[:1], k=1)  # an engine that does not work says so before the file is written
-    new.save(out)
+    items, rows = open_embedded(None if alone else source, data, skip_bad)
+    about |= about_home(home, out)
+    about["data"] = told_sources(old, data_from_home(str(data), home))
+    index = Index(
+        rows,
+        names=names_for(old, home, items, str(data)),
+        labels=[items.classes[label] for label in items.labels],
+        distance=distance_of(source),
+        engine=engine or ("exact" if old is None else old.engine),
+        about=about,
+    )
+    replaced = 0
+    if old is not None:
+        index, replaced = extended(old, index)
+    index.search(rows[:1], k=1)  # an engine that does not work says so before the file is written
+    index.save(out)
     found = f"{len(rows):,} items embedded" + (f", {replaced:,} of them replaced" if replaced else "")
     found += f"; {gone:,} removed" if gone else ""
-    return f"{out}: {new!r}; {found}{left_out(items)}"
+    return f"{out}: {index!r}; {found}{left_out(items)}"
+
+
+def index_to_extend(file: Path, source: Path, weights: str) -> Index:
+    """Read an index to which embeddings of a source are added, which must have made it with the same weights."""
+    index = load_index(file)
+    if index.about.get("weights") != weights:
+        raise ValueError(f"{file} was not made with the present weights of {source}; index anew, without --add")
+    return index
+
+
+def names_for(old: Index | None, home: Path, items: Dataset, data: str) -> list[str]:
+    """Return the names of new items; those that are paths lead from the folder of the index that they join."""
+    names = names_of(items, data)
+    if old is None or not named_by_paths(items, data):
+        return names
+    return from_home(names, home, old.names.tolist())
+
+
+def told_sources(old: Index | None, data: str) -> str:
+    """Return the DATA of an index, each once, as the text in which it remembers them."""
+    before = [] if old is None else sources_of(old)
+    return json.dumps([*dict.fromkeys([*before, data])])
 
 
 def removed_from(out: Path, remove: Sequence[str]) -> str:
     """Remove items from an index; returns one line on what was written."""
-    index = opened(out)
+    index = load_index(out)
     gone = shorten(index, remove, home_of(index, out))
     index.save(out)
     return f"{out}: {index!r}; {gone:,} items removed"

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ..index import Index
 
 
-def made_of(index: Index) -> list[str]:
-    """The DATA that an index was made of, as they were given."""
+def sources_of(index: Index) -> list[str]:
+    """Return the DATA that an index was made of, as they were given."""
     return [str(source) for source in json.loads(index.about.get("data", "[]"))]
 
 
@@ -27,13 +27,13 @@ def home_of(index: Index, file: Path) -> Path:
     here, about = Path.cwd(), index.about
     if "folder" in about:
         for folder in (file.absolute().parent / about["beside"], Path(about["folder"])):
-            if any((folder / source).exists() for source in made_of(index)):
+            if any((folder / source).exists() for source in sources_of(index)):
                 return Path(os.path.normpath(folder))
     return here
 
 
-def place(home: Path, file: Path) -> dict[str, str]:
-    """What an index in `file` is to remember of its folder."""
+def about_home(home: Path, file: Path) -> dict[str, str]:
+    """Return what an index in `file` is to remember of its folder, as a part of `Index.about`."""
     return {"folder": str(home), "beside": os.path.relpath(home, file.absolute().parent)}
 
 
@@ -68,4 +68,4 @@ def pictures_of(index: Index, file: Path) -> NamedReader:
     """Read the items of an index, wherever the command runs."""
     from ..data.items import NamedReader
 
-    return NamedReader(index.names.tolist(), made_of(index), home_of(index, file))
+    return NamedReader(index.names.tolist(), sources_of(index), home_of(index, file))

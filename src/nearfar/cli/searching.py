@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from .index_files import load_index, names_of, open_embedded, weights_of
 from .places import pictures_of
 from .settings import check_out
-from .showing import classes_of, group_lines, neighbours, printed, write_groups, write_hits, write_table, written
-
-if TYPE_CHECKING:
-    from ..core.types import AnyArray
-    from ..data import Dataset
-    from ..index import Index
+from .showing import (
+    classes_of,
+    distance_text,
+    group_lines,
+    neighbour_lines,
+    neighbour_rows,
+    write_groups,
+    write_hits,
+    write_table,
+)
 
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
 
@@ -83,32 +87,35 @@ def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None
 
     if out is not None:
         check_page_or_table(out)
-    index = opened(file)
+    index = load_index(file)
     made = index.about.get("source", "")
     source = run or (Path(made) if made else None)
     if source is not None and not source.exists():
         raise FileNotFoundError(f"{source}, which made {file}, is not there; say with --run where it is")
     if source is not None and weights_of(source) != index.about["weights"]:
         raise ValueError(f"{source} has other weights than those that made {file}; index anew")
-    items, rows = embedded(source, query, skip_bad)
-    names, found = called(items, query), index.search(rows, k)
-    written = f"{out}: {min(k, len(index))} neighbours of {len(names):,} queries{left_out(items)}"
+    items, queries = open_embedded(source, query, skip_bad)
+    names, found = names_of(items, query), index.search(queries, k)
+    told = f"{out}: {min(k, len(index))} neighbours of {len(names):,} queries{left_out(items)}"
     if out is not None and out.suffix == ".html":
-        write_hits(out, index, items, rows, names, found, pictures_of(index, file))
-        return written
-    lines = list(neighbours(index, names, found))
-    if out is None:
-        return "\n".join([*printed(lines), *([left_out(items).lstrip("; ")] if items.bad else [])])
-    write_table(out, ("query", "rank", "distance", "class", "name"), lines)
-    return written
+        write_hits(out, index, items, queries, names, found, pictures_of(index, file))
+        return told
+    rows = list(neighbour_rows(index, names, found))
+    if out is not None:
+        write_table(out, ("query", "rank", "distance", "class", "name"), rows)
+        return told
+    lines = [*neighbour_lines(rows)]
+    if items.bad:
+        lines.append(left_out(items).removeprefix("; "))
+    return "\n".join(lines)
 
 
 def nearest_in(file: Path, k: int) -> str:
     """Return lines on the k nearest pairs of an index."""
-    index = opened(file)
+    index = load_index(file)
     labels = classes_of(index)
     lines = [
-        f"{written(d):>10}  {' ' if labels[i] == labels[j] else '*'}  {index.names[i]}  {index.names[j]}"
+        f"{distance_text(d):>10}  {' ' if labels[i] == labels[j] else '*'}  {index.names[i]}  {index.names[j]}"
         for i, j, d in zip(*index.closest(k), strict=True)
     ]
     found = f"the {len(lines)} nearest pairs; * marks two classes; --within DISTANCE groups what is as near"
@@ -121,7 +128,7 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
 
     if out is not None:
         check_page_or_table(out)
-    index = opened(file)
+    index = load_index(file)
     labels, (numbers, distances) = classes_of(index), index.duplicates(within)
     order = np.flatnonzero(numbers >= 0)
     order = order[np.argsort(numbers[order], kind="stable")]
@@ -146,48 +153,3 @@ def check_page_or_table(out: Path) -> None:
     if out.suffix not in (".csv", ".html"):
         raise ValueError(f"--out: {out}: expected a .csv, or an .html page of pictures")
     check_out(out)
-
-
-def opened(file: Path) -> Index:
-    """Read an index."""
-    from ..index import Index
-    from .embedding import is_embeddings
-
-    if is_embeddings(file):
-        raise ValueError(f"{file}: holds rows and is no index; `nearfar index {file} -o FILE` makes one of them")
-    if not file.is_file():
-        raise FileNotFoundError(f"{file}: no such index; `nearfar index RUN DATA -o {file}` makes it")
-    return Index.load(file)
-
-
-def weights_of(source: Path) -> str:
-    """Say which weights a run or a learner has: queries must be embedded by those that made the index."""
-    file = source / "best.safetensors" if source.is_dir() else source
-    if not file.is_file():
-        raise FileNotFoundError(f"{source}: neither a run nor a learner")
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-
-
-def embedded(source: Path | None, data: str | None, skip_bad: bool = False) -> tuple[Dataset, AnyArray]:
-    """Items and their embeddings; without a source they are rows, and embeddings already."""
-    from ..data.items import open_items
-    from .embedding import embed_with, rows_of
-
-    if data is None:
-        raise ValueError("DATA: say what to embed, for example a folder of images")
-    items = open_items(data, skip_bad=skip_bad)
-    return items, rows_of(items, Path(data)) if source is None else embed_with(source, items)
-
-
-def called(items: Dataset, data: str) -> list[str]:
-    """Names of items: the path that leads to them, of what a table lists from the folder of the table."""
-    if not are_paths(items, data):
-        return list(items.names)
-    path = Path(data)
-    root = path if path.is_dir() or path.suffix == ".zip" else path.parent
-    return [(root / name).as_posix() for name in items.names]
-
-
-def are_paths(items: Dataset, data: str) -> bool:
-    """Whether items are called by the paths that lead to them: not rows, nor the items of built-in sets."""
-    return items.kind != "row" and Path(data).exists()

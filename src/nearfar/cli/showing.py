@@ -23,8 +23,8 @@ def classes_of(index: Index) -> list[str]:
     return [""] * len(index) if index.labels is None else [str(label) for label in index.labels]
 
 
-def neighbours(index: Index, names: Sequence[str], found: Found) -> Iterator[tuple[str, int, float, str, str]]:
-    """Query, rank, distance, class and name of every neighbour."""
+def neighbour_rows(index: Index, names: Sequence[str], found: Found) -> Iterator[tuple[str, int, float, str, str]]:
+    """Yield query, rank, distance, class and name of every neighbour."""
     for query, distances, positions in zip(names, *found, strict=True):
         for rank, (distance, at) in enumerate(zip(distances, positions, strict=True), start=1):
             if at >= 0:
@@ -32,26 +32,25 @@ def neighbours(index: Index, names: Sequence[str], found: Found) -> Iterator[tup
                 yield query, rank, float(distance), label, str(index.names[at])
 
 
-def written(distance: float) -> str:
-    """A distance to be read; that of equal items, of which a network in float32 makes nearly the same, is 0."""
+def distance_text(distance: float) -> str:
+    """Return a distance as text; between equal items, which float32 leaves a rounding error apart, it is 0."""
     return f"{distance if distance > ROUNDING else 0.0:.4g}"
 
 
-def printed(lines: Sequence[tuple[str, int, float, str, str]]) -> Iterator[str]:
+def neighbour_lines(rows: Sequence[tuple[str, int, float, str, str]]) -> Iterator[str]:
     """Yield a heading for each query, and below it its neighbours."""
-    wide = max((len(line[3]) for line in lines), default=0)
-    for query, part in groupby(lines, key=lambda line: line[0]):
+    wide = max((len(label) for _, _, _, label, _ in rows), default=0)
+    for query, part in groupby(rows, key=lambda row: row[0]):
         yield query
-        yield from (
-            f"  {rank:>3}  {written(distance):>10}  {label:<{wide}}  {name}" for _, rank, distance, label, name in part
-        )
+        for _, rank, distance, label, name in part:
+            yield f"  {rank:>3}  {distance_text(distance):>10}  {label:<{wide}}  {name}"
 
 
 def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: int) -> Iterator[str]:
     """Yield a heading for a group, and below it its items."""
     kinds = len({row[2] for row in rows})
     yield f"group {number}: {len(rows)} items" + (f" of {kinds} classes" if kinds > 1 else "")
-    yield from (f"  {written(distance):>10}  {label:<{wide}}  {name}" for _, distance, label, name in rows)
+    yield from (f"  {distance_text(distance):>10}  {label:<{wide}}  {name}" for _, distance, label, name in rows)
 
 
 def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -77,7 +76,7 @@ def write_hits(
 
     lines = []
     for q, (distances, positions) in enumerate(zip(*found, strict=True)):
-        near = [Near(int(at), written(d)) for d, at in zip(distances, positions, strict=True) if at >= 0]
+        near = [Near(int(at), distance_text(d)) for d, at in zip(distances, positions, strict=True) if at >= 0]
         lines.append(Line(Near(q, ""), near))
     note = f"Each query, and what is nearest to it among {len(index):,} items, with the {index.distance} distance."
     asked = Items(rows, queries.labels, queries.classes, names, queries.read)
@@ -96,7 +95,7 @@ def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: s
     labels = np.array(classes_of(index))
     lines = []
     for group in sorted(groups, key=lambda group: (labels[group] == labels[group[0]]).all()):
-        first, *others = (Near(int(at), written(distances[at])) for at in group)
+        first, *others = (Near(int(at), distance_text(distances[at])) for at in group)
         lines.append(Line(first, others))
     note = f"{about}. Below each item stands its distance to the nearest other; groups of several classes come first."
     write_found(out, lines, items_in(index, pictures), title="Items that are nearly the same", note=note)

@@ -1,0 +1,57 @@
+"""What the commands on an index share: it is read, and items are embedded and named for it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..core.types import AnyArray
+    from ..data import Dataset
+    from ..index import Index
+
+
+def load_index(file: Path) -> Index:
+    """Read an index, or say which command makes one."""
+    from ..index import Index
+    from .embedding import is_embeddings
+
+    if is_embeddings(file):
+        raise ValueError(f"{file}: holds rows and is no index; `nearfar index {file} -o FILE` makes one of them")
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such index; `nearfar index RUN DATA -o {file}` makes it")
+    return Index.load(file)
+
+
+def weights_of(source: Path) -> str:
+    """Say which weights a run or a learner has: queries must be embedded by those that made the index."""
+    file = source / "best.safetensors" if source.is_dir() else source
+    if not file.is_file():
+        raise FileNotFoundError(f"{source}: neither a run nor a learner")
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def open_embedded(source: Path | None, data: str | None, skip_bad: bool = False) -> tuple[Dataset, AnyArray]:
+    """Open items and embed them; without a source they are rows, and embeddings already."""
+    from ..data.items import open_items
+    from .embedding import embed_with, rows_of
+
+    if data is None:
+        raise ValueError("DATA: say what to embed, for example a folder of images")
+    items = open_items(data, skip_bad=skip_bad)
+    return items, rows_of(items, Path(data)) if source is None else embed_with(source, items)
+
+
+def names_of(items: Dataset, data: str) -> list[str]:
+    """Return the names of items in an index: the paths that lead to them, those of a table from its folder."""
+    if not named_by_paths(items, data):
+        return list(items.names)
+    path = Path(data)
+    root = path if path.is_dir() or path.suffix == ".zip" else path.parent
+    return [(root / name).as_posix() for name in items.names]
+
+
+def named_by_paths(items: Dataset, data: str) -> bool:
+    """Return whether items are named by the paths that lead to them: not rows, nor the items of built-in sets."""
+    return items.kind != "row" and Path(data).exists()
