@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.distances import DISTANCES
+from ..core.types import Ints
 from ..data import Dataset, open_dataset
 from ..data.arrays import read_gallery
 from ..data.dataset import some
@@ -42,13 +43,18 @@ def choose(data: str | None, classes: Sequence[str] = (), *, skip_bad: bool = Fa
     return Chosen(data, classes, skip_bad)
 
 
-class Searched(NamedTuple):
-    """Items and their embeddings; and the same of a gallery, where they search one and not each other."""
+class Embedded(NamedTuple):
+    """Items and their embeddings (n, d); and the same of a gallery, where they search one and not each other."""
 
     dataset: Dataset
     rows: np.ndarray[Any, Any]
     gallery: Dataset | None = None
     gallery_rows: np.ndarray[Any, Any] | None = None
+
+    @property
+    def gallery_labels(self) -> Ints | None:
+        """The classes of the gallery, where there is one."""
+        return None if self.gallery is None else self.gallery.labels
 
     def about(self) -> str:
         """Say what there is."""
@@ -82,19 +88,19 @@ def embedded_on(source: Path, chosen: Chosen) -> tuple[Dataset, np.ndarray[Any, 
     return dataset, embed_with(source, dataset)
 
 
-def searched_on(source: Path, chosen: Chosen) -> Searched:
+def embedded_with_gallery(source: Path, chosen: Chosen) -> Embedded:
     """As `embedded_on`, with the gallery that a run's test or an .npz has; labels number the classes of both."""
     if is_embeddings(source):
         dataset, rows = embedded_on(source, chosen)
         gallery = read_gallery(source)
-        there = None if gallery is None else rows_of(gallery, source)
+        gallery_rows = None if gallery is None else rows_of(gallery, source)
     else:
         dataset, gallery = opened_on(source, chosen)
         rows = embed_with(source, dataset)
-        there = None if gallery is None else embed_with(source, gallery)
+        gallery_rows = None if gallery is None else embed_with(source, gallery)
     if gallery is not None:
         dataset, gallery = same_classes(dataset, gallery)
-    return Searched(dataset, rows, gallery, there)
+    return Embedded(dataset, rows, gallery, gallery_rows)
 
 
 def items_on(source: Path, chosen: Chosen) -> Dataset:

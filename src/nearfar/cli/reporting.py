@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from ..data import Dataset
     from ..report import Items, Other
     from ..report.content import Reader
-    from .embedding import Chosen
-    from .scoring import Scored
+    from .embedding import Chosen, Embedded
 
 TRIED = 100  # names that may be without an image before none is looked for
 
@@ -64,19 +63,20 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
     if whole_run and (against is None or is_run(against)):
         return report_run(source, out, attention=attention_of(source), against=against)
     scored = scored_on(source, chosen)
-    queries, gallery = embedded_items(scored, of=source)
+    dataset = scored.embedded.dataset
+    queries, gallery = report_items(scored.embedded, of=source)
     content = ReportContent(
         title=scored.title,
         protocol=scored.protocol,
         scores=scored.scores,
         baseline=scored.raw,
-        baseline_name="raw pixels" if scored.dataset.kind == "image" else "raw rows",
+        baseline_name="raw pixels" if dataset.kind == "image" else "raw rows",
         queries=queries,
         gallery=gallery,
         distance=scored.scores.distance,
         other=None if against is None else other_on(against, chosen),
     )
-    return build_report(content, out or beside(source, scored.dataset, chosen, against))
+    return build_report(content, out or beside(source, dataset, chosen, against))
 
 
 def other_on(source: Path, chosen: Chosen) -> Other:
@@ -86,19 +86,21 @@ def other_on(source: Path, chosen: Chosen) -> Other:
     from .scoring import scored_on
 
     scored = scored_on(source, chosen._replace(data=None) if is_embeddings(source) else chosen)
-    return Other(source.stem, scored.scores, *embedded_items(scored), scored.scores.distance)
+    return Other(source.stem, scored.scores, *report_items(scored.embedded), scored.scores.distance)
 
 
-def embedded_items(scored: Scored, of: Path | None = None) -> tuple[Items, Items | None]:
-    """Embedded queries, and the gallery where there is one; with pictures where it is told what they are of."""
+def report_items(embedded: Embedded, of: Path | None = None) -> tuple[Items, Items | None]:
+    """Return queries, and the gallery where there is one; with pictures where `of` says whose items they are."""
     from ..report import Items
 
     def items(dataset: Dataset, rows: np.ndarray[Any, Any]) -> Items:
         read = None if of is None else pictures_of(of, dataset)
         return Items(rows, dataset.labels, dataset.classes, dataset.names, read)
 
-    there, rows = scored.gallery, scored.searched
-    return items(scored.dataset, scored.embeddings), None if there is None or rows is None else items(there, rows)
+    queries, rows, gallery, gallery_rows = embedded
+    if gallery is None or gallery_rows is None:
+        return items(queries, rows), None
+    return items(queries, rows), items(gallery, gallery_rows)
 
 
 def pictures_of(source: Path, dataset: Dataset) -> Reader:

@@ -15,7 +15,7 @@ from ..data.items import UNKNOWN
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from ..progress import stage
-from .embedding import Chosen, Searched, distance_of, embed_with, is_embeddings, is_run, searched_on
+from .embedding import Chosen, Embedded, distance_of, embed_with, embedded_with_gallery, is_embeddings, is_run
 from .learners import load_learner, remark
 
 
@@ -26,20 +26,15 @@ class Scored:
     Attributes
     ----------
     title, protocol : heading, and one sentence on data and split
-    embeddings : (n, d)
-    dataset : the items
+    embedded : the items, what they search, and the embeddings of both
     scores, raw : of the embeddings, and of the items themselves where they can be compared
-    gallery, searched : what the items search, where it is not each other; its embeddings
     """
 
     title: str
     protocol: str
-    embeddings: np.ndarray[Any, Any]
-    dataset: Dataset
+    embedded: Embedded
     scores: Scores
     raw: Scores | None
-    gallery: Dataset | None = None
-    searched: np.ndarray[Any, Any] | None = None
 
 
 def score(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> str:
@@ -72,43 +67,50 @@ def scored_on(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
     ValueError
         If there is nothing to score, or the source is none of the three.
     """
-    searched = searched_on(source, chosen)
-    if searched.dataset.classes == (UNKNOWN,):
+    embedded = embedded_with_gallery(source, chosen)
+    if embedded.dataset.classes == (UNKNOWN,):
         raise ValueError(f"{source}: its items have no class, so there is nothing to score them by")
-    return _scored(source, searched, ks)
+    return _scored(source, embedded, ks)
 
 
 def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None) -> str:
     """Score a saved learner on items, which search the gallery or each other, and return the table to print."""
-    there = None if gallery is None else embed_with(source, gallery)
-    scored = _scored(source, Searched(dataset, embed_with(source, dataset), gallery, there))
+    gallery_rows = None if gallery is None else embed_with(source, gallery)
+    scored = _scored(source, Embedded(dataset, embed_with(source, dataset), gallery, gallery_rows))
     return _table(scored.protocol, scored.scores, scored.raw)
 
 
-def _scored(source: Path, searched: Searched, ks: Sequence[int] = ()) -> Scored:
-    dataset, embedded, gallery, found = searched
-    how: dict[str, Any] = {
-        "distance": distance_of(source),
-        "gallery_labels": None if gallery is None else gallery.labels,
-    }
-    if is_run(source):  # as its whole test is scored
+def _scored(source: Path, embedded: Embedded, ks: Sequence[int] = ()) -> Scored:
+    dataset = embedded.dataset
+    how = _keywords(source, ks) | {"gallery_labels": embedded.gallery_labels}
+    scores = evaluate_embeddings(embedded.rows, dataset.labels, gallery=embedded.gallery_rows, **how)
+    if is_embeddings(source):
+        return Scored(source.stem, embedded.about(), embedded, scores, None)
+    title, about = source.name, embedded.about()
+    if not is_run(source):
+        learner = load_learner(source)
+        title, about = repr(learner), about + remark(learner, dataset, "these items")
+    return Scored(f"{title} on {dataset.name}", about, embedded, scores, _raw_scores(embedded, how))
+
+
+def _keywords(source: Path, ks: Sequence[int]) -> dict[str, Any]:
+    """Return the keywords of `evaluate` for a source; a run is scored as its whole test is."""
+    how: dict[str, Any] = {"distance": distance_of(source)}
+    if is_run(source):
         from ..train import TrainConfig
 
         config = TrainConfig.from_json(source / "config.json")
         how |= {"ks": config.ks, "seed": config.seed}
-    if ks:
-        how["ks"] = sorted({1, *ks})
-    scores = evaluate_embeddings(embedded, dataset.labels, gallery=found, **how)
-    title, about, raw = source.stem, searched.about(), None
-    if not is_embeddings(source):
-        name = source.name if is_run(source) else repr(load_learner(source))
-        title = f"{name} on {dataset.name}"
-        items, there = _flat(dataset), None if gallery is None else _flat(gallery)
-        if items is not None and (gallery is None or there is not None):
-            raw = evaluate_embeddings(items, dataset.labels, gallery=there, **how, clustering=False)
-        if not is_run(source):
-            about += remark(load_learner(source), dataset, "these items")
-    return Scored(title, about, embedded, dataset, scores, raw, gallery, found)
+    return how | ({"ks": sorted({1, *ks})} if ks else {})
+
+
+def _raw_scores(embedded: Embedded, how: dict[str, Any]) -> Scores | None:
+    """Return the scores of the items themselves; None where some are not in memory."""
+    rows = _flat(embedded.dataset)
+    gallery = None if embedded.gallery is None else _flat(embedded.gallery)
+    if rows is None or (gallery is None) != (embedded.gallery is None):
+        return None
+    return evaluate_embeddings(rows, embedded.dataset.labels, gallery=gallery, **how, clustering=False)
 
 
 def _flat(dataset: Dataset) -> np.ndarray[Any, Any] | None:

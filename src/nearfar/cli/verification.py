@@ -11,7 +11,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..evaluation import verify, verify_pairs
-from .embedding import Chosen, distance_of, is_run, searched_on
+from .embedding import Chosen, distance_of, embedded_with_gallery, is_run
 
 YES, NO = ("1", "+1", "true", "yes", "same"), ("0", "-1", "false", "no", "different")
 
@@ -29,15 +29,16 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
         False accept rates; those of `verify` where there are none.
     """
     how: dict[str, Any] = {"fars": fars} if fars else {}
-    distance, searched = distance_of(source), searched_on(source, chosen)
-    dataset, rows, gallery, there = searched
-    about = searched.about()
+    how["distance"] = distance_of(source)
+    embedded = embedded_with_gallery(source, chosen)
+    dataset, rows, gallery, gallery_rows = embedded
+    about = embedded.about()
     if pairs is None:
-        labels = None if gallery is None else gallery.labels
-        found = verify(rows, dataset.labels, gallery=there, gallery_labels=labels, distance=distance, **how)
+        how["gallery_labels"] = embedded.gallery_labels
+        found = verify(rows, dataset.labels, gallery=gallery_rows, **how)
     else:
-        rows = rows if there is None else np.concatenate([rows, there])
-        found = verify_pairs(rows, *read_pairs(pairs, dataset, gallery), distance=distance, **how)
+        rows = rows if gallery_rows is None else np.concatenate([rows, gallery_rows])
+        found = verify_pairs(rows, *read_pairs(pairs, dataset, gallery), **how)
         about = f"{about.removesuffix('.')}, pairs of {pairs}."
     if is_run(source) and chosen.all_of_run and pairs is None:
         from ..train.run_folder import write_json
