@@ -206,7 +206,7 @@ def test_a_sampler_that_does_not_fit_is_a_wrong_setting(tmp_path, small, sampler
 def scores_of(monkeypatch, values):
     """Let the evaluations of the next run score these on the unseen classes."""
     given = iter(values)
-    monkeypatch.setattr("nearfar.train.engine.watch", lambda parts: {"unseen_map_at_r": next(given)})
+    monkeypatch.setattr("nearfar.train.engine.score_unseen_and_seen", lambda parts: {"unseen_map_at_r": next(given)})
 
 
 def test_patience_ends_a_run_and_survives_being_broken_off(tmp_path, monkeypatch, small) -> None:

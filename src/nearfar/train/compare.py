@@ -113,33 +113,42 @@ def train_and_compare(
     -----
     Where the data have no split of their own, all seeds are tested on the classes that the seed of `base` draws.
     """
-    varied = [(f"vary: {name}", len(values)) for name, values in (vary or {}).items()]
-    for name, count in (("objectives", len(objectives)), ("seeds", len(seeds)), ("jobs", jobs), *varied):
-        if count < 1:
-            raise ValueError(f"{name}: expected at least one, got {count}")
+    vary = {name: list(values) for name, values in (vary or {}).items()}
+    _check_counts(objectives, seeds, jobs, vary)
     objectives = list(dict.fromkeys(objectives))
     check_objectives(objectives, base)
     trials(base, objectives, seeds, Path(out), vary)  # a wrong setting is told before data are read
     base = with_test_classes(base)
     todo = trials(base, objectives, seeds, Path(out), vary)
-    scores: dict[int, dict[str, Any]] = {}
+    contents: dict[int, dict[str, Any]] = {}
     for index, content in _each(todo, jobs):
-        scores[index] = content
+        contents[index] = content
         if told is not None:
-            told(todo[index], len(scores), len(todo))
-    table: dict[str, list[dict[str, Any]]] = {trial.name: [] for trial in todo}
-    validation: dict[str, list[float | None]] = {trial.name: [] for trial in todo}
-    for index, trial in enumerate(todo):
-        table[trial.name].append(scores[index]["scores"])
-        validation[trial.name].append(scores[index].get("checkpoint", {}).get("validation"))
-    found = Compared(_split(scores[0]), table, validation, scores[0]["raw"])
-    about = {
-        "config": base.to_dict(),
-        "seeds": list(seeds),
-        "vary": {name: list(v) for name, v in (vary or {}).items()},
-    }
+            told(todo[index], len(contents), len(todo))
+    found = _collected(todo, [contents[index] for index in range(len(todo))])
+    about = {"config": base.to_dict(), "seeds": list(seeds), "vary": vary}
     write_json(Path(out) / "comparison.json", {**about, **found._asdict()})
     return found
+
+
+def _check_counts(
+    objectives: Sequence[str], seeds: Sequence[int], jobs: int, vary: Mapping[str, Sequence[Any]]
+) -> None:
+    counts = {"objectives": len(objectives), "seeds": len(seeds), "jobs": jobs}
+    counts |= {f"vary: {name}": len(values) for name, values in vary.items()}
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"{name}: expected at least one, got {count}")
+
+
+def _collected(done: Sequence[Trial], contents: Sequence[dict[str, Any]]) -> Compared:
+    """Put the scores of trials together by objective; `contents` are their `scores.json`."""
+    scores: dict[str, list[dict[str, Any]]] = {trial.name: [] for trial in done}
+    validation: dict[str, list[float | None]] = {trial.name: [] for trial in done}
+    for trial, content in zip(done, contents, strict=True):
+        scores[trial.name].append(content["scores"])
+        validation[trial.name].append(content.get("checkpoint", {}).get("validation"))
+    return Compared(_split(contents[0]), scores, validation, contents[0]["raw"])
 
 
 def check_objectives(objectives: Sequence[str], base: TrainConfig) -> None:

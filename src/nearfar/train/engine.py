@@ -16,7 +16,7 @@ from .checkpoint import load_tensors, load_tree, save_tensors
 from .claim import claimed
 from .config import TrainConfig, TrainError
 from .interrupts import Interrupts
-from .monitor import watch
+from .monitor import score_unseen_and_seen
 from .optim import rate_factor, set_rates
 from .progress import ProgressLine, TensorBoard, Watcher
 from .run_folder import Run, RunFolder, open_run
@@ -246,7 +246,7 @@ class Trainer:
         row |= {f"part_{name}": value for name, value in means.items()} | {"images_per_second": round(speed, 1)}
         if position.step >= self.parts.steps or position.epoch % config.eval_every == 0:
             with self.parts.averages.in_place():
-                scores = watch(self.parts)
+                scores = score_unseen_and_seen(self.parts)
                 row |= scores
                 self._keep_best(scores)
         position.rows.append(row)

@@ -16,7 +16,7 @@ from .build import Parts
 from .features import Floats, encode
 
 
-def watch(parts: Parts) -> dict[str, float]:
+def score_unseen_and_seen(parts: Parts) -> dict[str, float]:
     """Return Recall@K and MAP@R of the validation classes ("unseen_") and of as many training items ("seen_").
 
     All processes embed their share; the first computes the scores, and all return them.
@@ -26,10 +26,10 @@ def watch(parts: Parts) -> dict[str, float]:
     row: dict[str, float] = {}
     for name, dataset in (("unseen", parts.unseen), ("seen", parts.seen)):
         if dataset is not None:
-            rows = embed_shared(parts, dataset)
+            rows = embed_together(parts, dataset)
             if parts.accelerator.is_main_process:
                 row |= {f"{name}_{key}": value for key, value in neighbour_scores(rows, dataset, parts).items()}
-    return shared(row)
+    return from_first(row)
 
 
 def neighbour_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, float]:
@@ -42,7 +42,7 @@ def neighbour_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, 
     return {name: value for name, value in known.items() if isfinite(value)}
 
 
-def embed_shared(parts: Parts, dataset: Dataset) -> Floats:
+def embed_together(parts: Parts, dataset: Dataset) -> Floats:
     """Embed a set with the model as it is, each process its share of the items; all return all."""
     world, n, config = processes.world(), len(dataset), parts.config
     share = -(-n // world)
@@ -68,8 +68,8 @@ def embed_shared(parts: Parts, dataset: Dataset) -> Floats:
     return gathered.cpu().numpy()[:n]
 
 
-def shared(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the first process's values on all."""
+def from_first(row: dict[str, Any]) -> dict[str, Any]:
+    """Return on every process what the first one has."""
     if processes.world() == 1:
         return row
     found: dict[str, Any] = broadcast_object_list([row])[0]
