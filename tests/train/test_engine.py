@@ -405,6 +405,14 @@ def test_nothing_is_left_of_a_run_that_fails_before_its_first_checkpoint(tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+def test_another_checkpoint_than_the_best_and_the_last_is_refused(tmp_path, small) -> None:
+    run = train(small(epochs=1), tmp_path / "run", progress=False)
+    for verb in (load_embedder, evaluate_run):
+        with pytest.raises(TrainError, match="which must be one of 'best', 'last'; got 'lats'"):
+            verb(run, which="lats")
+    assert not (run.folder / "scores.json").exists()
+
+
 def test_nothing_is_left_of_a_run_that_cannot_start(tmp_path, small) -> None:
     for wrong in ({"data": "nowhere"}, {"objective": "TripletLos()"}, {"trunk": "conv"}, {"batch_size": 400}):
         with pytest.raises(ValueError, match=r"\A[^\n]+\Z"):

@@ -74,7 +74,7 @@ def load_step(run: Run | str | Path) -> Step:
 
 def _loaded(run: Run | str | Path, which: str, part: str) -> Step:
     folder, config = _folder(run)
-    tensors, about = load_tensors(folder.best if which == "best" else folder.last)
+    tensors, about = load_tensors(folder.checkpoint(which))
     bare = config.replace(trunk_weights=None, network_weights=None)
     step = make_step(bare, shape_of(about), about["num_classes"])
     own = {key: value for key, value in tensors.items() if key.startswith(part)}
@@ -115,7 +115,7 @@ def embed_run(
     """
     folder, config = _folder(run)
     dataset = dataset if isinstance(dataset, Dataset) else open_items(dataset)
-    about = read_about(folder.best if which == "best" else folder.last)
+    about = read_about(folder.checkpoint(which))
     dataset, sizes = as_trained(dataset, config, about, str(folder.path))
     return embed(load_embedder(run, which), dataset, layer=layer, **sizes)
 
@@ -178,27 +178,32 @@ def evaluate_run(
     folder, config = _folder(run)
     asked = config.replace(ks=sorted({1, *ks})) if ks else config
     task, embedder = task_of(run), load_embedder(run, which)
-    about = read_about(folder.best if which == "best" else folder.last)
-    parts = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
-    embedded = {name: embed(embedder, part, **sizes_of(config)) for name, part in parts.items()}
-    raw = {name: raw_items(part) for name, part in parts.items()}
+    about = read_about(folder.checkpoint(which))
+    sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
+    embedded = {prefix: embed(embedder, items, **sizes_of(config)) for prefix, items in sets.items()}
+    scores = _score(embedded, sets, asked, clustering)
+    raw = _score({prefix: raw_items(items) for prefix, items in sets.items()}, sets, asked, False)
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = f"{split} {_chosen(config, task, about, which)}"
-    scores = _score(embedded, parts, asked, clustering), _score(raw, parts, asked, False)
-    said = remarks(embedded[""], *scores, _epochs(folder), folder.read_log(), config)
-    result = Result(*scores, protocol, said)
-    _write_arrays(folder.path / "test.npz", embedded, parts)
-    content = {
-        "protocol": protocol,
+    said = remarks(embedded[""], scores, raw, _epochs(folder), folder.read_log(), config)
+    result = Result(scores, raw, protocol, said)
+    _write_arrays(folder.path / "test.npz", embedded, sets)
+    checkpoint = {"which": which, "epoch": about["epoch"], "step": about["step"], "validation": about["best"]}
+    write_json(folder.path / "scores.json", _content(result, split, checkpoint, config))
+    return result
+
+
+def _content(result: Result, split: str, checkpoint: dict[str, Any], config: TrainConfig) -> dict[str, Any]:
+    """Return what `scores.json` holds."""
+    return {
+        "protocol": result.protocol,
         "split": split,
         "scores": result.scores.to_dict(),
         "raw": result.raw.to_dict(),
-        "remarks": list(said),
-        "checkpoint": {"which": which, "epoch": about["epoch"], "step": about["step"], "validation": about["best"]},
+        "remarks": list(result.remarks),
+        "checkpoint": checkpoint,
         "config": config.digest,
     }
-    write_json(folder.path / "scores.json", content)
-    return result
 
 
 def _epochs(folder: RunFolder) -> list[dict[str, float | None]]:
@@ -223,20 +228,21 @@ def task_of(run: Run | str | Path) -> Task:
     return replace(task, protocol=f"{task.protocol} {changed}")
 
 
-def _score(rows: dict[str, Floats], parts: dict[str, Dataset], config: TrainConfig, clustering: bool) -> Scores:
+def _score(rows: dict[str, Floats], sets: dict[str, Dataset], config: TrainConfig, clustering: bool) -> Scores:
+    """Score the rows of the test items and of the gallery, by the prefixes of their arrays in `test.npz`."""
     from ..evaluation import evaluate
 
     how: dict[str, Any] = {"ks": config.ks, "clustering": clustering, "seed": config.seed}
-    if "gallery_" in parts:
-        how |= {"gallery": rows["gallery_"], "gallery_labels": parts["gallery_"].labels}
-    return evaluate(rows[""], parts[""].labels, **how)
+    if "gallery_" in sets:
+        how |= {"gallery": rows["gallery_"], "gallery_labels": sets["gallery_"].labels}
+    return evaluate(rows[""], sets[""].labels, **how)
 
 
-def _write_arrays(path: Path, embedded: dict[str, Floats], parts: dict[str, Dataset]) -> None:
+def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Dataset]) -> None:
     arrays: dict[str, Any] = {}
-    for name, part in parts.items():
-        arrays |= {f"{name}embeddings": embedded[name], f"{name}labels": part.labels}
-        arrays |= {f"{name}classes": np.array(part.classes), f"{name}names": np.array(part.names)}
+    for prefix, items in sets.items():
+        arrays |= {f"{prefix}embeddings": embedded[prefix], f"{prefix}labels": items.labels}
+        arrays |= {f"{prefix}classes": np.array(items.classes), f"{prefix}names": np.array(items.names)}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     replace_file(path, buffer.getvalue())

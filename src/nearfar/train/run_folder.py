@@ -22,6 +22,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from ..core.settings import no_option
 from .checkpoint import read_about, replace_file, save_tensors, save_tree
 from .config import TrainConfig, TrainError
 
@@ -104,6 +105,18 @@ class RunFolder:
 
     def write_config(self, config: TrainConfig) -> None:
         replace_file(self.config, config.to_json().encode())
+
+    def checkpoint(self, which: str) -> Path:
+        """Return the file of the "best" or the "last" checkpoint.
+
+        Raises
+        ------
+        TrainError
+            If it is none of the two that is asked for.
+        """
+        if which not in ("best", "last"):
+            raise TrainError(no_option(("best", "last"), "which", which))
+        return self.best if which == "best" else self.last
 
     def state_path(self, step: int, rank: int) -> Path:
         return self.path / f"state-{step}.{rank}.safetensors"
