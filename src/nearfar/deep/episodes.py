@@ -1,4 +1,4 @@
-"""Episodes as tensors, and the one-shot head that compares two embeddings coordinate by coordinate.
+"""Episodes as tensors: support and query, class means, and the class of the nearest.
 
 A batch of an `EpisodeSampler` is one episode: the support class by class, then the queries. `split_episode` cuts it
 and numbers its classes 0 to N - 1 in the order of the support.
@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, relu
+from torch import Tensor
 
 from .directions import unit
-from .relations import UNKNOWN
 
 
 class Episode(NamedTuple):
@@ -86,57 +84,3 @@ def classify(query: Tensor, support: Tensor, labels: Tensor, n_way: int, *, norm
     means = prototypes(support, labels, n_way)
     means = unit(means) if normalize else means
     return (means.square().sum(1) / 2 - query @ means.T).argmin(1)
-
-
-class SiameseHead(nn.Module):
-    """Probability that two items are of one class (Koch, Zemel & Salakhutdinov, 2015): sigmoid(w . |h - h'| + b).
-
-    Parameters
-    ----------
-    dim : int
-        Width of the embeddings h.
-
-    Notes
-    -----
-    A weighted L1 distance, computed as two unweighted ones (of the positive and of the negative weights), so that no
-    (n, m, d) array is built. It cannot be differentiated twice.
-
-    Examples
-    --------
-    >>> head = SiameseHead(4)
-    >>> head(torch.rand(3, 4), torch.rand(5, 4)).shape
-    torch.Size([3, 5])
-    """
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(-torch.rand(dim) / dim**0.5)  # further apart is less alike
-        self.bias = nn.Parameter(torch.zeros(()))
-
-    def forward(self, h: Tensor, ref: Tensor) -> Tensor:
-        """Return the (n, m) log-odds that rows of h (n, d) and of ref (m, d) are of one class."""
-        more, less = relu(self.weight), relu(-self.weight)
-        return torch.cdist(h * more, ref * more, p=1) - torch.cdist(h * less, ref * less, p=1) + self.bias
-
-    def loss(self, h: Tensor, labels: Tensor, *, balanced: bool = True) -> Tensor:
-        """Return the cross-entropy of all pairs of a batch.
-
-        Parameters
-        ----------
-        h : (n, d) float tensor
-        labels : (n,) integers
-            -1 unknown: a sample without pairs.
-        balanced : bool
-            The mean over similar and that over dissimilar pairs count the same; else the mean over all pairs.
-        """
-        i, j = torch.triu_indices(len(h), len(h), offset=1, device=h.device)
-        same, known = labels[i] == labels[j], labels != UNKNOWN
-        counts = (known[i] & known[j]).to(h.dtype)  # all pairs are there: a device need not be waited for
-        values = binary_cross_entropy_with_logits(self(h, h)[i, j], same.to(h.dtype), reduction="none")
-        kinds = [counts * same, counts * ~same] if balanced else [counts]
-        return torch.stack([(values * part).sum() / part.sum().clamp_min(1) for part in kinds]).mean()
-
-    def classify(self, query: Tensor, support: Tensor, labels: Tensor, n_way: int) -> Tensor:
-        """Return the (q,) class with the largest mean probability over its support samples."""
-        odds = self(query, support).sigmoid()
-        return prototypes(odds.T, labels, n_way).argmax(0)

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from . import processes
 from .batch import Batch
-from .episodes import Episode, SiameseHead, prototypes
+from .episodes import Episode, prototypes
 from .networks.continuous_similarity import ContinuousSimilarityNet
 from .networks.conv4 import Conv4
 from .networks.multi_scale_relation import MultiScaleRelationNet, multi_scale_relation
 from .networks.scales import Conv4Scales
 from .relations import UNKNOWN
+from .siamese_head import SiameseHead
 from .terms import Term
 
 
