@@ -89,33 +89,40 @@ def make_batch(
     if ref is None and ref_labels is not None:
         raise ValueError("ref: needed with ref_labels, one row per label")
     y = _labels("labels", labels, n, x.device)
-    if pooled is not None:
-        check_tensor("pooled", pooled)
-        pooled = _floats("pooled", pooled.flatten(1) if pooled.ndim > 2 else pooled)
-    if pooled is not None and len(pooled) != n:
-        raise ValueError(f"pooled: expected one row per embedding, {n}, got {len(pooled)}")
+    pooled = None if pooled is None else _pooled(pooled, n)
     ids = None if ids is None else _ids(ids, n, x.device)
     ref, ref_y = _reference(x, x if ref is embeddings else ref, ref_labels)  # one tensor stays one in any precision
     _check_kinds(y, ref_y)
-    columns = n if ref is None else len(ref)
-    if isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] != columns:
-        raise ValueError(f"labels: the relation matrix needs one column per reference, {columns}, got {y.shape[1]}")
-    part = slice(0, n)
-    if processes.world() > 1:
-        if not is_classes(y):
-            raise ValueError("labels: only one class per sample works with several processes")
-        processes.check_equal_parts(n, x.device)
-        part = slice(processes.rank() * n, (processes.rank() + 1) * n)
-        x, y = processes.gather(x), processes.gather(y)
-        pooled = None if pooled is None else processes.gather(pooled)
-        ids = None if ids is None else processes.gather(ids)
-    return Batch(x, y, part, pooled, None, ref, ref_y, ids)
+    _check_relation(y, n if ref is None else len(ref))
+    batch = Batch(x, y, slice(0, n), pooled, ref=ref, ref_y=ref_y, ids=ids)
+    return batch if processes.world() == 1 else _gathered(batch)
+
+
+def _gathered(batch: Batch) -> Batch:
+    """Return the batch of all processes, of which this one computes the anchors that it had."""
+    y, n = batch.y, len(batch.x)
+    if not isinstance(y, Tensor) or not is_classes(y):
+        raise ValueError("labels: only one class per sample works with several processes")
+    processes.check_equal_parts(n, batch.x.device)
+    own = slice(processes.rank() * n, (processes.rank() + 1) * n)
+    x, y = processes.gather(batch.x), processes.gather(y)
+    pooled = None if batch.pooled is None else processes.gather(batch.pooled)
+    ids = None if batch.ids is None else processes.gather(batch.ids)
+    return batch._replace(x=x, y=y, anchors=own, pooled=pooled, ids=ids)
 
 
 def check_tensor(name: str, x: object) -> None:
     """Raise unless x is a tensor."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: expected a (n, d) float tensor, got {type(x).__name__}")
+
+
+def _pooled(pooled: Tensor, n: int) -> Tensor:
+    check_tensor("pooled", pooled)
+    rows = _floats("pooled", pooled.flatten(1) if pooled.ndim > 2 else pooled)
+    if len(rows) != n:
+        raise ValueError(f"pooled: expected one row per embedding, {n}, got {len(rows)}")
+    return rows
 
 
 def _ids(ids: Tensor | Sequence[int], n: int, device: torch.device) -> Tensor:
@@ -144,6 +151,11 @@ def _check_kinds(y: Labels, ref_y: Labels | None) -> None:
             raise ValueError(f"ref_labels: expected LabelSets of {widths[0]} columns like the labels")
     elif ref_y is not None and is_classes(y) and not is_classes(ref_y):
         raise ValueError("ref_labels: expected one class per row like the labels, got a relation or label sets")
+
+
+def _check_relation(y: Labels, columns: int) -> None:
+    if isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] != columns:
+        raise ValueError(f"labels: the relation matrix needs one column per reference, {columns}, got {y.shape[1]}")
 
 
 def _floats(name: str, x: Tensor) -> Tensor:

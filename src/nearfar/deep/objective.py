@@ -92,6 +92,18 @@ def _is_number(node: ast.expr) -> bool:
 
 def _call(node: ast.Call, name: str, sizes: dict[str, int]) -> Any:
     make = _find(name)
+    settings = _settings(make, node, name, sizes)
+    try:
+        return make(**settings)
+    except TypeError as error:
+        told = str(error).removeprefix(f"{name}: ")  # of our own errors; those of Python name no class
+        raise ObjectiveError(f"objective: {name}: {told}") from error
+    except ValueError as error:
+        raise ObjectiveError(f"objective: {error}") from error
+
+
+def _settings(make: Any, node: ast.Call, name: str, sizes: dict[str, int]) -> dict[str, Any]:
+    """Return what a method is made with: the sizes that it takes, and over them what the text says."""
     known = signature(make).parameters
     if node.args:
         raise ObjectiveError(f"objective: {name} takes keywords, such as {next(iter(known), 'margin')}=..., only")
@@ -107,13 +119,7 @@ def _call(node: ast.Call, name: str, sizes: dict[str, int]) -> Any:
         wrong = misfit(known[key], settings[key])
         if wrong:
             raise ObjectiveError(f"objective: {name}: {wrong}")
-    try:
-        return make(**settings)
-    except TypeError as error:
-        told = str(error).removeprefix(f"{name}: ")  # of our own errors; those of Python name no class
-        raise ObjectiveError(f"objective: {name}: {told}") from error
-    except ValueError as error:
-        raise ObjectiveError(f"objective: {error}") from error
+    return settings
 
 
 def _inner_sizes(make: Any, node: ast.Call, sizes: dict[str, int]) -> dict[str, int]:
