@@ -145,5 +145,6 @@ def _array_of(names: Sequence[str]) -> str | None:
 
     Such a name says nothing beside one of another array: embeddings of the same items are files of any name.
     """
-    arrays = {numbered[1] if (numbered := NUMBERED.fullmatch(str(name))) else None for name in names}
+    numbered = [NUMBERED.fullmatch(str(name)) for name in names]
+    arrays = {None if match is None else match[1] for match in numbered}
     return arrays.pop() if len(arrays) == 1 else None

@@ -76,11 +76,11 @@ class Comparison:
     def markdown(self) -> str:
         """The table in Markdown; the best mean of each score is bold."""
         head = ["Objective", *map(score_name, self.scores), "Seeds"]
-        rows = [
-            [_markdown_cell(o), *(self._marked(o, s) for s in self.scores), str(self.seeds(o))] for o in self.objectives
-        ]
-        rule = ["---", *["---:"] * (len(head) - 1)]
-        return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
+        lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+        for objective in self.objectives:
+            cells = [self._marked(objective, score) for score in self.scores]
+            lines.append([_markdown_cell(objective), *cells, str(self.seeds(objective))])
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def _marked(self, objective: str, score: str) -> str:
         cell = self.cell(objective, score)

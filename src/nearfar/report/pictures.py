@@ -87,8 +87,8 @@ class Thumbnails:
         """
         if self._range is None:
             sampled = np.unique(np.linspace(0, len(self.items) - 1, 64).astype(int))
-            read = [row for i in sampled if (row := self.read(int(i))) is not None]
-            rows = np.array(read or [np.zeros(1)], dtype=np.float64)
+            read = [self.read(i) for i in sampled.tolist()]
+            rows = np.array([row for row in read if row is not None] or [np.zeros(1)], dtype=np.float64)
             rows[~np.isfinite(rows)] = 0.0
             largest = np.abs(rows).max(axis=0)
             used = largest[largest > 0]

@@ -69,11 +69,11 @@ def report_run(
     """
     folder = Path(run)
     content = _whole(folder, test=test, gallery=gallery, title=title, attention=attention)
-    if against is None:
-        return build_report(content, path or folder / "report.html")
-    return build_report(
-        replace(content, other=other_run(against)), path or folder / f"report-against-{Path(against).name}.html"
-    )
+    name = "report.html"
+    if against is not None:
+        content = replace(content, other=other_run(against))
+        name = f"report-against-{Path(against).name}.html"
+    return build_report(content, path or folder / name)
 
 
 def other_run(run: str | Path) -> Other:
@@ -85,6 +85,7 @@ def other_run(run: str | Path) -> Other:
 
 
 def _whole(folder: Path, **given: Any) -> ReportContent:
+    """As `read_run`, with one error for whatever a file does not hold that it should."""
     try:
         return read_run(folder, **given)
     except (LookupError, TypeError, AttributeError) as error:
@@ -183,18 +184,31 @@ def _losses(log: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, float]
     """Curves of the whole objective, its parts and the shares of active anchors, over (fractional) epochs."""
     if not log:
         return []
-    steps = np.array([record["step"] for record in log], dtype=float)
-    ends = np.array([[0.0, 0.0], *([row["step"], row["epoch"]] for row in rows if "step" in row)])
-    epochs = np.interp(steps, ends[:, 0], ends[:, 1])
-    if len(ends) == 1:
-        epochs = np.array([record.get("epoch", record["step"]) for record in log], dtype=float)
-    parts = list(dict.fromkeys(name for record in log for name in record.get("parts", {})))
-    active = list(dict.fromkeys(name for record in log for name in record.get("active", {})))
+    epochs = _epochs(log, rows)
+    parts = _names(log, "parts")
     columns = [(LOSS, [record.get("loss") for record in log])] if len(parts) > 1 else []
-    columns += [(name, [record.get("parts", {}).get(name) for record in log]) for name in parts]
-    columns += [(f"active share, {name}", [record.get("active", {}).get(name) for record in log]) for name in active]
+    columns += [(name, _column(log, "parts", name)) for name in parts]
+    columns += [(f"active share, {name}", _column(log, "active", name)) for name in _names(log, "active")]
     curves = [_curve(name, epochs, values) for name, values in columns]
     return [curve for curve in curves if len(curve.values)]
+
+
+def _epochs(log: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, float]]) -> NDArray[np.float64]:
+    """Where each record of the log is in epochs: between the steps at which these ended, where the table tells them."""
+    ends = [(row["step"], row["epoch"]) for row in rows if "step" in row]
+    if not ends:
+        return np.array([record.get("epoch", record["step"]) for record in log], dtype=float)
+    steps, epochs = np.array([(0.0, 0.0), *ends]).T
+    return np.interp(np.array([record["step"] for record in log], dtype=float), steps, epochs)
+
+
+def _names(log: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
+    """Names of what the log has numbers of, under "parts" or "active", in the order in which they come."""
+    return list(dict.fromkeys(name for record in log for name in record.get(kind, {})))
+
+
+def _column(log: Sequence[Mapping[str, Any]], kind: str, name: str) -> list[float | None]:
+    return [record.get(kind, {}).get(name) for record in log]
 
 
 def _recalls(rows: Sequence[Mapping[str, float]]) -> dict[int, list[Curve]]:

@@ -82,13 +82,13 @@ def standings(content: ReportContent) -> list[Standing]:
     scores, baseline = flat_scores(content.scores), flat_scores(content.baseline)
     chance = flat_scores(content.chance or as_mapping(content.scores).get("chance"))
     intervals = content.intervals or as_mapping(content.scores).get("intervals") or {}
-    named = [(key, *described) for key in scores if (described := describe(key))]
-    named.sort(key=lambda entry: _order(entry[0]))
-    return [
-        Standing(key, name, meaning, scores[key], baseline.get(key), chance.get(key), intervals.get(key))
-        for key, name, meaning in named
-        if isfinite(scores[key]) and key != "precision_at_1"  # the same as Recall@1
-    ]
+    found = []
+    for key, value in scores.items():
+        described = describe(key)
+        if described is None or not isfinite(value) or key == "precision_at_1":  # the last is the same as Recall@1
+            continue
+        found.append(Standing(key, *described, value, baseline.get(key), chance.get(key), intervals.get(key)))
+    return sorted(found, key=lambda standing: _order(standing.key))
 
 
 def describe(key: str) -> tuple[str, str] | None:

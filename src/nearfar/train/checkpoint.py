@@ -144,7 +144,8 @@ def load_tree(path: Path) -> Any:
 
 def _pack(node: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(node, Tensor):
-        tensors[name := str(len(tensors))] = node
+        name = str(len(tensors))
+        tensors[name] = node
         return {"tensor": name}
     if isinstance(node, Mapping):
         return {"dict": [[key, _pack(value, tensors)] for key, value in node.items()]}
