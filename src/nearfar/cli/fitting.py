@@ -82,7 +82,6 @@ def fit_to(
     """Fit and save a learner; returns the table of its scores on the test classes."""
     import numpy as np
 
-    from ..data import open_task
     from .embedding import is_embeddings
     from .learners import items_of, remark
     from .scoring import score_learner
@@ -93,10 +92,7 @@ def fit_to(
     learner = make_learner(text, seed)
     if standardize:
         check_linear(learner)
-    task = halves(data, seed, skip_bad) if test is None and not test_classes else None
-    if task is None:
-        how: dict[str, Any] = {"test": test, "test_classes": test_classes, "seed": seed, "skip_bad": skip_bad}
-        task = open_task(data, validation=0.0, **how)
+    task = task_to_fit(data, test=test, test_classes=test_classes, seed=seed, skip_bad=skip_bad)
     X = items_of(task.train)
     with stage("fitting"):
         if standardize:
@@ -106,9 +102,19 @@ def fit_to(
     if task.train.columns:
         learner.feature_names_in_ = np.array(task.train.columns, dtype=object)
     learner.save(out)
-    return (
-        f"{task.protocol}{remark(learner, task.train, 'training items')}\n{score_learner(out, task.test, task.gallery)}"
-    )
+    about = f"{task.protocol}{remark(learner, task.train, 'training items')}"
+    return f"{about}\n{score_learner(out, task.test, task.gallery)}"
+
+
+def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], seed: int, skip_bad: bool) -> Task:
+    """Open data to learn from and to be tested on: on other classes, or on halves of each where they are too few."""
+    from ..data import open_task
+
+    task = halves(data, seed, skip_bad) if test is None and not test_classes else None
+    if task is not None:
+        return task
+    how: dict[str, Any] = {"test": test, "test_classes": test_classes, "seed": seed, "skip_bad": skip_bad}
+    return open_task(data, validation=0.0, **how)
 
 
 def check_linear(learner: Any) -> None:

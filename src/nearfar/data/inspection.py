@@ -142,9 +142,8 @@ def inspect_data(
     parts = {role: Read.of(part) for role, part in named_parts(task, bool(why)).items() if len(part)}
     shapes = [shape for read in parts.values() for shape in read.shapes]
     groups = equal_items(parts)
-    leaked = [item.name for items in groups for item in leaks(items)]
-    copies = [named(items) for items in groups if len({item.label for item in items}) == 1 and not leaks(items)]
-    conflicts = [named(items) for items in groups if len({item.label for item in items}) > 1]
+    copies = [items for items in groups if of_one_class(items) and not leaks(items)]
+    conflicts = [items for items in groups if not of_one_class(items)]
     found = Inspection(
         name=task.name,
         kind=task.train.kind,
@@ -152,9 +151,9 @@ def inspect_data(
         smallest=min(shapes, key=np.prod, default=()),
         largest=max(shapes, key=np.prod, default=()),
         bad=tuple(dict.fromkeys(name for read in parts.values() for name in read.items.bad)),
-        copies=tuple(copies),
-        conflicts=tuple(conflicts),
-        leaked=tuple(leaked),
+        copies=tuple(map(named, copies)),
+        conflicts=tuple(map(named, conflicts)),
+        leaked=tuple(item.name for items in groups for item in leaks(items)),
         remarks=(),
         protocol="" if why else task.protocol,
     )
@@ -205,17 +204,22 @@ def measured(role: str, part: Dataset) -> Part:
     return Part(role, len(part), len(counts), int(counts.min()), float(np.median(counts)), int(counts.max()))
 
 
+def of_one_class(items: Sequence[Item]) -> bool:
+    """Whether all have the same class."""
+    return len({item.label for item in items}) == 1
+
+
 def named(items: Sequence[Item]) -> tuple[str, ...]:
     """The names, with the class of each where they differ."""
-    if len({item.label for item in items}) == 1:
+    if of_one_class(items):
         return tuple(item.name for item in items)
     return tuple(f"{item.name} ({item.label})" for item in items)
 
 
 def leaks(items: Sequence[Item]) -> list[Item]:
     """Those of the test, where equal ones are in training or validation."""
-    learnt = [item.role in ("train", "validation") for item in items]
-    return [item for item, known in zip(items, learnt, strict=True) if not known and item.role != "all" and any(learnt)]
+    tested = [item for item in items if item.role not in ("train", "validation")]
+    return tested if len(tested) < len(items) else []
 
 
 def on_files(found: Inspection) -> Iterator[str]:

@@ -199,11 +199,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """
         folder = open_run(Path(path))
         config = TrainConfig.from_json(folder.config)
-        fields, defaults = config.to_dict(), TrainConfig.of(data=GIVEN).to_dict()
-        own = {name: fields[name] for name in OWN}
-        others = (name for name in fields if name not in (*OWN, *OF_RUNS))
-        other = {name: fields[name] for name in others if fields[name] != defaults[name]}
-        metric = cls(**own, settings=other or None, random_state=config.seed)
+        metric = cls(**_arguments(config), random_state=config.seed)
         metric._keep(folder, config)
         columns = metric._about.get("columns") or ()
         if columns:
@@ -278,6 +274,14 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
+
+
+def _arguments(config: TrainConfig) -> dict[str, Any]:
+    """Return what a `DeepMetric` of this config is made with: `settings` holds what is not the default."""
+    fields, defaults = config.to_dict(), TrainConfig.of(data=GIVEN).to_dict()
+    others = fields.keys() - {*OWN, *OF_RUNS}
+    settings = {name: value for name, value in fields.items() if name in others and value != defaults[name]}
+    return {**{name: fields[name] for name in OWN}, "settings": settings or None}
 
 
 @contextmanager
