@@ -65,13 +65,13 @@ class Bars:
             if work.ended:
                 return
             if self._progress is None:
-                self._progress = made()
+                self._progress = transient_progress()
                 self._progress.start()
             work.bar = self._progress.add_task(work.what, total=work.total, completed=work.done)
 
 
-def made() -> Progress:
-    """A display that leaves stdout alone and is gone when it stops."""
+def transient_progress() -> Progress:
+    """Return a display that leaves stdout alone, and nothing on the terminal when it stops."""
     from rich.console import Console
     from rich.progress import Progress, TimeElapsedColumn
 

@@ -21,7 +21,14 @@ from .settings import check_out
 
 
 class Chosen(NamedTuple):
-    """What is scored: DATA, or None for what belongs to the source; some of its classes; without undecodable images."""
+    """What a command is asked to score.
+
+    Attributes
+    ----------
+    data : as on the command line; None is what belongs to the source
+    classes : the only ones that count; none given, all do
+    skip_bad : whether images that cannot be decoded are left out
+    """
 
     data: str | None
     classes: Sequence[str] = ()
@@ -34,7 +41,7 @@ class Chosen(NamedTuple):
 
 
 def choose(data: str | None, classes: Sequence[str] = (), *, skip_bad: bool = False) -> Chosen:
-    """What is scored; a run's own test leaves out what its training did."""
+    """Return what to score; refuse `skip_bad` for a run's own test, which leaves out what its training did."""
     if skip_bad and data is None:
         raise ValueError(
             "--skip-bad: only with DATA; the test of a run leaves out what its training did "
@@ -57,7 +64,7 @@ class Embedded(NamedTuple):
         return None if self.gallery is None else self.gallery.labels
 
     def about(self) -> str:
-        """Say what there is."""
+        """Say in one sentence which items are scored, and what they search."""
         there = "" if self.gallery is None else f", searching a gallery of {_size(self.gallery)}"
         return f"{self.dataset.name}, {_size(self.dataset)}{there}{left_out(self.dataset)}."
 
@@ -89,7 +96,7 @@ def embedded_on(source: Path, chosen: Chosen) -> tuple[Dataset, np.ndarray[Any, 
 
 
 def embedded_with_gallery(source: Path, chosen: Chosen) -> Embedded:
-    """As `embedded_on`, with the gallery that a run's test or an .npz has; labels number the classes of both."""
+    """As `embedded_on`, and the same of the gallery that a run's test or an .npz has; both number classes alike."""
     if is_embeddings(source):
         dataset, rows = embedded_on(source, chosen)
         gallery = read_gallery(source)

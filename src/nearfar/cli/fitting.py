@@ -135,7 +135,7 @@ def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> None:
 
 
 def halves(data: str, seed: int, skip_bad: bool = False) -> Task | None:
-    """A task of two halves of every class, where classes are too few to hold some out; else None."""
+    """Return the task that learns from one half of every class; None where some classes can be held out."""
     import numpy as np
 
     from ..data import Task

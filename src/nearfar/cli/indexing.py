@@ -141,7 +141,7 @@ def removed_from(out: Path, remove: Sequence[str]) -> str:
 
 
 def shorten(index: Index, remove: Sequence[str], home: Path) -> int:
-    """Remove items by their names, or all of a folder or of a class, the first of these that there is; how many.
+    """Remove what each word names, an item, or else a folder, or else a class; return how many items are gone.
 
     Names and folders may also be paths from where the command runs; those of the index lead from `home`.
 
@@ -169,7 +169,7 @@ def shorten(index: Index, remove: Sequence[str], home: Path) -> int:
 
 
 def extended(old: Index, new: Index) -> tuple[Index, int]:
-    """Put the new items into the old index, in place of those of the same names; also how many those were.
+    """Put the new items into the old index, and return it with the number of items that they replaced by name.
 
     An item that comes again without a class, as one image or a folder of loose ones does, keeps the class that it had.
     """

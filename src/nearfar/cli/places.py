@@ -38,7 +38,7 @@ def about_home(home: Path, file: Path) -> dict[str, str]:
 
 
 def from_home(paths: Iterable[str], home: Path, known: Iterable[str] = ()) -> list[str]:
-    """Paths from here as paths from `home`, each in the form in which `known` has it, where that does.
+    """Return paths from here as paths from `home`; a path that `known` has in another form is given in that form.
 
     Each form is given once: a table may list an image under two paths.
     """

@@ -80,7 +80,7 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
 
 
 def other_on(source: Path, chosen: Chosen) -> Other:
-    """A run, a learner or an .npz as what another is compared with, on the same data."""
+    """Score a run, a learner or an .npz on the same data, to be compared with another."""
     from ..report import Other
     from .embedding import is_embeddings
     from .scoring import scored_on
@@ -104,7 +104,10 @@ def report_items(embedded: Embedded, of: Path | None = None) -> tuple[Items, Ite
 
 
 def pictures_of(source: Path, dataset: Dataset) -> Reader:
-    """What reads items for their pictures: of embeddings whose names lead to images, from the file or from here."""
+    """Return what reads items for their pictures.
+
+    Names beside embeddings may be paths of images, from the folder of the file or from here.
+    """
     from ..data.items import NamedReader
     from .embedding import is_embeddings
 
@@ -116,7 +119,7 @@ def pictures_of(source: Path, dataset: Dataset) -> Reader:
 
 
 def beside(source: Path, dataset: Dataset, chosen: Chosen, against: Path | None) -> Path:
-    """Where a page is written that has no place of its own."""
+    """Return where a page goes without --out."""
     from .embedding import is_run
 
     name = "report" if is_run(source) else source.stem

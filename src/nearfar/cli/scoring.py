@@ -119,7 +119,7 @@ def _flat(dataset: Dataset) -> np.ndarray[Any, Any] | None:
 
 
 def _with_validation(scores: dict[str, Any], select: str, value: float | None) -> dict[str, Any]:
-    """Scores of a run, and the one that chose its checkpoint; None where there are no validation classes."""
+    """Add to the scores of a run the one on validation classes that chose its checkpoint, where there is one."""
     return scores if value is None else {**scores, f"validation_{select}": value}
 
 

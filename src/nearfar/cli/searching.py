@@ -149,7 +149,7 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
 
 
 def check_page_or_table(out: Path) -> None:
-    """As `check_out`, and refuse a name that says neither of the two forms."""
+    """Refuse a file that is neither a table nor a page by its name, or that cannot be written."""
     if out.suffix not in (".csv", ".html"):
         raise ValueError(f"--out: {out}: expected a .csv, or an .html page of pictures")
     check_out(out)

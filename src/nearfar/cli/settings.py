@@ -97,7 +97,7 @@ def way_out(error: Exception, command: str) -> str:
 
 
 def settable(message: str, command: str) -> str:
-    """Say that --set takes what is no option, where that is the name of a setting; nothing of another error."""
+    """Say of an unknown option that is a setting that --set takes it; nothing of another error."""
     option = re.match(r'Unknown option: "?--([\w-]+)', message)  # older versions of the parser quote the option
     if option is None or command not in GO_ON:
         return ""
@@ -150,7 +150,7 @@ def make_config(
 
 
 def check_out(out: Path) -> None:
-    """Refuse a file that cannot be written before the work whose result it is to hold; its folder is made.
+    """Make the folder of a file; refuse one that cannot be written, before the work of which it holds the result.
 
     Raises
     ------

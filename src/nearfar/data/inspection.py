@@ -84,7 +84,7 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Read:
-    """Items that were all read, those that cannot be left out: the shape of each, and a digest of what it holds."""
+    """Items that can be read, with the shape of each and a digest of what it holds."""
 
     items: Dataset
     shapes: list[tuple[int, ...]]
@@ -172,7 +172,7 @@ def without_task(source: Named, error: DataError) -> tuple[Task, str]:
 
 
 def readable(opened: Callable[..., T], source: Named, **settings: Any) -> T:
-    """Open data, without the images that cannot be decoded where one of them stands in the way."""
+    """Open data; where an image that cannot be decoded prevents that, without such images."""
     try:
         return opened(source, **settings)
     except BadImageError:
@@ -217,7 +217,7 @@ def named(items: Sequence[Item]) -> tuple[str, ...]:
 
 
 def leaks(items: Sequence[Item]) -> list[Item]:
-    """Those of the test, where equal ones are in training or validation."""
+    """Return the items of the test among equal ones, where others of these are in training or validation."""
     tested = [item for item in items if item.role not in ("train", "validation")]
     return tested if len(tested) < len(items) else []
 

@@ -215,7 +215,7 @@ def _labels(path: Path, column: Sequence[Any], unlabelled: str | None) -> list[A
 
 
 def _roles(path: Path, table: Table) -> list[str] | None:
-    """Every row's role: its split, and for test rows whether it is a query or in the gallery."""
+    """Return the role of every row: its split, or for a row of the test whether it is a query or in the gallery."""
     flagged = "query" in table or "gallery" in table
     if "split" not in table and not flagged:
         return None

@@ -165,7 +165,7 @@ def _open_path(source: str, image_size: int | None, skip_bad: bool) -> Source:
 
 
 def located(source: str, folder: Path | None) -> str:
-    """The source itself, or where its relative path leads to nothing from here, but does from another folder, that."""
+    """Return the source; a relative path that leads nowhere from here, but does from `folder`, leads from there."""
     kind, colon, path = source.partition(":")
     if kind not in ARCHIVES or not path:
         kind, colon, path = "", "", source
@@ -175,7 +175,10 @@ def located(source: str, folder: Path | None) -> str:
 
 
 def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:
-    """The class of each name; where there is none those below it ("A" matches "A/b"), or else that begin with it."""
+    """Return the classes that names mean: the one so called, or those below ("A/b" of "A"), or all that begin so.
+
+    Each is given once, in the order of the names.
+    """
     found: dict[str, None] = {}
     for name in wanted:
         hits = [name] if name in items.classes else []
@@ -284,7 +287,7 @@ def _size(part: Dataset) -> str:
 
 
 def _noted(items: Dataset, what: str) -> Dataset:
-    """Remark classes with one item, and items that could not be decoded."""
+    """Return the items with notes on classes of one item and on images that could not be decoded."""
     notes = list(items.notes)
     lone = [items.classes[c] for c in np.flatnonzero(items.class_counts == 1)]
     if lone:

@@ -113,12 +113,12 @@ def retrieve(
     """
     x, y, query_class, gallery_class, own = protocol_of(embeddings, labels, gallery, gallery_labels)
     ks = _checked(ks)
-    task = _Task(query_class, gallery_class, own is not None, ks, whole, up_to_r)
-    if task.asked.size:
-        for product, rows in passes(Space(x, y, distance, own), task.asked):
-            for part in parts(rows, task.depth[rows], product):
-                product.postpone(task.score(product, part))
-    return task.result()
+    scoring = _Scoring(query_class, gallery_class, own is not None, ks, whole, up_to_r)
+    if scoring.asked.size:
+        for product, rows in passes(Space(x, y, distance, own), scoring.asked):
+            for part in parts(rows, scoring.depth[rows], product):
+                product.postpone(scoring.score(product, part))
+    return scoring.result()
 
 
 def protocol_of(x: Any, labels: Any, y: Any, y_labels: Any) -> tuple[Any, Any, Ints, Ints, Ints | None]:
@@ -146,8 +146,8 @@ def _checked(ks: Iterable[int] | int) -> tuple[int, ...]:
     return tuple(int(k) for k in ks)
 
 
-class _Task:
-    """Which queries need which depth, and the scores so far."""
+class _Scoring:
+    """The scores so far, and how deep each query must be searched for them."""
 
     def __init__(
         self,

@@ -246,7 +246,7 @@ def _singles(x: Any, name: str) -> AnyArray:
 
 
 def _names(names: Any, n: int, taken: AnyArray | tuple[()]) -> AnyArray:
-    """The names, or where there are none the first numbers, from as many as there are on, that are not taken."""
+    """Return the names; where none are given, the next n numbers that no item has, counted from the number of items."""
     if names is None:
         numbers, free = np.arange(len(taken), len(taken) + n), np.empty(0, dtype=np.str_)
         while len(free) < n:
@@ -261,7 +261,7 @@ def _names(names: Any, n: int, taken: AnyArray | tuple[()]) -> AnyArray:
 
 
 def _those_of(names: AnyArray | tuple[()], few: AnyArray) -> AnyArray:
-    """The names that are among a few; of many names that takes far less time than looking the few up."""
+    """Return those of many names that are among a few: far faster than to look the few up among the many."""
     many = np.asarray(names, dtype=np.str_)
     return many[np.isin(many, few)]
 

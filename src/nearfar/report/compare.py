@@ -108,7 +108,7 @@ class Comparison:
 
     @property
     def drawn(self) -> str:
-        """Name of the score that the chart shows, the first that is not for choosing."""
+        """The score that the chart shows: the first that is not a validation score."""
         return next((s for s in self.scores if not s.startswith(CHOSEN_BY)), self.scores[0])
 
     def _charts(self) -> list[Html]:
@@ -189,7 +189,7 @@ def score_name(score: str) -> str:
 
 
 def _markdown_cell(text: str) -> str:
-    """A name in Markdown; an objective as code, whose two weights would otherwise put what is between in italics."""
+    """Return a name for Markdown, an objective as code: the `*` of two weights would mean italics between them."""
     text = text.replace("|", "\\|")
     return f"`{text}`" if "(" in text else text
 

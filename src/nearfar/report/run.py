@@ -85,7 +85,7 @@ def other_run(run: str | Path) -> Other:
 
 
 def _whole(folder: Path, **given: Any) -> ReportContent:
-    """As `read_run`, with one error for whatever a file does not hold that it should."""
+    """Read a run, with one error for all that its files should hold and do not."""
     try:
         return read_run(folder, **given)
     except (LookupError, TypeError, AttributeError) as error:

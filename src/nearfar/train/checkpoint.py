@@ -110,7 +110,7 @@ class About(dict[str, Any]):
 
 @contextmanager
 def fitting(what: Path | str, wrong: str = "damaged, or of another version") -> Iterator[None]:
-    """Make a TrainError of whatever the contents of a checkpoint raise that is not what it should be."""
+    """Turn what the contents of a damaged checkpoint raise into a TrainError that names it."""
     try:
         yield
     except TrainError:

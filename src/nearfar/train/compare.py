@@ -175,7 +175,7 @@ def with_test_classes(base: TrainConfig) -> TrainConfig:
 
 
 def _split(content: dict[str, Any]) -> str:
-    """Say how the data are split: of one run's scores what holds for all of them."""
+    """Say how the data of a comparison are split, from the scores of one run: without its seed and its checkpoint."""
     split = content.get("split") or content["protocol"].partition(" The checkpoint of")[0]
     return re.sub(r"(validation classes drawn .*) with seed \d+", r"\1 with the seed of each run", split)
 
@@ -219,7 +219,7 @@ def _begin(stopped: Any) -> None:
 
 
 def _run_in_pool(trial: Trial) -> dict[str, Any]:
-    """As `run_trial`, unless the comparison is stopped: a pool hands out trials early, and does not take them back."""
+    """Run a trial, unless the comparison was stopped: a pool hands out trials early, and does not take them back."""
     if _Shared.stopped.is_set():
         raise KeyboardInterrupt
     try:

@@ -32,6 +32,7 @@ from .run_folder import RunFolder, open_run
 
 Self = TypeVar("Self", bound="DeepMetric")
 
+# fields of `TrainConfig`: those that are parameters here, and those that only a run in a folder has
 OWN = ("objective", "trunk", "embedding_dim", "epochs", "batch_size", "lr", "augment", "validation")
 OF_RUNS = ("data", "test", "test_classes", "skip_bad", "symmetries", "seed", "tensorboard", "checkpoint_every")
 
@@ -39,8 +40,8 @@ OF_RUNS = ("data", "test", "test_classes", "skip_bad", "symmetries", "seed", "te
 class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     """A network that maps items of a class near each other: `nearfar.train.train` with the verbs of every learner.
 
-    It works in pipelines and searches, on rows, on images in memory or on paths of image files. What a run has more, a
-    folder that can be resumed, test classes, scores and a report, `train` and `nearfar train` give.
+    It works in pipelines and searches, on rows, on images in memory or on paths of image files. `train` and
+    `nearfar train` give what a run has besides: a folder that can be resumed, test classes, scores and a report.
 
     Parameters
     ----------

@@ -156,7 +156,7 @@ def cache_folder() -> Path:
 
 
 def _of_items(dataset: Dataset) -> str:
-    """Name the content: the numbers of a set in memory; of one in files their names, sizes and dates."""
+    """Return what tells the items of a set from others: their numbers, or of files the names, sizes and dates."""
     digest = hashlib.sha256("\n".join((dataset.name, *dataset.names)).encode())
     if dataset.array is not None:
         digest.update(str(dataset.array.shape).encode())
@@ -167,7 +167,7 @@ def _of_items(dataset: Dataset) -> str:
 
 
 def _stamps(dataset: Dataset) -> Iterator[Any]:
-    """How the files behind the items are read, and the size and date of each."""
+    """Yield how the files behind the items are read, and then the size and date of each."""
     read: Any = dataset.read
     rows = np.arange(len(dataset))
     while isinstance(read, PickedReader | TurnedReader):

@@ -10,7 +10,7 @@ from .config import TrainConfig, TrainError
 
 
 def check_positives(train: Dataset, objective: Sum, config: TrainConfig) -> None:
-    """Refuse to compare items of a class where each has one, and no random change makes another of it."""
+    """Refuse to compare items of one class where every class has a single item, and no augmentation makes another."""
     if config.augment or train.class_counts.max() > 1:
         return
     alone = [term for term in objective.terms if isinstance(term, ClassProxyLoss | HeadLoss)]

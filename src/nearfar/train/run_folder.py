@@ -98,7 +98,7 @@ class RunFolder:
             self.path.rmdir()
 
     def describe(self, config: TrainConfig, device: str) -> None:
-        """Write the settings, the command and the environment; the config last, so that with it all are there."""
+        """Write the command, the environment and, last, the settings: a folder that has these has all."""
         replace_file(self.path / COMMAND, (shlex.join(sys.argv) + "\n").encode())
         replace_file(self.path / ENVIRONMENT, _json(environment(device)))
         self.write_config(config)
@@ -244,7 +244,7 @@ def _json(content: Any) -> bytes:
 
 
 def json_values(content: Any) -> Any:
-    """Plain data without numbers that JSON cannot hold: None in their place."""
+    """Return plain data with None in place of numbers that JSON cannot hold."""
     if isinstance(content, Mapping):
         return {key: json_values(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):

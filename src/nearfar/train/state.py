@@ -109,7 +109,7 @@ def restore_rest(parts: Parts, state: dict[str, Any], whole: dict[str, Any]) -> 
 
 
 def _without_bad(parts: Parts, sampler: dict[str, Any]) -> dict[str, Any]:
-    """Let a run go on with fewer items, where images that cannot be decoded are left out from now on."""
+    """Return the sampler's state for fewer items, where images that cannot be decoded are left out from now on."""
     fewer = sampler["settings"]["samples"] - parts.sampler.samples
     if not 0 < fewer <= len(parts.task.train.bad):
         return sampler
