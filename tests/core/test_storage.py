@@ -99,3 +99,10 @@ def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path):
             raise OSError(errno.ENOSPC, "No space left on device")
     assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
     assert storage.read(path)[1] == {"name": "old"}
+
+
+def test_a_file_below_a_file_is_one_error_that_names_it(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(OSError, match=r"x\.safetensors: cannot be written \(Not a directory\)\Z"):  # noqa: SIM117
+        with storage.whole(tmp_path / "file" / "x.safetensors"):
+            pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -86,7 +86,8 @@ def whole(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> Iterato
     except OSError as error:
         raise type(error)(f"{os.fspath(path)}: cannot be written ({error.strerror or error})") from error
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # it would hide the error that says why nothing was written
+            partial.unlink()
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, str]]:
