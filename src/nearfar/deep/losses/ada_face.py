@@ -5,7 +5,7 @@
     q_i = clip( h (|x_i| - mean_j |x_j|) / std_j |x_j|, -1, 1 )
 
 theta_ic: angle between embedding i and the proxy of class c. The length of an embedding stands for the quality of its
-image: hard samples count more than easy ones where it is high, and less where it is low.
+image: hard samples count more than easy ones in images of high quality, and less in those of low quality.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AdaFaceLoss(ClassProxyLoss):
     scale : float
         s.
     margin : float
-        m: of the angle and of the cosine.
+        m, which enters through the angle and through the cosine.
     concentration : float
         h: with 1/3, the lengths within three standard deviations are told apart.
     block : int, optional
@@ -52,9 +52,9 @@ class AdaFaceLoss(ClassProxyLoss):
 
     Notes
     -----
-    Embeddings must not be of unit length: where all lengths are one, q is 0 and the margin that of CosFace. Mean and
+    Do not normalise the embeddings first: where all lengths are one, q is 0 and the margin is that of CosFace. Mean and
     deviation are those of the batch, over all processes; the paper's running mean gives the batch a weight of 0.99. As
-    in the published code 0.001 is added to the deviation, and q has no gradient; lengths are not cut off at 100.
+    in the published code, 0.001 is added to the deviation and q has no gradient; here lengths are not cut off at 100.
     """
 
     def __init__(

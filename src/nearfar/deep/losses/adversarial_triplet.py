@@ -53,10 +53,10 @@ class AdversarialTriplet(Term):
     normalize : bool
         Scale embeddings to unit length first; the published code does not.
     hinge_sign : int
-        s. -1 (the published code's): the hinge is on where g is farther than the positive by more than alpha. +1 (the
-        survey's): where it is not nearer by alpha.
+        s. -1 (the published code's): the hinge is active where g is farther than the positive by more than alpha. +1
+        (the survey's): it is active unless g is nearer than the positive by alpha.
     joint : bool
-        Let both J train everything, as in the published code.
+        Let J_gen and J_m both train all parameters, as in the published code.
     pretrain : int
         Epochs in which J_m gets the real negatives, while G already learns; the published runs have 20.
     mine : callable, optional
@@ -66,14 +66,14 @@ class AdversarialTriplet(Term):
     layers : int
         Linear layers of M, which start as the identity; with 0 it stays the identity.
     generator, metric : Module, optional
-        Others for G, (t, 3d) to (t, d), and for M. With M an embedding network, and its inputs in place of embeddings,
-        the term is the survey's form, in which G makes inputs.
+        Modules to use as G, which maps (t, 3d) to (t, d), and as M. If M is an embedding network and the term gets the
+        inputs of M in place of embeddings, it is the survey's form, in which G makes inputs.
 
     Notes
     -----
-    What is kept is the embedding; ``term.metric`` maps it on. The published code halves both hinges and, after the
-    pre-training, takes a rate 1000 times lower for the trunk. With one rate, embeddings run from negatives that follow
-    them, and get worse: start from a trained trunk at such a rate, or add a tenth of the term to another loss.
+    The library keeps the embedding; ``term.metric`` applies M to it. The published code halves both hinges and, after
+    the pre-training, takes a rate 1000 times lower for the trunk. With one rate for all, embeddings run from negatives
+    that follow them, and get worse: start from a trained trunk at a low rate, or add 0.1 times this term to a loss.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class AdversarialTriplet(Term):
         self._last: tuple[Tensor, Tensor] | None = None
 
     def on_epoch(self, epoch: int) -> None:
-        """Say which epoch begins; without it the pre-training counts as done."""
+        """Set the epoch that begins; if this is never called, the pre-training counts as done."""
         self.epoch = epoch
 
     def share(self, batch: Batch) -> Tensor:
@@ -145,5 +145,5 @@ class AdversarialTriplet(Term):
 
     @property
     def stats_(self) -> dict[str, float]:
-        """J_gen and J_m of the last call, this process's share of them."""
+        """This process's share of J_gen and of J_m in the last call."""
         return {} if self._last is None else dict(zip(("generator", "metric"), map(float, self._last), strict=True))

@@ -50,7 +50,7 @@ def angular_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
 
 
 def mined_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
-    """Return the same over the mined triplets."""
+    """Return per anchor the sum of the hinges of its mined triplets, and how many are active."""
     assert rows.triplets is not None
     p, n, keep = rows.triplets
     far = rows.d.gather(1, n) + reference_pairs(rows, sides, p, n)
@@ -73,7 +73,7 @@ class AngularLoss(SidedLoss):
     mine : callable, optional
         A miner; "softmax" reads the pairs it keeps.
     reduction : str
-        Of "hinge": divide by the number of triplets with a positive loss ("active"), of all chosen triplets
+        With "hinge": divide by the number of triplets with a positive loss ("active"), by that of all chosen triplets
         ("valid"), or by nothing ("sum"). "softmax" averages the positive pairs, or sums them ("sum").
     block : int, optional
         Anchors at a time.
@@ -101,7 +101,7 @@ class AngularLoss(SidedLoss):
         self.alpha, self.form, self.reduction = alpha, form, reduction
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
-        T = max(tan(radians(self.alpha)) ** 2, 1e-30)  # what is no negative is at infinity, which 0 would void
+        T = max(tan(radians(self.alpha)) ** 2, 1e-30)  # not 0: 0 times the infinity of non-negatives is NaN
         if self.form == "softmax":
             return angular(rows, found, T)
         if rows.triplets is not None:

@@ -39,7 +39,7 @@ class BinomialDevianceLoss(RowLoss):
     beta : float
         Cosine that parts similar from dissimilar pairs; a pair there costs log 2.
     eta : float
-        Cost of dissimilar pairs: they are this much steeper.
+        Factor on the steepness for dissimilar pairs, their cost.
     mine : callable, optional
         A miner that narrows the pairs.
     reduction : str
@@ -50,8 +50,8 @@ class BinomialDevianceLoss(RowLoss):
 
     Notes
     -----
-    Defaults are those of confusion-based metric learning (Chen et al., 2022). A sample is not paired with itself,
-    where the formula's sum over i, j has a constant.
+    Defaults are those of confusion-based metric learning (Chen et al., 2022). A sample is not paired with itself; in
+    the formula's sum over i, j such pairs only add a constant.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ def center_triplet(
     negatives: str,
     min_per_class: int,
 ) -> tuple[Tensor, Tensor]:
-    """Return the (C,) hinges of (C, d) centers of these classes, -1 unknown, and which of them count."""
+    """Return the (C,) hinges of the (C, d) centers of `classes`, -1 unknown, and which of them count."""
     d = dissimilarity(centers, z, distance)  # (C, n)
     own = classes[:, None] == y
     far = torch.where(own, d, -torch.inf).amax(1)
@@ -69,12 +69,12 @@ class CenterTripletLoss(SetTerm):
     negatives : str
         Strangers are "points" (the survey's) or class "centers".
     center : str
-        "mean": of the embeddings of the class in the batch. "input_mean", the survey's: the network's output for the
-        mean input of the class, which ``ref=`` hands over, with ``ref_labels=`` its class.
+        "mean": the mean embedding of the class in the batch. "input_mean" (the survey's): the network's output for the
+        mean input of the class, passed as ``ref=`` with its class in ``ref_labels=``.
     detach_centers : bool
-        Take the centers as constants.
+        Let no gradient flow through the centers.
     min_per_class : int
-        Classes with fewer samples are strangers only; the mean of a lone sample is the sample.
+        Classes with fewer samples only serve as strangers: the mean of a lone sample is the sample itself.
     reduction : str
         "sum" over classes (the formula) or their "mean".
 

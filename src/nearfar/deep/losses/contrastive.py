@@ -20,7 +20,7 @@ from ..row_sums import hinge_squares
 from ..rows import Rows, count
 from ..terms import RowLoss
 
-# form: (margin of the source, distance it is stated on)
+# form: (margin of its source, distance that its formula uses)
 FORMS = {"hadsell": (1.0, "euclidean"), "survey": (0.25, "sq_euclidean"), "xbm": (0.5, "cosine")}
 REDUCTIONS = ("mean", "balanced", "anchor", "sum")
 
@@ -46,7 +46,7 @@ class ContrastiveLoss(RowLoss):
     margin : float, optional
         m; None takes the source's: 1 ("hadsell"), 0.25 ("survey"), 0.5 ("xbm").
     form : str
-        "hadsell" (the paper's), "survey", "xbm"; they read unsquared distances, squared distances and cosines.
+        "hadsell" (the paper's), "survey" or "xbm"; they use unsquared distances, squared distances and cosines.
     normalize : bool
         Scale embeddings to unit length first; "xbm" always does.
     mine : callable, optional

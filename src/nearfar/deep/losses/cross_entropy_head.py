@@ -2,7 +2,7 @@
 
     L = -sum_i sum_l y_il log softmax(o_i / T)_l        o_i = W z_i + b
 
-y_i: target distribution over classes; z_i: embedding. The mean over samples, unless asked.
+y_i: target distribution over classes; z_i: embedding. By default, the mean over samples is taken.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CrossEntropyHead(HeadLoss):
     smoothing : float
         Share of the uniform distribution in the targets.
     normalize : bool
-        Outputs are cosines, without bias: with T = 1/s AM-softmax of scale s and margin 0.
+        Make the outputs cosines, without bias; with T = 1/s this is AM-softmax of scale s and margin 0.
     reduction : str
         "mean" over samples, or "sum" (the survey's).
     block : int, optional

@@ -40,8 +40,8 @@ class DeepFisherLoss(HeadLoss):
     num_classes : int
         C.
     embedding_dim : int, optional
-        Width of the head W, the parameter `proxies`, and its `bias`. None is the paper's form without a head: the
-        embedding itself is f and has C dimensions.
+        Length of an embedding, for a head with the weight W, the parameter `proxies`, and `bias` b. None is the
+        paper's form without a head: the embedding itself is f and has C dimensions.
     targets : str
         "dataset": shares of the classes in the training set; "batch": in the batch (the survey's), whose targets
         change from batch to batch and are 0 for an absent class.
@@ -55,8 +55,8 @@ class DeepFisherLoss(HeadLoss):
     Notes
     -----
     Targets are sqrt(n) times the paper's, so that their size does not depend on n. A class of few samples has the
-    largest targets. The published code computes -sqrt(n_y / n) with the sample's own class y off the diagonal: its
-    columns do not sum to zero.
+    largest targets. Off the diagonal, the published code has -sqrt(n_y / n) with the sample's own class y, so the
+    columns of its targets do not sum to zero.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class DeepFisherLoss(HeadLoss):
         if self.targets == "batch":
             y = batch.class_numbers("DeepFisherLoss", self.num_classes)
             counts = torch.bincount(y[y != UNKNOWN], minlength=self.num_classes)
-            counts = counts[: self.num_classes]  # labels out of range are seen on the CPU only
+            counts = counts[: self.num_classes]  # labels out of range are refused on the CPU only
             self.shares = (counts / counts.sum().clamp_min(1)).to(self.shares)
         return super().share(batch)
 
@@ -120,15 +120,15 @@ class DeepFisherLoss(HeadLoss):
         return term
 
     def orthogonalise(self, embeddings: Tensor, labels: Tensor, *, within: bool = True) -> FisherMap:
-        """Return the Fisher coordinates of a trained embedding, the step after the training.
+        """Return the Fisher coordinates of a trained embedding; call it after the training.
 
         Parameters
         ----------
         embeddings, labels : (n, d) float tensor, (n,) integers
-            Of the whole training set; -1 is left out.
+            Those of the whole training set; samples with the label -1 are left out.
         within : bool
             Scale coordinates to unit variance within classes, so that the nearest class mean is the prediction of
-            linear discriminant analysis with equal priors. False: to unit variance in all.
+            linear discriminant analysis with equal priors. False: to unit total variance.
         """
         y = torch.as_tensor(labels, device=embeddings.device)
         z, y = embeddings[y != UNKNOWN], y[y != UNKNOWN]

@@ -47,7 +47,7 @@ class FacilityLocationLoss(SetTerm):
     nmi : str
         Mean of the entropies: "geometric" (the paper's) or "arithmetic" (scikit-learn's).
     agreement : str
-        What Delta is one minus of: "nmi" (the paper's), "ami", "ari", "vmeasure", or "const" (1 only for the classes).
+        Delta is one minus this: "nmi" (the paper's), "ami", "ari", "vmeasure", or "const" (1 only for the classes).
     decay : float
         Factor on gamma per epoch; `on_epoch` sets the epoch (paper: 0.94, period not stated).
     passes : int
@@ -60,14 +60,14 @@ class FacilityLocationLoss(SetTerm):
         Divide F and Ft by the number of samples m and gamma by 128, the paper's batch: the weight of the margin and
         the size of the loss then do not depend on the batch. At m = 128 this is the paper's loss over 128.
     seed : int
-        Of the stochastic greedy; the calls so far in training mode are counted in the state.
+        Seed of the stochastic greedy choice; the state counts the calls in training mode.
 
     Attributes
     ----------
     gamma_ : float
         Gamma of the present epoch.
     stats_ : dict of str to float
-        Of the last call: "active" (1 if the loss is positive), "delta", "gamma".
+        Values of the last call: "active" (1 if the loss is positive), "delta", "gamma".
 
     Raises
     ------
@@ -144,7 +144,7 @@ class FacilityLocationLoss(SetTerm):
         gamma = self.gamma_ * (len(x) / PAPER_BATCH if self.normalize_sum else 1)
         z = host_array(unit(x.cpu().double()))
         facility, oracle, delta = self.search.run(z, classes, gamma, (self.seed, int(self.calls)))
-        if self.training:  # a validation pass does not move the draws of training
+        if self.training:  # a validation pass must not change the draws of training
             self.calls += 1
         self.stats_["delta"] = delta
         return torch.from_numpy(facility).to(x.device), torch.from_numpy(oracle).to(x.device), gamma * delta

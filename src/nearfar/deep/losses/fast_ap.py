@@ -4,7 +4,7 @@
     h_l = sum_j [1 - |d_ij - c_l| / width]_+,  H_l = h_0 + ... + h_l
 
 h+, H+: of similar samples only; h, H: of all others of known relation; d: squared distance of unit vectors, in [0, 4],
-cut by the centres c_l = l width into L bins. It is the average precision of a ranking in which a bin is one place.
+cut by the centres c_l = l width into L bins. This is the average precision of a ranking whose places are the bins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FastAPLoss(RowLoss):
     Parameters
     ----------
     num_bins : int
-        L, of [0, 4]: the fewer, the coarser the ranking, and the more pairs have a gradient.
+        L, the number of bins of [0, 4]: the fewer, the coarser the ranking, and the more pairs have a gradient.
     block : int, optional
         Anchors at a time.
 
@@ -50,8 +50,8 @@ class FastAPLoss(RowLoss):
 
     Notes
     -----
-    The mean is over the anchors that have a positive. It takes no miner: an average precision of some of the ranking is
-    another number. The paper learns with large batches of few classes each.
+    The mean is over the anchors that have a positive. The loss takes no miner: the average precision of a part of the
+    ranking is another quantity. The paper trains with large batches of few classes each.
     """
 
     def __init__(self, num_bins: int = 10, *, block: int | None = None) -> None:

@@ -28,9 +28,9 @@ def pair_scatter(rows: Rows) -> tuple[Tensor, Tensor]:
 def fisher_contrastive(
     sums: Tensor, numbers: Tensor, found: FirstPass, lam: float, constants: Tensor, mean: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return (b, 3) parts of each anchor: attraction, repulsion, and its share of the constants; (b, 3) numbers.
+    """Return each anchor's attraction, repulsion and share of the constants, (b, 3), and their (b, 3) numbers.
 
-    constants: (2,), what the traces add to attraction and hinge beside distances.
+    constants: (2,), what the traces add to the attraction and to the hinge besides distances.
     """
     pairs = numbers.sum(1, keepdim=True)
     weights = torch.stack([2 - lam + 0 * found.active, -lam * found.active])
@@ -49,7 +49,7 @@ class FisherContrastiveLoss(FisherHinge):
     lam : float
         lambda, in (0, 1) by the derivation; up to 2 neither scatter changes its sign.
     layer : nn.Linear, optional
-        The last layer, whose weight is U: adds the ridge. Without it there is none. The term does not own the layer.
+        The last layer, whose weight is U. Without it there is no ridge. The term does not own the layer.
     ridge : float
         e.
     normalize : bool
@@ -57,14 +57,14 @@ class FisherContrastiveLoss(FisherHinge):
     mine : callable, optional
         A miner that narrows the pairs.
     reduction : str
-        "sum" over ordered pairs (margin and lambda then depend on the batch size), or "mean" of either kind of pair.
+        "sum" over ordered pairs (margin and lambda then depend on the batch size), or "mean" over each kind of pair.
     block : int, optional
         Anchors at a time.
 
     Notes
     -----
     Without dissimilar pairs the hinge is m; without any pair the loss is 0. The published code takes a random half of
-    the batch for S_W and the other for S_B, drawn once and not by the labels; here the labels choose.
+    the batch for S_W and the other half for S_B, drawn once without regard to the labels; here the labels decide.
     """
 
     def constants(self, like: Tensor) -> Tensor:

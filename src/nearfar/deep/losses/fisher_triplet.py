@@ -46,7 +46,7 @@ class FisherTripletLoss(FisherHinge):
     lam : float
         lambda, in (0, 1) by the derivation; up to 2 neither scatter changes its sign.
     layer : nn.Linear, optional
-        The last layer, whose weight is U: adds the ridge. Without it there is none. The term does not own the layer.
+        The last layer, whose weight is U. Without it there is no ridge. The term does not own the layer.
     ridge : float
         e.
     normalize : bool
@@ -60,7 +60,7 @@ class FisherTripletLoss(FisherHinge):
 
     Notes
     -----
-    A batch without triplets has the loss 0, and so, with zero gradient, has one whose hinge is inactive. The survey
+    The loss is 0, with zero gradient, for a batch without triplets and for one whose hinge is inactive. The survey
     calls the scatters covariances, and a line of its derivation prints S_W - S_W for S_W - S_B.
     """
 

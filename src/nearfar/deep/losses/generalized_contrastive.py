@@ -3,7 +3,8 @@
     squared:  1/2 g rho^2 + 1/2 (1 - g) [m - rho]_+^2          (the published code)
     survey:   g rho^2 + (1 - g) [m - rho^2]_+                  psi = 1 - g in the survey
 
-Mean over all pairs; g in [0, 1] says how similar two samples are (1: the same), given, from classes, or from features.
+Mean over all pairs; g in [0, 1] says how similar two samples are (1: the same). It is given, or found from classes or
+from features.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..row_sums import hinge_squares
 from ..rows import Comparison, Rows, count, dissimilarity, spans
 from ..terms import RowLoss
 
-# form: distance it is stated on
+# form: distance that its formula uses
 FORMS = {"squared": "euclidean", "survey": "sq_euclidean"}
 SOURCES = ("labels", "pooled")
 
@@ -44,8 +45,9 @@ class GeneralizedContrastiveLoss(RowLoss):
     form : str
         "squared" (unsquared distances, the published code) or "survey" (squared distances).
     similarity : str
-        Where g comes from. "labels": 1 for one class and 0 for two, or the entries of a relation matrix, any number
-        in [0, 1] there, negative for unknown. "pooled": (1 + cosine) / 2 of the pooled features, without gradient.
+        Where g comes from. "labels": 1 within a class and 0 between classes, or the entries of a relation matrix, which
+        may be any number in [0, 1], or negative for unknown. "pooled": (1 + cosine) / 2 of the pooled features, without
+        gradient.
     normalize : bool
         Scale embeddings to unit length first.
     block : int, optional
@@ -54,7 +56,7 @@ class GeneralizedContrastiveLoss(RowLoss):
     Notes
     -----
     The survey's psi is a dissimilarity, psi = 1 - g. With g of 0 and 1 this is the contrastive loss of the same form.
-    The embeddings' own cosines as g would chase themselves: pass the features of a fixed network as pooled.
+    Embeddings that learn from their own cosines would chase themselves: pass the features of a fixed network as pooled.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
     L = mean_i [ log sum_{p in P(i)} e^{d_ip} + log sum_{n in N(i)} e^{m - d_in} ]_+
 
-P(i), N(i): samples similar and dissimilar to i; d: unsquared distance. Where the lifted loss takes the positives one by
-one, it takes all of an anchor at once: a smooth form of the farthest positive against the nearest negative.
+P(i), N(i): samples similar and dissimilar to i; d: unsquared distance. The lifted loss takes the positives one by one;
+this one takes all of an anchor at once, as a smooth form of the farthest positive against the nearest negative.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class GeneralizedLiftedLoss(RowLoss):
 
     Notes
     -----
-    The mean is over the anchors that have both. Many positives count as one farther one: log k is added for k alike.
+    The mean is over the anchors that have both. Several positives act as one that is farther: k at the same distance as
+    one with log k added to it.
     """
 
     def __init__(

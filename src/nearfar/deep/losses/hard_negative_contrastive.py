@@ -30,7 +30,7 @@ FORMS = ("paper", "mixture")
 def hard_negative_contrastive(rows: Rows, beta: float, tau: float, t: float, detach: bool) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of -log(e^{s_p} / (e^{s_p} + G_p)) and their number."""
     columns, keep = positives(rows)
-    near = (1 - rows.d.gather(1, columns)) / t  # s_ap / t; log_n, log_r, log_g: of N, R_a and G_ap
+    near = (1 - rows.d.gather(1, columns)) / t  # s_ap / t; log_n, log_r, log_g: logs of N, R_a, G_ap
     number = count(rows.neg)[:, None]
     some, log_n = number > 0, number.clamp_min(1).to(near.dtype).log()
     log_r = finite(tilted(rows.d, rows.neg, t, beta, detach))[:, None] + 1 / t + log_n
@@ -47,7 +47,7 @@ def hard_negative_contrastive(rows: Rows, beta: float, tau: float, t: float, det
 
 
 def mixture(rows: Rows, beta: float, alpha: float, t: float, detach: bool) -> tuple[Tensor, Tensor]:
-    """Return per anchor the survey's loss, and 1 where it has a positive and something to tell it from."""
+    """Return per anchor the survey's loss, and 1 where it has a positive and a sample to tell that from."""
     columns, keep = positives(rows)
     d = rows.d.gather(1, columns)
     rivals, mates = tilted(rows.d, rows.neg, t, beta, detach), tilted(d, keep, t, beta, detach)
@@ -70,14 +70,14 @@ class HardNegativeContrastiveLoss(RowLoss):
     temperature : float
         t.
     beta : float
-        Concentration on near negatives; 0 weighs all alike. Nothing else changes if you lower it while training.
+        Concentration on near negatives; 0 weighs all alike. It may fall while training; nothing else depends on it.
     tau_plus : float
-        tau, the share of a negative's class that is really the anchor's: 0.1 is the paper's where labels say only
-        which views show one image; 0 for class labels.
+        tau, the probability that a negative is really of the anchor's class: the paper's 0.1 where labels only say
+        which views show the same image; 0 for class labels.
     form : str
         "paper", or "mixture" (the survey's, which takes labels).
     alpha : float
-        Of "mixture": share of true negatives.
+        Share of true negatives in "mixture".
     detach_weights : bool
         Hold w and v constant in the gradient; the published code does not.
     mine : callable, optional
@@ -88,8 +88,8 @@ class HardNegativeContrastiveLoss(RowLoss):
     Notes
     -----
     Without class labels give each image its own label, once per view: ``torch.arange(n).repeat(2)``. With beta 0 and
-    tau_plus 0 the loss is NT-Xent. The survey prints no N, no tau and nothing taken off, and draws the positive from
-    its tilted distribution too: that is "mixture", which averages the anchors where the survey sums them.
+    tau_plus 0 the loss is NT-Xent. The survey prints no N, no tau and no subtraction, and also draws the positive from
+    a tilted distribution: that is "mixture", except that it averages the anchors and the survey sums them.
     """
 
     def __init__(

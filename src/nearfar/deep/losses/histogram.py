@@ -4,7 +4,7 @@
     h_r = 1/|S| sum_{(i,j) in S} [1 - |s_ij - t_r| / width]_+,    t_r = -1 + r width,  r = 0..R
 
 h+, h-: over the pairs of similar and of dissimilar samples; s: cosine. It is the probability that a similar pair is
-less similar than a dissimilar one, estimated by histograms. Here both are of the distances 1 - s, from the other end.
+less similar than a dissimilar one, estimated by histograms. The code counts the distances 1 - s, from the other end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HistogramLoss(RowLoss):
     Parameters
     ----------
     num_bins : int
-        R, of the cosines from -1 to 1; 100 makes them 0.02 wide.
+        R, the number of bins of the cosines from -1 to 1; with 100 they are 0.02 wide.
     mine : callable, optional
         A miner that narrows the pairs.
     block : int, optional
@@ -48,11 +48,11 @@ class HistogramLoss(RowLoss):
     Attributes
     ----------
     stats_ : dict of str to float
-        As of `RowLoss`, without "active": no anchor has a loss of its own.
+        As in `RowLoss`, but without "active", because no anchor has a loss of its own.
 
     Notes
     -----
-    Both histograms are of all pairs of the batch. Where it has no similar or no dissimilar ones the loss is 0. Pairs in
+    The histograms count all pairs of the batch. If it has no similar or no dissimilar pairs, the loss is 0. Pairs in
     bins where the other kind has nothing on either side have no gradient.
     """
 

@@ -24,7 +24,7 @@ from ..two_pass import TwoPassLoss
 
 
 class Means(NamedTuple):
-    """Mean cosines of the similar and of the dissimilar pairs of the whole batch, (2,), with their gradient."""
+    """The (2,) mean cosines of the similar and of the dissimilar pairs of the whole batch, with their gradient."""
 
     mu: Tensor
 
@@ -51,7 +51,8 @@ class IntraPairVarianceLoss(TwoPassLoss):
 
     Notes
     -----
-    The paper's sum is ``TupletMarginLoss() + IntraPairVarianceLoss()``, with a weight. Alone it parts no classes.
+    The paper's sum is ``TupletMarginLoss() + IntraPairVarianceLoss()``, with a weight. Alone, this term separates no
+    classes.
     """
 
     def __init__(

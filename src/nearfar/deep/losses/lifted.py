@@ -25,7 +25,7 @@ REDUCTIONS = ("mean", "sum")
 
 
 def repulsion(rows: Rows, columns: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
-    """Return columns, (b, K), and per row log sum exp, or the maximum, of minus its negatives; -inf without any."""
+    """Return the (b, K) columns of d, and per row log sum_n e^{-d_n} or max_n -d_n over its negatives; -inf without."""
     if not hard:
         return near_and_rivals(rows.d, columns, rows.neg, -1.0)
     near = rows.d.gather(1, columns)
@@ -44,9 +44,9 @@ def log_of_two(a: Tensor, b: Tensor) -> Tensor:
 
 
 def lifted(rows: Rows, other: Tensor | None, margin: float, hard: bool) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum over its positives of [J]_+^2 and their number; `other`: repulsion of each reference.
+    """Return per anchor the sum over its positives of [J]_+^2, and their number.
 
-    None: the rows are the whole batch's, and so are their repulsions.
+    other: the repulsion of each reference; None where the rows are those of the whole batch, whose own serve.
     """
     columns, keep = positives(rows)
     near, own = repulsion(rows, columns, hard)
@@ -80,7 +80,7 @@ class LiftedLoss(SidedLoss):
 
     Notes
     -----
-    With a reference set the negatives of a reference are those of the batch. Pairs without a negative on either side
+    With a reference set, N(j) of a reference j is taken from the batch. Pairs without a negative on either side
     contribute zero. The survey prints a comma between the two sums inside the logarithm, where a plus is meant. The
     published layer divides by rho in the gradient without a guard; here coincident samples have the gradient zero.
     """

@@ -2,7 +2,7 @@
 
     L = sum_i ||o_i - t_i||_1        o_i = W z_i + b
 
-t_i: one-hot vector of the sample's class, or its number; z_i: embedding. The mean over samples, unless asked.
+t_i: one-hot vector of the sample's class, or its number; z_i: embedding. By default, the mean over samples is taken.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def mae_head(residual: Tensor) -> Tensor:
 
 
 class MAEHead(RegressionHead):
-    """Absolute errors on class targets: every sample pulls alike, however far off it is.
+    """Absolute errors on class targets: every residual has the same pull, whatever its size.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
     L = sum_i ||o_i - t_i||^2        o_i = W z_i + b
 
-t_i: one-hot vector of the sample's class, or its number; z_i: embedding. The mean over samples, unless asked.
+t_i: one-hot vector of the sample's class, or its number; z_i: embedding. By default, the mean over samples is taken.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class MSEHead(RegressionHead):
     num_classes, embedding_dim : int
         Shape of the head.
     target : str
-        "onehot", or "index" for the class number itself as the survey reads, which orders classes that have no order.
+        "onehot", or "index" for the class number itself, as the survey reads; that orders classes that have no order.
     reduction : str
         "mean" over samples, or "sum" (the survey's).
     block : int, optional

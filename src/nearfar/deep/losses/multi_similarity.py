@@ -37,7 +37,10 @@ def multi_similarity(
 
 
 def informative(rows: Rows, columns: Tensor, keep: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return which positives the nearest negative, moved by epsilon, reaches, how far positives reach, and itself."""
+    """Return which positives lie beyond the nearest negative less epsilon, and the bounds that mining compares with.
+
+    The bounds, (b, 1) each, are the farthest positive's distance plus epsilon, and the nearest negative's distance.
+    """
     d = rows.d.detach()
     d_ip = d.gather(1, columns)
     nearest = filled(d, rows.neg, torch.inf).amin(1, keepdim=True)
@@ -57,14 +60,14 @@ class MultiSimilarityLoss(RowLoss):
     epsilon : float, optional
         Margin of the paper's pair mining, there 0.1; None takes all pairs.
     mine : callable, optional
-        A miner, applied before.
+        A miner, applied before the pair mining.
     block : int, optional
         Anchors at a time.
 
     Notes
     -----
-    An anchor without positives keeps its negative part, and the other way round; with `epsilon` it has neither, for
-    want of something to compare with, but still counts in the mean.
+    An anchor without positives keeps its negative part, and the other way round. With `epsilon` it has neither part,
+    because mining has nothing to compare with, but it still counts in the mean.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ class NPairLoss(RowLoss):
     -----
     Larger embeddings lower the loss once the order is right, hence the norm penalty. Anchors without a positive are
     left out; an anchor without a negative contributes zero. Both samples of a pair are anchors in turn, which is the
-    symmetric form; with ``ref=`` only the embeddings are: the symmetric form is the mean with the two exchanged.
+    symmetric form. With ``ref=`` only the embeddings are anchors: average the losses with the two sets exchanged.
     """
 
     def __init__(

@@ -28,10 +28,10 @@ def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[T
     """Return minus the log-probability of the similar samples per anchor, and 1 where the anchor counts."""
     columns, keep = positives(rows)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1 / temperature)
-    mates = masked_logsumexp(near, keep, -1 / temperature)  # each -inf without any
+    mates = masked_logsumexp(near, keep, -1 / temperature)  # -inf where there are none
     valid = keep.any(1) if denominator == "all" else keep.any(1) & rivals.isfinite()
     if denominator == "all":
-        value = softplus(rivals - finite(mates), threshold=40)  # of all over the similar
+        value = softplus(rivals - finite(mates), threshold=40)  # log of (all / similar)
     else:
         value = finite(rivals) - mates
     if each:
@@ -51,8 +51,8 @@ class NCALoss(RowLoss):
         "all": every other sample of known relation (the paper's, so that the loss is at least 0); "negatives":
         dissimilar samples only (the survey's), which is not bounded below.
     positives : str
-        "sum": log of the summed probabilities (the paper's), or "each": mean of their logs, the survey's numerator
-        with every positive in its turn.
+        "sum": log of the summed probabilities (the paper's), or "each": mean of their logs (the survey's numerator,
+        for each positive in turn).
     distance : str
         "sq_euclidean" (the paper's), "euclidean", "cosine", "dot".
     normalize : bool
@@ -64,9 +64,9 @@ class NCALoss(RowLoss):
 
     Notes
     -----
-    The mean is over the anchors that have a positive ("negatives": and a negative). The survey prints the distance of
-    a difference in the denominator, a slip. In the published batch code (Sikaroudi et al., 2021) masked entries enter
-    both sums as exp(0) = 1; here they are left out.
+    The mean is over the anchors that have a positive (with "negatives", also a negative). By mistake, the survey prints
+    the distance of a difference in the denominator. In the published batch code (Sikaroudi et al., 2021) masked entries
+    enter both sums as exp(0) = 1; here they are left out.
     """
 
     def __init__(

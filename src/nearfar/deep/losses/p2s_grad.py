@@ -2,8 +2,8 @@
 
     L = mean_i 1/2 sum_c (cos theta_ic - [c = y_i])^2
 
-theta_ic: angle between embedding i and the proxy of class c. The paper states the gradient alone: that of a softmax of
-cosines with the cosines in the place of the probabilities. This is the loss that has it.
+theta_ic: angle between embedding i and the proxy of class c. The paper only states a gradient: that of a softmax of
+cosines, with the cosines in place of the probabilities. This is the loss with that gradient.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..relations import UNKNOWN
 
 
 def p2s_grad(cosine: Tensor, own: Tensor) -> Tensor:
-    """Return the loss per sample, from its (n, C) cosines and that to its own class, (n,)."""
+    """Return the loss per sample, from the (n, C) cosines and the (n,) cosines to the own class."""
     return cosine.square().sum(1) / 2 - own + 0.5
 
 

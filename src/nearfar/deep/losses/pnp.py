@@ -51,13 +51,13 @@ class PNPLoss(RowLoss):
     ----------
     variant : str
         "O": the number; "Iu", "Ib": unbounded and bounded rising slope; "Ds", "Dq": falling slope, slow and quick.
-        Classes of several clusters are better left to the last two, and the paper's best is "Dq".
+        The last two suit classes of several clusters better; the paper's best is "Dq".
     temperature : float
         T: the smaller, the closer to whole numbers, and the fewer pairs have a gradient.
     b : float
-        Of "Ib".
+        b of "Ib".
     alpha : float
-        Of "Dq".
+        alpha of "Dq".
     block : int, optional
         Anchors at a time.
 
@@ -69,7 +69,8 @@ class PNPLoss(RowLoss):
     Notes
     -----
     The mean is over the anchors that have a positive. The anchor itself is not in its ranking; the published code
-    counts it as a positive, nearly always of R = 0. It takes no miner: some of the negatives are another number.
+    counts it as a positive, nearly always with R = 0. The loss takes no miner: a count over some of the negatives is
+    another quantity.
     """
 
     def __init__(

@@ -20,11 +20,11 @@ from ..directions import unit
 from ..terms import SetTerm
 
 FORMS = ("ratio", "log", "neg_trace_ratio")
-FLOOR = 1e-6  # of the total scatter, added to denominators
+FLOOR = 1e-6  # share of the total scatter that is added to denominators
 
 
 def probabilistic_discriminant(W: Tensor, B: Tensor, form: str, comparable: Tensor) -> Tensor:
-    """Return the loss of the traces within and between; 0 with zero gradient where not comparable."""
+    """Return the loss from the traces within and between; 0 with zero gradient where not comparable."""
     if form == "neg_trace_ratio":
         return -bounded_ratio(B, W, FLOOR, comparable)
     if form == "ratio":
@@ -48,7 +48,7 @@ class ProbabilisticDiscriminantLoss(SetTerm):
     Warns
     -----
     UserWarning
-        For a batch in which no class has two samples: there is nothing within, and the loss is 0. Sample several of
+        For a batch in which no class has two samples: no class has a variance, and the loss is 0. Sample several of
         each class.
 
     Notes
@@ -56,7 +56,7 @@ class ProbabilisticDiscriminantLoss(SetTerm):
     The loss does not change when embeddings are moved, turned or scaled by one factor. A batch of one class, or of
     equal embeddings, has the loss 0 and no gradient. 1e-6 of the total is added to denominators. Samples of unknown
     class are left out. The loss asks classes to be small, not to be apart one by one. A linear layer does best with
-    the one direction of the largest ratio in all of its outputs (a sum of ratios' parts is no better than their best):
+    the one direction of the largest B / W in all of its outputs (several directions together never beat the best one):
     trained long enough, embeddings spread along about one direction, which costs neighbours of unseen classes.
 
     Examples

@@ -27,7 +27,7 @@ def proxy_nca(own: Tensor, others: Tensor) -> Tensor:
 
 
 def assigned(logits: Tensor, proxy: Tensor, y: Tensor, lo: int) -> tuple[Tensor, Tensor]:
-    """Return the mean logit (b,) of samples lo.. at the proxies (n,) of the others of their class; whether any is."""
+    """Return the (b,) mean logits of samples lo, lo + 1, ... at the proxies of the others of their class, if any."""
     same = (y[lo : lo + len(logits), None] == y) & (y != UNKNOWN)  # (b, n)
     same.diagonal(lo).fill_(False)
     number = same.sum(1)

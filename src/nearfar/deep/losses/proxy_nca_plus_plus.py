@@ -35,8 +35,8 @@ class ProxyNCAPlusPlusLoss(NeighbourProxyLoss):
     Notes
     -----
     The survey's formula keeps the own class out of the denominator, which is ``ProxyNCALoss(temperature=T)``. The
-    published recipe also takes global max pooling, layer normalisation, balanced batches and a proxy learning rate
-    of 4e2 beside 4e-3 with Adam's epsilon 1.
+    published recipe also takes global max pooling, layer normalisation, balanced batches, and Adam with epsilon 1 and
+    learning rates of 4e2 for the proxies and 4e-3 for the rest.
     """
 
     def __init__(

@@ -30,27 +30,27 @@ def ranked_list(
 
 
 def weighted_excess(excess: Tensor, keep: Tensor, temperature: float) -> Tensor:
-    """Return the mean of the positive ones of each row that count, weighted by e^{T excess}; 0 where there are none."""
+    """Return per row the mean of the positive excesses to `keep`, weighted by e^{T excess}; 0 where there are none."""
     rise = torch.where(keep, excess, 0.0).relu()
     heights = torch.where(rise > 0, temperature * rise.detach(), torch.finfo(rise.dtype).min)
     return (heights.softmax(1) * rise).sum(1)
 
 
 class RankedListLoss(RowLoss):
-    """Similar samples within one distance, dissimilar ones beyond a larger one; of these the nearest count most.
+    """Similar samples within one distance, dissimilar ones beyond a larger one; the worst offenders count most.
 
     Parameters
     ----------
     alpha : float
-        Distance beyond which dissimilar samples shall lie.
+        Distance beyond which dissimilar samples should lie.
     margin : float
-        m; similar samples shall lie within alpha - m.
+        m; similar samples should lie within alpha - m.
     imbalance : float
         lambda, the share of the dissimilar ones, in [0, 1].
     t_pos, t_neg : float
         T_p and T_n: how much the farthest similar and the nearest dissimilar samples count; 0: all alike.
     mine : callable, optional
-        A miner, applied before.
+        A miner, applied before the two ranges.
     block : int, optional
         Anchors at a time.
 

@@ -24,7 +24,7 @@ from ..terms import RowLoss
 def recall_at_k(rows: Rows, ks: Sequence[int], temperature: float, rank_temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor one minus its soft recall, and 1 where it has a positive."""
     columns, keep = positives(rows)
-    ranks = soft_counts(rows.d, columns, rows.pos | rows.neg, rank_temperature)[1] + 0.5  # half of itself is in it
+    ranks = soft_counts(rows.d, columns, rows.pos | rows.neg, rank_temperature)[1] + 0.5  # it holds half of j itself
     number = count(keep)
     loss = rows.d.new_zeros(len(rows.d))
     for k in ks:
@@ -39,25 +39,25 @@ class RecallAtKLoss(RowLoss):
     Parameters
     ----------
     ks : int or sequence of int
-        K, the mean over which is taken.
+        K; the loss is the mean over its values.
     temperature : float
-        t, of the question whether a rank is within k.
+        t, for the step that asks whether a rank is within k.
     rank_temperature : float
-        T, of the ranks: the smaller, the closer to whole numbers, and the fewer pairs have a gradient.
+        T, for the ranks: the smaller, the closer to whole numbers, and the fewer pairs have a gradient.
     block : int, optional
         Anchors at a time.
 
     Raises
     ------
     ValueError
-        If a k is no integer of at least 1, or there is none.
+        If `ks` is empty, or holds anything but integers of at least 1.
 
     Notes
     -----
-    The mean is over the anchors that have a positive; the paper trains with batches of thousands. It divides by the
-    number of positives, its code and this loss by k where that is less. The published code counts the anchor itself
-    as the first of its ranking, so that every rank is one more; here it is not in it. It takes no miner: the rank among
-    some of the others is another number.
+    The mean is over the anchors that have a positive; the paper trains with batches of thousands. The paper divides by
+    the number of positives; its code and this loss divide by k where k is less. The published code counts the anchor
+    itself as the first of its ranking, so that every rank is one more; here it is left out. The loss takes no miner: a
+    rank among some of the others is another quantity.
     """
 
     def __init__(

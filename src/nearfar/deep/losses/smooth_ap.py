@@ -44,8 +44,8 @@ class SmoothAPLoss(RowLoss):
     Notes
     -----
     The mean is over the anchors that have a positive; classes may have any sizes, in any order. The anchor itself is
-    not in its ranking; the published code counts it as a positive of rank about one. It takes no miner: an average
-    precision of some of the ranking is another number.
+    not in its ranking; the published code counts it as a positive of rank about one. The loss takes no miner: the
+    average precision of a part of the ranking is another quantity.
     """
 
     def __init__(self, temperature: float = 0.01, *, block: int | None = None) -> None:

@@ -4,7 +4,7 @@
     d_ij = var(x_i - x_j) / var(x_i)
 
 P, N: ordered pairs of similar and of dissimilar samples; var: over the entries of a vector. The anchor is the signal,
-what lies between the two is noise. d is not symmetric, and the same at any scale.
+the difference of the two is the noise. d is not symmetric, and does not change with the scale of the embeddings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..two_pass import BoundLoss
 
 
 class Signals(NamedTuple):
-    """Sums over the entries of every anchor of their squared deviations from its mean, (n,)."""
+    """For every anchor the sum of its entries' squared deviations from their mean, (n,)."""
 
     power: Tensor
 
@@ -53,18 +53,18 @@ class SNRContrastiveLoss(BoundLoss):
     pos_margin, neg_margin : float
         m_p and m_n.
     zero_mean : float
-        lambda, of the penalty that keeps the entries of an embedding, as it is given, around 0.
+        lambda, the weight of the penalty that keeps the entries of an embedding, before any scaling, around 0.
     normalize : bool
         Scale embeddings to unit length first; the paper does not.
     mine : callable, optional
-        A miner that narrows the pairs; the nearest to an anchor is that of the smallest d.
+        A miner that narrows the pairs; to it, the sample with the smallest d is the nearest.
     block : int, optional
         Anchors at a time.
 
     Attributes
     ----------
     stats_ : dict of str to float
-        As of `RowLoss`, but "positive" and "negative" are means of the noise alone, |z_i - z_j|^2 of the embeddings z
+        As in `RowLoss`, but "positive" and "negative" are means of the noise alone, |z_i - z_j|^2 of the embeddings z
         less the means of their entries.
 
     Notes
@@ -84,7 +84,7 @@ class SNRContrastiveLoss(BoundLoss):
         mine: Any = None,
         block: int | None = None,
     ) -> None:
-        # deviations are compared, and their lengths count: only the embeddings themselves are scaled
+        # `normalize` scales the embeddings, not the deviations that are compared: the lengths of those count
         super().__init__(distance="sq_euclidean", normalize=False, mine=mine, block=block)
         self.pos_margin, self.neg_margin, self.zero_mean, self.unit = pos_margin, neg_margin, zero_mean, normalize
 

@@ -77,7 +77,7 @@ class SoftTripleLoss(ClassProxyLoss):
         return soft_triple(own, others, self.scale, self.margin)
 
     def directions(self, w: Tensor) -> Tensor:
-        return w  # the centres become unit vectors as they are compared with
+        return w  # the comparison itself scales the centres to unit length
 
     def logits(self, x: Tensor, w: Tensor) -> Tensor:
         return self.scale * similarity(unit(x), self._centres(w), self.gamma)

@@ -24,7 +24,7 @@ LEAST = 1e-7  # 1 - p is never taken to be smaller
 
 
 class _Likelihood(torch.autograd.Function):
-    """Per anchor: minus sum_P log p + sum_N log(1 - p); one matrix, its slope in the logits, is kept."""
+    """Per anchor -(sum_P log p + sum_N log(1 - p)); one matrix, its slope in the logits, is kept."""
 
     @staticmethod
     def forward(ctx: Any, rows: Rows, d: Tensor, T: float) -> Tensor:
@@ -48,7 +48,7 @@ class _Likelihood(torch.autograd.Function):
 
 
 def _plain(d: Tensor, pos: Tensor, neg: Tensor, T: float) -> Tensor:
-    """Return the same as `_Likelihood`, with a graph."""
+    """Return what `_Likelihood` returns, with a graph."""
     known = pos | neg
     log_p = d / -T - finite(masked_logsumexp(d, known, -1 / T))[:, None]
     p = torch.where(known, log_p, -torch.inf).exp()

@@ -34,9 +34,9 @@ class SphereFaceLoss(ClassProxyLoss):
     margin : int
         m, at least 1; 1 is the softmax with unit proxies.
     scale : float
-        Of the products; the paper has 1.
+        Factor on the products; 1 in the paper.
     ease : float
-        Weight of cos theta_iy beside psi(theta_iy), of which the mean is taken. The published code eases in with a
+        Weight of cos theta_iy in a mean with psi(theta_iy), whose weight is 1. The published code eases in with a
         weight that falls from 1000 to 5 during training; 0 is the paper's formula.
     unit_proxies : bool
         Scale the proxies to unit length. False is the large-margin softmax of Liu et al. (2016), where |w_c| |x_i|
@@ -74,7 +74,7 @@ class SphereFaceLoss(ClassProxyLoss):
         return unit(w) if self.unit_proxies else w
 
     def logits(self, x: Tensor, w: Tensor) -> Tensor:
-        return cosines(x, w, self.scale)  # which the statistics read, of proxies of any length
+        return cosines(x, w, self.scale)  # only the statistics read these, for proxies of any length
 
     def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
         x, y = x[rows], y[rows]

@@ -46,12 +46,12 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
     Raises
     ------
     ValueError
-        If the margin is outside 0 to pi, or there is no proxy, or more than 255 of a class.
+        If the margin is outside 0 to pi, or `sub_centers` is outside 1 to 255.
 
     Notes
     -----
-    With one proxy per class it is ``ArcFaceLoss``. The paper learns with noisy labels, drops the `outliers`, and learns
-    anew with one proxy per class.
+    With one proxy per class it is ``ArcFaceLoss``. The paper trains with noisy labels, drops the `outliers`, and trains
+    again with one proxy per class.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
         return sub_center_arc_face(own, others, self.scale, self.margin)
 
     def directions(self, w: Tensor) -> Tensor:
-        return w  # the centres become unit vectors as they are compared with
+        return w  # the comparison itself scales the proxies to unit length
 
     def logits(self, x: Tensor, w: Tensor) -> Tensor:
         return nearest_cosine(x, self._centres(w), self.scale)

@@ -32,7 +32,10 @@ def all_triplets(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
 
 
 def mined_triplets(rows: Rows, margin: float, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:
-    """Return the same over the mined triplets; soft: log(1 + exp(d_ap - d_an)); sides: with swap."""
+    """Return per anchor the sum over its mined triplets, and how many are active.
+
+    soft: sum log(1 + exp(d_ap - d_an)) in place of the hinges; sides: given if the negative may be swapped.
+    """
     assert rows.triplets is not None
     positive, negative, keep = rows.triplets
     rival = rows.d.gather(1, negative)
@@ -45,7 +48,7 @@ def mined_triplets(rows: Rows, margin: float, soft: bool, sides: Sides | None) -
 
 
 def each_positive(rows: Rows, margin: float, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:
-    """Return the same over all triplets, positive by positive: the soft form, or the rows of the positives."""
+    """Return what `mined_triplets` does, over all triplets, one positive of each row after the other."""
     columns, keep = positives(rows)
     value, active = rows.d.sum(1) * 0, torch.zeros_like(count(rows.pos))
     for column, real in zip(columns.T, keep.T, strict=True):
@@ -71,8 +74,8 @@ class TripletLoss(SidedLoss):
     soft : bool
         log(1 + exp(d_ap - d_an)) in place of the hinge, without margin (Hermans, Beyer & Leibe, 2017).
     swap : bool
-        Let the negative part from the nearer of anchor and positive: min(d_an, d_pn) in place of d_an. Against a
-        reference both the positive and the negative are of the reference.
+        Measure the negative from the nearer of anchor and positive: min(d_an, d_pn) in place of d_an. With a
+        reference set, both the positive and the negative come from it.
     distance : str
         "sq_euclidean" (the paper's), "euclidean", "cosine", "dot".
     normalize : bool
@@ -105,7 +108,7 @@ class TripletLoss(SidedLoss):
         super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
         check_options(self, REDUCTIONS, reduction=reduction)
         self.margin, self.soft, self.swap, self.reduction = margin, soft, swap, reduction
-        self.whole = swap  # else no row reads another
+        self.whole = swap  # without swap, no row reads another
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
         how = (rows, self.margin, self.soft, found if self.swap else None)

@@ -22,7 +22,7 @@ OVER = ("pairs", "triplets")
 
 
 class FirstPass(NamedTuple):
-    """Of the whole batch: both means, 1 if both groups exist, lambda where the hinge is active."""
+    """What the rows need of the whole batch: both means, 1 if both groups exist, lambda where the hinge is active."""
 
     mu: Tensor
     some: Tensor
@@ -92,9 +92,9 @@ class TripletGlobalLoss(TwoPassLoss):
     Notes
     -----
     The variances divide by the number of pairs, not by one less, and are taken around the mean (no difference of
-    large sums). Second derivatives are exact where all pairs fit into one block of the only process; elsewhere they
-    hold the means constant, as the gradient may. A batch without positive or without negative pairs has the loss 0.
-    Margin and weight are recalled, not read, from the paper. The paper also adds it to a triplet loss:
+    large sums). Second derivatives are exact where one process holds all pairs in one block; otherwise they take the
+    means as constants, which only the gradient allows. A batch without positive or without negative pairs has the loss
+    0. The defaults of margin and weight were not checked against the paper. The paper also adds it to a triplet loss:
     ``TripletLoss() + TripletGlobalLoss()``.
     """
 

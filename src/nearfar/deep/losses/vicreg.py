@@ -70,9 +70,9 @@ class VICRegLoss(RowLoss):
     invariance, variance, covariance : float
         lambda, mu and nu.
     gamma : float
-        Standard deviation that every dimension shall have at least.
+        Standard deviation that every dimension should have at least.
     eps : float
-        Under the root.
+        Added to the variance under the root.
     mine : callable, optional
         A miner that narrows the pairs.
     block : int, optional
@@ -85,11 +85,11 @@ class VICRegLoss(RowLoss):
 
     Notes
     -----
-    Two views of some images are ``loss(a, n, ref=b, ref_labels=n)`` with their numbers n: Z is the batch, Z' the
+    For two views a and b of images with the numbers n, call ``loss(a, n, ref=b, ref_labels=n)``: Z is the batch, Z' the
     reference. Without `ref` both are the batch, and the pairs are those of samples of one class. Embeddings keep their
-    lengths; those of unknown class are in no pair, but in v and c. Of several processes each gives the second views of
-    its own samples; v and c are those of all. The formula of the paper does not divide s by D, its algorithm and the
-    published code do. The published code halves v: ``variance=12.5``.
+    lengths; those of unknown class count in v and c, but are in no pair. With several processes, each passes the second
+    views of its own samples, and v and c are over all processes. The paper's formula does not divide s by D; its
+    algorithm and the published code do. The published code halves v: ``variance=12.5``.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class VICRegLoss(RowLoss):
 
     def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
         c = comparison
-        if self.mine is not None or c.ids is not None or not is_classes(c.y) or not on_host(c.x):  # numbering waits
+        if self.mine is not None or c.ids is not None or not is_classes(c.y) or not on_host(c.x):  # a device would wait
             return super().summed(c)
         apart, pairs = of_classes(c)
         return self.invariance * apart, pairs
@@ -128,5 +128,5 @@ class VICRegLoss(RowLoss):
         for z in views:
             v, c = vicreg(z, self.gamma, self.eps)
             both = self.variance * v + self.covariance * c
-            value = value + both * (2 / len(views)) / processes.world()  # one view is Z and Z'
+            value = value + both * (2 / len(views)) / processes.world()  # a single view is both Z and Z'
         return value

@@ -22,7 +22,7 @@ from ..order import hinges
 from ..terms import SetTerm
 
 LAYERS = ("pooled", "embedding")
-RIDGE = 1e-4  # of the mean variance within, added to each
+RIDGE = 1e-4  # share of the mean variance within classes, added to each variance
 LARGEST = 30.0  # exponent; features of unit length never come near it
 
 
@@ -56,7 +56,7 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
     Parameters
     ----------
     margin : float
-        m; on features of unit length without negative entries, as after a ReLU, only one below about 0.4 can be met.
+        m. On features of unit length without negative entries, as after a ReLU, only values below about 0.4 can be met.
     eps : float
         e, "a small positive number": how far virtual samples spread; 0 puts them all at the mean.
     layer : str
@@ -70,14 +70,14 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
     ratio : float
         Weight of the Fisher ratio of the embedding.
     seed : int
-        Of r, whose generator moves in training mode only.
+        Seed of r, whose generator moves in training mode only.
 
     Notes
     -----
     The paper pairs q similar with q dissimilar pairs of a batch; all of both are taken here, which is the mean over
     all such pairings. U is not needed: the ratio is that of the scatters of the embedding, the same number as long
-    as the embedding is linear in the pooled features (no dropout between them). r and lambda have no gradient, and
-    S_W a ridge of 1e-4 of its mean eigenvalue. The paper states neither m nor e. Without similar or without dissimilar
+    as the embedding is linear in the pooled features (no dropout between them). r and lambda have no gradient; S_W
+    gets a ridge of 1e-4 of its mean eigenvalue. The paper states neither m nor e. Without similar or without dissimilar
     pairs the loss is 0.
 
     A margin out of reach leaves every pairing active: the loss is then a difference of means, which a few directions
