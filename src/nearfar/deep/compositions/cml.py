@@ -20,10 +20,10 @@ class CMLLoss(Sum):
     base : Term, optional
         The loss to regularise; None is the triplet loss with the paper's margin 0.1.
     energy : float or Term
-        lambda_1, where 0 leaves the term out (CML-d); or a term with settings and weight of its own, such as
+        lambda_1; 0 leaves the term out (CML-d). Or a term with its own settings and weight, such as
         ``0.3 * EnergyConfusion("one")``.
     diversity : float or Term
-        lambda_2, likewise (0: CML-e).
+        lambda_2, or a term, in the same way; with 0 it is CML-e.
 
     Notes
     -----

@@ -2,7 +2,7 @@
 
     L = mean_i -log( e^{s(cos_iy - m)} / (e^{s(cos_iy - m)} + sum_{c != y_i} e^{s cos_ic}) )
 
-The other name of AM-softmax, with the scale and margin of its own paper.
+Another name for AM-softmax, with the scale and margin of the CosFace paper.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CosFaceLoss(ClassProxyLoss):
     scale : float
         s.
     margin : float
-        m, taken off the own class's cosine.
+        m, subtracted from the own class's cosine.
     block : int, optional
         Samples at a time.
     """

@@ -17,7 +17,7 @@ from ..terms import SetTerm
 
 
 def diversity_confusion(x: Tensor, center: bool) -> Tensor:
-    """Return the mean squared norm of the rows of x; center: of their deviations from the mean row."""
+    """Return the mean squared norm of the rows of x, or with `center` of their deviations from the mean row."""
     around = x - x.mean(0) if center else x
     return around.square().sum(1).mean()
 
@@ -28,7 +28,7 @@ class DiversityConfusion(SetTerm):
     Parameters
     ----------
     center : bool
-        Take off the batch mean first, which gives the trace of the covariance; the paper assumes zero-mean embeddings
+        Subtract the batch mean first, which gives the trace of the covariance; the paper assumes zero-mean embeddings
         instead.
     on : str
         "raw" or "normalized" embeddings.

@@ -31,9 +31,9 @@ def class_moments(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def energy_confusion(means: Tensor, spreads: Tensor, pairs: Tensor | None = None) -> Tensor:
-    """Return the mean energy over pairs of classes: those of the (2, k) indices, or all where None.
+    """Return the mean energy over pairs of classes: those of the (2, k) indices, or all if these are None.
 
-    Fewer than two classes have the energy 0.
+    With fewer than two classes it is 0.
     """
     C = len(means)
     if C < 2:
@@ -63,8 +63,8 @@ class EnergyConfusion(SavedDraws, SetTerm):
         gradient reaches this layer only, as in the published code; it needs ``pooled=``. The term does not own the
         layer: it is neither in its parameters nor in its state.
     seed : int
-        Of the draw of class pairs. The generator's state is part of the ``state_dict``, every process draws the same,
-        and it moves in training mode only.
+        Seed of the draw of class pairs. The generator's state is part of the ``state_dict``; every process draws the
+        same pairs, and the generator moves in training mode only.
 
     Raises
     ------
@@ -73,10 +73,10 @@ class EnergyConfusion(SavedDraws, SetTerm):
 
     Notes
     -----
-    "ecaml_code" differs from the published code in what is averaged: there, ten sampled pairs for each but the last
-    twenty samples, halved and divided by the number of all negative pairs, which changes log E by a constant for given
-    pairs. A term sees embeddings, not layers, so without ``layer`` the gradient of log E goes on to the trunk.
-    Where E is 0 the value of "ecaml_code" is 0 with zero gradient. Samples of unknown class are left out.
+    "ecaml_code" differs from the published code in what is averaged: the code samples ten pairs for each but the last
+    twenty samples, halves their sum and divides it by the number of all negative pairs, which changes log E by a
+    constant for given pairs. A term sees embeddings, not layers, so without ``layer`` the gradient of log E goes on to
+    the trunk. Where E is 0 the value of "ecaml_code" is 0 with zero gradient. Samples of unknown class are left out.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class _Moments(torch.autograd.Function):
         along = [(g * u).sum(1, keepdim=True) for g, u in zip(grads, units, strict=True)]
         for part in _parts(x, signs):
             mapped, products = _products(x, signs[:, :, part])
-            slope = torch.zeros_like(products[0])  # by the product of the orders up to k
+            slope = torch.zeros_like(products[0])  # the gradient in the product of the orders up to k
             for k in range(len(grads), 0, -1):
                 g, u = grads[k - 1][:, part], units[k - 1][:, part]
                 slope += ((g - u * along[k - 1]) / (lengths[k - 1] * x.shape[1]))[:, None]
@@ -81,9 +81,9 @@ class HORDE(Term):
     Parameters
     ----------
     embedding_dim : int
-        Dimension of the embeddings, which it reads unless `channels` is given.
+        Dimension of the embeddings, which the term reads unless `channels` is given.
     loss : Term or str
-        What every order is trained with, as a term (one copy of it per order) or as text.
+        The loss that trains each order, as a term (one copy of it per order) or as text.
     orders : int
         K, from 2 on.
     features : int
@@ -97,7 +97,7 @@ class HORDE(Term):
     Notes
     -----
     The embedding itself is order 1: train with ``loss + HORDE(embedding_dim, loss=...)``, and search with the embedding
-    alone. The signs stay as they are drawn; K and q are recalled, not read, from the paper.
+    alone. The signs stay as they are drawn. The defaults of K and q were not checked against the paper.
     """
 
     signs: Tensor

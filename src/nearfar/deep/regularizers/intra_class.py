@@ -2,8 +2,8 @@
 
     L = -sum_I 1/N_I sum_{i < j in I} e^{-||x_i - x_j||^2 / 2}        N_I = n_I (n_I - 1) / 2
 
-On unit embeddings x; against a reference set over the N_I pairs of a sample and a reference of class I. Added to a loss
-it compresses the seen classes, which the paper shows to hurt unseen ones.
+x: unit embeddings. With a reference set, the N_I pairs are those of a sample and a reference of class I. Added to a
+loss, it compresses the seen classes, which the paper shows to hurt unseen ones.
 """
 
 from __future__ import annotations

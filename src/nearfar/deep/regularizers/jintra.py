@@ -2,8 +2,8 @@
 
     L = -sum_{I != J} w_IJ (||C_I|| + ||C_J||)        ||C_I||^2 = 1/n_I^2 sum_{i, j in I} K_ij        w_IJ = n_I n_J / N
 
-K: the joint kernel of JRS; N: number of different-class pairs. What JMMD holds beyond JRS: squared,
-JMMD = JIntra + 2 JRS.
+K: the joint kernel of JRS; N: number of different-class pairs. It is the part of JMMD that JRS lacks: with squared
+norms, JMMD = JIntra + 2 JRS.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class JRS(JointTerm):
     kernels, class_kernels : int
         K of the pooled and embedding layers and K' of the class layer: number of mixed bandwidths.
     degree : int
-        Of the polynomial kernel (the paper: 2 and 5).
+        Degree of the polynomial kernel (2 and 5 in the paper).
 
     Notes
     -----
