@@ -30,7 +30,7 @@ def bayesian_updating(near: Tensor, far: Tensor, loss: str, margin: float) -> tu
     Parameters
     ----------
     near : (b, S) or (b, 1) distances to draws of the own class; +inf where there is none
-    far : (b, S) distances to one draw of each other class; +inf for what is none
+    far : (b, S) distances to one draw of each other class; +inf for the own class and unseen ones
     loss : str
         "triplet": sum of hinges over the classes; "nca"; "nca_all", with the positive in the denominator too.
     """
@@ -59,17 +59,17 @@ class BayesianUpdating(SavedDraws, Term):
         "one" draw of the own class per anchor (the paper's), or "each": one for every negative of "triplet" (the
         published code's).
     decay : float
-        In (0, 1]: what counts and scatters are multiplied by before each update; below 1 old embeddings are forgotten.
+        Factor in (0, 1] on counts and scatters before each update; below 1, old embeddings are forgotten.
     shrinkage : float
         Share of the diagonal in the covariances of classes with at most d + 1 samples, which are singular.
     max_classes : int
-        Above so many classes those of the batch and a random rest take part in a step.
+        If there are more classes than this, only those of the batch and a random rest take part in a step.
     normalize : bool
         Scale embeddings to unit length first; the paper does not.
     paper_literal : bool
         Update as published; see the notes.
     seed : int
-        Of the draws, which go on in training mode only.
+        Seed of the draws; their generator moves on in training mode only.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class BayesianUpdating(SavedDraws, Term):
     Notes
     -----
     Only the anchors have a gradient. The state has C d^2 numbers: 1.3 GB for 20,000 classes in 128 dimensions. The
-    formula printed and the published code take the inverse of Y for the covariance, which has the wrong units, and feed
+    printed formula and the published code take the inverse of Y for the covariance, which has the wrong units, and feed
     n Sigma back as the next scatter, which multiplies it by n / (n - d - 1) each time: hence the raw scatter here, and
     ``paper_literal`` for comparison only. All processes update with the global batch and draw the same.
     """

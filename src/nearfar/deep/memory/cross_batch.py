@@ -2,7 +2,7 @@
 
     L = L(batch, batch) + w L(batch, memory),   memory: the last M embeddings of earlier batches, without gradient
 
-Around a proxy loss the remembered embeddings are further anchors of the proxies.
+With a proxy loss, the remembered embeddings are further anchors, compared with the proxies.
 """
 
 from __future__ import annotations
@@ -35,23 +35,25 @@ class CrossBatchMemory(Term):
     loss : RowLoss
         Any pair, triplet or proxy loss.
     size : int
-        M, embeddings that are remembered; 0 remembers none.
+        M, the number of embeddings that are remembered; 0 remembers none.
     weight : float
         w.
     start : int
-        Steps before the memory counts (paper: 1000); it fills from the first step on.
+        Steps before the memory counts (1000 in the paper); it is filled from the first step on.
     embedding_dim : int, optional
-        d. None waits for the first batch.
+        d. None takes it from the first batch.
 
     Attributes
     ----------
     features, classes, ids, position, steps
-        Buffers: the (M, d) ring, its labels and samples (-1: empty or unknown), the place of the next, steps so far.
+        Buffers: the (M, d) ring, its labels and sample numbers (-1: empty or unknown), the next place to write, and the
+        number of steps so far.
 
     Notes
     -----
-    A batch meets earlier batches only; the published code remembers it first. With ``ids=`` an earlier embedding of the
-    same sample is neither similar nor dissimilar to it. All processes remember the global batch, in training mode only.
+    A batch is compared with earlier ones only; the published code stores it first. With ``ids=`` an earlier embedding
+    of the same sample is neither similar nor dissimilar to it. All processes remember the global batch, in training
+    mode only.
 
     Examples
     --------
@@ -129,7 +131,7 @@ class CrossBatchMemory(Term):
 
     @torch.no_grad()
     def drift(self, embeddings: Tensor, ids: Tensor) -> float:
-        """Mean squared distance of samples' embeddings from those remembered of them; NaN where none is."""
+        """Return the mean squared distance from samples' embeddings to those remembered of them; NaN without any."""
         known = ids.to(self.ids)[:, None]
         sample, place = ((known == self.ids) & (known != UNKNOWN)).nonzero(as_tuple=True)
         if not len(sample):

@@ -14,7 +14,7 @@ def batch_all(rows: Rows) -> Rows:
 
 
 class BatchAll:
-    """Every triplet of the batch: what a loss takes when no miner is given, by its published name."""
+    """Every triplet of the batch. This is the published name of what a loss does without a miner."""
 
     def __call__(self, rows: Rows) -> Rows:
         return batch_all(rows)

@@ -12,7 +12,7 @@ from ..rows import Rows, Triplets
 
 
 def batch_hard(rows: Rows) -> Rows:
-    """Keep of each row its farthest positive and its nearest negative; equal distances: one of them."""
+    """Keep the farthest positive and the nearest negative of each row; of equally distant ones, only one."""
     d = rows.d.detach()
     columns, keep = positives(rows)
     if not columns.shape[1]:

@@ -23,19 +23,19 @@ def distance_weighted(rows: Rows, cutoff: float, limit: float) -> Rows:
 
 
 def inverse_density(rows: Rows, cutoff: float, limit: float) -> Tensor:
-    """Return (b, m) weights, the largest of each row 1; a row without a negative below the limit weighs all equally."""
+    """Return (b, m) weights with maximum 1 in each row; without negatives below the limit, all negatives weigh 1."""
     squared = squares(rows)
     near = rows.neg & (squared < limit**2)
     q = squared.clamp(cutoff**2, 4 * (1 - 1e-6))
     log_w = (2 - rows.dim) / 2 * q.log() - (rows.dim - 3) / 2 * torch.log1p(q / -4)
     log_w = torch.where(near, log_w, -torch.inf)
     some = near.any(1, keepdim=True)
-    top = torch.where(some, log_w, 0.0).amax(1, keepdim=True) if q.shape[1] else log_w  # per row: none underflows
+    top = torch.where(some, log_w, 0.0).amax(1, keepdim=True) if q.shape[1] else log_w  # one per row: no row underflows
     return torch.where(some, (log_w - top).exp(), rows.neg.to(q.dtype))
 
 
 def squares(rows: Rows) -> Tensor:
-    """Return the (b, m) squared distances of unit vectors behind any distance."""
+    """Return the (b, m) squared distances of the unit vectors, found from whatever distance the rows hold."""
     d = rows.d.detach()
     if rows.distance == "euclidean":
         return d.square()
@@ -50,7 +50,7 @@ class DistanceWeighted(Checked):
     Parameters
     ----------
     cutoff : float
-        Smaller distances count as this one: too near negatives have noisy gradients.
+        Smaller distances count as this one, because negatives that are too near have noisy gradients.
     limit : float
         Negatives at this distance or farther are not drawn, unless an anchor has no others.
 

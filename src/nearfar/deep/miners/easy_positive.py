@@ -16,7 +16,7 @@ NEGATIVES = ("hard", "semi_hard", "all")
 
 
 def easy_positive(rows: Rows, negative: str, duplicate: float | None) -> Rows:
-    """Keep of each row its nearest positive and the chosen negatives."""
+    """Keep the nearest positive and the chosen negatives of each row."""
     d = rows.d.detach()
     columns, keep = positives(rows)
     if not columns.shape[1]:
@@ -43,16 +43,16 @@ class EasyPositive(Checked):
     Parameters
     ----------
     negative : str
-        "hard": the nearest negative; "semi_hard": the nearest one that is farther than the positive, anchors without
-        one are dropped; "all": every negative.
+        "hard": the nearest negative; "semi_hard": the nearest one that is farther than the positive (anchors without
+        one are dropped); "all": every negative.
     duplicate : float, optional
-        Pass over positives not farther than this, in the unit of the loss's distance: copies of one image. The
-        published code does so at a cosine of 0.9999, a squared distance of 0.0002. None passes over none.
+        Skip positives that are not farther than this, in the unit of the loss's distance: they are copies of one image.
+        The published code does so at a cosine of 0.9999, a squared distance of 0.0002. None skips nothing.
 
     Notes
     -----
-    With the N-pair or NT-Xent loss this is the paper's easy positive loss, with the triplet loss and ``negative="all"``
-    its hinge form. The published code also drops anchors whose similarities are not both positive; this does not.
+    With the N-pair or NT-Xent loss this is the paper's easy positive loss; with the triplet loss and ``negative="all"``
+    it is the hinge form. The published code also drops anchors whose similarities are not both positive; this does not.
     """
 
     def __init__(self, negative: str = "hard", duplicate: float | None = None) -> None:

@@ -2,8 +2,8 @@
 
     p(a) = argmin or argmax_{p in P(a)} d_ap,    n(a) = argmax or argmin_{n in N(a)} d_an
 
-Easiest or hardest positive with easiest or hardest negative; assorted: every anchor draws which. In the batch, or over
-a whole set with ``nearfar.deep.offline.mine_offline``.
+The easiest or hardest positive with the easiest or hardest negative; "assorted": every anchor draws which. It searches
+the batch, or a whole set with ``nearfar.deep.offline.mine_offline``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHOICES = ("easiest", "hardest", "assorted")
 
 
 def extreme_distance(rows: Rows, positive: str, negative: str) -> Rows:
-    """Keep of each row one extreme positive and one extreme negative."""
+    """Keep one extreme positive and one extreme negative of each row."""
     d = rows.d.detach()
     if not d.shape[1]:
         empty = torch.zeros_like(d, dtype=torch.int64)

@@ -31,7 +31,7 @@ class RandomNegative(Checked):
 
     Notes
     -----
-    The mean loss is on average that of all triplets of the anchor. Draws come from PyTorch's global generator: with
+    The expected mean loss is that over all triplets of the anchor. Draws come from PyTorch's global generator: with
     several processes each draws for its own anchors.
     """
 
