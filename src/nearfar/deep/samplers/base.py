@@ -42,7 +42,7 @@ class Classes(NamedTuple):
         return self._replace(order=self.order[np.lexsort((rng.random(len(self.order)), of_class))])
 
     def only(self, keep: NDArray[np.bool_]) -> Classes:
-        """Return the classes in the mask `keep` (C,)."""
+        """Return the classes that the mask `keep`, (C,), selects."""
         counts = self.counts[keep]
         return Classes(self.order[np.repeat(keep, self.counts)], np.cumsum(counts) - counts, counts)
 
@@ -109,7 +109,7 @@ def hands_of(items: int, hand: int, drop_last: bool) -> int:
 
 
 def check_integer(name: str, value: Any, least: int) -> None:
-    """Raise unless a setting is an integer, at least so large: 64 / 2, a float, would fail in the first epoch only."""
+    """Raise unless a setting is an integer of at least `least`: a float such as 64 / 2 would fail only in an epoch."""
     if not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}: must be an integer, got {value!r}")
     if value < least:
@@ -131,7 +131,7 @@ class BatchSampler(Checked, Sampler[list[int]]):
     Attributes
     ----------
     epoch : int
-        The epoch that the next iteration gives; a finished epoch moves it on.
+        The epoch that the next iteration yields; it rises when an epoch is finished.
 
     Notes
     -----
@@ -155,7 +155,7 @@ class BatchSampler(Checked, Sampler[list[int]]):
         raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
-        """Return what makes the epochs what they are; a resumed run must agree."""
+        """Return the settings that determine the epochs; a resumed run must have the same."""
         return {"samples": self.samples, "batch_size": self.batch_size, "seed": self.seed}
 
     def __len__(self) -> int:
@@ -186,7 +186,7 @@ class BatchSampler(Checked, Sampler[list[int]]):
         self.epoch, self._start, self._given, self._spent = epoch, start, start, False
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration give this epoch; entering the resumed epoch again keeps its middle."""
+        """Make the next iteration yield this epoch; if it is the one being resumed, it goes on where it stopped."""
         if epoch != self.epoch or self._spent:
             self._enter(epoch)
 
@@ -196,14 +196,14 @@ class BatchSampler(Checked, Sampler[list[int]]):
         Parameters
         ----------
         done : int, optional
-            Batches of this epoch that training has finished. A loader with workers asks ahead of training; pass its
-            count then. None counts what was given.
+            Batches of this epoch that training has finished. Pass it if a loader with workers asks ahead of training.
+            None takes the number of batches that were yielded.
         """
         batch = self._given if done is None else done
         return {"epoch": self.epoch, "batch": batch, "settings": self.settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken: the next iteration gives the rest of that epoch.
+        """Continue where `state` was taken: the next iteration yields the rest of that epoch.
 
         Raises
         ------
@@ -224,11 +224,11 @@ class ClassBatchSampler(BatchSampler):
     Parameters
     ----------
     classes : Classes
-        Those that are drawn.
+        The classes to draw from.
     per_batch : int
         Classes in a batch.
     why : str
-        The settings that ask for so many, for the message when there are fewer.
+        The settings that ask for `per_batch` classes, for the message when there are fewer.
     rounds : int, optional
         Visits of each class per epoch; None makes the epoch about as long as the data.
     drop_last : bool

@@ -17,7 +17,7 @@ from .base import ClassBatchSampler, Classes, Ints, by_class
 def class_ratio(classes: Classes, chosen: Ints, size: int, rng: np.random.Generator) -> Ints:
     """Return `size` sample indices of the chosen classes, at least one of each.
 
-    If the classes hold fewer samples than that, all come, and some come again.
+    If the classes hold fewer samples than that, all are returned, and some more than once.
     """
     counts = classes.counts[chosen]
     ends = np.cumsum(counts)

@@ -51,8 +51,8 @@ class EpisodeSampler(BatchSampler):
 
     Notes
     -----
-    Every class, and every sample of a class, is as likely as every other. With several processes each gets a part of
-    every episode, which pair losses put together again; `split_episode` needs the whole.
+    Every class, and every sample of a class, is as likely as every other. With several processes, each gets a part of
+    every episode. Pair losses put the parts together again, but `split_episode` needs the whole.
 
     Examples
     --------

@@ -42,8 +42,8 @@ class PairSampler(BatchSampler):
     Raises
     ------
     ValueError
-        If batch_size is odd or larger than twice the samples, or pairs are asked for of which there is none: dissimilar
-        ones of one class, similar ones of classes of one sample.
+        If batch_size is odd or larger than twice the samples, or no pair of a wanted kind exists: dissimilar pairs need
+        two classes, similar pairs need a class of two samples.
 
     Notes
     -----

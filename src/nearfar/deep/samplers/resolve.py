@@ -53,7 +53,7 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
 
 
 def fitting_m(labels: ArrayLike, batch_size: int) -> int:
-    """Return the smallest divisor of the batch size, from 4 on, that leaves no more classes a batch than there are."""
+    """Return the smallest divisor of the batch size, from 4 on, for which a batch needs no more classes than exist."""
     classes = len(by_class(labels).counts)
     divisors = [m for m in range(min(FEW, batch_size), batch_size + 1) if batch_size % m == 0]
     return next((m for m in divisors if batch_size // m <= classes), batch_size)

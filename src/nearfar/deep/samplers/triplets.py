@@ -21,7 +21,7 @@ def triplets(classes: Classes, places: Ints, rng: np.random.Generator) -> Ints:
 
 
 class TripletSampler(BatchSampler):
-    """Batches of triplets, drawn from the classes or mined before.
+    """Batches of triplets, drawn from the classes or mined in advance.
 
     Parameters
     ----------
