@@ -2,8 +2,8 @@
 
     min 1/n sum_i ||x_i - dec(z_i)||^2 + lambda Omega        z_i = enc(x_i)
 
-Omega: squares or absolute values of the weights, or of the code. The learned distance is that between codes; what is
-reconstructed badly is unlike the training rows.
+Omega: squares or absolute values of the weights, or of the code. The learned distance is that between codes. Rows that
+are reconstructed badly are unlike the training rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def autoencoder(network: nn.Module, x: Tensor, penalty: str, lam: float) -> Tens
 
 
 class Autoencoder(Reconstruction):
-    """Codes from which a network can make the rows again.
+    """Codes from which a network can reconstruct the rows.
 
     Parameters
     ----------
@@ -42,17 +42,17 @@ class Autoencoder(Reconstruction):
         Omega: "weights_l2" or "weights_l1", a sum over all weights without biases; "codes_l2" or "codes_l1", a sum over
         the code in the mean over rows.
     standardize : bool
-        Take off the mean and divide by the standard deviation of each feature first.
+        First subtract the mean of each feature and divide by its standard deviation.
     max_iter : int
         Passes over the rows.
     batch_size : int
         Rows of a step of Adam.
     learning_rate : float
-        Its rate.
+        Learning rate of Adam.
     tol : float
         Stop after 10 passes without a relative gain above it; 0 never stops.
     random_state : int, RandomState or None
-        Of weights and batches.
+        Seed of weights and batches.
     verbose : bool
         Print the loss of every pass.
     device : str

@@ -2,7 +2,7 @@
 
     Y = W^T X W,    W of shape (n, m) with orthonormal columns
 
-What a linear layer is for vectors: it brings (n, n) matrices to (m, m) ones, and keeps them positive definite.
+The counterpart of a linear layer for vectors: it maps (n, n) matrices to (m, m) ones and keeps them positive definite.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BiMap(Checked, nn.Module):
     Notes
     -----
     W keeps orthonormal columns only if it is trained by `nearfar.deep.spd.StiefelSGD`; `stiefel_parameters(net)` and
-    `other_parameters(net)` part the weights of a network for two optimisers.
+    `other_parameters(net)` divide the weights of a network between two optimisers.
 
     Examples
     --------
@@ -58,5 +58,5 @@ class BiMap(Checked, nn.Module):
         return bi_map(X, self.weight)
 
     def extra_repr(self) -> str:
-        """Name the sizes."""
+        """Return the sizes as text."""
         return f"{self.weight.shape[0]}, {self.weight.shape[1]}"

@@ -2,7 +2,7 @@
 
     stem (7x7/2, pool/2, 1x1, 3x3, pool/2) -> 3a 3b 3c/2 -> 4a 4b 4c 4d 4e/2 -> 5a 5b -> average
 
-Parameters carry the names of the public state dicts that were converted from Caffe, so that those load as they are.
+Parameters have the names of the public state dicts that were converted from Caffe, so that these load unchanged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Block(NamedTuple):
         return 1 if self.one else 2
 
     def width(self, channels: int) -> int:
-        """Return the channels that the block gives for those it gets."""
+        """Return the number of output channels of the block for its number of input channels."""
         return self.one + self.three[1] + self.double[1] + (self.pool or channels)
 
 

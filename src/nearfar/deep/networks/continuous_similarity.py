@@ -24,7 +24,7 @@ CELLS = 2**23  # relation values held at a time
 
 
 def continuous_similarity(s: Tensor, target: Tensor, same: Tensor, lam: float, anchored: bool) -> Tensor:
-    """Return the loss of each pair with the score s and the label `target`; same: bool, similar pairs."""
+    """Return the loss of each pair from its score s and its label `target`; same: bool, whether it is similar."""
     if anchored:
         return (s - target).square() + lam * (target - same.to(s.dtype)).square()
     return (1 + lam) * (s - target).square()
@@ -49,7 +49,7 @@ class ContinuousSimilarityNet(Checked, nn.Module):
     update : str
         "fixed" (the survey's), "alternate" or "anchored".
     start : int
-        With "alternate": losses in training mode that still take the first labels y'.
+        With "alternate": how many first losses in training mode still take the initial labels y'.
     balanced : bool
         Similar and dissimilar pairs count the same; False is the mean over all pairs, as in the paper.
     block : int, optional
@@ -57,10 +57,10 @@ class ContinuousSimilarityNet(Checked, nn.Module):
 
     Notes
     -----
-    The survey prints "maximise"; to minimise is meant. Its constraint on s is dropped with "fixed": the targets lie
-    inside it. Scaling d by its least and largest value in the batch is ours, as is the shape of the network; the
-    paper's own loss is only known from summaries, "alternate" follows them and "anchored" is our reading. The score is
-    half of s_ij + s_ji.
+    The survey prints "maximise" but means "minimise". "fixed" drops its constraint on s, which the targets meet.
+    Scaling d by its least and largest value in the batch is our choice, as is the shape of the network. The paper's own
+    loss is only known from summaries: "alternate" follows them and "anchored" is our reading. The score is half of
+    s_ij + s_ji.
 
     Examples
     --------
@@ -133,7 +133,7 @@ class ContinuousSimilarityNet(Checked, nn.Module):
         return self._mean(continuous_similarity(s, target, same, self.lam, self.update == "anchored"), same)
 
     def targets(self, s: Tensor, same: Tensor, d: Tensor) -> Tensor:
-        """Return the labels y' that the scores s of pairs are to reach; d: their scaled input distances."""
+        """Return the labels y' that the scores s of pairs should reach; d: the pairs' scaled input distances."""
         if self.update == "anchored":
             return interval_labels(s, same, self.lam, self.alpha, self.beta)
         first = self.update == "fixed" or bool(self.calls < self.start)

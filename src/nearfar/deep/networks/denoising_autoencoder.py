@@ -2,7 +2,8 @@
 
     min 1/n sum_i ||x_i - dec(enc(x~_i))||^2 + lambda Omega        x~_i: x_i with noise, drawn anew in every step
 
-One full linear matrix under Gaussian noise of variance s^2 tends to Sigma (Sigma + s^2 I)^-1 on centred rows.
+A single linear map of full rank, trained under Gaussian noise of variance s^2 on centred rows, tends to
+Sigma (Sigma + s^2 I)^-1, with their covariance Sigma.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def denoising_autoencoder(network: nn.Module, x: Tensor, noisy: Tensor, penalty:
 
 
 class DenoisingAutoencoder(Reconstruction):
-    """An autoencoder that takes noise off its input.
+    """An autoencoder that removes noise from its input.
 
     Parameters
     ----------

@@ -10,12 +10,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class Features(NamedTuple):
-    """What an embedder gives for n items.
+    """What an embedder returns for n items.
 
     Attributes
     ----------
     pooled : (n, D) features of the trunk
-    embedding : (n, d) raw embedding; whoever compares directions normalises it
+    embedding : (n, d) raw embedding; losses that compare directions normalise it themselves
     """
 
     pooled: Tensor
@@ -98,16 +98,16 @@ class Embedder(nn.Module):
         return pooled.flatten(1)
 
     def head(self, pooled: Tensor) -> Features:
-        """Embed (n, D) features that the trunk has given before, also in a precision of its own."""
+        """Embed (n, D) features that the trunk returned earlier, perhaps in another precision."""
         weight = getattr(self.layer, "weight", None)
         if weight is not None and pooled.dtype != weight.dtype:
-            autocast = torch.is_autocast_enabled(pooled.device.type)  # which brings all but float64 to one precision
+            autocast = torch.is_autocast_enabled(pooled.device.type)  # autocast brings all but float64 to one precision
             pooled = pooled if autocast and pooled.dtype != torch.float64 else pooled.to(weight.dtype)
         return Features(pooled, self.layer(self.dropout(pooled)))
 
     @property
     def has_feature_map(self) -> bool:
-        """Whether `feature_map` works: trunks of tokens, and those of rows, have none."""
+        """Whether `feature_map` works: trunks of tokens and of rows have no map."""
         return hasattr(self.trunk, "maps") and getattr(self.trunk, "convolutional", True)
 
     def feature_map(self, images: Tensor) -> Tensor:

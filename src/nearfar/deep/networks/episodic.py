@@ -5,7 +5,7 @@
     fomaml:      theta <- theta - b grad L_Q(theta')          the gradient at theta', taken for that at theta
     sequential:  theta <- theta' - b grad L_Q(theta')         the update on the support is kept
 
-L_S, L_Q: a metric loss on the labels of the episode's support and query; b is the optimiser's.
+L_S, L_Q: a metric loss on the labels of the episode's support and query; b: the optimiser's learning rate.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class EpisodicTrainer(Checked):
     loss : callable
         ``loss(embeddings, labels)`` on the labels 0 to N - 1 of an episode; any loss of the library.
     optimizer : Optimizer
-        Of the network's parameters: the second update. It may hold parameters of the loss too, which the query trains
-        in every mode.
+        Optimiser of the network's parameters, which makes the second update. It may hold parameters of the loss too,
+        which the query trains in every mode.
     mode : str
         "maml" (second order), "fomaml" (first order) or "sequential" (the survey's literal text).
     inner_lr : float
@@ -111,7 +111,7 @@ class EpisodicTrainer(Checked):
         return adapted(self.net, weights, self.loss, episode, self.inner_lr, self.inner_steps, self.mode == "maml")
 
     def backward(self, episode: Episode, share: float = 1.0) -> Tensor:
-        """Add `share` times the gradient of an episode to the parameters' `grad`; returns its query loss."""
+        """Add `share` times the gradient of an episode to the parameters' `grad`; return its query loss."""
         own = [w for w in self.net.parameters() if w.requires_grad]
         others = [w for group in self.optimizer.param_groups for w in group["params"]]
         others = [w for w in others if w.requires_grad and all(w is not theta for theta in own)]
@@ -129,7 +129,7 @@ class EpisodicTrainer(Checked):
         return value.detach()
 
     def step(self, episodes: Sequence[Episode]) -> float:
-        """Update the network on one episode, or on the mean of several; returns the mean query loss before it."""
+        """Update the network on one episode, or the mean of several; return the mean query loss before the update."""
         if not episodes or (self.mode == "sequential" and len(episodes) > 1):
             wanted = "one episode" if self.mode == "sequential" else "at least one episode"
             raise ValueError(f"EpisodicTrainer: episodes: expected {wanted}, got {len(episodes)}")

@@ -1,4 +1,4 @@
-"""No trunk: the features are the items themselves, laid flat. With an embedding layer, a linear metric."""
+"""No trunk: the features are the items themselves, flattened. With an embedding layer, it is a linear metric."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class Identity(nn.Module):
-    """Items laid flat.
+    """Items, flattened.
 
     Parameters
     ----------

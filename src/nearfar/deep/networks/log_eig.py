@@ -37,7 +37,7 @@ class LogEig(Checked, nn.Module):
     Parameters
     ----------
     eps : float
-        Least eigenvalue; a preceding `ReEig` already sees to it.
+        Least eigenvalue; a preceding `ReEig` already ensures it.
     vector : bool
         Return vectors; False returns the matrices.
 
@@ -59,5 +59,5 @@ class LogEig(Checked, nn.Module):
         return upper_vector(Y) if self.vector else Y
 
     def extra_repr(self) -> str:
-        """Name the settings."""
+        """Return the settings as text."""
         return f"eps={self.eps:g}, vector={self.vector}"

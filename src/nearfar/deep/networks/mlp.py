@@ -1,4 +1,4 @@
-"""Multi-layer perceptron: linear layers with ReLU between them, for rows and for small images laid flat."""
+"""Multi-layer perceptron: linear layers with ReLU between them, for rows and for small images, flattened."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class MLP(Checked, nn.Module):
     Parameters
     ----------
     in_features : int
-        Numbers per item; images are laid flat.
+        Numbers per item; images are flattened.
     width : int
         Units of every hidden layer, and D.
     depth : int

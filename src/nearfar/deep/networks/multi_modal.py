@@ -62,22 +62,22 @@ class MultiModalAutoencoder(ViewReconstruction):
     pairs : str
         "mean" over the pairs of each kind in a batch, or "sum" (the formula's), which grows with the batch.
     view_sizes : sequence of int, optional
-        D_v of modalities that come as columns side by side, one array, as from a file of rows.
+        D_v, for modalities whose columns stand side by side in one array, as from a file of rows.
     scale_views : bool
-        Divide each modality's error by its number of features; otherwise the widest one rules.
+        Divide each modality's error by its number of features; otherwise the widest modality dominates.
     hide : float
         Share of the modalities that are hidden from the encoder at random in every step, while their reconstruction
-        counts: what makes the code of the others stand in for a missing one. 0 is the paper's.
+        counts: so the others learn to stand in for a missing one. 0 is the paper's.
     pretrain : int
         Passes of the greedy training of every layer, as a denoising autoencoder; 0 leaves it out.
     level : float
-        Standard deviation of its noise.
+        Standard deviation of the noise in that training.
 
     Attributes
     ----------
     network_ : Module
     mean_, scale_ : (sum of D_v,) arrays
-        Of the training rows that are there.
+        Mean and standard deviation of the training rows that are not missing.
     loss_curve_ : (n_iter_,) array
         Mean loss of every pass of the fine-tuning.
     n_features_in_ : tuple of int
@@ -85,7 +85,7 @@ class MultiModalAutoencoder(ViewReconstruction):
 
     Notes
     -----
-    The paper's margins and weights, and what it does about missing modalities, are not known to us.
+    The paper's margins, its weights, and its treatment of missing modalities are not known to us.
     """
 
     def __init__(

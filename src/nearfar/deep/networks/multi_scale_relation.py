@@ -37,7 +37,7 @@ class MultiScaleRelationNet(Checked, nn.Module):
     Parameters
     ----------
     scales : Module
-        Items to a list of maps, low level first; best trained beforehand, as `Conv4Scales` of a run's trunk.
+        Maps items to a list of maps, low level first. Best trained beforehand, such as `Conv4Scales` of a run's trunk.
     channels : sequence of int
         C_s of each scale; `scales.channels` where not given.
     depths : sequence of int, optional
@@ -47,7 +47,7 @@ class MultiScaleRelationNet(Checked, nn.Module):
     margin, weight : float
         m, lambda.
     scale : float
-        t; the text of the survey is 1, with which the cross-entropy of scores in (0, 1) cannot come near 0.
+        t; the survey's text has 1, with which the cross-entropy of scores in (0, 1) cannot come near 0.
     block : int, optional
         Queries at a time; the value is the same for any block. None chooses.
 

@@ -2,8 +2,8 @@
 
     Y = V diag(max(lambda, eps)) V^T,    X = V diag(lambda) V^T
 
-What a ReLU is for vectors: a non-linearity that keeps matrices positive definite. With eps = 0 it is the projection
-onto the positive semi-definite matrices, the nearest one in Frobenius norm.
+The counterpart of a ReLU for vectors: a non-linearity that keeps matrices positive definite. With eps = 0 it projects
+onto the positive semi-definite matrices: the result is the nearest one in Frobenius norm.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ReEig(Checked, nn.Module):
     Parameters
     ----------
     eps : float
-        The published code takes 1e-4.
+        Least eigenvalue of the result; the published code takes 1e-4.
 
     Notes
     -----
@@ -44,5 +44,5 @@ class ReEig(Checked, nn.Module):
         return re_eig(X, self.eps)
 
     def extra_repr(self) -> str:
-        """Name the setting."""
+        """Return the setting as text."""
         return f"eps={self.eps:g}"

@@ -7,7 +7,7 @@ from torch.nn.functional import conv2d, max_pool2d, relu
 
 from .conv4 import Conv4
 
-GROUPS = 4  # of channels that are normalised together
+GROUPS = 4  # groups of channels, each normalised together
 
 
 class Conv4Scales(nn.Module):
@@ -17,7 +17,7 @@ class Conv4Scales(nn.Module):
     ----------
     trunk : Conv4
     skip : int
-        Leave out the first maps: they are the largest, and nearly all of the cost of comparing them.
+        How many of the first maps to leave out: they are the largest, and cost the most to compare.
     """
 
     def __init__(self, trunk: Conv4, skip: int = 0) -> None:
@@ -37,7 +37,7 @@ class Conv4Scales(nn.Module):
 
 
 class Relation(nn.Module):
-    """g_s: (q, C, H, W) query maps and (c, C, H, W) class maps to (q, c, width) vectors.
+    """g_s, which maps (q, C, H, W) query maps and (c, C, H, W) class maps to (q, c, width) vectors.
 
     The first convolution, of the two maps one on top of the other, is the sum of a convolution of each: it runs q + c
     times instead of q c times. Norms are over groups of channels, so a score does not depend on the other pairs.

@@ -42,11 +42,11 @@ class Siamese(nn.Module):
     net : Module
         The network, called with one batch of items.
     mode : str
-        "concat": one pass over all branches laid end to end, the fastest. "sequential": one branch after the other,
+        "concat": one pass over all branches put end to end, the fastest. "sequential": one branch after the other,
         which holds one branch's items at a time. "replicated": every branch has its own copy of the weights, as in the
         first implementations; the copies are made anew in every call.
     update : str
-        "all": the gradient of the loss. "anchor_branch": only the first branch is back-propagated and the others are
+        "all": the gradient of the loss. "anchor_branch": only the first branch has a gradient and the others are
         constants, the literal reading of "update one network, then copy its weights". That is not the gradient of
         the loss: a triplet's positive and negative no longer move towards and away from the anchor.
 
@@ -82,7 +82,7 @@ class Siamese(nn.Module):
             return (anchor, *self._outputs(branches, self._others())[1:])
 
     def _others(self) -> Callable[[Tensor], Any]:
-        """Return what embeds the branches after the first."""
+        """Return the callable that embeds the branches after the first."""
         return self._copy if self.mode == "replicated" else self.net
 
     def _outputs(self, branches: tuple[Tensor, ...], others: Callable[[Tensor], Any]) -> list[Any]:

@@ -21,7 +21,7 @@ from .log_eig import LogEig
 from .re_eig import ReEig
 
 PLACES, NUMBERS = 5, 8
-"""Numbers per pixel: of its place, and of every channel."""
+"""Numbers per pixel: those of its place, and those of each channel."""
 
 
 def pixel_numbers(images: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class SPDTrunk(Checked, nn.Module):
         Sizes of the matrices after every pair, not rising, the first at most D. Without any, the features are the
         logarithms of the descriptors and nothing is trained.
     eps : float
-        Added to the diagonal of the descriptors, whose diagonal is about 1.
+        Added to the diagonal of the descriptors, which is about 1.
     floor : float
         Least eigenvalue after every pair. At or below `eps` it changes nothing, and the pairs are one bilinear map.
 

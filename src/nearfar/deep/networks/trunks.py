@@ -34,9 +34,9 @@ LIBRARIES = (
     "pip",
     "setuptools",
 )
-"""Functions of these are no trunks, whatever a run that came from elsewhere says; classes of modules may be."""
+"""Functions of these are never trunks, even if a run from elsewhere names them; classes of modules may be."""
 RUN_CODE = ("trust_remote_code", "code_revision", "checkpoint_path")
-"""Options with which models of other packages run, or unpickle, what is in a file."""
+"""Options that make models of other packages run or unpickle the content of a file."""
 
 
 def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) -> nn.Module:
@@ -49,7 +49,7 @@ def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) ->
         ``package.module:factory``, with options in brackets: ``conv4(width=32)``. A factory is called with the shape
         of an item and the options, and returns a module from items to features.
     shape : tuple of int
-        Of one item: (C, H, W) for images, (d,) for rows.
+        Shape of one item: (C, H, W) for images, (d,) for rows.
     weights : str or Path, optional
         A local `.safetensors` or `.pth` state dict.
 
@@ -253,7 +253,7 @@ class Probed(nn.Module):
 
     @property
     def inner(self) -> nn.Module:
-        """Whose state dict public weights fit."""
+        """The module whose state dict fits public weights."""
         return self.module.inner if isinstance(self.module, TimmTrunk | TransformersTrunk) else self.module
 
     def maps(self, images: Tensor) -> Tensor:

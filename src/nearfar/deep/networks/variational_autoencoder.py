@@ -18,7 +18,7 @@ from ...core.types import AnyArray, Seed
 from ..codecs import Codec, Hidden, squared_error, widths
 from ..reconstruction import Reconstruction, check_numbers
 
-WIDEST = 20.0  # of log s^2, either way
+WIDEST = 20.0  # log s^2 stays within this, up and down
 
 
 def divergence(mu: Tensor, logvar: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class VariationalAutoencoder(Reconstruction):
     n_components, hidden, activation, standardize
         As in ``Autoencoder``.
     beta : float
-        Weight of the divergence; 2 v gives the evidence bound of features with Gaussian noise of variance v.
+        Weight of the divergence; 2 v gives the evidence lower bound for features with Gaussian noise of variance v.
     max_iter, batch_size, learning_rate, tol, random_state, verbose, device
         As in ``Autoencoder``; the random state also seeds the draws e.
 
@@ -53,7 +53,7 @@ class VariationalAutoencoder(Reconstruction):
 
     Notes
     -----
-    The survey names inferential autoencoders and specifies none; the adversarial autoencoder is left out. `transform`
+    The survey names inferential autoencoders but specifies none; the adversarial autoencoder is left out. `transform`
     and `reconstruct` use mu, without draws.
     """
 

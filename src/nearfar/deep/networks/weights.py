@@ -17,14 +17,14 @@ WRAPPERS = ("module.", "inner.")  # of processes that train together, and of tru
 
 
 class TrunkError(ValueError):
-    """A trunk or its weights that cannot be had; the message is one line."""
+    """A trunk or its weights cannot be built or loaded; the message is one line."""
 
 
 def load_weights(module: nn.Module, path: str | Path, part: str = TRUNK) -> None:
     """Load a local state dict into a module.
 
-    Of the checkpoint of a run its trunk is taken, or another part. Classifiers and the prefixes of wrappers are
-    dropped, the (1, C) statistics of old files are laid flat; everything else must fit.
+    From the checkpoint of a run, its trunk or another part is taken. Classifiers and the prefixes of wrappers are
+    dropped, and the (1, C) statistics of old files are flattened; everything else must fit.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def _fit(path: str | Path, key: str, value: Tensor, own: Tensor, part: str) -> T
 
 
 def _tidy(state: dict[str, Tensor], own: dict[str, Tensor], part: str) -> dict[str, Tensor]:
-    """Take the part of a run, and drop prefixes that all names have and the module's own have not."""
+    """Take the part of a run, and drop prefixes that all names have but the module's own names lack."""
     state = {key.removeprefix(part): value for key, value in state.items() if key.startswith(part)} or state
     for prefix in WRAPPERS:
         if all(key.startswith(prefix) for key in state) and not all(key.startswith(prefix) for key in own):
