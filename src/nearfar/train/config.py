@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 AtLeastOne = Annotated[int, Meta(ge=1)]
-Side = Annotated[int, Meta(ge=1, le=8192)]  # pixels; more is a slip of the finger that would fill the memory
+Side = Annotated[int, Meta(ge=1, le=8192)]  # pixels; more is a typing error that would fill the memory
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
@@ -26,7 +26,7 @@ LATER = ("patience", "ema", "freeze_epochs", "network_weights")  # left out of d
 
 
 class TrainError(ValueError):
-    """A run that cannot start, go on or be read; the message is one line."""
+    """A run cannot start, go on or be read; the message is one line."""
 
 
 class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -37,16 +37,16 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     data, test, test_classes, validation, skip_bad
         What `nearfar.data.open_task` takes.
     image_size : int, optional
-        Side in pixels of the square images that the network sees in evaluation (centre crop). Images that differ in
-        size become 84 pixels wide for conv4, mlp and spd, and 224 (from 256) for others, where it is not given; where
-        only images to be tested differ, they are brought to the size of the training images. Images below 16
-        pixels, too small for conv4, become 28 pixels wide.
+        Side in pixels of the square images that the network sees in evaluation (centre crop). By default, images that
+        differ in size become 84 pixels wide for conv4, mlp and spd, and 224 (from 256) for other trunks; if only test
+        images differ, they get the size of the training images; and images below 16 pixels, too small for conv4,
+        become 28 pixels wide.
     resize : int, optional
-        Side to which images are brought before; training images keep it, for a random crop. `image_size` where not
-        given.
+        Side to which images are scaled before that crop; training images keep it, for a random crop. The default is
+        `image_size`.
     symmetries : {"none", "rotations", "all"}
-        Training classes turned by 90 degrees, and with "all" also mirrored, are more classes to learn from; for
-        characters and signs, where a turned class is another one.
+        Add the training classes turned by 90, 180 and 270 degrees, and with "all" also mirrored, as further classes;
+        for characters and signs, where a turned class is another one.
     augment : str
         Random changes of training images, such as "affine(degrees=15), erasing"; empty for none.
     objective : str
@@ -56,41 +56,41 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     trunk_weights : str, optional
         Local state dict to start from.
     network_weights : str, optional
-        Checkpoint of a run, to start from its trunk and its embedding layer.
+        Checkpoint of a run, whose trunk and embedding layer to start from.
     embedding_dim : int
         Length of an embedding.
     dropout : float
-        Before the embedding layer.
+        Share of the features that are dropped before the embedding layer.
     freeze_bn, freeze_trunk : bool
-        What is not trained. The features of a frozen trunk are computed once and kept on disk.
+        Parts to leave untrained. The features of a frozen trunk are computed once and kept on disk.
     freeze_epochs : int, optional
-        Train only the embedding layer and the objective's own parameters in so many first epochs: their random start
-        would spoil a trunk that is trained already.
+        First epochs that train only the embedding layer and the objective's own parameters, whose random start would
+        spoil a trunk that is trained already.
     sampler : str
         "auto", "random", "m_per_class:M" or "class_ratio:R"; "auto" is m_per_class with 4 of a class, or more where
         there are too few classes for that.
     episodes : {"none", "maml", "fomaml", "sequential"}
-        Take every batch as an episode, as `nearfar.EpisodicTrainer` does: the weights step on the support, and the
-        objective is that of the queries.
+        Take every batch as an episode, as `nearfar.EpisodicTrainer` does: the weights take steps on the support, and
+        the objective is computed on the queries.
     shots, inner_steps : int
-        Items of a class in the support, at least 2 for most losses; steps on it.
+        Items of a class in the support, at least 2 for most losses; steps on the support.
     inner_lr : float
-        Rate of those steps.
+        Learning rate of those steps.
     batch_size : int
         Items of a batch, over all processes together.
     epochs : int
         Passes of the sampler.
     steps : int, optional
-        Train this many batches; the epochs, whatever they were, are then as many as these take.
+        Train this many batches; `epochs` is then ignored and becomes as many as these take.
     seed : int
-        Of weights, batches, augmentation and the split of the data.
+        Seed of weights, batches, augmentation and the split of the data.
     optimizer : {"adam", "adamw", "sgd", "rmsprop"}
-        eps and momentum are the optimiser's own where not given (momentum of sgd: 0.9).
+        By default, eps and momentum are the optimiser's own (momentum of sgd: 0.9).
     lr, lr_embedding, lr_proxies : float
-        Learning rates of the trunk, the embedding layer and the objective's own parameters; the latter two are that
-        of the trunk where not given.
+        Learning rates of the trunk, the embedding layer and the objective's own parameters; by default, the latter two
+        are that of the trunk.
     weight_decay : float
-        On all of them.
+        Weight decay of all of these parameters.
     warmup : float
         Epochs during which the rates rise linearly from near 0.
     schedule : {"constant", "cosine", "step"}
@@ -101,7 +101,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Decay of running averages of the weights, such as 0.999; they are what is evaluated and kept as the best
         checkpoint. The last checkpoint holds the weights themselves.
     precision : {"no", "bf16", "fp16"}
-        Of the network; objectives are always computed in float32.
+        Precision of the network; objectives are always computed in float32.
     device : {"auto", "cpu"}
         "auto" takes an accelerator where there is one.
     workers : int
@@ -109,9 +109,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     eval_every : int
         Epochs between evaluations.
     select : {"recall_at_1", "map_at_r"}
-        What chooses the best checkpoint, on the validation classes; Recall@1 tells less where it is near 1.
+        Score on the validation classes that chooses the best checkpoint; Recall@1 tells less where it is near 1.
     patience : int, optional
-        Stop after so many evaluations in a row without a better validation score.
+        Stop after this many evaluations in a row without a better validation score.
     ks : tuple of int
         The K of Recall@K.
     checkpoint_every : int
@@ -228,12 +228,12 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @classmethod
     def from_json(cls, path: str | Path) -> TrainConfig:
-        """Read the config of a file.
+        """Read a config from a file.
 
         Raises
         ------
         TrainError
-            If it is missing, is no JSON object, or does not fit.
+            If the file is missing, holds no JSON object, or has a wrong field.
         """
         try:
             fields = json.loads(Path(path).read_bytes())
@@ -249,7 +249,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that name the settings that change the result."""
+        """Return sixteen hexadecimal digits that identify the settings that change the result."""
         later = {key for key in LATER if getattr(self, key) is None}
         fields = {key: value for key, value in self.to_dict().items() if key not in later.union(FREE)}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
@@ -260,9 +260,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return [f"{key}: {own[key]!r} / {others[key]!r}" for key in own if key not in FREE and own[key] != others[key]]
 
     def refused(self, given: TrainConfig) -> list[str]:
-        """List what keeps a run from being resumed with other settings: all differences but a later end.
+        """List what keeps a run from being resumed with other settings: all differences except a later end.
 
-        More epochs or another patience leave the steps so far as they are, unless the schedule knows the end. A run
+        More epochs or another patience do not change the steps so far, unless the schedule depends on the end. A run
         that met an image that cannot be decoded may go on without such images.
         """
         run = self.replace(patience=given.patience, skip_bad=self.skip_bad or given.skip_bad)
@@ -280,7 +280,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def _plain(value: Any) -> Any:
-    """Paths, and numbers of NumPy, as JSON has them."""
+    """Turn paths and NumPy numbers into what JSON has."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Real):

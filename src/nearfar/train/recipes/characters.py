@@ -1,4 +1,4 @@
-"""Characters of 28x28 pixels with a small network: minutes on two cores, no files to fetch for the glyphs.
+"""Characters of 28x28 pixels with a small network: minutes on two cores, and the glyphs need no files.
 
     nearfar train glyphs --recipe characters/glyphs --out runs/glyphs
 

@@ -10,7 +10,7 @@ Published Recall@1 (%) without and with both confusions, 512 dimensions, mean of
     SOP       57.8 -> 66.3  68.0 -> 70.5  68.5 -> 72.2
     In-Shop   64.6 -> 70.4  77.9 -> 79.6  82.0 -> 84.4
 
-What differs from the paper: its trunk is GoogLeNet v1, these recipes take BN-Inception.
+What differs from the paper: its trunk is GoogLeNet v1; these recipes take BN-Inception.
 """
 
 from typing import Any

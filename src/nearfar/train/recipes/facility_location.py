@@ -8,7 +8,7 @@ Published NMI (geometric mean) and Recall@K (%), BN-Inception, 64 dimensions:
     Cars  NMI 59.0  @1 58.1  @2 70.6   @4 80.3
     SOP   NMI 89.5  @1 67.0  @10 83.7  @100 93.2
 
-Not stated in the paper, and ours here: the learning rate, gamma's first value (10) and that it decays once per epoch.
+The paper does not state the learning rate, gamma's first value (10 here) or its period (one decay per epoch here).
 """
 
 from typing import Any

@@ -11,8 +11,8 @@ Published Recall@K (%) on the whole test split, BN-Inception, 512 dimensions:
 On ten disjoint parts of the test split (mean and 95% interval) the paper gives 50.7 (1.1) for CUB and 61.2 (1.3) for
 Cars: `nearfar.evaluation.subset_recall`. The two protocols must not be mixed.
 
-What differs from the paper: it chose by ten-fold cross-validation, these recipes by held-out training classes. eps and
-weight decay are those of its public code.
+What differs from the paper: it selected by ten-fold cross-validation, these recipes select by held-out training
+classes. eps and weight decay are those of the paper's public code.
 """
 
 from typing import Any
