@@ -67,7 +67,7 @@ class Batch(NamedTuple):
 
 
 def check_range(name: str, numbers: Tensor, end: int) -> None:
-    """Raise unless the numbers are in 0..end - 1, or unknown; asked on the CPU only, where nothing waits."""
+    """Raise unless the numbers are in 0..end - 1, or unknown; checked on the CPU only, to make no device wait."""
     if numbers.device.type != "cpu" or not len(numbers) or traced():
         return
     lo, hi = int(numbers.numpy().min()), int(numbers.numpy().max())
@@ -91,7 +91,7 @@ def make_batch(
     y = _labels("labels", labels, n, x.device)
     pooled = None if pooled is None else _pooled(pooled, n)
     ids = None if ids is None else _ids(ids, n, x.device)
-    ref, ref_y = _reference(x, x if ref is embeddings else ref, ref_labels)  # one tensor stays one in any precision
+    ref, ref_y = _reference(x, x if ref is embeddings else ref, ref_labels)  # converted once if both are one tensor
     _check_kinds(y, ref_y)
     _check_relation(y, n if ref is None else len(ref))
     batch = Batch(x, y, slice(0, n), pooled, ref=ref, ref_y=ref_y, ids=ids)
@@ -99,7 +99,7 @@ def make_batch(
 
 
 def _gathered(batch: Batch) -> Batch:
-    """Return the batch of all processes, of which this one computes the anchors that it had."""
+    """Return the batch of all processes; this process computes the anchors that it held before."""
     y, n = batch.y, len(batch.x)
     if not isinstance(y, Tensor) or not is_classes(y):
         raise ValueError("labels: only one class per sample works with several processes")
@@ -144,7 +144,7 @@ def _reference(x: Tensor, ref: Tensor | None, ref_labels: AnyLabels | None) -> t
 
 
 def _check_kinds(y: Labels, ref_y: Labels | None) -> None:
-    """Raise unless samples and references are labelled in one way; beside a relation matrix ref_labels are not read."""
+    """Raise unless samples and references have labels of one kind; with a relation matrix, ref_labels are not read."""
     if isinstance(y, LabelSets):
         widths = [labels.hot.shape[1] for labels in (y, ref_y) if isinstance(labels, LabelSets)]
         if ref_y is not None and (len(widths) < 2 or widths[0] != widths[1]):
@@ -164,7 +164,7 @@ def _floats(name: str, x: Tensor) -> Tensor:
         raise ValueError(f"{name}: expected a (n, d) float tensor, got {x.dtype} of shape {tuple(x.shape)}")
     x = x if x.dtype == torch.float64 else x.float()
     host = x.device.type == "cpu" and not traced()
-    if host and not isfinite(float(x.detach().sum())):  # what is not finite leaves no sum finite
+    if host and not isfinite(float(x.detach().sum())):  # one entry that is not finite makes the sum so
         bad = int((~x.detach().isfinite().all(1)).sum())
         if bad:
             raise ValueError(f"{name}: {bad} of {len(x)} rows are not finite")

@@ -1,7 +1,7 @@
-"""Classes with several centres: the similarity to the best of them, softly or not, and how far they lie apart.
+"""Classes with several centres: the similarity to the best of them, soft or hard, and how far apart they lie.
 
-The inner products with all centres of all classes are the largest thing here, and are never held together: functions
-take a few classes, or one centre of each, after others, and have the gradient of the formula.
+The inner products with all centres of all classes are the largest matrix here and are never held at once: functions
+take a few classes at a time, or one centre of each, and have the gradient of the formula.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .directions import normalized, tangent, unit
 from .functions import applied
 
 CACHED = 1 << 18  # numbers of a part whose temporaries stay in a processor's cache
-FEW = 1 << 22  # cosines that are held together
+FEW = 1 << 22  # cosines that are held at once
 
 
 class _Similarity(torch.autograd.Function):
@@ -134,7 +134,7 @@ class _Spread(torch.autograd.Function):
 
 
 def _gaps(v: Tensor) -> tuple[Tensor, Tensor]:
-    """Return of unit centres (C, K, d) the (C, K, K) distances, 0 from each to itself, and their slopes by v.v."""
+    """Return the (C, K, K) distances of unit centres v (C, K, d), 0 from each to itself, and their slopes in v.v."""
     square = (2 - 2 * v @ v.mT).clamp_min(0)
     same = torch.eye(v.shape[1], dtype=torch.bool, device=v.device)
     gap = (square + 1e-5).sqrt()

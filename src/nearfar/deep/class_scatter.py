@@ -11,12 +11,12 @@ from .directions import LEAST_NORM
 
 
 def in_range(x: Tensor) -> Tensor:
-    """Return x, not empty, over its largest entry, held constant: ratios of scatters stay, and squares are in range."""
+    """Return x, not empty, over its largest entry, a constant: ratios of scatters stay, and squares are in range."""
     return x / x.detach().abs().amax().clamp_min(LEAST_NORM)
 
 
 class Deviations(NamedTuple):
-    """What every sample adds to the scatters; mean_i of a row's outer product with itself is a scatter matrix.
+    """What every sample adds to the scatters: the mean of the rows' outer products with themselves is a scatter matrix.
 
     Attributes
     ----------
@@ -74,13 +74,13 @@ class FisherMap(NamedTuple):
 
 
 def fisher_map(z: Tensor, targets: Tensor, within: bool) -> FisherMap:
-    """Turn the least squares of Fisher's targets on embeddings to the eigenvectors of R = T' F / n.
+    """Return the least-squares fit of Fisher's targets to embeddings, rotated to the eigenvectors of R = T' F / n.
 
     Parameters
     ----------
     z, targets : (n, d) embeddings and (n, C) targets, whose columns sum to 0
     within : bool
-        Scale coordinates to unit variance within classes, 1 - gamma of the total, rather than in all.
+        Scale coordinates to unit variance within classes, which is 1 - gamma of the total, not to unit total variance.
     """
     z, T = z.detach().double(), targets.double()
     centred = z - z.mean(0)

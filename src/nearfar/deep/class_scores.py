@@ -1,4 +1,4 @@
-"""Samples against classes: what every softmax, proxy and centre loss reads of its (n, C) logits.
+"""Samples against classes: what every softmax, proxy and centre loss needs from its (n, C) logits.
 
 A loss needs two things: each sample's logit at its own class, and the log-sum-exp of the others, along its row or down
 a class's column. `own_and_others` finds both, with the gradient of the formula; the rest of a loss works on vectors.
@@ -39,12 +39,12 @@ class _OwnAndOthers(torch.autograd.Function):
         logits, y, own, weights, total = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
             weights, total, _ = _exponentials(logits, y, own, ctx.dim)
-        slope = weights * (grads[1].unsqueeze(ctx.dim) / total.clamp_min(1))  # it is 0, or holds an e^0
+        slope = weights * (grads[1].unsqueeze(ctx.dim) / total.clamp_min(1))  # total is 0, or at least e^0 = 1
         return slope.scatter_(1, own, grads[0][:, None]), None, None
 
 
 def _exponentials(logits: Tensor, y: Tensor, own: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return e^{logits - most}, 0 at own classes and unknown samples, its sums along dim, and the greatest logits."""
+    """Return e^{logits - most}, 0 at own classes and unknown samples, its sums along dim, and most, the maxima."""
     left_out = torch.where(y == UNKNOWN, -torch.inf, 0.0)[:, None]
     heights = (logits + left_out.to(logits.dtype)).scatter_(1, own, -torch.inf)
     most = heights.detach().amax(dim, keepdim=True).clamp_min_(torch.finfo(logits.dtype).min)
@@ -64,7 +64,7 @@ def own_and_others(logits: Tensor, y: Tensor, dim: int = 1) -> tuple[Tensor, Ten
     ----------
     logits : (n, C) tensor
     y : (n,) class numbers
-        A sample of unknown class, -1, adds nothing to a log-sum-exp; its own logit means nothing.
+        A sample of unknown class, -1, adds nothing to a log-sum-exp; its own logit is arbitrary.
     dim : int
         1: over the other classes of each sample, (n,); 0: over the samples of other classes of each class, (C,).
 

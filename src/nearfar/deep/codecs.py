@@ -59,7 +59,7 @@ def squared_error(x: Tensor, decoded: Tensor) -> Tensor:
 
 
 def omega(kind: str, network: nn.Module, code: Tensor) -> Tensor:
-    """Return the penalty: a sum over all weight matrices, or over the code's entries in the mean over rows."""
+    """Return the penalty: a sum over all weight matrices, or a sum over the code's entries, averaged over rows."""
     what, norm = kind.split("_")
     parts = [w for w in network.parameters() if w.ndim == 2] if what == "weights" else [code]
     size = torch.stack([(part.square() if norm == "l2" else part.abs()).sum() for part in parts]).sum()
@@ -73,7 +73,7 @@ def corrupt(x: Tensor, noise: str, level: float, draws: torch.Generator, low: Te
     ----------
     x : (n, d)
     noise, level : "gaussian" with this standard deviation; "masking" or "salt_pepper" of this share of the entries
-    draws : what random numbers come from
+    draws : the generator of the random numbers
     low, high : (d,) smallest and largest value of each feature, for salt and pepper
     """
     if noise == "gaussian":

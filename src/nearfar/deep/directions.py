@@ -31,14 +31,14 @@ class _Unit(torch.autograd.Function):
 
 
 def normalized(x: Tensor, length: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Return x scaled to a length along its last dimension, and what it was divided by."""
+    """Return x scaled to a length along its last dimension, and the divisor."""
     shrink = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(LEAST_NORM)
     shrink = shrink if length == 1 else shrink / length
     return x / shrink, shrink
 
 
 def tangent(grad: Tensor, u: Tensor, shrink: Tensor, length: float = 1.0) -> Tensor:
-    """Return (g - u (u.g) / length^2) / shrink, the gradient by x, from g, that by u = x / shrink."""
+    """Return (g - u (u.g) / length^2) / shrink, the gradient in x, from g, the gradient in u = x / shrink."""
     along = (grad * u).sum(-1, keepdim=True)
     return torch.addcmul(grad, u, along, value=-(length**-2)).div_(shrink)
 

@@ -1,7 +1,7 @@
 """Random columns of masked rows, without a list of the columns: inverse transform on running sums.
 
-What is computed twice draws the same twice: `generators` notes where PyTorch's global generators are, `drawn_again`
-goes back there for a while.
+A block that is computed twice draws the same numbers twice: `generators` returns the states of PyTorch's global
+generators, `drawn_again` sets them back for a while.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Generators(NamedTuple):
 
 
 def generators(like: Tensor) -> Generators:
-    """Return the states of the generators that draws beside a tensor come from."""
+    """Return the states of the generators that random numbers on a tensor's device come from."""
     return _noted(like.device)
 
 
 @contextmanager
 def drawn_again(start: Generators) -> Iterator[None]:
-    """Draw from a noted state on, and leave the generators as they were before."""
+    """Draw from given states on, then set the generators back to where they were."""
     now = _noted(start.device)
     _put_back(start)
     try:
@@ -52,23 +52,23 @@ def _put_back(start: Generators) -> None:
 
 
 def _module(device: torch.device) -> Any:
-    """What PyTorch has for a kind of device, where that has a generator of its own."""
+    """Return PyTorch's module for a kind of device, or None if it has no generator of its own."""
     own = None if device.type == "cpu" else getattr(torch, device.type, None)
     return own if hasattr(own, "get_rng_state") else None
 
 
 def _which(device: torch.device) -> tuple[torch.device, ...]:
-    """The device among those of its kind, of which "mps" has one."""
+    """Return the arguments that name a device of its kind; "mps" takes none, because there is only one."""
     return () if device.type == "mps" else (device,)
 
 
 def rehearsal(mine: Any, like: Tensor) -> AbstractContextManager[None]:
-    """Let a miner draw now what it draws in the next pass."""
+    """Let a miner draw now the same numbers as in the next pass."""
     return nullcontext() if mine is None or torch.compiler.is_compiling() else drawn_again(generators(like))
 
 
 def own_draws(generator: torch.Generator, training: bool) -> torch.Generator:
-    """Return a term's own generator to draw from, or a copy: a validation pass does not move the draws of training."""
+    """Return a term's own generator, or outside training a copy: a validation pass must not change training's draws."""
     return generator if training else torch.Generator().set_state(generator.get_state())
 
 

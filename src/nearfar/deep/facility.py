@@ -20,7 +20,7 @@ LEAST = 1e-10  # differences in A below this are rounding: a tie
 
 
 class Problem(NamedTuple):
-    """What is maximised.
+    """The function A(S) that is maximised.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ def medoids(d: Array, y: Ints) -> Ints:
 
 
 def greedy(problem: Problem, k: int, *, size: int | None = None, rng: np.random.Generator | None = None) -> Ints:
-    """Add k times the point that makes A largest (Algorithm 1).
+    """Add the point that makes A largest, k times over (Algorithm 1).
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def greedy(problem: Problem, k: int, *, size: int | None = None, rng: np.random.
 
     Returns
     -------
-    (k,) indices in order of choice; of equals the lowest index.
+    (k,) indices in order of choice; ties go to the lowest index.
     """
     d, m = problem.d, len(problem.d)
     nearest, reach, fit = np.zeros(m, dtype=np.int64), np.full(m, np.inf), -problem.d.sum(1)
@@ -114,12 +114,12 @@ def _best(problem: Problem, base: Base, fit: Array, candidates: Ints, takes: Cal
 
 
 def _first_best(scores: Array) -> int:
-    """Return the first of the largest scores: rounding, which differs from machine to machine, decides nothing."""
+    """Return the first of the largest scores, so that rounding, which differs between machines, decides nothing."""
     return int((scores >= scores.max() - LEAST).argmax())
 
 
 class _Swaps:
-    """A set of facilities in which one at a time is exchanged."""
+    """A set of facilities that are exchanged one at a time."""
 
     def __init__(self, problem: Problem, facilities: Ints) -> None:
         self.problem, self.facilities = problem, facilities.copy()
@@ -157,7 +157,7 @@ class _Swaps:
         return fit + self.problem.gamma * margins(self.problem.agreement, base, moved)
 
     def improve(self, k: int, candidates: Ints, fit: Array | None) -> bool:
-        """Move position k to the best candidate, the first of which is where it is now; say whether it moved."""
+        """Move position k to the best candidate, and return whether it moved; the first candidate is where it is."""
         best = _first_best(self.scores(k, candidates, fit))
         if best == 0:
             return False
@@ -173,11 +173,12 @@ def refine(problem: Problem, facilities: Ints, how: str = "paper", passes: int =
     facilities : (K,) int
         Where to start.
     how : str
-        "paper": a facility moves within its cluster of the pass to where the cluster's own distances + gamma Delta are
-        best; A does not fall from pass to pass. "exact": the same with A itself; A does not fall from swap to swap.
+        "paper": a facility moves to the point of its cluster where the cluster's own distances + gamma Delta are best,
+        with clusters fixed in a pass; A does not fall from pass to pass. "exact": the same with A itself, which does
+        not fall from swap to swap.
         "full": a facility moves to any point until no single swap improves A.
     passes : int
-        At most so many passes ("full" takes as many as it needs).
+        Largest number of passes ("full" takes as many as it needs).
 
     Returns
     -------
@@ -229,7 +230,7 @@ class Search(NamedTuple):
     warm_start_oracle: bool
 
     def check(self, owner: object) -> None:
-        """Raise ValueError for a setting that is not known, in the name of the owner's class."""
+        """Raise ValueError for an unknown setting; the message starts with the owner's class."""
         check_options(owner, ("paper", "exact", "full", None), refine=self.refine)
         check_options(owner, ("full", "stochastic"), greedy=self.greedy)
         check_options(owner, MEANS, nmi=self.nmi)

@@ -13,7 +13,7 @@ REDUCTIONS = ("sum", "mean")
 
 
 class FirstPass(NamedTuple):
-    """Of the whole batch, without gradient: the number of pairs or triplets, and 1 where the hinge is active."""
+    """For the whole batch, without gradient: the number of pairs or triplets, and 1 where the hinge is active."""
 
     number: Tensor
     active: Tensor

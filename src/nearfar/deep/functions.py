@@ -1,7 +1,7 @@
 """Functions with a gradient of their own, also inside `torch.func.grad` and `vjp`.
 
-The transforms take a function only in another form: nothing but inputs and outputs may be kept for its gradient.
-`applied` brings it into that form there, what it keeps being further outputs; elsewhere it costs nothing.
+The transforms take a function only in another form: only its inputs and outputs may be kept for the gradient. Inside a
+transform, `applied` brings it into that form, with the kept tensors as further outputs; elsewhere it costs nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def traced() -> bool:
 
 
 def host_array(x: Tensor) -> NDArray[Any]:
-    """Return the values of a tensor on the host, also of one that a transform has wrapped."""
+    """Return the values of a tensor on the host, even if a transform has wrapped it."""
     return np.array(x.tolist()).reshape(x.shape) if in_transform() else x.cpu().numpy()
 
 
@@ -38,7 +38,7 @@ def recomputed(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def exact(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function's backward compute in the precision of its inputs where it is called under autocast, too."""
+    """Let a function's backward compute in the precision of its inputs, also when it is called under autocast."""
 
     @wraps(backward)
     def outside(ctx: Any, *grads: Tensor) -> Any:
@@ -74,7 +74,7 @@ class _Context:
 
 
 class _Call:
-    """One call of a function: its context, and where among inputs and outputs that lies which its gradient reads."""
+    """One call of a function: its context, and the places of its saved tensors among its inputs and outputs."""
 
     def __init__(self, function: type[torch.autograd.Function], needs: list[bool]) -> None:
         self.function, self.needs = function, needs

@@ -12,7 +12,7 @@ from .functions import applied, in_transform
 CHUNK = 64  # samples whose outer products are held at once
 CACHED = 1 << 20  # numbers of draws that are worked on together on a CPU
 HELD = 1 << 26  # on a device
-JITTER = 1e-6  # of the mean variance, added to each
+JITTER = 1e-6  # share of the mean variance, added to each variance
 
 
 class Gaussians(nn.Module):
@@ -56,11 +56,11 @@ class Gaussians(nn.Module):
         n = n0 + new
         share = new / n.clamp_min(torch.finfo(n.dtype).tiny)
         step = (mean - self.means) * (new > 0)[:, None]
-        # of many classes few are in a batch: what the others have stays where it is
+        # a batch holds few of many classes: the state of the others is not moved in memory
         scatters = self.scatters.clone() if self.literal or in_transform() else self.scatters
         if self.decay < 1:
             scatters.mul_(self.decay)
-        weight = (n0 * share / new.clamp_min(1))[y] * known  # each sample bears its part of its class's step
+        weight = (n0 * share / new.clamp_min(1))[y] * known  # each sample takes a share of its class's step
         for part in torch.arange(len(x), device=x.device).split(CHUNK):
             own = y[part]
             apart, moved = (x[part] - mean[own]) * known[part, None], step[own]
@@ -123,7 +123,7 @@ def _with_jitter(covariances: Tensor) -> Tensor:
 
 
 def parts(draws: Tensor) -> list[slice]:
-    """Cut (k, s, d) draws into so many of the k that neither their numbers nor their covariances take much memory."""
+    """Cut (k, s, d) draws along k so that neither the draws nor the covariances of a part take much memory."""
     k, s, d = draws.shape
     size = max(1, (CACHED if draws.device.type == "cpu" else HELD) // max(s * d, d * d))
     return [slice(lo, min(lo + size, k)) for lo in range(0, k, size)]

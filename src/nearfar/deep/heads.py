@@ -20,7 +20,7 @@ REDUCTIONS = ("mean", "sum")
 
 
 class HeadLoss(Term):
-    """A linear head and a loss on its outputs; the embedding is what the library keeps.
+    """A linear head and a loss on its outputs; the library keeps the embedding, not the outputs.
 
     A method states ``term(outputs, targets)``. Labels are class numbers, or `LabelSets` whose rows are any (n, C)
     targets, such as class probabilities; samples of unknown class, or with an empty row, are left out. The weight is
@@ -70,7 +70,7 @@ class HeadLoss(Term):
         return self.term(outputs, (y[:, None] == self.classes).to(outputs.dtype))
 
     def loss_of_rows(self, classes: bool) -> Callable[[Tensor, Tensor], Tensor]:
-        """Return `class_term` or `term`: a later call must not move what backward computes again."""
+        """Return `class_term` or `term`: a later call must not change what backward computes again."""
         return self.class_term if classes else self.term
 
     def outputs(self, x: Tensor, *w: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class HeadLoss(Term):
         return self.linear(x, 1.0, *w)
 
     def logits(self, x: Tensor, *w: Tensor) -> Tensor:
-        """Return what `term` reads of (n, d) embeddings: the outputs, or the same times a scale."""
+        """Return what `term` reads for (n, d) embeddings: the outputs, or the outputs times a scale."""
         return self.outputs(x, *w)
 
     def directions(self, x: Tensor) -> tuple[Tensor, ...]:

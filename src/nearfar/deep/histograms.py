@@ -1,4 +1,4 @@
-"""Soft histograms of the rows of a block: each value is shared by the two centres around it, and so has a gradient."""
+"""Soft histograms of the rows of a block: the two centres around a value share it, so that it has a gradient."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def soft_histogram(d: Tensor, keep: Tensor, bins: int, end: float) -> Tensor:
 
     Returns
     -------
-    (b, bins + 1) counts; each value adds up to 1, more to the nearer of the two centres around it.
+    (b, bins + 1) counts; each value adds 1 in total, the larger part to the nearer of the two centres around it.
 
     Examples
     --------

@@ -26,7 +26,7 @@ KERNELS = ("gaussian", "laplace", "polynomial", "exponential", "linear")
 
 def squared_distances(x: Tensor) -> Tensor:
     """Return the (n, n) squared distances between the rows of x, exactly 0 on the diagonal."""
-    x = x - x.detach().mean(0)  # distances do not move, cancellation shrinks
+    x = x - x.detach().mean(0)  # distances do not change, cancellation shrinks
     itself = torch.eye(len(x), dtype=torch.bool, device=x.device)
     return sq_euclidean(x, x).masked_fill(itself, 0)
 

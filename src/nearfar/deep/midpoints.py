@@ -1,7 +1,7 @@
 """Sums over the negatives of a pair (a, p) of functions of s_an + s_pn, for the few positives p of each anchor a.
 
-The row of p is a row of the matrix at hand, or formed again from the reference vectors; one positive after the other,
-so that memory stays that of one block of rows. Distances here are minus inner products.
+The row of p is a row of the given matrix, or is formed again from the reference vectors. Positives are taken one after
+the other, so that memory stays that of one block of rows. Distances here are minus inner products.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .rows import count
 
 
 class Rule(NamedTuple):
-    """How the sums are formed: `scale` f of the exponents, hinges or log-sum-exp, rows of a matrix or of vectors."""
+    """How sums are formed: the scale f, hinges or else log-sum-exp, and rows of a square matrix or else of vectors."""
 
     scale: float
     hinge: bool
@@ -51,7 +51,7 @@ class _Sums(torch.autograd.Function):
         far, source, columns, offset = ctx.saved_tensors
         rule: Rule = ctx.rule
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it with a graph
-            apart = [part.view_as(part) for part in (far, source, offset)]  # one may have been computed from another
+            apart = [part.view_as(part) for part in (far, source, offset)]  # one may be computed from another
             sums = _plain(apart[0], apart[1], columns, apart[2], rule)
             wanted = [part for part in apart if part.requires_grad]
             found = iter(torch.autograd.grad(sums, wanted, grads[0], create_graph=True, allow_unused=True))
@@ -75,7 +75,7 @@ class _Sums(torch.autograd.Function):
 
 
 def _exponents(far: Tensor, source: Tensor, p: Tensor, rule: Rule) -> Tensor:
-    """Return f (s_an + s_pn), -inf for what is no negative."""
+    """Return f (s_an + s_pn), -inf for samples that are no negatives."""
     row = source[p] if rule.square else (source[p] @ source.T).neg_()
     return row.add_(far).mul_(-rule.scale)
 

@@ -18,7 +18,7 @@ class Modalities(NamedTuple):
 
     Attributes
     ----------
-    rows : (n, D_v) tensor of each modality v; anything finite where it is missing
+    rows : (n, D_v) tensor of each modality v; any finite numbers where it is missing
     present : (n, V) bool
     """
 
@@ -54,7 +54,7 @@ class MultiCodec(nn.Module):
         self.defaults = nn.ParameterList(torch.zeros(s[0]) for s in sizes)  # what stands for a missing modality
 
     def hidden(self, views: Modalities) -> list[Tensor]:
-        """Return what each encoder makes of its modality, or of the default where it is missing."""
+        """Return the output of each encoder for its modality, or for the default where that is missing."""
         filled = [
             torch.where(views.present[:, v, None], x, default)
             for v, (x, default) in enumerate(zip(views.rows, self.defaults, strict=True))
@@ -66,7 +66,7 @@ class MultiCodec(nn.Module):
         return self.shared(torch.cat(self.hidden(views), 1))
 
     def forward(self, views: Modalities) -> tuple[list[Tensor], Tensor]:
-        """Return what each decoder makes of the shared codes, and the codes."""
+        """Return the output of each decoder for the shared codes, and the codes."""
         code = self.encode(views)
         return [decoder(code) for decoder in self.decoders], code
 
@@ -78,7 +78,7 @@ def hide(present: Tensor, share: float, draws: torch.Generator) -> Tensor:
 
 
 def greedy(codec: MultiCodec, views: Modalities, level: float, draws: torch.Generator, train: Train) -> None:
-    """Train every layer as a denoising autoencoder of what is below it: those of each modality, then the shared one.
+    """Train every layer as a denoising autoencoder of its input: first those of each modality, then the shared one.
 
     ``train(parameters, loss of row numbers, n)`` minimises; `level`: standard deviation of the Gaussian noise.
     """

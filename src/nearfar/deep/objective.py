@@ -1,7 +1,7 @@
 """Objectives as text: ``"AMSoftmaxLoss(scale=20, margin=0.1) + 1.0*JRS()"``.
 
-Names of the catalogue, keyword literals, sums and weights (``+`` and ``*``), nothing else. The text is parsed, never
-run as code.
+The text may hold names of the catalogue, keyword literals, sums and weights (``+`` and ``*``), and nothing else. It is
+parsed, never run as code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def parse_objective(text: str, *, num_classes: int | None = None, embedding_dim:
     text : str
         For example ``"TripletLoss(margin=0.1, mine=BatchHard()) + 0.02*EnergyConfusion()"``.
     num_classes, embedding_dim : int, optional
-        Filled in where a method takes them and the text does not say them.
+        Filled in where a method takes them and the text does not give them.
 
     Raises
     ------
@@ -96,14 +96,14 @@ def _call(node: ast.Call, name: str, sizes: dict[str, int]) -> Any:
     try:
         return make(**settings)
     except TypeError as error:
-        told = str(error).removeprefix(f"{name}: ")  # of our own errors; those of Python name no class
+        told = str(error).removeprefix(f"{name}: ")  # our errors begin with the class, Python's do not
         raise ObjectiveError(f"objective: {name}: {told}") from error
     except ValueError as error:
         raise ObjectiveError(f"objective: {error}") from error
 
 
 def _settings(make: Any, node: ast.Call, name: str, sizes: dict[str, int]) -> dict[str, Any]:
-    """Return what a method is made with: the sizes that it takes, and over them what the text says."""
+    """Return the settings of a method: the sizes that it takes, overridden by what the text says."""
     known = signature(make).parameters
     if node.args:
         raise ObjectiveError(f"objective: {name} takes keywords, such as {next(iter(known), 'margin')}=..., only")
@@ -123,7 +123,7 @@ def _settings(make: Any, node: ast.Call, name: str, sizes: dict[str, int]) -> di
 
 
 def _inner_sizes(make: Any, node: ast.Call, sizes: dict[str, int]) -> dict[str, int]:
-    """Return the sizes of what is inside a method, which reads other vectors where the class says how long they are."""
+    """Return the sizes for the methods inside a method, whose `inner_dim` may name another length of their vectors."""
     setting = getattr(make, "inner_dim", None)
     if setting is None:
         return sizes

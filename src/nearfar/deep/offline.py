@@ -29,7 +29,7 @@ def mine_offline(
     mine : callable
         A miner of triplets, such as ``BatchHard()``, ``ExtremeDistance("easiest", "hardest")``, ``RandomNegative()``.
     embeddings : (n, d) float tensor
-        Of all training samples.
+        Embeddings of all training samples.
     labels : (n,) integers
         -1 is unknown: never an anchor, positive or negative.
     distance, normalize

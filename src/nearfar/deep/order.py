@@ -34,7 +34,7 @@ def positives(rows: Rows) -> tuple[Tensor, Tensor]:
         return columns, values.bool()
     row, column = np.divmod(rows.pos.numpy().reshape(-1).nonzero()[0], m)
     most = len(row) // b
-    if most and row[::most].tolist() == row[most - 1 :: most].tolist() == list(range(b)):  # each row has as many
+    if most and row[::most].tolist() == row[most - 1 :: most].tolist() == list(range(b)):  # rows of equal numbers
         return torch.from_numpy(column.reshape(b, most)), torch.ones(b, most, dtype=torch.bool)
     number = np.bincount(row, minlength=b)
     keep = np.arange(number.max()) < number[:, None]
@@ -46,7 +46,7 @@ def positives(rows: Rows) -> tuple[Tensor, Tensor]:
 def negatives(rows: Rows) -> Tensor:
     """Return the (b, m) dissimilarities with everything but the negatives at infinity.
 
-    What has a gradient there, which no finite value has, passes it on.
+    A gradient at the infinite entries is passed on too; no finite value has one there.
     """
     value: Tensor = applied(_Negatives, rows.d, rows.neg)
     return value

@@ -1,4 +1,4 @@
-"""The pairs of a batch, and continuous labels of them between dissimilar and similar."""
+"""The pairs of a batch, and their continuous labels between dissimilar and similar."""
 
 from __future__ import annotations
 

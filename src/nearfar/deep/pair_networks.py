@@ -4,8 +4,8 @@
     "ContinuousSimilarityNet(update='fixed')"   relations of the embeddings (D46)
     "SiameseHead()"                             weighted distances of the embeddings (D44)
 
-A batch is an episode: the first `shots` samples of a class are its support, the others are queries. Whoever calls the
-objective calls `see` before.
+A batch is an episode: the first `shots` samples of a class are its support, the others are queries. Call `see` before
+each call of the objective.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def episode_of(labels: Tensor, shots: int) -> Episode:
 
 
 class PairTerm(Term):
-    """A part of an objective that scores pairs by a network of its own."""
+    """A part of an objective that scores pairs with its own network."""
 
     net: nn.Module
     seen: Any = None
 
     def see(self, embedder: Any, items: Tensor) -> None:
-        """Keep what the next value needs of the items."""
+        """Keep what the next call needs of the items."""
         self.seen = items
 
     def features(self, embedder: Any, items: Tensor) -> list[Tensor]:
-        """Return what pairs are scored by, one or several tensors with a row per item."""
+        """Return the features that pairs are scored by: one or several tensors with a row per item."""
         raise NotImplementedError
 
     def score(self, query: Sequence[Tensor], support: Sequence[Tensor], labels: Tensor, n_way: int) -> Tensor:
@@ -87,9 +87,9 @@ class MultiScaleRelationTerm(PairTerm):
     shots : int
         Support samples of a class in a batch.
     channels : sequence of int
-        Of the last maps of the trunk that are compared, one number per scale; conv4 has its width in all of four.
+        Channels of the trunk's last maps, one number per scale that is compared; conv4 has four, all of its width.
     scale : float
-        As in the network; 10 here, for 1 keeps the cross-entropy of scores in (0, 1) high.
+        As in the network, but 10 here, because 1 keeps the cross-entropy of scores in (0, 1) high.
     depths, width, hidden, margin, weight
         As in the network.
     """
@@ -144,7 +144,7 @@ class ContinuousSimilarityTerm(PairTerm):
     embedding_dim : int
         d.
     balanced : bool
-        As in the network; True here, for a batch has many more dissimilar pairs than similar ones.
+        As in the network, but True here, because a batch has many more dissimilar pairs than similar ones.
     relations, hidden, alpha, beta, lam, update, start
         As in the network.
     """

@@ -27,7 +27,7 @@ def rank() -> int:
 
 
 def leave() -> None:
-    """Leave the group as the program ends: a thread of it that outlives the interpreter would abort the program."""
+    """Leave the group when the program ends: a thread of the group that outlives the interpreter would abort it."""
     gc.collect()  # trained models hold the group in cycles
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()

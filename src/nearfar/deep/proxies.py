@@ -21,14 +21,14 @@ ROUNDS = 20  # of k-means, at most
 
 
 def in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *inputs: Tensor) -> list[Tensor]:
-    """Return ``one(*inputs, lo, hi)`` of every block; where there are several, backward computes them again."""
+    """Return ``one(*inputs, lo, hi)`` for every block; if there are several, backward computes them again."""
     if len(blocks) == 1:
         return [one(*inputs, *blocks[0])]
     return [recomputed(one, *inputs, lo, hi) for lo, hi in blocks]
 
 
 def sum_in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *inputs: Tensor) -> Tensor:
-    """Return the sum of a scalar over blocks, as `in_blocks`; 0, with a gradient, where there is none."""
+    """Return the sum of a scalar over blocks, computed as in `in_blocks`; 0, with a gradient, if there is no block."""
     parts = in_blocks(one, blocks, *inputs)
     return parts[0] if len(parts) == 1 else sum(parts, inputs[0].sum() * 0)
 
@@ -52,7 +52,7 @@ class ClassProxyLoss(RowLoss):
     Attributes
     ----------
     scale : float
-        Of the cosines.
+        Factor on the cosines.
     """
 
     scale: float
@@ -87,11 +87,11 @@ class ClassProxyLoss(RowLoss):
         return unit(w)
 
     def logits(self, x: Tensor, w: Tensor) -> Tensor:
-        """Return the (b, C) scaled cosines of embeddings to proxies, of which w are the `directions`."""
+        """Return the (b, C) scaled cosines of embeddings to proxies; w are the `directions` of the proxies."""
         return unit(x, self.scale) @ w.T
 
     def find(self, x: Tensor, w: Tensor) -> Tensor | None:
-        """Return what the losses of every block read of the whole batch, if they do."""
+        """Return what the losses of a block need of the whole batch, or None."""
         return None
 
     def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
@@ -118,7 +118,7 @@ class ClassProxyLoss(RowLoss):
 
     @property
     def stats_(self) -> dict[str, float]:
-        """Of the last call: share of samples with a positive loss, mean distance (minus the cosine) to proxies."""
+        """The last call's share of samples with a positive loss, and mean distance (minus the cosine) to proxies."""
         if self._seen is None:
             return {}
         x, y = self._seen
@@ -155,7 +155,7 @@ def class_means(x: Tensor, y: Tensor, fallback: Tensor) -> Tensor:
 
 
 def kmeans(x: Tensor, centers: Tensor) -> Tensor:
-    """Return the centres of Lloyd's k-means from the given start, which keeps centre c the one that began there."""
+    """Return the centres of Lloyd's k-means from the given start; centre c is the one that began as row c."""
     member = None
     for _ in range(ROUNDS):
         found = torch.cat([torch.cdist(rows, centers).argmin(1) for rows in x.split(4096)])

@@ -64,7 +64,7 @@ class NetworkLearner(Fitted):
         raise NotImplementedError
 
     def _begin(self, dtype: Any) -> tuple[torch.Generator, torch.Generator]:
-        """Make the network; return what orders of rows and what noise are drawn from."""
+        """Make the network; return the generators of the order of rows and of the noise."""
         weights, order, noise = check_random_state(self.random_state).randint(2**31, size=3).tolist()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(weights)
@@ -79,7 +79,7 @@ class NetworkLearner(Fitted):
         order: torch.Generator,
         max_iter: int | None = None,
     ) -> list[float]:
-        """Minimise the mean of a loss of row numbers; returns its mean in every epoch."""
+        """Minimise the mean of a loss of row numbers; return its mean in every epoch."""
         optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
         curve: list[float] = []
         best, since = np.inf, 0
@@ -109,7 +109,7 @@ class NetworkLearner(Fitted):
         return torch.from_numpy(np.ascontiguousarray(X)).to(self.device)
 
     def _fitted(self) -> dict[str, Any]:
-        """Fitted attributes but the network, by name."""
+        """Return the fitted attributes except the network, by name."""
         kept = {key: value for key, value in vars(self).items() if key.endswith("_") and not key.startswith("_")}
         return {key: value for key, value in kept.items() if key != "network_"}
 
@@ -119,7 +119,7 @@ class NetworkLearner(Fitted):
         Raises
         ------
         ValueError
-            A setting that is no number, text or sequence of them, such as a random generator.
+            If a setting is no number, text or sequence of these, such as a random generator.
         """
         check_is_fitted(self)
         fitted = self._fitted()
@@ -158,7 +158,7 @@ class NetworkLearner(Fitted):
         flaw = storage.flaw(fitted | arrays, needed) if weights else "it lacks the weights"
         if flaw:
             raise ValueError(flaw)
-        with torch.device("meta"):  # nothing is drawn, and no memory taken for sizes that the weights have not
+        with torch.device("meta"):  # draws nothing, and takes no memory for sizes that the weights do not have
             learner.network_ = learner._network()
         learner.network_.load_state_dict(weights, assign=True)
         learner.network_.to(device=learner.device)
@@ -193,7 +193,7 @@ def check_numbers(learner: object, low: float, **values: float) -> None:
 
 
 def check_hidden(learner: object, hidden: Any) -> None:
-    """Raise unless it is a number of hidden layers, or their sizes."""
+    """Raise unless `hidden` is a number of hidden layers, or their sizes."""
     sizes, least = (hidden, 1) if isinstance(hidden, (list, tuple)) else ([hidden], 0)
     if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= least for n in sizes):
         expected = "an integer of at least 0, or a sequence of sizes of at least 1"
@@ -201,7 +201,7 @@ def check_hidden(learner: object, hidden: Any) -> None:
 
 
 class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkLearner):
-    """A learner of codes of rows from which the rows can be made again; states `_network` and `_objective`."""
+    """A learner of codes from which rows can be reconstructed; a subclass states `_network` and `_objective`."""
 
     mean_: AnyArray
     scale_: AnyArray
@@ -252,14 +252,14 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
         return self._run(X, self._encode)
 
     def inverse_transform(self, Z: AnyArray) -> AnyArray:
-        """Return the (n, d) rows that the decoder makes of (n, n_components) codes, in the units of X."""
+        """Return the (n, d) rows that the decoder makes from (n, n_components) codes, in the units of X."""
         check_is_fitted(self)
         with torch.no_grad():
             decoded = self.network_.decoder(self._to(np.asarray(Z, dtype=self.mean_.dtype))).cpu().numpy()
         return decoded * self.scale_ + self.mean_
 
     def reconstruct(self, X: AnyArray) -> AnyArray:
-        """Return what the network makes of rows, (n, d), in the units of X."""
+        """Return the network's (n, d) reconstruction of rows, in the units of X."""
         return self.inverse_transform(self.transform(X))
 
     def reconstruction_error(self, X: AnyArray, *, per: str = "sample") -> AnyArray:
@@ -269,8 +269,8 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
         ----------
         X : array-like of shape (n, d)
         per : str
-            "sample": (n,) sums over features, an outlier score, higher for stranger rows. "feature": (d,) means over
-            samples. Their sum over features is the mean over samples of the former.
+            "sample": (n,) sums over features, an outlier score that is higher for stranger rows. "feature": (d,) means
+            over samples. The sum of the latter is the mean of the former.
         """
         check_options(self, ("sample", "feature"), per=per)
         error = self._run(X, lambda x: (x - self.network_.decoder(self._encode(x))).square())

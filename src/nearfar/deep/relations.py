@@ -16,8 +16,8 @@ from torch import Tensor
 from .functions import traced
 
 UNKNOWN = -1
-SHORT = 512  # labels that are read sooner as a list
-FEW = 1 << 16  # comparisons too few for another way of comparing to pay
+SHORT = 512  # labels up to which reading them as a list is faster
+FEW = 1 << 16  # comparisons up to which the way with NumPy does not pay
 
 
 class LabelSets(NamedTuple):
@@ -67,7 +67,7 @@ def is_classes(labels: Labels) -> bool:
 def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tensor]:
     """Return the (b, m) masks of similar and dissimilar references for the anchors in `rows`.
 
-    A pair with an unknown member is in neither. The anchor itself is not taken out here.
+    A pair with an unknown member is in neither mask. The anchor itself is not taken out here.
     """
     if isinstance(labels, LabelSets):
         assert isinstance(ref_labels, LabelSets)
@@ -85,7 +85,7 @@ def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tens
 
 
 def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
-    """Compare classes; many, on a CPU, with NumPy and in 16 bits where they fit, at several times the speed."""
+    """Compare classes; many, on a CPU, with NumPy and in 16 bits if they fit, which is several times as fast."""
     if mine.device.type != "cpu" or traced() or mine.numel() * theirs.numel() < FEW:
         return mine == theirs
     a, b = mine.numpy(), theirs.numpy()

@@ -1,5 +1,5 @@
-"""Sums over the rows of a block that have a gradient of their own, which keeps little and works in a processor's cache:
-softly counted ranks, tilted means of exponentials, and plain sums over positives and negatives.
+"""Sums over the rows of a block, with gradients of their own that keep little and work in a processor's cache: softly
+counted ranks, tilted means of exponentials, and plain sums over positives and negatives.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ CACHED = 1 << 17  # entries of a part whose temporaries stay in a processor's ca
 
 
 def finite(x: Tensor, otherwise: float = 0.0) -> Tensor:
-    """Return x with its infinities, which carry no gradient, at another value."""
+    """Return x with its infinities, which carry no gradient, replaced by another value."""
     return torch.where(x.isfinite(), x, otherwise)
 
 
 def log1p_(x: Tensor) -> Tensor:
     """Overwrite x, above -1, by log(1 + x), exact where x is tiny too, and faster than a processor's own."""
     y = x + 1
-    return x.sub_(y - 1).div_(y).add_(y.log_())  # first what the sum lost
+    return x.sub_(y - 1).div_(y).add_(y.log_())  # first restores what rounding the sum lost
 
 
 def cache_parts(x: Tensor) -> list[slice]:
@@ -71,8 +71,8 @@ def near_and_rivals(
 ) -> tuple[Tensor, Tensor]:
     """Return (b, K) columns of d, and (b,) log sum exp(scale d) over the kept entries of each row.
 
-    Where a row keeps none it is -inf, with zero gradient. With `reach`, (b, 1), and a negative scale, what is not below
-    it is left out.
+    If a row keeps none, that is -inf, with zero gradient. With `reach`, (b, 1), and a negative scale, entries that are
+    not below it are left out.
     """
     if is_small(d):
         return d.gather(1, columns), masked_logsumexp(d, keep if reach is None else keep & (d < reach), scale)
@@ -83,7 +83,7 @@ def near_and_rivals(
 def masked_logsumexp(values: Tensor, keep: Tensor, scale: float = 1.0) -> Tensor:
     """Return log sum exp(scale value) over the kept entries of each row.
 
-    Where a row keeps none it is -inf, with zero gradient.
+    If a row keeps none, that is -inf, with zero gradient.
     """
     if is_small(values):
         least = torch.finfo(values.dtype).min  # infinities alone would have no second derivative
@@ -138,9 +138,9 @@ def soft_counts(d: Tensor, columns: Tensor, keep: Tensor, temperature: float) ->
     Parameters
     ----------
     d, keep : (b, m) values, and which count
-    columns : (b, K) int64, of the values that they are compared with
+    columns : (b, K) int64, columns of the values t that they are compared with
     temperature : float
-        Of the sigmoid that replaces the step.
+        Temperature of the sigmoid that replaces the step.
 
     Returns
     -------
@@ -182,7 +182,7 @@ class _Tilted(torch.autograd.Function):
 
 
 def _exponentials(heights: Tensor, scale: float) -> Tensor:
-    """Return exp(scale heights), in one new matrix, 0 where it does not count beside 1."""
+    """Return exp(scale heights), in one new matrix, 0 where it would add nothing to 1."""
     result = torch.empty_like(heights)
     for part in cache_parts(heights):
         exponentials_(torch.mul(heights[part], scale, out=result[part]))

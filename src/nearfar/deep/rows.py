@@ -1,7 +1,7 @@
 """The one engine of every pair, triplet and proxy loss.
 
 A batch is compared with a reference: itself, a memory, the class proxies, the class means. A row holds one anchor's
-dissimilarities to the whole reference and the masks of its similar and dissimilar ones. A row loss maps a block of
+dissimilarities to the whole reference and the masks of its similar and dissimilar samples. A row loss maps a block of
 rows to (numerator, denominator) per anchor, each (b,) or, for a sum of several means, (b, k); the engine sums both
 over blocks and divides once. So every reduction of the literature is exact under blocking, memory is O(block x m),
 and no pair or triplet index is ever built.
@@ -122,7 +122,7 @@ def _to_side(g: Tensor, x: Tensor, ref: Tensor, distance: str) -> Tensor:
 def slopes(g: Tensor, d: Tensor, distance: str) -> Tensor:
     """Turn a gradient in distances into one in half squared distances, or in minus the products of the vectors.
 
-    For "sq_euclidean" it is half of that.
+    For "sq_euclidean" the result is half of it.
     """
     if distance != "euclidean":
         return g
@@ -215,7 +215,7 @@ class Comparison(NamedTuple):
         return self.distance.endswith("euclidean")
 
     def prepared(self) -> Comparison:
-        """Normalise or centre once for all blocks: distances do not move, float32 cancellation shrinks."""
+        """Normalise or centre once for all blocks: distances do not change, float32 cancellation shrinks."""
         x, ref = self.x, self.ref
         if not self.ready and (self.normalize or self.distance == "cosine"):
             x = unit(x)
@@ -229,14 +229,14 @@ class Comparison(NamedTuple):
     def block(self, x: Tensor, ref: Tensor, lo: int, hi: int) -> Rows:
         """Return rows lo to hi (indices into the batch) of a comparison that is `prepared`."""
         pos, neg = masks(self.y, self.ref_y, slice(lo, hi))
-        if self.is_self:  # no anchor is its own positive, nor its own negative, whatever a relation says of it
+        if self.is_self:  # no anchor is its own positive or negative, whatever a relation matrix says
             pos.diagonal(lo).fill_(False)
             if not is_classes(self.y):
                 neg.diagonal(lo).fill_(False)
         if self.ids is not None and self.ref_ids is not None:
             other = (self.ids[lo:hi, None] != self.ref_ids) | (self.ref_ids == UNKNOWN)
             pos, neg = pos & other, neg & other
-        if hi - lo < len(x) or torch.compiler.is_compiling():  # compiled, no function takes one tensor twice
+        if hi - lo < len(x) or torch.compiler.is_compiling():  # compiled functions cannot take one tensor twice
             x = x[lo:hi]
         return Rows(prepared_rows(x, ref, self.distance), pos, neg, self.distance, x.shape[1], first=lo)
 

@@ -32,7 +32,7 @@ class SiameseHead(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(-torch.rand(dim) / dim**0.5)  # further apart is less alike
+        self.weight = nn.Parameter(-torch.rand(dim) / dim**0.5)  # farther apart is less alike
         self.bias = nn.Parameter(torch.zeros(()))
 
     def forward(self, h: Tensor, ref: Tensor) -> Tensor:
@@ -47,13 +47,13 @@ class SiameseHead(nn.Module):
         ----------
         h : (n, d) float tensor
         labels : (n,) integers
-            -1 unknown: a sample without pairs.
+            A sample of unknown class, -1, is in no pair.
         balanced : bool
-            The mean over similar and that over dissimilar pairs count the same; else the mean over all pairs.
+            Count the mean over similar and the mean over dissimilar pairs equally; otherwise take the mean over all.
         """
         i, j = torch.triu_indices(len(h), len(h), offset=1, device=h.device)
         same, known = labels[i] == labels[j], labels != UNKNOWN
-        counts = (known[i] & known[j]).to(h.dtype)  # all pairs are there: a device need not be waited for
+        counts = (known[i] & known[j]).to(h.dtype)  # all pairs are kept, so that nothing waits for a device
         values = binary_cross_entropy_with_logits(self(h, h)[i, j], same.to(h.dtype), reduction="none")
         kinds = [counts * same, counts * ~same] if balanced else [counts]
         return torch.stack([(values * part).sum() / part.sum().clamp_min(1) for part in kinds]).mean()

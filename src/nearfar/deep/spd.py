@@ -112,7 +112,7 @@ def stiefel_step(W: Tensor, G: Tensor, lr: float) -> Tensor:
     W : (n, m) tensor
         With orthonormal columns.
     G : (n, m) tensor
-        The gradient in W as if it were free.
+        The gradient in W without its constraint.
     lr : float
         Step along the projected gradient G - W sym(W^T G), before the columns are made orthonormal again.
     """
@@ -129,7 +129,7 @@ class StiefelSGD(torch.optim.Optimizer):
     lr : float
         Step length.
     momentum : float
-        Of the projected gradient, which is projected onto the new tangent space at every step.
+        Momentum of the projected gradient; it is projected onto the new tangent space at every step.
 
     Examples
     --------

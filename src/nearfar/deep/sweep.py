@@ -1,9 +1,9 @@
 """The sum of a row loss over all anchors, and its gradient, in blocks of rows that stay in a processor's cache.
 
-The gradient of a sum is a sum over blocks, so each block is done with, value and gradient, before the next begins: no
-matrix of all comparisons is written to memory, and none is kept. The distances have no graph: their gradient is known,
-two matrix products. Where a row has several numerators, whose weights follow only from the sums over all blocks, the
-blocks wait for the backward pass or, where they are too large to be kept, are computed again.
+The gradient of a sum is a sum over blocks, so the value and the gradient of a block are finished before the next one
+begins: no matrix of all comparisons is written to memory, and none is kept. The distances have no graph, because their
+gradient is known: two matrix products. Where a row has several numerators, whose weights follow only from the sums over
+all blocks, the blocks are kept for the backward pass or, if they are too large, computed again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .draws import Generators, drawn_again, generators
 from .functions import exact, recomputed, traced
 from .rows import FULL, Comparison, RowFunction, Rows, on_host, slopes, spans
 
-CACHED = 1 << 20  # comparisons of a block: fewer cost more calls, more leave the processor's caches
+CACHED = 1 << 20  # comparisons of a block: fewer cost more calls, more do not fit the processor's caches
 LEAST = 64  # rows of a block, below which matrix products are slow
 
 
 def cuts(c: Comparison, block: int | None, whole: bool) -> list[tuple[int, int]]:
-    """Cut the anchors into blocks. None chooses: what a cache holds; on a device, or if `whole`, all if they fit."""
+    """Cut the anchors into blocks. None takes what a cache holds; on a device, or if `whole`, all if they fit."""
     m = len(c.ref)
     if block is None and not whole and on_host(c.x):
         block = max(LEAST, CACHED // max(m, 1)) * torch.get_num_threads()
@@ -49,8 +49,8 @@ def sum_over_anchors(
     whole : bool
         Hold all rows at once where they fit.
     more : sequence of tensors
-        What else than the distances the loss has a gradient in, such as its parameters; it must not depend on the
-        vectors that are compared, unless `whole`.
+        Tensors besides the distances that the loss has a gradient in, such as its parameters; unless `whole`, they
+        must not depend on the vectors that are compared.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def sum_over_anchors(
 def _summed(
     c: Comparison, loss: RowFunction, blocks: list[tuple[int, int]], x: Tensor, ref: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Sum the blocks with a graph; with more than one each is computed again in the backward pass."""
+    """Sum the blocks with a graph; if there are several, each is computed again in the backward pass."""
 
     def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
         num, den = loss(c.block(x, ref, lo, hi))
@@ -91,7 +91,7 @@ def _summed(
 
 
 class _Gradients:
-    """Sums over blocks of the gradients in the two sides of a comparison, where wanted, and in what else is given."""
+    """Sums over blocks of the gradients in the two sides of a comparison, where wanted, and in the other tensors."""
 
     def __init__(self, c: Comparison, x: Tensor, ref: Tensor, more: Sequence[Tensor], wanted: Sequence[bool]) -> None:
         self.c, self.x, self.ref, self.more = c, x, ref, more
@@ -184,7 +184,7 @@ class _Swept(torch.autograd.Function):
             sides = x.view_as(x), ref.view_as(ref)  # two inputs, even where both are one tensor
             with plan.again():
                 num, _ = _summed(plan.c, plan.loss, plan.blocks, *sides)
-            wanted = [part for part in (*sides, *more) if part.requires_grad]  # a fixed reference is not
+            wanted = [part for part in (*sides, *more) if part.requires_grad]  # a fixed reference needs no gradient
             found = iter(torch.autograd.grad(num, wanted, g, create_graph=True, allow_unused=True))
             return None, *(next(found) if part.requires_grad else None for part in (*sides, *more))
         if ctx.gradients is not None:

@@ -1,6 +1,6 @@
 """What an objective is made of. Terms add and scale as in the papers: ``TripletLoss(0.1) + 0.3 * EnergyConfusion()``.
 
-Four kinds of term, and a method is a final class of one of them that states one thing:
+There are four kinds of term; a method is a final class of one of them and states one thing:
 
 - `RowLoss`: compares each anchor with a reference; states ``rows(rows) -> (numerator, denominator)`` per anchor;
 - `ClassProxyLoss` (in `proxies`): compares each sample with learnable class proxies of its own;
@@ -88,11 +88,11 @@ class Term(nn.Module):
 
     @property
     def reads_scores(self) -> bool:
-        """Whether the term reads the class scores of the loss beside it."""
+        """Whether the term reads the class scores of another loss in the objective."""
         return False
 
     def publish(self, batch: Batch) -> Batch:
-        """Add the class scores, where this is the term that has them."""
+        """Return the batch with the class scores, if this term has them."""
         return batch
 
     def parts(self) -> list[tuple[float, Term]]:
@@ -199,7 +199,7 @@ class RowLoss(Term):
     reduction : str
         "sum" leaves the sum over anchors undivided; anything else divides by the sum of the denominators.
     stats_ : dict of str to float
-        Of the last call: "active" (share of anchors with a positive loss), "positive", "negative" (mean distances).
+        For the last call: "active" (share of anchors with a positive loss), "positive", "negative" (mean distances).
     whole : bool
         Whether rows read one another, so that all are held at once where they fit.
     """
@@ -243,7 +243,7 @@ class RowLoss(Term):
 
     def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
         """Return the numerator and the denominator, summed over the anchors."""
-        more = self.held()  # before `rows`, which may keep no more than values of it
+        more = self.held()  # before `rows`, which may drop its graph
         return sum_over_anchors(self.rows, comparison, mine=self.mine, block=self.block, whole=self.whole, more=more)
 
     def divided(self, num: Tensor, den: Tensor) -> Tensor:
@@ -288,7 +288,7 @@ def _row_statistics(loss: RowLoss, comparison: Comparison) -> dict[str, float]:
 
 
 class SetTerm(Term):
-    """A term of the whole batch; with several processes each computes it and counts its part of it."""
+    """A term of the whole batch; with several processes, each computes it and counts an equal share."""
 
     def value(self, batch: Batch) -> Tensor:
         """Return the scalar value."""

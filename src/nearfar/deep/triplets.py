@@ -1,4 +1,4 @@
-"""Explicit triplets: for methods that make something of each, which is what a generator of negatives does."""
+"""Explicit triplets, for methods that make something from each, as a generator of negatives does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .two_pass import BoundLoss
 
 
 def semi_hard(rows: Rows, fallback: str = "farthest") -> Triplets:
-    """Pair every positive of a row with the nearest negative that is farther, or as `BatchSemiHard` where none is."""
+    """Pair every positive of a row with the nearest negative that is farther; without one, do as `BatchSemiHard`."""
     columns, keep = positives(rows)
     if not columns.shape[1]:
         return Triplets(columns, columns, keep)
@@ -51,9 +51,9 @@ def as_batch(anchor: Tensor, positive: Tensor, negative: Tensor) -> Batch:
 
 
 def share(loss: RowLoss, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-    """Return a process's share of a loss over (t, d) triplets: that over the batch which `as_batch` makes of them.
+    """Return a process's share of a loss over (t, d) triplets, computed over the batch that `as_batch` makes of them.
 
-    Where no row reads another, rows of two columns will do, and time and memory grow with t and not with its square.
+    If no row reads another, rows of two columns suffice, and time and memory grow with t, not with its square.
     """
     alone = type(loss).share is RowLoss.share and type(loss).comparison in (RowLoss.comparison, BoundLoss.comparison)
     if loss.whole or not alone or not len(anchor):
@@ -99,7 +99,7 @@ def identity_layers(d: int, number: int) -> nn.Module:
 
 
 def through(network: nn.Module, x: Tensor, held: bool = False) -> Tensor:
-    """Return what a network makes of x, in the precision of x; held: with no gradient for the weights."""
+    """Return the output of a network for x, in the precision of x; held: without gradient for the weights."""
     weights, buffers = dict(network.named_parameters()), dict(network.named_buffers())
     if not held and all(weight.dtype == x.dtype for weight in weights.values()):
         made: Tensor = network(x)

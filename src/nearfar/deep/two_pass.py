@@ -28,12 +28,12 @@ from .terms import RowLoss
 
 
 class BoundLoss(RowLoss):
-    """A row loss whose rows read what `find` found in the comparison at hand."""
+    """A row loss whose rows read what `find` returned for the present comparison."""
 
     _found: Any = None
 
     def find(self, c: Comparison, batch: Batch) -> Any:
-        """Return a named tuple with what the rows need, or None if they hold it themselves."""
+        """Return a named tuple with what the rows need besides themselves, or None."""
         raise NotImplementedError
 
     def second_pass(self, rows: Rows, found: Any) -> tuple[Tensor, Tensor]:
@@ -53,7 +53,7 @@ class BoundLoss(RowLoss):
 
     @property
     def rows(self) -> RowFunction:
-        """The row function of the comparison at hand: a later call does not move what backward computes again."""
+        """The row function of the present comparison: a later call does not change what backward computes again."""
         found = self._found
         self._found = _detached(found)  # enough for the statistics; no graph is kept alive
         return lambda rows: self.second_pass(rows, found)
@@ -80,8 +80,8 @@ class TwoPassLoss(BoundLoss):
     def conclude(self, total: Tensor, number: Tensor) -> Any:
         """Return a named tuple of what follows from the sums over all anchors.
 
-        They have a gradient only where the sums are formed once: what reads them must have the same gradient with them
-        held constant. The second derivative is then exact too.
+        They have a gradient only where the sums are formed once, so the loss must have the same gradient with them held
+        constant. Where they have one, the second derivative is exact too.
         """
         raise NotImplementedError
 
@@ -105,7 +105,7 @@ class TwoPassLoss(BoundLoss):
 
 
 class Sides(NamedTuple):
-    """What a pair reads beside its anchor's row.
+    """What a pair reads besides its anchor's row.
 
     Attributes
     ----------
@@ -128,11 +128,11 @@ class SidedLoss(BoundLoss):
     whole = True
 
     def statistic(self, rows: Rows) -> Tensor:
-        """Return a number per row, (b,); a method whose pairs need none leaves it out."""
+        """Return a number per row, (b,); a method whose pairs need none does not define it."""
         raise NotImplementedError
 
     def held(self) -> tuple[Tensor, ...]:
-        return super().held() if self.whole else ()  # else no row reads the reference vectors beside its distances
+        return super().held() if self.whole else ()  # otherwise rows read only their distances
 
     def find(self, c: Comparison, batch: Batch) -> Sides:
         square = c.is_self and self._one_block(c)

@@ -1,4 +1,4 @@
-"""A learner of one code of several modalities: fitting, the verbs of its kind, and what it accepts."""
+"""A learner of one code for several modalities: its input, its training and its methods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_views(views: Views, expected: Sequence[int] | None = None) -> list[Any
     Parameters
     ----------
     views : sequence of array-like of shape (n, D_v), or None
-        A row with a NaN is missing; None is missing in all rows, where `expected` says D_v.
+        A row with a NaN is missing. None stands for a modality that is missing in all rows; it needs `expected`.
     expected : sequence of int, optional
         D_v.
 
@@ -63,14 +63,14 @@ def cut_views(views: Views, sizes: Sequence[int] | None) -> Views:
 
 
 class ViewReconstruction(NetworkLearner):
-    """Codes of several modalities from which they can be made again; a method states `_objective`."""
+    """Codes from which several modalities can be reconstructed; a method states `_objective`."""
 
     mean_: AnyArray
     scale_: AnyArray
     loss_curve_: AnyArray
 
     def _objective(self, views: Modalities, present: Tensor, y: Tensor) -> Tensor:
-        """Return the mean loss of samples; present: (n, V) what counts of the reconstruction."""
+        """Return the mean loss of samples; present: (n, V), which modalities count in the reconstruction."""
         raise NotImplementedError
 
     def _network(self) -> nn.Module:
@@ -83,8 +83,8 @@ class ViewReconstruction(NetworkLearner):
         Parameters
         ----------
         views : sequence of array-like of shape (n, D_v)
-            One per modality; a row with a NaN is a missing one. Every sample needs one that is there. With
-            `view_sizes` also their columns side by side, one array.
+            One array per modality; a row with a NaN is missing. Every sample needs at least one modality. With
+            `view_sizes`, one array with the columns of all modalities side by side is accepted too.
         y : array-like of shape (n,), optional
             Classes; negative numbers are unknown. Without them only the reconstruction counts.
         """
@@ -136,7 +136,7 @@ class ViewReconstruction(NetworkLearner):
         return np.split(row, np.cumsum(self.n_features_in_)[:-1], axis=-1)
 
     def _errors(self, views: Modalities, decoded: Sequence[Tensor]) -> Tensor:
-        """Return the (n,) squared errors of the modalities that are there, each scaled if `scale_views`."""
+        """Return the (n,) squared errors of the modalities that are not missing, each scaled if `scale_views`."""
         parts = zip(views.rows, decoded, self.n_features_in_, strict=True)
         each = [squared_error(x, made) / (d if self.scale_views else 1) for x, made, d in parts]
         return (torch.stack(each, 1) * views.present).sum(1)
@@ -154,7 +154,7 @@ class ViewReconstruction(NetworkLearner):
     def transform(self, views: Views) -> AnyArray:
         """Return the (n, n_components) shared codes; a modality may be None, or NaN in some rows.
 
-        The columns of all modalities side by side, one array, are taken too.
+        One array with the columns of all modalities side by side is accepted too.
         """
         return np.concatenate([self.network_.encode(part).cpu().numpy() for part in self._parts(views)])
 
@@ -164,13 +164,13 @@ class ViewReconstruction(NetworkLearner):
 
     @torch.no_grad()
     def reconstruct(self, views: Views) -> list[AnyArray]:
-        """Return what the network makes of every modality, missing ones too, (n, D_v) each, in their own units."""
+        """Return the (n, D_v) reconstruction of every modality, also of missing ones, in its own units."""
         made = [torch.cat(self.network_(part)[0], 1).cpu().numpy() for part in self._parts(views)]
         return self._cut(np.concatenate(made) * self.scale_ + self.mean_)
 
     @torch.no_grad()
     def reconstruction_error(self, views: Views) -> AnyArray:
-        """Return the (n,) squared errors of the modalities that are there, as in the objective: an outlier score."""
+        """Return the (n,) squared errors of the modalities that exist, as in the objective: an outlier score."""
         parts = self._parts(views)
         return np.concatenate([self._errors(part, self.network_(part)[0]).cpu().numpy() for part in parts])
 
