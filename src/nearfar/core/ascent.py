@@ -1,4 +1,4 @@
-"""When a search has settled, and steps on batches."""
+"""A rule for when a search has settled, and steps of gradient descent on batches."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .types import Array
 
 
 def hardly_changes(tol: float) -> Stop:
-    """A rule: the value falls by at most ``tol * max(1, |value|)``."""
+    """Return the rule that stops a search once the value falls by at most ``tol * max(1, |value|)``."""
     return lambda before, now: bool(before - now <= tol * max(1.0, abs(now)))
 
 
 class Adam:
-    """Steps of Kingma & Ba (2015) whose state goes on from call to call.
+    """Steps of Adam (Kingma & Ba, 2015), whose state is kept from call to call.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Adam:
         self.square: Array | float = 0.0
 
     def __call__(self, x: Array, gradient: Array, share: float = 1.0) -> Array:
-        """x after one step of `share` of the length."""
+        """Return x after one step of `share` times the usual length."""
         self.k += 1
         self.mean = 0.9 * self.mean + 0.1 * gradient
         self.square = 0.999 * self.square + 0.001 * gradient**2
@@ -88,5 +88,5 @@ def descend(
 
 
 def step_length(x0: Array) -> float:
-    """A twentieth of the root mean square of the nonzero entries."""
+    """Return a step length for a search from x0: a twentieth of the root mean square of its nonzero entries."""
     return 0.05 * float(np.sqrt(np.mean(x0[x0 != 0] ** 2))) if x0.any() else 0.05

@@ -23,7 +23,7 @@ Evaluate = Callable[[Array], tuple[float, Array]]
 Gap = Callable[[Array, float, Array], float]
 STALL = 1e-14
 LEAST = 1e-6  # eigenvalue of a start's metric, relative to the largest
-MEMORY = 30  # corrections of L-BFGS: they are cheap beside an iteration, and with fewer the gap closes later
+MEMORY = 30  # corrections of L-BFGS: they cost little beside an iteration, and with fewer of them the gap closes later
 
 
 def minimise(
@@ -36,7 +36,7 @@ def minimise(
     start: Array | None = None,
     report: Report | None = None,
 ) -> Solution:
-    """A metric whose value is within ``tol * max(1, |f|)`` of the minimum.
+    """Return a metric whose value is within ``tol * max(1, |f|)`` of the minimum.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def minimise(
     gap : callable
         (L, f, G) -> a bound on f - min f, infinite where there is none.
     A : ndarray of shape (d, d)
-        Positive definite; the search is over K with L = K A: what makes the problem well scaled.
+        Positive definite; makes the problem well scaled: the search is over K with L = K A.
     start : ndarray of shape (k, d), optional
         L to start from; directions that it lacks get a little of A. Default: A.
 
@@ -80,7 +80,7 @@ def minimise(
 
 
 def of_full_rank(K: Array) -> Array:
-    """K, or where it is of lower rank a square one whose metric differs by little: a search never leaves a rank."""
+    """Return K, or if its rank is lower a square K of full rank and nearly the same metric: no search raises a rank."""
     if np.linalg.matrix_rank(K) == len(K) == K.shape[1]:
         return K
     w, V = psd.spectrum(K.T @ K)
@@ -88,7 +88,7 @@ def of_full_rank(K: Array) -> Array:
 
 
 def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any) -> Solution:
-    """The same problem by projected gradient on K' K."""
+    """Solve the same problem by projected gradient on K' K."""
 
     def of_metric(M: Array) -> tuple[float, Array]:
         f, G = evaluate(psd.components(M) @ A)
@@ -109,7 +109,7 @@ def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any)
 
 
 def finished(evaluate: Evaluate, gap: Gap, L: Array, n_iter: int, tol: float, history: Array) -> Solution:
-    """The solution at L with its bound and its optimality conditions."""
+    """Return the solution at L, with its bound and how far it is from the optimality conditions."""
     f, G = evaluate(L)
     bound = gap(L, f, G)
     converged = bool(bound <= tol * max(1.0, abs(f)))

@@ -1,4 +1,4 @@
-"""What a user hands in, checked: one ValueError that names the argument, what came and what was expected."""
+"""Checks of what a user passes: each raises one ValueError that names the argument, what came and what was expected."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .types import AnyArray, Array, Bools, Ints
 
 
 def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> Ints:
-    """User's index tuples as an (m, width) integer array into n rows, none pointing at one row twice.
+    """Return a user's index tuples as an (m, width) integer array into n rows, none of which names a row twice.
 
-    Two pairs (width 4) may share a row.
+    The two pairs of a quadruplet (width 4) may share a row.
 
     Raises
     ------
@@ -43,13 +43,13 @@ def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> In
 
 
 def present(indices: AnyArray, rows: AnyArray, n: int, name: str) -> tuple[Ints, Bools]:
-    """Tuples of row numbers that `rows` gives, as places in it; those with a number that is not there are left out.
+    """Translate tuples of the user's row numbers into places in `rows`; leave out tuples with a number not in it.
 
     Parameters
     ----------
     indices : array-like of shape (m, width)
     rows : array-like of shape (n,)
-        Each row's number, no two alike.
+        The number of each row, all different.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def present(indices: AnyArray, rows: AnyArray, n: int, name: str) -> tuple[Ints,
 
 
 def one_each(values: AnyArray, m: int, name: str) -> AnyArray:
-    """One value for each of m constraints."""
+    """Return the values as an array; raise unless there is one for each of m constraints."""
     values = np.asarray(values)
     if values.shape != (m,):
         raise ValueError(f"labels and weights of {name} must have shape ({m},); got {values.shape}")
@@ -78,9 +78,9 @@ def one_each(values: AnyArray, m: int, name: str) -> AnyArray:
 
 
 def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weights: AnyArray | None, n: int) -> Pairs:
-    """User's pairs, checked; repeated ones merged with a warning (their weights add), order kept, i < j.
+    """Check a user's pairs and return them in their order with i < j; merge repeated ones, adding weights, and warn.
 
-    Pairs of weight 0 are left out: they count nowhere, not even where a method counts pairs.
+    Pairs of weight 0 are left out, so that they do not count even where a method only counts pairs.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
 
 
 def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:
-    """+1 and -1 as True and False."""
+    """Return labels +1 as True and -1 as False; None as all True."""
     if pair_labels is None:
         return np.ones(m, dtype=bool)
     s = np.asarray(pair_labels)
@@ -128,7 +128,7 @@ def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:
 
 
 def check_weights(weights: AnyArray, m: int, name: str) -> Array:
-    """Finite weights of at least 0, one per constraint, not all 0."""
+    """Return the weights; raise unless they are finite, at least 0, one per constraint and not all 0."""
     w = np.asarray(weights)
     if not np.issubdtype(w.dtype, np.number):
         raise ValueError(f"{name} must be {m} finite numbers >= 0, not all 0; got dtype {w.dtype}")
@@ -143,7 +143,7 @@ def check_weights(weights: AnyArray, m: int, name: str) -> Array:
 def check_chunklets(
     chunklets: AnyArray, negative_links: AnyArray | None, n: int, partly: bool = False
 ) -> tuple[Ints, Bools]:
-    """Chunklet numbers as codes 0, 1, ... (-1 stays: in no chunklet), and which chunklets differ.
+    """Return chunklet numbers as codes 0, 1, ... (-1 stays: in no chunklet), and which chunklets differ.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def check_chunklets(
     n : int
         Rows of X.
     partly : bool
-        Links may name chunklets of which no row is here; they are left out.
+        Whether links may name chunklets that have no row here; such links are left out.
     """
     needs = f"chunklets must be {n} integers (-1: in none), one per row of X"
     c = table(chunklets, needs, None)
@@ -179,7 +179,7 @@ def check_chunklets(
 
 
 def side_by_side(X: Any, widths: AnyArray | None = None) -> tuple[Any, list[int] | None]:
-    """Views (of these widths, if given) as one matrix and their widths; a matrix as it is."""
+    """Join a list of views (of these widths, if given) into one matrix; return it and their widths, or X and None."""
     views = [table(view, "views must be matrices", None) for view in X] if isinstance(X, (list, tuple)) else []
     if all(view.ndim != 2 for view in views):
         return X, None
@@ -194,7 +194,7 @@ def side_by_side(X: Any, widths: AnyArray | None = None) -> tuple[Any, list[int]
 
 
 def table(value: Any, needs: str, dtype: Any = np.float64) -> Array:
-    """`value` as an array (dtype None: of whatever it holds), or a ValueError that says what is needed."""
+    """Return `value` as an array (dtype None: of whatever it holds), or raise a ValueError that says what is needed."""
     try:
         return np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as error:  # text, lists of several lengths
@@ -202,17 +202,17 @@ def table(value: Any, needs: str, dtype: Any = np.float64) -> Array:
 
 
 def is_finite(value: object) -> bool:
-    """Whether it is a number, and neither infinite nor NaN."""
+    """Whether the value is a real number (no bool), and neither infinite nor NaN."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
 
 
 def targets(y: AnyArray | None, n: int) -> Array:
-    """Real targets of n rows, less their means, shape (n, m), m >= 1.
+    """Check the real targets of n rows; return them less their means, shape (n, m), m >= 1.
 
     Raises
     ------
     ValueError
-        None, not finite real numbers, as many as rows, of which some differ.
+        None was passed, or targets that are not finite real numbers, not one per row, or all equal.
     """
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
@@ -238,7 +238,7 @@ def targets(y: AnyArray | None, n: int) -> Array:
 
 
 def at_least(low: float, **values: float | str) -> None:
-    """Each keyword's value is a finite number of at least `low`.
+    """Raise unless each keyword's value is a finite number of at least `low`.
 
     >>> at_least(0, reg=-1.0)
     Traceback (most recent call last):
@@ -250,33 +250,33 @@ def at_least(low: float, **values: float | str) -> None:
 
 
 def counts(low: int, **values: int) -> None:
-    """Each keyword's value is an integer of at least `low`."""
+    """Raise unless each keyword's value is an integer of at least `low`."""
     for name, value in values.items():
         if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
             raise ValueError(f"{name} must be an integer >= {low}; got {value!r}")
 
 
 def told(**values: Any) -> dict[str, Any]:
-    """Those values that are not None: ``counts(1, **told(batch_size=...))`` checks a setting that may be None."""
+    """Return the values that are not None: ``counts(1, **told(batch_size=...))`` checks a setting that may be None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def above(low: float, **values: float) -> None:
-    """Each keyword's value is a finite number above `low`."""
+    """Raise unless each keyword's value is a finite number above `low`."""
     for name, value in values.items():
         if not is_finite(value) or value <= low:
             raise ValueError(f"{name} must be a finite number > {low}; got {value!r}")
 
 
 def between(low: float, high: float, **values: float) -> None:
-    """Each keyword's value lies in [low, high]."""
+    """Raise unless each keyword's value lies in [low, high]."""
     for name, value in values.items():
         if not is_finite(value) or not low <= value <= high:
             raise ValueError(f"{name} must be in [{low}, {high}]; got {value!r}")
 
 
 def share(stand_ins: tuple[str, ...], **values: float | str) -> None:
-    """Each keyword's value lies in [0, 1], or is one of the names that stand for an estimate of it."""
+    """Raise unless each keyword's value lies in [0, 1], or is one of the names that stand for an estimate of it."""
     for name, value in values.items():
         known = value in stand_ins if isinstance(value, str) else is_finite(value) and 0 <= value <= 1
         if not known:
@@ -284,14 +284,14 @@ def share(stand_ins: tuple[str, ...], **values: float | str) -> None:
 
 
 def one_of(options: tuple[object, ...], **values: Any) -> None:
-    """Each keyword's value is one of `options`."""
+    """Raise unless each keyword's value is one of `options`."""
     for name, value in values.items():
         if np.ndim(value) or not any(value is option or value == option for option in options):
             raise ValueError(no_option(options, name, value))
 
 
 def only_with(other: str, there: AnyArray | None, **given: Any) -> None:
-    """Raise for an argument that says nothing without another one, where that is not there."""
+    """Raise for an argument that was given without the `other` one, without which it means nothing."""
     for name, value in given.items():
         if there is None and value is not None:
             raise ValueError(f"{name} must be given with {other}")

@@ -1,4 +1,4 @@
-"""What supervision says about rows, always as indices into X and never as copies of its rows.
+"""Supervision of all kinds, always as indices into X and never as copies of its rows.
 
 Labels are integer codes 0, 1, ... with -1 for unknown. Everything drawn from labels is seeded, and nothing loops over
 samples, pairs or triplets.
@@ -16,7 +16,7 @@ from .types import AnyArray, Array, Bools, Ints, Seed
 
 
 class Pairs(NamedTuple):
-    """Index pairs: row i[k] and row j[k] are similar or not, with a weight or None (all 1); given, or from labels."""
+    """Pairs of rows, given or drawn from labels: i[k] and j[k] are similar or not; weights None means all 1."""
 
     i: Ints
     j: Ints
@@ -25,7 +25,7 @@ class Pairs(NamedTuple):
     from_labels: bool = False
 
     def part(self, similar: bool) -> Pairs:
-        """Only the similar, or only the dissimilar pairs."""
+        """Return only the similar, or only the dissimilar pairs."""
         keep = self.similar == similar
         return Pairs(self.i[keep], self.j[keep], self.similar[keep], None if self.weight is None else self.weight[keep])
 
@@ -47,7 +47,7 @@ class LabelPairs(NamedTuple):
 
 
 def generator(seed: Seed) -> np.random.Generator:
-    """A numpy Generator from an int, a Generator, a RandomState or None."""
+    """Return a numpy Generator made from an int, a Generator, a RandomState or None."""
     if isinstance(seed, np.random.RandomState):
         return np.random.default_rng(seed.randint(0, 2**31 - 1))
     try:
@@ -58,7 +58,7 @@ def generator(seed: Seed) -> np.random.Generator:
 
 
 def numbered(y: AnyArray) -> AnyArray:
-    """Labels that are objects, or a list of text and -1, as numbers with -1 where they are -1; others as they are.
+    """Return labels that are objects, or a list of text and -1, as numbers that keep -1; return others as they are.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def numbered(y: AnyArray) -> AnyArray:
         and isinstance(y, (list, tuple))
         and not all(isinstance(name, (str, bytes)) for name in y)
     ):
-        names = np.array(y, dtype=object)  # NumPy has made text of the numbers beside text, and of -1 a class
+        names = np.array(y, dtype=object)  # beside text NumPy turns numbers into text, and so -1 into a class
     if names.dtype.kind == "f" and np.isnan(names).any():
         names = names.astype(object)
     if names.dtype != object or names.ndim != 1:
@@ -94,12 +94,12 @@ def numbered(y: AnyArray) -> AnyArray:
 
 
 def is_missing(label: Any) -> bool:
-    """None, NaN, or the NA of pandas, which cannot be compared."""
+    """Whether the label is None, NaN, or the NA of pandas, which cannot be compared."""
     return label is None or type(label).__name__ == "NAType" or bool(label != label)
 
 
 def encode(y: AnyArray) -> tuple[AnyArray, Ints]:
-    """Class names, and their codes 0, 1, ... in the order of first appearance; -1, the number, stays -1: unknown.
+    """Return class names and each row's code: 0, 1, ... by first appearance, or -1 (unknown) for the number -1.
 
     Codes that do not depend on the names make every learner invariant to them.
     """
@@ -112,12 +112,12 @@ def encode(y: AnyArray) -> tuple[AnyArray, Ints]:
 
 
 def class_sizes(labels: Ints) -> Ints:
-    """Members of each class 0..c-1; unknown rows are in none."""
+    """Return how many rows each class 0..c-1 has; unknown rows are in none."""
     return np.bincount(labels[labels >= 0])
 
 
 def require_classes(labels: Ints, similar: bool = True) -> None:
-    """At least two classes, and (`similar`) one class with two members.
+    """Raise unless there are at least two classes and, with `similar`, one class of two members.
 
     Raises
     ------
@@ -131,12 +131,12 @@ def require_classes(labels: Ints, similar: bool = True) -> None:
 
 
 def require_both(similar: int, dissimilar: int) -> None:
-    """One similar and one dissimilar pair at least.
+    """Raise unless there is at least one similar and one dissimilar pair; the arguments are their numbers.
 
     Raises
     ------
     ValueError
-        Says which set is empty.
+        One of the sets is empty; the message says which.
     """
     for n, kind in ((similar, "similar"), (dissimilar, "dissimilar")):
         if n == 0:
@@ -146,20 +146,20 @@ def require_both(similar: int, dissimilar: int) -> None:
 
 
 def with_similar(pairs: Pairs) -> Pairs:
-    """The pairs, of which one at least is similar."""
+    """Return the pairs; raise if none of them is similar."""
     require_both(int(pairs.similar.sum()), 1)
     return pairs
 
 
 def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
-    """Distinct pairs drawn uniformly from all same-class pairs and from all different-class pairs.
+    """Draw distinct pairs uniformly from all same-class pairs and from all different-class pairs.
 
     Parameters
     ----------
     labels : ndarray of shape (n,)
         Codes; -1 rows are in no pair.
     n_pairs : int or None
-        Of each kind; None: 20 c^2 for c classes. Where fewer exist, all of them.
+        How many of each kind; None: 20 c^2 for c classes. Where fewer exist, all of them are taken.
     seed : int, Generator, RandomState or None
 
     Returns
@@ -179,9 +179,9 @@ def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
 
 
 def quadruplets_from_labels(labels: Ints, n_quadruplets: int | None, seed: Seed) -> Ints:
-    """Rows (a, b, c, d), a and b of one class, c and d of two: `pairs_from_labels` of both kinds, matched at random.
+    """Draw rows (a, b, c, d), a and b of one class, c and d of two: both from `pairs_from_labels`, joined at random.
 
-    Where there are fewer pairs of one kind, they serve several times.
+    Where there are fewer pairs of one kind, they are used several times.
     """
     rng = generator(seed)
     pairs = pairs_from_labels(labels, n_quadruplets, rng)
@@ -191,14 +191,14 @@ def quadruplets_from_labels(labels: Ints, n_quadruplets: int | None, seed: Seed)
 
 
 def written_out(pairs: Pairs | LabelPairs) -> Pairs:
-    """Pairs one by one; those that labels imply are all listed, n (n - 1) / 2 of them."""
+    """Return the pairs one by one; if labels imply them, list all n (n - 1) / 2."""
     if isinstance(pairs, Pairs):
         return pairs
     return pairs_from_labels(pairs.labels, len(pairs.labels) ** 2, 0)
 
 
 def sample(total: int, n: int, rng: np.random.Generator) -> Ints:
-    """min(n, total) distinct numbers below `total`, rising, without listing the others when few are asked for."""
+    """Draw min(n, total) distinct numbers below `total`, rising; all are listed only where many are asked for."""
     if n >= total:
         return np.arange(total)
     if 5 * n > total:
@@ -210,18 +210,18 @@ def sample(total: int, n: int, rng: np.random.Generator) -> Ints:
 
 
 def distinct(numbers: Ints) -> Ints:
-    """The distinct ones of numbers that are 0 or above, rising: `np.unique` in a third of its time."""
+    """Return the distinct values of numbers >= 0, rising: as `np.unique`, in a third of its time."""
     rising = np.sort(numbers)
     return rising[np.diff(rising, prepend=-1) > 0]
 
 
 def count_different(sizes: Ints) -> Ints:
-    """Pairs of class c with all later classes, for each c."""
+    """Return for each class how many pairs its rows make with those of all later classes."""
     return sizes * (sizes.sum() - np.cumsum(sizes))
 
 
 def unrank_same(k: Ints, sizes: Ints) -> tuple[Ints, Ints]:
-    """The k-th same-class pair (positions in class-sorted order, i < j)."""
+    """Return the k-th same-class pair (positions in class-sorted order, i < j)."""
     per_class = sizes * (sizes - 1) // 2
     c = np.searchsorted(np.cumsum(per_class), k, side="right")
     k = k - (np.cumsum(per_class) - per_class)[c]
@@ -234,7 +234,7 @@ def unrank_same(k: Ints, sizes: Ints) -> tuple[Ints, Ints]:
 
 
 def unrank_different(k: Ints, sizes: Ints) -> tuple[Ints, Ints]:
-    """The k-th pair of different classes (positions in class-sorted order, i < j)."""
+    """Return the k-th pair of different classes (positions in class-sorted order, i < j)."""
     per_class = count_different(sizes)
     c = np.searchsorted(np.cumsum(per_class), k, side="right")
     k = k - (np.cumsum(per_class) - per_class)[c]
@@ -244,7 +244,7 @@ def unrank_different(k: Ints, sizes: Ints) -> tuple[Ints, Ints]:
 
 
 def chunklets_from_labels(labels: Ints, n_chunklets: int, size: int, seed: Seed) -> Ints:
-    """At most `n_chunklets` disjoint chunklets of `size` rows of one class, every class reachable.
+    """Draw at most `n_chunklets` disjoint chunklets, each of `size` rows of one class; any class may be drawn.
 
     Returns
     -------
@@ -267,19 +267,19 @@ def chunklets_from_labels(labels: Ints, n_chunklets: int, size: int, seed: Seed)
 
 
 def close(pairs: Pairs, n: int) -> tuple[Ints, Bools]:
-    """Chunklets as the transitive closure of the must-links, and which chunklets a cannot-link keeps apart.
+    """Return chunklets, the transitive closure of the must-links, and which of them a cannot-link keeps apart.
 
     Returns
     -------
     chunklets : ndarray of shape (n,)
-        Row's chunklet; rows in no pair have -1.
+        The chunklet of each row; -1 for rows in no pair.
     apart : ndarray of shape (c, c)
         Symmetric.
 
     Raises
     ------
     ValueError
-        A cannot-link inside a chunklet.
+        A cannot-link joins two rows of one chunklet.
     """
     must, cannot = pairs.part(True), pairs.part(False)
     links = coo_array((np.ones(len(must.i)), (must.i, must.j)), shape=(n, n))

@@ -1,4 +1,4 @@
-"""Sets of points, signals and images as one matrix each: covariances (positive definite) and spans (subspaces)."""
+"""Describe sets of points, signals and images by one matrix each: a covariance (positive definite) or a subspace."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .types import AnyArray, Array
 
 
 def set_covariances(sets: Sequence[AnyArray] | AnyArray, shrinkage: float = 1e-3, with_mean: bool = False) -> Array:
-    """The covariance of each set of points, or of each multivariate signal (its moments in time are the points).
+    """Return the covariance of each set of points, or of each multivariate signal (its moments in time are the points).
 
     Parameters
     ----------
     sets : sequence of array-like of shape (m, d)
         m may differ.
     shrinkage : float
-        In [0, 1]: share of the mean eigenvalue's multiple of the identity mixed in; above 0 it makes any covariance
-        but that of equal points positive definite.
+        In [0, 1]: share of the identity, times the mean eigenvalue, that is mixed in. Above 0 it makes every covariance
+        positive definite, unless all points are equal.
     with_mean : bool
         Describe sets by their mean too: [[C + m m', m], [m', 1]], positive definite as C is.
 
@@ -46,7 +46,7 @@ def set_covariances(sets: Sequence[AnyArray] | AnyArray, shrinkage: float = 1e-3
 
 
 def set_spans(sets: Sequence[AnyArray] | AnyArray, q: int, centre: bool = False) -> Array:
-    """An orthonormal basis of the q directions in which each set of points is largest (about its mean with `centre`).
+    """Return for each set an orthonormal basis of its q largest directions (about the set's mean with `centre`).
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def set_spans(sets: Sequence[AnyArray] | AnyArray, q: int, centre: bool = False)
 
 
 def region_covariances(images: AnyArray, shrinkage: float = 1e-3) -> Array:
-    """The covariance of pixels' features in each image (Tuzel, Porikli & Meer, 2006).
+    """Return the covariance of the pixels' features in each image (Tuzel, Porikli & Meer, 2006).
 
     Features of a pixel: column, row, value, absolute first and absolute second differences along both axes.
 
@@ -93,7 +93,7 @@ def region_covariances(images: AnyArray, shrinkage: float = 1e-3) -> Array:
 
 
 def as_points(points: AnyArray, k: int) -> Array:
-    """A set as float64 rows, checked."""
+    """Check a set of points and return it as float64 rows."""
     found = np.asarray(points, dtype=np.float64)
     if found.ndim != 2 or len(found) == 0 or not np.isfinite(found).all():
         raise ValueError(f"sets[{k}] must be finite points of shape (m, d), m >= 1; got shape {found.shape}")

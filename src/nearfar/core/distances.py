@@ -24,7 +24,7 @@ PAIR_VALUES = 2**20  # float64 values gathered at a time for listed pairs
 
 
 def as_rows(x: Any, name: str = "embeddings") -> AnyArray:
-    """Rows as a finite float32 or float64 array, from arrays, lists or tensors.
+    """Return rows, given as an array, list or tensor, as a finite float32 or float64 array.
 
     Parameters
     ----------
@@ -41,7 +41,8 @@ def as_rows(x: Any, name: str = "embeddings") -> AnyArray:
     Raises
     ------
     ValueError
-        Not two-dimensional, no rows or columns, not numeric, NaN or infinite rows (counted), or values above 1e70.
+        The rows are not two-dimensional, not numeric, have no rows or columns, or hold NaN, infinity or values above
+        1e70 (the message counts such rows).
 
     Examples
     --------
@@ -77,7 +78,7 @@ def _check_finite(rows: AnyArray, name: str) -> None:
 
 
 def check_distance(distance: str) -> str:
-    """The name of a known distance, or a ValueError that lists them."""
+    """Return the name of a known distance; raise a ValueError that lists them for any other."""
     if distance not in DISTANCES:
         raise ValueError(f"distance: expected one of {', '.join(DISTANCES)}, got {distance!r}")
     return distance
@@ -135,12 +136,12 @@ def pair_cosines(
     ``squares`` saves time over many calls: `row_squares` of x and of y.
     """
     xx, yy = (_squares_of(x, i), _squares_of(y, j)) if squares is None else (squares[0][i], squares[1][j])
-    length = np.sqrt(xx * yy)  # of equal rows exactly |x|^2
+    length = np.sqrt(xx * yy)  # exactly |x|^2 where both rows are equal
     return _by_pairs(x, y, i, j, _dots) / np.where(length > 0, length, 1.0)
 
 
 def _squares_of(x: AnyArray, i: Ints) -> Array:
-    """Squared lengths of the listed rows, shape of ``i``; a few of many rows do not take the time of all."""
+    """Return squared lengths of the listed rows, shape of ``i``; a few rows do not cost the time of all."""
     return row_squares(x)[i] if np.size(i) >= len(x) else _by_pairs(x, x, i, i, _dots)
 
 
@@ -183,7 +184,8 @@ def distance_blocks(
 ) -> Iterator[tuple[slice, Array]]:
     """All distances of ``x`` to ``y``, a block of rows at a time: (rows of x, table of shape (block, m)).
 
-    With ``ahead``, a block meets the rows of ``y`` from its own first number on: where x is y, that is every pair.
+    With ``ahead``, a block is compared only with the rows of ``y`` from its own first row number on: if x is y, that
+    still covers every pair.
     """
     cosine = check_distance(distance) == "cosine"
     centre = 0.0 if cosine else y.mean(axis=0, dtype=np.float64)
@@ -204,7 +206,7 @@ def distance_blocks(
 
 
 def starts(rows: AnyArray) -> range:
-    """First row of each of the `chunks`."""
+    """Return the first row number of each of the `chunks`."""
     return range(0, len(rows), max(1, PAIR_VALUES // rows.shape[1]))
 
 

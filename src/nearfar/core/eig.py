@@ -1,4 +1,4 @@
-"""Eigenproblems of two matrices: generalised (with a policy for singular ones), and the exact trace ratio."""
+"""Eigenproblems of two matrices: the generalised one (with a policy for singular B), and the exact trace ratio."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHRINK = 1e-6
 
 
 def shrunk(B: Array, on_singular: str = "shrink", name: str = "the scatter matrix", amount: float = SHRINK) -> Array:
-    """B itself where it is positive definite; else what `on_singular` says.
+    """Return B itself if it is positive definite; else do what `on_singular` says.
 
     Parameters
     ----------
@@ -45,20 +45,20 @@ def gevd(
     name: str = "the scatter matrix",
     amount: float = SHRINK,
 ) -> tuple[Array, Array]:
-    """The p largest w of A u = w B u, falling, and their vectors with U' B U = I.
+    """Return the p largest w of A u = w B u, falling, and their vectors with U' B U = I.
 
     Parameters
     ----------
     A, B : ndarray of shape (d, d)
         Symmetric; B positive definite, or see `on_singular`.
     p : int or None
-        None: all (as many as the range of B has with "pinv").
+        None: all (with "pinv", as many as the dimension of the range of B).
     on_singular : str
         "shrink" (add a little to the diagonal and warn), "pinv" (work in the range of B) or "raise".
     name : str
         How messages call B.
     amount : float
-        Times tr(B)/d is what "shrink" adds.
+        "shrink" adds this times tr(B)/d to the diagonal.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def gevd(
 
 
 def trace_ratio(Sb: Array, Sw: Array, p: int, tol: float = 1e-12, max_iter: int = 100) -> Solution:
-    """max tr(U' Sb U) / tr(U' Sw U) over U' U = I, exactly (Newton on the ratio; Wang et al., 2007).
+    """Maximise tr(U' Sb U) / tr(U' Sw U) over U' U = I, exactly (Newton on the ratio; Wang et al., 2007).
 
     Parameters
     ----------

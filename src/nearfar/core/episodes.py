@@ -1,4 +1,4 @@
-"""Drawing episodes: N classes, and of each K support and some query samples, all at once.
+"""Draw many episodes at once: N classes, and K support samples and some query samples of each.
 
 N-way K-shot:  N of the C classes without replacement;  K + Q samples of each without replacement, the first K support
 """
@@ -20,7 +20,7 @@ class EpisodeShape(NamedTuple):
     Attributes
     ----------
     ways, shots, queries : classes; support samples per class; query samples per class
-    balanced : whether every class has its `queries`; else ways x queries are drawn from all of them together
+    balanced : whether every class gives `queries` samples; else ways x queries are drawn from all its classes together
     """
 
     ways: int
@@ -42,12 +42,12 @@ class EpisodeShape(NamedTuple):
 
 
 def check_shape(shape: EpisodeShape, counts: Ints, names: tuple[str, str, str]) -> None:
-    """Raise unless the classes, (C,) sample counts, hold such episodes; `names` are what the caller calls the numbers.
+    """Raise unless classes of these sizes (C,) hold such episodes; `names` is what the caller calls the three numbers.
 
     Raises
     ------
     ValueError
-        A number below 1 (2 for the ways), or fewer classes with shots + queries samples than ways.
+        A number is below 1 (2 for the ways), or fewer classes than ways have shots + queries samples.
     """
     ways, shots, queries = names
     for name, value, least in ((ways, shape.ways, 2), (shots, shape.shots, 1), (queries, shape.queries, 1)):
@@ -77,8 +77,8 @@ def draw_episodes(counts: Ints, shape: EpisodeShape, episodes: int, rng: np.rand
     classes : ndarray of shape (episodes, ways)
         The classes drawn.
     flat : ndarray of shape (episodes, size)
-        Way * width + place of each sample, width = counts.max(), place its number in its class: the support class by
-        class, then the queries (class by class where balanced).
+        way * width + place of each sample, where width = counts.max() and place is the sample's number in its class.
+        The support comes first, class by class, then the queries (class by class where balanced).
     """
     width = int(counts.max())
     step = max(1, CELLS // max(shape.ways * width, len(counts)))

@@ -10,7 +10,7 @@ from .types import Array, Ints
 
 
 def neighbors(X: Array, k: int) -> Ints:
-    """Each row's k nearest other rows, shape (n, k).
+    """Return each row's k nearest other rows, shape (n, k).
 
     Raises
     ------
@@ -23,7 +23,7 @@ def neighbors(X: Array, k: int) -> Ints:
 
 
 def lle_weights(X: Array, k: int = 10, reg: float = 1e-3) -> csr_array:
-    """Weights S (n, n) with rows of sum 1 that make S X nearest to X, each row from its k neighbours.
+    """Return weights S (n, n), rows of sum 1, for which S X is nearest to X; a row weighs only its k neighbours.
 
     Parameters
     ----------

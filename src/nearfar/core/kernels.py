@@ -17,7 +17,7 @@ from .types import AnyArray, Array, Seed
 Kernel = str | Callable[[Array, Array], Array]
 
 MANY = 8_000  # rows whose eigenvectors take minutes
-COPIES = 4  # of a kernel matrix, that its eigenvectors take
+COPIES = 4  # of a kernel matrix: the memory that computing its eigenvectors takes
 SAMPLE = 500  # rows whose distances choose gamma
 
 
@@ -70,7 +70,7 @@ KERNELS = ("linear", "rbf", "polynomial", "laplacian", "cosine", "precomputed")
 
 
 def gram(X: Array, Y: Array, kernel: Kernel, gamma: float = 1.0, degree: float = 3.0, coef0: float = 1.0) -> Array:
-    """k(x, y) for every row of X with every row of Y, shape (n, m).
+    """Return k(x, y) of every row of X with every row of Y, shape (n, m).
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def kernel_map(
     Warns
     -----
     UserWarning
-        All of more than `MANY` rows span the map, which takes minutes and gigabytes.
+        There are more than `MANY` rows and all of them span the map, which takes minutes and gigabytes.
     """
     n = len(X)
     if kernel == "precomputed":
@@ -182,7 +182,7 @@ def kernel_map(
 
 
 def roots(K: Array, tol: float) -> Array:
-    """V w^(-1/2) of a kernel matrix K = V diag(w) V', without the eigenvalues below ``tol * largest``."""
+    """Return V w^(-1/2) of a kernel matrix K = V diag(w) V', without the eigenvalues below ``tol * largest``."""
     require_symmetric(K)
     w, V = psd.spectrum(K)
     if w[0] <= 0 <= w[-1]:
@@ -194,14 +194,14 @@ def roots(K: Array, tol: float) -> Array:
 
 
 def require_symmetric(K: Array) -> None:
-    """A finite matrix that equals its transpose, or a ValueError."""
+    """Raise a ValueError unless the matrix is finite and equals its transpose."""
     apart = float(np.abs(require_finite(K) - K.T).max(initial=0.0))
     if apart > 1e-8 * max(float(np.abs(K).max()), 1e-300):
         raise ValueError(f"the kernel matrix must be symmetric; it differs from its transpose by {apart:.3g}")
 
 
 def require_finite(K: Array) -> Array:
-    """Kernel values themselves, or a ValueError where some are not finite."""
+    """Return the kernel values; raise a ValueError if some are not finite."""
     if not np.isfinite(K).all():
         raise ValueError(f"the kernel matrix must be finite; {int((~np.isfinite(K)).sum())} of its values are not")
     return K

@@ -12,7 +12,7 @@ from .types import AnyArray, Array
 
 
 def covariance(X: AnyArray, assume_centered: bool = False) -> Array:
-    """Unbiased covariance, shape (d, d): X_c' X_c / (n - 1), or X' X / n of rows that are centred already."""
+    """Return the unbiased covariance X_c' X_c / (n - 1), shape (d, d), or X' X / n if the rows are centred already."""
     X = np.asarray(X, dtype=np.float64)
     if assume_centered:
         return X.T @ X / len(X)
@@ -37,12 +37,12 @@ def shrink(C: Array, shrinkage: float) -> Array:
 
 
 def ledoit_wolf(X: Array, S: Array, freedom: int | None = None) -> float:
-    """How much to shrink the covariance S = X'X / n of centred rows (Ledoit & Wolf, 2004), without a copy of X.
+    """Return how much to shrink the covariance S = X'X / n of centred rows (Ledoit & Wolf, 2004), without a copy of X.
 
     Parameters
     ----------
     freedom : int, optional
-        What n rows less their means are worth in independent ones. Default: n.
+        How many independent rows the n rows less their means are worth. Default: n.
     """
     spread = float(np.sum((S - np.trace(S) / len(S) * np.eye(len(S))) ** 2))
     error = float(np.sum(np.einsum("nd,nd->n", X, X) ** 2) / len(X) - np.sum(S**2)) / (freedom or len(X))
@@ -52,9 +52,9 @@ def ledoit_wolf(X: Array, S: Array, freedom: int | None = None) -> float:
 def few_rows(
     X: Array, shrinkage: float | str, freedom: int, scale: float, n_components: int | None
 ) -> tuple[Array, Array] | None:
-    """`scale` times the shrunk covariance of fewer rows than features, and its `whitener`, from singular values.
+    """Return `scale` times the shrunk covariance of X, with fewer rows than features, and its `whitener`, from an SVD.
 
-    None where too little of the identity is in it, or where more components are asked for than there are rows.
+    None if too little of the identity is mixed in, or if more components are asked for than there are rows.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def few_rows(
 
 
 def whitener(C: Array, n_components: int | None = None) -> tuple[Array, int]:
-    """L with L' L = C^-1 (its pseudo-inverse where C is singular, with a warning), and the rank of C.
+    """Return L with L' L = C^-1 (the pseudo-inverse if C is singular, with a warning), and the rank of C.
 
     Returns
     -------
@@ -110,18 +110,18 @@ def point_to_point(x: AnyArray, y: AnyArray, C: Array) -> Array:
 
 
 def point_to_set(x: AnyArray, points: AnyArray, shrinkage: float = 0.0) -> Array:
-    """Distance from x, shape (d,) or (n, d), to the mean of a set (m, d), under that set's own covariance.
+    """Return the distance from x, shape (d,) or (n, d), to the mean of a set (m, d), under that set's own covariance.
 
-    Many points cost one decomposition.
+    All points of x share one decomposition.
     """
     points = np.asarray(points, dtype=np.float64)
     return point_to_point(x, points.mean(axis=0), shrink(covariance(points), shrinkage))
 
 
 def set_to_set(A: AnyArray, B: AnyArray, shrinkage: float = 0.0) -> float:
-    """Distance between the means of two sets of rows, under their pooled covariance.
+    """Return the distance between the means of two sets of rows, under their pooled covariance.
 
-    n_A n_B / (n_A + n_B) times its square is Hotelling's T^2.
+    Its square times n_A n_B / (n_A + n_B) is Hotelling's T^2.
 
     >>> round(set_to_set([[0.0], [2.0]], [[5.0], [7.0]]), 6)
     3.535534

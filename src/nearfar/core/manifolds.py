@@ -18,7 +18,7 @@ FLOOR = 1e-12
 
 
 def orthonormal(A: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """U with orthonormal columns that span those of A (d, p), and what turns a gradient in U into one in A.
+    """Return U, whose orthonormal columns span those of A (d, p), and a function from gradients in U to gradients in A.
 
     A search over any A of full rank is a search over the Stiefel manifold, without constraints. Where the function
     depends on the span of U alone, the same is a search over the Grassmann manifold.
@@ -43,7 +43,7 @@ def orthonormal(A: Array) -> tuple[Array, Callable[[Array], Array]]:
 
 
 def through_rows(check: Callable[..., Any], X: Any, *rest: Any) -> Any:
-    """What a check of a table makes of X, for stacks too: each matrix is a row meanwhile.
+    """Apply a check of tables to X; if X is a stack, each matrix is one row for the check and a matrix again after it.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def through_rows(check: Callable[..., Any], X: Any, *rest: Any) -> Any:
 
 
 def require_spd(X: Array) -> None:
-    """ValueError where a matrix of (n, d, d) is not square, not symmetric or not positive definite, saying which."""
+    """Raise a ValueError that names a matrix of X (n, d, d) if it is not square, symmetric and positive definite."""
     if X.shape[1] != X.shape[2]:
         raise ValueError(f"X must hold square matrices; got shape {X.shape}")
     scale = np.maximum(np.abs(X).max(axis=(1, 2)), np.finfo(X.dtype).tiny)
@@ -82,7 +82,7 @@ def spd_log(X: Array) -> Array:
     Warns
     -----
     UserWarning
-        One is singular to working precision: eigenvalues are raised to 1e-12 of its largest.
+        A matrix is singular to working precision; its eigenvalues are raised to 1e-12 of its largest.
     """
     w, V = np.linalg.eigh((X + X.transpose(0, 2, 1)) / 2)
     low = FLOOR * w[:, -1:]
@@ -92,7 +92,7 @@ def spd_log(X: Array) -> Array:
 
 
 def vectors(T: Array) -> Array:
-    """Symmetric matrices (n, d, d) as rows of d (d + 1) / 2 numbers of the same inner products.
+    """Return symmetric matrices (n, d, d) as rows of d (d + 1) / 2 numbers that have the same inner products.
 
     >>> vectors(np.array([[[1.0, 2.0], [2.0, 3.0]]])).round(3)
     array([[1.   , 2.828, 3.   ]])
@@ -102,12 +102,12 @@ def vectors(T: Array) -> Array:
 
 
 def matrices(rows: Array) -> Array:
-    """Symmetric matrices (n, d, d) of which `vectors` made these rows.
+    """Return the symmetric matrices (n, d, d) from which `vectors` made these rows.
 
     Raises
     ------
     ValueError
-        The length of the rows is no d (d + 1) / 2.
+        The length of the rows is not d (d + 1) / 2 for any d.
     """
     k = rows.shape[1]
     d = int((np.sqrt(8 * k + 1) - 1) / 2)
@@ -120,18 +120,23 @@ def matrices(rows: Array) -> Array:
 
 
 def rectified(T: Array, floor: float = 0.0) -> Array:
-    """Symmetric matrices (n, d, d) with eigenvalues below `floor` raised to it."""
+    """Return the symmetric matrices T (n, d, d) with eigenvalues below `floor` raised to it."""
     w, V = np.linalg.eigh(T)
     return (V * np.maximum(w, floor)[:, None, :]) @ V.transpose(0, 2, 1)
 
 
 def require_spans(X: Array) -> None:
-    """Bases (n, d, q), or rows (n, d), must be linearly independent; columns that are not orthonormal bring a warning.
+    """Raise unless the columns of each basis (n, d, q) are independent and each row (n, d) is nonzero.
 
     Raises
     ------
     ValueError
-        Says which basis (or row) spans too little.
+        A basis (or row) spans too little; the message says which.
+
+        Warns
+        -----
+        UserWarning
+            The columns of a basis are not orthonormal.
     """
     d, q = (X.shape[1], 1) if X.ndim == 2 else X.shape[1:]
     if q > d:
@@ -151,11 +156,11 @@ def spans(X: Array) -> Array:
 
 
 def unit_bases(U: Array, M: Array) -> Array:
-    """V of every basis U (n, d, q), of the same span, with V' M V = I: V V' is that of `projectors`."""
+    """Return for every basis U (n, d, q) a V of the same span with V' M V = I: `projectors` gives V V'."""
     C = np.linalg.cholesky(U.transpose(0, 2, 1) @ M @ U)
     return np.linalg.solve(C, U.transpose(0, 2, 1)).transpose(0, 2, 1)
 
 
 def projectors(U: Array, M: Array) -> Array:
-    """U (U' M U)^-1 U' for every basis U (n, d, q): the same for every basis of the span."""
+    """Return U (U' M U)^-1 U' for every basis U (n, d, q); it depends on the span of U alone."""
     return U @ np.linalg.solve(U.transpose(0, 2, 1) @ M @ U, U.transpose(0, 2, 1))

@@ -1,7 +1,7 @@
 """Pairs of rows that lie near each other, exactly: all within a distance, or the nearest of all.
 
-A block of rows meets the rows from its own first one on; what a product places near enough, its error allowed for, is
-settled by distances of those pairs alone, without cancellation.
+A block of rows is compared with all rows from its own first one on. A matrix product, with its error allowed for,
+finds the pairs that may be near enough; distances of these pairs alone, without cancellation, decide.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .types import AnyArray, Array, Ints
 
 CELLS = 2**22  # distances at a time
 LARGEST = 2_000_000  # pairs that are listed
-MANY = 1 / 64  # candidates, as a share of all pairs looked at, above which a finer look is worth its time
+MANY = 1 / 64  # share of candidates among all pairs looked at, above which a float64 product is worth its time
 
 
 class NearPairs(NamedTuple):
@@ -40,7 +40,7 @@ class NearPairs(NamedTuple):
 
 
 def pairs_within(rows: Any, within: float, *, distance: str = "euclidean") -> NearPairs:
-    """All pairs of rows at most so far apart.
+    """Return all pairs of rows that are at most `within` apart.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def pairs_within(rows: Any, within: float, *, distance: str = "euclidean") -> Ne
     Raises
     ------
     ValueError
-        Bad rows or distance, a negative or NaN `within`, or one that more than two million pairs meet.
+        Bad rows or distance, a negative or NaN `within`, or more than two million pairs within it.
 
     Notes
     -----
@@ -73,7 +73,7 @@ def pairs_within(rows: Any, within: float, *, distance: str = "euclidean") -> Ne
 
 
 def nearest_pairs(rows: Any, k: int, *, distance: str = "euclidean") -> NearPairs:
-    """The k nearest of all pairs of rows; all pairs where there are fewer. As `pairs_within` otherwise."""
+    """Return the k nearest of all pairs of rows, or all pairs if there are fewer; otherwise like `pairs_within`."""
     if not isinstance(k, Integral) or not 1 <= k <= LARGEST:
         raise ValueError(f"k: expected 1 to {LARGEST:,}, got {k!r}")
     return _search(as_rows(rows, "rows"), check_distance(distance), np.inf, k)
@@ -95,9 +95,10 @@ class Groups(NamedTuple):
 
 
 def groups_within(rows: Any, within: float, *, distance: str = "euclidean") -> Groups:
-    """Groups of rows that chains of pairs at most so far apart join; parameters and errors as in `pairs_within`.
+    """Return the groups of rows that chains of pairs at most `within` apart join; else like `pairs_within`.
 
-    Equal rows are one group whatever the distance, and any number of them is fine: pairs of distinct rows are listed.
+    Equal rows are one group whatever `within` is. There may be any number of them: only pairs of distinct rows count
+    towards the limit of two million.
 
     Examples
     --------
@@ -141,9 +142,9 @@ def _search(rows: AnyArray, distance: str, within: float, k: int | None) -> Near
 
 
 def counted_blocks(n: int) -> Iterator[tuple[int, int]]:
-    """First and last row, exclusive, of blocks that take CELLS cells with all rows that follow, or with a part of them.
+    """Yield (start, stop) of blocks of rows that take CELLS cells with all following rows, or with a part of these.
 
-    A product of few rows takes several times as long for each of them: many rows meet the others in parts.
+    A product of few rows takes several times as long per row, so a block has many rows and meets the others in parts.
     """
     start, least = 0, int(CELLS**0.5) // 4
     with stage("comparing", n * (n - 1) // 2) as done:
@@ -157,7 +158,7 @@ def counted_blocks(n: int) -> Iterator[tuple[int, int]]:
 class Nearness:
     """How near rows are to the rows after them: the cosine, or -|x - y|^2 / 2 in units of the longest row squared.
 
-    A product in float32 finds candidates, one in float64 where rounding would leave too many of them.
+    A product in float32 finds candidates; where rounding leaves too many of them, a product in float64 does.
     """
 
     def __init__(self, rows: AnyArray, distance: str) -> None:
@@ -172,20 +173,20 @@ class Nearness:
         self.single = self.factors(slice(None), np.float32)
 
     def factors(self, rows: slice, dtype: Any) -> AnyArray:
-        """Rows, each with two numbers that make products of rows nearness."""
+        """Return rows with two more columns, which make the inner product of two rows their nearness."""
         x = self.x[rows]
         half = 0.0 * x[:, 0] if self.distance == "cosine" else np.einsum("ij,ij->i", x, x) / 2
         return np.column_stack([x, -half, np.ones(len(x))]).astype(dtype)
 
     def bar(self, within: float) -> float:
-        """The nearness at this distance."""
+        """Return the nearness of two rows that are this far apart."""
         if self.distance == "cosine":
             return 1.0 - within
         square = within * within if self.distance == "euclidean" else within
         return -square / self.unit / self.unit / 2
 
     def pairs(self, rows: slice, others: slice, within: float, k: int | None) -> tuple[Ints, Ints]:
-        """Pairs (i, j), i of the rows and j > i of the others, within the distance and among the k nearest, perhaps."""
+        """Return all pairs (i, j), i in `rows`, j > i in `others`, perhaps within the distance and the k nearest."""
         left, right, own = self.single[rows], self.single[others], rows.start == others.start
         row, column = self._cells(left, right, own, within, k)
         if len(row) > MANY * len(left) * len(right):

@@ -4,7 +4,7 @@
     euclidean:  nearness = -|x - y|^2 / 2, in units of a power of two near the radius of the data
 
 A block is one matrix product of centred factors, with a known bound on its error. Cosines are rounded to a grid of
-2^-44 (far above float64 noise, far below what float32 rows can tell apart), so that noise makes no order.
+2^-44 (far above float64 noise, far below what float32 rows can tell apart), so that noise never decides an order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WIDEST = 128  # the product is padded to a multiple of it, so that columns fall 
 
 
 class Space:
-    """Queries and gallery under one distance; nearness of listed pairs, larger is nearer.
+    """Queries and a gallery under one distance: gives the nearness of listed pairs; larger means nearer.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Space:
     distance : {"cosine", "euclidean", "sqeuclidean"}
         How they are compared.
     own : ndarray of int, shape (n,), optional
-        For every query the gallery row that it must not find.
+        For every query, the gallery row that it must not find.
     """
 
     def __init__(self, queries: AnyArray, gallery: AnyArray, distance: str, own: Ints | None = None) -> None:
@@ -46,7 +46,7 @@ class Space:
         self.unit = float(2.0 ** np.ceil(np.log2(radius)))
 
     def asking(self, queries: AnyArray) -> Space:
-        """The same gallery, prepared as it is, under other queries."""
+        """Return a space of the same gallery, already prepared, with other queries."""
         other = copy(self)
         other.queries, other.own = queries, None
         other.squares = None if self.squares is None else (row_squares(queries), self.squares[1])
@@ -56,7 +56,7 @@ class Space:
         return max(1e-100, *(float(np.linalg.norm(part - self.centre, axis=1).max()) for part in chunks(rows)))
 
     def exact(self, i: Ints, j: Ints) -> Array:
-        """Nearness of the pairs ``queries[i], gallery[j]``: a value of the two rows alone."""
+        """Return the nearness of the pairs ``queries[i], gallery[j]``; each value depends on its two rows alone."""
         if self.cosine:
             return on_grid(pair_cosines(self.queries, self.gallery, i, j, self.squares))
         return pair_distances(self.queries, self.gallery, i, j, "sqeuclidean") / (-2.0 * self.unit**2)
@@ -67,17 +67,17 @@ class Space:
         return unit_rows(x) if self.cosine else np.insert((x - self.centre) / self.unit, x.shape[1], 1.0, axis=1)
 
     def right(self, y: AnyArray) -> Array:
-        """Factors of gallery rows, centred: that moves all values of one query alike and keeps digits."""
+        """Factors of gallery rows, centred, which adds the same to all values of one query and saves digits."""
         if self.cosine:
             return unit_rows(y) - self.centre
         y = (y - self.centre) / self.unit
         return np.insert(y, y.shape[1], -0.5 * np.einsum("ij,ij->i", y, y), axis=1)
 
     def error(self, left: Array, longest: float, unit: float) -> Array:
-        """Bound (b,) on |value - exact| for products in a precision of the given unit roundoff.
+        """Return a bound (b,) on |value - exact| for products in a precision with the given unit roundoff.
 
         ``longest`` is the length of the longest gallery factor. Dot products of d terms err by at most d roundoffs
-        of the sum of |factor| |factor|; the exact values have their own such error in float64.
+        of the sum of |factor| |factor|; the exact values have such an error of their own, in float64.
         """
         length = np.linalg.norm(left[:, : len(self.centre)], axis=1)
         if self.cosine:
@@ -113,7 +113,7 @@ class Product:
         self.original = originals(space.gallery) if self.last else np.arange(0)
 
     def asking(self, queries: AnyArray) -> Product:
-        """The same factors of the gallery under other queries; tables are not shared."""
+        """Return a product with the same gallery factors and other queries; tables are not shared."""
         other = copy(self)
         other.space, other.postponed, other._buffer = self.space.asking(queries), [], self._buffer[:0]
         return other
@@ -155,7 +155,7 @@ class Product:
         return np.nextafter(slack.astype(self.right.dtype), np.inf, dtype=self.right.dtype)
 
     def exact(self, rows: Ints, columns: Ints) -> Array:
-        """Exact nearness of listed pairs; in the last pass equal gallery rows are looked at once."""
+        """Return the exact nearness of listed pairs; in the last pass equal gallery rows are computed once."""
         if not self.last:
             return self.space.exact(rows, columns)
         m = len(self.original)

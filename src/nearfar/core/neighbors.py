@@ -1,9 +1,9 @@
 """Exact nearest neighbours in blocks: a float32 product proposes, float64 values decide.
 
-    A block of queries times the gallery has a known error bound e in float32. What lies more than 2e apart is
-    ordered by it; the few neighbours that lie closer are ordered by exact float64 values of those pairs. A query
-    with too many such pairs (collapsed data, far outliers) is done again with a float64 product. So the order is
-    that of float64 at about the price of float32, and depends neither on the block nor on the algebra library.
+    The product of a block of queries with the gallery has a known error bound e in float32. It orders neighbours whose
+    values differ by more than 2e; exact float64 values order the few that are closer. A query with too many such pairs
+    (collapsed data, far outliers) is done again with a float64 product. So the order is that of float64 at about the
+    price of float32, and depends neither on the block nor on the linear algebra library.
 
 Candidates come from the maxima of groups of columns: the k-th largest maximum is a floor under the k-th largest value,
 so one pass and a small partition replace the partition of whole rows.
@@ -186,7 +186,7 @@ def rank_block(product: Product, rows: Ints, k: int, alike: Alike | None = None)
 
 
 def _candidates(block: Block, k: int) -> tuple[AnyArray, Ints, Ints, Bools]:
-    """All cells that may be among the k nearest, (b, w) with -inf as filling, their number, rows with few enough."""
+    """Return cells that may be among the k nearest, (b, w) filled with -inf, their number, and rows with few enough."""
     b, width = block.values.shape
     if 8 * k > width:  # nearly all of them: sorting whole rows is the cheapest
         m = len(block.product.space.gallery)
@@ -210,7 +210,7 @@ def _candidates(block: Block, k: int) -> tuple[AnyArray, Ints, Ints, Bools]:
 
 
 def _groups(width: int, k: int) -> int:
-    """Number of column groups, balancing the partition of their maxima against the cells looked at."""
+    """Return the number of column groups: it balances partitioning their maxima against the cells looked at."""
     size = 2.0 ** np.floor(np.log2(max(1.0, np.sqrt(width / k))))
     return width // int(min(size, WIDEST))
 
@@ -224,7 +224,7 @@ def _dense(row: Ints, value: AnyArray, column: Ints, count: Ints, k: int) -> tup
 
 
 def _settle(block: Block, columns: Ints, kinds: Bools | None, close: Bools, k: int) -> Bools:
-    """Order runs of close neighbours by final values and index, in place; False for rows with too many of them."""
+    """Order runs of close neighbours by exact values and index, in place; return False for rows with too many."""
     b, width = columns.shape
     run = np.zeros((b, width), dtype=np.intp)
     np.cumsum(~close, axis=1, out=run[:, 1:])
@@ -243,6 +243,6 @@ def _settle(block: Block, columns: Ints, kinds: Bools | None, close: Bools, k: i
 
 
 def true_cells(mask: Bools) -> tuple[Ints, Ints]:
-    """Rows and columns of the true cells in row order; on sparse tables several times faster than nonzero."""
+    """Return rows and columns of the true cells in row order, on sparse tables several times faster than `nonzero`."""
     row, column = np.divmod(np.flatnonzero(mask), mask.shape[1])
     return row, column

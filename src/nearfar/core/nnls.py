@@ -7,7 +7,7 @@ import numpy as np
 from .types import Array, Bools
 
 RIDGE = 1e-13  # share of the trace, added to each diagonal
-FLAT = 1e-10  # of max |c|: a problem is solved where no entry of c - G w outside of the support is above that
+FLAT = 1e-10  # share of max |c|: a problem is solved once no entry of c - G w outside its support exceeds it
 
 
 def nnls(G: Array, c: Array) -> Array:
@@ -46,7 +46,7 @@ def nnls(G: Array, c: Array) -> Array:
 
 
 def inside(G: Array, c: Array, w: Array, support: Bools) -> tuple[Array, Bools]:
-    """Solutions on supports, which shrink until nothing is negative."""
+    """Return solutions on supports and these, which shrink until no solution has a negative entry."""
     w, support, rows = w.copy(), support.copy(), np.arange(len(w))
     while len(rows):
         s = on_support(G[rows], c[rows], support[rows])
@@ -61,7 +61,7 @@ def inside(G: Array, c: Array, w: Array, support: Bools) -> tuple[Array, Bools]:
 
 
 def on_support(G: Array, c: Array, support: Bools) -> Array:
-    """Solutions of the linear systems of each support, 0 outside."""
+    """Solve each linear system on its support; the solution is 0 outside."""
     both = support[:, :, None] & support[:, None, :]
     A = np.where(both, G, np.where(support[:, :, None], 0.0, np.eye(c.shape[1])))
     return np.linalg.solve(A, np.where(support, c, 0.0)[:, :, None])[:, :, 0]

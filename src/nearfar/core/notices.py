@@ -9,7 +9,7 @@ from contextvars import ContextVar
 LEARNER: ContextVar[str] = ContextVar("learner", default="")
 """The learner whose method runs in this thread; empty where a function was called by itself."""
 
-PASSED_ON = ("nearfar", "sklearn", "joblib")  # packages whose lines tell a user nothing
+PASSED_ON = ("nearfar", "sklearn", "joblib")  # packages whose lines tell a user nothing: a warning skips them
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

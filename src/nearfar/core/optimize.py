@@ -17,7 +17,7 @@ Bounds = tuple[float | Array | None, float | Array | None]
 Stop = Callable[[float, float], bool]
 
 NOISE = 1e-10  # relative difference of values below which rounding hides their order
-FLAT = 1e-7  # gradient per value below which the fall that a step promises is lost in rounding
+FLAT = 1e-7  # gradient relative to the value below which rounding hides how far a step makes the value fall
 ROUND = 50  # steps of `lbfgs_in_rounds` before x is put right
 LINE_SEARCH = 2  # SciPy's status of L-BFGS-B where no step lowers the value
 
@@ -39,7 +39,7 @@ class Solution:
     n_iter : int
         At least 1.
     converged : bool
-        Whether the stopping rule was met; if not, `message` says how far it got (nothing, where there was no rule).
+        Whether the stopping rule was met; if not, `message` says how far it got (empty where there was no rule).
     message : str
     duality_gap : float or None
         For convex problems: a bound on the distance to the optimum.
@@ -59,16 +59,16 @@ class Solution:
     attributes: dict[str, Any] = field(default_factory=dict)
 
     def with_x(self, x: AnyArray, **changes: Any) -> Solution:
-        """The same solution seen as another `x` (components made from a metric, say)."""
+        """Return the same solution with another `x` (such as components made from a metric)."""
         return replace(self, x=x, **changes)
 
     @property
     def value(self) -> float:
-        """The objective of a solution that has one."""
+        """The objective, of a solution that has one."""
         return float(self.objective or 0.0)
 
     def times(self, factor: float) -> Solution:
-        """The same `x` with its objective in other units, or with the sign that it had before it was minimised."""
+        """Return the same solution, its objective times `factor`: in other units, or with the sign changed back."""
         objective = None if self.objective is None else factor * self.objective
         gap = None if self.duality_gap is None else abs(factor) * self.duality_gap
         history = None if self.history is None else factor * self.history
@@ -96,18 +96,18 @@ def lbfgs(
         x (of the shape of `x0`) -> (value, gradient of the same shape).
     tol : float
         On the largest entry of the projected gradient (relative to the value where that is above 1). Where rounding
-        leaves no step that lowers the value, 1e-7 is small enough.
+        leaves no step that lowers the value, a gradient of 1e-7 counts as converged too.
     bounds : (low, high) or None
         Numbers or arrays of the shape of `x0`; None for no bound on that side.
     report : callable or None
         Called with (iteration, value, largest gradient entry).
     stop : callable or None
-        Asked after each iteration with (value before, value), the first time with (inf, value): True ends the search as
-        converged. It may look at what `fun` computed last, which belongs to the iterate.
+        Called after each iteration with (value before, value), the first time with (inf, value): True ends the search
+        as converged. It may look at what `fun` computed last, which belongs to the current iterate.
     ftol : float
-        Stops too where an iteration lowers the value by at most ``ftol * max(1, |value|)``.
+        Also stop once an iteration lowers the value by at most ``ftol * max(1, |value|)``.
     tries : int
-        Steps of a line search, at most.
+        Largest number of steps in a line search.
     """
     history: list[float] = []
     last = [np.inf, np.inf]
@@ -157,17 +157,17 @@ def lbfgs_in_rounds(
     tol: float,
     report: Report | None = None,
 ) -> Solution:
-    """L-BFGS on a function that does not see all of x, such as one of a basis that depends on its span alone.
+    """Minimise, by L-BFGS, a function that does not depend on all of x: say one of a basis that sees only its span.
 
-    What the function does not see grows beyond bounds or becomes singular on the way, and the gradient vanishes, or is
-    lost in rounding, far from any optimum. So every few steps `put_right` gives an x of the same value that is not so.
+    What the function does not see may grow without bound or become singular on the way; then the gradient vanishes, or
+    is lost in rounding, far from any optimum. So every few steps `put_right` replaces x by a sound one of equal value.
 
     Parameters
     ----------
     fun, x0, max_iter, tol, report
         As for `lbfgs`.
     put_right : callable
-        x -> another x of the same value, such as an orthonormal basis; the solution has been through it.
+        x -> another x of the same value, such as an orthonormal basis; also applied to the solution.
     """
     history: list[float] = []
     least = np.inf
@@ -191,19 +191,19 @@ def lbfgs_in_rounds(
 
 
 def stopped(what: str, n_iter: int, measure: str, value: float, tol: float | None) -> str:
-    """The message of a solver that ran out of iterations; without a tolerance where another measure decides."""
+    """Return the message of a solver that ran out of iterations; tol is None where another measure decides."""
     limit = "" if tol is None else f", tol {tol:.3g}"
     return f"{what} stopped after {n_iter} iterations with {measure} {value:.3g}{limit}"
 
 
 def sides(x: Array, bounds: Bounds) -> tuple[Array, Array]:
-    """Lower and upper bounds of every entry of x."""
+    """Return lower and upper bounds of every entry of x."""
     low, high = (-np.inf if bounds[0] is None else bounds[0]), (np.inf if bounds[1] is None else bounds[1])
     return np.broadcast_to(low, x.shape), np.broadcast_to(high, x.shape)
 
 
 def projected_step(x: Array, gradient: Array, bounds: Bounds | None) -> Array:
-    """x less its projection after one unit step: zero exactly at a stationary point within bounds."""
+    """Return x less the projection of x - gradient onto the bounds: zero exactly at a stationary point."""
     return gradient if bounds is None else x - np.clip(x - gradient, *sides(x, bounds))
 
 
@@ -264,7 +264,7 @@ def fista(
 def backtrack(
     fun: Objective, project: Callable[[Array, float], Array], y: Array, fy: float, gy: Array, step: float
 ) -> tuple[Array, float, Array, float]:
-    """A projected gradient step short enough that the quadratic model at y bounds the function."""
+    """Take a projected gradient step that is so short that the quadratic model at y bounds the function."""
     for _ in range(100):
         x = project(y - step * gy, step)
         value, gradient = fun(x)
@@ -272,7 +272,7 @@ def backtrack(
         if abs(value - fy) > NOISE * abs(fy):
             short = value <= fy + np.vdot(gy, D) + np.vdot(D, D) / (2 * step)
         else:
-            # values so close are decided by rounding; gradients are not
+            # rounding decides which of two such close values is smaller, but hardly changes gradients
             short = np.vdot(gradient - gy, D) <= np.vdot(D, D) / step
         if short:
             break

@@ -28,9 +28,9 @@ def pair_squares(Z: AnyArray, i: Ints, j: Ints) -> AnyArray:
 
 
 def differences(Z: AnyArray, i: Ints, j: Ints, least: int = 1) -> Iterator[tuple[slice, AnyArray]]:
-    """Blocks of pairs, `least` and more, and their z_i - z_j, in a buffer that the next block overwrites."""
+    """Yield blocks of at least `least` pairs, and their z_i - z_j in a buffer that the next block overwrites."""
     step = max(least, VALUES // max(Z.shape[1], 1))
-    Z = np.ascontiguousarray(Z)  # of others `take` would copy all rows for each block
+    Z = np.ascontiguousarray(Z)  # else `take` would copy all rows for each block
     left, right = np.empty((2, min(step, len(i)), Z.shape[1]), Z.dtype)
     for a in range(0, len(i), step):
         part = slice(a, a + step)
@@ -66,7 +66,7 @@ class PairList:
         return len(self.i)
 
     def squared_distances(self, Z: AnyArray) -> Array:
-        """|z_i - z_j|^2 of every pair, by differences: near pairs keep their digits."""
+        """Return |z_i - z_j|^2 of every pair, computed from differences so that near pairs keep their digits."""
         return pair_squares(Z, self.i, self.j)
 
     def laplacian_times(self, w: Array, Y: AnyArray) -> AnyArray:

@@ -8,7 +8,7 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from .types import Array
 
 EPS = float(np.finfo(np.float64).eps)
-LEAST = 100  # times EPS: over thousands of rows an eigenvalue 0 comes out as up to 16 EPS, however few the features
+LEAST = 100  # times EPS: with thousands of rows a zero eigenvalue comes out as up to 16 EPS, even with few features
 
 
 def symmetrize(A: Array) -> Array:
@@ -17,14 +17,14 @@ def symmetrize(A: Array) -> Array:
 
 
 def fix_signs(V: Array) -> Array:
-    """Columns with their largest entry in absolute value made positive, so that no solver's sign shows."""
+    """Make the entry of largest absolute value in each column positive, so that signs do not depend on the solver."""
     lead = np.abs(V).argmax(axis=0)
     signs = np.sign(V[lead, np.arange(V.shape[1])])
     return V * np.where(signs == 0, 1.0, signs)
 
 
 def spectrum(A: Array) -> tuple[Array, Array]:
-    """Eigenvalues of a symmetric matrix, falling (ties in order), and its eigenvectors with fixed signs.
+    """Return the eigenvalues of a symmetric matrix, falling (ties in order), and its eigenvectors with fixed signs.
 
     Returns
     -------
@@ -38,7 +38,7 @@ def spectrum(A: Array) -> tuple[Array, Array]:
 
 
 def leading(A: Array, p: int) -> tuple[Array, Array]:
-    """The p largest of `spectrum`: few of many take a third of the time of all."""
+    """Return the p largest of `spectrum`; a few of many take a third of the time of all."""
     d = len(A)
     if 4 * p > d:
         w, V = spectrum(A)
@@ -48,12 +48,12 @@ def leading(A: Array, p: int) -> tuple[Array, Array]:
 
 
 def holding(w: Array, share: float) -> int:
-    """How many of the values w, falling and at least 0, hold that share of their sum."""
+    """Return how many of the values w, falling and at least 0, it takes to reach that share of their sum."""
     return int((np.cumsum(w) < share * w.sum()).sum()) + 1
 
 
 def rounding(w: Array) -> float:
-    """How large rounding may make an eigenvalue 0 among the eigenvalues w."""
+    """Return how large rounding may make a zero eigenvalue among the eigenvalues w."""
     return max(len(w), LEAST) * EPS * max(float(w.max(initial=0.0)), 0.0)
 
 
@@ -63,24 +63,24 @@ def is_singular(w: Array) -> bool:
 
 
 def rank(w: Array) -> int:
-    """How many of the eigenvalues w are above working precision."""
+    """Return how many of the eigenvalues w are above working precision."""
     return int((w > rounding(w)).sum())
 
 
 def power(A: Array, p: float, floor: float = 0.0) -> Array:
-    """A^p through eigenvalues; those below `floor` count as `floor`."""
+    """Return A^p by eigenvalues; those below `floor` count as `floor`."""
     w, V = spectrum(A)
     return (V * np.maximum(w, floor) ** p) @ V.T
 
 
 def project(A: Array, shrink: float = 0.0) -> tuple[Array, Array]:
-    """Nearest PSD matrix (Frobenius), and a factor of it.
+    """Return the nearest PSD matrix (in the Frobenius norm) and a factor of it.
 
     Parameters
     ----------
     A : ndarray of shape (d, d)
     shrink : float
-        Taken off every eigenvalue first: the proximal map of ``shrink * trace``.
+        Subtracted from every eigenvalue first, which makes this the proximal map of ``shrink * trace``.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def components(M: Array, n_components: int | None = None) -> Array:
 
 
 def compress(L: Array, n_components: int | None = None) -> Array:
-    """The same metric as L' L from its right singular vectors: rows orthogonal, by falling length, signs fixed."""
+    """Return components of the metric L' L whose rows are orthogonal, by falling length, with signs fixed."""
     _, s, Vt = np.linalg.svd(L, full_matrices=False)
     return (s[:, None] * fix_signs(Vt.T).T)[:n_components]
 
@@ -117,13 +117,13 @@ def around(V: Array, w: Array, c: float) -> Array:
 
 
 def beside_identity(L: Array, V: Array) -> Array:
-    """The symmetric root (d, d) of the metric L' L in coordinates V (r, d), orthonormal, and I outside of them."""
+    """Return the symmetric root (d, d) of a metric: L' L in coordinates V (r, d), orthonormal, and I outside them."""
     _, s, Q = np.linalg.svd(L)
     return around(Q @ V, s - 1, 1.0)
 
 
 def sharp_spectrum(S: Array, D: Array) -> tuple[Array, Array, Array]:
-    """The decomposition behind every point of the geodesic from S^-1 to D.
+    """Return the decomposition that gives every point of the geodesic from S^-1 to D.
 
     Returns
     -------
@@ -138,12 +138,12 @@ def sharp_spectrum(S: Array, D: Array) -> tuple[Array, Array, Array]:
 
 
 def sharp_from_spectrum(C: Array, w: Array, Q: Array, t: float) -> Array:
-    """L with ``L' L = S^-1 #_t D``, from `sharp_spectrum(S, D)`: a scaling and a triangular solve."""
+    """Return L with ``L' L = S^-1 #_t D`` from `sharp_spectrum(S, D)`, by a scaling and a triangular solve."""
     return w[:, None] ** (t / 2) * solve_triangular(C, Q, lower=True, trans="T").T
 
 
 def sharp_factor(S: Array, D: Array, t: float = 0.5) -> Array:
-    """L with ``L' L = S^-1 #_t D``, the point at t on the affine-invariant geodesic from S^-1 to D.
+    """Return L with ``L' L = S^-1 #_t D``, the point at t on the affine-invariant geodesic from S^-1 to D.
 
     Parameters
     ----------
@@ -162,14 +162,14 @@ def sharp_factor(S: Array, D: Array, t: float = 0.5) -> Array:
 
 
 def require_pd(A: Array, name: str, strict: bool = True) -> Array:
-    """A as a symmetric float64 matrix, or a ValueError that gives its smallest eigenvalue.
+    """Return A as a symmetric float64 matrix; raise a ValueError if it is not positive definite.
 
     Parameters
     ----------
     name : str
         How the message calls the matrix.
     strict : bool
-        Positive definite is asked for; else positive semi-definite up to rounding.
+        Whether A must be positive definite; else it may be positive semi-definite up to rounding.
     """
     try:
         given = np.asarray(A)

@@ -1,4 +1,4 @@
-"""Scatter matrices: class sums and Laplacians instead of loops over pairs, no (pairs, d, d) array anywhere."""
+"""Scatter matrices by class sums and Laplacians instead of loops over pairs, without any (pairs, d, d) array."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .pairs import differences
 from .types import Array, Bools, Ints
 
 BLOCK = 1 << 20  # numbers in one block of deviations
-HIGH = 256  # pairs of a block, at least: with fewer, adding up (d, d) products would take most of the time
-NARROW = 40  # features up to which differences of all pairs take less time than a Laplacian
-CANCELLED = 1e-8  # of squared lengths: squared differences that a Laplacian cannot tell from rounding
+HIGH = 256  # fewest pairs in a block: with fewer, adding up (d, d) products would take most of the time
+NARROW = 40  # up to so many features, differences of all pairs take less time than a Laplacian
+CANCELLED = 1e-8  # share of squared lengths below which a Laplacian cannot tell squared differences from rounding
 ROUNDING = 1e-24  # squares that rounding leaves between equal rows, relative to those of other rows
 
 
@@ -79,7 +79,7 @@ def listed_scatters(X: Array, pairs: Pairs) -> PairScatters:
 
 
 def all_pairs(X: Array, labels: Ints) -> PairScatters:
-    """Every pair with weight 1, in O(n d^2): sum_c n_c S_c, and n S_t less that."""
+    """Return the scatters of all pairs with weight 1, in O(n d^2): sum_c n_c S_c, and n S_t less that."""
     n = class_sizes(labels)
     similar = deviations(X, labels, class_means(X, labels), n.astype(float))
     n_similar = float((n * (n - 1.0)).sum() / 2)
@@ -87,7 +87,7 @@ def all_pairs(X: Array, labels: Ints) -> PairScatters:
 
 
 def class_balanced_pairs(X: Array, labels: Ints) -> PairScatters:
-    """Every pair, weighted so that each class, and each two classes, sum to 1."""
+    """Return the scatters of all pairs, weighted so that the pairs of each class, and of each two classes, sum to 1."""
     n = class_sizes(labels).astype(float)
     means = class_means(X, labels)
     several = n > 1
@@ -104,9 +104,9 @@ SCATTERS = {"pairs": all_pairs, "class": class_balanced_pairs}
 def weighted_outer(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> Array:
     """sum_k w_k (x_i[k] - x_j[k])(x_i[k] - x_j[k])'.
 
-    Many pairs of long rows go through the Laplacian of their graph (O(m d + n d^2)), others through blocks of
-    differences (O(m d^2)); and so do rows so near to each other, compared with their distance from 0, that the
-    Laplacian would leave mere rounding.
+    Many pairs of long rows go through the Laplacian of their graph, O(m d + n d^2), others through blocks of
+    differences, O(m d^2). So do rows that are so near to each other, compared with their distance from 0, that the
+    Laplacian would leave only rounding errors.
     """
     if len(i) > len(X) and X.shape[1] > NARROW:
         Y = laplacian_times(X, i, j, weight)
@@ -130,14 +130,14 @@ def laplacian_times(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> 
 
 
 def class_means(X: Array, labels: Ints) -> Array:
-    """Mean of each class 0..c-1, shape (c, d); every row has a class."""
+    """Return the mean of each class 0..c-1, shape (c, d); every row must have a class."""
     n = class_sizes(labels)
     members = csr_array((np.ones(len(X)), (labels, np.arange(len(X)))), shape=(len(n), len(X)))
     return np.asarray(members @ X) / n[:, None]
 
 
 def known(X: Array, labels: Ints) -> tuple[Array, Ints]:
-    """Rows with a class, and their labels; no copy where all have one."""
+    """Return the rows that have a class, and their labels; no copy is made if all have one."""
     keep = labels >= 0
     return (X, labels) if keep.all() else (X[keep], labels[keep])
 
@@ -172,7 +172,7 @@ def total(X: Array) -> Array:
 
 
 def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
-    """Mean over linked chunklets (l, m), both orders, of (mu_l - mu_m)(mu_l - mu_m)'.
+    """Return the mean of (mu_l - mu_m)(mu_l - mu_m)' over pairs (l, m) of chunklets that are apart, in both orders.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
     for a in range(0, len(means), step):
         linked = apart[a : a + step].astype(np.float64)
         M = means[a : a + step]
-        # rows of the links' Laplacian: chunklets are often so many that a list of links would not fit
+        # rows of the links' Laplacian at a time: often there are so many chunklets that a list of links would not fit
         S += M.T @ (linked.sum(axis=1)[:, None] * M - linked @ means)
     return (S + S.T) / links
 
@@ -201,15 +201,15 @@ def quartic(X: Array, W: Array) -> Array:
 
 
 def data_span(X: Array) -> Array:
-    """Orthonormal rows that span the differences of the rows of X, shape (r, d): nothing is lost outside of it."""
+    """Return orthonormal rows (r, d) that span the differences of the rows of X, so that projecting loses nothing."""
     _, s, Vt = np.linalg.svd(centred_triangle(X), full_matrices=False)
     return Vt[s > max(X.shape) * np.finfo(float).eps * s.max(initial=0.0)]
 
 
 def widest(L: Array, X: Array, k: int | None) -> Array:
-    """k rows (None: all) of the metric L' L, of the directions along which rows of X differ most in it; some perhaps 0.
+    """Return k rows of L' L (None: all), for the directions in which rows of X differ most in it; the last may be 0.
 
-    The longest rows of L may be of no use: some problems have them where rows hardly differ.
+    The longest rows of L would not do: in some problems they lie where rows of X hardly differ.
     """
     if k is None:
         return psd.compress(L)
@@ -218,9 +218,9 @@ def widest(L: Array, X: Array, k: int | None) -> Array:
 
 
 def axes(X: Array, k: int) -> tuple[Array, Array]:
-    """The k largest eigenvalues of `total` of X, falling, and their vectors (d, k), signs fixed.
+    """Return the k largest eigenvalues of ``total(X)``, falling, and their vectors (d, k), signs fixed.
 
-    In the span of the rows where features outnumber these, if it has k directions: no (d, d) matrix is formed.
+    With more features than rows it works in the span of the rows, if that has k directions, without a (d, d) matrix.
     """
     span = data_span(X) if X.shape[1] > len(X) else None
     if span is None or k > len(span):
@@ -231,13 +231,13 @@ def axes(X: Array, k: int) -> tuple[Array, Array]:
 
 
 def span_or_axes(X: Array, least: int) -> Array:
-    """`data_span` where features outnumber rows and it has so many directions at least, else all axes (d, d)."""
+    """Return `data_span` if there are more features than rows and it has `least` directions, else all axes (d, d)."""
     span = data_span(X) if X.shape[1] > len(X) else None
     return np.eye(X.shape[1]) if span is None or len(span) < least else span
 
 
 def centred_triangle(X: Array) -> Array:
-    """Centred rows, or where they are many a triangular R of their singular values: R' R = C' C, R from blocks of C."""
+    """Return the centred rows C, or if they are many a triangular R with R' R = C' C, made from blocks of C."""
     n, d = X.shape
     mean, step = X.mean(axis=0), 4 * d
     if n <= step:
@@ -249,7 +249,7 @@ def centred_triangle(X: Array) -> Array:
 
 
 def pca(X: Array, count: int | None, at_least: int | None = None) -> Array | None:
-    """The first `count` principal directions of X as rows (count, d); None where `count` is None.
+    """Return the first `count` principal directions of X as rows (count, d), or None if `count` is None.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Settings held against what a method says it takes: an annotation of numbers and switches is a promise."""
+"""Checks of settings against the annotations of a method, which are a promise where they name numbers or switches."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ KINDS = {
     "nn.Linear": "a linear layer",
     "None": "None",
 }
-# bounds of what several parts of an objective are made with
+# bounds of arguments that several parts of an objective share
 AT_LEAST_ONE = ("num_classes", "embedding_dim", "block", "in_features", "in_channels", "width", "depth")
 POSITIVE = ("temperature", "scale")
 
 
 def misfit(parameter: Parameter, value: Any) -> str:
-    """Say what is wrong with a value where numbers or switches are asked for; nothing where anything else is too.
+    """Say what is wrong with a value where the annotation allows only numbers or switches; else return "".
 
-    Numbers of NumPy, and arrays and tensors of one number, are numbers; True is none, and 0 and 1 are switches.
+    Numbers of NumPy, and arrays and tensors of one number, are numbers; True is no number; 0 and 1 are also switches.
 
     >>> misfit(Parameter("factor", Parameter.KEYWORD_ONLY, annotation="float | None"), "big")
     "factor must be a number or None; got 'big'"
@@ -56,12 +56,12 @@ def _fits(kind: str, value: Any) -> bool:
 
 @lru_cache
 def parameters_of(kind: Any) -> dict[str, Parameter]:
-    """What a class takes, by name."""
+    """Return the arguments that a class takes, by name."""
     return dict(signature(kind).parameters)
 
 
 def check_settings(estimator: Any) -> None:
-    """Raise a ValueError for a setting that is not what its annotation says; methods know the bounds of numbers."""
+    """Raise a ValueError for a setting that is not what its annotation says; methods check the bounds of numbers."""
     kind: Any = type(estimator)
     for name, parameter in parameters_of(kind).items():
         wrong = misfit(parameter, getattr(estimator, name, None))
@@ -70,10 +70,10 @@ def check_settings(estimator: Any) -> None:
 
 
 def checked(kind: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
-    """Return by name what a class is made with, or raise for the first setting that does not fit."""
+    """Return the given arguments of a class by name, or raise for the first one that does not fit."""
     try:
         given = signature(kind).bind_partial(*args, **settings).arguments
-    except TypeError:  # which __init__ raises with a better text, but for names of other libraries
+    except TypeError:  # __init__ raises it with a better text, except for names of other libraries
         known = parameters_of(kind)
         for name in settings:
             if name not in known:
@@ -89,7 +89,7 @@ def checked(kind: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[
 
 
 def instead(name: str, known: Iterable[str]) -> str:
-    """Say what may have been meant by a name that is not known, or else what is.
+    """Say which known name may have been meant by an unknown one, or else list the known names.
 
     >>> instead("miner", ["margin", "mine"]), instead("alpha", ["margin", "mine"])
     ('; did you mean mine?', '; it takes margin, mine')
@@ -110,7 +110,7 @@ def _out_of_bounds(name: str, value: Any) -> str:
 
 
 def check_options(owner: object, known: Iterable[object], **given: object) -> None:
-    """Raise a ValueError with the name of the owner's class for a keyword whose value is none of the known ones."""
+    """Raise a ValueError that names the owner's class if a keyword's value is none of the known ones."""
     options = tuple(known)
     for name, value in given.items():
         if value not in options:
@@ -118,7 +118,7 @@ def check_options(owner: object, known: Iterable[object], **given: object) -> No
 
 
 def no_option(options: Iterable[object], name: str, value: object) -> str:
-    """Say that a setting is none of those which it may be.
+    """Say that a setting is none of its options.
 
     >>> no_option(("full", None), "refine", "half")
     "refine must be one of 'full', None; got 'half'"

@@ -13,12 +13,12 @@ SAMPLE = 500  # rows whose distances scale a start
 
 
 def principal(X: Array, k: int) -> Array:
-    """Directions of largest variance, orthonormal rows."""
+    """Return the k directions of largest variance as orthonormal rows."""
     return scatter.axes(X, k)[1].T
 
 
 def discriminant(X: Array, labels: Ints, k: int) -> Array:
-    """Directions that separate classes best, within which the within-class covariance is the identity."""
+    """Return the k directions that separate classes best, scaled so that the within-class covariance is I."""
     n = int((labels >= 0).sum())
     return eig.gevd(scatter.between(X, labels), scatter.within(X, labels) / n, k)[1].T
 
@@ -26,7 +26,7 @@ def discriminant(X: Array, labels: Ints, k: int) -> Array:
 def start(
     X: Array, labels: Ints | None, init: str | AnyArray, n_components: int | None = None, seed: Seed = 0
 ) -> Array:
-    """The first components.
+    """Return the components (k, d) with which a search starts.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def start(
     elif init == "auto":
         init = "pca" if k < min(d, n) else "identity"
     if init in ("lda", "pca") and d > n:
-        V = scatter.data_span(X)  # where all directions are that X has, without a (d, d) matrix
+        V = scatter.data_span(X)  # holds all directions in which X varies, without a (d, d) matrix
         if k <= len(V):
             return start(X @ V.T, labels, init, k) @ V
     if init == "lda":
@@ -73,14 +73,14 @@ def start(
 
 
 def in_span(init: str | AnyArray, n_components: int | None) -> bool:
-    """Whether a search in the span of the rows' differences is that among all features: it starts as the identity."""
+    """Whether a search in the span of the rows' differences equals one in all features: the start is the identity."""
     return n_components is None and isinstance(init, str) and init in ("auto", "identity")
 
 
 def inside(
     V: Array, X: Array, labels: Ints | None, init: str | AnyArray, n_components: int | None = None, seed: Seed = 0
 ) -> Array:
-    """The first components (k, r) in coordinates V (r, d), whose rows are orthonormal: at most r but for given ones."""
+    """Return the start (k, r) in coordinates V (r, d), orthonormal rows; k <= r unless `init` holds components."""
     k, d = n_components, X.shape[1]
     if not isinstance(init, str):
         return given(init, d if k is None else k, d) @ V.T
@@ -88,7 +88,7 @@ def inside(
 
 
 def given(init: AnyArray, k: int, d: int) -> Array:
-    """The user's components, checked."""
+    """Check and return the user's components."""
     needs = f"init must be a finite array of shape {(k, d)}"
     L = checks.table(init, needs)
     if L.shape != (k, d) or not np.isfinite(L).all():
@@ -97,9 +97,9 @@ def given(init: AnyArray, k: int, d: int) -> Array:
 
 
 def median_scaled(X: Array, L: Array) -> Array:
-    """L scaled so that the median squared distance between (up to `SAMPLE`) different rows is 1."""
+    """Return L scaled so that the median squared distance between (up to `SAMPLE`) different rows is 1."""
     Z = X[:: -(-len(X) // SAMPLE)] @ L.T
-    unit = 2.0 ** np.frexp(np.abs(Z).max(initial=0.0))[1]  # whose squares are numbers
+    unit = 2.0 ** np.frexp(np.abs(Z).max(initial=0.0))[1]  # keeps squares from overflowing or vanishing
     Z = Z / unit
     square = np.einsum("nk,nk->n", Z, Z)
     d = (square[:, None] + square - 2 * Z @ Z.T)[np.triu_indices(len(Z), 1)]

@@ -37,7 +37,7 @@ def write(path: str | os.PathLike[str], arrays: dict[str, AnyArray], metadata: d
     Raises
     ------
     ValueError
-        An array of a kind that the format has not (text, objects, complex numbers).
+        An array has a type that the format lacks (text, objects, complex numbers).
     """
     header: dict[str, Any] = {"__metadata__": metadata}
     blobs, end = [], 0
@@ -74,14 +74,14 @@ def whole(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> Iterato
     Raises
     ------
     OSError
-        With one line that names the file, as on a full disk; nothing is left of the new one.
+        Writing failed, as on a full disk; the message names the file, and nothing of the new file is left.
     """
     partial = Path(f"{os.fspath(path)}.partial")
     try:
         with partial.open(mode, **how) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())  # a name must not be on the disk before what it names
+            os.fsync(file.fileno())  # the content must be on the disk before the name is
         os.replace(partial, path)
     except OSError as error:
         raise type(error)(f"{os.fspath(path)}: cannot be written ({error.strerror or error})") from error
@@ -91,12 +91,12 @@ def whole(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> Iterato
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, str]]:
-    """Arrays and text of a file that `write` (or any safetensors library) made.
+    """Return the arrays and the text of a file that `write` (or any safetensors library) made.
 
     Raises
     ------
     ValueError
-        Not such a file, or cut short.
+        The file is not of this format, or is cut short.
     """
     raw = Path(path).read_bytes()
     size = int.from_bytes(raw[:8], "little")
@@ -112,7 +112,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, s
 
 
 def unpack(raw: bytes, start: int, entry: dict[str, Any]) -> AnyArray:
-    """One array of the file."""
+    """Return one array of the file."""
     dtype = np.dtype(NAMES[entry["dtype"]])
     shape = tuple(int(n) for n in entry["shape"])
     a, b = (int(x) for x in entry["data_offsets"])
@@ -123,7 +123,7 @@ def unpack(raw: bytes, start: int, entry: dict[str, Any]) -> AnyArray:
 
 
 def split(group: str, values: dict[str, Any]) -> tuple[dict[str, AnyArray], dict[str, Any]]:
-    """Named values as numeric arrays (under "group/name" or "group/name/k" for lists of them) and JSON values."""
+    """Split named values into numeric arrays (under "group/name", or "group/name/k" for a list) and JSON values."""
     tensors: dict[str, AnyArray] = {}
     plain: dict[str, Any] = {}
     for name, value in values.items():
@@ -137,17 +137,17 @@ def split(group: str, values: dict[str, Any]) -> tuple[dict[str, AnyArray], dict
 
 
 def as_json(name: str, value: Any) -> Any:
-    """A value that JSON can hold; text arrays as {"text": [...]}."""
+    """Return the value in a form that JSON can hold; text arrays become {"text": [...]}."""
     if isinstance(value, np.ndarray):
         return {"text": [str(item) for item in value]}
     try:
-        return json.loads(json.dumps(value, default=np.generic.item))  # of NumPy's numbers, however deep
+        return json.loads(json.dumps(value, default=np.generic.item))  # NumPy's numbers too, however deep inside
     except TypeError:
         raise ValueError(f"{name}={value!r} cannot be saved; only numbers, text and arrays can") from None
 
 
 def join(group: str, tensors: dict[str, AnyArray], plain: dict[str, Any]) -> dict[str, Any]:
-    """What `split` took apart."""
+    """Put together again what `split` took apart."""
     values: dict[str, Any] = {name: texts(value["text"]) if is_text(value) else value for name, value in plain.items()}
     for key, tensor in tensors.items():
         place, name, *rest = key.split("/")
@@ -159,7 +159,7 @@ def join(group: str, tensors: dict[str, AnyArray], plain: dict[str, Any]) -> dic
 
 
 def as_tuple(value: Any) -> Any:
-    """A list of plain values as a tuple; others as they are."""
+    """Return a list of plain values as a tuple, and any other value as it is."""
     return tuple(value) if isinstance(value, list) and not any(isinstance(v, np.ndarray) for v in value) else value
 
 
@@ -168,14 +168,14 @@ def is_text(value: Any) -> bool:
 
 
 def texts(words: Any) -> AnyArray:
-    """An array of text."""
+    """Return a list of text as an array."""
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValueError(f"expected a list of text, got {words!r:.60}")
     return np.array(words, dtype=object)
 
 
 def flaw(values: dict[str, Any], needed: Sequence[str]) -> str:
-    """Say which of the numbers that are needed is missing, no number, or not finite; nothing where all are fine."""
+    """Say which needed value is missing, holds no numbers or is not finite; return "" if all are fine."""
     for name in needed:
         if name not in values:
             return f"it lacks {name}"

@@ -18,7 +18,7 @@ def calibrate(
     beta: float = 1.0,
     weight: Array | None = None,
 ) -> float:
-    """The threshold t for which "similar where distance <= t" is best.
+    """Return the threshold t for which the rule "similar if distance <= t" is best.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def calibrate(
     Returns
     -------
     float
-        Halfway between two distances; below the smallest one where nothing should be accepted.
+        Halfway between two distances; below the smallest one if accepting no pair is best.
 
     >>> calibrate(np.array([1.0, 2.0, 5.0]), np.array([True, True, False]))
     3.5
@@ -54,9 +54,9 @@ def calibrate(
     checks.at_least(0, beta=beta)
     order = np.argsort(distance, kind="stable")
     d, truth = distance[order], similar[order]
-    # equal weights are dropped: rounding in their sums would decide between equal scores
+    # equal weights are dropped, because rounding in their sums would decide between equal scores
     counts = np.ones(len(d), dtype=np.intp) if weight is None or np.ptp(weight) == 0 else weight[order]
-    # accepting the k nearest pairs, k = 0..m; only where the next distance differs
+    # the k nearest pairs may be accepted, k = 0..m, if the next distance differs
     tp, fp = np.r_[0, np.cumsum(counts * truth)], np.r_[0, np.cumsum(counts * ~truth)]
     cuts = np.r_[True, d[1:] > d[:-1], True]
     score = scores(tp, fp, strategy, min_rate or 0.0, beta)
@@ -66,12 +66,12 @@ def calibrate(
     if k == len(d):
         return float(d[-1])
     middle = d.dtype.type(d[k - 1] + (d[k] - d[k - 1]) / 2)  # NumPy 1 halves a float32 to a float64
-    # two neighbouring floats have none between them: rounded up, the threshold would accept the next pair
+    # between two neighbouring floats there is none: rounded up, the threshold would accept the next pair
     return float(middle if middle < d[k] else d[k - 1])
 
 
 def scores(tp: Array, fp: Array, strategy: str, min_rate: float, beta: float) -> Array:
-    """What the strategy maximises, for every number of accepted pairs."""
+    """Return what the strategy maximises, for every number of accepted pairs."""
     tpr, tnr = tp / tp[-1], (fp[-1] - fp) / fp[-1]
     if strategy == "accuracy":
         return tp - fp
@@ -81,5 +81,5 @@ def scores(tp: Array, fp: Array, strategy: str, min_rate: float, beta: float) ->
         wanted = beta**2 * tp[-1] + tp + fp  # 0 where nothing is accepted and only precision counts
         return (1 + beta**2) * tp / np.maximum(wanted, np.finfo(np.float64).tiny)
     found, kept = (tpr, tnr) if strategy == "max_tpr" else (tnr, tpr)
-    # the rate first, then among equals the other rate
+    # the rate decides first, then the other rate among equals
     return np.where(kept >= min_rate, found + 1e-9 * kept, -np.inf)
