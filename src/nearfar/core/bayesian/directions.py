@@ -18,19 +18,19 @@ from ..types import AnyArray, Array, Ints, Seed
 
 
 def unit_principal(X: Array, k: int) -> Array:
-    """V (d, k): the k directions of largest variance of the rows of X, over the root of their mean squared distance."""
+    """Return V (d, k), the k directions of largest variance, divided by the rows' root mean square distance in them."""
     w, V = scatter.axes(X, k)
     unit = 2 * float(np.maximum(w, 0).sum()) / max(len(X) - 1, 1) or 1.0
     return V / np.sqrt(unit)
 
 
 def squares(Z: Array, i: Ints, j: Ints) -> Array:
-    """w of the pairs (i, j) of projected rows Z = X V."""
+    """Return w of the pairs (i, j) of projected rows Z = X V."""
     return (Z[i] - Z[j]) ** 2
 
 
 def entries(value: AnyArray | float, n: int, name: str) -> Array:
-    """A number for all n entries, or n numbers, finite; or a ValueError."""
+    """Return n finite entries, given one by one or as one number for all; raise a ValueError otherwise."""
     needs = f"{name} must be a finite number or {n} of them"
     found = checks.table(value, needs)
     if found.shape not in ((), (n,)) or not np.isfinite(found).all():
@@ -44,14 +44,14 @@ def components(V: Array, mean: Array) -> Array:
 
 
 class RandomWeights:
-    """What learners with a Gaussian posterior over weights of directions can say about their uncertainty.
+    """Methods about uncertainty, for learners with a Gaussian posterior over weights of directions.
 
     Attributes
     ----------
     basis_ : ndarray of shape (d, k)
         V.
     posterior_mean_, posterior_cov_ : ndarray of shape (k,), (k, k)
-        Of the weights; rows beyond k belong to other parameters.
+        Of the weights. If there are more than k entries, the further ones belong to other parameters.
     """
 
     basis_: Array
@@ -61,13 +61,13 @@ class RandomWeights:
     transform: Any
 
     def _directions(self) -> Array:
-        """V, or `transform`'s NotFittedError."""
+        """Return V; raise the NotFittedError of `transform` before a fit."""
         if not hasattr(self, "basis_"):
             self.transform(np.zeros((1, 1)))
         return self.basis_
 
     def pair_features(self, pairs: AnyArray, X: AnyArray | None = None) -> Array:
-        """w of pairs of points (m, 2, d), or of row numbers (m, 2) of X; shape (m, k)."""
+        """Return w (m, k) of pairs of points (m, 2, d), or of pairs of row numbers (m, 2) of X."""
         V = self._directions()
         if X is None:
             points = np.asarray(pairs)
@@ -79,7 +79,7 @@ class RandomWeights:
         return squares(Z, *checks.check_indices(pairs, 2, len(Z), "pairs").T)
 
     def sample_metric(self, n: int = 1, random_state: Seed = None) -> Array:
-        """n metrics drawn from the posterior, shape (n, d, d), negative weights set to 0."""
+        """Draw n metrics (n, d, d) from the posterior, with negative weights set to 0."""
         V = self._directions()
         k, draw = V.shape[1], generator(random_state).multivariate_normal
         g = draw(self.posterior_mean_[:k], self.posterior_cov_[:k, :k], size=n, method="cholesky")

@@ -1,4 +1,4 @@
-"""A Gaussian posterior over weights m of directions, from who is next to whom.
+"""A Gaussian posterior over weights m of directions, learned from which rows are near each other.
 
     log p_ij = -u_ij'm - log sum_{t in N_i} exp(-u_it'm),  u_ij = ((x_i - x_j)' V)^2
     C_T^-1 = C_0^-1 + 1/2 sum_i |J_i| sum_t (u_it - mean_i)(u_it - mean_i)'
@@ -32,7 +32,7 @@ class ProjectedNeighbors(NamedTuple):
     same: Bools
 
     def blocks(self) -> Iterator[tuple[Array, Array]]:
-        """u (b, k, d) and the classes' agreement (b, k) as numbers, for rows with a neighbour of their class."""
+        """Yield u (b, k, d) and, as 0 or 1, whether classes agree (b, k), for rows with a neighbour of their class."""
         anchors = np.flatnonzero(self.same.any(axis=1))
         step = max(1, BLOCK // max(self.N.shape[1] * self.Z.shape[1], 1))
         for a in range(0, len(anchors), step):
@@ -81,8 +81,8 @@ def neighbor_posterior(
 ) -> Solution:
     """The mean as `x`, ``attributes["cov"]``, and the evidence bound (`objective`, `history`).
 
-    L-BFGS in coordinates where the covariance is I: there the curvature is at most 1, and `tol` is on the gradient. It
-    begins with the mean `start`, or the prior's.
+    L-BFGS works in coordinates where the covariance is I: there the curvature is at most 1, and `tol` is on the
+    gradient. It begins at `start`, or else at the mean of the prior.
     """
     precision = inv(prior.cov) + curvature(near)
     d = len(precision)

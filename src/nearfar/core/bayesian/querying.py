@@ -1,4 +1,4 @@
-"""Which pairs to ask about next: candidates, and the best ones of a pool."""
+"""Choose which pairs to ask about next: candidates, and the best ones of a pool."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..types import Array, Ints, Seed
 
 
 def candidates(X: Array, n_random: int, n_neighbors: int, seed: Seed = None) -> Ints:
-    """Distinct pairs of rows, shape (m, 2): drawn ones, and every row with its nearest neighbours.
+    """Return distinct pairs of rows, shape (m, 2): random ones, and every row with each of its nearest neighbours.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
-        Mapped rows: neighbours are Euclidean ones.
+        Mapped rows: neighbours are found by Euclidean distance.
     """
     checks.counts(0, n_random=n_random, n_neighbors=n_neighbors)
     n = len(X)
@@ -31,7 +31,7 @@ def candidates(X: Array, n_random: int, n_neighbors: int, seed: Seed = None) -> 
 
 
 def answers(oracle: Callable[[Ints], Any], asked: Ints) -> Ints:
-    """What the oracle says of pairs (n, 2): +1 or -1 of each, or a ValueError."""
+    """Ask the oracle about pairs (n, 2); raise a ValueError unless it answers each with +1 or -1."""
     told = np.asarray(oracle(asked))
     if told.shape != (len(asked),) or not np.isin(told, (-1, 1)).all():
         got = f"shape {told.shape}, {told.ravel()[:5].tolist()}"
@@ -40,7 +40,7 @@ def answers(oracle: Callable[[Ints], Any], asked: Ints) -> Ints:
 
 
 def best(scores: Array, n: int, pool: Ints | None = None) -> Ints:
-    """Positions of the n largest scores, largest first, ties in order; with `pool` no point in two of the pairs."""
+    """Return the positions of the n largest scores, ties in order; with `pool`, no two chosen pairs share a point."""
     order = np.argsort(-scores, kind="stable")
     if pool is None:
         return order[:n]

@@ -16,7 +16,7 @@ from scipy.special import entr, expit, log_expit, ndtr
 from ..optimize import Report, Solution, stopped
 from ..types import Array
 
-WIDE = 2.0  # deviations of the log-odds above which they are integrated over themselves
+WIDE = 2.0  # standard deviation of the log-odds above which the integral runs over the log-odds themselves
 
 
 class Gaussian(NamedTuple):
@@ -44,7 +44,7 @@ def logistic_posterior(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """The posterior's mean as `x`, its covariance as ``attributes["cov"]``, the evidence bound as `objective`.
+    """Return the posterior: mean as `x`, covariance as ``attributes["cov"]``, evidence bound as `objective`.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ def logistic_posterior(
     delta : float
         Precision of the prior.
     xi : ndarray of shape (p,), optional
-        To start from. Default: those of the prior.
+        The first xi. Default: the best ones under the prior.
     tol : float
-        Stops where a round raises the bound by at most this, relatively.
+        Stop once a round raises the bound by at most this share.
 
     Notes
     -----
@@ -79,14 +79,14 @@ def logistic_posterior(
 
 
 def slope(xi: Array) -> Array:
-    """h(xi), by its series where xi is small."""
+    """Return h(xi), by its series where xi is small."""
     small = xi < 1e-3
     safe = np.where(small, 1.0, xi)
     return np.where(small, 1 / 8 - xi**2 / 96, np.tanh(safe / 2) / (4 * safe))
 
 
 def posterior(data: Answers, theta0: Array, delta: float, xi: Array) -> Gaussian:
-    """q for given xi."""
+    """Return q for given xi."""
     k = len(theta0)
     precision = delta * np.eye(k) + 2 * (data.W.T * (data.weight * slope(xi))) @ data.W
     R = solve_triangular(cholesky(precision, lower=True), np.eye(k), lower=True)
@@ -95,12 +95,12 @@ def posterior(data: Answers, theta0: Array, delta: float, xi: Array) -> Gaussian
 
 
 def law(W: Array, q: Gaussian) -> tuple[Array, Array]:
-    """Mean and variance of theta' w for each row w."""
+    """Return mean and variance of theta' w for each row w."""
     return W @ q.mean, np.einsum("pk,pk->p", W @ q.cov, W)
 
 
 def spread(W: Array, q: Gaussian) -> Array:
-    """The best xi for given q."""
+    """Return the best xi for given q."""
     mean, variance = law(W, q)
     return np.sqrt(mean**2 + variance)
 
@@ -116,7 +116,7 @@ def evidence_bound(data: Answers, theta0: Array, delta: float, q: Gaussian, xi: 
 
 
 def expected(f: str, mean: Array, variance: Array, nodes: int = 32) -> Array:
-    """E f(t), t ~ N(mean, variance); f: "probability" sigma(-t), or its "entropy".
+    """Return E f(t) for t ~ N(mean, variance), where f is the "probability" sigma(-t) or its "entropy".
 
     The trapezoid rule, whose error falls with exp(-pi sqrt(nodes)) at every variance: below 1e-6 for 32 nodes.
     """
@@ -139,7 +139,7 @@ def over_normal(f: str, mean: Array, deviation: Array, nodes: int) -> Array:
 
 
 def over_odds(f: str, mean: Array, deviation: Array, nodes: int) -> Array:
-    """The same at nodes t, where the normal density is smooth; by parts, E sigma(-t) = E Phi(-(mean + u) / deviation).
+    """The same at nodes t, where the normal density is smooth. By parts E sigma(-t) is E Phi(-(mean + u) / deviation).
 
     u has the density sigma(u) sigma(-u); it and the entropy fall with exp(-|t|), and have poles at pi i.
     """

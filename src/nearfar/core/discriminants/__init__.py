@@ -1,1 +1,1 @@
-"""What the methods by scatter matrices share: components that separate what should lie apart."""
+"""What the methods based on scatter matrices share: components that separate what should lie apart."""

@@ -1,4 +1,4 @@
-"""The subspace in which chunklets, each whitened by all of them together, keep the most volume."""
+"""The subspace in which chunklets keep the most volume, after whitening by all of them together."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def widest_chunklets(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """max_U sum_l logdet(U' Sigma_l U)  s.t.  U' C U = I, by L-BFGS on a form that needs no constraint.
+    """Solve max_U sum_l logdet(U' Sigma_l U)  s.t.  U' C U = I, by L-BFGS on a form without the constraint.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
     chunklets : ndarray of shape (n,)
-        Codes; -1 rows are in none. Sigma_l is chunklet l's covariance (divided by its rows).
+        Codes; -1 rows are in none. Sigma_l is chunklet l's covariance (divided by its number of rows).
     C : ndarray of shape (d, d)
         Positive definite.
     start : ndarray of shape (k, d)
-        Rows span the first subspace.
+        Its rows span the first subspace.
     shrinkage : float
         Share of the scaled identity in each Sigma_l.
     last : ndarray of shape (k', d), optional
-        Rows span the subspace to begin with instead, if these are k independent ones too.
+        If its rows are k independent ones too, their span is the first subspace instead.
 
     Returns
     -------
     Solution
-        `x` is U' (k, d). A local maximum: the value depends on the span of the rows alone and is not concave there.
+        `x` is U' (k, d), a local maximum: the value depends only on the span of the rows and is not concave in it.
     """
     X, chunklets = scatter.known(X, chunklets)
     sizes = np.bincount(chunklets)

@@ -1,4 +1,4 @@
-"""Discriminative components of two scatters, for the linear and the kernel learner alike."""
+"""Discriminative components of two scatters, for both the linear and the kernel learner."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ SINGLE = "every chunklet has a single row; chunklets of two or more are needed"
 def discriminative_components(
     C_b: Array, C_w: Array, p: int | None = None, solver: str = "gevd", on_singular: str = "shrink", tol: float = 1e-9
 ) -> Solution:
-    """A with A' C_w A = I and A' C_b A diagonal, falling: large |A' C_b A| / |A' C_w A|.
+    """Return A with A' C_w A = I and A' C_b A diagonal and falling, which makes |A' C_b A| / |A' C_w A| large.
 
     Parameters
     ----------
     C_b, C_w : ndarray of shape (d, d)
-        Between and within.
+        Scatter between and within.
     p : int or None
         Columns of A. None: the rank of C_b, below d.
     solver : str
@@ -54,7 +54,7 @@ def discriminative_components(
 
 
 def chunklet_covariance(X: Array, chunklets: Ints) -> Array:
-    """The covariance (d, d) of rows about the mean of their chunklet; single rows have none and do not count.
+    """Return the covariance (d, d) of rows about the mean of their chunklet; chunklets of a single row do not count.
 
     Raises
     ------
@@ -68,12 +68,12 @@ def chunklet_covariance(X: Array, chunklets: Ints) -> Array:
 
 
 def without_singles(chunklets: Ints) -> Ints:
-    """Chunklets of two rows or more as codes 0, 1, ...; -1 for all other rows.
+    """Return the chunklets of two rows or more as codes 0, 1, ...; -1 for all other rows.
 
     Raises
     ------
     ValueError
-        There is none.
+        No chunklet has two rows.
     """
     sizes = np.append(np.bincount(chunklets[chunklets >= 0]), 0)  # the last entry is that of -1
     codes = np.where(sizes > 1, np.cumsum(sizes > 1) - 1, -1)[chunklets]
@@ -86,21 +86,21 @@ def without_singles(chunklets: Ints) -> Ints:
 
 
 def within_chunklets(X: Array, chunks: Ints, lost: int, weighting: str) -> Array:
-    """The covariance (d, d) of rows about the mean of their chunklet, of which `lost` rows are not counted.
+    """Return the covariance (d, d) of rows about the mean of their chunklet; each chunklet counts `lost` rows less.
 
     Parameters
     ----------
     chunks : ndarray of shape (n,)
         Codes, -1 for rows in no chunklet.
     weighting : "rows" or "chunklets"
-        Which of them count the same.
+        Whether all rows count the same, or all chunklets.
     """
     rows, codes = scatter.known(X, chunks)
     return scatter.deviations(rows, codes, scatter.class_means(rows, codes), row_weights(codes, lost, weighting))
 
 
 def row_weights(codes: Ints, lost: int, weighting: str) -> Array:
-    """What a row of each chunklet weighs in the covariance, shape (c,)."""
+    """Return the weight (c,) in the covariance of a row of each chunklet."""
     sizes = np.bincount(codes) - lost
     return np.full(len(sizes), 1 / sizes.sum()) if weighting == "rows" else 1 / (sizes * len(sizes))
 
@@ -108,7 +108,7 @@ def row_weights(codes: Ints, lost: int, weighting: str) -> Array:
 def shrunk_within(
     X: Array, chunks: Ints, lost: int, weighting: str, shrinkage: float | str = 0.0
 ) -> tuple[Array, float]:
-    """`within_chunklets` with a share of the scaled identity mixed in, and the share; "lw" estimates it."""
+    """Return `within_chunklets` with a share of the scaled identity mixed in, and that share; "lw" estimates it."""
     C = within_chunklets(X, chunks, lost, weighting)
     if isinstance(shrinkage, str):
         rows, codes = scatter.known(X, chunks)

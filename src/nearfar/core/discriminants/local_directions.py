@@ -17,17 +17,17 @@ from ..distances import squared_distances
 from ..neighbors import nearest
 from ..types import Array, Ints, Seed
 
-RIDGE = 0.1  # share of the mean variance within classes that is added to every direction's
-FLAT = 1e-10  # mu relative to the largest, up to which it is rounding
-PASSES = 10  # times that centres move to the means of their rows, at most
-TRIES = 10  # groups of triplets in a row that may give no direction
+RIDGE = 0.1  # share of the mean variance within classes that is added to the variance of every direction
+FLAT = 1e-10  # relative to the largest mu: smaller ones are rounding errors
+PASSES = 10  # how often centres move to the means of their rows, at most
+TRIES = 10  # consecutive groups of triplets that may give no direction
 
 
 def centres(X: Array, count: int) -> Array:
-    """Points (count, d) that lie among the rows of X (n, d): its rows where they are few.
+    """Return points (count, d) spread among the rows of X (n, d), or the rows themselves if there are few.
 
-    First rows far from each other, then the means of the rows nearest to them: nothing is drawn, and neither the order
-    of rows nor the axes matter.
+    They begin as rows far from each other and become the means of the rows nearest to them. Nothing is drawn at random,
+    and the order of the rows and the axes do not matter.
     """
     if count >= len(X):
         return X
@@ -47,14 +47,14 @@ def centres(X: Array, count: int) -> Array:
 
 
 def of_regions(X: Array, labels: Ints, count: int, sizes: tuple[int, ...]) -> Array:
-    """At most `count` directions (K, d) from as many regions as that takes; all axes where these give none.
+    """Return at most `count` directions (K, d) from as many regions as that takes; all axes if these give none.
 
     Parameters
     ----------
     labels : ndarray of shape (n,)
         Codes, all known.
     sizes : tuple of int
-        Rows of each class in a region: every centre makes one region of each size.
+        Numbers of rows of each class in a region: every centre makes one region of each size.
     """
     c = int(labels.max()) + 1
     each = min(c - 1, X.shape[1])
@@ -70,7 +70,7 @@ def of_regions(X: Array, labels: Ints, count: int, sizes: tuple[int, ...]) -> Ar
 
 
 def discriminants(X: Array, labels: Ints, p: int) -> Array:
-    """At most p directions (p', d) in which the classes of a few rows lie apart."""
+    """Return at most p directions (p', d) in which the classes of a few rows lie apart."""
     means, d = scatter.class_means(X, labels), X.shape[1]
     S = scatter.deviations(X, labels, means)
     M = np.sqrt(class_sizes(labels)) * (means - X.mean(axis=0)).T
@@ -82,7 +82,7 @@ def discriminants(X: Array, labels: Ints, p: int) -> Array:
 
 
 def of_triplets(X: Array, triplets: Ints, count: int, seed: Seed) -> Array:
-    """`count` directions (K, d) from groups of d triplets, fewer from a single group; all axes where there is none.
+    """Return `count` directions (K, d) from groups of d triplets, fewer if one group is all; all axes if none is found.
 
     Parameters
     ----------

@@ -15,13 +15,13 @@ BLOCK = 1 << 22  # numbers in one block of residuals
 
 
 def rebuilding_scatter(R: Array, S: csr_array) -> Array:
-    """R' (I - S)'(I - S) R / n: how far each row is from what the weights S make of its neighbours.
+    """Return R' (I - S)'(I - S) R / n, the scatter of each row about the mean of its neighbours with weights S.
 
     Parameters
     ----------
     R : ndarray of shape (n, r)
     S : sparse array of shape (n, n)
-        Rows of sum 1, so that moving all rows changes nothing.
+        Its rows sum to 1, so that a shift of all rows of R changes nothing.
     """
     total = np.zeros((R.shape[1],) * 2)
     step = max(1, BLOCK // max(R.shape[1], 1))
@@ -40,20 +40,20 @@ def ratio_directions(
     tol: float = 1e-12,
     wish: int | None = None,
 ) -> Solution:
-    """Directions with a large tr(U' S_b U) / tr(U' S_w U), in the range of S_b + S_w.
+    """Return directions U with a large tr(U' S_b U) / tr(U' S_w U), in the range of S_b + S_w.
 
     Parameters
     ----------
     S_b, S_w : ndarray of shape (d, d)
         Positive semi-definite.
     p : int or None
-        How many. None: the fewest that keep `share` of tr(S_b); always below the dimension of the range.
+        Number of directions, below the dimension of the range. None: the fewest that keep `share` of tr(S_b).
     wish : int or None
-        With p None so many, or as many as there can be.
+        With p None: this many directions, or as many as there can be.
     solver : str
         "ratio": the maximum over U' U = I. "gevd": the generalised eigenvectors, with U' S_w U = I.
     tol : float
-        On the ratio's optimality.
+        On how far the ratio is from its optimum.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def ratio_directions(
 
 
 def fewest(S_b: Array, S_w: Array, share: float, tol: float) -> int:
-    """The smallest p whose best U keeps that share of tr(S_b), by bisection over p below the dimension."""
+    """Return the smallest p whose best U keeps that share of tr(S_b), by bisection over p below the dimension."""
     low, high = 1, max(len(S_b) - 1, 1)
     while low < high:
         p = (low + high) // 2

@@ -1,1 +1,1 @@
-"""What the methods by empirical risk share: losses of pairs, target distances, and the searches that use them."""
+"""What the methods based on empirical risk share: losses of pairs, target distances, and searches that use them."""

@@ -15,9 +15,9 @@ from ..neighborhoods.softmax import AnchorBlock, SortedRows, cut
 from ..pairs import PairList
 from ..types import AnyArray, Array
 
-FAR = -300.0  # an exponent that counts as nothing
-MOST = 36.0  # t from which log(1 + e^t) is t, and the derivative 1
-CHUNK = 16  # factors 1 + e^t up to there whose product stays finite
+FAR = -300.0  # an exponent whose exponential counts as 0
+MOST = 36.0  # from this t on, log(1 + e^t) is t and its derivative 1
+CHUNK = 16  # so many factors 1 + e^t, t below MOST, have a finite product
 VALUES = 1 << 16  # pairs looked at together: they stay in the cache
 
 
@@ -37,7 +37,7 @@ class ListedPairs(NamedTuple):
     w: Array
 
     def loss(self, Z: AnyArray, moments: AnyArray, b: float, beta: float = 1.0) -> Loss:
-        """E of mapped rows Z."""
+        """Return E of mapped rows Z."""
         t = beta * self.s * (self.pairs.squared_distances(Z) - b)
         value, sigma = softplus(t)
         weight = self.w * self.s * sigma
@@ -60,7 +60,7 @@ class LabelledPairs(NamedTuple):
     def loss(
         self, Z: AnyArray, moments: AnyArray, b: float, beta: float = 1.0, blocks: Iterable[AnchorBlock] | None = None
     ) -> Loss:
-        """E of mapped rows Z over the pairs i < j, in blocks of rows i; or over some of these blocks."""
+        """Return E of mapped rows Z over the pairs i < j, in blocks of rows i; with `blocks`, over these alone."""
         n, q = len(Z), moments.shape[1]
         square, ones = np.einsum("nk,nk->n", Z, Z)[:, None], np.ones((n, 1))
         left, right = beta * np.hstack([-2 * Z, square - b, ones]), np.hstack([Z, ones, square]).T
@@ -84,7 +84,7 @@ class LabelledPairs(NamedTuple):
 
     @staticmethod
     def parts(block: AnchorBlock, n: int) -> Iterator[tuple[slice, int]]:
-        """Columns from the block's rows on, some at a time: those rows (0), their class (1), other classes (-1)."""
+        """Yield columns from the block's first row on, in parts: its rows (0), their class (1), other classes (-1)."""
         yield slice(block.start, block.stop), 0
         step = max(16, VALUES // (block.stop - block.start))
         for first, last, kind in ((block.stop, block.last, 1), (block.last, n, -1)):
@@ -92,14 +92,14 @@ class LabelledPairs(NamedTuple):
                 yield slice(a, min(a + step, last)), kind
 
     def of_kind(self, T: Array, s: int) -> tuple[float, float]:
-        """Losses of beta (d - b) in T, all of one sign; T becomes the weights dE/dd but for the factor returned too."""
+        """Return the losses of T = beta (d - b), all of one sign s, and the factor of T that then gives dE/dd."""
         w = self.similar if s > 0 else self.dissimilar
         if s < 0:
             np.negative(T, out=T)
         return w * summed_softplus(T), w * s
 
     def weigh(self, T: Array, block: AnchorBlock) -> tuple[float, float]:
-        """The same for the block's rows among themselves, of which pairs i < j count."""
+        """Do the same for the block's rows among themselves, of which only pairs i < j count."""
         unseen = np.tri(len(T), dtype=bool)
         if block.same is None:
             T[unseen] = FAR
@@ -116,7 +116,7 @@ class LabelledPairs(NamedTuple):
 
 
 def summed_softplus(T: Array) -> float:
-    """sum log(1 + exp T), by logarithms of products instead of one logarithm per pair; T becomes sigma(T)."""
+    """Return sum log(1 + exp T), by logarithms of products instead of one per pair; T becomes sigma(T)."""
     if T.size == 0:
         return 0.0
     beyond = float(np.maximum(T - MOST, 0.0).sum()) if T.max() > MOST else 0.0

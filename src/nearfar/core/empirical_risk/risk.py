@@ -34,7 +34,7 @@ class Risk(NamedTuple):
 
 
 def risk(X: Array, pairs: Pairs | LabelPairs, pair_weight: str = "none") -> Risk:
-    """Pairs one by one, or all that labels imply, every pair weighing the same or both kinds weighing a half."""
+    """Set up the loss of listed pairs, or of all that labels imply: all pairs weigh the same, or each kind a half."""
     if isinstance(pairs, LabelPairs):
         rows = softmax.sorted_rows(X, pairs.labels)
         n = float(len(rows.X))
@@ -52,19 +52,19 @@ def risk(X: Array, pairs: Pairs | LabelPairs, pair_weight: str = "none") -> Risk
 
 
 def of_labels(X: AnyArray, labels: Ints, pair_weight: str) -> Risk:
-    """All pairs of a batch of labelled rows."""
+    """Set up the loss of all pairs of a batch of labelled rows."""
     return risk(X - X.mean(axis=0, dtype=np.float64), LabelPairs(labels), pair_weight)
 
 
 def kind_weights(similar: float, dissimilar: float, pair_weight: str) -> tuple[float, float]:
-    """Weight of a similar and of a dissimilar pair, given both kinds' totals."""
+    """Return the weight of a similar and of a dissimilar pair, given the total of each kind."""
     if pair_weight == "balanced" and similar > 0 and dissimilar > 0:
         return 0.5 / similar, 0.5 / dissimilar
     return 1 / (similar + dissimilar), 1 / (similar + dissimilar)
 
 
 def whitening(X: Array) -> Array:
-    """Square roots of the inverse covariance within the span of the rows, 0 outside, shape (d, d)."""
+    """Return the square root (d, d) of the inverse covariance within the span of the rows, 0 outside it."""
     w, V = psd.spectrum(scatter.total(X) / len(X))
     r = psd.rank(w)
     return (V[:, :r] / np.sqrt(w[:r])) @ V[:, :r].T
@@ -109,19 +109,19 @@ def minimise(
 
 
 def stream(adam: ascent.Adam, R: Risk, L: Array, b: float, learn_b: bool, beta: float, reg: float) -> Solution:
-    """One step of Adam on L and b; the objective is that before the step."""
+    """Take one step of Adam on L and b; the objective returned is that before the step."""
     value, G, slope = gradient(R, L, b, beta, reg)
     x = adam(pack(L, b), pack(G, slope if learn_b else 0.0))
     return unpacked(Solution(x, value, adam.k, converged=False))
 
 
 def pack(L: Array, b: float) -> Array:
-    """L with a row more that holds b."""
+    """Return L with one more row, which holds b."""
     return np.vstack([L, b * np.eye(1, L.shape[1])])
 
 
 def unpacked(found: Solution) -> Solution:
-    """A solution over L and b."""
+    """Return the solution with L as `x` and b apart."""
     return found.with_x(found.x[:-1], attributes={"b": float(found.x[-1, 0])})
 
 
@@ -137,7 +137,7 @@ def minimise_convex(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """The minimum over PSD M = L' L and b of loss + reg tr M, by a full-rank factor K with L = K A.
+    """Minimise loss + reg tr M over PSD M = L' L and b, by a full-rank factor K with L = K A.
 
     Returns
     -------
@@ -183,7 +183,7 @@ def residual(seen: dict[str, Any]) -> tuple[Array, float]:
 
 
 def full_rank(K: Array) -> Array:
-    """K moved a little, so that no direction is lost to the search."""
+    """Return K moved a little, so that the search can reach every direction."""
     M = K.T @ K
     return psd.components(M + 1e-4 * np.trace(M) / len(M) * np.eye(len(M)))
 
@@ -202,7 +202,7 @@ def minimise_in_batches(
     seed: Seed = None,
     report: Report | None = None,
 ) -> Solution:
-    """L and b by steps on batches: of pairs where they are listed, of anchors with all later rows where labels do."""
+    """Find L and b by steps on batches: of listed pairs, or with labels of anchors with all later rows."""
     rng = generator(seed)
     epoch, loss_of = batched(R, batch_size, rng)
 
@@ -220,7 +220,7 @@ def minimise_in_batches(
 def batched(
     R: Risk, size: int, rng: np.random.Generator
 ) -> tuple[Callable[[], Iterator[Any]], Callable[..., tuple[Loss, float]]]:
-    """The batches of an epoch, and a batch's loss with its share of an epoch."""
+    """Return what gives the batches of an epoch, and the loss of a batch as its share of an epoch's."""
     pairs, X = R.pairs, R.X
     if isinstance(pairs, LabelledPairs):
         rows = pairs.rows

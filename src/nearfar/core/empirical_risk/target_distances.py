@@ -1,4 +1,4 @@
-"""A metric whose squared distances come near given ones: convex least squares with a linear term, and a certificate.
+"""A metric whose squared distances are near given ones: convex least squares with a linear term and a certificate.
 
 min_M  sum_P (z' M z - b)^2 + <A, M>   s.t.  M PSD,    z = x_i - x_j
 """
@@ -25,7 +25,7 @@ def match_distances(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """M (d, d) as `x`, with a bound on its distance to the optimum as `duality_gap`.
+    """Return M (d, d) as `x`; `duality_gap` bounds how far its objective is from the optimum.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def solved(C: Array, A: Array) -> Array:
 
 
 def lifter(Y: Array, A: Array) -> Callable[[Array], float]:
-    """A function of the gradient G: the least s >= 0 that makes G + s sum y y' PSD."""
+    """Return a function of the gradient G that gives the least s >= 0 for which G + s sum y y' is PSD."""
     q, V = psd.spectrum(Y.T @ Y)
     r = psd.rank(q)
     inside, outside = V[:, :r], V[:, r:]

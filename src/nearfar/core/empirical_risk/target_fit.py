@@ -1,4 +1,4 @@
-"""Metrics whose distances come near target ones, over all pairs implied by classes or over listed pairs.
+"""Metrics whose distances are near target distances, over all pairs implied by classes or over listed pairs.
 
     sstress:  f(M) = sum_p w_p (t_p - z_p' M z_p)^2 = <M, Q(M)> - 2 <M, T> + const,  T = sum_p w_p t_p z_p z_p'
     stress:   f(L) = sum_p w_p (sqrt t_p - |L z_p|)^2
@@ -107,7 +107,7 @@ def sstress(
     tol: float = 1e-8,
     report: Report | None = None,
 ) -> Solution:
-    """L (k, d) of the least sstress, from L0; for k = d within ``tol * max(1, f)`` of the optimum."""
+    """Return L (k, d) of the least sstress, from L0; for k = d it is within ``tol * max(1, f)`` of the optimum."""
     C = targets.constant
 
     def of_metric(M: Array) -> tuple[float, Array]:
@@ -127,7 +127,7 @@ def sstress(
 
     if len(L0) >= d:
         A = psd.power(S / unit, -0.5)
-        if isinstance(targets, ListedTargets):  # dear evaluations, of which L-BFGS takes one per iteration
+        if isinstance(targets, ListedTargets):  # evaluations are expensive, and L-BFGS takes one per iteration
             return certified.minimise(evaluate, gap, A, start=L0, max_iter=max_iter, tol=tol, report=report)
         found = projected(of_metric, gap, A, L0, max_iter=max_iter, tol=tol, report=report)
         return certified.finished(evaluate, gap, found.x, found.n_iter, tol, np.asarray(found.history))
@@ -144,9 +144,9 @@ def sstress(
 def projected(
     of_metric: Callable[[Array], tuple[float, Array]], gap: certified.Gap, A: Array, L0: Array, **limits: Any
 ) -> Solution:
-    """L (d, d) by projected gradient over M = A N A, in coordinates in which the curvature hardly depends on direction.
+    """Find L (d, d) by projected gradient over M = A N A, where curvature hardly depends on the direction.
 
-    Of normal rows whitened by A it is 4 |N|^2 + 2 tr(N)^2, a square where traces count sqrt(1 + d / 2) times.
+    For normal rows whitened by A it is 4 |N|^2 + 2 tr(N)^2: 4 |N|^2 once its part along I is stretched.
     """
     d = len(A)
     s, back = np.sqrt(1 + SHARE * d), inv(A)
@@ -164,7 +164,7 @@ def projected(
     def project(x: Array, step: float) -> Array:
         w, V = psd.spectrum(stretched(x, 1 / s))
         k = np.arange(1, d + 1)
-        # what is left out of the k largest eigenvalues is missing from the trace: the others make up for it
+        # the eigenvalues that are cut off are missing from the trace: those kept make up for it
         shift = SHARE * (np.cumsum(w) - w.sum()) / (1 + SHARE * k)
         last = max(int(np.count_nonzero(w > shift)), 1) - 1
         return stretched((V * np.maximum(w - shift[last], 0.0)) @ V.T, s)
@@ -177,14 +177,14 @@ def projected(
 
 
 def stretched(N: Array, s: float) -> Array:
-    """N with its multiple of the identity s times as large."""
+    """Return N with its part along the identity s times as large."""
     return N + (s - 1) * np.trace(N) / len(N) * np.eye(len(N))
 
 
 def stress(
     targets: ListedTargets, L0: Array, *, max_iter: int = 2000, tol: float = 1e-8, report: Report | None = None
 ) -> Solution:
-    """L (k, d) of a small stress, by majorisation: every step lowers it.
+    """Return L (k, d) of a small stress, by majorisation: every step lowers it.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""From labels, functions or tables to pairs with target distances."""
+"""Turn labels, functions or tables of targets into pairs with target distances."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Told(NamedTuple):
 def check(
     pairs: AnyArray | None, distances: AnyArray | None, n: int, rows: AnyArray | None = None, prefix: str = ""
 ) -> Told:
-    """The user's pairs and distances; with `rows`, the numbers by which pairs call them, only those of rows here.
+    """Check a user's pairs and distances; with `rows`, the numbers that pairs use for rows, keep those of rows here.
 
     Raises
     ------
     ValueError
-        One without the other, bad indices, or distances that are not finite numbers of at least 0; `prefix` goes
-        before the names of both arguments.
+        One was given without the other, indices are bad, or distances are not finite numbers of at least 0. Messages
+        put `prefix` before the names of both arguments.
     """
     if pairs is None or distances is None:
         raise ValueError(f"{prefix}pairs and {prefix}distances must be given together")
@@ -66,7 +66,7 @@ def pose(
     n_pairs: int | None = None,
     random_state: Seed = None,
 ) -> ClassTargets | ListedTargets:
-    """The problem; the settings are those of `MDSMetric`."""
+    """Return the problem for `target_fit`; the settings are those of `MDSMetric`."""
     if isinstance(labels, Told):
         return weighed(X, *labels, loss, weighting)
     by_label = isinstance(targets, str) and targets == "label"
@@ -92,7 +92,7 @@ def pose(
 
 
 def square_table(targets: AnyArray, n: int) -> Array:
-    """A symmetric table of target distances."""
+    """Check a symmetric table of target distances and return it."""
     needs = f"targets must be a table of {n} x {n} finite distances >= 0"
     table = checks.table(targets, needs)
     if table.shape != (n, n) or not np.isfinite(table).all() or (table < 0).any():
@@ -103,7 +103,7 @@ def square_table(targets: AnyArray, n: int) -> Array:
 
 
 def weighed(X: Array, i: Ints, j: Ints, t: Array, loss: str, weighting: str) -> ListedTargets:
-    """Listed targets with weight 1, or less for larger targets."""
+    """Return listed targets with weight 1, or with smaller weights for larger targets."""
     if weighting == "equal":
         return ListedTargets(X, i, j, t)
     bounded = np.maximum(t, max(float(np.quantile(t, 0.05)), 1e-12 * float(t.max()), 1e-300))

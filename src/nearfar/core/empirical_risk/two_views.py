@@ -1,9 +1,9 @@
-"""Two metrics at once, the distance in one view being the threshold of the distance in the other.
+"""Learn two metrics at once: the distance in one view is the threshold for the distance in the other.
 
     f(M, P) = sum_p w_p log(1 + exp(s_p (|x_p|_M^2 - |z_p|_P^2))) + reg_x pen(M) + reg_z pen(P),  sum_p w_p = 1
 
-pen is the trace, or half the squared Frobenius norm. Both metrics are the diagonal blocks of one PSD matrix L' L, of
-which f looks at nothing else, so that the search and the certificate for one metric serve for two.
+pen is the trace, or half the squared Frobenius norm. Both metrics are diagonal blocks of one PSD matrix L' L, and f
+depends on these blocks alone, so the search and the certificate for one metric also serve two.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class TwoViews(NamedTuple):
         return f, psd.symmetrize(block_diag(blocks[0], blocks[1]) if L.shape[1] > d else blocks[0])
 
     def halves(self, L: Array) -> list[tuple[Array, Array]]:
-        """Each view with its columns of L."""
+        """Return each view with its columns of L."""
         d = self.X.shape[1]
         return [(self.X, L[:, :d]), (self.Z, L[:, d:])]
 
     def gap(self, L: Array, f: float, G: Array) -> float:
-        """A bound on f - min f; without any penalty, a measure of the optimality conditions only."""
+        """Return a bound on f - min f; without any penalty, only how far the optimality conditions are from met."""
         d = self.X.shape[1]
         blocks = [
             (reg, half, B) for (_, half), reg, B in zip(self.halves(L), self.reg, (G[:d, :d], G[d:, d:]), strict=True)
@@ -79,14 +79,14 @@ class TwoViews(NamedTuple):
         return max(float(np.vdot(L, L @ G)), 0.0) + rest
 
     def dual_gap(self, L: Array, f: float, blocks: list[tuple[float, Array, Array]]) -> float:
-        """f less the dual's value sum w H(a), where a is sigma shrunk until the gradient has no negative eigenvalue."""
+        """Return f less the dual value sum w H(a); a is sigma, shrunk until the gradient has no negative eigenvalue."""
         near, far = (self.pairs.squared_distances(view @ half.T) for view, half in self.halves(L))
         shrink = min(reg / (reg + negative(B)) for reg, _, B in blocks)
         a = shrink * softplus(self.s * (near - far))[1]
         return max(f - float(self.w @ (entr(a) + entr(1 - a))), 0.0)
 
     def scaling(self) -> Array:
-        """Roots of the inverse covariances, over the root of the features: coordinates for the search."""
+        """Return coordinates for the search: roots of the inverse covariances, divided by the root of their width."""
         views = [view for view in (self.X, self.Z) if view.shape[1]]
         roots = []
         for view in views:
@@ -97,7 +97,7 @@ class TwoViews(NamedTuple):
 
 
 def second(view: AnyArray | None, n: int) -> Array:
-    """The user's second view of n rows, checked; one without features for None."""
+    """Check and return the user's second view of n rows; for None, one without features."""
     needs = "privileged must be a matrix of finite numbers"
     Z = np.zeros((n, 0)) if view is None else checks.table(view, needs)
     if Z.ndim != 2 or not np.isfinite(Z).all():
@@ -108,19 +108,19 @@ def second(view: AnyArray | None, n: int) -> Array:
 
 
 def negative(G: Array) -> float:
-    """The negative part of the smallest eigenvalue."""
+    """Return the negative part of the smallest eigenvalue."""
     return max(0.0, -float(eigvalsh(G, subset_by_index=[0, 0])[0]))
 
 
 def strong_gap(reg: float, L: Array, G: Array) -> float:
-    """max over PSD M' of <G, M - M'> - reg / 2 |M - M'|^2: a bound where f is reg-strongly convex."""
+    """Return max over PSD M' of <G, M - M'> - reg / 2 |M - M'|^2, a bound on f - min f if f is reg-strongly convex."""
     M = L.T @ L
     D = M - psd.project(M - G / reg)[0]
     return float(np.vdot(G, D)) - reg / 2 * float(np.vdot(D, D))
 
 
 def unit_scale(X: Array) -> float:
-    """The root of the mean squared distance of two rows; 1 where all are equal."""
+    """Return the root mean square distance of two rows; 1 if all are equal."""
     n, d = X.shape
     if d == 0:
         return 1.0

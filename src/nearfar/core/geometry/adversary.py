@@ -17,7 +17,7 @@ CLOSE = 1e-5  # eigenvalues nearer than this share of the largest: a derivative 
 
 
 def value(L: Array, S: Array, D: Array, alpha: float, beta: float) -> tuple[float, Array]:
-    """F and dF/dM at M = L' L; on eigenvalues m of M, M P^2 is h(m) = m g(m)^2."""
+    """Return F and dF/dM at M = L' L; P M P has the eigenvalues h(m) = m g(m)^2 for eigenvalues m of M."""
     m, U = psd.spectrum(L.T @ L)
     a = 1 + alpha * (beta / (2 + beta)) ** 2
     h = stretched(m, beta)[0]
@@ -39,14 +39,14 @@ def stretched(m: Array, beta: float) -> tuple[Array, Array]:
 
 
 def confusion(M: Array, beta: float) -> Array:
-    """P, which takes the difference of a similar pair to that of its adversaries."""
+    """Return P, which maps the difference of a similar pair to that of its adversaries."""
     m, U = psd.spectrum(M)
     b = beta * m**2
     return (U * (b / (2 + b))) @ U.T
 
 
 def alternate(S: Array, D: Array, L: Array, alpha: float, beta: float, max_iter: int, tol: float) -> Solution:
-    """M <- (S + alpha P S P)^-1 #_1/2 (1 + alpha c^2) D until it stays."""
+    """Repeat M <- (S + alpha P S P)^-1 #_1/2 (1 + alpha c^2) D until M hardly changes."""
     a = 1 + alpha * (beta / (2 + beta)) ** 2
     plain = value(L, S, D, alpha, beta)[0]
     history, change = [1.0], np.inf
@@ -62,7 +62,7 @@ def alternate(S: Array, D: Array, L: Array, alpha: float, beta: float, max_iter:
 
 
 def moved(points: Array, similar: Bools, M: Array, beta: float) -> Array:
-    """Adversaries (m, 2, d) of pairs (m, 2, d): the same midpoints, other differences."""
+    """Return the adversaries (m, 2, d) of pairs (m, 2, d), which have the same midpoints and other differences."""
     half = (points[:, 0] - points[:, 1]) / 2
     answer = np.where(similar[:, None], half @ confusion(M, beta), beta / (2 + beta) * half)
     middle = points.mean(axis=1)

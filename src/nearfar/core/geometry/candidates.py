@@ -1,4 +1,4 @@
-"""Rows of which only candidate classes are known: who is near and may be alike, who is as near and cannot be."""
+"""Rows with known candidate classes only: which near rows may be of the same class, and which cannot be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..nnls import nnls
 from ..types import Array, Bools, Ints
 
 BLOCK = 1 << 21  # numbers in one block of distances
-ROUNDING = 1e-14  # of squared lengths: a sum of squared differences below that is none
+ROUNDING = 1e-14  # share of squared lengths: a smaller sum of squared differences counts as 0
 
 
 class CandidateNeighbors(NamedTuple):
@@ -20,10 +20,11 @@ class CandidateNeighbors(NamedTuple):
     Attributes
     ----------
     near : ndarray of shape (n, k)
-        Rows that share a candidate, nearest first or not; where `there` is False the place is empty.
+        Rows that share a candidate, in no fixed order; where `there` is False the place is empty.
     there : ndarray of shape (n, k)
     apart : ndarray of shape (d, d)
-        Sum over (i, t) of (x_i - x_t)(x_i - x_t)', t nearer to i than its furthest neighbour, sharing no candidate.
+        Sum over (i, t) of (x_i - x_t)(x_i - x_t)', where t shares no candidate with i and is nearer to i than i's
+        furthest neighbour.
     n_apart : int
         Pairs (i, t).
     """
@@ -35,12 +36,12 @@ class CandidateNeighbors(NamedTuple):
 
 
 def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbors:
-    """Blocks of rows against all rows; nothing of size n^2 is kept.
+    """Find the neighbours, comparing blocks of rows with all rows; nothing of size n^2 is kept.
 
     Raises
     ------
     ValueError
-        No two rows share a candidate; all do; or, among rows that share none, no two different ones lie within reach.
+        No two rows share a candidate, all do, or no row has a different one within reach that shares none with it.
     """
     n, d = X.shape
     k = min(k, n - 1)
@@ -66,7 +67,10 @@ def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbo
 
 
 def nearest_alike(distance: Array, share: Bools, first: int, k: int) -> tuple[Ints, Bools, Array]:
-    """The k nearest that share (row i of the block is row first + i), which of these exist, and the furthest's."""
+    """Return each row's k nearest among `share`, which of them exist, and the distance of the furthest.
+
+    Row i of the block is row first + i.
+    """
     alike = np.where(share, distance, np.inf)
     alike[np.arange(len(alike)), first + np.arange(len(alike))] = np.inf
     near = np.argpartition(alike, k - 1, axis=1)[:, :k]
@@ -103,7 +107,7 @@ def reconstruct(Y: Array, near: Ints, there: Bools, ridge: float = 0.0) -> Array
 
 
 def residual(X: Array, near: Ints, there: Bools) -> Array:
-    """x_i less its best non-negative combination of neighbours, for rows that have any."""
+    """Return x_i less its best non-negative combination of neighbours, for rows that have any."""
     n, k = near.shape
     w = reconstruct(X, near, there)
     R = X - csr_array((w.ravel(), near.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n)) @ X

@@ -22,12 +22,12 @@ BLOCK = 1 << 14  # nearest points at a time: more would take memory and save no 
 
 
 def embed(curves: Array, X: Array) -> Array:
-    """y (n, m) of rows X (n, d) on curves (m, d, c)."""
+    """Return y (n, m) of rows X (n, d) on curves (m, d, c)."""
     return Embedding(curves, X).y
 
 
 class Embedding:
-    """y (n, m) of rows X (n, d) on curves (m, d, c), blocks of rows at a time, and its gradients."""
+    """y (n, m) of rows X (n, d) on curves (m, d, c), computed a block of rows at a time, and its gradients."""
 
     def __init__(self, curves: Array, X: Array) -> None:
         step = max(1, BLOCK // len(curves))
@@ -36,7 +36,7 @@ class Embedding:
         self.y = np.concatenate([block.one[:, None] * block.along for block in self.blocks], axis=1).T
 
     def pull_back(self, G: Array) -> Array:
-        """The gradient in the curves from that in y (n, m)."""
+        """Return the gradient in the curves, given that in y (n, m)."""
         return np.sum([b.gradient(G[rows].T) for rows, b in zip(self.rows, self.blocks, strict=True)], axis=0)
 
     def least_curvature(self) -> float:
@@ -130,7 +130,7 @@ def bends(t: Array, c: int) -> Array:
 
 
 def antidiagonals(A: Array) -> Array:
-    """Their sums for each of m square matrices (m, c, c): coefficients of sum_jk A_jk t^(j+k), rising."""
+    """Return the antidiagonal sums of m matrices (m, c, c): the rising coefficients of sum_jk A_jk t^(j+k)."""
     m, c, _ = A.shape
     found = np.zeros((m, 2 * c - 1))
     for j in range(c):
@@ -146,9 +146,9 @@ def second_derivative(gram: Array, b: Array, t: Array) -> Array:
 
 
 def nearest(gram: Array, b: Array) -> Array:
-    """argmin_t |theta(t)|^2 - 2 theta(t)' x for grams (m, c, c) and b (m, n, c); of equal minima the smallest t.
+    """Return argmin_t |theta(t)|^2 - 2 theta(t)' x, given grams (m, c, c) and b (m, n, c); ties go to the smallest t.
 
-    Curves whose last coefficients vanish are of lower degree.
+    Curves whose last coefficients vanish are handled as curves of lower degree.
     """
     size = np.diagonal(gram, axis1=1, axis2=2)
     there = size > VANISHES * size.max(axis=1, keepdims=True)
@@ -184,9 +184,9 @@ def lowest(gram: Array, b: Array) -> Array:
 
 
 def common_roots(half: Array, n: int) -> Array | None:
-    """Candidates of the c-th derivative, in which b does not occur: the same for the n points of every curve.
+    """Return candidates for the roots of the c-th derivative, which does not depend on b: found once for every curve.
 
-    Of halves (2 c, m), and as often as there are points; None of straight curves.
+    `half` is (2 c, m); the result is repeated for the n points. For straight curves it is None.
     """
     c = len(half) // 2
     if c == 1:

@@ -1,8 +1,8 @@
-"""Learning curves from pairs: squared hinges on squared distances along them, all pairs at once or in batches.
+"""Learn curves from pairs by squared hinges on squared distances along them, all pairs at once or in batches.
 
-Rows jump to far branches of curves that begin to bend, and the value with them: no line search passes, however little
-has been learned. Hence the best straight lines come first, where nothing jumps, and steps of Adam lead past the jumps
-that end a search.
+When curves begin to bend, the nearest points of some rows jump to far branches, and so does the value. No line search
+gets past a jump, however little has been learned. So the best straight lines come first, where nothing jumps, and
+steps of Adam lead past the jumps that end a search.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ..types import AnyArray, Array, Ints, Seed
 from . import curves
 
 LARGE = 1_000_000  # nearest points per evaluation above which batches are taken
-PASSING = 50  # steps of Adam that lead past a jump
+PASSING = 50  # steps of Adam taken to get past a jump
 SHORT = 0.2  # their length, as a share of Adam's usual one
-FALL = 0.01  # share of the value that must be gained from jump to jump for the search to go on
-TRIES = 8  # steps of a line search: where so many meet jumps, shorter ones do too
-BEND = 1e-2  # size of a start's other coefficients, as a share of the linear ones
+FALL = 0.01  # the search goes on if the value falls by at least this share from jump to jump
+TRIES = 8  # steps of a line search: if all of them meet jumps, shorter ones would too
+BEND = 1e-2  # size of a start's higher coefficients, as a share of the linear ones
 
 
 def check_margins(margins: Any) -> tuple[float, float]:
-    """(near, far) with 0 <= near < far."""
+    """Return margins (near, far); raise unless 0 <= near < far."""
     needs = "margins must be two numbers, 0 <= near < far"
     found = checks.table(margins, needs)
     if found.shape != (2,) or not np.isfinite(found).all() or not 0 <= found[0] < found[1]:
@@ -37,7 +37,7 @@ def check_margins(margins: Any) -> tuple[float, float]:
 
 
 def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: float, seed: Seed) -> Array:
-    """Curves (m, d, c), nearly straight, on which pairs have the mean squared distance `level`; or the user's."""
+    """Return nearly straight curves (m, d, c) on which pairs have the mean squared distance `level`; or the user's."""
     d = X.shape[1]
     if not isinstance(init, str):
         needs = f"init must be a finite array of shape {(m, d, c)}"
@@ -63,7 +63,7 @@ def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: f
 class PairLoss:
     """mean w max(0, d^2 - near)^2 over similar and mean w max(0, far - d^2)^2 over dissimilar pairs, + lam |curves|^2.
 
-    Means are over all pairs of both kinds.
+    Both sums are divided by the total weight of all pairs, of both kinds together.
     """
 
     def __init__(self, X: Array, pairs: Pairs, margins: tuple[float, float], lam: float) -> None:
@@ -73,7 +73,7 @@ class PairLoss:
         self.curvature = np.inf
 
     def __call__(self, C: Array, batch: Ints | None = None) -> tuple[float, Array]:
-        """Value and gradient, or those of a batch's share."""
+        """Return value and gradient, or the share of a batch in them."""
         take = slice(None) if batch is None else batch
         weight, limit, sign = self.weight[take], self.limit[take], self.pairs.sign[take]
         rows, places = np.unique(np.r_[self.pairs.i[take], self.pairs.j[take]], return_inverse=True)
@@ -88,7 +88,7 @@ class PairLoss:
 
 
 class Best:
-    """A loss that remembers the best curves it met."""
+    """A loss that remembers the best curves at which it was evaluated."""
 
     def __init__(self, loss: PairLoss, C: Array) -> None:
         self.loss, self.C, self.value = loss, C, loss(C)[0]
@@ -115,7 +115,7 @@ def minimise(
     tol: float = 1e-5,
     report: Report | None = None,
 ) -> Solution:
-    """Curves from those of C (m, d, c), or if `straight` from the best lines found from its linear coefficients."""
+    """Search from the curves C (m, d, c), or if `straight` from the best lines found from C's linear coefficients."""
     loss = PairLoss(X, pairs, margins, lam)
     if solver == "auto":
         solver = "adam" if len(np.unique(np.r_[pairs.i, pairs.j])) * len(C) > LARGE else "lbfgs"
@@ -144,9 +144,9 @@ def minimise(
 
 
 def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Report | None) -> Solution:
-    """L-BFGS from C and, where jumps end it, from the best curves that some steps of Adam find beyond them.
+    """Run L-BFGS from C; when a jump ends it, again from the best curves that some steps of Adam find beyond the jump.
 
-    The search has converged where the gradient vanishes, or where it ends at jumps twice with hardly a fall between.
+    The search has converged when the gradient vanishes, or when jumps end it twice and the value hardly fell between.
     """
     spent, settled, ended, history = 0, False, np.inf, [best.value]
     while spent < max_iter and not settled:

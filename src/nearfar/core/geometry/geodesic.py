@@ -13,11 +13,11 @@ from ..constraints import LabelPairs, Pairs, class_sizes, require_classes
 from ..notices import warn
 from ..types import AnyArray, Array, Ints
 
-CANCELLED = 1e-6  # of sums of squares: their differences, when they are, have few digits left
+CANCELLED = 1e-6  # share of sums of squares: smaller differences of them have few digits left
 
 
 def relative(reg: float | str, S: Array) -> float:
-    """lam in units of tr(S) / d; "auto": 1e-6, and that only where S is nearly singular, with a warning."""
+    """Return lam, with reg in units of tr(S) / d; "auto" is 1e-6, with a warning, if S is nearly singular, else 0."""
     unit = float(np.trace(S)) / len(S) or 1.0
     if isinstance(reg, str) and reg == "auto":
         w = eigvalsh(psd.symmetrize(S))
@@ -33,12 +33,12 @@ def relative(reg: float | str, S: Array) -> float:
 
 
 def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = None) -> tuple[Array, Array]:
-    """S + lam M0^-1 and D + lam M0, with M0 the identity unless a prior is given.
+    """Return S + lam M0^-1 and D + lam M0, with M0 the identity unless a prior is given.
 
     Raises
     ------
     ValueError
-        The prior is no positive definite matrix of the shape of S, or the first of the two sums is singular.
+        The prior is not a positive definite matrix of the shape of S, or S + lam M0^-1 is singular.
     """
     M0 = None if prior is None else psd.require_pd(prior, "prior")
     if M0 is not None and M0.shape != S.shape:
@@ -53,9 +53,9 @@ def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = N
 
 
 def stack_scatters(T: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
-    """Means over similar and over dissimilar pairs of (T_i - T_j)(T_i - T_j)' for matrices T (n, d, q).
+    """Return the means of (T_i - T_j)(T_i - T_j)' over similar and over dissimilar pairs, for matrices T (n, d, q).
 
-    A column of all matrices at a time is a table of rows, whose scatters class sums give.
+    Each column, taken from all matrices, is a table of rows, whose scatters come from class sums.
 
     Warns
     -----
@@ -87,7 +87,7 @@ def projector_scatters(V: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Arra
 
 
 def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array, float]:
-    """Mean scatters of all pairs that labels imply, and the trace of the first if nothing cancelled.
+    """Return the mean scatters of all pairs that labels imply, and the sum of squares behind the first one's trace.
 
     With the class sums Q_c of T_i^2 and P_c of T_i, a class scatters by Q_c - P_c^2 / n_c.
     """
@@ -117,7 +117,7 @@ def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array
 
 
 def unit_mean(V: Array, pairs: Pairs | LabelPairs, t: float, reg: float | str) -> tuple[Array, float]:
-    """L of the geometric mean of projectors V_i V_i', scaled to tr M = d, and tr(M S) + tr(M^-1 D) before that."""
+    """Return L of the geometric mean of projectors V_i V_i', scaled to tr M = d, and the unscaled objective."""
     S, D = regularized(*projector_scatters(V, pairs), reg)
     L = psd.sharp_factor(S, D, t)
     value = np.sum(L * (L @ S)) + np.trace(np.linalg.solve(L.T @ L, D))

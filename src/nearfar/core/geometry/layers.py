@@ -1,4 +1,4 @@
-"""What a network of metric layers is made of: affine maps and the functions between them."""
+"""The parts of a network of metric layers: affine maps and the functions between them."""
 
 from __future__ import annotations
 

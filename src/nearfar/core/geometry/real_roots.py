@@ -1,6 +1,6 @@
 """Real roots of many polynomials of one degree at once.
 
-Between neighbouring roots of its derivative a polynomial is monotone and meets zero once at most. Hence its roots lie
+Between neighbouring roots of its derivative a polynomial is monotone and has at most one root. So its roots lie
 between those of the derivative, which lie between those of the second derivative, and so on.
 """
 
@@ -12,15 +12,15 @@ from ..types import Array
 
 CLOSE = 1e-6  # a step, relative to the root, that ends the search for it
 STEPS = 100  # at most
-CROWD = 0.75  # share of roots still sought above which taking them out costs more than it saves
+CROWD = 0.75  # share of unfinished roots above which taking out the finished ones costs more than it saves
 
 
 def real_roots(a: Array, known: Array | None = None) -> Array:
-    """Candidates (e, n), ascending, that hold all real roots of n polynomials of degree e >= 1.
+    """Return candidates (e, n), ascending, among which are all real roots of n polynomials of degree e >= 1.
 
-    Coefficients (e + 1, n) rise, the last are not zero. Of roots that are not real, other points take the places.
-    Simple roots are accurate to 6 digits at least; Newton's next step doubles them. `known` are the candidates of some
-    derivative, if there are.
+    Coefficients (e + 1, n) are in rising order, the last not zero. Other points fill the places of roots that are not
+    real. Simple roots are accurate to at least 6 digits, which one more step of Newton's method doubles. `known` are
+    the candidates of some derivative, if it has been solved already.
     """
     degree = len(a) - 1
     if known is not None and degree == len(known):
@@ -33,7 +33,7 @@ def real_roots(a: Array, known: Array | None = None) -> Array:
 
 
 def _between(a: Array, ends: Array) -> Array:
-    """The root in each interval in which the polynomial changes sign, the better end of the others."""
+    """Return the root in each interval in which the polynomial changes sign, and the better end of any other."""
     value = horner(a[:, None], ends)
     found = np.where(np.abs(value[:-1]) < np.abs(value[1:]), ends[:-1], ends[1:])
     negative = value < 0
@@ -45,7 +45,7 @@ def _between(a: Array, ends: Array) -> Array:
 
 
 def _bracketed(a: Array, under: Array, over: Array) -> Array:
-    """Roots of polynomials between points where they are negative and not: Newton's steps, or bisection."""
+    """Find roots between points `under`, where values are negative, and `over`, by Newton's steps or bisection."""
     t, step = (under + over) / 2, np.abs(over - under)
     found, left, goes_on = t.copy(), np.arange(len(t)), np.ones(len(t), dtype=bool)
     for _ in range(STEPS):
@@ -60,7 +60,7 @@ def _bracketed(a: Array, under: Array, over: Array) -> Array:
         step, t = np.abs(new - t), new
         goes_on &= step > CLOSE * np.abs(t)
         number = np.count_nonzero(goes_on)
-        if number < CROWD * len(t):  # the others are only carried along
+        if number < CROWD * len(t):  # finished roots are only carried along
             found[left] = t
             at = np.flatnonzero(goes_on)
             left, a, t, step, under, over = left[at], a.take(at, 1), t[at], step[at], under[at], over[at]
@@ -72,7 +72,7 @@ def _bracketed(a: Array, under: Array, over: Array) -> Array:
 
 
 def horner(a: Array, t: Array) -> Array:
-    """Polynomials with coefficients a[0], a[1], ..., rising, at t."""
+    """Return the values at t of polynomials with rising coefficients a[0], a[1], ..."""
     value = np.broadcast_to(a[-1], t.shape).copy()
     for k in range(len(a) - 2, -1, -1):
         value *= t
@@ -81,7 +81,7 @@ def horner(a: Array, t: Array) -> Array:
 
 
 def value_and_slope(a: Array, t: Array) -> tuple[Array, Array]:
-    """As `horner`, and the derivatives; of degree 1 and more."""
+    """Return the values as `horner` does, and the derivatives; the degree is at least 1."""
     slope = np.broadcast_to(a[-1], t.shape).copy()
     value = slope * t
     value += a[-2]

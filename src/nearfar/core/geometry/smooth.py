@@ -15,7 +15,7 @@ TOL = 1e-6  # of eigenvalues, relative
 
 
 def graph_laplacian(X: Array, k: int) -> csr_array:
-    """diag(W 1) - W, where W joins two rows with 1 if either is among the other's k nearest."""
+    """Return diag(W 1) - W, where W_ij is 1 if either of rows i and j is among the other's k nearest, else 0."""
     near = graphs.neighbors(X, k)
     n = len(near)
     A = csr_array((np.ones(near.size), near.ravel(), np.arange(0, near.size + 1, k)), shape=(n, n))
@@ -24,9 +24,9 @@ def graph_laplacian(X: Array, k: int) -> csr_array:
 
 
 def smoothest(laplacian: csr_array, q: int) -> Array:
-    """The q smoothest eigenvectors besides the constant, orthonormal, shape (n, q)."""
+    """Return the q smoothest eigenvectors other than the constant, orthonormal, shape (n, q)."""
     n = laplacian.shape[0]
-    top = 2 * float(laplacian.diagonal().max())  # above all eigenvalues: where the constant is moved
+    top = 2 * float(laplacian.diagonal().max())  # above all eigenvalues: the constant's is moved there
     if n <= DENSE or 4 * q >= n:
         return eigh(laplacian.toarray() + top / n, subset_by_index=[0, q - 1])[1]
     moved = LinearOperator((n, n), lambda x: laplacian @ x + top * x.mean(), dtype=np.float64)
@@ -35,6 +35,6 @@ def smoothest(laplacian: csr_array, q: int) -> Array:
 
 
 def ridge_map(R: Array, Y: Array, ridge: float) -> Array:
-    """L with R L' near Y: ridge regression on the rows of a kernel map, in units of the mean k(x, x)."""
+    """Return L with R L' near Y: ridge regression on rows R of a kernel map, `ridge` in units of the mean k(x, x)."""
     K = R.T @ R
     return np.linalg.solve(K + ridge * np.trace(K) / len(R) * np.eye(len(K)), R.T @ Y).T

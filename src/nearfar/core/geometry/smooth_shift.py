@@ -4,8 +4,8 @@
     f(B) = sum_S |y_i - y_j|^2 + lam sum_{i, j} w_ij (|y_i - y_j| - |x_i - x_j|)^2 + rho |B|^2
     w_ij = exp(-|x_i - x_j|^2 / sigma^2)
 
-Majorised by a quadratic in B with one matrix for all steps: every step lowers f. Its steps are slow where the field has
-many bumps, so L-BFGS goes first, in units of that matrix.
+f is majorised by a quadratic in B with one matrix for all steps, so every step lowers f. These steps are slow if the
+field has many bumps, so L-BFGS goes first, in units of that matrix.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..optimize import Report, Solution, lbfgs, stopped
 from ..pairs import PairList
 from ..types import Array, Ints
 
-LEAST = 1e-8  # weight below which two rows do not hold each other
+LEAST = 1e-8  # pairs of smaller weight w_ij are left out
 
 
 class Field(NamedTuple):
@@ -34,7 +34,7 @@ class Field(NamedTuple):
     width: float
 
     def __call__(self, X: Array) -> Array:
-        """The rows where the field takes them."""
+        """Return the rows as the field moves them."""
         return X + bumps(X, self.centers, self.width) @ self.coef.T
 
 
@@ -44,7 +44,7 @@ def bumps(X: Array, centers: Array, width: float) -> Array:
 
 
 def far_rows(X: Array, k: int) -> Array:
-    """k different rows far from each other: each next one is the farthest from those before; first, from the mean."""
+    """Return k different rows far from each other: each is the farthest from those before, the first from the mean."""
     X = np.unique(X, axis=0)
     if len(X) <= k:
         return X
@@ -57,7 +57,7 @@ def far_rows(X: Array, k: int) -> Array:
 
 
 def held(X: Array, k: int | None, sigma: float | None) -> tuple[Ints, Ints, Array]:
-    """Pairs i < j of near rows (all rows for None) with w_ij; sigma None: sigma^2 is their median squared distance."""
+    """Return pairs i < j of near rows (k None: of all) and w_ij; default of sigma^2: their median squared distance."""
     n = len(X)
     if k is None or k >= n - 1:
         i, j = np.triu_indices(n, 1)
@@ -112,18 +112,18 @@ class Shift:
         self.base = self.P.T @ self.pulled(X)
 
     def pulled(self, Y: Array) -> Array:
-        """(Lap_S + lam Lap_w) Y; w counts in both directions."""
+        """Return (Lap_S + lam Lap_w) Y; w counts in both directions."""
         return self.similar.laplacian_times(self.weight, Y) + self.near.laplacian_times(2 * self.lam * self.w, Y)
 
     def value(self, B: Array) -> tuple[float, Array, Array]:
-        """f, the rows moved, and the distances of near ones."""
+        """Return f, the moved rows, and the distances of near rows."""
         Y = self.X + self.P @ B.T
         q = np.sqrt(self.near.squared_distances(Y))
         f = self.weight @ self.similar.squared_distances(Y) + 2 * self.lam * self.w @ (q - self.d) ** 2
         return float(f + self.rho * np.sum(B * B)), Y, q
 
     def step(self, Y: Array, q: Array) -> Array:
-        """B of the least majoriser at Y."""
+        """Return the B at which the majoriser at Y is least."""
         ratio = np.divide(self.d, q, out=np.zeros_like(q), where=q > 0)
         kept = self.near.laplacian_times(2 * self.lam * self.w * ratio, Y)
         return cho_solve(self.H, self.P.T @ kept - self.base).T
@@ -139,10 +139,10 @@ class Shift:
 def majorise(
     problem: Shift, B: Array, *, max_iter: int = 200, tol: float = 1e-6, report: Report | None = None
 ) -> Solution:
-    """B of a small f, from a start; stops where a step lowers f by less than ``tol * max(1, f)``.
+    """Return B of a small f, from a start; stop once a step lowers f by less than ``tol * max(1, f)``.
 
-    In units in which the majoriser's curvature H is 1, its step is half a gradient step: L-BFGS goes on from there in
-    those units, much faster than steps of the majoriser, which follow to tell whether f can still fall.
+    In units in which the majoriser's curvature H is 1, its step is half a gradient step. L-BFGS works in these units,
+    much faster than steps of the majoriser, which follow only to tell whether f can still fall.
     """
     enough = hardly_changes(tol)
     f, Y, q = problem.value(B)
@@ -177,7 +177,7 @@ def majorise(
 def shifts(
     X: Array, i: Ints, j: Ints, weight: Array, centers: Array, *, last: Sequence[Array] = (), **settings: Any
 ) -> tuple[list[Field], Solution]:
-    """`stages` of some rows X as centres; where features outnumber rows in the span of these, which no shift leaves."""
+    """Run `stages` with some rows of X as centres; if features outnumber rows, in their span, which no shift leaves."""
     if X.shape[1] <= len(X):
         return stages(X, i, j, weight, centers, last=last, **settings)
     V, mean = scatter.span_or_axes(X, 1), X.mean(axis=0)
@@ -202,7 +202,7 @@ def stages(
     last: Sequence[Array] = (),
     **limits: Any,
 ) -> tuple[list[Field], Solution]:
-    """One field after the other, each with half the width and range, and how the last was found (`x` is its B).
+    """Return fields in turn, each with half the width and range of the one before, and the last one's solution (x = B).
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ def stiefel_spd(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """L (p, d) as `x`, in the span of the rows; attributes ``stiefel`` V (d, p), ``spd`` Lam (p, p), and ``scale``.
+    """Return L (p, d) as `x`, in the span of the rows; attributes ``stiefel`` V (d, p), ``spd`` Lam (p, p), ``scale``.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ def stiefel_spd(
     init : str or array-like of shape (p, d)
         Where the directions of the start come from, or components to start from.
     last : ndarray of shape (p', d), optional
-        Components to start from instead, where they are p rows that are independent in the span of X.
+        Components to start from instead, if they are p rows that are independent in the span of X.
 
     Notes
     -----
-    X is divided by `scale`, the root mean square distance of the pairs, before; results are in the units of X.
+    X is first divided by `scale`, the root mean square distance of the pairs; results are in the units of X.
     """
     checks.above(0, lam=lam)
     if not checks.is_finite(bias):
@@ -82,20 +82,20 @@ def stiefel_spd(
         found = lbfgs_in_rounds(with_prior(loss, lam, root), start, put_right, **limits)
         L, K, V, _ = factor(found.x, p)
     L = psd.compress(L / scale) @ span
-    # under a prior, bases of one span differ in value: V and Lam are kept as they were found
+    # under a prior the value depends on the basis of a span: V and Lam are kept as they were found
     made = parts(L) if prior is None else {"stiefel": span.T @ V, "spd": K.T @ K / scale**2}
     return found.with_x(L, attributes=made | {"scale": scale})
 
 
 def paired(X: Array, pairs: Pairs) -> tuple[Array, Pairs]:
-    """The rows that are in a pair, and the pairs with their numbers among these."""
+    """Return the rows that are in a pair, and the pairs as numbers of these rows."""
     rows, places = np.unique(np.concatenate([pairs.i, pairs.j]), return_inverse=True)
     i, j = np.split(places, 2)
     return X[rows], pairs._replace(i=i, j=j)
 
 
 def check_rank(p: int | None, rank: int) -> int:
-    """p itself, or its default."""
+    """Return p, or its default for None; raise if p is above the rank."""
     if rank == 0:
         raise ValueError("all rows of X are equal, so there is nothing to learn from")
     if p is not None and p > rank:
@@ -104,14 +104,14 @@ def check_rank(p: int | None, rank: int) -> int:
 
 
 def mean_distance(X: Array, pairs: Pairs) -> float:
-    """Root mean square distance of the pairs, by weight."""
+    """Return the weighted root mean square distance of the pairs."""
     listed = PairList(pairs.i, pairs.j, len(X))
     d = listed.squared_distances(X)
     return float(np.sqrt(np.average(d, weights=pairs.weights[listed.order]))) or 1.0
 
 
 def pair_loss(X: Array, pairs: Pairs, bias: float) -> Objective:
-    """L -> the loss, a mean over each kind of pairs, and its gradient (p, d)."""
+    """Return the function L -> (loss, a mean over each kind of pairs; its gradient (p, d))."""
     listed = PairList(pairs.i, pairs.j, len(X))
     similar, weight = pairs.similar[listed.order], pairs.weights[listed.order]
     sums = [max(float(weight[similar == kind].sum()), np.finfo(np.float64).tiny) for kind in (False, True)]
@@ -155,20 +155,20 @@ def with_prior(loss: Objective, lam: float, root: Array) -> Objective:
 
 
 def put_right(x: Array) -> Array:
-    """[V', K] of [A', K]: the value sees only the basis V of A."""
+    """Return [V', K] for [A', K]: the value depends on A only by its basis V."""
     _, K, V, _ = factor(x, len(x))
     return np.hstack([V.T, K])
 
 
 def factor(x: Array, p: int) -> tuple[Array, Array, Array, Callable[[Array], Array]]:
-    """L = K V', K, V and the way back from a gradient in V to one in A."""
+    """Return L = K V', K, V and the function that turns a gradient in V into one in A."""
     V, pullback = manifolds.orthonormal(x[:, :-p].T)
     K = x[:, -p:]
     return K @ V.T, K, V, pullback
 
 
 def given_prior(prior: AnyArray, p: int) -> Array:
-    """The user's P, checked."""
+    """Check and return the user's P."""
     P = psd.require_pd(prior, "prior")
     if len(P) != p:
         raise ValueError(f"prior must have shape {(p, p)}; got {P.shape}")
@@ -176,7 +176,7 @@ def given_prior(prior: AnyArray, p: int) -> Array:
 
 
 def given_start(init: AnyArray, p: int, span: Array) -> Array:
-    """The user's components, checked, in coordinates of the span."""
+    """Check the user's components and return them in coordinates of the span."""
     needs = f"init must be {p} independent rows of {span.shape[1]} numbers"
     L = checks.table(init, needs)
     if L.shape != (p, span.shape[1]) or not np.isfinite(L).all() or np.linalg.matrix_rank(L @ span.T) < p:
@@ -185,7 +185,7 @@ def given_start(init: AnyArray, p: int, span: Array) -> Array:
 
 
 def directions(X: Array, pairs: Pairs, p: int, init: str, seed: Seed) -> Array:
-    """Orthonormal rows to start from."""
+    """Return orthonormal rows to start from."""
     checks.one_of(INITS, init=init)
     if init == "pca":
         return np.eye(p, X.shape[1])  # the rows of the span are principal directions
@@ -197,6 +197,6 @@ def directions(X: Array, pairs: Pairs, p: int, init: str, seed: Seed) -> Array:
 
 
 def parts(L: Array) -> dict[str, Any]:
-    """V and Lam with V Lam V' = L' L."""
+    """Return V and Lam with V Lam V' = L' L."""
     V, R = np.linalg.qr(L.T)
     return {"stiefel": V, "spd": R @ R.T}

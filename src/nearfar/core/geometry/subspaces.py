@@ -13,7 +13,7 @@ INITS = ("discriminant", "pca", "random")
 
 
 def cost(U: Array, S: Array, D: Array, kind: str) -> tuple[float, Array]:
-    """sum_i f(lam_i) and its gradient in U (d, p); f is log^2 / 4 for "riemannian", twice the root for "trace".
+    """Return sum_i f(lam_i) and its gradient in U (d, p); f is log^2 / 4 for "riemannian", twice the root for "trace".
 
     With U' S U = C C' and C' U' D U C = Q diag(lam) Q', a basis in which both are diagonal gives the gradient.
     """
@@ -39,9 +39,9 @@ def search(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """The best of several searches over the Grassmann manifold, or one from the span of `last` (p, d).
+    """Return the best of several searches over the Grassmann manifold, or that of one from the span of `last` (p, d).
 
-    For "riemannian", scatters are scaled so that log lam is 0 on average at U (d, p): units of X do not matter then.
+    For "riemannian", scatters are scaled so that the mean log lam is 0 at U (d, p), and units of X do not matter.
     """
     if kind == "riemannian":
         D = D * np.exp(-np.mean(np.log(psd.sharp_spectrum(U.T @ S @ U, U.T @ D @ U)[1])))

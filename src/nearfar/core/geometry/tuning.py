@@ -1,4 +1,4 @@
-"""Where on a geodesic a metric classifies best: cross-validated nearest neighbours, one decomposition per fold."""
+"""Find the point of a geodesic that classifies best: cross-validated neighbours, one decomposition per fold."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..types import Array, Ints
 
 FOLDS = 5
 COARSE = (0.1, 0.3, 0.5, 0.7, 0.9)
-STEP = 0.02  # of the finer grid, up to halfway to the coarse neighbours
+STEP = 0.02  # of the finer grid, which reaches halfway to the neighbours in the coarse one
 
 Spectrum = tuple[Array, Array, Array]
 LabelledRows = tuple[Array, Ints]
 
 
 def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], tuple[Array, Array]]) -> float:
-    """The t whose metric S^-1 #_t D has the best 3-NN accuracy over five folds: of a coarse grid, then of a finer one.
+    """Return the t of a coarse grid, then of a finer one, for which S^-1 #_t D has the best five-fold 3-NN accuracy.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], t
 
     Notes
     -----
-    Zadeh et al. (2016) tune t so. Folds are stratified and do not depend on a seed; among equals the t nearest to 1/2.
+    Zadeh et al. (2016) tune t so. Folds are stratified and need no seed; of equally good t the nearest to 1/2 is taken.
     """
     X, labels = X[labels >= 0], labels[labels >= 0]
     fold = folds(labels)
@@ -48,27 +48,27 @@ def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], t
 
 
 def folds(labels: Ints) -> Ints:
-    """A fold 0..4 for each row: the members of a class in turn, each class going on where the last one stopped."""
+    """Return a fold 0..4 for each row, dealt in turn within a class; each class goes on where the last one stopped."""
     fold = np.empty(len(labels), dtype=np.intp)
     fold[np.argsort(labels, kind="stable")] = np.arange(len(labels)) % FOLDS
     return fold
 
 
 def enough(labels: Ints) -> bool:
-    """Similar and dissimilar pairs both exist."""
+    """Whether both similar and dissimilar pairs exist."""
     sizes = np.unique(labels, return_counts=True)[1]
     return bool(len(sizes) > 1 and sizes.max() > 1)
 
 
 def best(ts: Iterable[float], parts: list[tuple[Spectrum, LabelledRows, LabelledRows]]) -> float:
-    """The t with the most hits over all parts."""
+    """Return the t with the most hits over all parts."""
     tried = [round(float(t), 12) for t in ts]
     ranks = [(sum(hits(t, *part) for part in parts), -abs(t - 0.5), -t) for t in tried]
     return -max(ranks)[2]
 
 
 def hits(t: float, spectrum: Spectrum, fit: LabelledRows, rest: LabelledRows) -> int:
-    """How many left-out rows their three nearest rows classify rightly."""
+    """Return how many left-out rows are classified correctly by their three nearest rows."""
     L = psd.sharp_from_spectrum(*spectrum, t)
     near = nearest(rest[0] @ L.T, fit[0] @ L.T, min(3, len(fit[0])))[1]
     votes = fit[1][near]
