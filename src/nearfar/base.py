@@ -1,4 +1,4 @@
-"""The scikit-learn shells: a method's file holds its formula, and what every method shares is here.
+"""The scikit-learn shells: here is what every method shares, while a method's own file holds its formula.
 
 How to add a learner
 --------------------
@@ -19,7 +19,7 @@ FromLabels     ``labels``: codes 0..c-1, -1 unknown; at least two classes and on
 FromPairs      ``pairs``: `Pairs` (i, j, similar, weight), or `LabelPairs` where the class has ``n_pairs="all"``;
                `scatter.pair_scatters` takes both, `constraints.written_out` makes the first of the second
 FromTriplets   ``labels, triplets``: one of them is None; triplets (m, 3) are (anchor, positive, negative)
-FromChunklets  ``chunklets``: codes, -1 in none; with ``_links = True`` also which are apart
+FromChunklets  ``chunklets``: codes, -1 for rows in none; with ``_links = True`` also which of them are apart
 FromSets       ``candidates``: (n, q) booleans, the classes that each row may have
 =============  ==========================================================================================
 
@@ -27,9 +27,9 @@ The shells validate, check `n_components`, `max_iter` and `tol`, centre (``_cent
 so that their order does not matter when constraints come from labels, set the fitted attributes (`Solution.attributes`
 adds any others), cast to the input's float type, and put the estimator's name in front of every ValueError: functions
 in `core` and in method files just raise ``ValueError("reg must be ...")`` (`core.checks` has the usual ones).
-Its function is handed `self._settings("reg", ...)`, `self._search()` (`max_iter`, `tol`, `report`) and `self._start()`,
-the last components under `warm_start`. `self._as_given(values)` puts values of the rows of `_solve` into the order in
-which the user's came. A linear method that needs only differences of rows says ``_span = True``: see `Mahalanobis`.
+`_solve` hands its function `self._settings("reg", ...)`, `self._search()` (`max_iter`, `tol`, `report`) and
+`self._start()`, the last components under `warm_start`. `self._as_given(values)` puts values of the rows that `_solve`
+sees into the user's order. A linear method that needs only row differences says ``_span = True``: see `Mahalanobis`.
 
 The laws that every learner must obey, and what a method's reference file holds, are in `tests/test_learners.py`.
 """
@@ -85,9 +85,9 @@ class FromLabels(MetricLearner):
 class FromPairs(MetricLearner):
     """`fit(X, y)` or `fit(X, pairs=..., pair_labels=..., pair_weights=...)`.
 
-    From labels, the setting `n_pairs` says which pairs: "all" (never written out, exact, for methods that need pair
-    scatters only), an integer (so many of each kind, drawn with `random_state`) or None (20 c^2 of each kind for c
-    classes). A method that cannot use weights says ``_weights = False``.
+    With labels, the setting `n_pairs` says which pairs are used: "all" (exact and never written out, for methods that
+    need only pair scatters), an integer (so many of each kind, drawn with `random_state`) or None (20 c^2 of each kind
+    for c classes). A method that cannot use weights sets ``_weights = False``.
     """
 
     _weights = True
@@ -118,7 +118,7 @@ class FromPairs(MetricLearner):
         pair_weights : array-like of shape (m,), optional
             At least 0. Default: all 1.
         rows : array-like of shape (n,), optional
-            The numbers by which pairs call the rows of X. Default: 0..n-1. Those of other rows are left out, so that
+            The number that pairs use for each row of X. Default: 0..n-1. Pairs with other numbers are left out, so that
             one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
         """
         with named(self):
@@ -139,7 +139,7 @@ class FromPairs(MetricLearner):
             return self._calibrate(given, told)  # not X, which has lost the names of its columns
 
     def _from_labels(self, labels: constraints.Ints) -> Pairs | LabelPairs:
-        """What the setting `n_pairs` makes of labels."""
+        """Make pairs from labels as the setting `n_pairs` says."""
         constraints.require_classes(labels)
         n_pairs: Any = getattr(self, "n_pairs", "all")
         if n_pairs == "all":
@@ -149,12 +149,12 @@ class FromPairs(MetricLearner):
         return constraints.pairs_from_labels(labels, n_pairs, getattr(self, "random_state", None))
 
     def _told(self, pairs: Pairs) -> dict[str, Any]:
-        """`pairs_` in the user's row numbers, and `pair_labels_`: for a method that says something of each pair."""
+        """Return `pairs_` in the user's row numbers, and `pair_labels_`, for methods with a result for each pair."""
         ij = np.sort(self._given(np.stack([pairs.i, pairs.j], axis=1)), axis=1)
         return {"pairs": ij, "pair_labels": np.where(pairs.similar, 1, -1)}
 
     def _calibrate(self: Self, X: AnyArray, told: Pairs) -> Self:
-        """Pairs that were given set the threshold of `predict` too, to the best on them by the class's `_strategy`."""
+        """Set the threshold of `predict` to the best one on the given pairs, by the `_strategy` of the class."""
         if told.similar.any() and not told.similar.all():
             distance = np.sqrt(pair_squares(np.asarray(self.transform(X)), told.i, told.j))
             self.threshold_ = thresholds.calibrate(distance, told.similar, self._strategy, weight=told.weight)
@@ -182,8 +182,8 @@ class FromTriplets(MetricLearner):
         triplets : array-like of shape (m, 3), optional
             Row numbers (anchor, positive, negative): the first two are nearer to each other than the first and third.
         rows : array-like of shape (n,), optional
-            The numbers by which triplets call the rows of X. Default: 0..n-1. Those of other rows are left out, so that
-            one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
+            The number that triplets use for each row of X. Default: 0..n-1. Triplets of other rows are left out, so
+            that one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
         """
         with named(self):
             if triplets is None:
@@ -199,8 +199,8 @@ class FromTriplets(MetricLearner):
 class FromChunklets(MetricLearner):
     """`fit(X, y)`, `fit(X, chunklets=...)` or `fit(X, pairs=...)`.
 
-    A class is one chunklet unless `n_chunklets` draws small ones; similar pairs make chunklets by transitive closure. A
-    class that says ``_links = True`` gets a second argument, (c, c) booleans: which chunklets are of different classes.
+    With labels each class is one chunklet, unless `n_chunklets` draws small ones; similar pairs make chunklets by
+    transitive closure. With ``_links = True``, `_solve` also gets (c, c) booleans: which chunklets differ in class.
     """
 
     _links = False
@@ -226,13 +226,13 @@ class FromChunklets(MetricLearner):
         chunklets : array-like of shape (n,), optional
             Number of each row's chunklet, -1 for rows in none.
         negative_links : array-like of shape (m, 2), optional
-            Numbers of two chunklets of different classes. Default: any two differ.
+            Numbers of two chunklets that are of different classes. Default: any two chunklets are.
         pairs : array-like of shape (m, 2), optional
             Row numbers of X, instead of chunklets.
         pair_labels : array-like of shape (m,), optional
             +1 similar, -1 dissimilar. Default: all similar.
         rows : array-like of shape (n,), optional
-            The numbers by which pairs call the rows of X. Default: 0..n-1. Those of other rows, and links to chunklets
+            The number that pairs use for each row of X. Default: 0..n-1. Pairs of other rows, and links to chunklets
             of other rows, are left out, so that one list serves every fold of a search (route ``rows=np.arange(n)``).
         """
         with named(self):
@@ -257,7 +257,7 @@ class FromChunklets(MetricLearner):
         return (chunklets, apart) if self._links else (chunklets,)
 
     def _from_labels(self, labels: constraints.Ints) -> tuple[constraints.Ints, constraints.Bools]:
-        """One chunklet per class, or `n_chunklets` drawn ones of `chunklet_size` rows; and which differ."""
+        """Return one chunklet per class, or `n_chunklets` drawn ones of `chunklet_size` rows; and which differ."""
         n_chunklets, chunklets = getattr(self, "n_chunklets", None), labels
         if n_chunklets is not None:
             size, seed = getattr(self, "chunklet_size", 2), getattr(self, "random_state", None)
@@ -273,13 +273,13 @@ class FromSets(MetricLearner):
     """`fit(X, y)` with labels, or with a 0/1 matrix of the classes that each row may have."""
 
     def fit(self: Self, X: AnyArray, y: AnyArray | None = None) -> Self:
-        """Learn from rows of which only candidate classes are known.
+        """Learn from rows for which only candidate classes are known.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n, q) or (n,)
-            1 where row i may be of class k; or labels, each then its row's only candidate, -1 standing for any class.
+            1 where row i may be of class k. Or labels: each is its row's only candidate, and -1 allows any class.
         """
         with named(self):
             if y is None or np.asarray(y).shape[1:] in ((), (1,)):
@@ -295,6 +295,6 @@ class FromSets(MetricLearner):
 
 
 def here(indices: Any, rows: AnyArray, n: int, name: str, *beside: AnyArray | None) -> list[Any]:
-    """Index tuples whose rows are all in X, as places in it, and the entries of `beside` that belong to them."""
+    """Return the tuples whose rows are all in X, as places in X, and the entries of each of `beside` for them."""
     places, kept = checks.present(indices, rows, n, name)
     return [places, *(None if values is None else checks.one_each(values, len(kept), name)[kept] for values in beside)]

@@ -1,4 +1,4 @@
-"""What every fitted learner can do with its metric: distances, neighbours, decisions on pairs, a file of its own."""
+"""What every fitted learner can do with its metric: distances, neighbours, decisions on pairs, saving to a file."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .core.types import AnyArray, Array
 
 Self = TypeVar("Self", bound="Fitted")
 
-WIDE = 3000  # features of which a square matrix may not fit into memory
-# messages of SciPy and Python about numbers that overflowed on the way: they name nothing that a user knows
+WIDE = 3000  # so many features that a square matrix of them may not fit into memory
+# messages of SciPy and Python about overflows inside a computation, which name nothing that a user knows
 OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of range")
 
 
 @contextmanager
 def named(estimator: object) -> Iterator[None]:
-    """Every ValueError and warning inside starts with the estimator's name; so do overflows and a lack of memory."""
+    """Put the estimator's name in front of every ValueError, warning, overflow and MemoryError raised inside."""
     name = type(estimator).__name__
     before = LEARNER.set(name)
     try:
@@ -63,14 +63,14 @@ def named(estimator: object) -> Iterator[None]:
 
 @contextmanager
 def nameless() -> Iterator[None]:
-    """Pairs of points are arrays, which carry no feature names: no warning that theirs are missing."""
+    """Silence the warning that feature names are missing: pairs of points are arrays, which have none."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         yield
 
 
 def has_threshold(estimator: Fitted) -> bool:
-    """Decisions on pairs exist once a threshold does."""
+    """Return True if there is a threshold, which decisions on pairs need; else raise an AttributeError."""
     if not hasattr(estimator, "threshold_"):
         raise AttributeError(
             "no threshold_ yet: fit on pairs of both kinds, or call calibrate_threshold or set_threshold"
@@ -79,7 +79,7 @@ def has_threshold(estimator: Fitted) -> bool:
 
 
 def saying_what_it_takes(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """The same method, whose error for arguments that do not fit names the learner and all that it takes."""
+    """Wrap `fit` so that its error for arguments that do not fit names the learner and all arguments that it takes."""
     shape = signature(fit)
     takes = ", ".join(list(shape.parameters)[1:])
 
@@ -95,12 +95,12 @@ def saying_what_it_takes(fit: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Fitted(BaseEstimator):
-    """Verbs that need nothing but `transform`: the learned distance is Euclidean after it."""
+    """Methods that need only `transform`: after it the learned distance is Euclidean."""
 
     _holds: tuple[str, ...] = ("n_features_in_", "components_")  # what `transform` cannot do without
 
     def __init_subclass__(cls, **settings: Any) -> None:
-        """Every `fit` says what it takes: those of the shells are shared, and Python would name these."""
+        """Let the errors of `fit` name this class: the `fit` of a shell is shared, and Python would name the shell."""
         for name in {"fit", "partial_fit"} & cls.__dict__.keys():
             setattr(cls, name, saying_what_it_takes(cls.__dict__[name]))
         super().__init_subclass__(**settings)
@@ -110,7 +110,7 @@ class Fitted(BaseEstimator):
         raise NotImplementedError
 
     def pair_distance(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
-        """Learned distance of each pair of points.
+        """Return the learned distance of each pair of points.
 
         Parameters
         ----------
@@ -136,25 +136,25 @@ class Fitted(BaseEstimator):
             return np.linalg.norm(a - b, axis=1)
 
     def pair_score(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
-        """Similarity of each pair of points, higher is nearer: minus `pair_distance`."""
+        """Return the similarity of each pair of points, minus `pair_distance`: higher is nearer."""
         return -self.pair_distance(pairs, X)
 
     def get_metric(self) -> Callable[..., float]:
-        """The learned distance as a function of two points, as ``KNeighborsClassifier(metric=...)`` takes it."""
+        """Return the learned distance as a function of two points, as ``KNeighborsClassifier(metric=...)`` takes it."""
         check_is_fitted(self)
         return PointDistance(self)
 
     def kneighbors(
         self, X: AnyArray, queries: AnyArray | None = None, n_neighbors: int = 5, return_distance: bool = True
     ) -> Any:
-        """The exact nearest rows of `X` under the learned distance.
+        """Find the exact nearest rows of `X` under the learned distance.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
             Where to search.
         queries : array-like of shape (q, d), optional
-            Default: each row of `X`, which then is not its own neighbour.
+            Default: the rows of `X`; a row is then not its own neighbour.
         n_neighbors : int
         return_distance : bool
 
@@ -193,8 +193,8 @@ class Fitted(BaseEstimator):
         pair_labels : array-like of shape (m,)
             +1 similar, -1 dissimilar.
         strategy : str
-            "accuracy", "balanced" (both kinds of pairs weigh a half), "f_beta", "max_tpr" or "max_tnr" (each of these
-            two with the other rate at least `min_rate`).
+            "accuracy", "balanced" (both kinds of pairs weigh a half), "f_beta", "max_tpr" or "max_tnr" (with the other
+            rate at least `min_rate`).
         min_rate : float, optional
         beta : float
         """
@@ -214,12 +214,12 @@ class Fitted(BaseEstimator):
 
     @available_if(has_threshold)
     def predict(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
-        """+1 for pairs at most `threshold_` apart, -1 for others (there once a threshold is)."""
+        """Return +1 for pairs at most `threshold_` apart, -1 for others; exists only once there is a threshold."""
         return np.where(self.pair_distance(pairs, X) <= self.threshold_, 1, -1)
 
     @available_if(has_threshold)
     def decision_function(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
-        """`pair_score` (there once a threshold is)."""
+        """Return `pair_score`; exists only once there is a threshold."""
         return self.pair_score(pairs, X)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -243,7 +243,7 @@ class Fitted(BaseEstimator):
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
         """Read a learner that `save` wrote; its class must be one of the catalogue, and no code of the file is run.
 
-        Called on a class, anything but that class (or one of its kind) is a ValueError.
+        Called on a class, it raises a ValueError if the file holds no learner of that class or of a subclass.
         """
         tensors, text = storage.read(path)
         method = catalog.BY_NAME.get(text.get("class", ""))
@@ -254,7 +254,7 @@ class Fitted(BaseEstimator):
             raise ValueError(f"{os.fspath(path)} holds {kind.__name__}, not {cls.__name__}")
         try:
             settings = storage.join("set", tensors, json.loads(text["settings"]))
-            # JSON has no tuples, and a setting that is one may be a list as well, but for clones and `repr`
+            # JSON has no tuples; a list would do for a setting that was a tuple, except in clones and `repr`
             learner = kind(**{name: storage.as_tuple(value) for name, value in settings.items()})._restored()
             fitted = storage.join("fit", tensors, json.loads(text["fitted"]))
             flaw = storage.flaw(fitted, kind._holds)
@@ -269,7 +269,7 @@ class Fitted(BaseEstimator):
         return learner
 
     def _restored(self: Self) -> Self:
-        """This learner, just made from a file; what its settings only describe is made here."""
+        """Return this learner, just made from a file; a subclass makes here what its settings only describe."""
         return self
 
 

@@ -41,9 +41,9 @@ class KernelMetric(MetricLearner):
         return found.rows
 
     def _in_map(self, X: Array, found: kernels.KernelMap) -> Array | None:
-        """Under `warm_start`, components in the new map that give its landmarks the images of the last fit.
+        """Return, under `warm_start`, components in the new map that give its landmarks their images of the last fit.
 
-        A wrapper's `learner` says whether there is one.
+        In a wrapper, the setting `warm_start` is that of its `learner`.
         """
         warm = getattr(getattr(self, "learner", self), "warm_start", False)
         if not warm or not hasattr(self, "dual_coef_"):
@@ -58,7 +58,7 @@ class KernelMetric(MetricLearner):
         return self.__dict__.get("_carried")
 
     def _order(self, X: AnyArray) -> Ints:
-        # the columns of a kernel matrix belong to its rows: neither may move alone
+        # the columns of a kernel matrix belong to its rows, so rows may not be sorted alone
         return np.arange(len(X)) if self.kernel == "precomputed" else row_order(X)
 
     def _keep(self, components: Array, dtype: Any) -> None:

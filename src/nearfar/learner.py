@@ -1,4 +1,4 @@
-"""The steps of every fit, and the learner of a Mahalanobis metric."""
+"""The steps that every fit takes, and the base class of learners of a Mahalanobis metric."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Self = TypeVar("Self", bound="MetricLearner")
 
 
 def without_numbers(X: Any) -> list[str]:
-    """Names of the columns of a table that do not hold numbers alone."""
+    """Return the names of the columns of a table that hold anything but numbers."""
     found = []
     for name, kind in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
         if getattr(kind, "kind", "O") not in "biuf":  # missing values of numbers are another matter
@@ -34,7 +34,7 @@ def without_numbers(X: Any) -> list[str]:
 
 
 class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
-    """A learner of a distance: validation before `_solve`, fitted attributes after it."""
+    """Base class of learners of a distance: it validates before `_solve` and sets fitted attributes after it."""
 
     _y_required = True
     _solve: Callable[..., Array | Solution]
@@ -42,7 +42,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     tol: float
 
     def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True) -> Any:
-        """X (and y) checked by scikit-learn, in float32 or float64."""
+        """Check X (and y) as scikit-learn does, and return them in float32 or float64."""
         if reset:
             self.__dict__.pop("_sorted", None)
             settings.check_settings(self)
@@ -71,7 +71,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return len(X) >= 2 if reset else X.shape[1] == getattr(self, "n_features_in_", None)
 
     def _labelled(self, X: AnyArray, y: AnyArray | None, needs: str = "") -> tuple[AnyArray, Ints]:
-        """Rows in an order of their own and label codes: neither row order nor class names can matter after this."""
+        """Return rows in an order fixed by their values, and label codes: so row order and names cannot matter."""
         if y is None:
             raise ValueError(f"requires y to be passed, but the target y is None{needs}")
         X, y = self._rows(X, constraints.numbered(y))
@@ -81,7 +81,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return X[order], constraints.encode(np.asarray(y)[order])[1]
 
     def _streamed(self, X: AnyArray, y: AnyArray) -> tuple[AnyArray, Ints, bool]:
-        """The next rows of a stream and their label codes, and whether they are its first; checked as for `fit`."""
+        """Return the next rows of a stream, their label codes and whether they are its first; checked as for `fit`."""
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         first = not hasattr(self, "components_")
@@ -93,27 +93,27 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return X, labels, first
 
     def _order(self, X: AnyArray) -> Ints:
-        """An order of rows that does not depend on how they came."""
+        """Return an order of the rows that does not depend on the order in which they were given."""
         return row_order(X)
 
     def _as_given(self, values: AnyArray) -> AnyArray:
-        """Values of the rows that `_solve` sees, in the order in which the user's rows came."""
+        """Return values of the rows that `_solve` sees in the order of the user's rows."""
         values = np.asarray(values)
         out = np.empty_like(values)
         out[self._given(np.arange(len(values)))] = values
         return out
 
     def _rows_as_given(self, table: Ints) -> Ints:
-        """Numbers of rows (-1: none) for each of the rows that `_solve` sees, in the user's numbers and order."""
+        """Return a table of row numbers (-1: none) for the rows that `_solve` sees in the user's numbers and order."""
         return self._as_given(np.where(table >= 0, self._given(table), -1))
 
     def _given(self, places: Ints) -> Ints:
-        """Numbers of the user's rows that stand at these places of what `_solve` sees."""
+        """Return the numbers of the user's rows that stand at these places among the rows that `_solve` sees."""
         order: Ints | None = self.__dict__.get("_sorted")
         return places if order is None else order[places]
 
     def _learn(self: Self, X: AnyArray, *supervision: Any, own: bool = False) -> Self:
-        """Solve in float64 and keep what came out; with `own`, X may be overwritten."""
+        """Solve in float64 and keep the result; with `own`, X may be overwritten."""
         for name in ("threshold_", "_adam"):  # of the metric before; a stream's steps start anew after a fit
             self.__dict__.pop(name, None)
         R = self._enter(X, own)
@@ -123,7 +123,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         checks.at_least(0, tol=getattr(self, "tol", 0.0))
         found = self._solve(R, *supervision)
         solution = found if isinstance(found, Solution) else Solution(found)
-        # of an objective that is no number a search ends where it began
+        # if the objective is not a number, a search ends where it began
         if not np.isfinite(solution.x).all() or np.isnan(solution.value):
             raise ValueError("the solution is not finite; scale the features or regularise more")
         self._keep(solution.x, X.dtype)
@@ -133,7 +133,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return self
 
     def _record(self, solution: Solution) -> None:
-        """Fitted attributes, and a warning where the stopping rule was not met."""
+        """Set the fitted attributes, and warn if the stopping rule was not met."""
         # what only an earlier fit reported must not look like a result of this one
         for name in ("duality_gap", "history", *self.__dict__.pop("_reported", ())):
             self.__dict__.pop(f"{name}_", None)
@@ -148,7 +148,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             warn(f"{type(self).__name__}: {solution.message}", ConvergenceWarning)
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
-        """The rows that `_solve` works on; with `own`, X may be overwritten."""
+        """Return the rows that `_solve` works on; with `own`, X may be overwritten."""
         raise NotImplementedError
 
     def _keep(self, components: Array, dtype: Any) -> None:
@@ -156,30 +156,30 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         self.components_ = np.ascontiguousarray(components, dtype=dtype)
 
     def _start(self, shape: tuple[int, ...] | None = None) -> Array | None:
-        """The last fit's components under `warm_start`, where they fit the rows of this one and have this shape."""
+        """Return the last components under `warm_start` if they fit these rows and have this shape, else None."""
         last = self._last_components()
         return last if last is None or shape in (None, last.shape) else None
 
     def _found_before(self, name: str) -> Any:
-        """What the last fit found besides, by its name, where `_start` has its components; else None."""
+        """Return another result of the last fit by its name, if `_start` has that fit's components; else None."""
         return None if self._start() is None else getattr(self, name, None)
 
     def _last_components(self) -> Array | None:
-        """The last fit's components under `warm_start` where their number of columns still fits."""
+        """Return the last fit's components under `warm_start` if their number of columns still fits, else None."""
         last = getattr(self, "components_", None) if getattr(self, "warm_start", False) else None
         fits = isinstance(last, np.ndarray) and last.shape[1] == self.n_features_in_
         return np.asarray(last, dtype=np.float64) if fits else None
 
     def _settings(self, *names: str) -> dict[str, Any]:
-        """The settings of these names, to hand to the function of a method."""
+        """Return the settings of these names, to pass to the function of a method."""
         return {name: getattr(self, name) for name in names}
 
     def _search(self) -> dict[str, Any]:
-        """What every search is told: `max_iter`, `tol`, and whom to `report` to."""
+        """Return the arguments of every search: `max_iter`, `tol` and the function to `report` to."""
         return {"max_iter": self.max_iter, "tol": self.tol, "report": self._report()}
 
     def _report(self) -> Report | None:
-        """A printer of progress under `verbose`."""
+        """Return a function that prints progress under `verbose`, else None."""
         if not getattr(self, "verbose", False):
             return None
         name = type(self).__name__
@@ -199,8 +199,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 class Mahalanobis(MetricLearner):
     """d(a, b) = |L (a - b)| with L = `components_` of shape (k, d).
 
-    A class that says ``_span = True`` works in the span of the rows' differences where d > n, so that nothing of size
-    d x d is formed: `_solve` gets rows (n, r), r < n, and M is 0 on the directions in which no two rows differ. With
+    With ``_span = True`` a subclass works in the span of the rows' differences if d > n, so that nothing of size d x d
+    is formed: `_solve` gets rows (n, r), r < n, and M is 0 on the directions in which no two rows differ. With
     ``_span = "identity"`` M is I there, unless at most r components are asked for.
     """
 
@@ -271,20 +271,20 @@ def is_plain_labels(y: Any, n: int) -> bool:
 
 
 def row_order(X: AnyArray) -> Ints:
-    """An order of rows that depends on their values only (up to exact duplicates)."""
+    """Return an order of rows that depends only on their values (up to exact duplicates)."""
     weights = np.cos(np.arange(1.0, X.shape[1] + 1))
     return np.argsort(np.einsum("nd,d->n", X, weights), kind="stable")
 
 
 def tells_apart(components: Any, X: AnyArray) -> None:
-    """Warn of a metric that is 0 although the rows X that it was learned from differ."""
+    """Warn if the metric is 0 although the rows X that it was learned from differ."""
     if components is not None and not np.any(components) and (X[:1] != X).any():
         message = f"the metric is 0, and with it all distances, though rows of size {np.abs(X).max():.3g} differ"
         warn(f"{message}; scale the features, or regularise less")
 
 
 def check_n_components(n_components: int | None, d: int, features: int | None = None) -> None:
-    """None, or an integer in 1..d, where the rows differ in d directions of so many features."""
+    """Raise unless n_components is None or in 1..d; of `features` features, the rows differ in d directions."""
     if n_components is None:
         return
     if not isinstance(n_components, numbers.Integral) or isinstance(n_components, bool) or not 1 <= n_components <= d:
