@@ -1,4 +1,4 @@
-"""The metric nearest to a prior, in the LogDet divergence, that pays for comparisons of distances which it gets wrong.
+"""The metric nearest to a prior in the LogDet divergence, with a penalty for comparisons of distances it gets wrong.
 
     min_{M PD}  f(M) = D(M, M0) + sum_c w_c (sqrt p_c - sqrt q_c)_+^2,   p_c = v_c' M v_c,  q_c = u_c' M u_c
     D(A, B) = tr(A B^-1) - log det(A B^-1) - d
@@ -35,7 +35,7 @@ def nearest(
     tol: float,
     report: Report | None = None,
 ) -> Solution:
-    """The solution M as `x` (d, d).
+    """Return the solution M as `x` (d, d).
 
     Parameters
     ----------
@@ -63,21 +63,21 @@ def nearest(
 
 
 def residual(s: Array, weight: Array) -> float:
-    """sum of w (sqrt p - sqrt q)^2 over comparisons with p > q, of the squares s: all p, then all q."""
+    """Return the sum of w (sqrt p - sqrt q)^2 over comparisons with p > q; s holds all p, then all q."""
     near, far = np.split(np.sqrt(s), 2)
     short = np.maximum(near - far, 0.0)
     return float(weight @ (short * short))
 
 
 def residual_along(s: Array, change: Array, weight: Array) -> Callable[[float], float]:
-    """The residual after a step of length t, which moves the squares s to s + t change; see `logdet_steps.step`."""
+    """Return the residual as a function of t, for a step that moves s to s + t change; see `logdet_steps.step`."""
     return lambda t: residual(np.maximum(s + t * change, 0.0), weight)
 
 
 def newton(
     R: Array, weight: Array, max_iter: int, tol: float, report: Report | None = None, start: Array | None = None
 ) -> Solution:
-    """M as `x` by Newton's method, in coordinates where the prior, and then the current M = L' L, is I.
+    """Find M, as `x`, by Newton's method in coordinates where first the prior, then the current M = L' L, is I.
 
     Starts at the best multiple of the prior, or at a better `start`. M's neighbours are L' (I + S) L; the gradient by S
     is E = L (M0^-1 + sum_c alpha_c v_c v_c' + beta_c u_c u_c') L' - I, and the gap of M and those slopes is
@@ -102,7 +102,7 @@ def newton(
         p, q, W = p[wrong], q[wrong], R[pair]
         r, T, miss = np.sqrt(q / p), L @ L.T, residual(s, weight)
         history.append(float(T.trace()) - d - volume + miss)
-        # where two points to be apart coincide, u and its part of the gradient are 0
+        # if two points that should be apart coincide, u and its part of the gradient are 0
         slopes = np.concatenate([w * (1 - r), w * (1 - np.divide(1.0, r, out=np.ones_like(r), where=r > 0))])
         E = T - one + (W.T * slopes) @ W
         gap = logdet_gap(E)

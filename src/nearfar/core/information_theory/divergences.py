@@ -3,7 +3,7 @@
     K_ab(U) = 1/2 [log det G_b - log det G_a + tr(G_b^-1 (G_a + d_ab d_ab')) - p]
     G_a = U' Sigma_a U,  d_ab = U' (mu_a - mu_b),  U (d, p)
 
-No K depends on more of U than the space that its columns span.
+Each K depends on U only through the space that its columns span.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ..constraints import generator
 from ..pairs import PairList
 from ..types import Array, Ints, Seed
 
-TINY = 1e-12  # added to divergences before their logarithm: two classes may coincide
-FLAT = 1e-12  # share of the identity in projected covariances: columns of U may become parallel
-LONG = 50  # features whose products take as long as differences of rows
+TINY = 1e-12  # added to divergences before their logarithm, as two classes may coincide
+FLAT = 1e-12  # share of the identity in projected covariances, as columns of U may become parallel
+LONG = 50  # number of features at which products take as long as differences of rows
 
 
 class Classes(NamedTuple):
@@ -35,7 +35,7 @@ class Classes(NamedTuple):
 
 
 def gaussians(X: Array, labels: Ints, shrinkage: list[float]) -> Classes:
-    """Mean, covariance and size of each class 0..c-1, each of two rows or more.
+    """Return mean, covariance and size of each class 0..c-1; each class must have two rows or more.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def gaussians(X: Array, labels: Ints, shrinkage: list[float]) -> Classes:
 
 
 def first_directions(Y: Array, labels: Ints, p: int, n_init: int, seed: Seed) -> list[Array]:
-    """U (d, p): directions of most variance between classes, of most variance, and `n_init` random ones."""
+    """Return starts U (d, p): most variance between classes, most variance at all, and `n_init` random ones."""
     rng, d = generator(seed), Y.shape[1]
     between, total = psd.spectrum(scatter.between(Y, labels))[1], psd.spectrum(scatter.total(Y))[1]
     return [between[:, :p], total[:, :p], *(rng.normal(size=(d, p)) / np.sqrt(d) for _ in range(n_init))]
@@ -71,7 +71,7 @@ def divergences(U: Array, classes: Classes) -> Array:
 
 
 def propped(G: Array) -> Array:
-    """G (c, p, p) with a trace of the identity."""
+    """Return G (c, p, p) with a tiny share of the identity added."""
     share: Array = FLAT / G.shape[1] * np.einsum("cpp->c", G)
     return G + share[:, None, None] * np.eye(G.shape[1])
 

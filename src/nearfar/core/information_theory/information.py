@@ -1,4 +1,4 @@
-"""The precision of rows under a label kernel, from class sums: what information-geometric metrics invert.
+"""The precision of rows under a label kernel, from class sums; information-geometric metrics invert it.
 
     lam X' K_L^-1 X,  K_L = Y Y' + lam I
 
@@ -27,7 +27,7 @@ def label_precision(X: Array, labels: AnyArray, lam: float) -> Array:
 
 
 def inverse_metric(B: Array, lam: float, ridge: float) -> tuple[Array, float]:
-    """L with L' L = M = (B / lam + eps I)^-1, and tr(M^-1 M) - log det M, what M minimises.
+    """Return L with L' L = M = (B / lam + eps I)^-1, and tr(M^-1 M) - log det M, which M minimises.
 
     eps is `ridge` times the mean eigenvalue of B / lam.
     """

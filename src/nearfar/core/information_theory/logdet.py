@@ -43,7 +43,7 @@ class Bounded(NamedTuple):
     bound : ndarray of shape (c,)
         Above 0.
     gamma : ndarray of shape (c,)
-        What a violation costs: infinite for hard bounds, 0 for pairs that do not count.
+        Cost of a violation: infinite for hard bounds, 0 for pairs that do not count.
     """
 
     V: Array
@@ -52,7 +52,7 @@ class Bounded(NamedTuple):
     gamma: Array
 
     def violated(self, p: Array) -> Bools:
-        """Where squared distances p are on the wrong side."""
+        """Return where squared distances p are on the wrong side of their bound."""
         return self.sign * (p - self.bound) > 0
 
     def part(self, keep: Bools) -> Bounded:
@@ -69,7 +69,7 @@ def nearest(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """The solution A as `x` (d, d).
+    """Return the solution A as `x` (d, d).
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def nearest(
 
 
 def apart(p: Array, sign: Array) -> Bools:
-    """Pairs of different points: no metric moves the others."""
+    """Return which pairs join different points, and warn of dissimilar ones that do not: no metric separates them."""
     different = p > IDENTICAL * p.max(initial=0.0)
     lost = int((~different & (sign < 0)).sum())
     if lost:
@@ -129,19 +129,19 @@ def penalty(p: Array, pairs: Bounded) -> float:
 
 
 def penalty_along(p: Array, q: Array, pairs: Bounded) -> Callable[[float], float]:
-    """The penalty after a step of length t, which moves the squared distances p to p + t q; see `step`."""
+    """Return the penalty as a function of t, for a step that moves squared distances p to p + t q; see `step`."""
     return lambda t: penalty(p + t * q, pairs)
 
 
 def multipliers(p: Array, pairs: Bounded) -> Array:
-    """s gamma (1 / b - 1 / p) where violated, else 0: the optimal ones at squared distances p."""
+    """Return the optimal multipliers at squared distances p: s gamma (1 / b - 1 / p) where violated, else 0."""
     return np.maximum(0.0, pairs.sign * pairs.gamma * (1 / pairs.bound - 1 / p))
 
 
 def newton(
     pairs: Bounded, *, start: Array | None = None, max_iter: int, tol: float, report: Report | None = None
 ) -> Solution:
-    """Newton's method after one sweep of projections, or from a better `start`, where the current A is the identity.
+    """Run Newton's method from one sweep of projections or a better `start`, in coordinates where the current A is I.
 
     Stops where the duality gap is at most tol^2 / 2: every squared distance then is within a factor of about 1 +- tol
     of the optimum's.
@@ -182,7 +182,7 @@ def newton(
 
 
 def swept(pairs: Bounded) -> Array:
-    """Triangular L, L' L = A after one sweep of `projections` over the pairs in mixed order; I where that is no better.
+    """Return triangular L, L' L = A after one sweep of `projections` in a shuffled order; or I if that is no worse.
 
     From there Newton's method takes half as many steps, most of which would be damped.
     """
@@ -224,7 +224,7 @@ def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | N
 
     Notes
     -----
-    Each projection needs the one before. It costs two BLAS calls on one triangle of A (`symv`, `syr`), in place.
+    Each projection needs the one before it, and costs two BLAS calls on one triangle of A (`symv`, `syr`), in place.
     """
     c, d = pairs.V.shape
     A, dual, slack = np.eye(d, order="F"), [0.0] * c, pairs.bound.tolist()
@@ -260,7 +260,7 @@ def project_one(A: Array, v: Array, s: float, gamma: float, dual: float, slack: 
 
 
 def primal_and_gap(A: Array, dual: Array, pairs: Bounded) -> tuple[float, float | None]:
-    """f(A) and its distance from the value of the dual; hard bounds have D(A, I) and no gap."""
+    """Return f(A) and its distance from the dual value; for hard bounds D(A, I) and None."""
     volume = float(np.linalg.slogdet(A)[1])
     divergence = float(np.trace(A)) - len(A) - volume
     if np.isinf(pairs.gamma).any():

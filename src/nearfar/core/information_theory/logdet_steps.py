@@ -22,7 +22,7 @@ def logdet(C: Array) -> float:
 
 
 def logdet_gap(E: Array) -> float:
-    """tr(E) - log det(I + E) or, of small E, slightly more: the LogDet divergence of I + E from I, maybe infinite."""
+    """Return the LogDet divergence tr(E) - log det(I + E) of I + E from I, maybe infinite; a bit more for small E."""
     r = float(np.linalg.norm(E))
     if r < 0.1:  # no digits are lost
         return r * r / 2 + r**3 / (3 * (1 - r))
@@ -31,7 +31,7 @@ def logdet_gap(E: Array) -> float:
 
 
 def again(last: Array | None, L0: Array, Q: Array | None) -> Array | None:
-    """Triangular L with last' last = L0' (L' L) L0, in coordinates Q (d, q) if given; None where that is singular."""
+    """Return triangular L with last' last = L0' (L' L) L0, in coordinates Q (d, q) if given; None if singular."""
     if last is None:
         return None
     G = last @ np.linalg.inv(L0)
@@ -44,7 +44,7 @@ def again(last: Array | None, L0: Array, Q: Array | None) -> Array | None:
 
 
 def conjugate(E: Array, curvature: Callable[[Array], Array], max_iter: int = 200) -> Array:
-    """S with S + curvature(S) = -E, for a positive semi-definite map, by conjugate gradients."""
+    """Solve S + curvature(S) = -E, for a positive semi-definite map, by conjugate gradients."""
     S, R = np.zeros_like(E), -E
     P, rr = R.copy(), float(np.vdot(E, E))
     goal = rr * min(0.01, rr)
@@ -61,7 +61,7 @@ def conjugate(E: Array, curvature: Callable[[Array], Array], max_iter: int = 200
 
 
 def step(S: Array, E: Array, T: Array, cost: Callable[[float], float], start: float) -> Array:
-    """Triangular C with C C' = I + t S, t the first of 1, 1/2, 1/4, ... or less, to lower f with penalty cost(t)."""
+    """Return triangular C with C C' = I + t S, halving t from 1 or less until f with penalty cost(t) falls."""
     t, one = 1.0, np.eye(len(S))
     trace, slope = float(np.vdot(S, T)), float(np.vdot(E, S))
     for _ in range(60):

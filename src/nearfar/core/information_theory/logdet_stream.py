@@ -16,7 +16,7 @@ from ..types import AnyArray, Array
 
 
 def follow(A: Array, Z: Array, sign: Array, target: Array, eta: float, mode: str = "implicit") -> tuple[Array, int]:
-    """A after the pairs with differences Z, one by one, and how many of them changed it.
+    """Return A after following the pairs with differences Z one by one, and how many of them changed it.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def follow(A: Array, Z: Array, sign: Array, target: Array, eta: float, mode: str
         Positive definite.
     Z : ndarray of shape (m, d)
     sign : ndarray of shape (m,)
-        +1: the target is an upper bound, -1: a lower bound, 0: the value to come near.
+        +1: the target is an upper bound, -1: a lower bound, 0: the value to approach.
     target : ndarray of shape (m,)
         Squared distances, above 0.
     eta : float
@@ -47,14 +47,14 @@ def follow(A: Array, Z: Array, sign: Array, target: Array, eta: float, mode: str
 
 
 def implicit(yh: float, y: float, eta: float) -> float:
-    """The new squared distance yb, by whichever form of the root does not cancel."""
+    """Return the new squared distance yb, by the form of the root that does not cancel."""
     b = eta * y * yh - 1
     root = (b * b + 4 * eta * yh * yh) ** 0.5
     return (b + root) / (2 * eta * yh) if b > 0 else 2 * yh / (root - b)
 
 
 def explicit(yh: float, y: float, eta: float) -> float:
-    """That of A+^-1 = A^-1 + 2 eta_t (yh - y) z z', with eta_t <= eta such that z' A z at most doubles."""
+    """Return yb under A+^-1 = A^-1 + 2 eta_t (yh - y) z z', with eta_t <= eta such that z' A z at most doubles."""
     return yh / (1 + max(2 * eta * (yh - y) * yh, -0.5))
 
 
@@ -62,7 +62,7 @@ STEPS = {"implicit": implicit, "explicit": explicit}
 
 
 def with_targets(pairs: AnyArray, targets: AnyArray, n: int) -> Pairs:
-    """User's pairs of rows 0..n-1 in their order, with the squared distances to come near as weights."""
+    """Return a user's pairs of rows 0..n-1 in their order, with the squared distances to approach as weights."""
     ij = checks.check_indices(pairs, 2, n, "pairs")
     y = checks.check_weights(targets, len(ij), "targets")
     if not y.all():

@@ -1,4 +1,4 @@
-"""What a metric that stays near a prior starts from: the prior's factor, and distances under it as bounds."""
+"""Starts of metrics that stay near a prior: the prior's factor, and bounds from distances under it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRIED = 2000  # pairs whose distances calibrate the bounds
 
 
 def span_setting(learner: Any) -> str | bool:
-    """What a learner with a `prior` says as `_span`: the identity stays what it is outside of the span of the rows."""
+    """Return the `_span` of a learner with a `prior`: outside the rows' span an identity prior is left as it is."""
     return "identity" if isinstance(learner.prior, str) and learner.prior == "identity" else False
 
 
@@ -42,9 +42,9 @@ def factor(prior: AnyArray | str, X: Array) -> Array:
 
 
 def distance_bounds(X: Array, L0: Array, bounds: Any, percentiles: Any, seed: Seed = 0) -> Array:
-    """(u, l): the user's, or two percentiles of the squared distances under L0' L0 of pairs of different rows.
+    """Return bounds (u, l): the user's, or percentiles of squared distances under L0' L0 between different rows.
 
-    Of all pairs, or of 2000 drawn ones; [1, 1] where all rows are equal.
+    The percentiles are over all pairs or 2000 random ones; [1, 1] if all rows are equal.
     """
     if bounds is not None:
         return ordered(bounds, "bounds must be two rising finite numbers above 0")
@@ -59,12 +59,12 @@ def distance_bounds(X: Array, L0: Array, bounds: Any, percentiles: Any, seed: Se
 
 
 def slack_weight(n_pairs: int) -> float:
-    """What the bounds of so many pairs weigh beside the prior by default, each: 1, or 200 together."""
+    """Return the default weight of each pair's bound beside the prior: 1, but all pairs together at most 200."""
     return min(1.0, 200.0 / n_pairs)
 
 
 def ordered(pair: Any, needs: str, top: float = np.inf) -> Array:
-    """Two finite numbers 0 < u < l <= top, or a ValueError that says what is needed."""
+    """Return two finite numbers 0 < u < l <= top, or raise a ValueError that says what is needed."""
     found = checks.table(pair, needs)
     if found.shape != (2,) or not np.isfinite(found).all() or not 0 < found[0] < found[1] <= top:
         raise ValueError(f"{needs}; got {pair!r}")

@@ -4,7 +4,7 @@
     max_{W PD}  log det W + d    s.t.  W_ii = S_ii,  |W_ij - S_ij| <= lam
 
 The dual has a point, and then the minimum exists, exactly where there is no M with tr(S M) + lam sum |M_ij| <= 0: along
-such an M the objective falls for ever. A search over M comes upon one of the two, whether S is definite or not.
+such an M the objective falls for ever. A search over M finds one of the two, whether S is definite or not.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def sparse_inverse(
 
 
 def measured(M: Array, S: Array, lams: Array) -> Point | None:
-    """None where M is not positive definite."""
+    """Return the point at M, or None if M is not positive definite."""
     C, failed = lapack.dpotrf(M, lower=1, clean=1)
     if failed:
         return None
@@ -113,7 +113,7 @@ def measured(M: Array, S: Array, lams: Array) -> Point | None:
 
 
 def duality_gap(now: Point, S: Array, lams: Array) -> float:
-    """Of M and the point of the dual next to the inverse of its best multiple; infinite where that is not definite."""
+    """Return the gap of M and the dual point near its best multiple's inverse; infinite if that is not definite."""
     d, more = len(S), now.linear / len(S) - 1
     R = np.clip(now.W * (1 + more) - S, -lams, lams)
     E = (now.C.T @ (S + R) @ now.C) / (1 + more) - np.eye(d)
@@ -149,12 +149,12 @@ def step(now: Point, S: Array, lams: Array) -> Point:
 
 
 def soft(X: Array, lams: Array) -> Array:
-    """X with entries nearer to 0, or at it, by lams."""
+    """Return X with its entries moved towards 0 by lams, at most to 0."""
     return np.sign(X) * np.maximum(np.abs(X) - lams, 0.0)
 
 
 def newton_point(now: Point, pull: Array, signs: Array, sparse: Bools) -> Array:
-    """Where the Newton step leads if entries that would change their sign become 0, and the others know of it."""
+    """Return the Newton point where entries that would change sign are held at 0 and others allow for that."""
     free, D = (signs != 0) | ~sparse, np.zeros_like(pull)
     for _ in range(ROUNDS):
         D = direction(now, D, -pull, free)

@@ -1,1 +1,1 @@
-"""What the methods by margins share: hinges over pairs and triplets, impostors, and the searches that use them."""
+"""What the methods with margins share: hinges over pairs and triplets, impostors, and the searches that use them."""

@@ -3,10 +3,10 @@
 A round searches M = K' K over the impostors found (and those a little farther off): by L-BFGS on K, near the optimum
 by Newton's method where K has few rows (`newton`), or by projected gradient on M. Then all rows are scanned again: the
 step counts only where f itself, over all impostors, fell. With few directions rounds soon go too far, as ever more rows
-become impostors: there they are as long as the last ones were good for. How far f can still fall say the slopes at K
-(`LargeMargin.certify`) and means of those met on the way there. The kink is rounded over a width that costs a third of
-what the tolerance allows. Where the problem is convex, K holds only directions that count: those that M has lost are
-dropped before each round, and those along which f falls put back.
+become impostors: there a round is as long as the last ones were good for. A bound on how far f can still fall comes
+from the slopes at K (`LargeMargin.certify`) and from means of those met on the way there. The kink is rounded over a
+width that costs a third of what the tolerance allows. If the problem is convex, K holds only directions that count:
+those that M has lost are dropped before each round, and those along which f falls are put back.
 
 Rows are whitened by the scatter of the pulls, C: K = L C^(1/2).
 """
@@ -30,7 +30,7 @@ STEPS = 40  # steps of first order in a later round; every other round is Newton
 PLAN = (15, 15, 20, 0, 10, 0, 10, 0, 10, 0, 10, 0, 20, 0)  # steps of the first rounds; 0: Newton's, if it can be used
 MEMORY = 20
 PATIENCE = 3  # rounds without progress
-WHOLE = 10  # steps that a round needs to tell whether f still falls
+WHOLE = 10  # steps that a round needs to show whether f still falls
 OCTAVES = 30.0  # a start is scaled by at most this power of 2
 LOST = 1e-4  # squared length of a row of K that is dropped, relative to the longest
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.1)  # weights of new slopes that are tried in their mean with the old ones
@@ -39,7 +39,7 @@ FEW = 12  # rows of K up to which those rounds take next to no time
 
 
 class Place(NamedTuple):
-    """A point of the search, the impostors around it, and what is known of it."""
+    """A point of the search, the impostors around it, and what is known about it."""
 
     K: Array
     edges: Graph
@@ -55,7 +55,7 @@ def minimise(
     tol: float = 1e-2,
     report: Report | None = None,
 ) -> Solution:
-    """L (k, d) of a small f, found from L0 (k, d).
+    """Find L (k, d) of a small f, from L0 (k, d).
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Search:
         self.slack, self.damping, self.brief = SLACK, newton.Damping(), 0
 
     def place(self, K: Array, hinge: Hinge) -> Place:
-        """K with all impostors around it."""
+        """Return K with all impostors around it."""
         edges = self.problem.scan(K, self.slack)
         return Place(K, edges, self.problem.certify(K, edges, hinge))
 
@@ -110,7 +110,7 @@ class Search:
         return full and self.method == "lbfgs" and not self.problem.squared and len(K) <= most
 
     def round(self, here: Place, race: Race, share: float, planned: int, most: int) -> Place:
-        """Where the next round begins: the place found, or the old one with more impostors."""
+        """Run a round; return where the next begins: the place found, or the old one with more impostors."""
         problem = self.problem
         hinge, before = rounded(problem, here, share)
         K = refilled(problem, here, hinge, before) if race.full and race.spent else here.K
@@ -134,7 +134,7 @@ class Search:
         return self.widened(here, there) if failed else there
 
     def steps(self, K: Array, edges: Graph, hinge: Hinge, steps: int) -> tuple[Array, list[Pushed], int]:
-        """K after some steps over the given impostors, the slopes of the later half, and how many steps there were."""
+        """Return K after some steps over the given impostors, the slopes of the later half, and the number of steps."""
         if self.method == "pgd":
             found = on_metric(self.problem, K, edges, hinge, steps, self.report)
             return psd.components(found.x), [], found.n_iter
@@ -149,7 +149,7 @@ class Search:
         return found.x, list(seen), found.n_iter
 
     def widened(self, here: Place, there: Place) -> Place:
-        """The old place with the impostors that made f rise at the new one."""
+        """Return the old place with the impostors added that made f rise at the new one."""
         problem, self.slack = self.problem, 2 * self.slack
         if problem.fixed is not None:
             return here
@@ -186,7 +186,7 @@ class Race:
             self.share /= 2
 
     def learn(self, problem: LargeMargin, slopes: list[Pushed], edges: Graph) -> None:
-        """Bounds from new slopes and from means of them and the old ones, the best of which is kept."""
+        """Compute bounds from new slopes and from means of new and old ones; keep the best."""
         if not (self.full and slopes and edges.near.complete):
             return
         new = problem.mean(slopes, edges)
@@ -209,7 +209,7 @@ class Race:
         return self.close or self.idle >= PATIENCE
 
     def solution(self, A: Array, rows: int) -> Solution:
-        """L = K A', with so many rows, and how good it is."""
+        """Return the solution L = K A', with this many rows, and how good it is."""
         value, gap, L = self.best.seen.value, self.gap, self.best.K @ A.T
         limit = self.tol * max(1.0, value)
         message = "" if self.close else stopped("the search", self.spent, "duality gap", gap, limit)
@@ -218,7 +218,7 @@ class Race:
 
 
 def scaled(problem: LargeMargin, L: Array) -> Array:
-    """L times the factor of the smallest f, judged by some of the rows: the root of df/dt, t being its square."""
+    """Return L times the factor of smallest f, estimated from some rows: its square t is the root of df/dt."""
     pull, differences = problem.differences(L)
     hinge, low, high = Hinge(problem.squared), -OCTAVES, OCTAVES
     for _ in range(60):
@@ -233,7 +233,7 @@ def scaled(problem: LargeMargin, L: Array) -> Array:
 
 
 def rounded(problem: LargeMargin, at: Place, share: float) -> tuple[Hinge, float]:
-    """The hinge, its kink rounded so far that the gap grows by the given share of f; and f under that hinge.
+    """Return the hinge with its kink so rounded that the gap grows by the given share of f; and f under that hinge.
 
     Over u below the width, the gap widens by the sum of u (1 - u / width); f loses u - u^2 / (2 width) there, and half
     the width elsewhere.
@@ -252,7 +252,7 @@ def rounded(problem: LargeMargin, at: Place, share: float) -> tuple[Hinge, float
 
 
 def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Array:
-    """K without the rows that M has nearly lost, after a step on M along the directions that fall.
+    """Return K without the rows that M has nearly lost, after a step on M along directions in which f falls.
 
     L-BFGS hardly moves directions in which K is small, whether M needs them or not.
     """

@@ -26,7 +26,7 @@ NEAR = 0.9  # share of the way to the boundary that a step may go
 def cheapest(
     C: Array, Z: Array, c: float = 1.0, *, tol: float = 1e-6, max_iter: int = 200, report: Report | None = None
 ) -> Solution:
-    """Q with <C, Q> least and z' Q z >= c for every row z of Z.
+    """Return Q with <C, Q> least and z' Q z >= c for every row z of Z.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def cheapest(
 
     Notes
     -----
-    One step costs O(k^2 q + k^3 + q^3) for the k constraints that are looked at, which rarely are more than 10 q.
+    One step costs O(k^2 q + k^3 + q^3) for the k constraints in use, rarely more than 10 q.
     """
     root = cholesky(C, lower=True)
     U = solve_triangular(root, Z.T, lower=True).T
@@ -94,7 +94,7 @@ class Point(NamedTuple):
 
 
 def interior_path(U: Array, tol: float, max_iter: int, report: Report | None = None) -> Solution:
-    """The same problem with C = I, c = 1 and all constraints at once; `x` is Q."""
+    """Solve the same problem with C = I, c = 1 and all constraints at once; `x` is Q."""
     q, m = U.shape[1], len(U)
     a = np.full(m, 0.5 / float(np.linalg.norm(U, 2)) ** 2)
     Q = 2 / lengths(U).min() * np.eye(q)
@@ -137,7 +137,7 @@ def predicted_and_corrected(here: Point, U: Array) -> Point:
 
 
 def moved(here: Point, by: Point, U: Array) -> Point:
-    """As far as the boundary allows, on each side by itself."""
+    """Move as far as the boundary allows, on the primal and on the dual side separately."""
     t = min(reach(here.Q, by.Q), ratio(here.s, by.s))
     r = min(reach(here.S, by.S), ratio(here.a, by.a))
     Q = here.Q + t * by.Q
@@ -145,7 +145,7 @@ def moved(here: Point, by: Point, U: Array) -> Point:
 
 
 def reach(A: Array, D: Array) -> float:
-    """The longest step up to 1 that keeps A + step D well inside the positive definite matrices."""
+    """Return the longest step up to 1 that keeps A + step D well inside the positive definite matrices."""
     root = cholesky(A, lower=True)
     half = solve_triangular(root, D, lower=True)
     low = float(eigvalsh(solve_triangular(root, half.T, lower=True), subset_by_index=[0, 0])[0])
@@ -153,5 +153,5 @@ def reach(A: Array, D: Array) -> float:
 
 
 def ratio(v: Array, d: Array) -> float:
-    """The same for positive numbers."""
+    """Do the same as `reach` for positive numbers."""
     return min(1.0, NEAR / float(np.max(-d / v, initial=NEAR)))

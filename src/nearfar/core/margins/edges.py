@@ -1,4 +1,4 @@
-"""Pairs of rows as the edges of a graph: each is measured once, and one sparse matrix holds what weighs on it."""
+"""Pairs of rows as the edges of a graph: each is measured once, and one sparse matrix holds its weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..types import Array, Ints
 
 ROWS = 128  # rows in one block of products
 SPARSE = 32  # pairs of rows per edge, above which products of all rows take longer than differences
-NARROW = 32  # columns up to which differences are as much cheaper as rows shorter, and idle edges not worth leaving out
+NARROW = 32  # columns up to which differences cost in proportion to them, and leaving out idle edges does not pay
 CANCELLED = 1e-5  # share of |z_a|^2 + |z_b|^2 below which a square from products has too few digits
 
 
@@ -44,12 +44,12 @@ class Edges:
         self.W = csr_array((np.zeros(len(columns)), columns, starts), shape=(n, n))
 
     def squares(self, Z: Array) -> Array:
-        """|z_a - z_b|^2 of all edges: by differences, or where edges are many by products of all rows (`crowded`)."""
+        """Return |z_a - z_b|^2 of all edges: by differences, or by products of all rows if edges are many."""
         dense = len(self.a) * SPARSE * min(1.0, Z.shape[1] / NARROW) > self.n**2
         return crowded(Z, self.a, self.b) if dense else pair_squares(Z, self.a, self.b)
 
     def summed(self, values: Array, listed: Ints | None = None) -> Array:
-        """Sums by edge: of the values of all pairs, or of values on the `listed` edges."""
+        """Return sums by edge of the values of all pairs, or of values on the `listed` edges."""
         out = np.zeros(len(self.a))
         out += np.bincount(self.of if listed is None else listed, values, len(out))
         return out

@@ -20,7 +20,7 @@ from ..types import AnyArray, Array, Bools, Ints
 
 CELLS = 1 << 21  # cells in one block of products
 GROUP = 512  # rows of small classes that are looked at together
-MOST = 10_000_000  # impostors kept at a time
+MOST = 10_000_000  # most impostors kept at a time
 
 
 class Impostors(NamedTuple):
@@ -41,14 +41,14 @@ class Impostors(NamedTuple):
     complete: bool = True
 
     def joined(self, other: Impostors) -> Impostors:
-        """The impostors of both lists, each once."""
+        """Return the impostors of both lists, each once."""
         n = 1 + max(int(part.max(initial=0)) for part in (self.l, other.l))
         both = np.unique(np.r_[self.i * n + self.l, other.i * n + other.l])
         return Impostors(*np.divmod(both, n), None, self.complete and other.complete)
 
 
 def require_targets(labels: Ints, k: int) -> None:
-    """Every class has more than k rows.
+    """Raise unless every class has more than k rows.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def smallest(D: AnyArray, k: int) -> Ints:
 
 
 def find(Z: Array, labels: Ints, radius: Array, most: int = MOST) -> Impostors:
-    """Every pair (i, l) of different classes with |z_i - z_l|^2 < radius_i (and some within rounding of it).
+    """Return all pairs (i, l) of different classes with |z_i - z_l|^2 < radius_i, and some within rounding of it.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MOST) -> Impostors:
     radius : ndarray of shape (n,)
         Squared.
     most : int
-        Where about this many would be passed, each row keeps its nearest ones, with a warning.
+        If there would be more than about this many, each row keeps its nearest ones, with a warning.
     """
     n, stops = len(Z), np.cumsum(class_sizes(labels))
     left, right, bound = factors(Z, radius)

@@ -51,7 +51,7 @@ class Hinge(NamedTuple):
         return float(np.vdot(u, a) - self.width / 2 * np.vdot(a, a)), a
 
     def bound(self, theta: float, total: float, squares: float) -> float:
-        """The dual value of slopes times the best factor up to theta."""
+        """Return the dual value of the slopes times the best factor up to theta."""
         if not self.squared:
             return theta * total
         theta = min(theta, 2 * total / max(squares, 1e-300))
@@ -92,7 +92,7 @@ class Dual(NamedTuple):
     squares: float
 
     def mixed(self, other: Dual, share: float) -> Dual:
-        """The mean with a share of other slopes: slopes too, by convexity."""
+        """Return the mean with a share of other slopes, which by convexity are slopes too."""
         rest = 1 - share
         total, squares = rest * self.total + share * other.total, rest * self.squares + share * other.squares
         return Dual(rest * self.S + share * other.S, total, squares)
@@ -171,12 +171,12 @@ class LargeMargin:
         )
 
     def on(self, X: Array) -> LargeMargin:
-        """The same pulls and pushes on other rows."""
+        """Return the problem of the same pulls and pushes on other rows."""
         same = (self.mu, self.squared)
         return LargeMargin(X, self.i, self.j, *same, weight=self.weight, labels=self.labels, fixed=self.fixed)
 
     def scan(self, L: Array, slack: float = 0.0) -> Graph:
-        """All impostors at L, and those whose squared distance is up to (1 + slack) times too large."""
+        """Find all impostors at L, and rows whose squared distance is up to (1 + slack) times too large for one."""
         if self.fixed is not None or self.labels is None:
             return self.pulls
         Z = self.X @ L.T
@@ -270,7 +270,7 @@ class LargeMargin:
         return (min(1.0, limit / w[-1]) if w[-1] > 0 else 1.0), V[:, over], w[over] - limit
 
     def differences(self, L: Array, anchors: int = 50) -> tuple[float, Array]:
-        """Pulls and <A_t, M> of all triplets of some rows, to see what a change of scale does."""
+        """Return pulls and <A_t, M> of all triplets of some rows, which show what a change of scale does."""
         Z = self.X @ L.T
         square = pair_squares(Z, self.i, self.j)
         weighed = square if self.weight is None else square * self.weight
@@ -278,7 +278,7 @@ class LargeMargin:
             near = self.pulls.near
             far = pair_squares(Z, near.i, near.l)
             return float(weighed.sum()), far - square[near.target]
-        order = np.argsort(np.einsum("np,np->n", Z, Z), kind="stable")  # which no rotation changes
+        order = np.argsort(np.einsum("np,np->n", Z, Z), kind="stable")  # an order that no rotation changes
         rows = order[:: -(-len(Z) // anchors)]
         far = squared_distances(Z[rows], Z)
         apart = self.labels[rows, None] != self.labels

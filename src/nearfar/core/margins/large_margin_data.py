@@ -54,7 +54,7 @@ def rows_by_class(X: Array, labels: Ints) -> tuple[Array, Ints]:
 
 
 def coordinates(X: Array) -> Array:
-    """Coordinates (r, d), r >= 1, that lose no difference of rows: below d where rows are few or columns dependent."""
+    """Return coordinates (r, d), r >= 1, that keep all differences of rows; r < d for few rows or dependent columns."""
     n, d = X.shape
     if d > n:
         V = scatter.data_span(X)
@@ -67,7 +67,7 @@ def coordinates(X: Array) -> Array:
 
 
 def unit(X: Array) -> float:
-    """A power of two near the deviation of the features, by which rows are divided without rounding."""
+    """Return a power of two near the deviation of the features: dividing rows by it rounds nothing."""
     largest = float(np.abs(X).max(initial=0.0)) or 1.0
     size = largest * float(np.sqrt(np.mean(np.var(X / largest, axis=0))))
     return float(2.0 ** np.round(np.log2(size))) if size > 0 else 1.0
@@ -87,6 +87,6 @@ def whitening(problem: LargeMargin) -> tuple[Array, Array]:
 
 
 def exactly(L: Array, n_components: int | None) -> Array:
-    """The same metric, rows by falling length; with `n_components` so many of them, the last ones perhaps 0."""
+    """Return the same metric, rows by falling length; exactly `n_components` of them if given, the last maybe 0."""
     L = psd.compress(L, n_components)
     return np.pad(L, ((0, max(0, (n_components or 0) - len(L))), (0, 0)))

@@ -11,7 +11,7 @@ from ..optimize import Report, Solution, lbfgs, stopped
 from ..types import Array
 
 MEMORY = 30
-UNEVEN = 100  # of one feature's size to another's, from which the search is slow
+UNEVEN = 100  # ratio of the sizes of two features from which the search is slow
 
 
 class Hinges(NamedTuple):
@@ -116,7 +116,7 @@ def minimise(
 
 
 def uneven(Z: Array) -> str:
-    """What to say of differences Z (m, d) of which some features are far larger than others; else nothing."""
+    """Return a hint if some features of the differences Z (m, d) are far larger than others, else ""."""
     sizes = np.linalg.norm(Z, axis=0)
     sizes = sizes[sizes > 0]
     ratio = float(sizes.max() / sizes.min()) if len(sizes) else 1.0

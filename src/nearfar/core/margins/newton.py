@@ -2,9 +2,9 @@
 
     f(D) ~ f + <g, D> + <D, H D> / 2,   g = K G K',   H = mu sum_t h''(u_t) a_t a_t',   a_t = K A_t K'
 
-Only triplets at the rounded kink of the hinge bend f. Where they are few, the matrix over D is soon made, and a handful
-of steps settles the slopes in all directions at once, which gradients take hundreds for. Steps are damped (Levenberg,
-1944; Marquardt, 1963) so far as it takes for f to fall.
+Only triplets at the rounded kink of the hinge bend f. If there are few, the matrix over D is cheap, and a handful of
+steps settles the slopes in all directions at once, which takes gradients hundreds of steps. Steps are damped
+(Levenberg, 1944; Marquardt, 1963) as much as it takes for f to fall.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Damping:
         self.share = share
 
     def seen(self, promised: float, fall: float) -> bool:
-        """Less after a step that kept most of its promise, more after one that broke it (False)."""
+        """Damp less after a step that kept most of its promise; damp more and return False after one that broke it."""
         if fall <= 1e-4 * promised:
             self.share *= 10
             return False
@@ -48,7 +48,7 @@ class Damping:
         return True
 
     def failed(self) -> None:
-        """Begin anew where no share helped: that says nothing about the next place, and the share would only grow."""
+        """Reset the share if none helped: this says nothing about the next place, and the share would only grow."""
         self.share = DAMPING
 
 

@@ -8,9 +8,9 @@ over 0 <= a_p <= l2 w_p with sum_p a_p >= l2 nu, is smooth:
 
     max  sum_p a_p |z_p|^2 - 1/2 |M(a)|^2,   M(a) = [sum_p a_p z_p z_p' - l1 S]_+
 
-L-BFGS comes near, Newton's method ends where digits do. At the optimum a_p is 0 where a pair is stretched beyond the
-margin, l2 w_p where less, and between the two only on the margin. A Newton step takes the pairs that seem to be on it
-for those that are, and solves
+L-BFGS comes near the optimum, and Newton's method reaches it to rounding. At the optimum a_p is 0 if a pair is
+stretched beyond the margin, l2 w_p if it is stretched less, and between the two only on the margin. A Newton step
+assumes that the pairs that seem to be on the margin are, and solves
 
     stretch_p + sum_q J_pq da_q = margin for them,   sum_p a_p = l2 nu where the margin is above 0
     J_pq = <z_p z_p', derivative of M(a) towards z_q z_q'>
@@ -117,7 +117,7 @@ class Conditions(NamedTuple):
 
 
 def newton(problem: NuMargin, a: Array, max_iter: int = NEWTON, report: Report | None = None) -> tuple[Array, int]:
-    """Multipliers from which Newton's method gets no further, and its number of steps."""
+    """Run Newton's method until it gets no further; return the multipliers and the number of steps."""
     here = Conditions.of(problem, a)
     for k in range(max_iter):
         step = newton_step(problem, here) if here.wrong > DIGITS * here.scale else None
@@ -131,7 +131,7 @@ def newton(problem: NuMargin, a: Array, max_iter: int = NEWTON, report: Report |
 
 
 def newton_step(problem: NuMargin, here: Conditions) -> Array | None:
-    """The step to optimal multipliers, if the right pairs are at the bounds and on the margin; None: too many are."""
+    """Return the step to optimal multipliers, if the right pairs are on the margin; None if too many are on it."""
     top, fixed = problem.l2 * problem.weight, here.margin > here.spare / problem.l2  # the sum is, else the margin is 0
     aim = here.a - top * here.beyond
     free = ((aim > 0) & (aim < top)) | (fixed & (here.beyond == 0) & (top > 0))

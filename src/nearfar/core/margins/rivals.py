@@ -3,9 +3,9 @@
     sum_{(i, j) same class} c_ij [d_ij - 1]_+ + sum_{(i, l) different} c_il [1 + margin - d_il]_+ + gamma |M - I|^2
 
 With fixed rivals the problem is convex and solved through its dual. Rivals that follow the metric are looked up again
-and again. As the nearest rivals are those that cost most, the value over them is the largest over any rivals: it is
-convex too, and the optimum for whatever rivals bounds it from below. So the search ends with the best metric met once
-its value is near the best bound, though some rows change rivals at every look.
+and again. The nearest rivals cost most, so the value over them is the largest over any rivals: it is convex too, and
+the optimum for any fixed rivals bounds it from below. So the search ends once the value of the best metric so far is
+near the best bound, even if some rows change rivals at every look.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import margin
 from .impostors import CELLS, smallest, target_neighbors
 from .margin import Hinges
 
-LOOKS = 20  # times that rivals are looked up, at most
+LOOKS = 20  # how often rivals are looked up, at most
 LOOSE = 1000  # times tol: the gap that ends the search where rivals follow the metric
 
 

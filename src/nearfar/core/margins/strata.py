@@ -87,7 +87,7 @@ def stratified(
 
 
 def read(settings: Any) -> Strata:
-    """What the user says of the samples, checked."""
+    """Check and return the user's settings of the samples."""
     if not isinstance(settings, (bool, np.bool_, dict)):
         raise ValueError(f"stratified must be True, False or a dict of settings; got {settings!r}")
     told = settings if isinstance(settings, dict) else {}
@@ -103,7 +103,7 @@ def read(settings: Any) -> Strata:
 
 
 def sample(Y: Array, labels: Ints, radius: float, share: float, k: int, rng: np.random.Generator) -> Ints:
-    """Rows of one random sphere: that share of each class, of classes of which more than k rows are left."""
+    """Draw rows of one random sphere: this share of each class, without classes that keep at most k."""
     centre = rng.uniform(Y.min(axis=0), Y.max(axis=0))
     inside = rng.permutation(np.flatnonzero(np.linalg.norm(Y - centre, axis=1) <= radius))
     inside = inside[np.argsort(labels[inside], kind="stable")]

@@ -39,7 +39,7 @@ def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, seed: Seed = None
     strategy : str
         One of `STRATEGIES`; "negative_sampling" looks at the rows scaled to unit norm.
     k : int
-        Positives of each anchor, and negatives of each of these pairs.
+        Number of positives of each anchor, and of negatives of each of these pairs.
     seed : int, Generator, RandomState or None
 
     Raises
@@ -56,9 +56,9 @@ def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, seed: Seed = None
 
 
 def nearest_triplets(X: Array, labels: Ints, k: int, rivals: int) -> Ints:
-    """Every row with each of its k nearest of its class and each of its nearest rivals of others, shape (m, 3).
+    """Return triplets (m, 3): each row, each of its k nearest of its class, each of its `rivals` nearest of others.
 
-    As many as there are, where a class has fewer rows; unknown rows (-1) are in no triplet.
+    If a class has fewer rows, all that there are are used; unknown rows (-1) are in no triplet.
     """
     found = [np.zeros((0, 3), dtype=np.intp)]
     for c in range(int(labels.max()) + 1):
@@ -108,7 +108,7 @@ def rejection_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, rng: np.r
     """For every row of D, k times k different columns of other classes, drawn one after the other by weight; (b, k, k).
 
     A column is proposed at random, kept with probability weight / c, and drawn again where its draw holds it already.
-    In three dimensions and more weights are from 1/2 to c, so few tries do and few distances are looked at.
+    In three or more dimensions weights are between 1/2 and c, so few tries and few distances are enough.
     """
     order, size = np.argsort(labels, kind="stable"), np.bincount(labels)
     start = np.cumsum(size) - size
@@ -128,7 +128,7 @@ def rejection_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, rng: np.r
 
 
 def gumbel_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, rng: np.random.Generator) -> Ints:
-    """The same law by k tables of random numbers, also where some weights are next to nothing."""
+    """Draw by the same law with k tables of random numbers, which works even if some weights are almost 0."""
     w = np.where(own[:, None] == labels, -np.inf, log_weights(D, d))
     return np.stack([smallest(-w - rng.gumbel(size=w.shape), k) for _ in range(k)], axis=1)
 

@@ -27,7 +27,7 @@ VIOLATED = 1e-7
 def solve(
     problem: LargeMargin, L0: Array, *, max_iter: int = 50, tol: float = 1e-6, report: Report | None = None
 ) -> Solution:
-    """L (d, d) of the smallest f; impostors are first looked for at L0.
+    """Return L (d, d) of the smallest f; impostors are first searched at L0.
 
     Raises
     ------
@@ -108,7 +108,7 @@ def program(problem: LargeMargin, triplets: Ints) -> tuple[Array, Array]:
 
 
 def lower(problem: LargeMargin, triplets: Ints, slopes: Array, hinge: Hinge) -> float:
-    """The lower bound that slopes of some triplets give."""
+    """Return the lower bound on min f that the slopes of some triplets give."""
     if not problem.squared:
         slopes = np.minimum(slopes, 1.0)
     d = len(problem.C)

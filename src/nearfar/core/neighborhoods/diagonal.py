@@ -36,9 +36,9 @@ class Likelihood(NamedTuple):
 def likelihood(
     Y: Array, pairs: Pairs | LabelPairs, neighbors: int | None = None, near: Array | None = None
 ) -> Likelihood:
-    """F for rows Y (n, k) with listed pairs, all pairs that labels imply, or each row's nearest of both kinds.
+    """Return F for rows Y (n, k) over listed pairs, all pairs that labels imply, or each row's nearest of both kinds.
 
-    Nearest by the Euclidean distances of `near` (n, q), Y where it is None.
+    The nearest rows are those by the Euclidean distances of `near` (n, q), by default Y.
     """
     if isinstance(pairs, LabelPairs):
         rows = softmax.sorted_rows(Y, pairs.labels)
@@ -73,7 +73,7 @@ def of_lists(Y: Array, lists: listed.Lists) -> Likelihood:
 
 
 def directly(F: Likelihood, gamma: Array, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:
-    """L-BFGS within bounds on gamma itself: its roots would leave no way back from 0."""
+    """Run L-BFGS on gamma >= 0 itself: a search over its square roots could not leave 0 again."""
     stop, tol = ascent.hardly_changes(tol), 1e-3 * tol
     found = lbfgs(F.negative, gamma, bounds=(0.0, None), stop=stop, max_iter=max_iter, tol=tol, report=report)
     return found.times(-F.n)

@@ -26,16 +26,16 @@ def maximise_listed(
     warm: bool = False,
     **search: Any,
 ) -> Solution:
-    """Components at a maximum of F - ridge over k hits and k misses of each row.
+    """Find components at a maximum of F - ridge over k hits and k misses of each row.
 
     Parameters
     ----------
     refresh : int
-        So many times the neighbours are found anew under the components, and the search goes on.
+        How many times the neighbours are found anew under the components found, and the search goes on.
     near : ndarray of shape (n, q), optional
         Rows whose Euclidean distances give the first neighbours. Default: X.
     warm : bool
-        L0 is the end of another search, and may be where this one ends too.
+        L0 is the result of another search, so this search may rightly end where it begins.
 
     Returns
     -------

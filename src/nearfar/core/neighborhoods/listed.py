@@ -1,4 +1,4 @@
-"""The softmax over listed neighbours: what `core.neighborhoods.softmax` is for all pairs, for a few neighbours per row.
+"""The softmax over a few listed neighbours per row; `core.neighborhoods.softmax` has that over all pairs.
 
 p_ij = exp(-d_ij) / sum_{k in N_i} exp(-d_ik),  j in N_i;  p_i = sum of p_ij over the neighbours like i
 """
@@ -55,7 +55,7 @@ def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
     labels : ndarray of shape (n,)
         Codes of at least 0.
     name : str
-        What the user calls k, for the warning that there are fewer.
+        The user's name for k, for the warning that there are fewer neighbours.
     """
     found = []
     largest = {True: 0, False: 0}

@@ -16,7 +16,7 @@ from . import softmax
 from .softmax import AnchorBlock, SortedRows
 
 FINE = 5  # iterations in float64 after a search in float32
-STILL = 1e-2  # relative change of components, but for their length, below which a search has not moved
+STILL = 1e-2  # relative change of components, apart from their length, below which a search has not moved
 WHOLE = 1e-3  # distance of a sum of probabilities from a whole number below which each is 0 or 1
 Terms = Callable[[Array], tuple[float, Array]]  # L -> F, dF/dL
 
@@ -78,7 +78,7 @@ def maximise(
     tol: float,
     report: Report | None = None,
 ) -> Solution:
-    """Components at a maximum of F - ridge.
+    """Find components at a maximum of F - ridge.
 
     Parameters
     ----------
@@ -99,17 +99,17 @@ def maximise(
 
 
 def in_sums(found: Solution, n: float) -> Solution:
-    """The solution with its objective as a sum that was maximised; warns where nothing is left of L."""
+    """Return the solution with its objective as the maximised sum; warn if L has become 0."""
     if np.linalg.norm(found.x) < 1e-8:
         warn("reg is so large that the components vanish; use a smaller reg")
     return found.times(-n)
 
 
 def warned_if_stuck(found: Solution, L0: Array, n: float, kind: str, ridge: Ridge) -> Solution:
-    """The same solution; warns where a search for accuracy stays at its start, as each row has one neighbour there.
+    """Return the solution; warn if a search for accuracy stays at its start because each row has one neighbour there.
 
-    All probabilities are 0 or 1 then, so that their sum is a whole number, and the gradient vanishes; that of
-    log-probabilities does not. Where every row's neighbour is of its class nothing was left to learn.
+    Then all probabilities are 0 or 1, so that their sum is a whole number and the gradient vanishes (the gradient of
+    log-probabilities does not). If every row's neighbour is of its class, nothing was left to learn.
     """
     kept = float(np.vdot(found.x, L0)) / float(np.vdot(L0, L0)) if L0.any() else 0.0  # a ridge alone makes L shorter
     stays = float(np.linalg.norm(found.x - kept * L0)) <= STILL * float(np.linalg.norm(found.x))
@@ -134,9 +134,9 @@ def maximise_dense(
     report: Report | None = None,
     warm: bool = False,
 ) -> Solution:
-    """Components for all pairs of rows: with "float32", a search in float32 first and few iterations in float64.
+    """Find components over all pairs of rows; with "float32", search in float32 and end with few steps in float64.
 
-    A start that is `warm`, the end of another search, may be where this one ends too.
+    A `warm` start is the result of another search, so this search may rightly end where it begins.
     """
     weight = rows.weight
     settings: dict[str, Any] = {"ridge": ridge, "n": float(weight.sum()), "report": report}
@@ -170,7 +170,7 @@ def maximise_in_batches(
     report: Report | None = None,
     warm: bool = False,
 ) -> Solution:
-    """Components by steps on `batch_size` anchors among all rows: every step's gradient is right on average."""
+    """Find components by steps on `batch_size` anchors among all rows; each step's gradient is right on average."""
     rows, weight, rng = rows.astype(dtype), rows.weight, generator(seed)
     n = float(weight.sum())
     blocks = list(softmax.cut(rows.sizes, max(1, min(softmax.height(len(rows.X)), batch_size // 8))))
@@ -190,7 +190,7 @@ def maximise_in_batches(
 
 
 def batches(blocks: list[AnchorBlock], size: int, rng: np.random.Generator) -> Iterator[list[AnchorBlock]]:
-    """The blocks in random order, as many at a time as hold `size` anchors."""
+    """Yield the blocks in random order, as many at a time as hold `size` anchors."""
     batch: list[AnchorBlock] = []
     for k in rng.permutation(len(blocks)):
         batch.append(blocks[k])

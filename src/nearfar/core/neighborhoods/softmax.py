@@ -90,7 +90,7 @@ def height(n: int) -> int:
 
 
 class Shares(NamedTuple):
-    """Per anchor: its term of F, and the weights of its own class's columns and of all columns in W."""
+    """For each anchor, its term of F, and the weights in W of its own class's columns and of all columns."""
 
     value: AnyArray
     near: AnyArray
@@ -165,7 +165,7 @@ def neighbor_metric(
 ) -> tuple[float, Array]:
     """F and dF/dM (d, d), with A = X' W X: A + A' - X' diag(S 1) X.
 
-    Takes two products per block where `neighbor_sums` takes three: the better way where d is at most about 2 k.
+    It takes two products per block where `neighbor_sums` takes three, so it is faster if d is at most about 2 k.
     """
     d, X1 = X.shape[1], with_ones(X)
     A, S1, F = np.zeros((d, d)), np.zeros(len(X), X.dtype), 0.0
@@ -211,7 +211,7 @@ class Part(NamedTuple):
 
 
 def weigh(P: AnyArray, block: AnchorBlock, kind: str, Y1: AnyArray, weight: Array, square: AnyArray) -> Part:
-    """P, which holds exponents, becomes their exp."""
+    """Return the block's part; P, which holds exponents, becomes their exp."""
     columns = slice(block.first, block.last)
     Q, same_shift = own_class(P[:, columns], block.same) if kind == "log" else (None, None)
     shift = exponentiate(P)
