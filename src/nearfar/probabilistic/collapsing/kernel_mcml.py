@@ -43,7 +43,7 @@ class KernelMCML(FromPairs, KernelMetric):
     Parameters
     ----------
     n_components : int, optional
-        Keep so many leading eigenvectors, scaled by the roots of their eigenvalues.
+        Keep this many leading eigenvectors, scaled by the roots of their eigenvalues.
     reg : float
         Weight of the trace beside a sum over rows, above 0: a rich kernel collapses every class exactly, and the
         best scale is then infinite.

@@ -36,7 +36,7 @@ def dmbk(
     last: Array | None = None,
     **search: Any,
 ) -> Solution:
-    """L (p, d) as `x`: the best of several local maxima, or that from `last` (p, d); `search` is of `lbfgs`."""
+    """Return L (p, d) as `x`: the best of several local maxima, or that from `last` (p, d); `search` is of `lbfgs`."""
     X, labels = scatter.known(X, labels)
     classes = divergences.gaussians(X, labels, shares(X, labels, shrinkage))
     alpha = float(len(classes.sizes) == 2) if alpha is None else alpha

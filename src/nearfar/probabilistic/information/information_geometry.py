@@ -20,7 +20,7 @@ from ...core.types import AnyArray, Array
 def information_geometry(
     X: Array, labels: AnyArray, lam: float = 0.5, ridge: float = 0.0, n_components: int | None = None
 ) -> Solution:
-    """L (k, d) as `x`; labels are codes (n,) or memberships (n, c); see `InformationGeometryMetric`."""
+    """Return L (k, d) as `x`; labels are codes (n,) or memberships (n, c); see `InformationGeometryMetric`."""
     B = information.label_precision(X, labels, lam)
     L, value = information.inverse_metric(B, lam, ridge)
     return Solution(scatter.widest(L, X, n_components), value)
@@ -32,7 +32,7 @@ class InformationGeometryMetric(FromLabels, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Keep so many directions: those along which rows differ most in the metric.
+        Keep this many directions: those along which rows differ most in the metric.
     lam : float
         Above 0. Towards 0, M / lam becomes the inverse scatter within classes, towards infinity that of all rows.
     center : bool

@@ -50,7 +50,7 @@ class ITML(FromPairs, Mahalanobis):
         optimum in a few steps, each some matrix products over all violated pairs, is the choice of "auto" for finite
         gamma, and can go on from the last metric: projections need all that led to it.
     n_components : int, optional
-        Keep so many directions of largest eigenvalue.
+        Keep this many directions, those of largest eigenvalue.
     n_pairs : int or None
         Pairs of each kind drawn from labels. None: 20 c^2 for c classes.
     max_iter : int

@@ -21,7 +21,7 @@ from ...core.types import Array, Ints
 def kernel_information_geometry(
     R: Array, labels: Ints, lam: float = 0.5, ridge: float = 0.01, n_components: int | None = None
 ) -> Solution:
-    """L (k, r) on rows R of the kernel map, as `x`; see `KernelInformationGeometryMetric`."""
+    """Return L (k, r) on rows R of the kernel map, as `x`; see `KernelInformationGeometryMetric`."""
     B = information.label_precision(R, labels, lam)
     L, value = information.inverse_metric(B, lam, ridge)
     return Solution(scatter.widest(L, R, n_components), value)
@@ -33,7 +33,7 @@ class KernelInformationGeometryMetric(FromLabels, KernelMetric):
     Parameters
     ----------
     n_components : int, optional
-        Keep so many directions: those along which rows differ most in the metric.
+        Keep this many directions: those along which rows differ most in the metric.
     lam : float
         Above 0.
     ridge : float

@@ -22,7 +22,7 @@ from ...core.types import AnyArray, Array, Ints
 
 
 def lsml(X: Array, quadruplets: Ints, weight: Array, L0: Array, gamma: float = 1.0, **search: Any) -> Solution:
-    """M (d, d) as `x` for the prior L0' L0; `search` is of `comparisons.nearest`."""
+    """Return M (d, d) as `x` for the prior L0' L0; `search` is of `comparisons.nearest`."""
     a, b, c, d = quadruplets.T
     return comparisons.nearest(X[a] - X[b], X[c] - X[d], gamma * weight / weight.sum(), L0, **search)
 
@@ -37,7 +37,7 @@ class LSML(FromTriplets, Mahalanobis):
     prior : "identity", "covariance" or array-like of shape (d, d)
         "covariance": the inverse covariance of X.
     n_components : int, optional
-        Keep so many directions: those along which rows differ most in the metric.
+        Keep this many directions: those along which rows differ most in the metric.
     n_quadruplets : int or None
         Drawn from labels: a pair of one class beside a pair of two. None: 20 c^2 for c classes.
     max_iter : int

@@ -51,7 +51,7 @@ class OnlineITML(FromPairs, Mahalanobis):
     prior, bounds, percentiles
         See `ITML`. Bounds are set once, by default from the first rows seen.
     n_components : int, optional
-        Keep so many directions of largest eigenvalue. The stream goes on with all of them.
+        Keep this many directions, those of largest eigenvalue. The stream goes on with all of them.
     n_pairs : int or None
         Pairs of each kind drawn from labels, in random order. None: 20 c^2 for c classes.
     random_state : int, RandomState, Generator or None

@@ -26,7 +26,7 @@ SHARE = 0.9  # share of the balance at which the metric becomes infinite
 
 
 def sdml(P: Array, A: Array, balance: float | None = None, sparsity: float = 0.01, **search: Any) -> Solution:
-    """M (d, d) as `x` for P = P+ - P- and A = M0^-1; `search` is of `sparse_inverse`."""
+    """Return M (d, d) as `x` for P = P+ - P- and A = M0^-1; `search` is of `sparse_inverse`."""
     if balance is None:
         radius = float(np.abs(eigh(P, A, eigvals_only=True)).max())
         balance = SHARE / radius if radius > np.finfo(np.float64).tiny else SHARE
@@ -74,9 +74,9 @@ class SDML(FromPairs, Mahalanobis):
     prior : "identity", "covariance" or array-like of shape (d, d)
         "covariance": the inverse covariance of X.
     n_components : int, optional
-        Keep so many directions: those along which rows differ most in the metric.
+        Keep this many directions: those along which rows differ most in the metric.
     n_pairs : int, "all" or None
-        Pairs made of labels: so many of each kind, all, or 20 c^2 of each kind for c classes. Where these are more of
+        Pairs made from labels: so many of each kind, all, or 20 c^2 of each kind for c classes. Where these are more of
         one kind, a dissimilar pair weighs so much that both kinds weigh alike.
     max_iter : int
         Newton steps.

@@ -31,7 +31,7 @@ class FastNCA(FromLabels, Mahalanobis):
     n_components : int, optional
         Rows of L; default: as many as features, or as directions in which rows differ where these are fewer.
     k : int
-        Hits and misses of each row; classes with fewer rows give what they have. With all of them it is `NCA`.
+        Hits and misses of each row; classes with fewer rows give all of them. With all rows it is `NCA`.
     objective : "accuracy" or "log"
         The expected number of picks among hits (paper), or the log-probability that all picks are hits.
     reg : float

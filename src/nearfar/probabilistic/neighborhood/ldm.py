@@ -70,7 +70,7 @@ class LDM(FromPairs, Mahalanobis):
     n_init : int
         Starts: all weights equal, then random ones. The objective is not concave.
     n_pairs : "all", int or None
-        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
     max_iter : int
     tol : float
         Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1.

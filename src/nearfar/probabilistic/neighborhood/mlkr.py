@@ -114,7 +114,7 @@ class MLKR(Mahalanobis):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,) or (n, m)
-            Finite numbers, of which some differ; the squared errors of several columns add.
+            Finite numbers, not all equal; the squared errors of several columns add up.
         """
         with named(self):
             X = self._rows(X)

@@ -66,7 +66,7 @@ class KernelPCCA(FromPairs, KernelMetric):
     landmarks : int or None
         Rows drawn to span the feature space; the cost grows with their square. None: all rows.
     n_pairs : "all", int or None
-        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
     max_iter : int
     tol : float
         Stop where an iteration lowers the mean loss by less than a hundredth of it.

@@ -63,7 +63,7 @@ class LDML(FromPairs, Mahalanobis):
     pair_weight : "none" or "balanced"
         Every pair weighs the same, or similar and dissimilar pairs weigh a half each.
     n_pairs : "all", int or None
-        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
     batch_size : int, optional
         Steps on so many pairs (with ``n_pairs="all"``: on so many rows with all others), `max_iter` epochs of Adam.
     max_iter : int

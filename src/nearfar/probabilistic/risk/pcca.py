@@ -54,7 +54,7 @@ class PCCA(FromPairs, Mahalanobis):
         "pca": whitened principal directions with mean squared distance 1; "identity", "random", or the components.
         Never 0: it is a saddle.
     n_pairs : "all", int or None
-        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
     batch_size : int, optional
         Steps on so many pairs (with ``n_pairs="all"``: on so many rows with all others), `max_iter` epochs of Adam.
     max_iter : int

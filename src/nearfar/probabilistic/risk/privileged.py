@@ -34,7 +34,7 @@ def privileged(
     start: Array | None = None,
     **search: Any,
 ) -> Solution:
-    """L (d + e, d) as `x`, ``attributes["privileged"]`` (d + e, e); see `PrivilegedMetric`."""
+    """Return L (d + e, d) as `x`, ``attributes["privileged"]`` (d + e, e); see `PrivilegedMetric`."""
     scale, scale_z = two_views.unit_scale(X), two_views.unit_scale(Z)
     share = pairs.weights / pairs.weights.sum()
     similar = float(share[pairs.similar].sum())
@@ -55,7 +55,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Keep so many directions of largest eigenvalue, in both views.
+        Keep this many directions, those of largest eigenvalue, in both views.
     reg_x, reg_z : float
         Weights of the penalties on M and P, beside a mean over pairs and in units where two rows have a mean squared
         distance of 1. Without them separable pairs push the scale to infinity.

@@ -77,7 +77,7 @@ class AML(FromPairs, Mahalanobis):
     reg : float or "auto"
         Added to both scatters, in units of the similar one's mean eigenvalue; "auto": 1e-6, where that is singular.
     n_components : int, optional
-        Keep so many directions of largest eigenvalue.
+        Keep this many directions, those of largest eigenvalue.
     n_pairs, weighting, random_state
         As for `GMML`.
     max_iter : int

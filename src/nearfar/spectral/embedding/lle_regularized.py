@@ -31,7 +31,7 @@ def lle_regularized(
     solver: str = "ratio",
     tol: float = 1e-10,
 ) -> Solution:
-    """L = U' (p, d) as `x`; see `LLERegularizedMetric` for the settings."""
+    """Return L = U' (p, d) as `x`; see `LLERegularizedMetric` for the settings."""
     V = scatter.data_span(X) if X.shape[1] >= len(X) else np.eye(X.shape[1])
     Y = X @ V.T
     S_w, S_b = scatter.pair_scatters(Y, pairs).mean()
@@ -63,7 +63,7 @@ class LLERegularizedMetric(FromPairs, Mahalanobis):
     tol : float
         On the ratio's optimality, relative to the trace of S_D.
     n_pairs : "all", int or None
-        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
     weighting : "pairs" or "class"
         With ``n_pairs="all"``: every pair weighs the same, or every class does.
     random_state : int, RandomState, Generator or None

@@ -48,7 +48,7 @@ class LLMA(FromPairs, MetricLearner):
     ridge : float
         Weight of |B|^2 in the objective, in units of its mean curvature; above 0. It smooths the field between centres.
     n_pairs : int, "all" or None
-        Pairs made of labels: so many of each kind, all, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: this many of each kind, all, or 20 c^2 of each kind for c classes.
     max_iter : int
         Of each stage.
     tol : float

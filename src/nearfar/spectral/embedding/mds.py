@@ -25,7 +25,7 @@ TargetFunction = Callable[[AnyArray, AnyArray], AnyArray]
 
 
 def mds(targets: ClassTargets | ListedTargets, L: Array, loss: str = "sstress", **limits: Any) -> Solution:
-    """Components as `x`, from a start L (k, d); see `MDSMetric` for the settings."""
+    """Return components as `x`, from a start L (k, d); see `MDSMetric` for the settings."""
     if loss == "sstress":
         return sstress(targets, L, **limits)
     if isinstance(targets, ClassTargets):
@@ -49,7 +49,7 @@ class MDSMetric(FromLabels, Mahalanobis):
         Each pair weighs 1; or 1 / t^2 (stress: 1 / t), t at least its 5 % quantile, as large distances rule otherwise.
     n_components : int, optional
     n_pairs : int or None
-        Draw so many pairs of rows. None: all, except that only 2 million are drawn where pairs must be listed, which
+        Draw this many pairs of rows. None: all, except that only 2 million are drawn where pairs must be listed, which
         they must for everything but equal weights, sstress and `targets="label"`.
     max_iter : int
     tol : float

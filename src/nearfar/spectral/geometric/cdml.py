@@ -51,7 +51,7 @@ class CDML(FromPairs, MetricLearner):
     batch_size : int
         Pairs in a batch.
     n_pairs : int, "all" or None
-        Pairs made of labels: so many of each kind, all, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: this many of each kind, all, or 20 c^2 of each kind for c classes.
     max_iter : int
         Iterations, or passes over the pairs; up to half of them are iterations on straight lines.
     tol : float

@@ -21,7 +21,7 @@ from ...core.types import AnyArray, Array
 def gmml(
     X: Array, pairs: Pairs | LabelPairs, t: float | str = 0.5, reg: float | str = 0.1, prior: AnyArray | None = None
 ) -> Solution:
-    """L (d, d) with L' L = M as `x`; see `GMML` for the settings."""
+    """Return L (d, d) with L' L = M as `x`; see `GMML` for the settings."""
 
     def regularized(X: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
         return geodesic.regularized(*scatter.pair_scatters(X, pairs).mean(), reg, prior)
@@ -50,9 +50,9 @@ class GMML(FromPairs, Mahalanobis):
     extrapolate : bool
         Let t leave [0, 1].
     n_components : int, optional
-        Keep so many directions of largest eigenvalue.
+        Keep this many directions, those of largest eigenvalue.
     n_pairs : "all", int or None
-        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
     weighting : "pairs" or "class"
         With ``n_pairs="all"``: every pair weighs the same, or every class does.
     random_state : int, RandomState, Generator or None

@@ -32,7 +32,7 @@ def grassmann_gmml(
     tol: float = 1e-6,
     keep: str = "best",
 ) -> Solution:
-    """L (d, d) as `x` from bases U (n, d, q); ``attributes["rule"]`` is the M within T_i."""
+    """Return L (d, d) as `x` from bases U (n, d, q); ``attributes["rule"]`` is the M within T_i."""
     M, change = np.eye(U.shape[1]), np.inf
     rounds: list[Solution] = []
     while len(rounds) < n_rounds and change > tol:

@@ -27,7 +27,7 @@ SUBSPACES = ("discriminant", "riemannian", "trace")
 def low_rank_gmml(
     S: Array, D: Array, p: int | None, t: float = 0.5, subspace: str = "discriminant", **search: Any
 ) -> Solution:
-    """L (p, d) as `x` from both scatters, S positive definite; see `LowRankGMML` for the settings."""
+    """Return L (p, d) as `x` from both scatters, S positive definite; see `LowRankGMML` for the settings."""
     mu, V = eig.gevd(D, S)
     p = psd.holding(np.maximum(mu - 1, 0.0), 0.95) if p is None else p
     rank = psd.rank(psd.spectrum(D)[0])

@@ -59,7 +59,7 @@ class PartialLabelGMML(FromSets, Mahalanobis):
     reg : float or "auto"
         In units of the mean eigenvalue of S; "auto": 1e-6, and only where S is nearly singular.
     n_components : int, optional
-        Keep so many directions of largest eigenvalue.
+        Keep this many directions, those of largest eigenvalue.
 
     Attributes
     ----------

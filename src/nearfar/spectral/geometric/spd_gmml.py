@@ -42,7 +42,7 @@ class SPDGMML(FromPairs, Mahalanobis):
     embedding : "matrix" or "vec"
         "vec" learns a metric of d (d + 1) / 2 x d (d + 1) / 2 on the entries of the logarithms, for small d.
     n_components : int, optional
-        Keep so many directions of largest eigenvalue.
+        Keep this many directions, those of largest eigenvalue.
     n_pairs : "all", int or None
         As for `GMML`.
     weighting : "pairs" or "class"

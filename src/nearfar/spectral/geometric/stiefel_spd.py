@@ -20,7 +20,7 @@ from ...core.types import AnyArray, Array
 def stiefel_spd(
     X: Array, pairs: Pairs | LabelPairs, p: int | None = None, lam: float = 0.01, **settings: Any
 ) -> Solution:
-    """L (p, d) as `x`, and V and Lam; see `StiefelSPDMetric` for the settings."""
+    """Return L (p, d) as `x`, and V and Lam; see `StiefelSPDMetric` for the settings."""
     return stiefel.stiefel_spd(X, pairs, p, lam, **settings)
 
 
@@ -40,7 +40,7 @@ class StiefelSPDMetric(FromPairs, Mahalanobis):
     init : "discriminant", "pca", "random" or array-like of shape (p, d)
         Where the directions of the start come from, or components to start from.
     n_pairs : int, "all" or None
-        Pairs made of labels: so many of each kind, all, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: this many of each kind, all, or 20 c^2 of each kind for c classes.
     max_iter : int
     tol : float
         On the gradient.

@@ -25,7 +25,7 @@ from ...core.types import Array, Bools, Ints
 def kernel_dca(
     R: Array, chunklets: Ints, apart: Bools, n_components: int | None = None, reg: float = 1e-3, **settings: Any
 ) -> Solution:
-    """L (k, r) on rows R of the kernel map, as `x`; see `discriminative_components`."""
+    """Return L (k, r) on rows R of the kernel map, as `x`; see `discriminative_components`."""
     C_w = chunklet_covariance(R, chunklets)
     C_w += reg * np.trace(C_w) / len(C_w) * np.eye(len(C_w))
     C_b = scatter.chunklets_apart(R, chunklets, apart)
@@ -57,7 +57,7 @@ class KernelDCA(FromChunklets, KernelMetric):
     landmarks : int or None
         Rows drawn to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
     n_chunklets : int, optional
-        Draw so many chunklets from labels. Default: one per class.
+        Draw this many chunklets from labels. Default: one per class.
     chunklet_size : int
         Rows of each drawn chunklet.
     random_state : int, RandomState, Generator or None

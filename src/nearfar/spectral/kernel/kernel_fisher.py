@@ -30,7 +30,7 @@ def kernel_fisher(
     reg: float = 1e-3,
     on_singular: str = "shrink",
 ) -> Solution:
-    """L (p, r) on rows R of the kernel map, as `x`; see `KernelFisherMetric`."""
+    """Return L (p, r) on rows R of the kernel map, as `x`; see `KernelFisherMetric`."""
     S, D = scatter.pair_scatters(R, pairs).mean()
     if constraint == "orthonormal":
         w, V = psd.spectrum(D - S)
@@ -68,7 +68,7 @@ class KernelFisherMetric(FromPairs, KernelMetric):
     landmarks : int or None
         Rows drawn to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
     n_pairs : "all", int or None
-        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
     weighting : "pairs" or "class"
         With ``n_pairs="all"``: every pair weighs the same, or every class does.
     random_state : int, RandomState, Generator or None

@@ -26,7 +26,7 @@ from ...core.types import Array
 def kernel_nu_svm(
     R: Array, pairs: Pairs, l1: float = 1.0, l2: float = 5.0, nu: float = 0.5, definite: bool = True, **search: Any
 ) -> Solution:
-    """M (r, r) on rows R of the kernel map, as `x`; see `KernelNuSVMMetric`."""
+    """Return M (r, r) on rows R of the kernel map, as `x`; see `KernelNuSVMMetric`."""
     S, D = pair_scatters(R, pairs).mean()
     unit = float(np.trace(D))
     if unit <= 1e-20 * np.einsum("nr,nr->n", R, R).max():  # rounding, of either sign
@@ -44,7 +44,7 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
     Parameters
     ----------
     n_components : int, optional
-        Keep so many leading eigenvectors of M, scaled by the roots of their eigenvalues.
+        Keep this many leading eigenvectors of M, scaled by the roots of their eigenvalues.
     l1, l2 : float
         Weights of the similar pairs, at least 0, and of the margin, above 0.
     nu : float
@@ -62,7 +62,7 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
     landmarks : int or None
         Rows drawn to span the feature space; a step costs their cube. None: all rows.
     n_pairs : int, "all" or None
-        Pairs made of labels: so many of each kind, all (written out), or 20 c^2 of each kind for c classes.
+        Pairs made from labels: this many of each kind, all (written out), or 20 c^2 of each kind for c classes.
     max_iter : int
     tol : float
         On the duality gap, relative to max(1, |objective|).

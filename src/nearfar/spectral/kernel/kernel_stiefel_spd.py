@@ -21,7 +21,7 @@ from ...core.types import AnyArray, Array
 def kernel_stiefel_spd(
     R: Array, pairs: Pairs | LabelPairs, p: int | None = None, lam: float = 0.01, **settings: Any
 ) -> Solution:
-    """L (p, r) on rows R of the kernel map, R R' = K, as `x`; see `KernelStiefelSPDMetric` for the settings."""
+    """Return L (p, r) on rows R of the kernel map, R R' = K, as `x`; see `KernelStiefelSPDMetric` for the settings."""
     return stiefel.stiefel_spd(R, pairs, p, lam, **settings)
 
 
@@ -41,7 +41,7 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
     init : "discriminant", "pca" or "random"
         Directions of the start.
     n_pairs : int, "all" or None
-        Pairs made of labels: so many of each kind, all, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: this many of each kind, all, or 20 c^2 of each kind for c classes.
     kernel : str or callable
         "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
     gamma : float, optional

@@ -28,7 +28,7 @@ TOLD = ("n_iter_", "converged_", "objective_", "duality_gap_", "history_", "thre
 
 
 def kernelized(learner: Any, R: Array, **supervision: Any) -> tuple[Any, Array]:
-    """The learner fitted on rows R of a kernel map, and its components (k, r)."""
+    """Fit the learner on rows R of a kernel map; return it and its components (k, r)."""
     learner, name, few = learner.fit(R, **supervision), type(learner).__name__, R[:4]
     L = getattr(learner, "components_", None)
     if not isinstance(L, np.ndarray) or L.shape[1:] != R.shape[1:]:
@@ -54,7 +54,7 @@ class Kernelized(KernelMetric):
         Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
     degree, coef0 : of the polynomial kernel
     rank : int, optional
-        Keep so many leading directions of the kernel map, which regularises. Default: all above 1e-10 of the largest.
+        Keep this many leading directions of the kernel map, which regularises. Default: all above 1e-10 of the largest.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -65,7 +65,7 @@ class Kernelized(KernelMetric):
 
     Notes
     -----
-    Chatpatanasiri et al., Neurocomputing 73, 2010: their "KPCA trick", without centring, to which distances are blind.
+    Chatpatanasiri et al., Neurocomputing 73, 2010: their "KPCA trick", without centring, which changes no distance.
     >>> turn, r = np.linspace(0, 12, 80), np.repeat([1, 2], 40)
     >>> model = Kernelized(nearfar.RCA(shrinkage=0.1)).fit(np.c_[r * np.cos(turn), r * np.sin(turn)], r)
     >>> model.pair_distance([[[1, 0], [-1, 0]], [[1, 0], [2, 0]]]).round(1)
@@ -122,7 +122,7 @@ class Kernelized(KernelMetric):
         return R if self.rank is None else np.ascontiguousarray(R[:, : self.rank])
 
     def _linear(self) -> Any:
-        """The learner, made of its description where that was given."""
+        """Return the learner, made from its description if that was given."""
         if hasattr(self.learner, "get_params") and not isinstance(self.learner, type):
             return self.learner
         method = nearfar.catalog.BY_NAME.get(str(self.learner.get("class") if isinstance(self.learner, dict) else ""))
@@ -137,7 +137,7 @@ class Kernelized(KernelMetric):
         return tags
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """As for every learner; the linear one is kept by its name and settings."""
+        """Write a file as every learner does; the linear learner is kept as its name and settings."""
         inner, shadow = self._linear(), copy.copy(self)
         plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in inner.get_params(deep=False).items()}
         shadow.learner = {"class": type(inner).__name__, "settings": plain}

@@ -31,7 +31,7 @@ VISIBLE = 1e-6  # of the largest eigenvalue of K, or squared length of a differe
 def laplacian_regularized(
     pairs: Pairs, laplacian: csr_array, q: int = 30, lam: float = 0.1, c: float = 1.0, **search: Any
 ) -> Solution:
-    """Y (n, rank) with K = Y Y' as `x`; see `LaplacianRegularizedKernel`."""
+    """Return Y (n, rank) with K = Y Y' as `x`; see `LaplacianRegularizedKernel`."""
     F = smooth.smoothest(laplacian, min(q, laplacian.shape[0] - 1))
     scatters = pair_scatters(F, pairs)
     C = scatters.similar / scatters.n_similar + lam * F.T @ (laplacian @ F)
@@ -77,7 +77,7 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
     Attributes
     ----------
     embedding_ : ndarray of shape (n, rank)
-        Y with K = Y Y', one row for every row of X; `transform` comes near to it.
+        Y with K = Y Y', one row for every row of X; `transform` approximates it.
     transductive_ : bool
         True: the kernel was learned for the rows of X alone.
     dual_coef_ : ndarray of shape (m, k)

@@ -33,7 +33,7 @@ def lle_regularized(
     solver: str = "ratio",
     tol: float = 1e-10,
 ) -> Solution:
-    """L (p, r) on rows R of the kernel map, as `x`; see `KernelLLERegularizedMetric`."""
+    """Return L (p, r) on rows R of the kernel map, as `x`; see `KernelLLERegularizedMetric`."""
     S_w, S_b = scatter.pair_scatters(R, pairs).mean()
     S_w = S_w + lam * locality.rebuilding_scatter(R, weights)
     S_w += reg * np.trace(S_w) / len(S_w) * np.eye(len(S_w))
@@ -75,7 +75,7 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
     landmarks : int or None
         Rows drawn to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
     n_pairs : "all", int or None
-        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
     weighting : "pairs" or "class"
         With ``n_pairs="all"``: every pair weighs the same, or every class does.
     random_state : int, RandomState, Generator or None

@@ -30,7 +30,7 @@ def spectrum(
     floor: float = 1e-6,
     center: bool = False,
 ) -> Solution:
-    """L (p, r) on rows R of the kernel map, as `x`; see `KernelSpectrumMetric`."""
+    """Return L (p, r) on rows R of the kernel map, as `x`; see `KernelSpectrumMetric`."""
     w, Q = psd.spectrum(scatter.total(R) if center else R.T @ R)
     p = psd.holding(w, share) if n_components is None else n_components
     p = min(p, max(psd.rank(w), 1))
@@ -46,7 +46,7 @@ def spectrum(
 
 
 def similar_spread(A: Array, pairs: Pairs | LabelPairs) -> Array:
-    """Weighted sum over similar pairs of the squared difference, column by column."""
+    """Return the weighted sum of squared differences over similar pairs, for each column."""
     if isinstance(pairs, LabelPairs):
         return np.diag(scatter.pair_scatters(A, pairs).similar).copy()
     similar = with_similar(pairs).part(True)
@@ -65,7 +65,7 @@ class KernelSpectrumMetric(FromPairs, KernelMetric):
     scale : float
         c, the sum of the weights, above 0.
     floor : float
-        f below `floor` times the largest counts as that: what no similar pair changes would get all the weight.
+        Smaller f count as `floor` times the largest: else an eigenvector that no similar pair changes got all weight.
     center : bool
         Take the eigenvectors of the centred kernel matrix.
     kernel : str or callable
@@ -77,7 +77,7 @@ class KernelSpectrumMetric(FromPairs, KernelMetric):
     landmarks : int or None
         Rows drawn to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
     n_pairs : "all", int or None
-        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
     weighting : "pairs" or "class"
         With ``n_pairs="all"``: every pair weighs the same, or every class does.
     random_state : int, RandomState, Generator or None

@@ -22,7 +22,7 @@ from ...core.types import Array, Ints
 def iml(
     X: Array, labels: Ints, k: int = 3, a: float = 0.5, m: float = 1.0, gamma: float = 0.1, **limits: Any
 ) -> Solution:
-    """L (d, d) as `x`, for rows sorted by class; see `IML` for the settings."""
+    """Return L (d, d) as `x`, for rows sorted by class; see `IML` for the settings."""
     return rivals.hinges(X, labels, k, a=a, width=m, gamma=gamma, **limits)
 
 
@@ -47,9 +47,9 @@ class IML(FromLabels, Mahalanobis):
     weighting : "mean" or "frequency"
         Each class's pairs sum to the same, or each pair weighs the share of rows that are not of its class.
     n_components : int, optional
-        Keep so many directions: those along which rows differ most in the metric.
+        Keep this many directions: those along which rows differ most in the metric.
     max_iter : int
-        Steps for each set of rivals, of which there are 20 at most.
+        Steps for each set of rivals; there are at most 20 sets.
     tol : float
         On the duality gap relative to the objective (with gamma = 0: on the gradient), for each set of rivals; a
         thousand times that where they follow the metric.

@@ -21,7 +21,7 @@ from ...core.types import AnyArray, Array, Ints
 
 
 def lmnn(problem: LargeMargin, L: Array, solver: str = "lbfgs", **limits: Any) -> Solution:
-    """Components as `x`, from a start L (k, d); see `LMNN` for the settings."""
+    """Return components as `x`, from a start L (k, d); see `LMNN` for the settings."""
     if solver != "lbfgs" and len(L) < L.shape[1]:
         L = np.eye(L.shape[1])
     if solver == "sdp":

@@ -30,7 +30,7 @@ def nu_svm(
     prior: AnyArray | None = None,
     **search: Any,
 ) -> Solution:
-    """M (d, d) as `x`; see `NuSVMMetric` for the settings."""
+    """Return M (d, d) as `x`; see `NuSVMMetric` for the settings."""
     pairs, d = written_out(pairs), X.shape[1]
     S, far = scatter.pair_scatters(X, pairs).similar / pairs.part(True).weights.sum(), pairs.part(False)
     P = np.eye(d) if prior is None else psd.require_pd(prior, "prior", strict=False)
@@ -60,9 +60,9 @@ class NuSVMMetric(FromPairs, Mahalanobis):
     definite : bool
         False: solve without the constraint that M be semi-definite, and cut its negative part off afterwards.
     n_components : int, optional
-        Keep so many directions of largest eigenvalue.
+        Keep this many directions, those of largest eigenvalue.
     n_pairs : int, "all" or None
-        Pairs made of labels: so many of each kind, all, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: this many of each kind, all, or 20 c^2 of each kind for c classes.
     max_iter : int
     tol : float
         On the duality gap, relative to the objective where that is above 1.

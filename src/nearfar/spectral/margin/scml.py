@@ -25,7 +25,7 @@ NARROW, REGIONS, WIDE_REGIONS = 50, (10, 20), (20, 50)  # rows of a class in a r
 
 
 def scml(X: Array, triplets: Ints, B: Array, beta: float = 1e-5, **search: Any) -> Solution:
-    """w (K,) as `x` for directions B (K, d) and triplets (T, 3) of rows; `search` is of `minimise`."""
+    """Return w (K,) as `x` for directions B (K, d) and triplets (T, 3) of rows; `search` is of `minimise`."""
     return compositional.minimise(compositional.TripletHinges(X, triplets, B, beta), **search)
 
 
@@ -37,7 +37,7 @@ class SCML(FromTriplets, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Keep so many directions: those along which rows differ most in the metric. Default: all that it has.
+        Keep this many directions: those along which rows differ most in the metric. Default: all that it has.
     beta : float
         Weight of the penalty; larger is sparser.
     n_neighbors, n_impostors : int

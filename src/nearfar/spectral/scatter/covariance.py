@@ -26,12 +26,12 @@ def covariance(
     assume_centered: bool = False,
     seed: Any = None,
 ) -> Solution:
-    """L (k, d) as `x`, with L' L = Sigma^-1; see `CovarianceMetric`."""
+    """Return L (k, d) as `x`, with L' L = Sigma^-1; see `CovarianceMetric`."""
     lost = 0 if assume_centered else 1
     if labels is not None:
         constraints.require_classes(labels)
         X, labels = scatter.known(X, labels)
-        several = np.bincount(labels)[labels] > 1  # a row alone is its class's mean, and says nothing of the spread
+        several = np.bincount(labels)[labels] > 1  # a row alone in its class is its mean, and shows no spread
         X, lost = (X - scatter.class_means(X, labels)[labels])[several], len(np.unique(labels[several]))
     if shrinkage is None:
         constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
@@ -50,7 +50,7 @@ def covariance(
 
 
 def estimated(X: Array, shrinkage: float | str | None, seed: Any, freedom: int) -> Array:
-    """Covariance of centred rows, divided by n; they are worth `freedom` independent ones."""
+    """Return the covariance, divided by n, of centred rows that are worth `freedom` independent ones."""
     if shrinkage == "oas":
         return oas(X, assume_centered=True)[0]
     if shrinkage == "mcd":
@@ -73,7 +73,7 @@ class CovarianceMetric(FromLabels, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Keep so many directions, those of largest variance.
+        Keep this many directions, those of largest variance.
     shrinkage : None, "lw", "oas", "mcd" or float
         Ledoit-Wolf, oracle approximating, the robust minimum covariance determinant, a share in [0, 1] of the scaled
         identity, or nothing (then a singular covariance gives distance 0 along its null directions, with a warning).
@@ -89,7 +89,7 @@ class CovarianceMetric(FromLabels, Mahalanobis):
     components_ : ndarray of shape (k, d)
         Symmetric for k = d.
     covariance_ : ndarray of shape (d, d)
-        With `components_` 1.6 GB of 10,000 features.
+        Together with `components_` this takes 1.6 GB for 10,000 features.
     rank_ : int
         Of the covariance.
 

@@ -19,7 +19,7 @@ from ...core.types import Array, Bools, Ints
 
 
 def dca(X: Array, chunklets: Ints, apart: Bools, n_components: int | None = None, **settings: Any) -> Solution:
-    """L = A' (k, d) as `x`; see `discriminative_components` for the settings."""
+    """Return L = A' (k, d) as `x`; see `discriminative_components` for the settings."""
     C_w = chunklet_covariance(X, chunklets)
     C_b = scatter.chunklets_apart(X, chunklets, apart)
     return discriminative_components(C_b, C_w, n_components, **settings)
@@ -40,7 +40,7 @@ class DCA(FromChunklets, Mahalanobis):
     tol : float
         Eigenvalues of the between scatter below `tol` times the largest count as 0.
     n_chunklets : int, optional
-        Draw so many chunklets from labels. Default: one per class.
+        Draw this many chunklets from labels. Default: one per class.
     chunklet_size : int
         Rows of each drawn chunklet.
     random_state : int, RandomState, Generator or None

@@ -32,7 +32,7 @@ def fish_mml(
     start: Array | None = None,
     report: Report | None = None,
 ) -> Solution:
-    """Block-diagonal L (p V, sum d_v) as `x`; ``attributes["view_components"]`` lists P_v' (p, d_v)."""
+    """Return block-diagonal L (p V, sum d_v) as `x`; ``attributes["view_components"]`` lists P_v' (p, d_v)."""
     n, known = len(labels), int((labels >= 0).sum())
     spans = [scatter.span_or_axes(X, p) for X in views]
     views = [(X - X.mean(axis=0)) @ V.T for X, V in zip(views, spans, strict=True)]

@@ -63,7 +63,7 @@ class FisherMetric(FromPairs, Mahalanobis):
         With "scatter", for a singular similar scatter: add a little to its diagonal and warn, work in its range, or a
         ValueError.
     n_pairs : "all", int or None
-        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
     weighting : "pairs" or "class"
         With ``n_pairs="all"``: every pair weighs the same, or every class does.
     random_state : int, RandomState, Generator or None

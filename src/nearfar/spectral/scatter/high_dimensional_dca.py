@@ -23,7 +23,7 @@ from ...core.types import Array
 def high_dimensional_dca(
     X: Array, pairs: Pairs | LabelPairs, n_components: int | None = None, tol: float = 1e-10
 ) -> Solution:
-    """L = U' (p, d) as `x`; `objective` is the trace ratio."""
+    """Return L = U' (p, d) as `x`; `objective` is the trace ratio."""
     linked = np.flatnonzero(pairs.labels >= 0) if isinstance(pairs, LabelPairs) else np.unique(np.r_[pairs.i, pairs.j])
     V = scatter.data_span(X[linked]) if X.shape[1] >= len(linked) else None
     S_w, S_b = scatter.pair_scatters(X if V is None else X @ V.T, pairs)[:2]
@@ -51,7 +51,7 @@ class HighDimensionalDCA(FromPairs, Mahalanobis):
     tol : float
         On the trace ratio's optimality, relative to the trace of the cannot-link scatter.
     n_pairs : "all", int or None
-        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
     weighting : "pairs" or "class"
         With ``n_pairs="all"``: every pair weighs the same, or every class does.
     random_state : int, RandomState, Generator or None

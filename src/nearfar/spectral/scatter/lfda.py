@@ -27,7 +27,7 @@ TINY = 1e-100  # share of the largest value: below it a sigma has no useful inve
 def lfda(
     X: Array, labels: Ints, n_neighbors: int = 7, n_components: int | None = None, kind: str = "weighted"
 ) -> Solution:
-    """L (p, d) as `x`, for rows of which every one has a class."""
+    """Return L (p, d) as `x`, for rows that all have a class."""
     S_w, S_b = local_scatters(X, labels, n_neighbors)
     mu, U = eig.gevd(S_b, S_w, n_components, "shrink", "the local scatter within classes")
     above = mu > 1e-9 * max(mu[0], 0.0)
@@ -89,7 +89,7 @@ class LFDA(FromLabels, Mahalanobis):
     n_components : int, optional
         Default: every direction that keeps classes apart.
     n_neighbors : int
-        k; the paper's 7. In a smaller class all of its rows.
+        k; 7 as in the paper. A class with fewer rows uses all of them.
     embedding_type : "weighted", "orthonormalized" or "plain"
         The generalised eigenvectors u times the square roots of their mu, an orthonormal basis of them, or as they
         are, with U' S_w U = I.

@@ -25,7 +25,7 @@ from ...core.types import Array
 def mmc(
     X: Array, S: Array, apart: Pairs, alpha: float = 1.0, floor: float = 0.0, start: Array | None = None, **limits: Any
 ) -> Solution:
-    """L (d, d) as `x`, from the similar scatter S and the dissimilar pairs."""
+    """Return L (d, d) as `x`, from the similar scatter S and the dissimilar pairs."""
     C, I = cholesky(S, lower=True), np.eye(len(S))
     far = differences(solve_triangular(C, X.T, lower=True).T, apart.i, apart.j, apart.weights)
     even, free = floor / len(S), 1 - floor
@@ -65,7 +65,7 @@ def mmc_diagonal(
 
 
 class MMC(FromPairs, Mahalanobis):
-    """Dissimilar rows as far apart as similar rows' total squared distance of `alpha` allows, to a certified optimum.
+    """Keep dissimilar rows as far apart as a bound on similar rows' squared distances allows, to a certified optimum.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class MMC(FromPairs, Mahalanobis):
         Added, with a warning, to the diagonal of a singular similar scatter in units of its mean eigenvalue: without
         it the problem is unbounded, and 0 raises. A scatter that is not singular is left as it is.
     n_components : int, optional
-        Keep so many: the features of largest weight if `diagonal`, else the directions along which rows differ most.
+        Keep this many: the features of largest weight if `diagonal`, else the directions along which rows differ most.
     n_pairs : int, "all" or None
         Pairs made of labels: so many of each kind (at most), all, or 20 c^2 of each, which is customary, for c classes.
     max_iter, tol

@@ -34,7 +34,7 @@ def rca(
     on_singular: str = "shrink",
     **limits: Any,
 ) -> Solution:
-    """L (k, d) as `x`, with L C L' = I (scaled by kappa / k for the probabilistic form); see `RCA`."""
+    """Return L (k, d) as `x`, with L C L' = I (scaled by kappa / k for the probabilistic form); see `RCA`."""
     chunks = discriminant.without_singles(chunklets)
     C, share = discriminant.shrunk_within(X, chunks, 1 if ddof == "chunklets" else 0, weighting, shrinkage)
     C = eig.shrunk(C, on_singular, "the within-chunklet covariance")
@@ -64,7 +64,7 @@ class RCA(FromChunklets, Mahalanobis):
         What fewer components keep: total scatter, or the sum of log det of each chunklet's own covariance (a local
         maximum by L-BFGS, as the survey writes the problem). With all components both are one metric.
     pca : int, optional
-        Keep so many principal components of X first, for chunklets too few to fill its dimensions.
+        Keep this many principal components of X first, for chunklets too few to fill its dimensions.
     kappa : float, optional
         Only with "probabilistic". Default: the number of components.
     ddof : 0 or "chunklets"
@@ -76,7 +76,7 @@ class RCA(FromChunklets, Mahalanobis):
     on_singular : "shrink" or "raise"
         What to do with a singular C: add a little to its diagonal and warn, or a ValueError with the rank.
     n_chunklets, chunklet_size : int, optional
-        Draw so many chunklets of so many rows from labels. Default: every class is one.
+        Draw this many chunklets of this many rows from labels. Default: every class is one.
     max_iter, tol, warm_start, verbose
         Only with ``criterion="chunklet"``; `tol` is on the gradient, a warm start is the span of the last components.
     random_state : int, RandomState, Generator or None

@@ -24,7 +24,7 @@ from ...core.types import AnyArray, Array
 
 
 def side_information(X: Array, pairs: Pairs | LabelPairs) -> Solution:
-    """L (1, d) as `x`, a unit vector; `objective` is the smallest eigenvalue."""
+    """Return L (1, d) as `x`, a unit vector; `objective` is the smallest eigenvalue."""
     S, D = scatter.pair_scatters(X, pairs).mean()
     w, V = psd.spectrum(S - D)
     if w[-1] >= -psd.rounding(np.diag(S + D)):
@@ -39,11 +39,11 @@ class SideInformationMetric(FromPairs, Mahalanobis):
     ----------
     n_components : int, optional
         Without target distances only 1 is possible: the optimum has rank one (`FisherMetric` gives more directions).
-        With them: keep so many directions of largest eigenvalue.
+        With them: keep this many directions, those of largest eigenvalue.
     beta : float
         Weight of the similar and dissimilar pairs beside target distances.
     n_pairs : "all", int or None
-        Pairs made of labels: all, so many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
     weighting : "pairs" or "class"
         With ``n_pairs="all"``: every pair weighs the same, or every class does.
     max_iter : int
