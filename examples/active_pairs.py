@@ -3,13 +3,14 @@
 
     python examples/active_pairs.py [FIGURE.png]
 
-An oracle answers whether two points are similar, by a metric on two of six directions and with errors near its
-threshold. A Bayesian metric is refitted after every ten answers; the next pairs are drawn at random, or have the
-largest predictive entropy, or promise most about the metric ("bald"). The table gives the mean over 12 repetitions of
-how often the learner's decision on other pairs is the better bet; with matplotlib and a file name, a figure too.
+An oracle answers whether two points are similar, by a metric on two of six directions, and errs near its threshold. A
+Bayesian metric is refitted after every ten answers. The next pairs are drawn at random ("random"), or are those whose
+answers are least certain ("entropy"), or those that promise most about the metric ("bald"). The table says how often
+the learner's decision on other pairs is the better bet, as the mean over 12 repetitions. With matplotlib and a file
+name there is a figure, too.
 
 Choosing pays late: up to 30 answers random pairs are as good or better, and "bald" is below them up to 40. After 70
-the chosen ones are two ("bald": three) points ahead. A few seconds.
+answers the chosen pairs are two points ahead ("bald": three). The script takes a few seconds.
 """
 
 import sys

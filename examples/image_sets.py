@@ -4,11 +4,14 @@
     python examples/image_sets.py
 
 A set of images is described by one matrix: the covariance of its images (positive definite), or an orthonormal basis of
-the plane nearest to them (a point on a Grassmann manifold); a single image, by the covariance of its pixels' features.
-The nearest described set of the training half names the digit of one of the other half: by the plain distance of the
-manifold (Euclidean between logarithms; between projectors), and by metrics that SPDGMML or GrassmannGMML learned from
-the training sets: with default settings, and with the point t on the geodesic chosen by cross-validation there. Mean
-accuracy over three draws. The learned metrics do not always win. About 5 seconds on one core.
+the plane nearest to them (a point on a Grassmann manifold). A single image is described by the covariance of its
+pixels' features.
+
+Each set of one half of the images gets the digit of the nearest set of the other half, the training half. The distance
+is first the plain one of the manifold (Euclidean between logarithms, or between projectors). Then it is that of a
+metric which SPDGMML or GrassmannGMML learned from the training sets: with default settings, and with the point t on the
+geodesic chosen by cross-validation there. The table has mean accuracies over three draws. The learned metrics do not
+always win. The script takes about 5 seconds on one core.
 """
 
 import numpy as np

@@ -4,10 +4,12 @@
     python examples/imbalance.py
 
 Two classes of 300 rows differ along one direction, a third one of 25 rows along another; four louder directions say
-nothing. Projections to two dimensions are judged by 3 nearest neighbours on 200 new rows of each class. The directions
-of largest variance see only noise. DMBK weighs pairs of classes and not of rows: as published it evens the divergences
-out, which raises the rare class at the cost of the others; with the separating term, and both directions of equal
-length, it keeps all three. Means of four repetitions, a few seconds.
+nothing. Projections to two dimensions are judged by 3 nearest neighbours on 200 new rows of each class.
+
+The directions of largest variance see only noise. DMBK weighs pairs of classes and not of rows. As published it evens
+the divergences out, which raises the rare class at the cost of the others. With the separating term, and both
+directions of equal length, it keeps all three classes. The table has means of four repetitions; the script takes a few
+seconds.
 """
 
 import numpy as np

@@ -4,9 +4,9 @@
     python examples/spd_network.py
 
 An 8 x 8 digit becomes the covariance, over its pixels, of 13 numbers per pixel: place, products of places, intensity,
-gradients and curvatures. Three nearest neighbours vote for the digit: with the entries of the matrices, with their
-logarithms, and with the embedding of a network of BiMap, ReEig and LogEig layers whose bilinear weights stay
-orthonormal. About 10 seconds on one core.
+gradients and curvatures. Three nearest neighbours vote for the digit. They are found by the entries of the matrices, by
+the logarithms of the matrices, and by the embedding of a network of BiMap, ReEig and LogEig layers, whose bilinear
+weights stay orthonormal. The script takes about 10 seconds on one core.
 """
 
 import numpy as np

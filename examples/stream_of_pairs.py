@@ -3,9 +3,9 @@
 
     python examples/stream_of_pairs.py
 
-Pairs of handwritten digits, of one kind or not, arrive a hundred at a time. OnlineITML goes on from its last metric
-with each hundred, at a fixed cost per pair, and keeps none of them; ITML is fitted anew to all. Both are judged by 3
-nearest neighbours on digits that are in no pair. A few seconds.
+Pairs of handwritten digits, of one kind or not, arrive a hundred at a time. With each hundred OnlineITML goes on from
+its last metric, at a fixed cost per pair, and keeps none of the pairs. ITML is fitted anew to all pairs so far. Both
+are judged by 3 nearest neighbours on digits that are in no pair. The script takes a few seconds.
 """
 
 from time import process_time

@@ -3,10 +3,10 @@
 
     python examples/two_views.py
 
-A multi-modal autoencoder learns one code of both halves. At test time the nearest neighbours of a code vote for the
+A multi-modal autoencoder learns one code of both halves. In the test the nearest neighbours of a code vote for the
 digit: with both halves, with the upper one alone, and with the lower one alone. Three fits are compared: without
-labels; without labels, but with halves hidden at random while training; and with hidden halves and labels. The last
-table says how well an absent half is made from the other. About 20 seconds on one core.
+labels; without labels, but with halves hidden at random in training; and with hidden halves and labels. The last lines
+say how well a missing half is made from the other. The script takes about 20 seconds on one core.
 """
 
 import numpy as np

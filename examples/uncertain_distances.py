@@ -4,8 +4,8 @@
     python examples/uncertain_distances.py
 
 BayesianPairMetric learns a distribution over metrics from pairs of flowers that are of one species or not. The more
-pairs it sees, the narrower the intervals of its distances become, and the better its probabilities that two flowers are
-of one species fit what is so. BayesianNCA does the same from labels. A second or two.
+pairs it sees, the narrower the intervals of its distances become, and the better it predicts whether two flowers are of
+one species. BayesianNCA learns such a distribution from labels. The script takes a second or two.
 """
 
 import numpy as np

@@ -3,10 +3,10 @@
 
     python examples/wrong_labels.py
 
-A tenth of the labels of the handwritten digits are replaced by others. Two images that are nearly the same, under two
-classes, are a question to whoever labelled them: an index lists the nearest of all pairs, exactly, and those that cross
-classes are looked at first. With embeddings of a network in place of pixels the same finds wrong labels among photos;
-`nearfar duplicates photos.index` prints such pairs with a star. A second or two.
+A tenth of the labels of the handwritten digits are replaced by others. Two images that are nearly the same but have two
+labels are a question to whoever labelled them. So an index lists the nearest of all pairs, exactly, and those with two
+labels are looked at first. With embeddings of a network in place of pixels, this finds wrong labels among photos;
+`nearfar duplicates photos.index` prints such pairs with a star. The script takes a second or two.
 """
 
 import numpy as np
