@@ -246,7 +246,7 @@ def test_weights_that_are_text_are_refused_without_advice(text, capsys, monkeypa
     words = ["train", "glyphs", "--out", tmp_path / "run", "--set", f"trunk_weights={tmp_path / 'text.pth'}"]
     code, _, err = run(capsys, monkeypatch, *words)
     assert code == 2
-    assert err.endswith("text.pth: not readable as weights (holds something else than tensors)\n")
+    assert err.endswith("text.pth: not readable as weights (holds something other than tensors)\n")
 
 
 def test_sides_of_images_have_a_limit(capsys, monkeypatch, tmp_path):

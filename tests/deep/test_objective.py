@@ -57,7 +57,7 @@ def test_weights_multiply_through_sums():
         ("TripletLoss(margin='a')", "TripletLoss: margin must be a number; got 'a'"),
         ("TripletLoss(margn=0.2)", "has no setting 'margn'; did you mean margin"),
         ("TripletLoss(margin=0.1, margin=0.2)", "TripletLoss is given 'margin' twice"),
-        ("TripletLoss(0.2)", "takes keywords"),
+        ("TripletLoss(0.2)", "takes only keywords"),
         ("TripletLoss(mine=3)", "objective: TripletLoss: mine must be a miner such as BatchHard(), got 3"),
         ("TripletLoss(mine=TripletLoss())", "objective: TripletLoss: mine must be a miner such as BatchHard(), got"),
         (

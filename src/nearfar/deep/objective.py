@@ -106,7 +106,7 @@ def _settings(make: Any, node: ast.Call, name: str, sizes: dict[str, int]) -> di
     """Return the settings of a method: the sizes that it takes, overridden by what the text says."""
     known = signature(make).parameters
     if node.args:
-        raise ObjectiveError(f"objective: {name} takes keywords, such as {next(iter(known), 'margin')}=..., only")
+        raise ObjectiveError(f"objective: {name} takes only keywords, such as {next(iter(known), 'margin')}=...")
     settings: dict[str, Any] = {key: size for key, size in sizes.items() if key in known}
     inner = _inner_sizes(make, node, sizes)
     for keyword in node.keywords:

@@ -72,7 +72,7 @@ def _read_state(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # both readers raise nearly anything on a foreign file
         # torch's text explains how to run what is in the file
         foreign = isinstance(error, (UnpicklingError, LookupError))
-        reason = "holds something else than tensors" if foreign else str(error).splitlines()[0]
+        reason = "holds something other than tensors" if foreign else str(error).splitlines()[0]
         raise TrunkError(f"{path}: not readable as weights ({reason})") from error
     found = found.get("state_dict", found) if isinstance(found, dict) else found
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
