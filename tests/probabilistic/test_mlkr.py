@@ -110,8 +110,8 @@ def test_a_search_that_cannot_begin_says_so(n_components, unit):
 
 
 def test_few_components_start_well_where_rows_lie_near_each_other():
-    X, y = curved(80)
-    assert MLKR(2, tol=1e-6).fit(1e-9 * X, y).objective_ < 1.5 * MLKR(2, tol=1e-6).fit(X, y).objective_
+    X, y = curved(200)  # of fewer rows, searches from two starts end in different optima
+    assert MLKR(2, tol=1e-6).fit(1e-9 * X, y).objective_ < 1.2 * MLKR(2, tol=1e-6).fit(X, y).objective_
 
 
 def test_of_two_rows_or_one_place_there_is_nothing_to_learn(recwarn):
