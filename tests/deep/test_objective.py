@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 import nearfar
 from nearfar.deep.objective import ObjectiveError, parse_objective
-from nearfar.deep.relations import LabelSets
+from nearfar.deep.relations import LabelSets, of_pairs
 
 
 def batch():
@@ -121,6 +121,48 @@ def test_a_relation_matrix_equals_the_labels_behind_it():
     for loss in (nearfar.TripletLoss(), nearfar.ContrastiveLoss(), nearfar.NPairLoss(), nearfar.LiftedLoss(block=5)):
         torch.testing.assert_close(loss(x, relation), loss(x, y))
         torch.testing.assert_close(loss(x, relation.fill_diagonal_(0)), loss(x, y))  # nobody is far from itself
+
+
+def test_references_of_a_relation_matrix_need_no_labels():
+    x, y = batch()
+    ref = torch.randn(7, x.shape[1], dtype=x.dtype)
+    ref_labels = torch.tensor([0, 1, 2, 0, 1, -1, 2])
+    relation = torch.where((ref_labels >= 0) & (y >= 0)[:, None], (y[:, None] == ref_labels).long(), -1)
+    for loss in (nearfar.TripletLoss(), nearfar.NTXentLoss(), nearfar.ContrastiveLoss(block=3)):
+        torch.testing.assert_close(loss(x, relation, ref=ref), loss(x, y, ref=ref, ref_labels=ref_labels))
+    with pytest.raises(ValueError, match="needs one column per reference, 6, got 7"):
+        nearfar.TripletLoss()(x, relation, ref=ref[:6])
+    with pytest.raises(ValueError, match="ref_labels: needed with ref"):
+        nearfar.TripletLoss()(x, y, ref=ref)
+
+
+def test_a_relation_of_listed_pairs_knows_these_alone():
+    pairs, similar = (
+        torch.tensor([[0, 3], [4, 1], [1, 2], [3, 0], [5, 5]]),
+        torch.tensor([True, True, False, True, True]),
+    )
+    relation = of_pairs(6, similar=pairs[similar], dissimilar=pairs[~similar])
+    known = {(int(i), int(j)): int(kind) for (i, j), kind in zip(pairs, similar, strict=True)}
+    for i in range(6):
+        for j in range(6):
+            assert relation[i, j] == known.get((i, j), known.get((j, i), -1))
+    none = torch.empty(0, 2, dtype=torch.long)
+    assert (of_pairs(3, none, none) == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("similar", "dissimilar", "told"),
+    [
+        ([[0, 1]], [[1, 0]], r"dissimilar: the pair \[1, 0\] is also in similar"),
+        ([[0, 3]], [[1, 2]], r"similar: samples have numbers 0\.\.2, got 0\.\.3"),
+        ([[0, 1]], [[-1, 2]], r"dissimilar: samples have numbers 0\.\.2, got -1\.\.2"),
+        ([[0.0, 1.0]], [[1, 2]], r"similar: expected integers of shape \(m, 2\), got torch.float32 of shape \(1, 2\)"),
+        ([[0, 1]], [1, 2], r"dissimilar: expected integers of shape \(m, 2\), got torch.int64 of shape \(2,\)"),
+    ],
+)
+def test_lists_that_are_no_pairs_are_refused(similar, dissimilar, told):
+    with pytest.raises(ValueError, match=told):
+        of_pairs(3, similar=torch.tensor(similar), dissimilar=torch.tensor(dissimilar))
 
 
 def test_label_sets_are_similar_when_they_meet():

@@ -91,6 +91,8 @@ def make_batch(
     y = _labels("labels", labels, n, x.device)
     pooled = None if pooled is None else _pooled(pooled, n)
     ids = None if ids is None else _ids(ids, n, x.device)
+    if ref is not None and ref_labels is None and isinstance(y, Tensor) and y.ndim == 2:
+        ref_labels = torch.full((len(ref),), UNKNOWN)  # a relation matrix says all
     ref, ref_y = _reference(x, x if ref is embeddings else ref, ref_labels)  # converted once if both are one tensor
     _check_kinds(y, ref_y)
     _check_relation(y, n if ref is None else len(ref))

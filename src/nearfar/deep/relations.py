@@ -54,6 +54,46 @@ class LabelSets(NamedTuple):
 Labels: TypeAlias = Tensor | LabelSets
 
 
+def of_pairs(n: int, similar: Tensor, dissimilar: Tensor) -> Tensor:
+    """Return the (n, n) relation matrix of n samples of which listed pairs are known, and no others.
+
+    Parameters
+    ----------
+    n : int
+    similar, dissimilar : (m, 2) integers
+        Numbers of two samples, in any order. They may be empty.
+
+    Raises
+    ------
+    ValueError
+        Pairs of another shape or dtype, a number that is not in 0..n-1, or a pair that is in both lists.
+
+    Examples
+    --------
+    >>> of_pairs(3, similar=torch.tensor([[0, 1]]), dissimilar=torch.tensor([[2, 1]]))
+    tensor([[-1,  1, -1],
+            [ 1, -1,  0],
+            [-1,  0, -1]])
+    """
+    relation = torch.full((n, n), UNKNOWN, device=similar.device)
+    for name, pairs, kind in (("similar", similar, 1), ("dissimilar", dissimilar, 0)):
+        i, j = _columns(name, pairs, n)
+        if kind == 0 and (relation[i, j] == 1).any():
+            both = pairs[relation[i, j] == 1][0].tolist()
+            raise ValueError(f"dissimilar: the pair {both} is also in similar")
+        relation[i, j] = relation[j, i] = kind
+    return relation
+
+
+def _columns(name: str, pairs: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Check and return the two columns of pairs."""
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:
+        raise ValueError(f"{name}: expected integers of shape (m, 2), got {pairs.dtype} of shape {tuple(pairs.shape)}")
+    if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < n:
+        raise ValueError(f"{name}: samples have numbers 0..{n - 1}, got {int(pairs.min())}..{int(pairs.max())}")
+    return pairs[:, 0], pairs[:, 1]
+
+
 def labelled(labels: Labels) -> int:
     """Return the number of labelled samples."""
     return len(labels.hot) if isinstance(labels, LabelSets) else len(labels)

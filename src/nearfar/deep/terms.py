@@ -63,7 +63,7 @@ class Term(nn.Module):
         labels : (n,) integers, (n, m) relation matrix, or LabelSets
             Class per sample (-1 unknown), or who is similar to whom (1, 0, -1 unknown).
         ref, ref_labels : (m, d) float tensor, (m,) integers, optional
-            Compare with these instead of with the batch itself.
+            Compare with these instead of with the batch itself; beside a relation matrix they need no labels.
         pooled : (n, D) float tensor, optional
             The trunk's features, for terms that act on them.
         ids : (n,) integers, optional
