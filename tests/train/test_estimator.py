@@ -18,8 +18,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from nearfar.core.checks import check_pairs
+from nearfar.evaluation import verify_pairs
 from nearfar.report import report_run
 from nearfar.train import DeepMetric, TrainConfig, embed_run, train
+from nearfar.train.known_pairs import KnownPairBatches, KnownPairs
 
 QUICK = {"embedding_dim": 8, "epochs": 2, "random_state": 0, "settings": {"device": "cpu"}}
 
@@ -230,3 +233,95 @@ def test_items_of_another_kind_are_refused(fitted):
         fitted.transform(np.zeros((2, 28, 28), np.uint8))
     with pytest.raises(ValueError, match="is expecting 64 features"):
         fitted.transform(np.zeros((2, 63)))
+
+
+@pytest.fixture(scope="module")
+def told(digits):
+    """Pairs of the first 400 items, and what is told of them."""
+    _, y = digits
+    pairs = np.random.default_rng(0).permutation(400 * 399 // 2)[:3000]
+    i, j = (side[pairs] for side in np.triu_indices(400, 1))
+    return np.stack([i, j], axis=1), np.where(y[i] == y[j], 1, -1)
+
+
+def test_pairs_alone_bring_unseen_items_of_a_class_together(digits, told):
+    X, y = digits
+    pairs, labels = told
+    metric = DeepMetric("ContrastiveLoss(normalize=True, reduction='balanced')", **{**QUICK, "epochs": 10})
+    metric.fit(X, pairs=pairs, pair_labels=labels)
+    unseen = np.stack(np.triu_indices(200, 1), axis=1) + 400
+    same = y[unseen[:, 0]] == y[unseen[:, 1]]
+    learned, plain = metric.transform(X), X / np.linalg.norm(X, axis=1, keepdims=True)
+    assert verify_pairs(learned, unseen, same).auc > verify_pairs(plain, unseen, same).auc + 0.02
+    assert np.mean(metric.predict(pairs, X) == labels) > 0.95  # by the threshold that the fit has set
+    assert metric.fit(X, y=None, pairs=pairs[:, ::-1], pair_labels=labels).n_iter_ == 10
+
+
+def test_a_batch_knows_the_listed_pairs_of_its_items(digits):
+    y = digits[1][:16]
+    ij = np.stack(np.triu_indices(16, 1), axis=1)
+    labels = np.where(y[ij[:, 0]] == y[ij[:, 1]], 1, -1)
+    relation = KnownPairs.of(check_pairs(ij, labels, None, 16), 16).relation(torch.arange(16))
+    assert (relation.diagonal() == -1).all()
+    expected = torch.as_tensor(y[:, None] == y).long().fill_diagonal_(-1)
+    torch.testing.assert_close(relation, expected)
+    some = KnownPairs.of(check_pairs([[3, 1], [0, 3], [2, 5]], [1, -1, 1], None, 6), 6)
+    places = torch.tensor([3, 5, 1, 0, 3])
+    known = {(1, 3): 1, (0, 3): 0, (2, 5): 1}
+    for a, row in zip(places.tolist(), some.relation(places).tolist(), strict=True):
+        assert row == [known.get((min(a, b), max(a, b)), -1) for b in places.tolist()]
+
+
+def test_every_pair_is_in_one_batch_of_an_epoch():
+    pairs = check_pairs([[0, 1], [1, 2], [3, 4], [2, 4], [0, 4]], [1, -1, 1, 1, -1], None, 7)
+    batches = KnownPairBatches(KnownPairs.of(pairs, 7), 4, seed=0)
+    epochs = [list(batches), list(batches)]
+    for epoch in epochs:
+        assert len(epoch) == len(batches) == 3
+        given = [tuple(batch[k : k + 2]) for batch in epoch for k in (0, 2)]
+        assert set(given) == set(zip(pairs.i.tolist(), pairs.j.tolist(), strict=True))
+        assert len(given) == 6  # the last batch is completed
+    assert epochs[0] != epochs[1]
+
+
+def test_pairs_know_their_items_by_the_numbers_of_rows(digits, told):
+    X, _ = digits
+    pairs, labels = told
+    metric = DeepMetric("ContrastiveLoss()", **QUICK)
+    keep = np.random.default_rng(1).permutation(400)[:300]
+    within = np.isin(pairs, keep).all(axis=1)
+    place = np.full(400, -1)
+    place[keep] = np.arange(300)
+    a = metric.fit(X[keep], pairs=pairs, pair_labels=labels, rows=keep).transform(X)
+    b = metric.fit(X[keep], pairs=place[pairs[within]], pair_labels=labels[within]).transform(X)
+    np.testing.assert_array_equal(a, b)
+
+
+def test_images_learn_from_pairs_and_are_saved_with_the_threshold(told, tmp_path):
+    X = (load_digits().images[:400] * 15).astype(np.uint8).repeat(4, 1).repeat(4, 2)
+    pairs, labels = told
+    metric = DeepMetric("TripletLoss()", **QUICK).fit(X, pairs=pairs, pair_labels=labels)
+    metric.save(tmp_path / "pairs")
+    again = DeepMetric.load(tmp_path / "pairs")
+    np.testing.assert_array_equal(again.predict(pairs, X), metric.predict(pairs, X))
+
+
+@pytest.mark.parametrize(
+    ("changes", "given", "message"),
+    [
+        ({}, {"pair_labels": [1]}, "pair_labels"),
+        ({}, {"pairs": [[0, 1]]}, "set of dissimilar pairs is empty"),
+        ({}, {"pairs": [[0, 1], [2, 3]], "pair_labels": [-1, -1]}, "set of similar pairs is empty"),
+        ({}, {"pairs": [[0, 1], [2, 9]], "pair_labels": [1, -1]}, r"pairs must point at rows 0\.\.5; got .9"),
+        ({"validation": 0.2}, {"pairs": [[0, 1], [2, 3]], "pair_labels": [1, -1]}, "validation: 0.2 needs classes"),
+        ({"settings": {"sampler": "m_per_class:2"}}, {"pairs": [[0, 1], [2, 3]], "pair_labels": [1, -1]}, "sampler: "),
+        ({"settings": {"episodes": "maml"}}, {"pairs": [[0, 1], [2, 3]], "pair_labels": [1, -1]}, "episodes: 'maml'"),
+        ({"batch_size": 7}, {"pairs": [[0, 1], [2, 3]], "pair_labels": [1, -1]}, "batch_size: must be even"),
+        ({"objective": "AMSoftmaxLoss()"}, {"pairs": [[0, 1], [2, 3]], "pair_labels": [1, -1]}, "one class per sample"),
+    ],
+)
+def test_pairs_that_do_not_fit_are_one_error(changes, given, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        DeepMetric(**{**QUICK, **changes}).fit(np.eye(6), **given)
+    assert str(caught.value).startswith("DeepMetric: ")
+    assert "\n" not in str(caught.value)

@@ -266,6 +266,13 @@ def chunklets_from_labels(labels: Ints, n_chunklets: int, size: int, seed: Seed)
     return chunklets
 
 
+def groups(pairs: Pairs, n: int) -> Ints:
+    """Return the number (n,) of each row's group: rows that similar pairs connect, or a row alone."""
+    must = pairs.part(True)
+    links = coo_array((np.ones(len(must.i)), (must.i, must.j)), shape=(n, n))
+    return connected_components(links, directed=False)[1]
+
+
 def close(pairs: Pairs, n: int) -> tuple[Ints, Bools]:
     """Return chunklets, the transitive closure of the must-links, and which of them a cannot-link keeps apart.
 
@@ -273,17 +280,14 @@ def close(pairs: Pairs, n: int) -> tuple[Ints, Bools]:
     -------
     chunklets : ndarray of shape (n,)
         The chunklet of each row; -1 for rows in no pair.
-    apart : ndarray of shape (c, c)
-        Symmetric.
+    apart : symmetric ndarray of shape (c, c)
 
     Raises
     ------
     ValueError
         A cannot-link joins two rows of one chunklet.
     """
-    must, cannot = pairs.part(True), pairs.part(False)
-    links = coo_array((np.ones(len(must.i)), (must.i, must.j)), shape=(n, n))
-    group = connected_components(links, directed=False)[1]
+    cannot, group = pairs.part(False), groups(pairs, n)
     torn = group[cannot.i] == group[cannot.j]
     if torn.any():
         clash = np.stack([cannot.i[torn], cannot.j[torn]], axis=1)[:5].tolist()

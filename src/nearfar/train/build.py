@@ -34,6 +34,7 @@ from .config import TrainConfig, TrainError
 from .devices import make_accelerator
 from .episodic import Episodes
 from .features import as_floats, cached_features, sizes_of
+from .known_pairs import KnownPairBatches, KnownPairs
 from .optim import make_optimizer, param_groups
 from .positives import check_positives
 from .task import class_mark, item_shape, open_data, resolve
@@ -74,6 +75,7 @@ class Parts:
     step : embedder and objective
     augment, generator : the random changes, and what they draw from
     averages : of the weights, which take their place in evaluation
+    known : pairs of training items that are learnt from in place of classes
     model, optimizer : the step and its optimiser as `accelerator` has prepared them; None before `prepare`
     """
 
@@ -89,6 +91,7 @@ class Parts:
     augment: Augment
     generator: torch.Generator
     averages: Averages
+    known: KnownPairs | None = None
     model: nn.Module | None = None
     optimizer: Optimizer | None = None
 
@@ -117,7 +120,8 @@ class Parts:
         """Give the rest of an epoch of which `done` batches are done: items on the device, changed at random."""
         self.sampler.load_state_dict(self.sampler.state_dict() | {"epoch": epoch, "batch": done})
         device, first = self.accelerator.device, epoch * len(self.sampler) + done
-        for step, (items, labels, _) in enumerate(self.loader, first):
+        for step, (items, labels, numbers) in enumerate(self.loader, first):
+            labels = labels if self.known is None else self.known.relation(numbers)
             items, labels = as_floats(items.to(device, non_blocking=True)), labels.to(device, non_blocking=True)
             if self.augment.parts:
                 # Seeded anew for every batch and process: a resumed run draws what an unbroken one does.
@@ -127,10 +131,18 @@ class Parts:
             yield items, labels
 
 
-def build(config: TrainConfig, start: Path | None = None, *, resumed: bool = False, given: Task | None = None) -> Parts:
+def build(
+    config: TrainConfig,
+    start: Path | None = None,
+    *,
+    resumed: bool = False,
+    given: Task | None = None,
+    known: KnownPairs | None = None,
+) -> Parts:
     """Open the data, or take what is `given`, and make the network, the objective and the batches.
 
     A run that goes on has a folder in which it was started, `start`; with a checkpoint, `resumed`, also its weights.
+    Where pairs of the given items are `known`, batches are made of these, whatever the classes.
 
     Raises
     ------
@@ -151,7 +163,7 @@ def build(config: TrainConfig, start: Path | None = None, *, resumed: bool = Fal
     train, unseen, seen = _sets(task, step.embedder, config, accelerator)
     if config.patience is not None and unseen is None:
         raise TrainError("config: patience looks at validation classes, and there are none")
-    sampler = _sampler(config, train)
+    sampler = _sampler(config, train, known)
     if config.steps is not None:
         config = config.replace(epochs=ceil(config.steps / len(sampler)))
     generator = torch.Generator()
@@ -168,6 +180,7 @@ def build(config: TrainConfig, start: Path | None = None, *, resumed: bool = Fal
         augment=Augment.parse(config.augment, generator).train(),
         generator=generator,
         averages=Averages(step.embedder, step.objective, config.ema),
+        known=known,
     )
 
 
@@ -183,8 +196,10 @@ def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool
     return step
 
 
-def _sampler(config: TrainConfig, train: Dataset) -> BatchSampler:
+def _sampler(config: TrainConfig, train: Dataset, known: KnownPairs | None) -> BatchSampler:
     try:
+        if known is not None:
+            return KnownPairBatches(known, config.batch_size, config.seed)
         return make_sampler(config.sampler, train.labels, config.batch_size, config.seed)
     except ValueError as error:
         raise TrainError(str(error)) from error

@@ -194,3 +194,13 @@ def set_random_state(state: dict[str, Any]) -> None:
     random.setstate(state["python"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Leave global random numbers as they are: training seeds them."""
+    before = random_state()
+    try:
+        yield
+    finally:
+        set_random_state(before)

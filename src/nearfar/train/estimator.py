@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from ..core import constraints
+from ..core import checks, constraints
 from ..core.types import AnyArray, Ints
 from ..data import Dataset, Task
 from ..data.dataset import carve_validation
 from ..data.given import GIVEN, are_rows, as_column, images
 from ..deep.networks.embedder import Embedder
 from ..fitted import Fitted, named
+from .arguments import arguments_of, config_of
 from .build import build
-from .checkpoint import random_state, read_about, save_tensors, set_random_state
-from .config import TrainConfig, TrainError
+from .checkpoint import read_about, save_tensors, undisturbed
+from .config import TrainConfig
 from .engine import Trainer
 from .features import embed
 from .finish import as_trained, load_embedder
 from .interrupts import Interrupts
+from .known_pairs import KnownPairs, refuse_classes
 from .run_folder import RunFolder, open_run
 
 Self = TypeVar("Self", bound="DeepMetric")
-
-# fields of `TrainConfig`: those that are parameters here, and those that only a run in a folder has
-OWN = ("objective", "trunk", "embedding_dim", "epochs", "batch_size", "lr", "augment", "validation")
-OF_RUNS = ("data", "test", "test_classes", "skip_bad", "symmetries", "seed", "tensorboard", "checkpoint_every")
 
 
 class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
@@ -124,15 +120,30 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self: Self, X: AnyArray, y: AnyArray | None = None) -> Self:
-        """Train a new network.
+    def fit(
+        self: Self,
+        X: AnyArray,
+        y: AnyArray | None = None,
+        *,
+        pairs: AnyArray | None = None,
+        pair_labels: AnyArray | None = None,
+        rows: AnyArray | None = None,
+    ) -> Self:
+        """Train a new network, from labelled items or from pairs of items.
 
         Parameters
         ----------
         X : array-like
             (n, d) rows; (n, H, W) or (n, H, W, C) uint8 images, or a list of them; or (n,) paths of image files.
-        y : array-like of shape (n,)
-            Class labels of any kind; items of the number -1 are of unknown class, and are not learnt from.
+        y : array-like of shape (n,), optional
+            Class labels of any kind; items of the number -1 are of unknown class, and are not learnt from. Not read
+            where `pairs` are given.
+        pairs : array-like of shape (m, 2), optional
+            Numbers of two items. Losses that compare samples learn from these pairs alone; class proxies cannot.
+        pair_labels : array-like of shape (m,), optional
+            +1 similar, -1 dissimilar; both kinds are needed.
+        rows : array-like of shape (n,), optional
+            The number that pairs use for each item; pairs of other items are left out (see `FromPairs.fit`).
 
         Raises
         ------
@@ -140,9 +151,12 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             One line: items, labels or a setting that does not fit, or a loss that is not finite.
         """
         with named(self):
+            checks.only_with("pairs", pairs, pair_labels=pair_labels)
+            if pairs is not None:
+                return self._fit_pairs(X, pairs, pair_labels, rows)
             if y is None:
-                raise ValueError("requires y to be passed, but the target y is None")
-            config = self._config()
+                raise ValueError("requires y to be passed, but the target y is None; pass labels, or pairs=")
+            config = config_of(self)
             dataset = self._labelled(as_column(X), y)
             train, unseen = carve_validation(dataset, config.validation, config.seed)
             # every task has a test part; that of this one is never scored
@@ -200,7 +214,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """
         folder = open_run(Path(path))
         config = TrainConfig.from_json(folder.config)
-        metric = cls(**_arguments(config), random_state=config.seed)
+        metric = cls(**arguments_of(config), random_state=config.seed)
         metric._keep(folder, config)
         columns = metric._about.get("columns") or ()
         if columns:
@@ -215,22 +229,26 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             metric.threshold_ = float(metric._about["threshold"])
         return metric
 
-    def _config(self) -> TrainConfig:
-        if not isinstance(self.settings, Mapping | None):
-            raise TrainError(f"settings must be a dict of fields of TrainConfig, or None; got {self.settings!r}")
-        other = dict(self.settings or {})
-        for name in other:
-            if name in OWN or name in OF_RUNS:
-                why = "is a parameter of its own" if name in OWN else "is one of runs only"
-                raise TrainError(f"settings: {name!r} {why}")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        own = {name: getattr(self, name) for name in OWN}
-        last = {} if self.validation or "eval_every" in other else {"eval_every": self.epochs}  # nothing to choose by
-        return TrainConfig.of(data=GIVEN, seed=seed, **own, **last, **other)
+    def _fit_pairs(
+        self: Self, X: AnyArray, pairs: AnyArray, pair_labels: AnyArray | None, rows: AnyArray | None
+    ) -> Self:
+        """Train on pairs, and set the threshold of `predict` to the best one on them."""
+        config, items = config_of(self), self._items(as_column(X))
+        refuse_classes(config)
+        n = len(items)
+        if rows is not None:
+            pairs, kept = checks.present(pairs, rows, n, "pairs")
+            pair_labels = checks.one_each(np.asarray(pair_labels), len(kept), "pairs")[kept]
+        told = checks.check_pairs(pairs, pair_labels, None, n)
+        constraints.require_both(int(told.similar.sum()), int((~told.similar).sum()))
+        dataset = self._dataset(items, constraints.groups(told, n))
+        task = Task(dataset.name, dataset, None, test=dataset, gallery=None, protocol=GIVEN)
+        self._train(config, task, KnownPairs.of(told, n))
+        return self.calibrate_threshold(np.stack([told.i, told.j], axis=1), np.where(told.similar, 1, -1), X=X)
 
-    def _train(self, config: TrainConfig, task: Task) -> None:
+    def _train(self, config: TrainConfig, task: Task, known: KnownPairs | None = None) -> None:
         with undisturbed(), TemporaryDirectory(prefix="nearfar-") as path:
-            folder, parts = RunFolder(path), build(config, given=task)
+            folder, parts = RunFolder(path), build(config, given=task, known=known)
             with Interrupts() as interrupts:
                 trainer = Trainer(parts, folder, interrupts, progress=bool(self.verbose))
                 trainer.run()
@@ -243,12 +261,15 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         self.best_epoch_, self.best_score_ = self._about["epoch"], self._about["best"]
         self.__dict__.pop("threshold_", None)
 
-    def _labelled(self, X: AnyArray, y: AnyArray) -> Dataset:
-        """Items of known classes."""
+    def _items(self, X: AnyArray) -> AnyArray:
+        """Check rows; images and paths are checked when they become a set."""
         for name in ("n_features_in_", "feature_names_in_"):  # of a fit on rows before
             self.__dict__.pop(name, None)
-        if are_rows(X):
-            X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        return validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2) if are_rows(X) else X
+
+    def _labelled(self, X: AnyArray, y: AnyArray) -> Dataset:
+        """Items of known classes."""
+        X = self._items(X)
         check_consistent_length(X, y)
         codes = constraints.encode(column_or_1d(constraints.numbered(y), warn=True))[1]
         constraints.require_classes(codes, similar=False)
@@ -275,21 +296,3 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-
-def _arguments(config: TrainConfig) -> dict[str, Any]:
-    """Return what a `DeepMetric` of this config is made with: `settings` holds what is not the default."""
-    fields, defaults = config.to_dict(), TrainConfig.of(data=GIVEN).to_dict()
-    others = fields.keys() - {*OWN, *OF_RUNS}
-    settings = {name: value for name, value in fields.items() if name in others and value != defaults[name]}
-    return {**{name: fields[name] for name in OWN}, "settings": settings or None}
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """Leave global random numbers as they are: training seeds them."""
-    before = random_state()
-    try:
-        yield
-    finally:
-        set_random_state(before)

@@ -1,0 +1,70 @@
+"""Listed pairs of items in place of classes: the batches, and what is known of the items in one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.constraints import Pairs
+from ..core.types import Ints
+from ..deep.relations import UNKNOWN
+from ..deep.samplers.base import BatchSampler, deal, hands_of
+from .config import TrainConfig, TrainError
+
+
+class KnownPairs(NamedTuple):
+    """What is known of n items.
+
+    Attributes
+    ----------
+    i, j : ndarray of shape (m,)
+        Pairs of items, i < j, sorted.
+    similar : ndarray of shape (m,)
+    n : int
+    """
+
+    i: Ints
+    j: Ints
+    similar: np.ndarray
+    n: int
+
+    @classmethod
+    def of(cls, pairs: Pairs, n: int) -> KnownPairs:
+        """Sort checked pairs."""
+        order = np.lexsort((pairs.j, pairs.i))
+        return cls(pairs.i[order], pairs.j[order], pairs.similar[order], n)
+
+    def relation(self, items: Tensor) -> Tensor:
+        """Return the (b, b) relation matrix of b items, given by their numbers: 1 and 0 for listed pairs, else -1."""
+        a = items.numpy()
+        listed = self.i * self.n + self.j
+        wanted = np.minimum(a[:, None], a) * self.n + np.maximum(a[:, None], a)
+        at = np.minimum(np.searchsorted(listed, wanted), len(listed) - 1)
+        return torch.from_numpy(np.where(listed[at] == wanted, self.similar[at].astype(np.int64), UNKNOWN))
+
+
+class KnownPairBatches(BatchSampler):
+    """Batches of both items of listed pairs: every pair is in one batch of an epoch; the last batch is completed."""
+
+    def __init__(self, known: KnownPairs, batch_size: int, seed: int) -> None:
+        super().__init__(known.n, batch_size, seed)
+        if batch_size % 2:
+            raise ValueError(f"batch_size: must be even, for both items of every pair; got {batch_size}")
+        self.ends = np.stack([known.i, known.j], axis=1)
+
+    def plan(self, rng: np.random.Generator) -> Ints:
+        return self.ends[deal(len(self.ends), self.batch_size // 2, rng, drop_last=False)].reshape(-1, self.batch_size)
+
+    def batches_per_epoch(self) -> int:
+        return hands_of(len(self.ends), self.batch_size // 2, drop_last=False)
+
+
+def refuse_classes(config: TrainConfig) -> None:
+    """Raise where a setting needs the classes that pairs do not tell."""
+    plain = TrainConfig.of(data=config.data, validation=0.0)
+    for name in ("validation", "sampler", "episodes"):
+        if getattr(config, name) != getattr(plain, name):
+            raise TrainError(f"{name}: {getattr(config, name)!r} needs classes, and pairs were given")
