@@ -102,6 +102,64 @@ def test_query_gallery_equals_the_plain_loops(n, m, seed, integers, distance):
     assert found.protocol == "query-gallery"
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 40),
+    st.integers(0, 40),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(0, 10**6),
+    st.booleans(),
+    st.sampled_from(DISTANCES),
+)
+def test_groups_equal_the_plain_loops(n, m, classes, cameras, seed, integers, distance):
+    x, y = samples(n, classes, 3, seed, integers)
+    gallery, others = samples(m, classes, 3, seed + 1, integers) if m else (x, y)
+    rng = np.random.default_rng(seed + 2)
+    seen_by, taken_by = rng.integers(cameras, size=n), rng.integers(cameras, size=m)
+    own = {"gallery": gallery, "gallery_labels": others, "gallery_groups": taken_by} if m else {}
+    kinds = list(zip(y, seen_by, strict=True)), list(zip(others, taken_by if m else seen_by, strict=True))
+    rows = x.tolist(), y.tolist(), gallery.tolist(), others.tolist()
+    found = score(x, y, distance, groups=seen_by, **own)
+    check(found, plain.evaluate(*rows[:2], KS, distance, *(rows[2:] if m else ()), kinds=kinds))
+    assert found.protocol.endswith("own class only in other groups")
+    assert found.n_gallery == max(sum(kind != own_kind for kind in kinds[1]) for own_kind in kinds[0])
+    expected = plain.mean_average_precision(*rows, distance, leave_one_out=not m, lone="exclude", kinds=kinds)
+    average = mean_average_precision(x, y, distance=distance, groups=seen_by, **own)
+    np.testing.assert_allclose(average, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_groups_that_hide_most_of_a_large_gallery(wide):
+    """A query that can find fewer items than K, and one whose items lie in few groups of columns."""
+    y = np.repeat([0, 1, 2], [1900, 60, 40] if wide else [1990, 6, 4])
+    x = np.random.default_rng(3).standard_normal((2000, 3))
+    cameras = np.where(y == 0, np.arange(2000) >= 1890 if wide else np.arange(2000) >= 1985, np.arange(2000) % 2)
+    kinds = list(zip(y, cameras, strict=True))
+    asked = np.array([0, 5, 1889, 1899, 1988, 1991, 1995, 1999])
+    gallery = {"gallery": x, "gallery_labels": y, "gallery_groups": cameras}
+    found = score(x[asked], y[asked], ks=(1, 8, 200), groups=cameras[asked], **gallery)
+    rows = x[asked].tolist(), y[asked].tolist(), (1, 8, 200), "cosine", x.tolist(), y.tolist()
+    check(found, plain.evaluate(*rows, kinds=([kinds[i] for i in asked], kinds)))
+
+
+def test_a_group_of_its_own_for_every_item_changes_nothing():
+    x, y = samples()
+    assert score(x, y, groups=np.arange(60)).rows() == score(x, y).rows()
+    assert score(x, y, groups=np.zeros(60)).n_lone == 60
+    far = {"gallery": x[9:], "gallery_labels": y[9:]}
+    named = score(x[:9], y[:9], groups=["a"] * 9, gallery_groups=["b"] * 51, **far)
+    assert named.rows() == score(x[:9], y[:9], **far).rows()
+
+
+def test_chance_with_groups_is_that_of_the_items_each_query_can_find():
+    rng, y = np.random.default_rng(0), np.repeat(np.arange(3), 60)
+    cameras = np.tile(np.repeat([0, 1, 2], [40, 15, 5]), 3)
+    runs = [score(rng.standard_normal((180, 64)), y, groups=cameras) for _ in range(100)]
+    for name in ("map_at_r", "r_precision", "mrr"):
+        assert np.mean([getattr(run, name) for run in runs]) == pytest.approx(runs[0].chance[name], rel=0.1)
+
+
 def test_one_k_needs_no_list():
     x, y = samples(30, 3, 4, 0, False)
     assert evaluate(x, y, ks=5, clustering=False).recall_at == evaluate(x, y, ks=[5], clustering=False).recall_at
@@ -317,6 +375,10 @@ def test_scores_travel_as_plain_data():
         ({"gallery": [[1.0]]}, "give gallery and gallery_labels together"),
         ({"gallery": [[1.0, 2.0]], "gallery_labels": [0]}, "gallery: expected 1 columns"),
         ({"gallery": [[1.0]], "gallery_labels": [0, 1]}, "gallery_labels: expected 1 labels"),
+        ({"groups": [0, 1]}, "groups: expected 3 groups, one per row, got 2"),
+        ({"groups": [0, 1, None]}, r"groups: 1 of 3 labels are missing"),
+        ({"gallery_groups": [0, 1, 1]}, "gallery_groups: expected none without a gallery"),
+        ({"gallery": [[1.0]], "gallery_labels": [0], "groups": [0, 0, 1]}, "gallery_groups: expected groups and"),
         ({"ks": (0, 1)}, "ks: expected integers of at least 1"),
         ({"ks": ()}, "ks: expected"),
         ({"lone": "drop"}, 'lone: expected "exclude" or "miss"'),

@@ -19,8 +19,12 @@ def ranking(query, gallery, distance, leave_out=None):
     return sorted(items, key=lambda j: (-values[j], j))
 
 
-def rankings(queries, gallery, distance, leave_one_out):
-    return [ranking(q, gallery, distance, i if leave_one_out else None) for i, q in enumerate(queries)]
+def rankings(queries, gallery, distance, leave_one_out, kinds=None):
+    """kinds: the (class, group) of every query and of every gallery item; no query finds those of its own."""
+    orders = [ranking(q, gallery, distance, i if leave_one_out else None) for i, q in enumerate(queries)]
+    if kinds is None:
+        return orders
+    return [[j for j in order if kinds[1][j] != kind] for order, kind in zip(orders, kinds[0], strict=True)]
 
 
 def scores_of_query(order, label, gallery_labels, ks):
@@ -38,9 +42,9 @@ def scores_of_query(order, label, gallery_labels, ks):
     return recall, precision, sum(right[:r]) / r, map_at_r / r, 1 / (right.index(True) + 1)
 
 
-def evaluate(x, labels, ks, distance, gallery=None, gallery_labels=None, lone="exclude"):
+def evaluate(x, labels, ks, distance, gallery=None, gallery_labels=None, lone="exclude", kinds=None):
     """Means over queries: recall_at, precision_at, r_precision, map_at_r, mrr, number of lone queries."""
-    found = rankings(x, x if gallery is None else gallery, distance, gallery is None)
+    found = rankings(x, x if gallery is None else gallery, distance, gallery is None, kinds)
     others = labels if gallery is None else gallery_labels
     rows = [scores_of_query(order, label, others, ks) for order, label in zip(found, labels, strict=True)]
     fair = [row for row in rows if row is not None]
@@ -59,10 +63,10 @@ def evaluate(x, labels, ks, distance, gallery=None, gallery_labels=None, lone="e
     )
 
 
-def mean_average_precision(x, labels, gallery, gallery_labels, distance, leave_one_out, lone):
+def mean_average_precision(x, labels, gallery, gallery_labels, distance, leave_one_out, lone, kinds=None):
     """Mean of precision at every right item of the whole ranking."""
     values = []
-    for order, label in zip(rankings(x, gallery, distance, leave_one_out), labels, strict=True):
+    for order, label in zip(rankings(x, gallery, distance, leave_one_out, kinds), labels, strict=True):
         right = [gallery_labels[j] == label for j in order]
         if any(right):
             values.append(sum(sum(right[: i + 1]) / (i + 1) for i, hit in enumerate(right) if hit) / sum(right))

@@ -9,7 +9,7 @@ A block is one matrix product of centred factors, with a known bound on its erro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -34,10 +34,19 @@ class Space:
         How they are compared.
     own : ndarray of int, shape (n,), optional
         For every query, the gallery row that it must not find.
+    hidden : callable, optional
+        Further cells that are not found: for b queries their places, 0 to b - 1, and the gallery rows.
     """
 
-    def __init__(self, queries: AnyArray, gallery: AnyArray, distance: str, own: Ints | None = None) -> None:
-        self.queries, self.gallery, self.own = queries, gallery, own
+    def __init__(
+        self,
+        queries: AnyArray,
+        gallery: AnyArray,
+        distance: str,
+        own: Ints | None = None,
+        hidden: Callable[[Ints], tuple[Ints, Ints]] | None = None,
+    ) -> None:
+        self.queries, self.gallery, self.own, self.hidden = queries, gallery, own, hidden
         self.cosine = check_distance(distance) == "cosine"
         sample = gallery[:: -(-len(gallery) // SAMPLE)]
         self.centre = np.median(unit_rows(sample) if self.cosine else sample.astype(np.float64), axis=0)
@@ -48,7 +57,7 @@ class Space:
     def asking(self, queries: AnyArray) -> Space:
         """Return a space of the same gallery, already prepared, with other queries."""
         other = copy(self)
-        other.queries, other.own = queries, None
+        other.queries, other.own, other.hidden = queries, None, None
         other.squares = None if self.squares is None else (row_squares(queries), self.squares[1])
         return other
 
@@ -139,6 +148,8 @@ class Product:
         values[:, len(self.space.gallery) :] = -np.inf
         if self.space.own is not None:
             values[np.arange(len(rows)), self.space.own[rows]] = -np.inf
+        if self.space.hidden is not None:
+            values[self.space.hidden(rows)] = -np.inf
         return Block(self, rows, values, self._slack(left))
 
     def _table(self, rows: int) -> AnyArray:

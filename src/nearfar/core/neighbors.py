@@ -195,6 +195,7 @@ def _candidates(block: Block, k: int) -> tuple[AnyArray, Ints, Ints, Bools]:
     grouped = block.values.reshape(b, -1, groups)
     peaks = grouped[:, 0] if groups == width else grouped.max(axis=1)
     floor = np.partition(peaks, groups - k, axis=1)[:, groups - k] - block.slack
+    floor = np.maximum(floor, np.finfo(floor.dtype).min)  # a query with fewer than k rows to find: all but the hidden
     row, group = true_cells(peaks >= floor[:, None])
     most = 2 * k + block.product.limit
     few = np.bincount(row, minlength=b) <= most

@@ -1,6 +1,6 @@
 """What a random ranking scores on average, in closed form.
 
-N items, R of them relevant, H_n = 1 + 1/2 + ... + 1/n:
+N items, one number or one for each query, R of them relevant, H_n = 1 + 1/2 + ... + 1/n:
 Recall@K       1 - C(N - R, K) / C(N, K)
 precision@K    R min(K, N) / (N K)
 R-precision    R / N
@@ -18,7 +18,7 @@ from scipy.special import digamma, gammaln
 from ..core.types import AnyArray, Array
 
 
-def random_recall(relevant: AnyArray, items: int, k: int) -> Array:
+def random_recall(relevant: AnyArray, items: AnyArray | int, k: int) -> Array:
     """Expected Recall@k of a random ranking for queries with ``relevant`` (n,) of ``items`` relevant items.
 
     Examples
@@ -26,28 +26,28 @@ def random_recall(relevant: AnyArray, items: int, k: int) -> Array:
     >>> random_recall(np.array([1, 2]), 4, 2).round(4).tolist()
     [0.5, 0.8333]
     """
-    r, k = np.asarray(relevant, dtype=np.float64), min(k, items)
-    rest = np.maximum(items - r - k, 0.0)
-    none = gammaln(items - r + 1) - gammaln(rest + 1) - gammaln(items + 1) + gammaln(items - k + 1)
-    return np.where(items - r < k, 1.0, -np.expm1(np.minimum(none, 0.0)))
+    r, drawn = np.asarray(relevant, dtype=np.float64), np.minimum(k, items)
+    rest = np.maximum(items - r - drawn, 0.0)
+    none = gammaln(items - r + 1) - gammaln(rest + 1) - gammaln(items + 1) + gammaln(items - drawn + 1)
+    return np.where(items - r < drawn, 1.0, -np.expm1(np.minimum(none, 0.0)))
 
 
-def random_precision(relevant: AnyArray, items: int, k: int) -> Array:
+def random_precision(relevant: AnyArray, items: AnyArray | int, k: int) -> Array:
     """Expected precision@k of a random ranking, (n,)."""
-    return np.asarray(relevant) / items * (min(k, items) / k)
+    return np.asarray(relevant) / items * (np.minimum(k, items) / k)
 
 
-def random_map_at_r(relevant: AnyArray, items: int) -> Array:
+def random_map_at_r(relevant: AnyArray, items: AnyArray | int) -> Array:
     """Expected MAP@R of a random ranking, (n,); 0 where nothing is relevant."""
     r = np.asarray(relevant, dtype=np.float64)
     h = _harmonic(r)
-    return (h + (r - h) * np.maximum(r - 1, 0) / max(items - 1, 1)) / items
+    return (h + (r - h) * np.maximum(r - 1, 0) / np.maximum(items - 1, 1)) / items
 
 
-def random_mrr(relevant: AnyArray, items: int) -> Array:
+def random_mrr(relevant: AnyArray, items: AnyArray | int) -> Array:
     """Expected reciprocal rank of the best relevant item in a random ranking, (n,)."""
     r = np.asarray(relevant, dtype=np.float64)
-    return r * (_harmonic(np.float64(items)) - _harmonic(np.maximum(r - 1, 0))) / (items - r + 1)
+    return r * (_harmonic(np.asarray(items, dtype=np.float64)) - _harmonic(np.maximum(r - 1, 0))) / (items - r + 1)
 
 
 def _harmonic(n: Any) -> Any:

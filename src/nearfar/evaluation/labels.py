@@ -81,4 +81,4 @@ def _numbered(labels: list[Hashable]) -> Ints:
 def check_lengths(rows: int, labels: Ints, name: str = "labels") -> None:
     """One label per row, or a ValueError."""
     if len(labels) != rows:
-        raise ValueError(f"{name}: expected {rows} labels, one per row, got {len(labels)}")
+        raise ValueError(f"{name}: expected {rows} {name.split('_')[-1]}, one per row, got {len(labels)}")

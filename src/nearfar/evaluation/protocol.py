@@ -17,6 +17,7 @@ from .scores import Scores
 
 LONE = ("exclude", "miss")
 ALL = 2**62  # a K beyond every gallery
+OTHERS = ", own class only in other groups"
 
 
 def evaluate(
@@ -25,6 +26,8 @@ def evaluate(
     *,
     gallery: Any = None,
     gallery_labels: Any = None,
+    groups: Any = None,
+    gallery_groups: Any = None,
     ks: Iterable[int] | int = (1, 2, 4, 8),
     clustering: bool = True,
     distance: str = "cosine",
@@ -44,6 +47,9 @@ def evaluate(
     gallery, gallery_labels : array-like of shape (m, d), (m,), optional
         What the queries search (query-gallery protocol, nothing left out). Without it each query searches all other
         embeddings (leave one out).
+    groups, gallery_groups : array-like of shape (n,), (m,), optional
+        Camera, video or the like of each item. Items of a query's class that share its group are neither found nor
+        missed, as in re-identification. The clustering takes no notice of groups.
     ks : int or several
         The K of Recall@K and precision@K. K beyond the gallery sees the whole gallery.
     clustering : bool
@@ -77,7 +83,9 @@ def evaluate(
     >>> scores.recall_at[1], scores.map_at_r, scores.nmi
     (1.0, 1.0, 1.0)
     """
-    found = retrieve(embeddings, labels, gallery=gallery, gallery_labels=gallery_labels, ks=ks, distance=distance)
+    searched = {"gallery": gallery, "gallery_labels": gallery_labels}
+    searched |= {"groups": groups, "gallery_groups": gallery_groups}
+    found = retrieve(embeddings, labels, **searched, ks=ks, distance=distance)
     clusters: dict[str, Any] = dict.fromkeys(("nmi", "nmi_geometric", "ami", "f1"))
     if clustering:
         rows, classes = _joined(embeddings, labels, gallery, gallery_labels)
@@ -90,7 +98,7 @@ def evaluate(
         n_classes=1 + int(class_numbers(labels)[0].max()),
         n_lone=int((found.relevant == 0).sum()),
         distance=distance,
-        protocol="leave-one-out" if gallery is None else "query-gallery",
+        protocol=("leave-one-out" if gallery is None else "query-gallery") + (OTHERS if groups is not None else ""),
         lone=lone,
     )
 
@@ -128,7 +136,7 @@ def _joined(embeddings: Any, labels: Any, gallery: Any, gallery_labels: Any) -> 
 
 
 def _neighbour_scores(found: Retrieval, lone: str) -> dict[str, Any]:
-    n = max(found.n_gallery, 1)
+    n = np.maximum(found.available, 1)
     asked = np.maximum(found.relevant, 1)
     return {
         "recall_at": {k: mean_score(found, found.found(k), lone) for k in found.ks},
@@ -157,7 +165,7 @@ def mean_score(found: Retrieval, values: AnyArray, lone: str = "exclude") -> flo
 
 
 def recall_at_k(embeddings: Any, labels: Any, k: int = 1, *, lone: str = "exclude", **protocol: Any) -> float:
-    """Share of queries with a relevant item among the k nearest; ``protocol``: gallery, gallery_labels, distance.
+    """Share of queries with a relevant item among the k nearest; ``protocol``: gallery, groups, distance...
 
     All arguments as in `evaluate`.
     """

@@ -23,6 +23,7 @@ from ..core.distances import as_rows
 from ..core.nearness import Block, Product, Space, passes
 from ..core.neighbors import Ranked, parts, rank_block, true_cells
 from ..core.types import Array, Bools, Ints
+from .groups import Members, kinds_of
 from .labels import check_lengths, class_numbers
 
 SLICE = 64  # rows looked at together while counting nearer items
@@ -34,7 +35,7 @@ class Retrieval(NamedTuple):
     Attributes
     ----------
     relevant : ndarray of int, shape (n,)
-        R: gallery items of the query's class, itself left out.
+        R: gallery items of the query's class, itself (and those of its group) left out.
     first_rank : ndarray of int, shape (n,)
         Rank of the best relevant item, 1 is best; 0 where unknown (lone, or beyond K where only those were asked).
     hits : ndarray of int, shape (n, len(ks))
@@ -44,9 +45,11 @@ class Retrieval(NamedTuple):
     average_precision : ndarray of float64, shape (n,), or None
         Over the whole ranking; None where no K reaches its end.
     n_gallery : int
-        Items that a query can find.
+        Items that a query can find, at most.
     ks : tuple of int
         The K of the columns of `hits`.
+    available : ndarray of int, shape (n,)
+        Items that each query can find.
     """
 
     relevant: Ints
@@ -57,6 +60,7 @@ class Retrieval(NamedTuple):
     average_precision: Array | None
     n_gallery: int
     ks: tuple[int, ...]
+    available: Ints
 
     def found(self, k: int) -> Bools:
         """Whether any of the first k is relevant, (n,)."""
@@ -73,6 +77,8 @@ def retrieve(
     *,
     gallery: Any = None,
     gallery_labels: Any = None,
+    groups: Any = None,
+    gallery_groups: Any = None,
     ks: Iterable[int] | int = (1, 2, 4, 8),
     distance: str = "cosine",
     whole: bool = True,
@@ -88,6 +94,9 @@ def retrieve(
         Their classes, of any hashable kind.
     gallery, gallery_labels : array-like of shape (m, d), (m,), optional
         What is searched. Without it each query searches all other embeddings (leave one out).
+    groups, gallery_groups : array-like of shape (n,), (m,), optional
+        Camera, video or the like of each item. Items of a query's class that share its group are neither found nor
+        missed: its ranking is without them.
     ks : int or several
         The K of `hits`, each at least 1.
     distance : {"cosine", "euclidean", "sqeuclidean"}
@@ -104,7 +113,7 @@ def retrieve(
     Raises
     ------
     ValueError
-        Bad rows, labels, ks or distance; a gallery without labels.
+        Bad rows, labels, groups, ks or distance; a gallery without labels, or without groups where queries have them.
 
     Notes
     -----
@@ -113,9 +122,11 @@ def retrieve(
     """
     x, y, query_class, gallery_class, own = protocol_of(embeddings, labels, gallery, gallery_labels)
     ks = _checked(ks)
-    scoring = _Scoring(query_class, gallery_class, own is not None, ks, whole, up_to_r)
+    kinds = kinds_of(query_class, gallery_class, groups, gallery_groups, own is not None)
+    scoring = _Scoring(query_class, gallery_class, kinds, own is not None, ks, whole, up_to_r)
     if scoring.asked.size:
-        for product, rows in passes(Space(x, y, distance, own), scoring.asked):
+        hidden = None if kinds is None else scoring.hidden
+        for product, rows in passes(Space(x, y, distance, own, hidden), scoring.asked):
             for part in parts(rows, scoring.depth[rows], product):
                 product.postpone(scoring.score(product, part))
     return scoring.result()
@@ -153,19 +164,21 @@ class _Scoring:
         self,
         query_class: Ints,
         gallery_class: Ints,
+        kinds: tuple[Ints, Ints] | None,
         leave_one_out: bool,
         ks: tuple[int, ...],
         whole: bool,
         up_to_r: bool,
     ) -> None:
-        self.query_class, self.gallery_class = query_class, gallery_class
+        self.query_class, self.gallery_class, self.kinds = query_class, gallery_class, kinds
         self.ks, self.whole, self.leave_one_out = ks, whole, leave_one_out
-        self.available = len(gallery_class) - leave_one_out
-        self.members = np.argsort(gallery_class, kind="stable")
-        classes = 1 + max(query_class.max(), gallery_class.max())
-        self.sizes = np.bincount(gallery_class, minlength=classes)
-        self.begins = np.cumsum(self.sizes) - self.sizes
-        self.relevant = self.sizes[query_class] - leave_one_out
+        self.members = Members(query_class, gallery_class)
+        away = np.full(len(query_class), leave_one_out, dtype=np.intp)
+        if kinds is not None:
+            self.alike_in_group = Members(*kinds)
+            away = self.alike_in_group.sizes[kinds[0]]  # without a gallery, the query is one of them
+        self.available = len(gallery_class) - away
+        self.relevant = self.members.sizes[query_class] - away
         deepest = np.maximum(self.relevant, max(ks)) if up_to_r else np.full(len(query_class), max(ks))
         self.depth = np.minimum(deepest, self.available)
         asked = np.flatnonzero(self.relevant > 0)
@@ -177,6 +190,11 @@ class _Scoring:
     def alike(self, rows: Ints, columns: Ints) -> Bools:
         return self.gallery_class[columns] == self.query_class[rows][:, None]
 
+    def hidden(self, rows: Ints) -> tuple[Ints, Ints]:
+        """(position in rows, gallery item) of the items of each query's class and group."""
+        assert self.kinds is not None
+        return self.alike_in_group.of(self.kinds[0][rows])
+
     def score(self, product: Product, rows: Ints) -> Ints:
         """Fill in the scores of these queries; returns those that need more precision."""
         depth = int(self.depth[rows[0]])
@@ -184,6 +202,8 @@ class _Scoring:
         done = ranked.done
         assert ranked.alike is not None
         at, place = true_cells(ranked.alike[:, :depth] & done[:, None])
+        real = place < self.available[rows[at]]  # what is hidden comes last
+        at, place = at[real], place[real]
         self._listed(rows, at, place + 1)
         if self.whole:
             absent = done & (np.bincount(at, minlength=len(rows)) == 0)
@@ -217,17 +237,16 @@ class _Scoring:
         return undecided
 
     def _relevant(self, rows: Ints) -> tuple[Ints, Ints]:
-        """(position in rows, gallery item) of all relevant items, in row order; the query itself left out."""
-        size, begin = self.sizes[self.query_class[rows]], self.begins[self.query_class[rows]]
-        at = np.repeat(np.arange(len(rows)), size)
-        item = self.members[np.arange(len(at)) - (np.cumsum(size) - size - begin)[at]]
+        """(position in rows, gallery item) of all relevant items, hidden ones among them, in row order."""
+        at, item = self.members.of(self.query_class[rows])
         keep = item != rows[at] if self.leave_one_out else np.ones(len(at), dtype=bool)
         return at[keep], item[keep]
 
     def result(self) -> Retrieval:
-        whole = self.average_precision if max(self.ks) >= self.available else None
+        most = int(self.available.max())
+        whole = self.average_precision if max(self.ks) >= most else None
         scores = (self.first_rank, self.hits, self.r_precision, self.map_at_r, whole)
-        return Retrieval(self.relevant, *scores, self.available, self.ks)
+        return Retrieval(self.relevant, *scores, most, self.ks, self.available)
 
 
 def _rank_of_best(block: Block, part: Ints, at: Ints, item: Ints) -> Ints:

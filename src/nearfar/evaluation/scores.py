@@ -22,12 +22,12 @@ class Scores:
     nmi, nmi_geometric, ami, f1 : float or None
         Of k-means clusters; nmi has the arithmetic mean of entropies. None without clustering.
     n_queries, n_gallery, n_classes, n_lone : int
-        Queries given; items that a query can find; classes of the queries; queries without any relevant item.
+        Queries given; items that a query can find, at most; classes of the queries; queries without any relevant item.
     chance : dict
         What a random ranking scores on average under the same names.
     distance, protocol, lone, ties : str
-        The distance; "leave-one-out" or "query-gallery"; whether lone queries are left out ("exclude") or count as
-        misses ("miss"); the rule for ties.
+        The distance; "leave-one-out" or "query-gallery", and whether groups were given; whether lone queries are left
+        out ("exclude") or count as misses ("miss"); the rule for ties.
     clusterer : str or None
         Engine, restarts and seed of the clustering.
     inertia : float or None
