@@ -44,7 +44,8 @@ def test_class_sums_equal_listed_pairs():
     A = np.random.default_rng(0).normal(size=(4, 4))
     for name in ("S", "T", "weight", "constant"):
         assert_allclose(getattr(sums, name), getattr(pairs, name), rtol=1e-9)
-    assert_allclose(sums.quartic(A.T @ A), pairs.quartic(A.T @ A), rtol=1e-9)
+    for of_sums, of_pairs in zip(sums.misfit(A.T @ A), pairs.misfit(A.T @ A), strict=True):
+        assert_allclose(of_sums, of_pairs, rtol=1e-9)
 
 
 def test_optimum_equals_a_generic_solver():
@@ -120,6 +121,19 @@ def test_every_kind_of_target_says_the_same():
     }
     for learner in given.values():
         assert_allclose(learner.get_mahalanobis_matrix(), M, atol=2e-4 * np.abs(M).max())
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-3])
+def test_targets_that_a_metric_meets_end_the_search(noise):
+    X, y = data()
+    A = np.diag([1.0, 2.0, 0.5, 3.0])
+    Z = (X[:, None] - X) @ A
+    error = np.random.default_rng(0).normal(size=(60, 60))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner = MDSMetric(np.linalg.norm(Z, axis=2) * (1 + noise * (error + error.T))).fit(X, y)
+    assert_allclose(learner.get_mahalanobis_matrix(), A @ A, atol=max(1e-4, 100 * noise))
+    assert learner.n_iter_ < 200
 
 
 def test_unknown_rows_have_no_targets():

@@ -11,9 +11,9 @@ from .optimize import Report, Solution, Stop, stopped
 from .types import Array
 
 
-def hardly_changes(tol: float) -> Stop:
-    """Return the rule that stops a search once the value falls by at most ``tol * max(1, |value|)``."""
-    return lambda before, now: bool(before - now <= tol * max(1.0, abs(now)))
+def hardly_changes(tol: float, least: float = 1.0) -> Stop:
+    """Return the rule that stops a search once the value falls by at most ``tol * max(least, |value|)``."""
+    return lambda before, now: bool(before - now <= tol * max(least, abs(now)))
 
 
 class Adam:

@@ -190,6 +190,11 @@ def lbfgs_in_rounds(
     return Solution(x, float(least), max(1, len(history)), converged, message, history=np.array(history or [least]))
 
 
+def in_unit(report: Report | None, unit: float) -> Report | None:
+    """Return a function to report to for a search over values in this unit."""
+    return None if report is None else lambda k, value, rest: report(k, unit * value, unit * rest)
+
+
 def stopped(what: str, n_iter: int, measure: str, value: float, tol: float | None) -> str:
     """Return the message of a solver that ran out of iterations; tol is None where another measure decides."""
     limit = "" if tol is None else f", tol {tol:.3g}"

@@ -6,6 +6,7 @@ min_M  sum_P (z' M z - b)^2 + <A, M>   s.t.  M PSD,    z = x_i - x_j
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
@@ -13,6 +14,8 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from .. import optimize, psd
 from ..optimize import Report, Solution
 from ..types import Array
+
+SMALL = 1e-5  # an objective below this share of sum_p b_p^2 counts as that much where tol is relative to it
 
 
 def match_distances(
@@ -25,7 +28,9 @@ def match_distances(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """Return M (d, d) as `x`; `duality_gap` bounds how far its objective is from the optimum.
+    """Return M (d, d) as `x`; `duality_gap` bounds how far its objective f is from the optimum.
+
+    It is at most tol |f|, or tol times `SMALL` sum_p b_p^2 where |f| is below that: rounding is relative to sums.
 
     Parameters
     ----------
@@ -54,20 +59,22 @@ def match_distances(
     C = cholesky(Q + ridge * np.trace(Q) / d * np.eye(d), lower=True)
     Y, A = solve_triangular(C, Z.T, lower=True).T, solved(C, A)
     lift = lifter(Y, A)
+    size = SMALL * max(float(b @ b), float(np.sum(A * A)) / len(Y)) or 1.0
 
     def fun(M: Array) -> tuple[float, Array]:
         off = np.einsum("pd,pd->p", Y @ M, Y) - b
-        return float(off @ off + np.sum(A * M)), (2 * Y * off[:, None]).T @ Y + A
+        return float(off @ off + np.sum(A * M)) / size, ((2 * Y * off[:, None]).T @ Y + A) / size
 
     def gap(M: Array, value: float, G: Array) -> float:
-        u = 2 * (np.einsum("pd,pd->p", Y @ M, Y) - b) + lift(G)
-        return value + float(b @ u + u @ u / 4)
+        u = 2 * (np.einsum("pd,pd->p", Y @ M, Y) - b) + lift(size * G)
+        return value + float(b @ u + u @ u / 4) / size
 
     def project(M: Array, step: float) -> Array:
         return psd.project(M)[0]
 
     M0 = np.zeros((d, d)) if start is None else C.T @ start @ C
-    found = optimize.fista(fun, project, M0, gap=gap, max_iter=max_iter, tol=tol, step=1 / (2 * len(Y)), report=report)
+    limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": optimize.in_unit(report, size)}
+    found = optimize.fista(fun, project, M0, gap=gap, step=size / (2 * len(Y)), **limits).times(size)
     K = solve_triangular(C, found.x, lower=True, trans="T")
     return found.with_x(psd.symmetrize(solve_triangular(C, K.T, lower=True, trans="T")))
 

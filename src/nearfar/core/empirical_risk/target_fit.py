@@ -20,10 +20,11 @@ from scipy.linalg import cho_factor, cho_solve, eigh, inv
 from .. import certified, psd, scatter
 from ..ascent import hardly_changes
 from ..constraints import class_sizes
-from ..optimize import Report, Solution, fista, lbfgs, stopped
+from ..optimize import Report, Solution, fista, in_unit, lbfgs, stopped
 from ..pairs import PairList
 from ..types import Array, Ints
 
+SMALL = 1e-5  # an f below this share of sum_p w_p t_p^2 counts as that much where tol is relative to it
 SHARE = 0.5  # of tr(N)^2 beside |N|^2 in the curvature
 
 
@@ -42,8 +43,8 @@ class Targets(Protocol):
     weight: float
     constant: float
 
-    def quartic(self, M: Array) -> Array:
-        """Q(M) = sum_p w_p (z_p' M z_p) z_p z_p'."""
+    def misfit(self, M: Array) -> tuple[float, Array]:
+        """Return f(M), and Q(M) - T = sum_p w_p (z_p' M z_p - t_p) z_p z_p'."""
         ...
 
 
@@ -68,8 +69,9 @@ class ClassTargets:
         self.T = other * whole + (same - other) * within
         self.constant = float(other**2 * np.trace(whole) + (same**2 - other**2) * np.trace(within))
 
-    def quartic(self, M: Array) -> Array:
-        return scatter.quartic(self.X, M)
+    def misfit(self, M: Array) -> tuple[float, Array]:
+        off = scatter.quartic(self.X, M) - self.T
+        return max(float(np.vdot(M, off - self.T)) + self.constant, 0.0), off
 
 
 class ListedTargets:
@@ -95,8 +97,10 @@ class ListedTargets:
         """sum_p w_p z_p z_p'."""
         return psd.symmetrize(self.X.T @ self.pairs.laplacian_times(w, self.X))
 
-    def quartic(self, M: Array) -> Array:
-        return self.outer(self.w * self.pairs.squared_distances(self.X @ psd.components(M).T))
+    def misfit(self, M: Array) -> tuple[float, Array]:
+        # pair by pair, as sums over pairs would leave only rounding of a small f
+        off = self.pairs.squared_distances(self.X @ psd.components(M).T) - self.t
+        return float(self.w @ off**2), self.outer(self.w * off)
 
 
 def sstress(
@@ -107,12 +111,15 @@ def sstress(
     tol: float = 1e-8,
     report: Report | None = None,
 ) -> Solution:
-    """Return L (k, d) of the least sstress, from L0; for k = d it is within ``tol * max(1, f)`` of the optimum."""
-    C = targets.constant
+    """Return L (k, d) of the least sstress, from L0.
+
+    For k = d it is within tol times f of the optimum, or times `SMALL` sum_p w_p t_p^2 where f is below that.
+    """
+    size = max(SMALL * targets.constant, 1e-300)
 
     def of_metric(M: Array) -> tuple[float, Array]:
-        Q = targets.quartic(M)
-        return max(float(np.vdot(M, Q - 2 * targets.T)) + C, 0.0), 2 * (Q - targets.T)
+        f, off = targets.misfit(M)
+        return f / size, 2 / size * off
 
     def evaluate(L: Array) -> tuple[float, Array]:
         return of_metric(L.T @ L)
@@ -123,22 +130,26 @@ def sstress(
     reach = targets.weight * max(float(eigh(targets.T, S, eigvals_only=True)[-1]), 0.0)
 
     def gap(L: Array, f: float, G: Array) -> float:
-        return max(float(np.vdot(L, L @ G)) + max(0.0, -float(eigh(G, S, eigvals_only=True)[0])) * reach, 0.0)
+        certificate = float(np.vdot(L, L @ G)) + max(0.0, -float(eigh(G, S, eigvals_only=True)[0])) * reach
+        return min(max(certificate, 0.0), f)
 
     if len(L0) >= d:
         A = psd.power(S / unit, -0.5)
+        limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": in_unit(report, size)}
         if isinstance(targets, ListedTargets):  # evaluations are expensive, and L-BFGS takes one per iteration
-            return certified.minimise(evaluate, gap, A, start=L0, max_iter=max_iter, tol=tol, report=report)
-        found = projected(of_metric, gap, A, L0, max_iter=max_iter, tol=tol, report=report)
-        return certified.finished(evaluate, gap, found.x, found.n_iter, tol, np.asarray(found.history))
-    scale = max(evaluate(L0)[0], 1e-300)
+            found = certified.minimise(evaluate, gap, A, start=L0, **limits)
+        else:
+            found = projected(of_metric, gap, A, L0, **limits)
+            found = certified.finished(evaluate, gap, found.x, found.n_iter, tol, np.asarray(found.history))
+        return found.with_x(found.x, attributes={"kkt": size * found.attributes["kkt"]}).times(size)
+    size = max(targets.misfit(L0.T @ L0)[0], 1e-300)
 
     def on_factor(L: Array) -> tuple[float, Array]:
         f, G = evaluate(L)
-        return f / scale, 2 / scale * L @ G
+        return f, 2 * L @ G
 
-    found = lbfgs(on_factor, L0, max_iter=max_iter, tol=max(tol, 1e-7), report=report)
-    return found.times(scale)
+    found = lbfgs(on_factor, L0, max_iter=max_iter, tol=max(tol, 1e-7), report=in_unit(report, size))
+    return found.times(size)
 
 
 def projected(
@@ -193,7 +204,8 @@ def stress(
     X, pairs, w, root = targets.X, targets.pairs, targets.w, np.sqrt(targets.t)
     d = len(targets.S)
     S = cho_factor(targets.S + 1e-10 * max(float(np.trace(targets.S)) / d, 1e-300) * np.eye(d))
-    L, history, enough = L0, [], hardly_changes(tol)
+    size = SMALL * max(float(w @ targets.t), 1e-300)
+    L, history, enough = L0, [], hardly_changes(tol, size)
     for k in range(max_iter + 1):
         Y = X @ L.T
         q = np.sqrt(pairs.squared_distances(Y))
@@ -205,5 +217,5 @@ def stress(
         pull = np.divide(w * root, q, out=np.zeros_like(q), where=q > 0)
         last, L = L, cho_solve(S, X.T @ pairs.laplacian_times(pull, Y)).T
     fall = history[-2] - history[-1] if max_iter else np.inf
-    message = stopped("majorisation", max_iter, "fall", fall, tol * max(1.0, history[-1]))
+    message = stopped("majorisation", max_iter, "fall", fall, tol * max(size, history[-1]))
     return Solution(last, history[-1], max(1, max_iter), False, message, history=np.array(history))

@@ -19,7 +19,8 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from .. import graphs, scatter
 from ..ascent import hardly_changes
 from ..distances import squared_distances
-from ..optimize import Report, Solution, lbfgs, stopped
+from ..margins.large_margin_data import unit
+from ..optimize import Report, Solution, in_unit, lbfgs, stopped
 from ..pairs import PairList
 from ..types import Array, Ints
 
@@ -212,6 +213,10 @@ def stages(
         Where each stage starts, if its shape fits.
     """
     fields: list[Field] = []
+    u = unit(X)  # else tol would mean more or less for rows in other units
+    X, centers, last = X / u, centers / u, [B / u for B in last]
+    omega, sigma = (None if width is None else width / u for width in (omega, sigma))
+    limits["report"] = in_unit(limits.get("report"), u * u)
     if omega is None:
         omega = float(np.sqrt(np.mean(squared_distances(X, centers)))) / 3 or 1.0
     for k in range(n_stages):
@@ -221,7 +226,7 @@ def stages(
             B = last[k]
         found = majorise(problem, B, **limits)
         field = Field(centers, found.x, omega)
-        fields.append(field)
+        fields.append(Field(u * centers, u * found.x, u * omega))
         X, centers, omega = field(X), field(centers), omega / 2
         sigma = None if sigma is None else sigma / 2
-    return fields, found
+    return fields, found.with_x(u * found.x).times(u * u)

@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import manifolds, psd
 from ..constraints import generator
-from ..optimize import Report, Solution, lbfgs
+from ..optimize import Report, Solution, in_unit, lbfgs
 from ..types import Array, Seed
 
 INITS = ("discriminant", "pca", "random")
@@ -41,10 +41,12 @@ def search(
 ) -> Solution:
     """Return the best of several searches over the Grassmann manifold, or that of one from the span of `last` (p, d).
 
-    For "riemannian", scatters are scaled so that the mean log lam is 0 at U (d, p), and units of X do not matter.
+    Scatters are scaled so that the mean log lam is 0 at U (d, p), so that units of X do not matter. The value is that
+    of the scaled ones for "riemannian", whose subspace depends on the scale.
     """
-    if kind == "riemannian":
-        D = D * np.exp(-np.mean(np.log(psd.sharp_spectrum(U.T @ S @ U, U.T @ D @ U)[1])))
+    lam = np.maximum(psd.sharp_spectrum(U.T @ S @ U, U.T @ D @ U)[1], np.finfo(np.float64).tiny)
+    size = float(np.exp(np.mean(np.log(lam))))
+    D, unit = D / size, 1.0 if kind == "riemannian" else size**0.5
 
     def fun(A: Array) -> tuple[float, Array]:
         V, pullback = manifolds.orthonormal(A)
@@ -57,7 +59,7 @@ def search(
     if last is not None and np.linalg.matrix_rank(last) == len(last) == U.shape[1]:
         starts, restarts = [last.T], 1
     starts += [rng.normal(size=U.shape) for _ in range(restarts - len(starts))]
-    found = [lbfgs(fun, A, max_iter=max_iter, tol=tol, report=report) for A in starts]
+    found = [lbfgs(fun, A, max_iter=max_iter, tol=tol, report=in_unit(report, unit)) for A in starts]
     lowest = min(s.value for s in found)
     best = next(s for s in found if s.value <= lowest + 1e-8 * max(1.0, abs(lowest)))
-    return best.with_x(manifolds.orthonormal(best.x)[0])
+    return best.with_x(manifolds.orthonormal(best.x)[0]).times(unit)

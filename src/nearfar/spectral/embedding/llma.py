@@ -52,7 +52,7 @@ class LLMA(FromPairs, MetricLearner):
     max_iter : int
         Of each stage.
     tol : float
-        On the fall of the objective in a step, relative to it where it is above 1.
+        On the fall of the objective in a step, relative to it where it is above 1 (for features of deviation 1).
     warm_start : bool
         Start from the last fit where its centres are the same.
     verbose : bool

@@ -1,0 +1,37 @@
+"""Learners whose problem has no unit of length of its own find the same metric, up to scale, in any units of X."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import nearfar
+from tests.learners import data, distances, fit
+
+X, Y = data()
+PAIRS = np.random.default_rng(0).permutation(60).reshape(30, 2)
+FAR = np.linalg.norm((X[PAIRS[:, 0]] - X[PAIRS[:, 1]]) * [1.0, 2.0, 0.5, 1.5], axis=1) + 0.1
+
+FITS = {
+    "sstress": lambda unit: fit(nearfar.MDSMetric(), unit * X, Y),
+    "sstress of listed pairs": lambda unit: fit(nearfar.MDSMetric(), unit * X, pairs=PAIRS, distances=unit * FAR),
+    "sstress in the plane": lambda unit: fit(nearfar.MDSMetric(n_components=2), unit * X, Y),
+    "stress": lambda unit: fit(nearfar.MDSMetric(loss="stress", n_components=2), unit * X, Y),
+    "target distances": lambda unit: fit(
+        nearfar.SideInformationMetric(), unit * X, target_pairs=PAIRS, target_distances=unit * FAR
+    ),
+    "target distances and labels": lambda unit: fit(
+        nearfar.SideInformationMetric(beta=unit**2), unit * X, Y, target_pairs=PAIRS, target_distances=unit * FAR
+    ),
+    "subspace": lambda unit: fit(nearfar.LowRankGMML(2, subspace="trace", random_state=0), unit * X, Y),
+    "field": lambda unit: fit(nearfar.LLMA(tol=1e-10, max_iter=2000), unit * X, pairs=PAIRS),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+@pytest.mark.parametrize("unit", [1e-5, 1e4])
+def test_units_do_not_end_a_search(name, unit):
+    as_they_are, scaled = FITS[name](1.0), FITS[name](unit)
+    d = distances(as_they_are, X)
+    assert as_they_are.converged_
+    assert scaled.converged_
+    assert_allclose(distances(scaled, unit * X) / unit, d, atol=2e-3 * d.max())
