@@ -64,6 +64,7 @@ from .deep.miners.batch_semi_hard import BatchSemiHard as BatchSemiHard
 from .deep.miners.distance_weighted import DistanceWeighted as DistanceWeighted
 from .deep.miners.easy_positive import EasyPositive as EasyPositive
 from .deep.miners.extreme_distance import ExtremeDistance as ExtremeDistance
+from .deep.miners.informative_pairs import InformativePairs as InformativePairs
 from .deep.miners.random_negative import RandomNegative as RandomNegative
 from .deep.networks.autoencoder import Autoencoder as Autoencoder
 from .deep.networks.bi_map import BiMap as BiMap

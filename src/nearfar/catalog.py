@@ -197,6 +197,7 @@ METHODS = tuple(Method(*row) for row in (
     ("NTXentLoss", "deep/losses/nt_xent", "loss", "rows", "Chen 2020", "-"),
     ("VICRegLoss", "deep/losses/vicreg", "loss", "rows", "Bardes 2022", "-"),
     ("MultiSimilarityLoss", "deep/losses/multi_similarity", "loss", "rows", "Wang 2019", "-"),
+    ("InformativePairs", "deep/miners/informative_pairs", "miner", "rows", "Wang 2019", "-"),
     ("CircleLoss", "deep/losses/circle", "loss", "rows", "Sun 2020", "-"),
     ("ProxyAnchorLoss", "deep/losses/proxy_anchor", "loss", "rows", "Kim 2020", "-", PROXIES),
     ("ArcFaceLoss", "deep/losses/arc_face", "loss", "rows", "Deng 2019", "-", PROXIES),

@@ -32,6 +32,58 @@ def test_triplet(reduction, soft):
     same(loss, triplet.reference, margin=0.3, soft=soft, reduction=reduction, normalize=False)
 
 
+@pytest.mark.usefixtures("ways")
+@pytest.mark.parametrize("few", [0, 12])
+@pytest.mark.parametrize("triplets", ["semihard", "hard"])
+@pytest.mark.parametrize(
+    "form", [{}, {"soft": True}, {"swap": True}, {"soft": True, "swap": True}, {"reduction": "sum"}]
+)
+@pytest.mark.parametrize("grid", [False, True])
+def test_kinds_of_triplets(triplets, form, grid, few, monkeypatch):
+    """On a grid many negatives are exactly as far as the positive: they count as hard."""
+    from nearfar.deep import order
+
+    monkeypatch.setattr(order, "FEW", few)
+    x = sample().detach().round() if grid else sample().detach()
+    x.requires_grad_()
+    how = {"margin": 2.3, "triplets": triplets, "normalize": False, **form}
+    ours, theirs = nearfar.TripletLoss(**how, block=4)(x, Y), triplet.reference(x, Y, **how)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(torch.autograd.grad(ours, x), torch.autograd.grad(theirs, x))
+    assert theirs > 0
+    assert not torch.isclose(theirs, triplet.reference(x, Y, **{**how, "triplets": "all"}))
+
+
+@pytest.mark.parametrize("few", [0, 12])
+@pytest.mark.parametrize("triplets", ["semihard", "hard"])
+def test_few_small_hinges_beside_many_large_ones_keep_their_digits(triplets, few, monkeypatch):
+    from nearfar.deep import order
+
+    monkeypatch.setattr(order, "FEW", few)
+    x = torch.randn(256, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    loss, y = nearfar.TripletLoss(0.2, triplets=triplets, normalize=False), torch.arange(256) // 4
+    torch.testing.assert_close(loss(x.float(), y).double(), loss(x.float().double(), y), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("triplets", ["semihard", "hard"])
+def test_mined_triplets_of_a_kind(triplets):
+    x = sample()
+    c = Comparison(x, Y, x, Y, slice(0, len(Y)), True, "sq_euclidean", False).prepared()
+    rows = c.block(c.x, c.ref, 0, len(Y))
+    positive, negative, keep = nearfar.BatchSemiHard()(rows).triplets
+    gap = (rows.d.gather(1, positive) - rows.d.gather(1, negative))[keep]
+    kept = gap[gap >= 0] if triplets == "hard" else gap[(gap < 0) & (gap > -0.5)]
+    assert 0 < len(kept) < len(gap)
+    loss = nearfar.TripletLoss(0.5, normalize=False, triplets=triplets, mine=nearfar.BatchSemiHard())
+    torch.testing.assert_close(loss(x, Y), (kept + 0.5).mean())
+
+
+def test_hard_and_semi_hard_triplets_need_a_margin():
+    assert nearfar.TripletLoss(margin=0.0).margin == 0
+    with pytest.raises(ValueError, match="margin must be positive for hard triplets, got 0"):
+        nearfar.TripletLoss(margin=0.0, triplets="hard")
+
+
 def test_soft_mined_triplets_count_alike_in_every_precision():
     x = 20 * sample().detach()  # most triplets are so easy that their loss is 0 in float32
     loss = nearfar.TripletLoss(soft=True, normalize=False, mine=nearfar.BatchSemiHard(fallback="hardest"))

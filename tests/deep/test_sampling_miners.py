@@ -46,7 +46,31 @@ def reference(stem):
     return import_module(f"tests.references.{stem}").reference
 
 
-# Easy positives and extremes
+# Easy positives, extremes and informative pairs
+
+
+@pytest.mark.usefixtures("ways")
+@pytest.mark.parametrize("distance", ["sq_euclidean", "euclidean", "cosine", "dot"])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.5])
+def test_informative_pairs_equal_the_loops_whatever_the_distance(distance, epsilon):
+    x, _ = compare()
+    c = Comparison(x, Y, x, Y, slice(0, len(Y)), True, distance, True).prepared()
+    mined = nearfar.InformativePairs(epsilon)(c.block(c.x, c.ref, 0, len(Y)))
+    near, far = reference("informative_pairs")((c.x @ c.x.T).tolist(), Y.tolist(), epsilon)
+    assert {(int(a), int(p)) for a, p in mined.pos.nonzero()} == near
+    assert {(int(a), int(n)) for a, n in mined.neg.nonzero()} == far
+    assert 0 < len(far) < len(Y) ** 2
+
+
+def test_informative_pairs_are_those_of_the_multi_similarity_loss():
+    x, _ = compare()
+    c = Comparison(x, Y, x, Y, slice(0, len(Y)), True, "cosine", True).prepared()
+    mine = nearfar.InformativePairs(0.2)
+    mined = mine(c.block(c.x, c.ref, 0, len(Y)))
+    left, known = (mined.pos | mined.neg).any(1).sum(), (Y >= 0).sum()
+    assert 0 < left < known  # inside the loss, anchors that lost their pairs count in the mean
+    apart, within = nearfar.MultiSimilarityLoss(mine=mine)(x, Y), nearfar.MultiSimilarityLoss(epsilon=0.2)(x, Y)
+    torch.testing.assert_close(left * apart, known * within)
 
 
 @pytest.mark.usefixtures("ways")

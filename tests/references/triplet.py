@@ -18,6 +18,7 @@ def reference(
     swap=False,
     distance="sq_euclidean",
     reduction="active",
+    triplets="all",
 ):
     def apart(u, v):
         if normalize or distance == "cosine":
@@ -40,6 +41,8 @@ def reference(
                 if swap:
                     rival = torch.minimum(rival, apart(others[p], others[k]))
                 gap = apart(x[a], others[p]) - rival
+                if (triplets == "hard" and gap < 0) or (triplets == "semihard" and not -margin < gap < 0):
+                    continue
                 value = torch.log1p(gap.exp()) if soft else (gap + margin).clamp_min(0)
                 total, active, valid = total + value, active + int(value > 0), valid + 1
     return total / max({"active": active, "valid": valid, "sum": 1}[reduction], 1)

@@ -80,40 +80,44 @@ class _Hinges(torch.autograd.Function):
     """See `hinges`; the gradient needs only the counts."""
 
     @staticmethod
-    def forward(ctx: Any, t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        value, k, c = (_by_columns if t.shape[1] <= FEW else _by_sorting)(t, v)
+    def forward(ctx: Any, t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor]:
+        value, k, c = (_by_columns if t.shape[1] <= FEW else _by_sorting)(t, v, beyond)
         ctx.save_for_backward(k, c)
         ctx.mark_non_differentiable(k)
         return value, k
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         k, c = ctx.saved_tensors
-        return grads[0][:, None] * k, -grads[0][:, None] * c
+        return grads[0][:, None] * k, -grads[0][:, None] * c, None
 
 
-def hinges(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def hinges(t: Tensor, v: Tensor, beyond: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Sum the hinges of every threshold of a row with every value of the row.
 
     Parameters
     ----------
     t : (b, K) thresholds; -inf never activates
     v : (b, m) values; +inf is never activated
+    beyond : (b, K) bounds, each at most its threshold; only values above them count
 
     Returns
     -------
-    (b,) sums over thresholds and values of [t - v]_+, and (b, K) numbers of values below each threshold.
+    (b,) sums over thresholds and values of [t - v]_+, and (b, K) numbers of values that count below each threshold.
     """
-    return applied(_Hinges, t, v)
+    return applied(_Hinges, t, v, beyond)
 
 
-def _by_columns(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _by_columns(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     value = v.new_zeros(len(v))
     k = torch.zeros_like(t, dtype=torch.int32)
     c = torch.empty_like(v) if t.shape[1] else torch.zeros_like(v)
     for column in range(t.shape[1]):
         hinge = torch.sub(t[:, column : column + 1], v, out=torch.empty_like(v) if column else c)
-        value += hinge.clamp_min_(0).sum(1)
+        hinge.clamp_min_(0)
+        if beyond is not None:
+            hinge.masked_fill_(v <= beyond[:, column : column + 1], 0)
+        value += hinge.sum(1)
         active = hinge.sign_()  # on a CPU several times as fast as a comparison
         k[:, column] = active.sum(1)
         if column:
@@ -121,13 +125,16 @@ def _by_columns(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return value, k, c
 
 
-def _by_sorting(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _by_sorting(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     near = v.sort(1).values
     totals = pad(near.masked_fill(near.isinf(), 0).double().cumsum(1), (1, 0))  # of the k smallest
     k = torch.searchsorted(near, t)
-    hinge = (k * t.double() - totals.gather(1, k)).masked_fill(k == 0, 0)
-    c = t.shape[1] - torch.searchsorted(t.sort(1).values, v, right=True)
-    return hinge.sum(1).to(v.dtype), k, c
+    total, c = totals.gather(1, k), t.shape[1] - torch.searchsorted(t.sort(1).values, v, right=True)
+    if beyond is not None:
+        least = torch.searchsorted(near, beyond, right=True)
+        k, total = k - least, total - totals.gather(1, least)
+        c = c - t.shape[1] + torch.searchsorted(beyond.sort(1).values, v)
+    return (k * t.double() - total).masked_fill(k == 0, 0).sum(1).to(v.dtype), k, c
 
 
 def next_above(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

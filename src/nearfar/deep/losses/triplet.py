@@ -2,6 +2,7 @@
 
     L = sum over triplets (a, p, n) of [d_ap - d_an + m]_+  /  number of triplets with a positive term
     swap:  min(d_an, d_pn) in place of d_an  (Balntas et al., 2016)
+    hard:  only d_an <= d_ap;  semi-hard:  only d_ap < d_an < d_ap + m
 
 A row of m references with K positives costs O(K m) or a sort, O(m log m), never a list of triplets: what counts is
 how many negatives are nearer than d_ap + m, and their sum. With swap it costs the rows of the K positives.
@@ -21,17 +22,33 @@ from ..rows import Rows, count
 from ..two_pass import SidedLoss, Sides, reference_pairs, reference_rows
 
 REDUCTIONS = ("active", "valid", "sum")
+KINDS = ("all", "semihard", "hard")
 
 
-def all_triplets(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum over all its triplets of [d_ap - d_an + m]_+ and the number of active ones."""
+def all_triplets(rows: Rows, margin: float, kind: str) -> tuple[Tensor, Tensor]:
+    """Return per anchor the sum over its triplets of a kind of [d_ap - d_an + m]_+ and the number of active ones."""
     columns, keep = positives(rows)
-    reach = torch.where(keep, rows.d.gather(1, columns) + margin, -torch.inf)  # negatives nearer than this are active
-    value, active = hinges(reach, negatives(rows))
+    near, far = rows.d.gather(1, columns), negatives(rows)
+    if kind == "hard":
+        place = near.detach()
+        step = torch.nextafter(place, torch.full_like(place, torch.inf)) - place  # a negative as near counts as hard
+        value, active = hinges(torch.where(keep, near + step, -torch.inf), far)
+        return value + margin * count(active).to(value.dtype), count(active)
+    beyond = None
+    if kind == "semihard":
+        keep = keep & (near + margin > near)  # not where rounding leaves nothing between
+        beyond = torch.where(keep, near.detach(), -torch.inf)
+    reach = torch.where(keep, near + margin, -torch.inf)  # negatives nearer than this are active
+    value, active = hinges(reach, far, beyond)
     return value, count(active)
 
 
-def mined_triplets(rows: Rows, margin: float, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:
+def chosen(near: Tensor, far: Tensor, margin: float, kind: str) -> Tensor | bool:
+    """Return which triplets are of a kind."""
+    return kind == "all" or (far <= near if kind == "hard" else (far > near) & (far < near + margin))
+
+
+def mined_triplets(rows: Rows, margin: float, kind: str, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its mined triplets, and how many are active.
 
     soft: sum log(1 + exp(d_ap - d_an)) in place of the hinges; sides: given if the negative may be swapped.
@@ -41,13 +58,14 @@ def mined_triplets(rows: Rows, margin: float, soft: bool, sides: Sides | None) -
     rival = rows.d.gather(1, negative)
     if sides is not None:
         rival = torch.minimum(rival, reference_pairs(rows, sides, positive, negative))
-    gap = rows.d.gather(1, positive) - rival
+    near = rows.d.gather(1, positive)
+    gap, keep = near - rival, keep & chosen(near, rival, margin, kind)
     value = softplus(gap) if soft else (gap + margin).clamp_min(0)
     value = torch.where(keep, value, 0.0)
     return value.sum(1), count(keep if soft else value > 0)  # soft terms are all positive, even those that underflow
 
 
-def each_positive(rows: Rows, margin: float, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:
+def each_positive(rows: Rows, margin: float, kind: str, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:
     """Return what `mined_triplets` does, over all triplets, one positive of each row after the other."""
     columns, keep = positives(rows)
     value, active = rows.d.sum(1) * 0, torch.zeros_like(count(rows.pos))
@@ -55,13 +73,14 @@ def each_positive(rows: Rows, margin: float, soft: bool, sides: Sides | None) ->
         near, far = rows.d.gather(1, column[:, None]), rows.d
         if sides is not None:
             far = torch.minimum(far, reference_rows(rows, sides, column))
+        neg = rows.neg & real[:, None] & chosen(near, far, margin, kind)
         if soft:
-            value = value + torch.where(rows.neg & real[:, None], softplus(near - far), 0.0).sum(1)
+            value, number = value + torch.where(neg, softplus(near - far), 0.0).sum(1), count(neg)
         else:
-            reach, rivals = torch.where(real[:, None], near + margin, -torch.inf), torch.where(rows.neg, far, torch.inf)
-            some, number = hinges(reach, rivals)
-            value, active = value + some, active + number[:, 0]
-    return value, count(rows.pos) * count(rows.neg) if soft else active
+            some, below = hinges(near + margin, torch.where(neg, far, torch.inf))
+            value, number = value + some, below[:, 0]
+        active = active + number
+    return value, active
 
 
 class TripletLoss(SidedLoss):
@@ -80,6 +99,9 @@ class TripletLoss(SidedLoss):
         "sq_euclidean" (the paper's), "euclidean", "cosine", "dot".
     normalize : bool
         Scale embeddings to unit length first, as the paper does.
+    triplets : str
+        Which of them count: "all"; "hard", whose negative is no farther than the positive; or "semihard", whose
+        negative is farther, but within the margin (also where `soft` has no other use for the margin).
     mine : callable, optional
         A miner such as ``BatchHard()`` or ``BatchSemiHard()``; None takes all triplets.
     reduction : str
@@ -101,22 +123,26 @@ class TripletLoss(SidedLoss):
         swap: bool = False,
         distance: str = "sq_euclidean",
         normalize: bool = True,
+        triplets: str = "all",
         mine: Any = None,
         reduction: str = "active",
         block: int | None = None,
     ) -> None:
         super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
         check_options(self, REDUCTIONS, reduction=reduction)
-        self.margin, self.soft, self.swap, self.reduction = margin, soft, swap, reduction
+        check_options(self, KINDS, triplets=triplets)
+        if triplets != "all" and margin <= 0:
+            raise ValueError(f"TripletLoss: margin must be positive for {triplets} triplets, got {margin}")
+        self.margin, self.soft, self.swap, self.reduction, self.triplets = margin, soft, swap, reduction, triplets
         self.whole = swap  # without swap, no row reads another
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
-        how = (rows, self.margin, self.soft, found if self.swap else None)
+        how = (rows, self.margin, self.triplets, self.soft, found if self.swap else None)
         if rows.triplets is not None:
             value, active = mined_triplets(*how)
             valid = count(rows.triplets.keep)
         else:
             each = self.soft or self.swap
-            value, active = each_positive(*how) if each else all_triplets(rows, self.margin)
+            value, active = each_positive(*how) if each else all_triplets(rows, self.margin, self.triplets)
             valid = count(rows.pos) * count(rows.neg)
-        return value, active if self.reduction == "active" else valid
+        return value, active if self.reduction == "active" or self.triplets != "all" else valid

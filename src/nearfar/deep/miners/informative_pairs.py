@@ -1,0 +1,55 @@
+"""Informative pairs, the mining of the multi-similarity loss (Wang et al., 2019).
+
+P'(a) = {p in P(a): s_ap - epsilon < max_{n in N(a)} s_an}
+N'(a) = {n in N(a): s_an + epsilon > min_{p in P(a)} s_ap}
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...core.settings import Checked
+from ..rows import Rows
+
+
+def informative_pairs(rows: Rows, epsilon: float) -> Rows:
+    """Keep positives less than epsilon nearer than the nearest negative, and negatives within the farthest positive."""
+    if not rows.d.shape[1]:
+        return rows
+    t = -as_cosines(rows.d.detach(), rows.distance)
+    nearest = torch.where(rows.neg, t, torch.inf).amin(1, keepdim=True)
+    farthest = torch.where(rows.pos, t, -torch.inf).amax(1, keepdim=True)
+    return rows._replace(pos=rows.pos & (t + epsilon > nearest), neg=rows.neg & (t - epsilon < farthest))
+
+
+def as_cosines(d: Tensor, distance: str) -> Tensor:
+    """Return what differs from the cosine of unit vectors by a constant, whatever their distance."""
+    if distance == "euclidean":
+        return -d.square() / 2
+    return -d / 2 if distance == "sq_euclidean" else -d
+
+
+class InformativePairs(Checked):
+    """The pairs that an anchor may confuse: far positives and near negatives, with all triplets among them.
+
+    Parameters
+    ----------
+    epsilon : float
+        By how much the cosines may overlap. Where vectors are not of unit length: in the unit of the inner product, or
+        of half the squared distance.
+
+    Notes
+    -----
+    ``MultiSimilarityLoss(epsilon=0.1)`` mines in this way itself. An anchor without positives or without negatives
+    loses its other pairs, too.
+    """
+
+    def __init__(self, epsilon: float = 0.1) -> None:
+        self.epsilon = epsilon
+
+    def __call__(self, rows: Rows) -> Rows:
+        return informative_pairs(rows, self.epsilon)
+
+    def __repr__(self) -> str:
+        return f"InformativePairs(epsilon={self.epsilon})"
