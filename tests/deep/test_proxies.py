@@ -13,6 +13,10 @@ from nearfar import (
     ArcFaceLoss,
     CosFaceLoss,
     CrossBatchMemory,
+    CrossEntropyHead,
+    HingeHead,
+    KLHead,
+    MSEHead,
     P2SGradLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
@@ -283,6 +287,20 @@ def test_the_nearest_proxies_are_the_classes_own_once_they_are_learned():
     assert nearest(x[:1], y[:1]) == 0
     with pytest.raises(ValueError, match="assign must be one of 'class', 'nearest'; got 'static'"):
         make(ProxyNCALoss, assign="static")
+
+
+@pytest.mark.parametrize("loss", [*PROXY_LOSSES, CrossEntropyHead, HingeHead, KLHead, MSEHead])
+def test_logits_tell_the_class_that_was_learnt(loss):
+    x, y = samples(labels=(0, 0, 1, 2, 2, 5, 5, 4))
+    term = make(loss)
+    optimizer = torch.optim.Adam([x, *term.parameters()], lr=0.1)
+    for _ in range(150):
+        optimizer.zero_grad()
+        term(x, y).backward()
+        optimizer.step()
+    found = term.get_logits(x)
+    assert found.shape == (len(y), C)
+    assert (found.argmax(1) == y).all()
 
 
 def test_own_and_others_of_rows_and_columns():

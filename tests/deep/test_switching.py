@@ -57,6 +57,14 @@ def test_both_sides_are_one(loss, miner, here, sizes):
     torch.testing.assert_close(torch.autograd.grad(mine, x)[0], slope, rtol=1e-7, atol=1e-12)
 
 
+@pytest.mark.parametrize("here", [row[2] for row in ROWS if "Face" in row[2] or row[2].startswith("AMSoftmax")])
+def test_logits_are_one(here):
+    there, mine = eval(next(row[0] for row in ROWS if row[2] == here), dict(THEIRS)), ours(here)
+    give_proxies(mine, there)
+    x = torch.randn(9, D, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(mine.get_logits(x), there.get_logits(x))
+
+
 def views():
     g = torch.Generator().manual_seed(0)
     return [0.5 * torch.randn(12, D, generator=g, dtype=torch.float64).requires_grad_() for _ in range(2)]

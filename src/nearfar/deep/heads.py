@@ -81,6 +81,10 @@ class HeadLoss(Term):
         """Return what `term` reads for (n, d) embeddings: the outputs, or the outputs times a scale."""
         return self.outputs(x, *w)
 
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the (n, outputs) outputs for embeddings (n, d): where there is one per class, the largest is found."""
+        return self.logits(embeddings)
+
     def directions(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return what every block compares with, made once: the unit rows of the weight, where outputs are cosines."""
         return (unit(self.proxies.to(x.dtype)),) if self.bias is None and self.proxies is not None else ()

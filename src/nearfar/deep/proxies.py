@@ -90,6 +90,10 @@ class ClassProxyLoss(RowLoss):
         """Return the (b, C) scaled cosines of embeddings to proxies; w are the `directions` of the proxies."""
         return unit(x, self.scale) @ w.T
 
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the (n, num_classes) logits of embeddings (n, d), without margin: the largest is the class found."""
+        return self.logits(embeddings, self.directions(self.proxies.to(embeddings.dtype)))
+
     def find(self, x: Tensor, w: Tensor) -> Tensor | None:
         """Return what the losses of a block need of the whole batch, or None."""
         return None
