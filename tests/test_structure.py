@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nearfar
-from nearfar.catalog import BY_NAME, HERE, METHODS, missing
+from nearfar.catalog import BY_NAME, ELSEWHERE, HERE, METHODS, missing
 
 DONE = [method for method in METHODS if method.done]
 MODULES = sorted(HERE.rglob("*.py"))
@@ -152,8 +152,17 @@ def test_classical_names_never_load_torch():
 def test_unknown_and_planned_names_say_so():
     with pytest.raises(AttributeError, match="did you mean TripletLoss"):
         nearfar.TripletLos  # noqa: B018
-    assert "did you mean TupletMarginLoss or TripletLoss?" in missing("TripletMarginLoss")
+    assert "did you mean TupletMarginLoss or TripletLoss?" in missing("TripletMarginLos")
     assert "planned" in missing(next((m.name for m in METHODS if not m.done), "")) or all(m.done for m in METHODS)
+
+
+def test_names_of_other_libraries_lead_to_ours():
+    assert missing("TripletMarginLoss").startswith("nearfar has no 'TripletMarginLoss'; here it is TripletLoss (")
+    assert "here it is ITML (" in missing("ITML_Supervised")
+    assert not ELSEWHERE.keys() & BY_NAME.keys()
+    for ours in ELSEWHERE.values():
+        name, dot, rest = ours.partition("(")[0].rpartition(".")
+        assert rest in BY_NAME or (dot and importlib.util.find_spec(name)) or ours.startswith("a "), ours
 
 
 def test_a_missing_package_names_its_extra():

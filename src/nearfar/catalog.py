@@ -6,6 +6,7 @@ documentation, `__init__.pyi` and the parameters of the shared tests all come fr
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -223,11 +224,53 @@ METHODS = tuple(Method(*row) for row in (
 
 BY_NAME = {method.name: method for method in METHODS}
 
+# what other libraries call what is here under another name; docs/switching.md says what else differs
+ELSEWHERE = {
+    "AccuracyCalculator": "nearfar.evaluation.evaluate",
+    "AllTripletsMiner": "BatchAll",
+    "BalanceSampler": "MPerClassSampler",
+    "BatchEasyHardMiner": "EasyPositive",
+    "BatchHardMiner": "BatchHard",
+    "Covariance": "CovarianceMetric",
+    "DistanceWeightedMiner": "DistanceWeighted",
+    "GeneralizedLiftedStructureLoss": "GeneralizedLiftedLoss",
+    "HardTripletsMiner": "BatchHard",
+    "InferenceModel": "nearfar.index.Index",
+    "InfoNCE": "NTXentLoss",
+    "InfoNCELoss": "NTXentLoss",
+    "InstanceLoss": "CrossEntropyHead",
+    "LSI": "MMC",
+    "LargeMarginNearestNeighbor": "LMNN",
+    "LargeMarginSoftmaxLoss": "SphereFaceLoss(unit_proxies=False)",
+    "LiftedStructureLoss": "LiftedLoss",
+    "MultiSimilarityMiner": "InformativePairs",
+    "MultipleLosses": "a sum of losses",
+    "MultipleNegativesRankingLoss": "NTXentLoss",
+    "NPairsLoss": "NPairLoss",
+    "NeighborhoodComponentsAnalysis": "NCA",
+    "NormalizedSoftmaxLoss": "AMSoftmaxLoss(margin=0)",
+    "SelfSupervisedLoss": "a loss whose labels are the numbers of the items",
+    "SignalToNoiseRatioContrastiveLoss": "SNRContrastiveLoss",
+    "TripletLossWithMiner": "TripletLoss(mine=...)",
+    "TripletMarginLoss": "TripletLoss",
+    "TripletMarginMiner": "TripletLoss(triplets='semihard')",
+}
+
 
 def missing(name: str) -> str:
     """Say why `nearfar.<name>` is not there, and what may have been meant."""
     if name in BY_NAME:
         return f"{name} is planned, not built yet; `nearfar list` shows what is done"
-    near = get_close_matches(name, [method.name for method in METHODS if method.done], n=2)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    hint = meant(name, [method.name for method in METHODS if method.done])
     return f"nearfar has no {name!r}{hint} (`nearfar list` shows every method)"
+
+
+def meant(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """Say what a name may have meant: what another library calls so, or else the names nearest to it; or nothing."""
+    known = ELSEWHERE.get(name) or ELSEWHERE.get(name.removesuffix("_Supervised"))
+    if known is None and name.removesuffix("_Supervised") in BY_NAME:
+        known = name.removesuffix("_Supervised")
+    if known is not None:
+        return f"; here it is {known}"
+    near = get_close_matches(name, names, n=2, cutoff=cutoff)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

@@ -53,7 +53,7 @@ def test_weights_multiply_through_sums():
     ("text", "message"),
     [
         ("TripletLos()", "no method is called 'TripletLos'; did you mean TripletLoss"),
-        ("TripletMarginLoss()", "did you mean TupletMarginLoss or TripletLoss"),
+        ("TripletMarginLoss()", "is called 'TripletMarginLoss'; here it is TripletLoss"),
         ("TripletLoss(margin='a')", "TripletLoss: margin must be a number; got 'a'"),
         ("TripletLoss(margn=0.2)", "has no setting 'margn'; did you mean margin"),
         ("TripletLoss(margin=0.1, margin=0.2)", "TripletLoss is given 'margin' twice"),

@@ -12,6 +12,7 @@ pytest.importorskip("pytorch_metric_learning")
 from pytorch_metric_learning import distances, losses, miners, reducers
 
 import nearfar
+from nearfar.catalog import BY_NAME, ELSEWHERE
 
 C, D = 8, 16
 PAGE = Path(__file__).parents[2] / "docs" / "switching.md"
@@ -120,3 +121,11 @@ def test_a_sample_alone_in_its_class():
     relation = (y[:, None] == y).long()
     relation[10, 11] = relation[11, 10] = -1
     same(nearfar.HistogramLoss(64)(x, relation), losses.HistogramLoss(64)(x, y), [x])
+
+
+def test_their_names_lead_to_ours_or_to_none():
+    """A name like one of ours that is another method would mislead."""
+    without = {"DynamicSoftMarginLoss", "ManifoldLoss", "GenericPairLoss"}
+    without |= {"AngularMiner", "HDCMiner", "PairMarginMiner", "UniformHistogramMiner", "BaseMiner"}
+    names = {name for part in (losses, miners) for name in vars(part) if name.endswith(("Loss", "Miner"))}
+    assert names - set(BY_NAME) - set(ELSEWHERE) == without

@@ -7,12 +7,11 @@ parsed, never run as code.
 from __future__ import annotations
 
 import ast
-from difflib import get_close_matches
 from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from ..catalog import BY_NAME, METHODS, missing
+from ..catalog import BY_NAME, METHODS, meant, missing
 from ..core.settings import instead, misfit
 from .terms import Term
 
@@ -148,9 +147,7 @@ def _find(name: str) -> Any:
     method = BY_NAME.get(name)
     if method is None:
         names = [m.name for m in METHODS if m.done and m.kind in KINDS]
-        near = get_close_matches(name, names, n=2, cutoff=0.4)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise ObjectiveError(f"objective: no method is called {name!r}{hint}")
+        raise ObjectiveError(f"objective: no method is called {name!r}{meant(name, names, cutoff=0.4)}")
     if method.kind not in KINDS:
         raise ObjectiveError(f"objective: {name} is a {method.kind}, not part of an objective")
     if not method.done:
