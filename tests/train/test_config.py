@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nearfar import TripletLoss
 from nearfar.train import TrainConfig, TrainError
 from nearfar.train.config import FREE, LATER
 
@@ -42,7 +43,8 @@ def test_config_that_an_editor_saved_with_a_mark_of_its_encoding(tmp_path, small
         ({"freeze_trunk": True, "freeze_epochs": 1}, "freeze_trunk is for the whole run"),
         ({"image_size": 224, "resize": 200}, "resize needs an image_size of at most 200, got 224"),
         ({"resize": 200}, "resize needs an image_size"),
-        ({"test": np.zeros(3)}, "expected text, numbers and lists, got ndarray"),
+        ({"test": np.zeros(3)}, "expected numbers, lists or text .*, got ndarray"),
+        ({"objective": TripletLoss()}, r"expected .* text \('TripletLoss\(margin=0.2\)'\), got TripletLoss"),
     ],
 )
 def test_wrong_settings_are_one_line(fields, message) -> None:

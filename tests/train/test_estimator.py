@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from nearfar import TripletLoss
 from nearfar.core.checks import check_pairs
 from nearfar.evaluation import verify_pairs
 from nearfar.report import report_run
@@ -210,6 +211,8 @@ def test_columns_are_known_by_name(digits, tmp_path):
         ({}, ["a.png"] * 6, [0, 0, 0, 1, 1, 1], "6 of 6 files are not there, first 'a.png'"),
         ({}, np.zeros((6, 28, 28), np.uint8), [0, 1], "inconsistent"),
         ({}, np.eye(6), np.eye(6), "y should be a 1d array"),
+        ({}, np.eye(6), [0.1, 0.2, 0.3, 1.1, 1.2, 1.3], "Unknown label type: continuous"),
+        ({"objective": TripletLoss()}, np.eye(6), [0, 0, 0, 1, 1, 1], "expected .* text .*, got TripletLoss"),
         ({"settings": 3}, np.eye(6), [0, 0, 0, 1, 1, 1], "settings must be a dict"),
         ({}, ["a.png", float("nan")] * 3, [0, 0, 0, 1, 1, 1], "3 of 6 items are no paths; number 1 is nan"),
         ({}, [np.zeros((8, n)) for n in (8, 8, 9)], [0, 0, 1], r"of one shape, got .8, 8. and .8, 9."),

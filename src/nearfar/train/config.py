@@ -285,7 +285,7 @@ def _plain(value: Any) -> Any:
         return os.fspath(value)
     if isinstance(value, Real):
         return int(value) if isinstance(value, Integral) else float(value)
-    raise TrainError(f"config: expected text, numbers and lists, got {type(value).__name__}")
+    raise TrainError(f"config: expected numbers, lists or text ('TripletLoss(margin=0.2)'), got {type(value).__name__}")
 
 
 def _readable(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:

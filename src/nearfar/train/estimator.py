@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from ..core import checks, constraints
@@ -271,7 +272,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """Items of known classes."""
         X = self._items(X)
         check_consistent_length(X, y)
-        codes = constraints.encode(column_or_1d(constraints.numbered(y), warn=True))[1]
+        check_classification_targets(y := column_or_1d(constraints.numbered(y), warn=True))
+        codes = constraints.encode(y)[1]
         constraints.require_classes(codes, similar=False)
         dataset = self._dataset(X, codes)
         return dataset if codes.min() >= 0 else dataset.subset(codes >= 0)
