@@ -23,6 +23,7 @@ OBJECTIVES = {
     "layers": "AMSoftmaxLoss() + JRS()",
     "drawn": "NPairLoss() + 0.5*EnergyConfusion(pairs='one')",
     "facilities": "FacilityLocationLoss()",
+    "centres": "ProxyNCALoss(proxies='kmeans')",
     "images": "TripletLoss()",
     "held": "TripletLoss()",
 }

@@ -18,10 +18,12 @@ from safetensors.torch import save_file
 from nearfar.data import open_dataset
 from nearfar.data.decode import BadImageError
 from nearfar.deep.networks.weights import TrunkError
+from nearfar.deep.proxies import NeighbourProxyLoss
 from nearfar.deep.terms import SetTerm
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, open_run, train
 from nearfar.train import build as building
 from nearfar.train.checkpoint import load_tensors, read_about, replace_file, save_tensors
+from nearfar.train.features import embed
 from nearfar.train.finish import task_of
 from nearfar.train.progress import ProgressLine, line, summary
 
@@ -595,7 +597,6 @@ def test_frozen_trunk_features_are_computed_once(tmp_path, monkeypatch, small) -
 def test_frozen_features_are_those_of_the_network(tmp_path, small) -> None:
     from nearfar.data import open_task
     from nearfar.train.build import build
-    from nearfar.train.features import embed
 
     parts = build(small(freeze_trunk=True, trunk="conv4(width=8)", image_size=16))
     task = open_task("digits", image_size=16)
@@ -618,6 +619,33 @@ def test_a_trunk_is_held_for_some_epochs(tmp_path, monkeypatch, small, step) -> 
         assert not torch.equal(second[f"embedder.{key}"], value), key
     broken_off(monkeypatch, tmp_path / "broken", step, long)
     assert_same(whole.folder, train(None, tmp_path / "broken", resume=True, progress=False).folder)
+
+
+@pytest.mark.parametrize("proxies", ["class_mean", "kmeans"])
+def test_computed_proxies_begin_each_epoch_with_the_embeddings_of_all_training_items(
+    tmp_path, monkeypatch, small, proxies
+) -> None:
+    config = small(objective=f"0.5*TripletLoss() + ProxyNCALoss(proxies={proxies!r})", lr=3e-3)
+    seen, plain = [], NeighbourProxyLoss.refit
+
+    def refit(self, embeddings, labels):
+        plain(self, embeddings, labels)
+        seen.append((embeddings, labels, self.proxies.detach().clone()))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NeighbourProxyLoss, "refit", refit)
+        whole = train(config, tmp_path / "whole", progress=False)
+    parts = building.build(config)
+    np.testing.assert_allclose(seen[0][0], embed(parts.step.embedder, parts.train), rtol=1e-5, atol=1e-6)
+    assert_array_equal(seen[0][1], parts.train.labels)
+    assert len(seen) == config.epochs
+    assert not torch.equal(seen[0][2], seen[1][2])
+    last = weights(whole.folder)["objective.terms.1.proxies"]
+    assert torch.equal(last, seen[1][2]) == (proxies == "kmeans")  # class means follow every batch
+    for step in (whole.step // 2, whole.step // 2 + 3):  # at the end of an epoch, and in the next
+        broken = tmp_path / f"broken {step}"
+        broken_off(monkeypatch, broken, step, config)
+        assert_same(whole.folder, train(None, broken, resume=True, progress=False).folder)
 
 
 def test_progress_goes_to_stderr(tmp_path, small, capfd) -> None:

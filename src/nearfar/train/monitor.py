@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..data import Dataset
 from ..deep import processes
+from ..deep.proxies import NeighbourProxyLoss
 from .build import Parts
 from .features import Floats, encode
 
@@ -66,6 +67,19 @@ def embed_together(parts: Parts, dataset: Dataset) -> Floats:
         return rows
     gathered: Tensor = parts.accelerator.gather(torch.from_numpy(rows).to(parts.accelerator.device))
     return gathered.cpu().numpy()[:n]
+
+
+def refit_proxies(parts: Parts) -> None:
+    """Set the proxies that are k-means centres from the embeddings of all training items, on every process alike."""
+    losses = [part for part in parts.step.objective.modules() if isinstance(part, NeighbourProxyLoss)]
+    losses = [loss for loss in losses if loss.source != "learned"]
+    if not losses:
+        return
+    assert parts.model is not None
+    parts.model.eval()
+    rows = torch.from_numpy(embed_together(parts, parts.train))
+    for loss in losses:
+        loss.refit(rows, torch.as_tensor(parts.train.labels))
 
 
 def from_first(row: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from .build import Parts
 from .checkpoint import fitting, random_state, set_random_state
 from .config import TrainError
+from .monitor import refit_proxies
 
 RESUMED, CHANGED = "resume: the checkpoint", "damaged, of another version, or of data that have changed since"
 
@@ -132,12 +133,16 @@ def start_epoch(parts: Parts, epoch: int) -> None:
 
 
 def begin_epoch(parts: Parts, position: Position) -> None:
-    """Put the network into training mode, its trunk held during the first `freeze_epochs`, and set schedules."""
+    """Set schedules and computed proxies, and put the network into training mode.
+
+    Its trunk is held during the first `freeze_epochs`.
+    """
     assert parts.model is not None
-    parts.step.embedder.held = position.epoch < (parts.config.freeze_epochs or 0)
-    parts.model.train()
     if not position.batch:  # a resumed epoch is started before its weights are restored
         start_epoch(parts, position.epoch)
+        refit_proxies(parts)
+    parts.step.embedder.held = position.epoch < (parts.config.freeze_epochs or 0)
+    parts.model.train()
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:

@@ -45,7 +45,8 @@ class ProxyNCALoss(NeighbourProxyLoss):
         T; 1/9 is the published code's scale 3 on both vectors.
     proxies : str
         "learned" with the network, "class_mean" (running means of the embeddings, which move after each training
-        call), or "kmeans" (centres set by ``refit(embeddings, labels)``). The last two take no gradient.
+        call), or "kmeans" (centres set by ``refit(embeddings, labels)``). The last two take no gradient. A training run
+        calls ``refit`` for both, with all training items, before each epoch; a loop of your own has to.
     assign : str
         Which proxy stands for a positive. "class": that of its class, the paper's static assignment. "nearest": the
         nearest to it, of whatever class; the loss is the mean over the other samples of the anchor's class in the
