@@ -96,7 +96,8 @@ class AML(FromPairs, Mahalanobis):
     Notes
     -----
     Chen, Gong, Yang, Li, Wei & Li, "Adversarial metric learning", IJCAI 2018. Scatters are means. The published code
-    has beta^2 where the derivation gives beta, and M instead of its inverse on dissimilar adversaries.
+    has beta^2 where the derivation gives beta, and M instead of its inverse on dissimilar adversaries. A survey
+    sums the adversary's first two terms over the real pairs, which no generated point could change.
     """
 
     _span = True

@@ -79,7 +79,8 @@ class LLERegularizedMetric(FromPairs, Mahalanobis):
     -----
     Soleymani Baghshah & Bagheri Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
     The neighbourhoods' scatter is divided by n, so that `lam` does not depend on the number of rows; its default and
-    those of `n_neighbors` and `lle_reg` are ours.
+    those of `n_neighbors` and `lle_reg` are ours. A survey's account exchanges similar and dissimilar pairs, and solves
+    the ratio by generalised eigenvectors, which are not orthonormal: that is ``solver="gevd"``.
     """
 
     def __init__(

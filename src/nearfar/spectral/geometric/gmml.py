@@ -65,7 +65,9 @@ class GMML(FromPairs, Mahalanobis):
     Notes
     -----
     Zadeh, Hosseini & Sra, "Geometric mean metric learning", ICML 2016. The scatters are means, which only scales M and
-    makes `reg` comparable between data sets; the paper draws 40 c (c - 1) pairs where the default here uses all.
+    makes `reg` comparable between data sets; the paper draws 40 c (c - 1) pairs where the default here uses all. A
+    survey prints + M^-1 M0 M^-1 in the gradient, where minus belongs, and calls the problem with distances on the
+    manifold, whose objective is another one with the same minimum at t = 1/2, a restatement.
     With more features than rows (and no prior) the metric is learned in the span of the rows' differences and is 0
     outside of it, where M would be a multiple of the identity.
 

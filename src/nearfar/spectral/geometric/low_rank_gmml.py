@@ -79,7 +79,7 @@ class LowRankGMML(FromPairs, Mahalanobis):
     Bhutani, Jawanpuria, Kasai & Mishra, "Low-rank geometric mean metric learning", 2018. Both published objectives
     choose poor subspaces: "trace" is least where the data vary least, and "riemannian" is 0 wherever the lam are all 1,
     on subspaces that depend on the start and on the units of X. Hence the default, which is not the paper's. No
-    objective's subspace depends on t.
+    objective's subspace depends on t. A survey searches U with B fixed, a cost that is not one of subspaces.
     """
 
     def __init__(

@@ -71,8 +71,9 @@ class IML(FromLabels, Mahalanobis):
     Notes
     -----
     Gautheron, Habrard, Morvant & Sebban, ICTAI 2019, for two classes; with C classes the factors 1/4 are 1 / (2 C).
-    The paper looks rivals up in every evaluation; here the convex problem of each set is solved exactly, until the
-    set stays or its optimum, which no rivals can undercut, is next to the objective of the best metric so far.
+    A survey draws the pairs at random. The paper looks rivals up in every evaluation; here the convex problem of each
+    set is solved exactly, until the set stays or its optimum, which no rivals can undercut, is next to the objective of
+    the best metric so far.
     """
 
     _span = True

@@ -54,7 +54,8 @@ class DCA(FromChunklets, Mahalanobis):
     Notes
     -----
     Hoi, Liu, Lyu & Ma, "Learning distance metrics with contextual constraints for image retrieval", CVPR 2006. Their
-    procedure is ``solver="hoi"``; "gevd" reaches the larger ratio of determinants.
+    procedure is ``solver="hoi"``; "gevd" reaches the larger ratio of determinants. A survey sums over all pairs of
+    chunklets, divides by n, and writes the ratio with traces, which generalised eigenvectors do not maximise.
     With more features than rows both work in the span of the rows' differences.
     """
 

@@ -95,8 +95,8 @@ class FISHMML(FromLabels, Mahalanobis):
 
     Notes
     -----
-    Zhang, Liu, Liu, Hu, Liu & Zhu, "FISH-MML: Fisher-HSIC multi-view metric learning", IJCAI 2018. The weights'
-    defaults are ours; the paper searches them on a grid.
+    Zhang, Liu, Liu, Hu, Liu & Zhu, "FISH-MML: Fisher-HSIC multi-view metric learning", IJCAI 2018, with a grid
+    of weights; their defaults are ours. A survey has one projection for all views, which would need equal widths.
     """
 
     def __init__(

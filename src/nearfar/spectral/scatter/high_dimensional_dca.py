@@ -65,7 +65,8 @@ class HighDimensionalDCA(FromPairs, Mahalanobis):
 
     Notes
     -----
-    Xiang, Nie & Zhang, Pattern Recognition 41, 2008, with a Newton iteration instead of bisection.
+    Xiang, Nie & Zhang, Pattern Recognition 41, 2008, with a Newton iteration instead of bisection. The lambda of a
+    survey's account is this ratio, found on the way, and no weight to choose.
     """
 
     def __init__(
