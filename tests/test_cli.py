@@ -484,6 +484,35 @@ def test_rows_are_indexed_with_a_learner_or_as_they_are(capsys, monkeypatch, tmp
         assert [line.split()[-2:] for line in out.splitlines()[1::2]] == [["a", "rows[0]"], ["a", "rows[1]"]]
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_table_of_embeddings_is_scored_shown_and_indexed(capsys, monkeypatch, tmp_path, kind):
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(24, 3)).astype(np.float32), [f"c{i % 4}" for i in range(24)]
+    np.savez(tmp_path / "rows.npz", embeddings=rows, labels=labels)
+    file = tmp_path / f"rows.{kind}"
+    if kind == "csv":
+        lines = [",".join([*map(str, row), label]) for row, label in zip(rows.tolist(), labels, strict=True)]
+        file.write_text("\n".join(["a,b,c,label", *lines]))
+    else:
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.table({"vector": rows.tolist(), "label": labels}), file)
+    code, out, _ = run(capsys, monkeypatch, "evaluate", file)
+    assert (code, out) == (0, run(capsys, monkeypatch, "evaluate", tmp_path / "rows.npz")[1])
+    assert run(capsys, monkeypatch, "report", file, "-o", tmp_path / "page.html")[0] == 0
+    assert run(capsys, monkeypatch, "index", file, "-o", tmp_path / "a.index")[0] == 0
+    code, out, _ = run(capsys, monkeypatch, "search", tmp_path / "a.index", file, "-k", "1")
+    assert [line.split()[-2:] for line in out.splitlines()[1::2]] == [[f"c{i % 4}", f"rows[{i}]"] for i in range(24)]
+
+
+def test_a_table_of_images_alone_is_not_scored(capsys, monkeypatch, tmp_path):
+    pytest.importorskip("PIL.Image").new("L", (4, 4)).save(tmp_path / "a.png")
+    (tmp_path / "images.csv").write_text("path,label\na.png,a\na.png,b\n")
+    for words in (["evaluate"], ["index", "-o", tmp_path / "a.index"]):
+        code, _, err = run(capsys, monkeypatch, words[0], tmp_path / "images.csv", *words[1:])
+        assert code == 2
+        assert "images.csv: expected embeddings or rows, got images, which a run embeds" in err
+
+
 def test_embeddings_without_labels_are_indexed_and_not_scored(capsys, monkeypatch, tmp_path):
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(9, 4)))
     code, _, err = run(capsys, monkeypatch, "index", tmp_path / "rows.npy", "-o", tmp_path / "a.index")

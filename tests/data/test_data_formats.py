@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 
 import numpy as np
 import pytest
@@ -213,6 +214,33 @@ def test_a_table_of_numbers_holds_rows(tmp_path, kind):
     task = open_task(str(path), validation=0)
     assert (len(task.train), len(task.test)) == (2, 2)
     assert f"split by the columns of t.{kind}" in task.protocol
+
+
+def parquet_of(tmp_path, **columns):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table(columns | {"label": ["a", "b", "a"]}), tmp_path / "t.parquet")
+    return str(tmp_path / "t.parquet")
+
+
+def test_lists_of_numbers_in_a_parquet_table_are_features(tmp_path):
+    items = open_dataset(parquet_of(tmp_path, vector=[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], size=[7, 8, 9]))
+    assert items.array.tolist() == [[1, 2, 7], [3, 4, 8], [5, 6, 9]]
+    assert (items.columns, items.array.dtype) == (("vector[0]", "vector[1]", "size"), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        ([[1.0, 2.0], [3.0], [5.0, 6.0]], "column 'vector' holds lists of 1 and 2 numbers; features are equally many"),
+        ([[1.0, 2.0], None, [5.0, 6.0]], "column 'vector' has no list in 1 of 3 rows"),
+        ([[1.0, None], [3.0, 4.0], [5.0, 6.0]], "lack a number, first row 1 after the header, in 'vector[1]'"),
+        ([["x" * 99], ["y"], ["z"]], f"but 'vector' holds ['{'x' * 58}... in row 1"),
+    ],
+)
+def test_lists_that_are_no_features_are_one_short_error(tmp_path, lists, message):
+    with pytest.raises(DataError, match=re.escape(message)) as caught:
+        open_dataset(parquet_of(tmp_path, vector=lists))
+    assert len(str(caught.value)) < 400
 
 
 def test_columns_that_differ_in_their_case_alone_are_features(tmp_path):

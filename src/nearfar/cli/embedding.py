@@ -15,7 +15,7 @@ from ..data.arrays import read_gallery
 from ..data.dataset import some
 from ..data.files import BROKEN
 from ..data.items import UNKNOWN
-from ..data.open import match_classes, same_classes
+from ..data.open import TABLES, match_classes, same_classes
 from .learners import load_learner, transformed
 from .settings import check_out
 
@@ -76,7 +76,7 @@ def is_run(source: Path) -> bool:
 
 def is_embeddings(source: Path) -> bool:
     """Return whether a source is a file of embeddings."""
-    return source.suffix in (".npz", ".npy")
+    return source.name.endswith((".npz", ".npy", *TABLES))
 
 
 def refuse_data(source: Path, data: str | None) -> None:
@@ -86,7 +86,7 @@ def refuse_data(source: Path, data: str | None) -> None:
 
 
 def embedded_on(source: Path, chosen: Chosen) -> tuple[Dataset, np.ndarray[Any, Any]]:
-    """Open data and embed it with a run or a learner, or read an .npz of embeddings; returns items and embeddings."""
+    """Open data and embed it with a run or a learner, or read a file of embeddings; returns items and embeddings."""
     if is_embeddings(source):
         refuse_data(source, chosen.data)
         dataset = open_dataset(str(source), classes=chosen.classes)
@@ -99,7 +99,7 @@ def embedded_with_gallery(source: Path, chosen: Chosen) -> Embedded:
     """As `embedded_on`, and the same of the gallery that a run's test or an .npz has; both number classes alike."""
     if is_embeddings(source):
         dataset, rows = embedded_on(source, chosen)
-        gallery = read_gallery(source)
+        gallery = read_gallery(source) if source.suffix == ".npz" else None
         gallery_rows = None if gallery is None else rows_of(gallery, source)
     else:
         dataset, gallery = opened_on(source, chosen)
@@ -148,7 +148,7 @@ def embed_with(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
 def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
     """Return the rows of a data set of rows."""
     if dataset.kind != "row" or dataset.array is None:
-        raise ValueError(f"{source}: expected embeddings or rows, got {dataset.kind}s")
+        raise ValueError(f"{source}: expected embeddings or rows, got {dataset.kind}s, which a run embeds")
     return dataset.array
 
 

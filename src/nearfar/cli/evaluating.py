@@ -29,15 +29,15 @@ def evaluate(
     skip_bad: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Score a run, a saved learner, or an .npz of embeddings.
+    """Score a run, a saved learner, or a file of embeddings.
 
     Example: nearfar evaluate runs/glyphs --protocol few-shot --ways 20 --shots 1
 
     Parameters
     ----------
     source
-        The folder of a run (scored on its test classes), a learner saved as .safetensors, or an .npz with embeddings
-        and labels.
+        The folder of a run (scored on its test classes), a learner saved as .safetensors, or an .npz, .parquet or
+        .csv of embeddings and labels.
     data
         What to score a learner on, or a run on instead of its test classes; for one-shot-runs their folder or zip.
     classes

@@ -36,8 +36,8 @@ def index(
     Parameters
     ----------
     source
-        The folder of a run, a learner saved as .safetensors, an .npz with embeddings and labels, or an .npy of
-        embeddings. To remove only, none.
+        The folder of a run, a learner saved as .safetensors, or an .npz, .npy, .parquet or .csv of embeddings. To
+        remove only, none.
     data
         As for train; also loose images. Not with embeddings.
     out

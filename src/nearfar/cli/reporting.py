@@ -1,4 +1,4 @@
-"""``nearfar report``: what a run, a saved learner or an .npz of embeddings finds, as a page."""
+"""``nearfar report``: what a run, a saved learner or a file of embeddings finds, as a page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def report(
     Parameters
     ----------
     source
-        The folder of a run, a learner saved as .safetensors, or an .npz with embeddings and labels.
+        The folder of a run, a learner saved as .safetensors, or an .npz, .parquet or .csv of embeddings and
+        labels.
     data
         What to show a learner on, or a run on instead of its test classes.
     against

@@ -1,4 +1,4 @@
-"""What the commands do with a run, a saved learner or an .npz of embeddings: score it, show it, compare runs."""
+"""What the commands do with a run, a saved learner or a file of embeddings: score it, show it, compare runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _table(protocol: str, scores: Scores, raw: Scores | None) -> str:
 
 
 def scored_on(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
-    """Embed and score data with a run or a learner, or score an .npz of embeddings.
+    """Embed and score data with a run or a learner, or score a file of embeddings.
 
     Raises
     ------

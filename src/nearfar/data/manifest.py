@@ -18,6 +18,7 @@ from .dataset import DataError, DataNotFoundError, Dataset, Source, some
 from .decode import Box, ImageReader, guess_channels, image_source
 from .files import FolderFiles
 from .folder import ROLES
+from .parquet import read_parquet
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
 ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "name")
@@ -30,6 +31,7 @@ NO_FEATURES = ("label", "split", "query", "gallery", "category", "name", "", "__
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no", "none", "nan")
 WIDEST = 12  # columns of a table that a message shows
+LONGEST = 60  # characters of a cell that it shows
 
 Table = Mapping[str, Sequence[Any]]
 
@@ -46,7 +48,8 @@ def read_manifest(
         table, or absolute) and `label`; optional `split` (train, validation, test, query, gallery), `query` and
         `gallery` (true or false, for the test rows), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom;
         empty = whole image). Others are not read; but without `path` a row is the numbers (or true and false)
-        in all other columns but `name`, its name, and the label may also stand in `class`, `target` or `y`.
+        in all other columns but `name`, its name, and the label may also stand in `class`, `target` or `y`. In a
+        .parquet file a column may hold lists of numbers, equally many in every row.
         The names is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class and the like.
     image_size, skip_bad
         As in `read_folder`.
@@ -116,12 +119,14 @@ def _features(path: Path, table: Table) -> NDArray[np.float32]:
     reason = "; without images, all other columns must be numbers"
     if wrong is not None:
         row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
-        reason += f", but {wrong!r} holds {value!r} in row {row}; names of rows stand in a column `name`"
+        reason += f", but {wrong!r} holds {_short(repr(value))} in row {row}; names of rows stand in a column `name`"
     raise DataError(f"{path}: has no column 'path'; {_show(table)}{reason}")
 
 
 def _numbers(column: Sequence[Any]) -> NDArray[np.float64] | None:
     """A column (n,) of numbers, or of true and false; None where it is neither. An empty cell is a missing number."""
+    if isinstance(column, np.ndarray):
+        return column
     values = ["nan" if value in ("", None) else value for value in column]
     try:
         found = np.array(values, dtype=np.float64)
@@ -153,22 +158,10 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], unlabelled
 
 
 def _columns(path: Path) -> Table:
-    table = _parquet(path) if path.suffix == ".parquet" else _csv(path)
+    table = read_parquet(path) if path.suffix == ".parquet" else _csv(path)
     small = [name.lower() for name in table]
     known = {name: name.lower() for name in table if name.lower() in ANY_CASE and small.count(name.lower()) == 1}
     return {(SYNONYMS | known).get(name, name): column for name, column in table.items()}
-
-
-def _parquet(path: Path) -> Table:
-    try:
-        from pyarrow import ArrowException
-        from pyarrow.parquet import read_table
-    except ImportError as error:
-        raise DataError(f"{path}: Parquet needs pyarrow; pip install 'nearfar[tables]'") from error
-    try:
-        return read_table(path).to_pydict()
-    except (ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
 
 
 def _csv(path: Path) -> Table:
@@ -202,7 +195,11 @@ def _show(table: Table) -> str:
 
 def _few(values: Sequence[str]) -> str:
     rest = f",... ({len(values)} columns)" if len(values) > WIDEST else ""
-    return ",".join(values[:WIDEST]) + rest
+    return ",".join(map(_short, values[:WIDEST])) + rest
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= LONGEST else f"{value[:LONGEST]}..."
 
 
 def _labels(path: Path, column: Sequence[Any], unlabelled: str | None) -> list[Any]:
