@@ -123,6 +123,18 @@ def test_every_kind_of_target_says_the_same():
         assert_allclose(learner.get_mahalanobis_matrix(), M, atol=2e-4 * np.abs(M).max())
 
 
+@pytest.mark.parametrize("settings", [{"targets": "euclidean", "n_components": 2}, {"targets": "table"}])
+def test_targets_that_no_class_decides_need_no_labels(settings):
+    X, y = data()
+    table = np.linalg.norm((X[:, None] - X) * [1.0, 2.0, 0.5, 1.0], axis=2)
+    settings = settings | ({"targets": table} if settings["targets"] == "table" else {})
+    M = fit(MDSMetric(**settings), X).get_mahalanobis_matrix()
+    for labels in (y, np.zeros(60)):
+        assert_allclose(fit(MDSMetric(**settings), X, labels).get_mahalanobis_matrix(), M)
+    with pytest.raises(ValueError, match=r"^MDSMetric: requires y"):
+        MDSMetric(lambda square, alike: square).fit(X)
+
+
 @pytest.mark.parametrize("noise", [0.0, 1e-6, 1e-3])
 def test_targets_that_a_metric_meets_end_the_search(noise):
     X, y = data()

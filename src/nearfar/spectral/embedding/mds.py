@@ -19,7 +19,7 @@ from ...core.empirical_risk import target_pairs
 from ...core.empirical_risk.target_fit import ClassTargets, ListedTargets, sstress, stress
 from ...core.margins.large_margin_data import exactly
 from ...core.optimize import Solution
-from ...core.types import AnyArray, Array, Ints
+from ...core.types import AnyArray, Array
 
 TargetFunction = Callable[[AnyArray, AnyArray], AnyArray]
 
@@ -113,23 +113,23 @@ class MDSMetric(FromLabels, Mahalanobis):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,), optional
-            Class labels; -1 means unknown. Not read where `pairs` are given.
+            Class labels; -1 means unknown. Read only where no `pairs` are given and `targets` depend on classes.
         pairs, distances : array-like of shape (m, 2), (m,), optional
             Row numbers of X, and target distances of at least 0.
         rows : array-like of shape (n,), optional
             The numbers by which pairs call the rows of X; pairs of other rows are left out. Default: 0..n-1.
         """
         if pairs is None and distances is None:
-            return super().fit(X, y)
+            return super().fit(X, y if self._y_required else None)
         with named(self):
             X = self._rows(X)
             return self._learn(X, target_pairs.check(pairs, distances, len(X), rows))
 
-    def _order(self, X: AnyArray) -> Ints:
-        # a matrix of targets belongs to the rows as they came
-        return super()._order(X) if isinstance(self.targets, str) or callable(self.targets) else np.arange(len(X))
+    @property
+    def _y_required(self) -> bool:  # type: ignore[override]
+        return callable(self.targets) or (isinstance(self.targets, str) and self.targets != "euclidean")
 
-    def _solve(self, X: Array, labels: Ints | target_pairs.Told) -> Solution:
+    def _solve(self, X: Array, labels: Any) -> Solution:
         checks.at_least(0, a=self.a, b=self.b)
         checks.above(0, tol=self.tol)
         checks.one_of(("sstress", "stress"), loss=self.loss)
