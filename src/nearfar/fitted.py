@@ -7,9 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from importlib import import_module
-from inspect import signature
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -21,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from . import catalog
 from .core import checks, neighbors, storage, thresholds
+from .core.calls import saying_what_it_takes
 from .core.notices import LEARNER
 from .core.pairs import pair_squares
 from .core.types import AnyArray, Array
@@ -76,22 +75,6 @@ def has_threshold(estimator: Fitted) -> bool:
             "no threshold_ yet: fit on pairs of both kinds, or call calibrate_threshold or set_threshold"
         )
     return True
-
-
-def saying_what_it_takes(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `fit` so that its error for arguments that do not fit names the learner and all arguments that it takes."""
-    shape = signature(fit)
-    takes = ", ".join(list(shape.parameters)[1:])
-
-    @wraps(fit)
-    def told(self: Any, *args: Any, **named_ones: Any) -> Any:
-        try:
-            shape.bind(self, *args, **named_ones)
-        except TypeError as error:
-            raise TypeError(f"{type(self).__name__}.{fit.__name__} takes {takes}; {error}") from None
-        return fit(self, *args, **named_ones)
-
-    return told
 
 
 class Fitted(BaseEstimator):
