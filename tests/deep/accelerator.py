@@ -125,9 +125,12 @@ def main():
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     x, y, pooled = batch(24, labels=[0, 0, 1, 1, 1, 2, 3, 4, 4, 5, -1, -1] * 2)
     results = {m.name: outcome(lambda m=m: term_outcome(lambda: make(m), x, y, pooled)) for m in TERMS}
-    for miner in ("BatchAll", "BatchHard", "BatchSemiHard", "EasyPositive", "ExtremeDistance"):
+    for miner in ("BatchAll", "BatchHard", "BatchSemiHard", "EasyPositive", "ExtremeDistance", "InformativePairs"):
         mined = partial(nearfar.TripletLoss, mine=getattr(nearfar, miner)())
         results[miner] = outcome(lambda mined=mined: term_outcome(mined, x, y, pooled))
+    for kind in ("semihard", "hard"):
+        some = partial(nearfar.TripletLoss, triplets=kind)
+        results[kind] = outcome(lambda some=some: term_outcome(some, x, y, pooled))
     memory = partial(nearfar.CrossBatchMemory, nearfar.ContrastiveLoss(), size=40, embedding_dim=x.shape[1])
     results["CrossBatchMemory"] = outcome(lambda: term_outcome(lambda: memory().double(), x, y, pooled))
     with Factories():
