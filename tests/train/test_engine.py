@@ -646,6 +646,8 @@ def test_computed_proxies_begin_each_epoch_with_the_embeddings_of_all_training_i
         broken = tmp_path / f"broken {step}"
         broken_off(monkeypatch, broken, step, config)
         assert_same(whole.folder, train(None, broken, resume=True, progress=False).folder)
+    moments = f"HORDE(features=16, loss=ProxyNCALoss(proxies={proxies!r}))"  # of another length than embeddings
+    assert train(small(objective=moments, epochs=1), tmp_path / "moments", progress=False).epoch == 1
 
 
 def test_progress_goes_to_stderr(tmp_path, small, capfd) -> None:

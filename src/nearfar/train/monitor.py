@@ -70,7 +70,7 @@ def embed_together(parts: Parts, dataset: Dataset) -> Floats:
 
 
 def refit_proxies(parts: Parts) -> None:
-    """Set the proxies that are k-means centres from the embeddings of all training items, on every process alike."""
+    """Set proxies that are class means or k-means centres from the embeddings of all training items."""
     losses = [part for part in parts.step.objective.modules() if isinstance(part, NeighbourProxyLoss)]
     losses = [loss for loss in losses if loss.source != "learned"]
     if not losses:
@@ -79,7 +79,8 @@ def refit_proxies(parts: Parts) -> None:
     parts.model.eval()
     rows = torch.from_numpy(embed_together(parts, parts.train))
     for loss in losses:
-        loss.refit(rows, torch.as_tensor(parts.train.labels))
+        if loss.proxies.shape[1] == rows.shape[1]:  # inside HORDE a loss compares moments, not embeddings
+            loss.refit(rows, torch.as_tensor(parts.train.labels))
 
 
 def from_first(row: dict[str, Any]) -> dict[str, Any]:
