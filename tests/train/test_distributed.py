@@ -69,11 +69,11 @@ def broken_off(config: TrainConfig, folder: Path) -> None:
     """Train until every process fails in its fifth batch."""
     plain, calls = Step.forward, []
 
-    def forward(self, items, labels=None):
+    def forward(self, items, labels=None, ids=None):
         calls.append(1)
         if len(calls) == 5:
             raise Stopped
-        return plain(self, items, labels)
+        return plain(self, items, labels, ids)
 
     Step.forward = forward
     try:

@@ -50,8 +50,8 @@ class Step(nn.Module):
         self.embedder, self.objective = embedder, objective
         self.from_features, self.episodes = from_features, episodes
 
-    def forward(self, items: Tensor, labels: Tensor | None = None) -> Tensor | Features:
-        """Return the value of the objective; without labels, the features."""
+    def forward(self, items: Tensor, labels: Tensor | None = None, ids: Tensor | None = None) -> Tensor | Features:
+        """Return the value of the objective; without labels, the features. `ids` are the numbers of the items."""
         if labels is not None and self.episodes is not None:
             return self.episodes.loss(self.embedder, self.objective, items, labels)
         features: Features = self.embedder.head(items) if self.from_features else self.embedder(items)
@@ -60,7 +60,7 @@ class Step(nn.Module):
         for term in self.objective.terms:
             if isinstance(term, PairTerm):
                 term.see(self.embedder, items)
-        return self.objective(features.embedding, labels, pooled=features.pooled)
+        return self.objective(features.embedding, labels, pooled=features.pooled, ids=ids)
 
 
 @dataclass
@@ -116,19 +116,23 @@ class Parts:
         self.model, self.optimizer = self.accelerator.prepare(self.step, make_optimizer(groups, self.config))
         self.averages.begin()
 
-    def batches(self, epoch: int, done: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Give the rest of an epoch of which `done` batches are done: items on the device, changed at random."""
+    def batches(self, epoch: int, done: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Give the rest of an epoch of which `done` batches are done, on the device.
+
+        They are items, changed at random, their classes, and their numbers in `train`.
+        """
         self.sampler.load_state_dict(self.sampler.state_dict() | {"epoch": epoch, "batch": done})
         device, first = self.accelerator.device, epoch * len(self.sampler) + done
-        for step, (items, labels, numbers) in enumerate(self.loader, first):
-            labels = labels if self.known is None else self.known.relation(numbers)
-            items, labels = as_floats(items.to(device, non_blocking=True)), labels.to(device, non_blocking=True)
+        for step, (items, labels, ids) in enumerate(self.loader, first):
+            labels = labels if self.known is None else self.known.relation(ids)
+            items, labels, ids = (part.to(device, non_blocking=True) for part in (items, labels, ids))
+            items = as_floats(items)
             if self.augment.parts:
                 # Seeded anew for every batch and process: a resumed run draws what an unbroken one does.
                 seed = np.random.SeedSequence((self.config.seed, step, processes.rank())).generate_state(1)[0]
                 self.generator.manual_seed(int(seed))
                 items = self.augment(items)
-            yield items, labels
+            yield items, labels, ids
 
 
 def build(

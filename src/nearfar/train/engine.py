@@ -160,8 +160,8 @@ class Trainer:
     def _epoch(self) -> None:
         position = self.position
         begin_epoch(self.parts, position)
-        for items, labels in self.parts.batches(position.epoch, position.batch):
-            self._add_up(self._step(items, labels))
+        for batch in self.parts.batches(position.epoch, position.batch):
+            self._add_up(self._step(*batch))
             position.step, position.batch = position.step + 1, position.batch + 1
             self._tell()
             if position.step >= self.parts.steps or position.batch == len(self.parts.sampler):
@@ -170,13 +170,13 @@ class Trainer:
             if self.parts.config.checkpoint_every and position.step % self.parts.config.checkpoint_every == 0:
                 self._checkpoint()
 
-    def _step(self, items: Tensor, labels: Tensor) -> Tensor:
+    def _step(self, *batch: Tensor) -> Tensor:
         parts, config = self.parts, self.parts.config
         assert parts.model is not None
         assert parts.optimizer is not None
         set_rates(parts.optimizer, self.factor(self.position.step))
         try:
-            loss = parts.model(items, labels)
+            loss = parts.model(*batch)
         except ValueError as error:
             raise self._failed(str(error)) from error
         parts.accelerator.backward(loss)

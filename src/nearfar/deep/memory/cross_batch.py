@@ -51,9 +51,9 @@ class CrossBatchMemory(Term):
 
     Notes
     -----
-    A batch is compared with earlier ones only; the published code stores it first. With ``ids=`` an earlier embedding
-    of the same sample is neither similar nor dissimilar to it. All processes remember the global batch, in training
-    mode only.
+    A batch is compared with earlier ones only; the published code stores it first. With ``ids=``, which a training run
+    passes, an earlier embedding of the same sample is neither similar nor dissimilar to it. All processes remember the
+    global batch, in training mode only.
 
     Examples
     --------
