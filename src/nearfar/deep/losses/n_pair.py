@@ -46,7 +46,7 @@ class NPairLoss(RowLoss):
     Parameters
     ----------
     reg : float
-        Weight of the mean squared norm of the embeddings (0.002 in the published code).
+        Weight of the mean squared norm of the embeddings. In the published code, 0.002 weighs half of that mean.
     form : str
         "npair" (the paper's, on inner products) or "hinge" (the survey's, on squared distances).
     margin : float

@@ -49,7 +49,8 @@ class SoftTripleLoss(ClassProxyLoss):
     Notes
     -----
     The published code divides the sum over pairs j < k by C K (K - 1), half of their mean, and adds 1e-5 under the
-    root; so do we. The survey's formula is ``gamma=1, tau=0``. With one centre it is ``AMSoftmaxLoss``.
+    root; so do we. The survey's formula is ``gamma=1, tau=0``; an index in it, and the sign of its condition on inner
+    products, are misprinted. With one centre it is ``AMSoftmaxLoss``.
     """
 
     def __init__(

@@ -14,7 +14,10 @@ def batch_all(rows: Rows) -> Rows:
 
 
 class BatchAll:
-    """Every triplet of the batch. This is the published name of what a loss does without a miner."""
+    """Every triplet of the batch. This is the published name of what a loss does without a miner.
+
+    As for all miners, no anchor is its own positive; the survey's sums over a class do not leave it out.
+    """
 
     def __call__(self, rows: Rows) -> Rows:
         return batch_all(rows)

@@ -57,8 +57,9 @@ class DistanceWeighted(Checked):
     Notes
     -----
     Made for unit vectors (distances between 0 and 2, unsquared whatever the distance of the loss). The cutoff of the
-    published code takes the place of the paper's min(lambda, 1 / q). Weights carry no gradient. Draws come from
-    PyTorch's global generator: with several processes each draws for its own anchors.
+    published code takes the place of the paper's min(lambda, 1 / q). The survey prints the batch size for the dimension
+    in the second exponent of q, and trains the triplet loss; the paper trains ``MarginLoss``. Weights carry no
+    gradient. Draws come from PyTorch's global generator: with several processes each draws for its own anchors.
     """
 
     def __init__(self, cutoff: float = 0.5, limit: float = 1.4) -> None:

@@ -40,8 +40,8 @@ class MPerClassSampler(ClassBatchSampler):
     seed : int
         Seed of all epochs.
     allow_repeat : bool
-        Whether classes with fewer than m samples take part by repeating theirs. If not, they are left out; `left_out`
-        counts them.
+        Whether classes with fewer than m samples take part by repeating theirs, so that a set of small classes stays
+        whole. If not, they are left out; `left_out` counts them.
     rounds : int, optional
         Visits of each class per epoch. None makes the epoch about as long as the data.
     drop_last : bool
