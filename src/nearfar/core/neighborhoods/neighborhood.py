@@ -18,6 +18,7 @@ from .softmax import AnchorBlock, SortedRows
 FINE = 5  # iterations in float64 after a search in float32
 STILL = 1e-2  # relative change of components, apart from their length, below which a search has not moved
 WHOLE = 1e-3  # distance of a sum of probabilities from a whole number below which each is 0 or 1
+VANISHED = 1e-8  # relative distance from the objective at L = 0 below which components are as good as 0
 Terms = Callable[[Array], tuple[float, Array]]  # L -> F, dF/dL
 
 
@@ -95,13 +96,15 @@ def maximise(
         tol=1e-3 * tol,
         report=report,
     )
-    return in_sums(found, n)
+    return in_sums(found, terms, ridge, n)
 
 
-def in_sums(found: Solution, n: float) -> Solution:
-    """Return the solution with its objective as the maximised sum; warn if L has become 0."""
-    if np.linalg.norm(found.x) < 1e-8:
-        warn("reg is so large that the components vanish; use a smaller reg")
+def in_sums(found: Solution, terms: Terms, ridge: Ridge, n: float) -> Solution:
+    """Return the solution with its objective as the maximised sum; warn if under a ridge it is that of L = 0."""
+    if ridge.weight:
+        at_zero = negative(np.zeros_like(found.x), terms, ridge, n)[0]
+        if abs(found.value - at_zero) <= VANISHED * max(1.0, abs(at_zero)):
+            warn("reg is so large that the components vanish; use a smaller reg")
     return found.times(-n)
 
 
@@ -184,8 +187,9 @@ def maximise_in_batches(
 
     step = ascent.step_length(L0)
     found = ascent.descend(on_batch, epoch, L0, step=step, max_iter=max_iter, tol=tol, report=report)
-    value = negative(found.x, dense(rows, kind, weight), ridge, n)[0]
-    found = in_sums(found.with_x(found.x, objective=value), n)
+    terms = dense(rows, kind, weight)
+    value = negative(found.x, terms, ridge, n)[0]
+    found = in_sums(found.with_x(found.x, objective=value), terms, ridge, n)
     return found if warm else warned_if_stuck(found, L0, n, kind, ridge)
 
 
