@@ -16,6 +16,8 @@ pytest.importorskip("torch")
 import nearfar
 import nearfar.evaluation
 from nearfar import cli
+from nearfar.cli.reporting import pictures_of
+from nearfar.data import open_dataset
 from nearfar.index import Index
 
 COMMANDS = (
@@ -435,6 +437,28 @@ def test_images_that_cannot_be_decoded_are_left_out_where_asked(digits, capsys, 
         code, _, err = run(capsys, monkeypatch, words[0], digits, *words[1:], "--skip-bad")
         assert code == 2
         assert "--skip-bad: only with DATA" in err
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "table"])
+def test_embeddings_know_where_their_images_lie(digits, capsys, monkeypatch, tmp_path, kind):
+    """From any folder the report of a file that `embed` wrote shows the images, and not embeddings as bars."""
+    image = pytest.importorskip("PIL.Image")
+    photos, out = tmp_path / "photos", tmp_path / "found" / "photos.npz"
+    for folder in (photos / "a", photos / "b", out.parent):
+        folder.mkdir(parents=True)
+    for at, name in enumerate(("a/0", "a/1", "b/0", "b/1")):
+        image.new("L", (8, 8), 60 * at).save(photos / f"{name}.png")
+    data = photos
+    if kind == "table":
+        data = photos / "t.csv"
+        data.write_text("path,label\n" + "".join(f"{name}.png,{name[0]}\n" for name in ("a/0", "a/1", "b/0", "b/1")))
+    elif kind == "zip":
+        data = Path(shutil.make_archive(str(photos), "zip", photos))
+    monkeypatch.chdir(tmp_path)
+    assert run(capsys, monkeypatch, "embed", digits, data.relative_to(tmp_path), "-o", out)[0] == 0
+    monkeypatch.chdir(out.parent)
+    read = pictures_of(Path("photos.npz"), open_dataset(out))
+    assert [int(read(at).mean()) for at in range(4)] == [0, 60, 120, 180]
 
 
 def test_a_run_does_not_embed_what_it_cannot(digits, capsys, monkeypatch, tmp_path):

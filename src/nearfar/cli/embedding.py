@@ -155,26 +155,32 @@ def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
 def distance_of(source: Path) -> str:
     """Return the distance in which a source's embeddings are compared: learners learn a Euclidean one."""
     if is_embeddings(source):
-        return _told_distance(source)
+        told = _told(source, "distance")
+        return told if told in DISTANCES else "cosine"
     return "cosine" if is_run(source) else "euclidean"
 
 
-def _told_distance(file: Path) -> str:
-    """Return the distance that `embed_to` has written beside embeddings; cosine where none is told."""
+def folder_of(source: Path) -> str:
+    """Return the folder or the zip from which names beside embeddings lead to images; nothing where none is told."""
+    return _told(source, "folder")
+
+
+def _told(file: Path, key: str) -> str:
+    """Return a word that `embed_to` has written beside embeddings."""
     if file.suffix != ".npz":
-        return "cosine"
+        return ""
     try:
         with np.load(file, allow_pickle=False) as arrays:
-            told = str(arrays["distance"]) if "distance" in arrays.files else ""
+            return str(arrays[key]) if key in arrays.files else ""
     except (*BROKEN, TypeError):  # who reads the rows says what is wrong
-        return "cosine"
-    return told if told in DISTANCES else "cosine"
+        return ""
 
 
 def embed_to(source: Path, data: str, out: Path, skip_bad: bool) -> str:
     """Embed data and write an .npz; returns one line on what was written."""
     from ..core.storage import whole
     from ..data.items import open_items
+    from .index_files import named_by_paths, root_of
 
     check_out(out)
     dataset = open_items(data, skip_bad=skip_bad)
@@ -188,6 +194,8 @@ def embed_to(source: Path, data: str, out: Path, skip_bad: bool) -> str:
             "names": names,
             "distance": distance_of(source),
         }
+        if named_by_paths(dataset, data):  # a report shows the images
+            about["folder"] = str(root_of(data).absolute())
         np.savez_compressed(file, embeddings=embeddings, **about)
     (n, d), known = embeddings.shape, [name for name in dataset.classes if name != UNKNOWN]
     kinds = f"{len(known)} classes" if known else "without classes"

@@ -47,9 +47,14 @@ def names_of(items: Dataset, data: str) -> list[str]:
     """Return the names of items in an index: the paths that lead to them, those of a table from its folder."""
     if not named_by_paths(items, data):
         return list(items.names)
-    path = Path(data)
-    root = path if path.is_dir() or path.suffix == ".zip" else path.parent
+    root = root_of(data)
     return [(root / name).as_posix() for name in items.names]
+
+
+def root_of(data: str) -> Path:
+    """Return the folder or the zip from which the names of items lead."""
+    path = Path(data)
+    return path if path.is_dir() or path.suffix == ".zip" else path.parent
 
 
 def named_by_paths(items: Dataset, data: str) -> bool:

@@ -107,13 +107,15 @@ def report_items(embedded: Embedded, of: Path | None = None) -> tuple[Items, Ite
 def pictures_of(source: Path, dataset: Dataset) -> Reader:
     """Return what reads items for their pictures.
 
-    Names beside embeddings may be paths of images, from the folder of the file or from here.
+    Names beside embeddings may be paths of images: from the folder of the file, from here, or from where `embed` saw
+    the images.
     """
     from ..data.items import NamedReader
-    from .embedding import is_embeddings
+    from .embedding import folder_of, is_embeddings
 
     if is_embeddings(source):
-        for named in (NamedReader(dataset.names, folder=folder) for folder in (source.parent, "")):
+        folders = dict.fromkeys((str(source.parent), "", folder_of(source)))
+        for named in (NamedReader(dataset.names, folder=folder) for folder in folders):
             if any(map(named.leads, range(min(len(dataset), TRIED)))):
                 return named
     return dataset.read
