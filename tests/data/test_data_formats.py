@@ -61,6 +61,34 @@ def test_train_and_test_folders_are_the_split(tmp_path):
     assert "split by the folders test, train, val" in task.protocol
 
 
+def test_folders_are_the_split_in_whatever_case(tmp_path):
+    parts = {"Train": "ab", "TEST": "be"}
+    root = write(tmp_path / "s", {f"{p}/{c}/{i}.png": png() for p, cs in parts.items() for c in cs for i in range(2)})
+    task = open_task(str(root), validation=0)
+    assert (task.train.classes, task.test.classes) == (("a", "b"), ("b", "e"))
+    assert "split by the folders TEST, Train" in task.protocol
+
+
+def test_of_training_and_validation_folders_the_validation_is_the_test(tmp_path):
+    parts = {"train": "abc", "valid": "de"}
+    root = write(tmp_path / "s", {f"{p}/{c}/{i}.png": png() for p, cs in parts.items() for c in cs for i in range(2)})
+    task = open_task(str(root), validation=0)
+    assert (task.train.classes, task.test.classes) == (("a", "b", "c"), ("d", "e"))
+    assert "its validation items are the test" in task.protocol
+
+
+def test_a_folder_beside_train_and_test_is_told(tmp_path):
+    names = [f"{p}/{c}/{i}.png" for p in ("train", "test", "more") for c in "ab" for i in range(2)]
+    task = open_task(str(write(tmp_path / "s", {name: png() for name in names})))
+    assert "train and its like are no split but parts of class names, as more is beside them" in task.protocol
+
+
+def test_images_of_kinds_that_are_not_read_are_told(tmp_path):
+    files = class_folders() | {"class0/a.HEIC": b"ftyp", "class9/b.avif": b"ftyp", "class9/notes.txt": b"no image"}
+    task = open_task(str(write(tmp_path / "s", files)))
+    assert "2 file(s) of kinds that are not read left out (class0/a.HEIC, class9/b.avif)" in task.protocol
+
+
 def test_query_and_gallery_folders(tmp_path):
     parts = {"train": "ab", "query": "ef", "gallery": "feg"}
     root = write(tmp_path / "s", {f"{p}/{c}/{i}.png": png() for p, cs in parts.items() for c in cs for i in range(2)})

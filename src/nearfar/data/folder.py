@@ -9,6 +9,8 @@ from .dataset import DataError, Source, some
 from .decode import SUFFIXES, ImageReader, guess_channels, image_source
 from .files import open_files
 
+OTHERS = (".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd", ".svg", ".tga")
+"""Endings of images that no reader here decodes: left out, and told."""
 ROLES = {
     "train": "train",
     "val": "validation",
@@ -30,7 +32,7 @@ def read_folder(
     path : str or Path
         A folder or a zip archive. A class is a folder that holds images; nested folders give names such as
         "Sanskrit/character01". Folders named train and test (or train, query and gallery; also validation) at
-        the top are the split.
+        the top are the split, in whatever case; of train and validation alone, the validation is the test.
     image_size : int, optional
         Make every image a square of this side (shorter side resized, centre cut).
     skip_bad : bool
@@ -64,8 +66,14 @@ def read_folder(
     reader = ImageReader(files, tuple(names), guess_channels(files, names), size=image_size)
     split = "" if roles is None else "split by the folders " + ", ".join(sorted({part[0] for part in parts}))
     source = image_source(Path(path).stem, reader, labels, roles=roles, split=split, skip_bad=skip_bad)
-    notes = (f"{len(loose)} image(s) in no class folder left out ({some(loose, 3)})",) if loose else ()
-    return replace(source, items=replace(source.items, notes=notes))
+    notes = [f"{len(loose)} image(s) in no class folder left out ({some(loose, 3)})"] if loose else []
+    others = [name for name in files.names() if name.lower().endswith(OTHERS)]
+    if others:
+        notes.append(f"{len(others)} file(s) of kinds that are not read left out ({some(others, 3)})")
+    beside = [] if roles is not None else _beside_a_split(parts)
+    if beside:
+        notes.append(f"train and its like are no split but parts of class names, as {some(beside, 3)} is beside them")
+    return replace(source, items=replace(source.items, notes=tuple(notes)))
 
 
 def _strip_common(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -76,7 +84,18 @@ def _strip_common(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _roles(parts: list[tuple[str, ...]]) -> list[str] | None:
-    tops = {part[0] for part in parts if part}
-    if not (tops <= ROLES.keys() and "train" in tops and tops & {"test", "query"}):
+    tops = {part[0].lower() for part in parts if part}
+    if not (tops <= ROLES.keys() and _split(tops)):
         return None
-    return [ROLES[part[0]] if part else "" for part in parts]
+    return [ROLES[part[0].lower()] if part else "" for part in parts]
+
+
+def _split(tops: set[str]) -> bool:
+    """Whether folders of these names, in lower case, split the images."""
+    return "train" in tops and any(ROLES.get(top) in ("validation", "test", "query") for top in tops)
+
+
+def _beside_a_split(parts: list[tuple[str, ...]]) -> list[str]:
+    """Return the folders that keep those beside them from being a split."""
+    tops = sorted({part[0] for part in parts if part})
+    return [top for top in tops if top.lower() not in ROLES] if _split({top.lower() for top in tops}) else []
