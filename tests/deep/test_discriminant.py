@@ -216,6 +216,7 @@ def test_a_class_missing_from_the_batch_has_no_target():
     loss = DeepFisherLoss(5, targets="batch").double()
     x = torch.zeros(6, 5, dtype=torch.float64, requires_grad=True)
     assert (grad(loss(x, y), x)[:, [2, 4]] == 0).all()
+    assert loss.shares.tolist() == [2 / 6, 1 / 6, 0, 3 / 6, 0]  # to the last digit
 
 
 def least_squares(X, y):

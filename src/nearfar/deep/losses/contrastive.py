@@ -34,7 +34,7 @@ def contrastive(rows: Rows, margin: float, form: str) -> tuple[Tensor, Tensor]:
     reach = 1 - margin if form == "xbm" else margin
     push, active = hinges(far.new_full((len(far), 1), reach), far)
     if form == "xbm":  # s = (s - m) + m
-        push = push + margin * active[:, 0]
+        push = push + margin * active[:, 0].to(push.dtype)  # a whole number times a number would be float32
     return torch.where(keep, near, 0.0).sum(1), push
 
 

@@ -106,8 +106,8 @@ class DeepFisherLoss(HeadLoss):
         if self.targets == "batch":
             y = batch.class_numbers("DeepFisherLoss", self.num_classes)
             counts = torch.bincount(y[y != UNKNOWN], minlength=self.num_classes)
-            counts = counts[: self.num_classes]  # labels out of range are refused on the CPU only
-            self.shares = (counts / counts.sum().clamp_min(1)).to(self.shares)
+            counts = counts[: self.num_classes].to(self.shares)  # labels out of range are refused on the CPU only
+            self.shares = counts / counts.sum().clamp_min(1)
         return super().share(batch)
 
     def loss_of_rows(self, classes: bool) -> Callable[[Tensor, Tensor], Tensor]:
