@@ -31,7 +31,8 @@ class HingeHead(HeadLoss):
     squared : bool
         Square the hinges.
     multiclass : str, optional
-        "one_vs_rest": one output per class. None: one output for two classes, class 0 to -1 and class 1 to 1.
+        "one_vs_rest": one output per class. None: one output for two classes, class 0 to -1 and class 1 to 1. Labels
+        are 0 and 1: a label of -1 says, as for every loss, that the class is unknown.
     reduction : str
         "mean" over samples, or "sum" (the survey's).
     block : int, optional
