@@ -4,6 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._python_dispatch import TorchDispatchMode
+
 import nearfar
 from nearfar.deep.relations import masks
 from nearfar.deep.rows import Comparison
@@ -196,3 +198,44 @@ def test_classes_of_a_large_batch_are_told_apart_by_all_their_digits(classes):
     same, other = masks(y, y, slice(20, 300))
     assert torch.equal(same, ((y[:, None] == y) & known)[20:])
     assert torch.equal(other, ((y[:, None] != y) & known)[20:])
+
+
+class Calls(TorchDispatchMode):
+    """Counts the operations of PyTorch."""
+
+    number = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.number += 1
+        return func(*args, **(kwargs or {}))
+
+
+def counted(loss, x, y):
+    with Calls() as calls:
+        value = loss(x, y)
+        (gradient,) = torch.autograd.grad(value, x)
+    return value, gradient, calls.number
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nearfar.TripletLoss(soft=True),
+        nearfar.TripletLoss(swap=True),
+        nearfar.AngularLoss(),
+        nearfar.AngularLoss(70, form="softmax"),
+        nearfar.SmoothAPLoss(),
+        nearfar.RecallAtKLoss(),
+        nearfar.PNPLoss(),
+    ],
+    ids=repr,
+)
+def test_a_device_takes_one_step_for_each_positive_and_not_for_each_sample(loss, monkeypatch):
+    torch.manual_seed(0)
+    x, y = torch.randn(96, 8, dtype=torch.float64, requires_grad=True), torch.arange(96) // 3
+    value, gradient, steps = counted(loss, x, y)
+    monkeypatch.setattr("nearfar.deep.order.on_host", lambda x: False)
+    there, gradient_there, steps_there = counted(loss, x, y)
+    torch.testing.assert_close(there, value)
+    torch.testing.assert_close(gradient_there, gradient)
+    assert steps_there < 2 * steps

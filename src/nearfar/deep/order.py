@@ -13,19 +13,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .functions import applied
+from .functions import applied, traced
 from .rows import Rows, Triplets, count, filled, is_small, on_host
 
 FEW = 12  # positives of a row up to which one pass for each is faster than a sort
 
 
-def positives(rows: Rows) -> tuple[Tensor, Tensor]:
+def positives(rows: Rows, *, one_by_one: bool = False) -> tuple[Tensor, Tensor]:
     """Return the (b, k) columns of each row's positives and which of the k places hold one.
 
     On a CPU k is the largest number of positives of a row. On a device, or in a compiled graph, knowing it would
-    wait for the device: there k is the width of the row.
+    wait for the device: there k is the width of the row. A caller that takes the columns `one_by_one` would rather wait
+    once than go through the whole row.
     """
     b, m = rows.pos.shape
+    if one_by_one and not on_host(rows.pos) and not traced():
+        values, columns = rows.pos.byte().topk(int(rows.pos.sum(1).max()) if b else 0, 1)
+        return columns, values.bool()
     if not on_host(rows.pos):
         return torch.arange(m, device=rows.d.device).expand(b, m), rows.pos
     if is_small(rows.pos):

@@ -29,7 +29,7 @@ EXACT = 5.0  # T up to which products of exponentials of unit vectors stay in ra
 
 def angular(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of log(1 + sum_n e^f) and their number."""
-    columns, keep = positives(rows)
+    columns, keep = positives(rows, one_by_one=True)
     far, source = negatives(rows), rows.d if sides.square else sides.ref
     rule = Rule(4 * T, False, sides.square)
     pull = 2 * (1 + T) * rows.d.gather(1, columns)  # -2 (1 + T) a.p
@@ -42,7 +42,7 @@ def angular(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
 
 def angular_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum of the hinges of all its triplets, and how many are active."""
-    columns, keep = positives(rows)
+    columns, keep = positives(rows, one_by_one=True)
     offset = torch.where(keep, 2 * (1 + T) * rows.d.gather(1, columns) + 2 - 6 * T, -torch.inf)
     source = rows.d if sides.square else sides.ref
     value, active = midpoint_sums(negatives(rows), source, columns, offset, Rule(4 * T, True, sides.square))

@@ -23,7 +23,7 @@ from ..terms import RowLoss
 
 def recall_at_k(rows: Rows, ks: Sequence[int], temperature: float, rank_temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor one minus its soft recall, and 1 where it has a positive."""
-    columns, keep = positives(rows)
+    columns, keep = positives(rows, one_by_one=True)
     ranks = soft_counts(rows.d, columns, rows.pos | rows.neg, rank_temperature)[1] + 0.5  # it holds half of j itself
     number = count(keep)
     loss = rows.d.new_zeros(len(rows.d))

@@ -67,7 +67,7 @@ def mined_triplets(rows: Rows, margin: float, kind: str, soft: bool, sides: Side
 
 def each_positive(rows: Rows, margin: float, kind: str, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:
     """Return what `mined_triplets` does, over all triplets, one positive of each row after the other."""
-    columns, keep = positives(rows)
+    columns, keep = positives(rows, one_by_one=True)
     value, active = rows.d.sum(1) * 0, torch.zeros_like(count(rows.pos))
     for column, real in zip(columns.T, keep.T, strict=True):
         near, far = rows.d.gather(1, column[:, None]), rows.d
