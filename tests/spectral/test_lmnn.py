@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
 
 from nearfar import LMNN
 from nearfar.core.margins import active_set, impostors, large_margin_data, newton, strata, triplet_mining
@@ -133,6 +134,17 @@ def test_solvers_agree(loss):
         assert learner.converged_
         assert exact.objective_ * (1 - 1e-6) <= learner.objective_ <= exact.objective_ * (1 + tol)
         assert learner.objective_ - learner.duality_gap_ <= exact.objective_ * (1 + 1e-6)
+
+
+def test_the_same_program_is_not_solved_again_for_a_smaller_gap():
+    pytest.importorskip("clarabel")
+    X, y = data(50, 3)
+    for settings in ({"tol": 1e-14}, {"regularization": 0.0}):  # no pull leaves no bound above 0
+        learner = LMNN(2, solver="sdp", max_iter=30, **settings)
+        with pytest.warns(ConvergenceWarning, match="cutting planes"):
+            learner.fit(X, y)
+        assert learner.n_iter_ < 10
+        assert not learner.converged_
 
 
 def test_program_refuses_what_is_too_large():

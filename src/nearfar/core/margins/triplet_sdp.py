@@ -3,7 +3,7 @@
     min_{M PSD, xi >= 0}  (1 - mu) <M, C> + mu sum_t xi_t (or xi_t^2)    s.t.  <M, A_t> >= 1 - xi_t
 
 Starts with the nearest impostor of each pull and adds those triplets that the solution violates until there are none:
-the optimum over all triplets, certified by the multipliers.
+the optimum over all triplets, certified by the multipliers as far as the solver's accuracy goes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,11 @@ def solve(
     bare, bound = Hinge(problem.squared), -np.inf
     while spent < max_iter:
         edges = problem.scan(L)
-        history.append(problem.value(L, edges, bare))
         fresh = violated(problem, L, edges, first=spent == 0)
-        known = np.unique(np.concatenate([known, fresh]), axis=0)
+        before, known = len(known), np.unique(np.concatenate([known, fresh]), axis=0)
+        if spent and len(known) == before:  # the program would be the same, and so would the gap
+            break
+        history.append(problem.value(L, edges, bare))
         if len(known) > LARGEST:
             raise ValueError(f'solver="sdp" takes up to {LARGEST} triplets, needs {len(known)}; use solver="lbfgs"')
         M, slopes = program(problem, known)
