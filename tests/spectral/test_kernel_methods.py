@@ -127,6 +127,14 @@ def test_spectrum_weights_are_optimal():
     same(distances(twice, X), 2 * distances(learner, X))
 
 
+def test_spectrum_raises_small_spreads_to_the_floor():
+    f = fit(KernelSpectrumMetric(n_components=6, gamma=GAMMA), X, Y).f_
+    floor = float(np.median(f / f.max()))
+    beta = 1 / np.maximum(f, floor * f.max())
+    learner = fit(KernelSpectrumMetric(n_components=6, floor=floor, gamma=GAMMA), X, Y)
+    assert_allclose(learner.beta_, beta / beta.sum(), rtol=1e-9)
+
+
 def test_spectrum_learns_the_eigenvectors_with_other_weights():
     learner = fit(KernelSpectrumMetric(n_components=6, gamma=GAMMA), X, Y)
     A = np.linalg.eigh(K)[1][:, ::-1][:, :6]

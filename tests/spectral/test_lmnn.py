@@ -572,6 +572,20 @@ def test_few_directions_of_overlapping_classes_take_few_steps(seed):
     assert learner.objective_ <= 1.01 * tight.objective_
 
 
+def test_strata_have_larger_spheres_from_round_to_round(monkeypatch):
+    X, y = data()
+    seen = []
+
+    def sample(Y, labels, radius, *_):
+        seen.append(radius / np.std(Y, axis=0).mean())
+        return np.zeros(0, dtype=int)
+
+    monkeypatch.setattr(strata, "sample", sample)
+    with pytest.warns(UserWarning, match="no sphere"):
+        strata.stratified(X, y, None, 1, {"rounds": 3, "spheres": 1, "radius": 0.2, "growth": 0.5}, 0)
+    assert_allclose(seen, [0.2, 0.7, 1.2])
+
+
 def test_strata_draw_fewer_spheres_and_rows_from_round_to_round():
     X, y = data()
     seen = []

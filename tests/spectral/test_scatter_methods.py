@@ -618,6 +618,14 @@ def test_fish_mml_objective_equals_kernels():
     assert_allclose(learner.objective_, fish_mml.objective(P, V, Y, 0.3, 0.5))
 
 
+def test_fish_mml_without_the_scale_of_dependence_has_a_weight_in_other_units():
+    V = views()
+    learner = nearfar.FISHMML(2, lam2=0.5).fit(V, Y)
+    other = nearfar.FISHMML(2, lam2=0.5 / (len(X) - 1) ** 2, hsic_scale=False).fit(V, Y)
+    assert_allclose(other.objective_, learner.objective_)
+    assert_allclose(distances(other, V), distances(learner, V), rtol=1e-9)
+
+
 def test_fish_mml_without_dependence_treats_views_apart_in_any_order():
     V = views()
     learner = nearfar.FISHMML(2, lam2=0.0).fit(V, Y)
