@@ -128,8 +128,9 @@ def main():
     for miner in ("BatchAll", "BatchHard", "BatchSemiHard", "EasyPositive", "ExtremeDistance", "InformativePairs"):
         mined = partial(nearfar.TripletLoss, mine=getattr(nearfar, miner)())
         results[miner] = outcome(lambda mined=mined: term_outcome(mined, x, y, pooled))
-    for kind in ("semihard", "hard"):
-        some = partial(nearfar.TripletLoss, triplets=kind)
+    settings = {"semihard": {"triplets": "semihard"}, "hard": {"triplets": "hard"}}
+    for kind, how in (settings | {"soft": {"soft": True}, "swap": {"swap": True}}).items():
+        some = partial(nearfar.TripletLoss, **how)
         results[kind] = outcome(lambda some=some: term_outcome(some, x, y, pooled))
     memory = partial(nearfar.CrossBatchMemory, nearfar.ContrastiveLoss(), size=40, embedding_dim=x.shape[1])
     results["CrossBatchMemory"] = outcome(lambda: term_outcome(lambda: memory().double(), x, y, pooled))

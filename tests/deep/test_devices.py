@@ -19,7 +19,7 @@ HERE = Path(__file__)
 ROOT = HERE.parents[2]
 NAMES = [m.name for m in METHODS if m.done and m.kind in ("loss", "regularizer", "head")]
 NAMES += ["BatchAll", "BatchHard", "BatchSemiHard", "EasyPositive", "ExtremeDistance", "CrossBatchMemory"]
-NAMES += ["InformativePairs", "semihard", "hard"]
+NAMES += ["InformativePairs", "semihard", "hard", "soft", "swap"]
 NAMES += ["evaluate", "verify", "augment", "train"]
 
 

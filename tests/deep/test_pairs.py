@@ -81,6 +81,26 @@ def test_mined_triplets_of_a_kind(triplets):
     torch.testing.assert_close(loss(x, Y), (kept + 0.5).mean())
 
 
+@pytest.mark.parametrize("form", [{"soft": True}, {"swap": True}])
+@pytest.mark.parametrize("device", [False, True])
+def test_memory_does_not_grow_with_the_number_of_positives(form, device, monkeypatch):
+    from nearfar.deep import order
+
+    n, kept = 128, []
+    if device:  # there, all columns may be positives
+        monkeypatch.setattr(order, "on_host", lambda x: False)
+    else:
+        monkeypatch.setattr(order, "FULL", n * n)
+    x = torch.randn(n, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    y = torch.arange(n) // 4 if device else torch.arange(n) // 64
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
+        value = nearfar.TripletLoss(**form)(x, y)
+    value.backward()
+    assert sum(kept) < 50 * n * n
+    monkeypatch.undo()
+    torch.testing.assert_close(value, nearfar.TripletLoss(**form)(x, y))
+
+
 def test_hard_and_semi_hard_triplets_need_a_margin():
     assert nearfar.TripletLoss(margin=0.0).margin == 0
     with pytest.raises(ValueError, match="margin must be positive for hard triplets, got 0"):

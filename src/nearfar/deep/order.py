@@ -6,6 +6,7 @@ beats sorting the row; otherwise the row is sorted once. Both give the same numb
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .functions import applied, traced
-from .rows import Rows, Triplets, count, filled, is_small, on_host
+from .functions import applied, recomputed, traced
+from .rows import FULL, Rows, Triplets, count, filled, is_small, on_host
 
 FEW = 12  # positives of a row up to which one pass for each is faster than a sort
 
@@ -45,6 +46,20 @@ def positives(rows: Rows, *, one_by_one: bool = False) -> tuple[Tensor, Tensor]:
     columns = np.zeros(keep.shape, dtype=np.int64)
     columns[keep] = column
     return torch.from_numpy(columns), torch.from_numpy(keep)
+
+
+def sum_over_positives(rows: Rows, one: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Sum ``one(column, real)``, two (b,) tensors, over the places of the positives, one after the other.
+
+    Where they would take much memory together, backward computes each again.
+    """
+    columns, keep = positives(rows, one_by_one=True)
+    value, number = rows.d.sum(1) * 0, torch.zeros_like(count(rows.pos))
+    again = columns.shape[1] * rows.pos.numel() > FULL and not traced()
+    for column, real in zip(columns.T, keep.T, strict=True):
+        more = recomputed(one, column, real) if again else one(column, real)
+        value, number = value + more[0], number + more[1]
+    return value, number
 
 
 def negatives(rows: Rows) -> Tensor:

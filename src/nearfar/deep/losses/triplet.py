@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ...core.settings import check_options
-from ..order import hinges, negatives, positives
+from ..order import hinges, negatives, positives, sum_over_positives
 from ..rows import Rows, count
 from ..two_pass import SidedLoss, Sides, reference_pairs, reference_rows
 
@@ -67,20 +67,18 @@ def mined_triplets(rows: Rows, margin: float, kind: str, soft: bool, sides: Side
 
 def each_positive(rows: Rows, margin: float, kind: str, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:
     """Return what `mined_triplets` does, over all triplets, one positive of each row after the other."""
-    columns, keep = positives(rows, one_by_one=True)
-    value, active = rows.d.sum(1) * 0, torch.zeros_like(count(rows.pos))
-    for column, real in zip(columns.T, keep.T, strict=True):
+
+    def one(column: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
         near, far = rows.d.gather(1, column[:, None]), rows.d
         if sides is not None:
             far = torch.minimum(far, reference_rows(rows, sides, column))
         neg = rows.neg & real[:, None] & chosen(near, far, margin, kind)
         if soft:
-            value, number = value + torch.where(neg, softplus(near - far), 0.0).sum(1), count(neg)
-        else:
-            some, below = hinges(near + margin, torch.where(neg, far, torch.inf))
-            value, number = value + some, below[:, 0]
-        active = active + number
-    return value, active
+            return torch.where(neg, softplus(near - far), 0.0).sum(1), count(neg)
+        value, below = hinges(near + margin, torch.where(neg, far, torch.inf))
+        return value, below[:, 0]
+
+    return sum_over_positives(rows, one)
 
 
 class TripletLoss(SidedLoss):
