@@ -284,4 +284,6 @@ def _box(path: Path, row: int, values: Sequence[Any]) -> Box | None:
 def _check_files(path: Path, files: FolderFiles, paths: Sequence[str]) -> None:
     missing = [name for name in paths if name not in files]
     if missing:
-        raise DataNotFoundError(f"{path}: {len(missing)} of {len(paths)} images do not exist: {some(missing, 3)}")
+        how = "with / between folders" if any("\\" in name for name in missing) else f"as seen from {path.parent}"
+        what = f"{len(missing)} of {len(paths)} images do not exist: {some(missing, 3)}"
+        raise DataNotFoundError(f"{path}: {what}; paths are written {how}")
