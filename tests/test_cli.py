@@ -16,6 +16,8 @@ pytest.importorskip("torch")
 import nearfar
 import nearfar.evaluation
 from nearfar import cli
+from nearfar.catalog import METHODS
+from nearfar.cli.listing import description
 from nearfar.cli.reporting import pictures_of
 from nearfar.data import open_dataset
 from nearfar.index import Index
@@ -101,6 +103,32 @@ def test_list_shows_done_and_planned(capsys, monkeypatch):
     assert code == 0
     for method in nearfar.catalog.METHODS:
         assert f"{'●' if method.done else '○'} {method.name}" in out
+
+
+def test_list_shows_one_method_or_those_with_a_part_of_the_name(capsys, monkeypatch):
+    for name in ("TripletLoss", "tripletloss"):
+        code, out, _ = run(capsys, monkeypatch, "list", name)
+        assert code == 0
+        assert out.startswith("TripletLoss(margin=0.2, soft=False, ")
+        assert "Schroff 2015" in out
+        assert "L = sum over triplets" in out
+        assert "swap : bool" in out
+    code, out, _ = run(capsys, monkeypatch, "list", "ITML")
+    assert (code, out.splitlines()[0][:5]) == (0, "ITML(")
+    code, out, _ = run(capsys, monkeypatch, "list", "proxy")
+    assert (code, [line.split()[1] for line in out.splitlines()]) == (
+        0,
+        ["ProxyNCALoss", "ProxyNCAPlusPlusLoss", "ProxyAnchorLoss"],
+    )
+    for words, message in ((["TripletLos_"], "did you mean TripletLoss"), (["LMNN", "--recipes"], "without --recipes")):
+        code, _, err = run(capsys, monkeypatch, "list", *words)
+        assert code == 2
+        assert message in err
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_every_method_can_be_shown(method):
+    assert description(method).startswith(f"{method.name}(")
 
 
 def test_a_run_is_trained_scored_and_shown(digits, capsys, monkeypatch, tmp_path):

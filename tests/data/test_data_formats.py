@@ -182,7 +182,10 @@ def test_parquet_manifest(tmp_path):
         ("path,class\n" + ROWS, "has no column 'label'; it has path,class; first rows: class0/0.png,a |"),
         ("path,label\nclass0/0.png,1\nclass0/1.png\n", "row 3 has 1 values for 2 columns: class0/1.png"),
         ("path,label\nclass0/0.png,\n", "1 row(s) have no label, first row 1"),
-        ("path,label\nclass0/0.png,a\nno/1.png,b\n", "1 of 2 images do not exist: no/1.png; paths are written as seen from"),
+        (
+            "path,label\nclass0/0.png,a\nno/1.png,b\n",
+            "1 of 2 images do not exist: no/1.png; paths are written as seen from",
+        ),
         ("path,label\nno\\0.png,a\nno\\1.png,b\n", "no\\1.png; paths are written with / between folders"),
         ("path,label,split\nclass0/0.png,1,other\n", "unknown split 'other'; expected train"),
         ("path,label,split\nclass0/0.png,1,train\nclass0/1.png,2,train\n", "train and for test, got only train"),

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from ..catalog import METHODS, Method
+from ..catalog import METHODS, Method, missing
 
 
-def list_methods(*, recipes: bool = False, planned: bool = False) -> None:
-    """List every method of the field: what is done, and what is planned.
+def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: bool = False) -> None:
+    """List every method of the field: what is done, and what is planned; or show one with its formula and settings.
 
-    Example: nearfar list
+    Example: nearfar list TripletLoss
 
     Parameters
     ----------
+    name
+        The method to show, or a part of the names to list.
     recipes
         List the settings of the papers instead.
     planned
         Only what is not done yet.
     """
-    if recipes:
+    if name:
+        if recipes or planned:
+            raise ValueError(f"NAME: {name!r} is one of the methods; give it without --recipes and --planned")
+        print(shown(name))
+    elif recipes:
         from ..train import recipe_names
 
         print("\n".join(recipe_names()))
@@ -34,6 +40,46 @@ def listing(*, planned_only: bool = False) -> str:
     lines = [line for home, group in families.items() for line in (home, *group, "")]
     done = sum(method.done for method in METHODS)
     return "\n".join([*lines, f"{done} of {len(METHODS)} done (●), {len(METHODS) - done} planned (○)"])
+
+
+def shown(name: str) -> str:
+    """Return what a method is, or the lines of all methods with a part of their name.
+
+    Raises
+    ------
+    ValueError
+        No method has such a name.
+    """
+    exact = [method for method in METHODS if method.name.lower() == name.lower() and method.done]
+    if exact:
+        return description(exact[0])
+    found = [_line(method) for method in METHODS if name.lower() in method.name.lower()]
+    if not found:
+        raise ValueError(missing(name))
+    return "\n".join(found)
+
+
+def description(method: Method) -> str:
+    """Return the settings of a method with their defaults, its paper, formula and docstring."""
+    import inspect
+    import sys
+
+    import nearfar
+
+    thing = getattr(nearfar, method.name)
+    known = inspect.signature(thing).parameters.values()
+    settings = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in known]
+    about = inspect.getdoc(sys.modules[thing.__module__])
+    return "\n\n".join(
+        text
+        for text in (
+            f"{method.name}({', '.join(settings)})",
+            f"{method.kind}, from {method.takes}; {method.paper}; {method.at}.py",
+            about,
+            inspect.getdoc(thing),
+        )
+        if text
+    )
 
 
 def _line(method: Method) -> str:
