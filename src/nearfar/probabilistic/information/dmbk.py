@@ -144,6 +144,7 @@ class DMBK(FromLabels, Mahalanobis):
         checks.share(("lw", "ledoit_wolf"), shrinkage=self.shrinkage)
         p, d = self.n_components or min(int(labels.max()), X.shape[1] - 1), X.shape[1]
         if not 1 <= p < d:
-            raise ValueError(f"n_components={p} must be below the rank, {d}; n_features={self.n_features_in_}")
+            told = "needs 2 independent features, got 1" if d == 1 else f"n_components={p} must be below the rank, {d}"
+            raise ValueError(f"{told}; n_features={self.n_features_in_}")
         settings = self._settings("reg", "alpha", "shrinkage", "whiten", "n_pairs", "n_init") | self._search()
         return dmbk(X, labels, p, seed=self.random_state, last=self._start(), **settings)
