@@ -127,3 +127,30 @@ def test_digits_are_a_task():
     assert task.test.array.max() == 255
     assert "0 to 4 seen" in task.protocol
     assert open_task("digits", image_size=16).test.array.shape[1:] == (16, 16, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "error", "message"),
+    [
+        (
+            "a",
+            np.zeros((4, 3, 8, 8), np.uint8),
+            DataError,
+            r"a: array has shape \(4, 3, 8, 8\) and type uint8; expected",
+        ),
+        ("a", np.zeros((4, 8, 8)), DataError, r"shape \(4, 8, 8, 1\) and type float64; expected .* or .* uint8"),
+        (
+            np.zeros((4, 2)),
+            np.arange(4),
+            TypeError,
+            "name: expected text, got ndarray; the order is name, array, labels",
+        ),
+    ],
+)
+def test_arrays_that_are_no_items_are_refused(name, array, error, message):
+    with pytest.raises(error, match=message):
+        Dataset.from_array(name, array, [0, 0, 1, 1])
+
+
+def test_grey_images_need_no_axis_of_channels():
+    assert Dataset.from_array("a", np.zeros((4, 8, 6), np.uint8), [0, 0, 1, 1]).read(0).shape == (8, 6, 1)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nearfar import TripletLoss
-from nearfar.train import TrainConfig, TrainError
+from nearfar.train import TrainConfig, TrainError, train
 from nearfar.train.config import FREE, LATER
 
 
@@ -51,6 +51,13 @@ def test_wrong_settings_are_one_line(fields, message) -> None:
     with pytest.raises(TrainError, match=message) as caught:
         TrainConfig.of(data="digits", **fields)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("config", ["digits", {"data": "digits"}])
+def test_training_takes_a_config(tmp_path, config) -> None:
+    with pytest.raises(TypeError, match=r"config: expected a TrainConfig, as TrainConfig.of\(data=...\) makes, got "):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_paths_and_numbers_of_numpy_are_taken() -> None:

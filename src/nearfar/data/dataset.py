@@ -100,7 +100,13 @@ class Dataset:
         bad: Sequence[str] = (),
         columns: Sequence[str] = (),
     ) -> Dataset:
-        """Build a set of items in memory: (n, H, W, C) uint8 images or (n, d) float32 rows."""
+        """Build a set of items in memory: (n, H, W) or (n, H, W, 1 or 3) uint8 images, or (n, d) float32 rows."""
+        if not isinstance(name, str):
+            raise TypeError(f"name: expected text, got {type(name).__name__}; the order is name, array, labels")
+        array = array[..., None] if array.ndim == 3 else array
+        if array.ndim != 2 and (array.ndim != 4 or array.dtype != np.uint8 or array.shape[3] not in (1, 3)):
+            expected = "(n, d) numbers, or (n, H, W) or (n, H, W, 1 or 3) uint8"
+            raise DataError(f"{name}: array has shape {array.shape} and type {array.dtype}; expected {expected}")
         classes, indices = number_labels(labels)
         if len(array) != len(indices):
             raise DataError(f"{name}: {len(array)} items but {len(indices)} labels")

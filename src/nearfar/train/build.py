@@ -251,3 +251,12 @@ def _sets(
             unseen = None if unseen is None else cached_features(embedder, unseen, **sizes)
     size = min(len(train), 1000) if unseen is None else len(unseen)
     return train, unseen, replace(seen_sample(train, size, config.seed), name=f"{train.name}, seen classes")
+
+
+def checked(config: TrainConfig) -> TrainConfig:
+    """Return a config that was given, or raise a TypeError where it is none."""
+    if not isinstance(config, TrainConfig):
+        raise TypeError(
+            f"config: expected a TrainConfig, as TrainConfig.of(data=...) makes, got {type(config).__name__}"
+        )
+    return config

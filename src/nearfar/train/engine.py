@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..deep import processes
-from .build import Parts, build
+from .build import Parts, build, checked
 from .checkpoint import load_tensors, load_tree, save_tensors
 from .claim import claimed
 from .config import TrainConfig, TrainError
@@ -63,8 +63,7 @@ def train(
         After Ctrl-C, when a checkpoint has been written. Callers exit with 130.
     """
     folder = open_run(out) if resume else RunFolder(out)
-    if config is None:
-        config = TrainConfig.from_json(folder.config)
+    config = TrainConfig.from_json(folder.config) if config is None else checked(config)
     if not resume:
         folder.create()
     with claimed(folder.path):
