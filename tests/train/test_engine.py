@@ -452,6 +452,14 @@ def test_steps_end_a_run_inside_an_epoch(tmp_path, small) -> None:
     assert [row["step"] for row in open_run(run.folder).read_metrics()] == [23, 30]
 
 
+def test_a_folder_that_cannot_be_written_in_is_refused_before_the_work(tmp_path, monkeypatch, small) -> None:
+    run = train(small(epochs=1), tmp_path / "run", progress=False)
+    monkeypatch.setattr("nearfar.train.finish.os.access", lambda path, mode: False)
+    monkeypatch.setattr("nearfar.train.finish.task_of", lambda run: pytest.fail("opened the data"))
+    with pytest.raises(TrainError, match=r"run: scores of the test are kept in it, and it cannot be written in"):
+        evaluate_run(run)
+
+
 def test_evaluations_can_be_rarer_but_never_miss_the_end(tmp_path, small) -> None:
     run = train(small(epochs=3, eval_every=2), tmp_path / "run", progress=False)
     rows = open_run(run.folder).read_metrics()

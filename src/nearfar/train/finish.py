@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -174,8 +175,16 @@ def evaluate_run(
         Also cluster, for NMI and F1.
     ks : sequence of int
         The K of Recall@K and precision@K, beside 1; those of the run where not given.
+
+    Raises
+    ------
+    TrainError
+        There is no run, or no such checkpoint; the data are gone; or the folder cannot be written in.
     """
     folder, config = _folder(run)
+    if not os.access(folder.path, os.W_OK):
+        kept = f"`nearfar evaluate {folder.path} DATA` scores data that are named, and keeps nothing"
+        raise TrainError(f"{folder.path}: scores of the test are kept in it, and it cannot be written in; {kept}")
     asked = config.replace(ks=sorted({1, *ks})) if ks else config
     task, embedder = task_of(run), load_embedder(run, which)
     about = read_about(folder.checkpoint(which))
