@@ -148,6 +148,18 @@ def test_targets_that_a_metric_meets_end_the_search(noise):
     assert learner.n_iter_ < 200
 
 
+@pytest.mark.parametrize("loss", ["sstress", "stress"])
+def test_targets_that_are_all_0_end_the_search(loss):
+    X, y = data()
+    pairs = np.arange(6).reshape(3, 2)
+    learner = fit(MDSMetric(loss=loss), X, pairs=pairs, distances=np.zeros(3))
+    assert learner.converged_
+    assert_allclose(learner.pair_distance(pairs, X), 0.0, atol=0.1)
+    nothing = fit(MDSMetric(a=0.0, b=0.0, loss=loss), X, y)
+    assert nothing.converged_
+    assert_allclose(nothing.transform(X), 0.0, atol=1e-6)
+
+
 def test_unknown_rows_have_no_targets():
     X, y = data()
     hidden = np.where(np.arange(60) < 20, -1, y)

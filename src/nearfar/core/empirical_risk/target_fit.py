@@ -113,9 +113,10 @@ def sstress(
 ) -> Solution:
     """Return L (k, d) of the least sstress, from L0.
 
-    For k = d it is within tol times f of the optimum, or times `SMALL` sum_p w_p t_p^2 where f is below that.
+    For k = d it is within tol times f of the optimum, or times `SMALL` sum_p w_p t_p^2 where f is below that; where all
+    t are 0, f at L0 takes the place of their sum.
     """
-    size = max(SMALL * targets.constant, 1e-300)
+    size = SMALL * (targets.constant or targets.misfit(L0.T @ L0)[0]) or 1.0  # all targets may be 0
 
     def of_metric(M: Array) -> tuple[float, Array]:
         f, off = targets.misfit(M)
