@@ -162,6 +162,7 @@ def test_parquet_manifest(tmp_path):
         "y1": [1.0, None, None, None],
         "x2": [3.0, None, None, None],
         "y2": [4.0, None, None, None],
+        "parts": [[1, 2], [3], [], None],  # lists beside paths are not read
     }
     parquet.write_table(pyarrow.table(columns), tmp_path / "m.parquet")
     task = open_task(str(tmp_path / "m.parquet"))

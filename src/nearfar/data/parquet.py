@@ -14,6 +14,8 @@ from .dataset import DataError
 def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
     """Return the columns by their names; lists of d numbers in a column `e` become e[0], ..., e[d - 1].
 
+    Beside paths of images, which are read in place of numbers, lists stay as they are.
+
     Raises
     ------
     DataError
@@ -26,9 +28,11 @@ def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
         raise DataError(f"{path}: Parquet needs pyarrow; pip install 'nearfar[tables]'") from error
     try:
         table = read_table(path)
+        rows = "path" not in map(str.lower, table.column_names)
         columns: dict[str, Sequence[Any]] = {}
         for name, column in zip(table.column_names, table.columns, strict=True):
-            columns |= _numbers_of(path, name, column) if _holds_numbers(column.type) else {name: column.to_pylist()}
+            lists = rows and _holds_numbers(column.type)
+            columns |= _numbers_of(path, name, column) if lists else {name: column.to_pylist()}
         return columns
     except (ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
