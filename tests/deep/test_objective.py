@@ -146,8 +146,10 @@ def test_a_relation_of_listed_pairs_knows_these_alone():
     for i in range(6):
         for j in range(6):
             assert relation[i, j] == known.get((i, j), known.get((j, i), -1))
-    none = torch.empty(0, 2, dtype=torch.long)
-    assert (of_pairs(3, none, none) == -1).all()
+    for none in (torch.empty(0, 2, dtype=torch.long), torch.tensor([]), []):
+        assert (of_pairs(3, none, none) == -1).all()
+    for kind in (torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.byte, torch.Tensor.short):
+        assert torch.equal(of_pairs(6, kind(pairs[similar]), kind(pairs[~similar])), relation)
 
 
 @pytest.mark.parametrize(
@@ -158,11 +160,12 @@ def test_a_relation_of_listed_pairs_knows_these_alone():
         ([[0, 1]], [[-1, 2]], r"dissimilar: samples have numbers 0\.\.2, got -1\.\.2"),
         ([[0.0, 1.0]], [[1, 2]], r"similar: expected integers of shape \(m, 2\), got torch.float32 of shape \(1, 2\)"),
         ([[0, 1]], [1, 2], r"dissimilar: expected integers of shape \(m, 2\), got torch.int64 of shape \(2,\)"),
+        ([["a", "b"]], [[1, 2]], r"similar: expected integers of shape \(m, 2\), got \[\['a', 'b'\]\]"),
     ],
 )
 def test_lists_that_are_no_pairs_are_refused(similar, dissimilar, told):
     with pytest.raises(ValueError, match=told):
-        of_pairs(3, similar=torch.tensor(similar), dissimilar=torch.tensor(dissimilar))
+        of_pairs(3, similar, dissimilar)
 
 
 def test_label_sets_are_similar_when_they_meet():

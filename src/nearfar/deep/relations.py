@@ -7,7 +7,7 @@ Supervision comes as class labels (an integer per sample, -1 = unknown), as a re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -54,7 +54,7 @@ class LabelSets(NamedTuple):
 Labels: TypeAlias = Tensor | LabelSets
 
 
-def of_pairs(n: int, similar: Tensor, dissimilar: Tensor) -> Tensor:
+def of_pairs(n: int, similar: Tensor | Sequence[Any], dissimilar: Tensor | Sequence[Any]) -> Tensor:
     """Return the (n, n) relation matrix of n samples of which listed pairs are known, and no others.
 
     Parameters
@@ -75,9 +75,10 @@ def of_pairs(n: int, similar: Tensor, dissimilar: Tensor) -> Tensor:
             [ 1, -1,  0],
             [-1,  0, -1]])
     """
-    relation = torch.full((n, n), UNKNOWN, device=similar.device)
-    for name, pairs, kind in (("similar", similar, 1), ("dissimilar", dissimilar, 0)):
-        i, j = _columns(name, pairs, n)
+    near, far = _pairs("similar", similar, n), _pairs("dissimilar", dissimilar, n)
+    relation = torch.full((n, n), UNKNOWN, device=near.device)
+    for pairs, kind in ((near, 1), (far, 0)):
+        i, j = pairs.T
         if kind == 0 and (relation[i, j] == 1).any():
             both = pairs[relation[i, j] == 1][0].tolist()
             raise ValueError(f"dissimilar: the pair {both} is also in similar")
@@ -85,13 +86,19 @@ def of_pairs(n: int, similar: Tensor, dissimilar: Tensor) -> Tensor:
     return relation
 
 
-def _columns(name: str, pairs: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Check and return the two columns of pairs."""
+def _pairs(name: str, listed: Tensor | Sequence[Any], n: int) -> Tensor:
+    """Return checked pairs (m, 2)."""
+    try:
+        pairs = torch.as_tensor(listed)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name}: expected integers of shape (m, 2), got {listed!r:.40}") from error
+    if pairs.shape == (0,):
+        return pairs.new_empty(0, 2, dtype=torch.long)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:
         raise ValueError(f"{name}: expected integers of shape (m, 2), got {pairs.dtype} of shape {tuple(pairs.shape)}")
     if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < n:
         raise ValueError(f"{name}: samples have numbers 0..{n - 1}, got {int(pairs.min())}..{int(pairs.max())}")
-    return pairs[:, 0], pairs[:, 1]
+    return pairs.long()
 
 
 def labelled(labels: Labels) -> int:
