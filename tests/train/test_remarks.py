@@ -82,6 +82,15 @@ def test_a_loss_that_no_anchor_has():
     assert not idle([])
 
 
+@pytest.mark.parametrize(("value", "said"), [(0.0, 1), (0.1, 1), (-17.6, 0), (None, 1)])
+def test_a_loss_below_zero_still_learns_where_no_anchor_is_above(value, said):
+    log = [
+        {**record, "parts": {"ProxyNCALoss": value, "NPairLoss": -1.0}}
+        for record in batches(*[0.0] * 8, name="ProxyNCALoss")
+    ]
+    assert len(idle(log)) == said
+
+
 def test_few_batches_in_the_log_say_nothing_of_a_loss():
     assert not idle(batches(1.0, 0.0, 0.0, 0.0)[1:])
     damaged = [

@@ -95,15 +95,17 @@ def course(epochs: Table, config: TrainConfig) -> str:
 
 
 def idle(log: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Losses that hardly any anchor had towards the end."""
+    """Losses that hardly any anchor had towards the end; one that has gone below 0 does not end there."""
     shares: dict[str, list[float]] = {}
+    below: set[str] = set()
     for record in log[-max(FEWEST, len(log) // 4) :]:
-        active = record.get("active")
-        for name, share in active.items() if isinstance(active, dict) else ():
+        active, parts = (found if isinstance(found := record.get(key), dict) else {} for key in ("active", "parts"))
+        below |= {name for name, value in parts.items() if isinstance(value, float) and value < 0}
+        for name, share in active.items():
             shares.setdefault(name, []).extend([share] if isinstance(share, float) else [])
     return [
         f"Towards the end hardly any anchor had a {name} above 0 ({np.mean(late):.1%} of them): a larger margin, "
         "harder negatives or larger batches give the others something to learn."
         for name, late in shares.items()
-        if len(late) >= FEWEST and np.mean(late) < IDLE
+        if name not in below and len(late) >= FEWEST and np.mean(late) < IDLE
     ]
