@@ -161,5 +161,3 @@ def test_all_directions_of_few_rows_are_too_many_for_divergences():
         ValueError, match=rf"DMBK: n_components={N - 1} must be below the rank, {N - 1}; n_features={D}"
     ):
         learned("DMBK", {"n_components": N - 1})
-    with pytest.raises(ValueError, match="DMBK: needs 2 independent features, got 1; n_features=1"):
-        nearfar.DMBK().fit(X[:, :1], Y)

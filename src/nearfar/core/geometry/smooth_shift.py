@@ -183,7 +183,9 @@ def shifts(
         return stages(X, i, j, weight, centers, last=last, **settings)
     V, mean = scatter.span_or_axes(X, 1), X.mean(axis=0)
     last = [V @ B for B in last if len(B) == X.shape[1]]
-    found, solution = stages((X - mean) @ V.T, i, j, weight, (centers - mean) @ V.T, last=last, **settings)
+    found, solution = stages(
+        (X - mean) @ V.T, i, j, weight, (centers - mean) @ V.T, last=last, scale=unit(X), **settings
+    )
     return [Field(mean + field.centers @ V, V.T @ field.coef, field.width) for field in found], solution
 
 
@@ -201,6 +203,7 @@ def stages(
     n_stages: int = 1,
     ridge: float = 1e-2,
     last: Sequence[Array] = (),
+    scale: float | None = None,
     **limits: Any,
 ) -> tuple[list[Field], Solution]:
     """Return fields in turn, each with half the width and range of the one before, and the last one's solution (x = B).
@@ -211,9 +214,11 @@ def stages(
         None: a third of the root mean square distance of rows and centres.
     last : sequence of ndarray of shape (d, k)
         Where each stage starts, if its shape fits.
+    scale : float or None
+        The deviation of the features, in units of which the search goes. None: that of the columns of X.
     """
     fields: list[Field] = []
-    u = unit(X)  # else tol would mean more or less for rows in other units
+    u = unit(X) if scale is None else scale  # else tol would mean more or less for rows in other units
     X, centers, last = X / u, centers / u, [B / u for B in last]
     omega, sigma = (None if width is None else width / u for width in (omega, sigma))
     limits["report"] = in_unit(limits.get("report"), u * u)
