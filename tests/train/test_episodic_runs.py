@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from nearfar import EpisodicTrainer, TripletLoss
+from nearfar import JRS, EpisodicTrainer, TripletLoss
 from nearfar.deep.episodes import Episode
+from nearfar.deep.networks.embedder import Embedder
 from nearfar.train import TrainError, evaluate_run, train
 from nearfar.train.episodic import Episodes
 
@@ -32,6 +33,44 @@ def test_gradient_is_that_of_the_trainer(mode) -> None:
     assert max(float(w.grad.abs().max()) for w in one.parameters()) > 1e-3
 
 
+class Joined(torch.nn.Module):
+    """Pooled features and embeddings side by side, as one vector."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        super().__init__()
+        self.embedder = embedder
+
+    def forward(self, items: torch.Tensor) -> torch.Tensor:
+        return torch.cat(self.embedder(items), 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_terms_read_the_pooled_features_at_the_same_weights(mode) -> None:
+    torch.manual_seed(1)
+    items, labels = torch.randn(12, 6, dtype=torch.double), torch.arange(3).repeat(4)
+    nets = []
+    for _ in range(3):
+        trunk = network()
+        trunk.num_features = 3
+        nets.append(Embedder(trunk, 2).double())
+        nets[-1].load_state_dict(nets[0].state_dict())
+    term = JRS(("pooled", "embedding"))
+    episode = Episode(items[:6], labels[:6], items[6:], labels[6:])
+    Episodes(mode, 2, 0.3, 2).loss(nets[0], term, items, labels).backward()
+
+    def split(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return term(z[:, 3:], y, pooled=z[:, :3])
+
+    for net, of, loss in ((nets[1], nets[1], term), (nets[2], Joined(nets[2]), split)):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        EpisodicTrainer(of, loss, optimizer, mode=mode, inner_lr=0.3, inner_steps=2).backward(episode)
+    assert max(float(w.grad.abs().max()) for w in nets[2].parameters()) > 1e-3
+    for ws in zip(*(net.parameters() for net in nets), strict=True):
+        for w in ws[:2]:
+            torch.testing.assert_close(w, ws[2])
+            torch.testing.assert_close(w.grad, ws[2].grad)
+
+
 def test_modes_differ() -> None:
     torch.manual_seed(1)
     items, labels = torch.randn(12, 6, dtype=torch.double), torch.arange(3).repeat(4)
@@ -44,7 +83,7 @@ def test_modes_differ() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("objective", ["TripletLoss()", "AMSoftmaxLoss()"])
+@pytest.mark.parametrize("objective", ["TripletLoss()", "AMSoftmaxLoss()", "JRDLoss()"])
 def test_runs_learn_from_episodes(tmp_path, small, mode, objective) -> None:
     run = train(small(episodes=mode, objective=objective, steps=6), tmp_path / "run", progress=False)
     assert evaluate_run(run.folder).scores.recall_at[1] > 0.5
@@ -53,6 +92,8 @@ def test_runs_learn_from_episodes(tmp_path, small, mode, objective) -> None:
 def test_what_cannot_be_an_episode_is_told(tmp_path, small) -> None:
     with pytest.raises(TrainError, match="no class of the batch has more than shots=8"):
         train(small(episodes="maml", shots=8), tmp_path / "run", progress=False)
+    with pytest.raises(TrainError, match=r"^episodes: SiameseHead scores the pairs of whole batches"):
+        train(small(episodes="maml", objective="TripletLoss() + SiameseHead()"), tmp_path / "run", progress=False)
     with pytest.raises(TrainError, match="freeze_trunk"):
         small(episodes="maml", freeze_trunk=True)
     with pytest.raises(TrainError, match="freeze_epochs"):

@@ -197,6 +197,8 @@ def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool
     bare = config.replace(trunk_weights=None, network_weights=None) if later else config
     step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start)
     check_positives(task.train, step.objective, config)
+    if step.episodes is not None:
+        step.episodes.refuse_pair_networks(step.objective)
     return step
 
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from ..deep import processes
 from ..deep.episodes import Episode
-from ..deep.networks.episodic import adapted, embedded
-from ..deep.pair_networks import episode_of
+from ..deep.networks.episodic import adapted, value_of
+from ..deep.pair_networks import PairTerm, episode_of
+from ..deep.terms import Sum
 from .config import TrainConfig, TrainError
 
 
@@ -28,6 +29,18 @@ class Episodes(NamedTuple):
         if config.episodes == "none":
             return None
         return cls(config.episodes, config.shots, config.inner_lr, config.inner_steps)
+
+    def refuse_pair_networks(self, objective: Sum) -> None:
+        """Raise for a part of the objective that makes episodes itself, out of items and not of embeddings.
+
+        Raises
+        ------
+        TrainError
+            One line that names the part.
+        """
+        for term in objective.terms:
+            if isinstance(term, PairTerm):
+                raise TrainError(f"episodes: {term.title} scores the pairs of whole batches; train it without episodes")
 
     def cut(self, items: Tensor, labels: Tensor) -> Episode:
         """Take the first `shots` items of each class as the support; classes keep their numbers, which proxies know.
@@ -57,5 +70,4 @@ class Episodes(NamedTuple):
             found = weights
         elif self.mode == "fomaml":
             found = {name: w + (found[name] - w).detach() for name, w in weights.items()}
-        value: Tensor = objective(embedded(embedder, found, episode.query), episode.query_labels)
-        return value
+        return value_of(embedder, found, objective, episode.query, episode.query_labels)

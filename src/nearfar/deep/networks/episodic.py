@@ -19,17 +19,19 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...core.settings import Checked, check_options
 from ..episodes import Episode
+from ..terms import Term
 
 MODES = ("maml", "fomaml", "sequential")
 Weights = dict[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def embedded(net: nn.Module, weights: Weights, items: Tensor) -> Tensor:
-    """Return the embeddings of items by the network with other weights."""
+def value_of(net: nn.Module, weights: Weights, loss: Loss, items: Tensor, labels: Tensor) -> Tensor:
+    """Return the loss of items embedded with other weights; terms are given the pooled features too, where told."""
     found = functional_call(net, weights, (items,))
-    embedding: Tensor = getattr(found, "embedding", found)
-    return embedding
+    if isinstance(loss, Term) and hasattr(found, "pooled"):
+        return loss(found.embedding, labels, pooled=found.pooled)
+    return loss(getattr(found, "embedding", found), labels)
 
 
 def adapted(
@@ -37,7 +39,7 @@ def adapted(
 ) -> Weights:
     """Return theta' after gradient steps on the support; `second` keeps how it depends on theta."""
     for _ in range(steps):
-        value = loss(embedded(net, weights, episode.support), episode.support_labels)
+        value = value_of(net, weights, loss, episode.support, episode.support_labels)
         grads = torch.autograd.grad(value, list(weights.values()), create_graph=second, allow_unused=True)
         pairs = zip(weights.items(), grads, strict=True)
         weights = {name: w if g is None else w - lr * g for (name, w), g in pairs}
@@ -52,7 +54,7 @@ class EpisodicTrainer(Checked):
     Parameters
     ----------
     net : Module
-        Items to embeddings, (n, d), or to a tuple with the field `embedding`.
+        Items to (n, d) embeddings, or to a tuple with the field `embedding`, and `pooled` for terms that read it.
     loss : callable
         ``loss(embeddings, labels)`` on the labels 0 to N - 1 of an episode; any loss of the library.
     optimizer : Optimizer
@@ -116,7 +118,7 @@ class EpisodicTrainer(Checked):
         others = [w for group in self.optimizer.param_groups for w in group["params"]]
         others = [w for w in others if w.requires_grad and all(w is not theta for theta in own)]
         weights = self.adapt(episode)
-        value = self.loss(embedded(self.net, weights, episode.query), episode.query_labels)
+        value = value_of(self.net, weights, self.loss, episode.query, episode.query_labels)
         wanted = own if self.mode == "maml" else list(weights.values())
         grads = torch.autograd.grad(value, [*wanted, *others], allow_unused=True)
         with torch.no_grad():
