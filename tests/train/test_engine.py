@@ -670,6 +670,28 @@ def test_the_numbers_of_the_items_reach_the_objective(tmp_path, small) -> None:
     assert set(found["objective.terms.1.sample_offsets"].nonzero().flatten().tolist()) == set(seen)
 
 
+def test_random_batches_tell_the_objective_the_sizes_of_the_classes(tmp_path, small) -> None:
+    parts = building.build(small())
+    shares = torch.tensor(parts.train.class_counts) / len(parts.train)
+    assert shares.unique().numel() > 1
+    own = str([1] * (len(shares) - 1) + [2])
+    for objective, sampler, expected in (
+        ("DeepFisherLoss()", "random", shares),
+        ("TripletLoss() + 0.5*HORDE(features=8, loss=DeepFisherLoss(reduction='sum'))", "random", shares),
+        (f"DeepFisherLoss(class_counts={own})", "random", torch.tensor(json.loads(own)) / (len(shares) + 1)),
+        ("DeepFisherLoss(class_counts=None)", "random", torch.full_like(shares, 1 / len(shares))),
+        ("DeepFisherLoss()", "m_per_class:8", torch.full_like(shares, 1 / len(shares))),
+    ):
+        step = building.build(small(objective=objective, sampler=sampler)).step
+        found = [value for name, value in step.objective.state_dict().items() if name.endswith("shares")]
+        assert found, objective
+        for value in found:
+            torch.testing.assert_close(value, expected.to(value))
+    whole = train(small(objective="DeepFisherLoss()", sampler="random", steps=2), tmp_path / "run", progress=False)
+    torch.testing.assert_close(weights(whole.folder)["objective.terms.0.shares"], shares)
+    assert load_embedder(whole.folder)
+
+
 def test_progress_goes_to_stderr(tmp_path, small, capfd) -> None:
     train(small(epochs=1), tmp_path / "run")
     out, err = capfd.readouterr()

@@ -7,6 +7,7 @@ parsed, never run as code.
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -27,14 +28,20 @@ class ObjectiveError(ValueError):
     """The text of an objective that cannot be understood; the message names the part."""
 
 
-def parse_objective(text: str, *, num_classes: int | None = None, embedding_dim: int | None = None) -> Term:
+def parse_objective(
+    text: str,
+    *,
+    num_classes: int | None = None,
+    embedding_dim: int | None = None,
+    class_counts: Sequence[int] | None = None,
+) -> Term:
     """Build an objective from its text.
 
     Parameters
     ----------
     text : str
         For example ``"TripletLoss(margin=0.1, mine=BatchHard()) + 0.02*EnergyConfusion()"``.
-    num_classes, embedding_dim : int, optional
+    num_classes, embedding_dim, class_counts : int, int, sequence of int, optional
         Filled in where a method takes them and the text does not give them.
 
     Raises
@@ -47,7 +54,7 @@ def parse_objective(text: str, *, num_classes: int | None = None, embedding_dim:
     >>> parse_objective("TripletLoss(margin=0.1) + 0.5*TripletLoss(margin=0.3)").names()
     ['TripletLoss', 'TripletLoss_2']
     """
-    sizes = {"num_classes": num_classes, "embedding_dim": embedding_dim}
+    sizes = {"num_classes": num_classes, "embedding_dim": embedding_dim, "class_counts": class_counts}
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
@@ -58,7 +65,7 @@ def parse_objective(text: str, *, num_classes: int | None = None, embedding_dim:
     return term
 
 
-def _build(node: ast.expr, sizes: dict[str, int]) -> Any:
+def _build(node: ast.expr, sizes: dict[str, Any]) -> Any:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _term(node.left, sizes) + _term(node.right, sizes)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
@@ -74,7 +81,7 @@ def _build(node: ast.expr, sizes: dict[str, int]) -> Any:
     raise ObjectiveError(f"objective: {ast.unparse(node)!r} is not allowed, only names, keywords, + and *")
 
 
-def _term(node: ast.expr, sizes: dict[str, int]) -> Term:
+def _term(node: ast.expr, sizes: dict[str, Any]) -> Term:
     term = _build(node, sizes)
     if not isinstance(term, Term):
         raise ObjectiveError(f"objective: {ast.unparse(node)!r} is not a loss that can be added or weighted")
@@ -89,7 +96,7 @@ def _is_number(node: ast.expr) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _call(node: ast.Call, name: str, sizes: dict[str, int]) -> Any:
+def _call(node: ast.Call, name: str, sizes: dict[str, Any]) -> Any:
     make = _find(name)
     settings = _settings(make, node, name, sizes)
     try:
@@ -101,7 +108,7 @@ def _call(node: ast.Call, name: str, sizes: dict[str, int]) -> Any:
         raise ObjectiveError(f"objective: {error}") from error
 
 
-def _settings(make: Any, node: ast.Call, name: str, sizes: dict[str, int]) -> dict[str, Any]:
+def _settings(make: Any, node: ast.Call, name: str, sizes: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a method: the sizes that it takes, overridden by what the text says."""
     known = signature(make).parameters
     if node.args:
@@ -121,7 +128,7 @@ def _settings(make: Any, node: ast.Call, name: str, sizes: dict[str, int]) -> di
     return settings
 
 
-def _inner_sizes(make: Any, node: ast.Call, sizes: dict[str, int]) -> dict[str, int]:
+def _inner_sizes(make: Any, node: ast.Call, sizes: dict[str, Any]) -> dict[str, Any]:
     """Return the sizes for the methods inside a method, whose `inner_dim` may name another length of their vectors."""
     setting = getattr(make, "inner_dim", None)
     if setting is None:
@@ -133,7 +140,7 @@ def _inner_sizes(make: Any, node: ast.Call, sizes: dict[str, int]) -> dict[str, 
     return {**sizes, "embedding_dim": width}
 
 
-def _value(node: ast.expr, sizes: dict[str, int]) -> Any:
+def _value(node: ast.expr, sizes: dict[str, Any]) -> Any:
     """A literal, or another method: a miner, or the loss inside a memory."""
     try:
         return ast.literal_eval(node)

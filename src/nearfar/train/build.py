@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -195,7 +195,9 @@ def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool
     """
     later = resumed and not config.freeze_trunk
     bare = config.replace(trunk_weights=None, network_weights=None) if later else config
-    step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start)
+    # samplers of classes show all of them equally often
+    counts = np.maximum(task.train.class_counts, 1).tolist() if config.sampler.strip() == "random" else None
+    step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start, class_counts=counts)
     check_positives(task.train, step.objective, config)
     if step.episodes is not None:
         step.episodes.refuse_pair_networks(step.objective)
@@ -217,7 +219,14 @@ def _loader(config: TrainConfig, train: Dataset, sampler: BatchSampler, *, pin_m
     return make_loader(train, batch_sampler=sampler, **how, **sizes)
 
 
-def make_step(config: TrainConfig, shape: tuple[int, ...], num_classes: int, start: Path | None = None) -> Step:
+def make_step(
+    config: TrainConfig,
+    shape: tuple[int, ...],
+    num_classes: int,
+    start: Path | None = None,
+    *,
+    class_counts: Sequence[int] | None = None,
+) -> Step:
     """Build the embedder and the objective; a relative path of weights leads from here, or from `start`."""
     weights = None if config.trunk_weights is None else located(config.trunk_weights, start)
     trunk = make_trunk(config.trunk, shape, weights=weights)
@@ -225,7 +234,8 @@ def make_step(config: TrainConfig, shape: tuple[int, ...], num_classes: int, sta
     embedder = Embedder(trunk, config.embedding_dim, dropout=config.dropout, **frozen)
     if config.network_weights is not None:
         load_weights(embedder, located(config.network_weights, start), NETWORK)
-    term = parse_objective(config.objective, num_classes=num_classes, embedding_dim=config.embedding_dim)
+    sizes: dict[str, Any] = {"num_classes": num_classes, "embedding_dim": config.embedding_dim}
+    term = parse_objective(config.objective, **sizes, class_counts=class_counts)
     return Step(embedder, as_sum(term), from_features=config.freeze_trunk, episodes=Episodes.of(config))
 
 

@@ -46,7 +46,8 @@ class DeepFisherLoss(HeadLoss):
         "dataset": shares of the classes in the training set; "batch": in the batch (the survey's), whose targets
         change from batch to batch and are 0 for an absent class.
     class_counts : sequence of int, optional
-        Samples of each class in the training set. None: equal, as in batches of m samples per class.
+        Samples of each class in the training set, which a run with the sampler "random" fills in. None: equal, as in
+        batches of m samples per class.
     reduction : str
         "mean" over samples, or "sum".
     block : int, optional
