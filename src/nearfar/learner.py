@@ -114,7 +114,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     def _learn(self: Self, X: AnyArray, *supervision: Any, own: bool = False) -> Self:
         """Solve in float64 and keep the result; with `own`, X may be overwritten."""
-        for name in ("threshold_", "_adam"):  # of the metric before; a stream's steps start anew after a fit
+        for name in ("threshold_", "stream_"):  # of the metric before; a stream's steps start anew after a fit
             self.__dict__.pop(name, None)
         R = self._enter(X, own)
         spanned = X.shape[1] if "_basis" in self.__dict__ else None

@@ -295,6 +295,19 @@ def test_a_stream_tells_the_value_before_each_step(learner):
 
 
 @pytest.mark.parametrize("learner", [LDML, PCCA, NCA])
+def test_a_stream_goes_on_from_its_file(learner, tmp_path):
+    X, y, *_ = problem()
+    stream = learner(2).partial_fit(X, y).partial_fit(X, y)
+    stream.save(tmp_path / "stream.safetensors")
+    again = learner.load(tmp_path / "stream.safetensors").partial_fit(X, y)
+    assert_array_equal(again.components_, stream.partial_fit(X, y).components_)
+    assert again.n_iter_ == 3
+    again.fit(X, y)
+    assert not hasattr(again, "stream_")  # its steps led elsewhere
+    assert again.partial_fit(X, y).n_iter_ == 1
+
+
+@pytest.mark.parametrize("learner", [LDML, PCCA, NCA])
 def test_a_stream_does_not_know_where_its_rows_lie(learner):
     X, y, *_ = problem()
     near, far = (learner(2).partial_fit(R, y).partial_fit(R, y).components_ for R in (X, X + 1e6))

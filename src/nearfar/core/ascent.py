@@ -23,12 +23,22 @@ class Adam:
     ----------
     step : float
         Length of a step per entry, at first.
+    state : list of ndarray, optional
+        The `state` of the steps to go on from, in place of `step`.
     """
 
-    def __init__(self, step: float) -> None:
+    def __init__(self, step: float, state: list[Array] | None = None) -> None:
         self.step, self.k = step, 0
         self.mean: Array | float = 0.0
         self.square: Array | float = 0.0
+        if state is not None:
+            (self.step, k), self.mean, self.square = state
+            self.k = int(k)
+
+    @property
+    def state(self) -> list[Array]:
+        """The length and the number of the steps, and the two running means, as arrays that a file can hold."""
+        return [np.array([self.step, self.k]), np.asarray(self.mean), np.asarray(self.square)]
 
     def __call__(self, x: Array, gradient: Array, share: float = 1.0) -> Array:
         """Return x after one step of `share` times the usual length."""

@@ -114,16 +114,16 @@ class NCA(FromLabels, Mahalanobis):
         self.random_state = random_state
 
     def partial_fit(self, X: AnyArray, y: AnyArray) -> NCA:
-        """One step of Adam on the objective of these rows; the first call makes the start. Never `converged_`."""
+        """One step of Adam (state: `stream_`) on the objective of the rows; the first call starts. Not `converged_`."""
         with named(self):
             X, labels, first = self._streamed(X, y)
             self._check()
             R = np.asarray(X, dtype=np.float64) - np.mean(X, axis=0)  # later rows may differ in other features
             L = self._first(R, labels) if first else np.asarray(self.components_, dtype=np.float64)
-            self._adam = getattr(self, "_adam", None) or ascent.Adam(ascent.step_length(L))
+            adam = ascent.Adam(ascent.step_length(L), getattr(self, "stream_", None))
             value, gradient = neighborhood.of_rows(L, R, labels, self.objective, Ridge(self.reg))
-            self._keep(self._adam(L, -gradient), X.dtype)
-            self._record(Solution(L, value, self._adam.k, converged=False))
+            self._keep(adam(L, -gradient), X.dtype)
+            self._record(Solution(L, value, adam.k, converged=False, attributes={"stream": adam.state}))
         return self
 
     def _check(self) -> None:

@@ -123,17 +123,17 @@ class LDML(FromPairs, Mahalanobis):
         return expit(self.b_ - self.pair_distance(pairs, X) ** 2)
 
     def partial_fit(self, X: AnyArray, y: AnyArray) -> LDML:
-        """One step of Adam on all pairs of these rows; the first call makes the start. Never `converged_`."""
+        """One step of Adam (state: `stream_`) on all pairs of these rows; the first call starts. Not `converged_`."""
         with named(self):
             X, labels, first = self._streamed(X, y)
             checks.at_least(0, reg=self.reg)
             checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
             R = risk.of_labels(X, labels, self.pair_weight)
             L = risk.whitened_directions(R.X, self.n_components or X.shape[1]) if first else self.components_
-            self._adam = getattr(self, "_adam", None) or ascent.Adam(ascent.step_length(L))
-            found = risk.stream(self._adam, R, L, 1.0 if first else self.b_, self.fit_bias, 1.0, self.reg)
+            adam = ascent.Adam(ascent.step_length(L), getattr(self, "stream_", None))
+            found = risk.stream(adam, R, L, 1.0 if first else self.b_, self.fit_bias, 1.0, self.reg)
             self._keep(found.x, X.dtype)
-            self._record(found)
+            self._record(found.with_x(found.x, attributes={**found.attributes, "stream": adam.state}))
         return self
 
     def _calibrate(self, X: AnyArray, told: Pairs) -> LDML:

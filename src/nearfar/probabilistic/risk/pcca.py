@@ -106,16 +106,16 @@ class PCCA(FromPairs, Mahalanobis):
         self.random_state = random_state
 
     def partial_fit(self, X: AnyArray, y: AnyArray) -> PCCA:
-        """One step of Adam on all pairs of these rows; the first call makes the start. Never `converged_`."""
+        """One step of Adam (state: `stream_`) on all pairs of these rows; the first call starts. Not `converged_`."""
         with named(self):
             X, labels, first = self._streamed(X, y)
             self._check()
             R = risk.of_labels(X, labels, self.pair_weight)
             L = self._first(R.X) if first else self.components_
-            self._adam = getattr(self, "_adam", None) or ascent.Adam(ascent.step_length(L))
-            found = risk.stream(self._adam, R, L, 1.0, False, self.beta, self.reg)
+            adam = ascent.Adam(ascent.step_length(L), getattr(self, "stream_", None))
+            found = risk.stream(adam, R, L, 1.0, False, self.beta, self.reg)
             self._keep(found.x, X.dtype)
-            self._record(found.with_x(found.x, attributes={}))
+            self._record(found.with_x(found.x, attributes={"stream": adam.state}))
         return self
 
     def _calibrate(self, X: AnyArray, told: Pairs) -> PCCA:
