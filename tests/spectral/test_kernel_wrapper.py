@@ -1,10 +1,12 @@
 """Kernelized: any linear learner in a kernel's feature space, under the laws of learners."""
 
 import warnings
+from inspect import signature
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_circles
 from sklearn.decomposition import PCA
@@ -244,6 +246,9 @@ def test_every_linear_learner_has_a_kernel_form(method):
     assert np.isfinite(learner.transform(X)).all()
     Z = X[:5] + 0.1
     assert learner.transform(Z).shape == (5, learner.components_.shape[0])
+    told = signature(inner.fit).parameters.keys() - {"X", "y"}
+    with config_context(enable_metadata_routing=True):
+        learner.set_fit_request(**dict.fromkeys(told, True))  # all that the inner one takes can be routed
 
 
 def test_a_class_for_a_learner_is_refused():

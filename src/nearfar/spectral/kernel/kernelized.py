@@ -23,7 +23,7 @@ from ...core.kernels import Kernel
 from ...core.types import AnyArray, Array
 
 TUPLES = ("pairs", "pair_labels", "pair_weights", "triplets", "quadruplets", "quadruplet_weights")
-ROUTED = (*TUPLES, "chunklets", "negative_links", "rows")
+ROUTED = (*TUPLES, "distances", "target_pairs", "target_distances", "chunklets", "negative_links", "privileged", "rows")
 TOLD = ("n_iter_", "converged_", "objective_", "duality_gap_", "history_", "threshold_")
 
 
