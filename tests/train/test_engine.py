@@ -654,8 +654,16 @@ def test_computed_proxies_begin_each_epoch_with_the_embeddings_of_all_training_i
         broken = tmp_path / f"broken {step}"
         broken_off(monkeypatch, broken, step, config)
         assert_same(whole.folder, train(None, broken, resume=True, progress=False).folder)
-    moments = f"HORDE(features=16, loss=ProxyNCALoss(proxies={proxies!r}))"  # of another length than embeddings
-    assert train(small(objective=moments, epochs=1), tmp_path / "moments", progress=False).epoch == 1
+
+
+@pytest.mark.parametrize("features", [8, 16])  # as long as an embedding, and longer
+def test_proxies_of_moments_are_not_set_from_embeddings(tmp_path, monkeypatch, small, features) -> None:
+    objective = f"HORDE(features={features}, loss=ProxyNCALoss(proxies='class_mean'))"
+    monkeypatch.setattr(NeighbourProxyLoss, "refit", lambda *_: pytest.fail("refitted"))
+    assert train(small(objective=objective, epochs=1), tmp_path / "run", progress=False).epoch == 1
+    with pytest.raises(TrainError, match=r"^HORDE: a run sets no k-means proxies of moments"):
+        train(small(objective=objective.replace("class_mean", "kmeans")), tmp_path / "other", progress=False)
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_numbers_of_the_items_reach_the_objective(tmp_path, small) -> None:

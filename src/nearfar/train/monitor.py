@@ -14,6 +14,7 @@ from ..data import Dataset
 from ..deep import processes
 from ..deep.proxies import NeighbourProxyLoss
 from .build import Parts
+from .config import TrainError
 from .features import Floats, encode
 
 
@@ -71,16 +72,20 @@ def embed_together(parts: Parts, dataset: Dataset) -> Floats:
 
 def refit_proxies(parts: Parts) -> None:
     """Set proxies that are class means or k-means centres from the embeddings of all training items."""
-    losses = [part for part in parts.step.objective.modules() if isinstance(part, NeighbourProxyLoss)]
-    losses = [loss for loss in losses if loss.source != "learned"]
-    if not losses:
+    objective = parts.step.objective
+    losses = [part for part in objective.modules() if isinstance(part, NeighbourProxyLoss) and part.source != "learned"]
+    # a loss inside HORDE compares moments, not embeddings: its class means begin with the batches
+    inner = {id(loss) for part in objective.modules() if hasattr(part, "inner_dim") for loss in part.modules()}
+    outer = [loss for loss in losses if id(loss) not in inner]
+    if any(loss.source == "kmeans" for loss in losses if id(loss) in inner):
+        raise TrainError("HORDE: a run sets no k-means proxies of moments; choose proxies='learned' or 'class_mean'")
+    if not outer:
         return
     assert parts.model is not None
     parts.model.eval()
     rows = torch.from_numpy(embed_together(parts, parts.train))
-    for loss in losses:
-        if loss.proxies.shape[1] == rows.shape[1]:  # inside HORDE a loss compares moments, not embeddings
-            loss.refit(rows, torch.as_tensor(parts.train.labels))
+    for loss in outer:
+        loss.refit(rows, torch.as_tensor(parts.train.labels))
 
 
 def from_first(row: dict[str, Any]) -> dict[str, Any]:
