@@ -200,7 +200,7 @@ def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool
     step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start, class_counts=counts)
     check_positives(task.train, step.objective, config)
     if step.episodes is not None:
-        step.episodes.refuse_pair_networks(step.objective)
+        step.episodes.refuse(step.objective)
     return step
 
 

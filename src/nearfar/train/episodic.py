@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..deep import processes
 from ..deep.episodes import Episode
+from ..deep.kernels import JointTerm
 from ..deep.networks.episodic import adapted, value_of
 from ..deep.pair_networks import PairTerm, episode_of
 from ..deep.terms import Sum
@@ -30,17 +31,20 @@ class Episodes(NamedTuple):
             return None
         return cls(config.episodes, config.shots, config.inner_lr, config.inner_steps)
 
-    def refuse_pair_networks(self, objective: Sum) -> None:
-        """Raise for a part of the objective that makes episodes itself, out of items and not of embeddings.
+    def refuse(self, objective: Sum) -> None:
+        """Raise for parts of an objective that cannot learn from episodes of this mode.
 
         Raises
         ------
         TrainError
             One line that names the part.
         """
-        for term in objective.terms:
-            if isinstance(term, PairTerm):
-                raise TrainError(f"episodes: {term.title} scores the pairs of whole batches; train it without episodes")
+        for part in objective.modules():
+            if isinstance(part, PairTerm):
+                raise TrainError(f"episodes: {part.title} scores the pairs of whole batches; train it without episodes")
+            if self.mode == "maml" and isinstance(part, JointTerm) and part.kernel == "laplace":
+                name = type(part).__name__
+                raise TrainError(f"episodes: {name}(kernel='laplace') cannot be differentiated twice; take 'fomaml'")
 
     def cut(self, items: Tensor, labels: Tensor) -> Episode:
         """Take the first `shots` items of each class as the support; classes keep their numbers, which proxies know.
