@@ -90,7 +90,8 @@ class HORDE(Term):
         q, the dimension of the moments.
     channels : int, optional
         D of the trunk's last feature map. The map is then passed as ``pooled=``, (n, D, h, w), as in the paper; None
-        takes the embedding as the one feature vector of its item.
+        takes the embedding as the one feature vector of its item. A training run passes what the trunk returns: one
+        vector per item where it averages its map, as conv4 and bn_inception do.
     seed : int
         Of the random signs, which are saved with the term.
 
