@@ -64,6 +64,7 @@ def test_weights_multiply_through_sums():
             "HORDE(embedding_dim=4, loss=BatchHard())",
             "objective: HORDE: loss must be a loss such as BinomialDevianceLoss(), got",
         ),
+        ("HORDE(embedding_dim=4, loss='Tripletloss()')", "no method is called 'Tripletloss'"),
         ("JRS(layers=3)", "JRS: layers must be some of pooled, embedding, class, each once, got (3,)"),
         ("MultiScaleRelationNet(depths=3)", "MultiScaleRelationNet: expected a depth >= 1 for each of"),
         ("TripletLoss() ** 2", "is not allowed"),
@@ -84,8 +85,9 @@ def test_weights_multiply_through_sums():
     ],
 )
 def test_bad_text_names_the_part(text, message):
-    with pytest.raises(ObjectiveError, match=re.escape(message)):
+    with pytest.raises(ObjectiveError, match=re.escape(message)) as told:
         parse_objective(text)
+    assert str(told.value).count("objective: ") == 1
 
 
 def test_two_terms_cannot_be_multiplied():

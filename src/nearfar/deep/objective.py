@@ -104,6 +104,8 @@ def _call(node: ast.Call, name: str, sizes: dict[str, Any]) -> Any:
     except TypeError as error:
         told = str(error).removeprefix(f"{name}: ")  # our errors begin with the class, Python's do not
         raise ObjectiveError(f"objective: {name}: {told}") from error
+    except ObjectiveError:  # of a text inside, such as that of the loss of HORDE
+        raise
     except ValueError as error:
         raise ObjectiveError(f"objective: {error}") from error
 
