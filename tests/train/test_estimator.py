@@ -314,6 +314,7 @@ def test_images_learn_from_pairs_and_are_saved_with_the_threshold(told, tmp_path
     [
         ({}, {"pair_labels": [1]}, "pair_labels"),
         ({}, {"pairs": [[0, 1]]}, "set of dissimilar pairs is empty"),
+        ({}, {"pairs": [[0, 1]], "rows": np.arange(6)}, "set of dissimilar pairs is empty"),
         ({}, {"pairs": [[0, 1], [2, 3]], "pair_labels": [-1, -1]}, "set of similar pairs is empty"),
         ({}, {"pairs": [[0, 1], [2, 9]], "pair_labels": [1, -1]}, r"pairs must point at rows 0\.\.5; got .9"),
         ({"validation": 0.2}, {"pairs": [[0, 1], [2, 3]], "pair_labels": [1, -1]}, "validation: 0.2 needs classes"),

@@ -239,7 +239,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         n = len(items)
         if rows is not None:
             pairs, kept = checks.present(pairs, rows, n, "pairs")
-            pair_labels = checks.one_each(np.asarray(pair_labels), len(kept), "pairs")[kept]
+            pair_labels = None if pair_labels is None else checks.one_each(pair_labels, len(kept), "pairs")[kept]
         told = checks.check_pairs(pairs, pair_labels, None, n)
         constraints.require_both(int(told.similar.sum()), int((~told.similar).sum()))
         dataset = self._dataset(items, constraints.groups(told, n))
