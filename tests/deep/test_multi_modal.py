@@ -223,6 +223,10 @@ def test_labels_of_any_kind():
     np.testing.assert_array_equal(named, plain)
     unknown = MultiModalAutoencoder(3, **SMALL).fit(views, np.full(178, -1)).transform(views)
     np.testing.assert_array_equal(unknown, MultiModalAutoencoder(3, **SMALL).fit(views).transform(views))
+    partly = np.where(y == 1, -1, y)
+    some = MultiModalAutoencoder(3, **SMALL).fit(views, partly).transform(views)
+    words = ["a" if k == 0 else "b" if k == 2 else -1 for k in partly]
+    np.testing.assert_array_equal(MultiModalAutoencoder(3, **SMALL).fit(views, words).transform(views), some)
     single = MultiModalAutoencoder(3, **SMALL).fit([X.astype(np.float32) for X in views], y)
     assert single.transform(views).dtype == np.float32
 
@@ -243,6 +247,9 @@ def test_bad_input_is_named():
         (lambda: fit([views[0], views[1] * np.nan]), "views: every modality needs a row without NaN"),
         (lambda: fit(nothing), "views: 1 of 178 samples have no modality"),
         (lambda: fit(views, y[:-1]), "y must have one entry per sample, 178, got 177"),
+        (lambda: fit(views, np.where(y == 0, np.nan, y)), "^MultiModalAutoencoder: y: 59 of 178 labels are missing"),
+        (lambda: fit(views, np.where(y == 0, None, "b")), "^MultiModalAutoencoder: y: 59 of 178 labels are missing"),
+        (lambda: fit(views, views[0][:, 0]), "^MultiModalAutoencoder: Unknown label type: continuous"),
         (lambda: learner.transform(views[:1]), "views: expected a list of 2 arrays"),
         (lambda: learner.transform(views[::-1]), r"views: expected \[5, 8\] columns, got \[8, 5\]"),
         (lambda: MultiModalAutoencoder(m1=1.0, m2=0.5).fit(views), "m2 must be above m1 and hide in"),

@@ -7,10 +7,13 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
+from ..core.constraints import numbered
 from ..core.types import AnyArray
+from ..fitted import named
 from .codecs import squared_error, widths
 from .modalities import Modalities, MultiCodec, greedy, hide
 from .reconstruction import ROWS, NetworkLearner, standard
@@ -115,7 +118,10 @@ class ViewReconstruction(NetworkLearner):
         """Return (n,) class codes, -1 for unknown."""
         if y is None:
             return torch.full((n,), UNKNOWN, device=self.device)
-        y = column_or_1d(y)
+        with named(self):
+            y = column_or_1d(numbered(y))  # which refuses missing labels, and keeps -1 beside text
+            if y.dtype.kind == "f":
+                check_classification_targets(y)
         if len(y) != n:
             raise ValueError(f"{type(self).__name__}: y must have one entry per sample, {n}, got {len(y)}")
         codes = np.unique(y, return_inverse=True)[1].reshape(-1)
