@@ -5,6 +5,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -212,6 +214,14 @@ def test_columns_side_by_side_are_cut():
     np.testing.assert_array_equal(learner.transform(side), apart.transform(views))
     np.testing.assert_array_equal(apart.transform(side), apart.transform(views))  # fitted on views, their widths known
     np.testing.assert_array_equal(learner.reconstruction_error(side), apart.reconstruction_error(views))
+    names = list("abcdefghijklm")
+    table = pytest.importorskip("pandas").DataFrame(side, columns=names)
+    for model in (learner, apart, clone(learner).fit(table, y)):
+        np.testing.assert_allclose(model.transform(table), apart.transform(views), rtol=1e-9)
+    with pytest.raises(TypeError, match="dense data is required"):
+        clone(learner).fit(csr_matrix(side))
+    with pytest.raises(ValueError, match=r"views: expected a list of one array or more.* got DataFrame"):
+        MultiModalAutoencoder(3, **SMALL).fit(table)
     with pytest.raises(ValueError, match=r"view_sizes: expected widths that add up to 13 columns, got \[5, 7\]"):
         MultiModalAutoencoder(3, view_sizes=(5, 7), **SMALL).fit(side)
 

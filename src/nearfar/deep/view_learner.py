@@ -38,7 +38,7 @@ def check_views(views: Views, expected: Sequence[int] | None = None) -> list[Any
     ValueError
         For another number of modalities, rows or columns, or infinite entries.
     """
-    if isinstance(views, np.ndarray) or not len(views) or (expected is not None and len(views) != len(expected)):
+    if not isinstance(views, Sequence) or not len(views) or (expected is not None and len(views) != len(expected)):
         many = "one array or more" if expected is None else f"{len(expected)} arrays"
         needs = f"views: expected a list of {many}, one per modality, or one table and view_sizes"
         raise ValueError(f"{needs}; got {type(views).__name__}")
@@ -58,11 +58,12 @@ def check_views(views: Views, expected: Sequence[int] | None = None) -> list[Any
 
 def cut_views(views: Views, sizes: Sequence[int] | None) -> Views:
     """Return columns side by side, (n, sum of D_v), as one array per modality; a list of arrays as it is."""
-    if sizes is None or not isinstance(views, np.ndarray) or views.ndim != 2:
+    if sizes is None or isinstance(views, Sequence) or len(getattr(views, "shape", ())) != 2:
         return views
-    if sum(sizes) != views.shape[1] or min(sizes, default=0) < 1:
-        raise ValueError(f"view_sizes: expected widths that add up to {views.shape[1]} columns, got {list(sizes)}")
-    return np.split(views, np.cumsum(sizes)[:-1], axis=1)
+    X: AnyArray = check_array(views, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
+    if sum(sizes) != X.shape[1] or min(sizes, default=0) < 1:
+        raise ValueError(f"view_sizes: expected widths that add up to {X.shape[1]} columns, got {list(sizes)}")
+    return np.split(X, np.cumsum(sizes)[:-1], axis=1)
 
 
 class ViewReconstruction(NetworkLearner):
