@@ -220,6 +220,7 @@ class Fitted(BaseEstimator):
             tensors, plain = storage.split("set", settings)
             fitted_tensors, fitted_plain = storage.split("fit", fitted)
             text = {"class": type(self).__name__, "settings": json.dumps(plain), "fitted": json.dumps(fitted_plain)}
+            text["reported"] = json.dumps(vars(self).get("_reported", ()))  # what the next fit takes away
             storage.write(path, tensors | fitted_tensors, {"format": "nearfar-learner-1", **text})
 
     @classmethod
@@ -240,6 +241,7 @@ class Fitted(BaseEstimator):
             # JSON has no tuples; a list would do for a setting that was a tuple, except in clones and `repr`
             learner = kind(**{name: storage.as_tuple(value) for name, value in settings.items()})._restored()
             fitted = storage.join("fit", tensors, json.loads(text["fitted"]))
+            vars(learner)["_reported"] = tuple(json.loads(text.get("reported", "[]")))
             flaw = storage.flaw(fitted, kind._holds)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {error}") from error

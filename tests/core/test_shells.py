@@ -22,6 +22,7 @@ from nearfar import (
     FISHMML,
     GMML,
     ITML,
+    LDML,
     LFDA,
     LMNN,
     LSML,
@@ -103,6 +104,14 @@ def test_what_a_fit_told_does_not_pass_for_the_next():
     learner.fit(X, Y)
     assert (learner.objective_, learner.n_iter_) == (2.0, 3)
     assert not {"duality_gap_", "history_", "kkt_"} & vars(learner).keys()
+
+
+def test_what_a_fit_told_does_not_pass_for_the_next_of_a_file(tmp_path):
+    LDML(max_iter=500, tol=1e-3).fit(X, Y).save(tmp_path / "learner.safetensors")
+    learner = LDML.load(tmp_path / "learner.safetensors")
+    assert hasattr(learner, "kkt_")
+    learner.set_params(batch_size=20, tol=1.0).fit(X, Y)  # steps on batches have no optimality to tell
+    assert not hasattr(learner, "kkt_")
 
 
 def test_given_pairs_set_a_threshold_and_decisions():
