@@ -174,6 +174,14 @@ def test_file_holds_the_learner(kind, dtype, tmp_path):
     assert type(clone(again).fit(X)) is kind
 
 
+def test_a_generator_is_a_seed_as_for_every_learner():
+    one, other, third = (
+        Autoencoder(2, max_iter=2, random_state=np.random.default_rng(seed)).fit_transform(wine()) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one, other)
+    assert (one != third).any()
+
+
 def test_integers_of_numpy_are_sizes():
     plain, numbers = ({"max_iter": i(2), "batch_size": i(64), "hidden": i(2)} for i in (int, np.int64))
     codes = [Autoencoder(2, random_state=0, **how).fit(wine()).transform(wine()) for how in (plain, numbers)]

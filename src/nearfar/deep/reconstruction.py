@@ -65,7 +65,9 @@ class NetworkLearner(Fitted):
 
     def _begin(self, dtype: Any) -> tuple[torch.Generator, torch.Generator]:
         """Make the network; return the generators of the order of rows and of the noise."""
-        weights, order, noise = check_random_state(self.random_state).randint(2**31, size=3).tolist()
+        given = self.random_state
+        draw = given.integers if isinstance(given, np.random.Generator) else check_random_state(given).randint
+        weights, order, noise = draw(2**31, size=3).tolist()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(weights)
             self.network_ = self._network().to(device=self.device, dtype=torch.from_numpy(np.zeros(0, dtype)).dtype)

@@ -51,7 +51,7 @@ class Autoencoder(Reconstruction):
         Learning rate of Adam.
     tol : float
         Stop after 10 passes without a relative gain above it; 0 never stops.
-    random_state : int, RandomState or None
+    random_state : int, RandomState, Generator or None
         Seed of weights and batches.
     verbose : bool
         Print the loss of every pass.
