@@ -81,6 +81,7 @@ class Fitted(BaseEstimator):
     """Methods that need only `transform`: after it the learned distance is Euclidean."""
 
     _holds: tuple[str, ...] = ("n_features_in_", "components_")  # what `transform` cannot do without
+    _matrices = False  # whether X may be a stack of matrices
 
     def __init_subclass__(cls, **settings: Any) -> None:
         """Let the errors of `fit` name this class: the `fit` of a shell is shared, and Python would name the shell."""

@@ -23,7 +23,7 @@ def saying_what_it_takes(fit: Callable[..., Any]) -> Callable[..., Any]:
             return fit(self, *args, **named_ones)
         except ValueError as error:
             X = args[0] if args else named_ones.get("X")
-            hint = as_rows_and_numbers(X, takes)
+            hint = "" if self._matrices else as_rows_and_numbers(X, takes)
             images = str(getattr(X, "dtype", "")).endswith("uint8")  # with another fault, perhaps
             if hint and (not images or "dim 3" in str(error) or "requires y" in str(error)):
                 raise ValueError(f"{type(self).__name__}: {hint}") from error

@@ -83,6 +83,7 @@ class GrassmannGMML(FromPairs, MetricLearner):
     """
 
     _holds = ("n_features_in_", "components_", "rule_")
+    _matrices = True
 
     def __init__(
         self,

@@ -70,6 +70,8 @@ class SPDGMML(FromPairs, Mahalanobis):
     True
     """
 
+    _matrices = True
+
     def __init__(
         self,
         t: float = 0.5,
