@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from nearfar import LMNN
+from nearfar.core import scatter
 from nearfar.core.margins import active_set, impostors, large_margin_data, newton, strata, triplet_mining
 from nearfar.core.margins.large_margin import Hinge
 from nearfar.core.optimize import Solution
@@ -533,7 +534,7 @@ def test_all_triplets_listed_are_the_problem_itself():
 
 def test_one_sphere_around_everything_is_the_problem_itself():
     X, y = data()
-    X = X / large_margin_data.unit(X)  # the units in which the problem itself is searched
+    X = X / scatter.unit(X)  # the units in which the problem itself is searched
     whole = {"rounds": 1, "spheres": 1, "radius": 1e9, "identity": False}
     learner = fit(LMNN(stratified=whole, random_state=0, tol=1e-3), X, y)
     assert_allclose(distances(learner, X), distances(fit(LMNN(tol=1e-3), X, y), X), rtol=1e-5, atol=1e-6)

@@ -171,6 +171,13 @@ def total(X: Array) -> Array:
     return deviations(X, np.zeros(len(X), dtype=np.intp), X.mean(axis=0, keepdims=True))
 
 
+def unit(X: Array) -> float:
+    """Return a power of two near the deviation of the features: dividing rows by it rounds nothing."""
+    largest = float(np.abs(X).max(initial=0.0)) or 1.0
+    size = largest * float(np.sqrt(np.mean(np.var(X / largest, axis=0))))
+    return float(2.0 ** np.round(np.log2(size))) if size > 0 else 1.0
+
+
 def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
     """Return the mean of (mu_l - mu_m)(mu_l - mu_m)' over pairs (l, m) of chunklets that are apart, in both orders.
 

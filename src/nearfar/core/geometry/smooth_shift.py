@@ -19,7 +19,6 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from .. import graphs, scatter
 from ..ascent import hardly_changes
 from ..distances import squared_distances
-from ..margins.large_margin_data import unit
 from ..optimize import Report, Solution, in_unit, lbfgs, stopped
 from ..pairs import PairList
 from ..types import Array, Ints
@@ -184,7 +183,7 @@ def shifts(
     V, mean = scatter.span_or_axes(X, 1), X.mean(axis=0)
     last = [V @ B for B in last if len(B) == X.shape[1]]
     found, solution = stages(
-        (X - mean) @ V.T, i, j, weight, (centers - mean) @ V.T, last=last, scale=unit(X), **settings
+        (X - mean) @ V.T, i, j, weight, (centers - mean) @ V.T, last=last, scale=scatter.unit(X), **settings
     )
     return [Field(mean + field.centers @ V, V.T @ field.coef, field.width) for field in found], solution
 
@@ -218,7 +217,7 @@ def stages(
         The deviation of the features, in units of which the search goes. None: that of the columns of X.
     """
     fields: list[Field] = []
-    u = unit(X) if scale is None else scale  # else tol would mean more or less for rows in other units
+    u = scatter.unit(X) if scale is None else scale  # else tol would mean more or less for rows in other units
     X, centers, last = X / u, centers / u, [B / u for B in last]
     omega, sigma = (None if width is None else width / u for width in (omega, sigma))
     limits["report"] = in_unit(limits.get("report"), u * u)

@@ -66,13 +66,6 @@ def coordinates(X: Array) -> Array:
     return np.eye(d) if not s.size or s[-1] > n * psd.EPS * s[0] else scatter.data_span(X)
 
 
-def unit(X: Array) -> float:
-    """Return a power of two near the deviation of the features: dividing rows by it rounds nothing."""
-    largest = float(np.abs(X).max(initial=0.0)) or 1.0
-    size = largest * float(np.sqrt(np.mean(np.var(X / largest, axis=0))))
-    return float(2.0 ** np.round(np.log2(size))) if size > 0 else 1.0
-
-
 def whitening(problem: LargeMargin) -> tuple[Array, Array]:
     """A and B (d, r) with A' C A = I up to scale and A' B = I.
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...base import FromTriplets, Mahalanobis
-from ...core import checks, starts
+from ...core import checks, scatter, starts
 from ...core.margins import active_set, strata, triplet_sdp
 from ...core.margins import large_margin_data as data
 from ...core.margins.large_margin import LargeMargin
@@ -112,7 +112,7 @@ class LMNN(FromTriplets, Mahalanobis):
 
     def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None) -> Solution:
         self._check()
-        unit = 1.0 if self.stratified else data.unit(X)  # maps of strata hold the identity, in the units of X
+        unit = 1.0 if self.stratified else scatter.unit(X)  # maps of strata hold the identity, in the units of X
         init = self.init if isinstance(self.init, str) else unit * checks.table(self.init, "init must be numbers")
         X = X / unit
         rows, codes = (X, None) if labels is None else data.rows_by_class(X, labels)

@@ -112,7 +112,7 @@ class SCML(FromTriplets, Mahalanobis):
         checks.above(0, beta=self.beta, tol=self.tol)
         checks.counts(1, n_neighbors=self.n_neighbors, n_impostors=self.n_impostors)
         checks.counts(1, **checks.told(n_basis=self.n_basis))
-        unit = data.unit(X)
+        unit = scatter.unit(X)
         V = data.coordinates(X / unit)
         X = X / unit @ V.T
         if triplets is None:
