@@ -130,7 +130,9 @@ class FromPairs(MetricLearner):
             if pair_weights is not None and not self._weights:
                 raise ValueError("pair_weights are not supported by this method")
             if rows is not None:
-                pairs, pair_labels, pair_weights = here(pairs, rows, len(X), "pairs", pair_labels, pair_weights)
+                pairs, pair_labels, pair_weights = checks.present(
+                    pairs, rows, len(X), "pairs", pair_labels, pair_weights
+                )
             told = checks.check_pairs(pairs, pair_labels, pair_weights, len(X))
             if self._both_kinds:
                 counts = told.weights > 0
@@ -192,7 +194,7 @@ class FromTriplets(MetricLearner):
                 return self._learn(X, labels, None, own=True)
             X = self._rows(X)
             if rows is not None:
-                triplets = here(triplets, rows, len(X), "triplets")[0]
+                triplets = checks.present(triplets, rows, len(X), "triplets")[0]
             return self._learn(X, None, checks.check_indices(triplets, 3, len(X), "triplets"))
 
 
@@ -247,7 +249,7 @@ class FromChunklets(MetricLearner):
             X = self._rows(X)
             if chunklets is None:
                 if rows is not None:
-                    pairs, pair_labels = here(pairs, rows, len(X), "pairs", pair_labels)
+                    pairs, pair_labels = checks.present(pairs, rows, len(X), "pairs", pair_labels)
                 closed = constraints.close(checks.check_pairs(pairs, pair_labels, None, len(X)), len(X))
                 return self._learn(X, *self._linked(*closed))
             told = checks.check_chunklets(chunklets, negative_links, len(X), partly=rows is not None)
@@ -292,9 +294,3 @@ class FromSets(MetricLearner):
                 needs = f"y must be a 0/1 matrix with {len(X)} rows, as X has, and a 1 in every row"
                 raise ValueError(f"{needs}; got shape {candidates.shape}, values {np.unique(candidates)[:5].tolist()}")
             return self._learn(X, candidates.astype(bool))
-
-
-def here(indices: Any, rows: AnyArray, n: int, name: str, *beside: AnyArray | None) -> list[Any]:
-    """Return the tuples whose rows are all in X, as places in X, and the entries of each of `beside` for them."""
-    places, kept = checks.present(indices, rows, n, name)
-    return [places, *(None if values is None else checks.one_each(values, len(kept), name)[kept] for values in beside)]

@@ -42,7 +42,7 @@ def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> In
     return indices.astype(np.intp)
 
 
-def present(indices: AnyArray, rows: AnyArray, n: int, name: str) -> tuple[Ints, Bools]:
+def present(indices: Any, rows: AnyArray, n: int, name: str, *beside: AnyArray | None) -> list[Any]:
     """Translate tuples of the user's row numbers into places in `rows`; leave out tuples with a number not in it.
 
     Parameters
@@ -50,11 +50,12 @@ def present(indices: AnyArray, rows: AnyArray, n: int, name: str) -> tuple[Ints,
     indices : array-like of shape (m, width)
     rows : array-like of shape (n,)
         The number of each row, all different.
+    beside : array-like of shape (m,), or None
+        Labels or weights of the tuples.
 
     Returns
     -------
-    places : ndarray of shape (m', width)
-    kept : ndarray of shape (m,)
+    list of the places, (m', width), and of the entries of each of `beside` for the tuples that are there
     """
     rows, indices = np.asarray(rows), np.asarray(indices)
     if rows.shape != (n,) or len(np.unique(rows)) < n:
@@ -66,7 +67,8 @@ def present(indices: AnyArray, rows: AnyArray, n: int, name: str) -> tuple[Ints,
     kept = (rows[order][at] == indices).all(axis=1)
     if not kept.any():
         raise ValueError(f"{name}: none of {len(indices)} join two of the rows given by rows=")
-    return order[at[kept]], kept
+    entries = (None if values is None else one_each(values, len(kept), name)[kept] for values in beside)
+    return [order[at[kept]], *entries]
 
 
 def one_each(values: AnyArray, m: int, name: str) -> AnyArray:

@@ -238,8 +238,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         refuse_classes(config)
         n = len(items)
         if rows is not None:
-            pairs, kept = checks.present(pairs, rows, n, "pairs")
-            pair_labels = None if pair_labels is None else checks.one_each(pair_labels, len(kept), "pairs")[kept]
+            pairs, pair_labels = checks.present(pairs, rows, n, "pairs", pair_labels)
         told = checks.check_pairs(pairs, pair_labels, None, n)
         constraints.require_both(int(told.similar.sum()), int((~told.similar).sum()))
         dataset = self._dataset(items, constraints.groups(told, n))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core.constraints import Pairs
-from ..core.types import Ints
+from ..core.types import Bools, Ints
 from ..deep.relations import UNKNOWN
 from ..deep.samplers.base import BatchSampler, deal, hands_of
 from .config import TrainConfig, TrainError
@@ -20,30 +20,29 @@ class KnownPairs(NamedTuple):
 
     Attributes
     ----------
-    i, j : ndarray of shape (m,)
-        Pairs of items, i < j, sorted.
+    listed : ndarray of shape (m,)
+        Pairs (i, j) of items, i < j, as i n + j, rising.
     similar : ndarray of shape (m,)
     n : int
     """
 
-    i: Ints
-    j: Ints
-    similar: np.ndarray
+    listed: Ints
+    similar: Bools
     n: int
 
     @classmethod
     def of(cls, pairs: Pairs, n: int) -> KnownPairs:
         """Sort checked pairs."""
-        order = np.lexsort((pairs.j, pairs.i))
-        return cls(pairs.i[order], pairs.j[order], pairs.similar[order], n)
+        listed = pairs.i * n + pairs.j
+        order = np.argsort(listed)
+        return cls(listed[order], pairs.similar[order], n)
 
     def relation(self, items: Tensor) -> Tensor:
         """Return the (b, b) relation matrix of b items, given by their numbers: 1 and 0 for listed pairs, else -1."""
         a = items.numpy()
-        listed = self.i * self.n + self.j
         wanted = np.minimum(a[:, None], a) * self.n + np.maximum(a[:, None], a)
-        at = np.minimum(np.searchsorted(listed, wanted), len(listed) - 1)
-        return torch.from_numpy(np.where(listed[at] == wanted, self.similar[at].astype(np.int64), UNKNOWN))
+        at = np.minimum(np.searchsorted(self.listed, wanted), len(self.listed) - 1)
+        return torch.from_numpy(np.where(self.listed[at] == wanted, self.similar[at].astype(np.int64), UNKNOWN))
 
 
 class KnownPairBatches(BatchSampler):
@@ -53,7 +52,7 @@ class KnownPairBatches(BatchSampler):
         super().__init__(known.n, batch_size, seed)
         if batch_size % 2:
             raise ValueError(f"batch_size: must be even, for both items of every pair; got {batch_size}")
-        self.ends = np.stack([known.i, known.j], axis=1)
+        self.ends = np.stack(np.divmod(known.listed, known.n), axis=1)
 
     def plan(self, rng: np.random.Generator) -> Ints:
         return self.ends[deal(len(self.ends), self.batch_size // 2, rng, drop_last=False)].reshape(-1, self.batch_size)

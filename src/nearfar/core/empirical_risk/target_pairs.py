@@ -42,8 +42,7 @@ def check(
     if t.shape != (m,) or not np.isfinite(t).all() or (t < 0).any():
         raise ValueError(f"{needs}; got shape {t.shape}, {t.ravel()[:5].tolist()}")
     if rows is not None:
-        pairs, kept = checks.present(pairs, rows, n, f"{prefix}pairs")
-        t = t[kept]
+        pairs, t = checks.present(pairs, rows, n, f"{prefix}pairs", t)
     ij = checks.check_indices(pairs, 2, n, f"{prefix}pairs")
     return Told(ij[:, 0], ij[:, 1], t**2)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky
 
-from ...base import FromTriplets, Mahalanobis, here, named
+from ...base import FromTriplets, Mahalanobis, named
 from ...core import checks, constraints, scatter
 from ...core.information_theory import comparisons, priors
 from ...core.optimize import Solution
@@ -128,7 +128,7 @@ class LSML(FromTriplets, Mahalanobis):
                 return super().fit(X, y, triplets=triplets, rows=rows)
             X, weight = self._rows(X), quadruplet_weights
             if rows is not None:
-                quadruplets, weight = here(quadruplets, rows, len(X), "quadruplets", weight)
+                quadruplets, weight = checks.present(quadruplets, rows, len(X), "quadruplets", weight)
             listed = checks.check_indices(quadruplets, 4, len(X), "quadruplets")
             if weight is not None:
                 weight = checks.check_weights(weight, len(listed), "quadruplet_weights")
