@@ -109,6 +109,7 @@ def train(
     lr: float | None = None,
     augment: str | None = None,
     image_size: int | None = None,
+    standardize: bool = False,
     seed: int | None = None,
     settings: Settings = (),
     skip_bad: bool = False,
@@ -155,6 +156,8 @@ def train(
     image_size
         Side of the square images that the network sees; where images differ in size, by default 84 for conv4 and
         224 for larger trunks.
+    standardize
+        Let the network see columns of rows with mean 0 and deviation 1; it takes rows as they are.
     seed
         Of weights, batches, augmentation and split.
     settings
@@ -183,6 +186,7 @@ def train(
         "lr": lr,
         "augment": augment,
         "image_size": image_size,
+        "standardize": standardize or None,
         "seed": seed,
         "skip_bad": skip_bad or None,
     }

@@ -82,6 +82,7 @@ def fit_to(
     """Fit and save a learner; returns the table of its scores on the test classes."""
     import numpy as np
 
+    from ..data.columns import uneven
     from .embedding import is_embeddings
     from .learners import items_of, remark
     from .scoring import score_learner
@@ -103,7 +104,9 @@ def fit_to(
         learner.feature_names_in_ = np.array(task.train.columns, dtype=object)
     learner.save(out)
     about = f"{task.protocol}{remark(learner, task.train, 'training items')}"
-    return f"{about}\n{score_learner(out, task.test, task.gallery)}"
+    scored = score_learner(out, task.test, task.gallery)
+    units = uneven(task.train) if is_linear(learner) and not standardize else ""
+    return "\n".join([about, scored, *(["", f"- {units}"] if units else [])])
 
 
 def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], seed: int, skip_bad: bool) -> Task:
@@ -117,11 +120,16 @@ def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], see
     return open_task(data, validation=0.0, **how)
 
 
-def check_linear(learner: Any) -> None:
-    """Raise unless the distances of a learner are those of its components alone."""
+def is_linear(learner: Any) -> bool:
+    """Whether the distances of a learner are those of its components alone."""
     from ..learner import Mahalanobis
 
-    if getattr(type(learner), "transform", None) is not Mahalanobis.transform:
+    return getattr(type(learner), "transform", None) is Mahalanobis.transform
+
+
+def check_linear(learner: Any) -> None:
+    """Raise unless a learner is linear."""
+    if not is_linear(learner):
         raise ValueError(f"--standardize: {type(learner).__name__} is no linear learner; standardise its rows before")
 
 

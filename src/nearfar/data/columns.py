@@ -13,6 +13,20 @@ NUMBERS = ("id", "index", "level_0", "unnamed: 0", "row", "rownames")
 """What row numbers are called, by pandas and R among others, once they were written as a column."""
 
 
+def uneven(rows: Dataset) -> str:
+    """A sentence where the units of features differ so much that most methods hear only the largest."""
+    if rows.array is None or rows.kind != "row":
+        return ""
+    spread = rows.array.std(axis=0, dtype=np.float64)
+    spread = spread[spread > 0]
+    if not len(spread) or spread.max() <= UNEVEN * spread.min():
+        return ""
+    return (
+        f"Features differ in size: standard deviations from {spread.min():.3g} to {spread.max():.3g}. Most learners "
+        "and networks want them standardised (`--standardize`)."
+    )
+
+
 def on_columns(rows: Dataset) -> Iterator[str]:
     """Sentences on the columns of rows."""
     if rows.array is None or rows.kind != "row":
@@ -25,9 +39,5 @@ def on_columns(rows: Dataset) -> Iterator[str]:
     if len(flat):
         called = [rows.columns[column] if rows.columns else str(column) for column in flat]
         yield f"{len(flat)} feature(s) are constant in training ({some(called)})."
-    spread = spread[spread > 0]
-    if len(spread) and spread.max() > UNEVEN * spread.min():
-        yield (
-            f"Features differ in size: standard deviations from {spread.min():.3g} to {spread.max():.3g}. Most "
-            "learners want them standardised (`nearfar fit --standardize`)."
-        )
+    if said := uneven(rows):
+        yield said

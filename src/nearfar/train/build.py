@@ -21,6 +21,7 @@ from ..data.loader import make_loader
 from ..data.open import located
 from ..deep import processes
 from ..deep.networks.embedder import Embedder, Features
+from ..deep.networks.standardize import Standardize
 from ..deep.networks.trunks import make_trunk
 from ..deep.networks.weights import NETWORK, load_weights
 from ..deep.objective import parse_objective
@@ -33,7 +34,7 @@ from .checkpoint import seed_random_state
 from .config import TrainConfig, TrainError
 from .devices import make_accelerator
 from .episodic import Episodes
-from .features import as_floats, cached_features, sizes_of
+from .features import all_rows, as_floats, cached_features, sizes_of
 from .known_pairs import KnownPairBatches, KnownPairs
 from .optim import make_optimizer, param_groups
 from .positives import check_positives
@@ -198,6 +199,9 @@ def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool
     # samplers of classes show all of them equally often
     counts = np.maximum(task.train.class_counts, 1).tolist() if config.sampler.strip() == "random" else None
     step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start, class_counts=counts)
+    scale = step.embedder.scale
+    if isinstance(scale, Standardize) and config.network_weights is None:  # trained ones keep the units of their rows
+        scale.learn(torch.as_tensor(all_rows(task.train)))
     check_positives(task.train, step.objective, config)
     if step.episodes is not None:
         step.episodes.refuse(step.objective)
@@ -230,8 +234,9 @@ def make_step(
     """Build the embedder and the objective; a relative path of weights leads from here, or from `start`."""
     weights = None if config.trunk_weights is None else located(config.trunk_weights, start)
     trunk = make_trunk(config.trunk, shape, weights=weights)
-    frozen = {"freeze_bn": config.freeze_bn, "freeze_trunk": config.freeze_trunk}
-    embedder = Embedder(trunk, config.embedding_dim, dropout=config.dropout, **frozen)
+    how: dict[str, Any] = {"freeze_bn": config.freeze_bn, "freeze_trunk": config.freeze_trunk}
+    how["scale"] = Standardize(*shape) if config.standardize else None
+    embedder = Embedder(trunk, config.embedding_dim, dropout=config.dropout, **how)
     if config.network_weights is not None:
         load_weights(embedder, located(config.network_weights, start), NETWORK)
     sizes: dict[str, Any] = {"num_classes": num_classes, "embedding_dim": config.embedding_dim}

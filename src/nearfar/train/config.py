@@ -21,8 +21,7 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 Selection = Literal["recall_at_1", "map_at_r"]
 
 FREE = ("workers", "tensorboard")  # they do not change the result, and may differ when a run is resumed
-
-LATER = ("patience", "ema", "freeze_epochs", "network_weights")  # left out of digests where they are not given
+LATER = ("patience", "ema", "freeze_epochs", "network_weights", "standardize")  # in digests only where given
 
 
 class TrainError(ValueError):
@@ -42,8 +41,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         images differ, they get the size of the training images; and images below 16 pixels, too small for conv4,
         become 28 pixels wide.
     resize : int, optional
-        Side to which images are scaled before that crop; training images keep it, for a random crop. The default is
-        `image_size`.
+        Side to which images are scaled before that crop, `image_size` by default; training keeps it, for random crops.
+    standardize : bool
+        Bring every column of rows to mean 0 and deviation 1, as it is in training, before the network.
     symmetries : {"none", "rotations", "all"}
         Add the training classes turned by 90, 180 and 270 degrees, and with "all" also mirrored, as further classes;
         for characters and signs, where a turned class is another one.
@@ -87,8 +87,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     optimizer : {"adam", "adamw", "sgd", "rmsprop"}
         By default, eps and momentum are the optimiser's own (momentum of sgd: 0.9).
     lr, lr_embedding, lr_proxies : float
-        Learning rates of the trunk, the embedding layer and the objective's own parameters; by default, the latter two
-        are that of the trunk.
+        Learning rates of the trunk, of the embedding layer and of the objective's parameters; the first by default.
     weight_decay : float
         Weight decay of all of these parameters.
     warmup : float
@@ -129,6 +128,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     image_size: Side | None = None
     resize: Side | None = None
     skip_bad: bool = False
+    standardize: bool = False
     symmetries: Literal["none", "rotations", "all"] = "none"
     augment: str = ""
     objective: str = "TripletLoss()"
@@ -250,7 +250,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def digest(self) -> str:
         """Return sixteen hexadecimal digits that identify the settings that change the result."""
-        later = {key for key in LATER if getattr(self, key) is None}
+        later = {key for key in LATER if getattr(self, key) is None or getattr(self, key) is False}
         fields = {key: value for key, value in self.to_dict().items() if key not in later.union(FREE)}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -60,7 +60,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         Share of the classes that is not learnt from, but chooses the epoch whose weights are kept, by MAP@R; 0 learns
         from all and keeps the last.
     settings : dict, optional
-        Any other field of `TrainConfig`, such as ``{"schedule": "cosine", "patience": 5, "device": "cpu"}``.
+        Any other field of `TrainConfig`, such as ``{"schedule": "cosine", "patience": 5, "standardize": True}``.
     random_state : int, RandomState or None
         Of weights, batches, augmentation and validation classes. Global random numbers stay as they were.
     verbose : bool

@@ -132,7 +132,8 @@ def cached_features(
 
     They are computed once for equal items, trunk and image size, and kept below `cache_folder`.
     """
-    key = "-".join((_of_items(dataset), _of_weights(embedder.trunk), f"{image_size}-{resize}"))
+    weights = _of_weights(embedder.trunk) + _of_weights(embedder.scale)
+    key = "-".join((_of_items(dataset), weights, f"{image_size}-{resize}"))
     path = cache_folder() / "features" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
     if path.is_file():
         rows = np.load(path, allow_pickle=False)
@@ -148,6 +149,11 @@ def cached_features(
 def with_rows(dataset: Dataset, rows: Floats) -> Dataset:
     """Return the set with its items replaced by rows, and everything else as it was."""
     return replace(dataset, kind="row", read=ArrayReader(rows), array=rows)
+
+
+def all_rows(dataset: Dataset) -> NDArray[Any]:
+    """Return the items of a set of rows as one array (n, d)."""
+    return np.stack([dataset.read(i) for i in range(len(dataset))]) if dataset.array is None else dataset.array
 
 
 def cache_folder() -> Path:

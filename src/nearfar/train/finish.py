@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..data import Dataset, Task, open_items
+from ..data.columns import uneven
 from ..data.decode import fit
 from ..data.shared import remark_shared
 from ..progress import counted
@@ -20,7 +21,7 @@ from .build import Step, make_step
 from .checkpoint import load_tensors, read_about, replace_file, shape_of
 from .config import TrainConfig, TrainError
 from .devices import make_accelerator
-from .features import Floats, embed, sizes_of
+from .features import Floats, all_rows, embed, sizes_of
 from .remarks import remarks
 from .run_folder import Run, RunFolder, open_run, write_json
 from .task import class_mark, open_data, sizes_in
@@ -194,7 +195,9 @@ def evaluate_run(
     raw = _score({prefix: raw_items(items) for prefix, items in sets.items()}, sets, asked, False)
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = f"{split} {_chosen(config, task, about, which)}"
+    units = "" if config.standardize else uneven(task.train)
     said = remarks(embedded[""], scores, raw, _epochs(folder), folder.read_log(), config)
+    said = (units, *said) if units else said
     result = Result(scores, raw, protocol, said)
     _write_arrays(folder.path / "test.npz", embedded, sets)
     checkpoint = {"which": which, "epoch": about["epoch"], "step": about["step"], "validation": about["best"]}
@@ -262,7 +265,7 @@ def raw_items(dataset: Dataset) -> Floats:
     if dataset.array is not None and dataset.array[0].size <= PIXELS:
         rows = dataset.array.reshape(len(dataset), -1)
     elif dataset.kind == "row":
-        rows = np.stack([dataset.read(i) for i in range(len(dataset))])
+        rows = all_rows(dataset)
     else:
         places = counted(range(len(dataset)), "reading", len(dataset))
         rows = np.stack([fit(dataset.read(i), 32).ravel() for i in places])

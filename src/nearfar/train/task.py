@@ -48,10 +48,13 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
     Raises
     ------
     TrainError
-        If what is trained on and what is tested are not both images, or both rows of one length.
+        If what is trained on and what is tested are not both images, or both rows of one length; or if images are to
+        be standardised.
     """
     parts = [part for part in (task.train, task.validation, task.test, task.gallery) if part is not None]
     _check_alike(parts)
+    if config.standardize and task.train.kind != "row":
+        raise TrainError("config: standardize is for the columns of rows, got images")
     if config.trunk == "auto":
         config = config.replace(trunk="mlp" if task.train.kind == "row" else "conv4")
     if config.image_size is None and config.resize is None and task.train.kind == "image":

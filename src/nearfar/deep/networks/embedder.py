@@ -38,6 +38,8 @@ class Embedder(nn.Module):
         Keep the running statistics and the scales of all batch normalisations of the trunk as they are.
     freeze_trunk : bool
         Train the embedding layer only; the trunk is always in evaluation mode.
+    scale : Module, optional
+        What rows pass before the trunk, such as `Standardize`; it is not trained.
 
     Attributes
     ----------
@@ -61,11 +63,13 @@ class Embedder(nn.Module):
         dropout: float = 0.0,
         freeze_bn: bool = False,
         freeze_trunk: bool = False,
+        scale: nn.Module | None = None,
     ) -> None:
         super().__init__()
         if embedding_dim is not None and embedding_dim < 1:
             raise ValueError(f"embedding_dim must be at least 1, got {embedding_dim}")
         width = int(trunk.num_features)
+        self.scale = nn.Identity() if scale is None else scale
         self.trunk = trunk
         self.dropout = nn.Dropout(dropout)
         self.layer = nn.Identity() if embedding_dim is None else nn.Linear(width, embedding_dim)
@@ -94,7 +98,7 @@ class Embedder(nn.Module):
     def features(self, items: Tensor) -> Tensor:
         """Return the (n, D) pooled features of the trunk."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not (self.freeze_trunk or self.held)):
-            pooled: Tensor = self.trunk(as_channels(items, self.trunk))
+            pooled: Tensor = self.trunk(self.scale(as_channels(items, self.trunk)))
         return pooled.flatten(1)
 
     def head(self, pooled: Tensor) -> Features:
