@@ -1,4 +1,4 @@
-"""Mahalanobis distances between points, sets and points and sets of points (Mahalanobis, 1936; McLachlan, 1999)."""
+"""Mahalanobis distances between points, from points to sets, and between sets (Mahalanobis, 1936; McLachlan, 1999)."""
 
 from __future__ import annotations
 

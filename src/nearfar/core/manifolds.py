@@ -133,10 +133,10 @@ def require_spans(X: Array) -> None:
     ValueError
         A basis (or row) spans too little; the message says which.
 
-        Warns
-        -----
-        UserWarning
-            The columns of a basis are not orthonormal.
+    Warns
+    -----
+    UserWarning
+        The columns of a basis are not orthonormal.
     """
     d, q = (X.shape[1], 1) if X.ndim == 2 else X.shape[1:]
     if q > d:

@@ -39,7 +39,8 @@ def calibrate(
     Returns
     -------
     float
-        Halfway between two distances; below the smallest one if accepting no pair is best.
+        Halfway between two distances; the largest where accepting every pair is best, and below the smallest where
+        accepting none is.
 
     >>> calibrate(np.array([1.0, 2.0, 5.0]), np.array([True, True, False]))
     3.5

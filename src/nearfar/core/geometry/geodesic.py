@@ -89,7 +89,7 @@ def projector_scatters(V: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Arra
 def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array, float]:
     """Return the mean scatters of all pairs that labels imply, and the sum of squares behind the first one's trace.
 
-    With the class sums Q_c of T_i^2 and P_c of T_i, a class scatters by Q_c - P_c^2 / n_c.
+    With Q_c the sum of T_i^2 over a class and P_c the mean of its T_i, the class scatters by Q_c - n_c P_c^2.
     """
     n, d = class_sizes(labels).astype(float), V.shape[1]
     c, whole = len(n), n.sum()

@@ -67,7 +67,7 @@ def step(S: Array, E: Array, T: Array, cost: Callable[[float], float], start: fl
     for _ in range(60):
         C, failed = lapack.dpotrf(one + t * S, lower=1, clean=1)
         if failed and t == 1:
-            t = min(1.0, -1.8 / float(np.linalg.eigvalsh(S)[0]))
+            t = min(1.0, -1.8 / float(np.linalg.eigvalsh(S)[0]))  # halved below: nine tenths of the way to singular
         elif not failed:
             value = t * trace - logdet(C) + cost(t)
             if value <= start + 1e-4 * t * slope + 1e-14 * abs(start):

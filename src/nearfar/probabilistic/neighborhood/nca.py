@@ -60,7 +60,7 @@ class NCA(FromLabels, Mahalanobis):
         "float32" searches in half the time and memory, and ends with at most five iterations in float64.
     max_iter : int
     tol : float
-        Stop where an iteration adds less per row, relatively to an objective above 1; before each row won it is little.
+        Stop where an iteration adds less per row, relatively above 1. Small, as a search slows before it wins a row.
     warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 

@@ -69,7 +69,7 @@ class KernelPCCA(FromPairs, KernelMetric):
         Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
     max_iter : int
     tol : float
-        Stop where an iteration lowers the mean loss by less than a hundredth of it.
+        Stop where an iteration lowers the mean loss by less than a hundredth of `tol`, relatively where it is above 1.
     warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 

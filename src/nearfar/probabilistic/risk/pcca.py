@@ -59,7 +59,7 @@ class PCCA(FromPairs, Mahalanobis):
         Steps on so many pairs (with ``n_pairs="all"``: on so many rows with all others), `max_iter` epochs of Adam.
     max_iter : int
     tol : float
-        Stop where an iteration lowers the mean loss by less than a hundredth of it.
+        Stop where an iteration lowers the mean loss by less than a hundredth of `tol`, relatively where it is above 1.
     warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
