@@ -114,8 +114,11 @@ def sstress(
     """Return L (k, d) of the least sstress, from L0.
 
     For k = d it is within tol times f of the optimum, or times `SMALL` sum_p w_p t_p^2 where f is below that; where all
-    t are 0, f at L0 takes the place of their sum.
+    t are 0, f at L0 takes the place of their sum. For k < d see `low_rank`.
     """
+    d = len(targets.S)
+    if len(L0) < d:
+        return low_rank(targets, L0, max_iter=max_iter, tol=tol, report=report)
     size = SMALL * (targets.constant or targets.misfit(L0.T @ L0)[0]) or 1.0  # all targets may be 0
 
     def of_metric(M: Array) -> tuple[float, Array]:
@@ -125,7 +128,6 @@ def sstress(
     def evaluate(L: Array) -> tuple[float, Array]:
         return of_metric(L.T @ L)
 
-    d = len(targets.S)
     unit = max(float(np.trace(targets.S)) / d, 1e-300)
     S = targets.S + 1e-9 * unit * np.eye(d)
     reach = targets.weight * max(float(eigh(targets.T, S, eigvals_only=True)[-1]), 0.0)
@@ -134,20 +136,23 @@ def sstress(
         certificate = float(np.vdot(L, L @ G)) + max(0.0, -float(eigh(G, S, eigvals_only=True)[0])) * reach
         return min(max(certificate, 0.0), f)
 
-    if len(L0) >= d:
-        A = psd.power(S / unit, -0.5)
-        limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": in_unit(report, size)}
-        if isinstance(targets, ListedTargets):  # evaluations are expensive, and L-BFGS takes one per iteration
-            found = certified.minimise(evaluate, gap, A, start=L0, **limits)
-        else:
-            found = projected(of_metric, gap, A, L0, **limits)
-            found = certified.finished(evaluate, gap, found.x, found.n_iter, tol, np.asarray(found.history))
-        return found.with_x(found.x, attributes={"kkt": size * found.attributes["kkt"]}).times(size)
+    A = psd.power(S / unit, -0.5)
+    limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": in_unit(report, size)}
+    if isinstance(targets, ListedTargets):  # evaluations are expensive, and L-BFGS takes one per iteration
+        found = certified.minimise(evaluate, gap, A, start=L0, **limits)
+    else:
+        found = projected(of_metric, gap, A, L0, **limits)
+        found = certified.finished(evaluate, gap, found.x, found.n_iter, tol, np.asarray(found.history))
+    return found.with_x(found.x, attributes={"kkt": size * found.attributes["kkt"]}).times(size)
+
+
+def low_rank(targets: Targets, L0: Array, *, max_iter: int, tol: float, report: Report | None) -> Solution:
+    """Return L (k, d), k < d, of a small sstress: the search over L is not convex, and `tol` is on its gradient."""
     size = max(targets.misfit(L0.T @ L0)[0], 1e-300)
 
     def on_factor(L: Array) -> tuple[float, Array]:
-        f, G = evaluate(L)
-        return f, 2 * L @ G
+        f, off = targets.misfit(L.T @ L)
+        return f / size, 2 * L @ (2 / size * off)
 
     found = lbfgs(on_factor, L0, max_iter=max_iter, tol=max(tol, 1e-7), report=in_unit(report, size))
     return found.times(size)
