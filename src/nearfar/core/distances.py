@@ -86,7 +86,8 @@ def check_distance(distance: str) -> str:
 
 def row_squares(x: AnyArray) -> Array:
     """Squared Euclidean norms of the rows in float64, (n,); equal rows give equal values."""
-    return np.concatenate([_dots(part, part) for part in (one.astype(np.float64, copy=False) for one in chunks(x))])
+    parts = (part.astype(np.float64, copy=False) for part in chunks(x))
+    return np.concatenate([_dots(part, part) for part in parts])
 
 
 def unit_rows(x: AnyArray) -> Array:
@@ -212,5 +213,5 @@ def starts(rows: AnyArray) -> range:
 
 def chunks(rows: AnyArray) -> Iterator[AnyArray]:
     """Rows in pieces of about a million values."""
-    step = max(1, PAIR_VALUES // rows.shape[1])
-    return (rows[start : start + step] for start in starts(rows))
+    firsts = starts(rows)
+    return (rows[first : first + firsts.step] for first in firsts)

@@ -268,4 +268,4 @@ def pca(X: Array, count: int | None, at_least: int | None = None) -> Array | Non
     V = data_span(X)
     if not (at_least or 1) <= count <= len(V):
         raise ValueError(f"pca must be in {at_least or 1}..{len(V)} (n_components to the rank of X); got {count}")
-    return V[:count] * np.sign(V[:count][np.arange(count), np.abs(V[:count]).argmax(axis=1)])[:, None]
+    return psd.fix_signs(V[:count].T).T

@@ -229,7 +229,7 @@ def batched(
         def of_blocks(L: Array, b: float, beta: float, batch: Any) -> tuple[Loss, float]:
             Z = X @ L.T
             share = sum(block.stop - block.start for block in batch) / len(X)
-            return rows_loss(pairs, Z, b, beta, batch), share
+            return pairs.loss(Z, Z, b, beta, blocks=batch), share
 
         return lambda: batches(blocks, size, rng), of_blocks
 
@@ -243,11 +243,6 @@ def batched(
         return (order[a : a + size] for a in range(0, len(order), size))
 
     return parts, of_pairs
-
-
-def rows_loss(pairs: LabelledPairs, Z: Array, b: float, beta: float, batch: Any) -> Loss:
-    """The loss of some anchors with all later rows."""
-    return pairs.loss(Z, Z, b, beta, blocks=batch)
 
 
 def subset(pairs: ListedPairs, chosen: Any) -> ListedPairs:

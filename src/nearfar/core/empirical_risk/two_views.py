@@ -46,7 +46,6 @@ class TwoViews(NamedTuple):
     penalty: str = "trace"
 
     def __call__(self, L: Array) -> tuple[float, Array]:
-        d = self.X.shape[1]
         near, far = (self.pairs.squared_distances(view @ half.T) for view, half in self.halves(L))
         value, sigma = softplus(self.s * (near - far))
         pull = self.w * self.s * sigma
@@ -57,7 +56,7 @@ class TwoViews(NamedTuple):
             f += reg * float(np.trace(M) if trace else np.vdot(M, M) / 2)
             G = sign * view.T @ self.pairs.laplacian_times(pull, view)
             blocks.append(G + reg * (np.eye(len(M)) if trace else M))
-        return f, psd.symmetrize(block_diag(blocks[0], blocks[1]) if L.shape[1] > d else blocks[0])
+        return f, psd.symmetrize(block_diag(*blocks))
 
     def halves(self, L: Array) -> list[tuple[Array, Array]]:
         """Return each view with its columns of L."""
@@ -67,14 +66,12 @@ class TwoViews(NamedTuple):
     def gap(self, L: Array, f: float, G: Array) -> float:
         """Return a bound on f - min f; without any penalty, only how far the optimality conditions are from met."""
         d = self.X.shape[1]
-        blocks = [
-            (reg, half, B) for (_, half), reg, B in zip(self.halves(L), self.reg, (G[:d, :d], G[d:, d:]), strict=True)
-        ]
-        blocks = [block for block in blocks if len(block[2])]
+        halves = zip(self.reg, self.halves(L), (G[:d, :d], G[d:, d:]), strict=True)
+        blocks = [(reg, half, B) for reg, (_, half), B in halves if len(B)]
         if all(reg > 0 for reg, *_ in blocks):
-            return (
-                self.dual_gap(L, f, blocks) if self.penalty == "trace" else sum(strong_gap(*block) for block in blocks)
-            )
+            if self.penalty == "trace":
+                return self.dual_gap(L, f, blocks)
+            return sum(strong_gap(*block) for block in blocks)
         rest = sum(negative(B) * float(np.vdot(half, half)) for _, half, B in blocks)
         return max(float(np.vdot(L, L @ G)), 0.0) + rest
 
