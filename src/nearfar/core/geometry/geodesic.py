@@ -43,9 +43,9 @@ def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = N
     M0 = None if prior is None else psd.require_pd(prior, "prior")
     if M0 is not None and M0.shape != S.shape:
         raise ValueError(f"prior must have shape {S.shape}; got {M0.shape}")
-    if lam := relative(reg, S):
-        I = np.eye(len(S)) if M0 is None else M0
-        S, D = S + lam * (I if M0 is None else inv(M0)), D + lam * I
+    lam, I = relative(reg, S), np.eye(len(S))
+    if lam > 0:
+        S, D = S + lam * (I if M0 is None else inv(M0)), D + lam * (I if M0 is None else M0)
     w = eigvalsh(psd.symmetrize(S))
     if psd.is_singular(w):
         raise ValueError(f"reg={reg} leaves the similar scatter singular (rank {psd.rank(w)} of {len(w)}); use reg > 0")

@@ -19,9 +19,10 @@ def cost(U: Array, S: Array, D: Array, kind: str) -> tuple[float, Array]:
     """
     C, lam, Q = psd.sharp_spectrum(U.T @ S @ U, U.T @ D @ U)
     lam = np.maximum(lam, np.finfo(np.float64).tiny)
-    value, slope = (
-        (np.log(lam) ** 2 / 4, np.log(lam) / (2 * lam)) if kind == "riemannian" else (2 * lam**0.5, lam**-0.5)
-    )
+    if kind == "riemannian":
+        value, slope = np.log(lam) ** 2 / 4, np.log(lam) / (2 * lam)
+    else:
+        value, slope = 2 * lam**0.5, lam**-0.5
     P, R = psd.sharp_from_spectrum(C, np.ones_like(lam), Q, 1.0).T, C @ Q
     return float(value.sum()), 2 * S @ U @ (P * (slope * lam)) @ P.T + 2 * D @ U @ (R * slope) @ R.T
 

@@ -86,7 +86,7 @@ class ActivePairSelector(BaseEstimator):
         with named(self):
             pool = np.asarray(pool)
             self._check(n=n)
-            if pool.shape[:1] < (n,):
+            if pool.ndim == 0 or len(pool) < n:
                 raise ValueError(f"n={n} pairs cannot be chosen from a pool of shape {pool.shape}")
             if self.unique_points and X is None:
                 raise ValueError("unique_points needs a pool of row numbers, and X")
