@@ -9,7 +9,7 @@ import pytest
 import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -26,6 +26,7 @@ from nearfar import (
     LFDA,
     LMNN,
     LSML,
+    MCML,
     MLKR,
     MMC,
     NCA,
@@ -33,6 +34,7 @@ from nearfar import (
     RCA,
     SCML,
     BayesianNCA,
+    BayesianPairMetric,
     CovarianceMetric,
     FisherMetric,
     HighDimensionalDCA,
@@ -800,3 +802,12 @@ def test_a_metric_that_vanishes_is_told(learner):
     X, y = data()
     with pytest.warns(UserWarning, match=r"the metric is 0, and with it all distances, though rows of size .* differ"):
         learner.fit(1e-150 * X, y)
+
+
+@pytest.mark.parametrize("learner", [MCML(max_iter=1), BayesianPairMetric(max_iter=2)])
+def test_a_search_that_ran_out_tells_what_it_fell_short_of(learner):
+    X, y = 30 * np.random.default_rng(0).normal(size=(40, 3)), np.repeat([0, 1, 2, 3], 10)
+    with pytest.warns(ConvergenceWarning) as told:
+        learner.fit(X, y)
+    assert abs(learner.objective_) > 2  # where `tol` alone would be less than what was asked for
+    assert str(told[0].message).endswith(f"tol {learner.tol * abs(learner.objective_):.3g}")

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.linalg import inv
 
 from . import psd
-from .optimize import Report, Solution, fista, lbfgs
+from .optimize import Report, Solution, fista, lbfgs, stopped
 from .types import Array
 
 Evaluate = Callable[[Array], tuple[float, Array]]
@@ -111,8 +111,8 @@ def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any)
 def finished(evaluate: Evaluate, gap: Gap, L: Array, n_iter: int, tol: float, history: Array) -> Solution:
     """Return the solution at L, with its bound and how far it is from the optimality conditions."""
     f, G = evaluate(L)
-    bound = gap(L, f, G)
-    converged = bool(bound <= tol * max(1.0, abs(f)))
-    message = "" if converged else f"stopped after {n_iter} iterations with duality gap {bound:.3g}, tol {tol:.3g}"
+    bound, limit = gap(L, f, G), tol * max(1.0, abs(f))
+    converged = bool(bound <= limit)
+    message = "" if converged else stopped("the search", n_iter, "duality gap", bound, limit)
     kkt = np.array([max(0.0, -float(np.linalg.eigvalsh(G)[0])), abs(float(np.vdot(L, L @ G)))])
     return Solution(psd.compress(L), f, n_iter, converged, message, bound, history, {"kkt": kkt})

@@ -261,8 +261,9 @@ def fista(
         history.append(value)
         if report is not None:
             report(k, value, certificate)
-    converged = bool(certificate <= tol * max(1.0, abs(value)))
-    message = "" if converged else stopped("projected gradient", max_iter, "gap", certificate, tol)
+    limit = tol * max(1.0, abs(value))
+    converged = bool(certificate <= limit)
+    message = "" if converged else stopped("projected gradient", max_iter, "gap", certificate, limit)
     return Solution(x, value, max_iter, converged, message, float(certificate), np.array(history))
 
 

@@ -73,8 +73,9 @@ def logistic_posterior(
         if k > 1 and history[-1] - history[-2] <= tol * max(1.0, abs(history[-1])):
             break
     gain = history[-1] - history[-2] if k > 1 else np.inf
-    converged = bool(gain <= tol * max(1.0, abs(history[-1])))
-    message = "" if converged else stopped("variational Bayes", k, "gain", gain, tol)
+    limit = tol * max(1.0, abs(history[-1]))
+    converged = bool(gain <= limit)
+    message = "" if converged else stopped("variational Bayes", k, "gain", gain, limit)
     return Solution(q.mean, history[-1], k, converged, message, None, np.array(history), {"cov": q.cov})
 
 

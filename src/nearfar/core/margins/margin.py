@@ -110,8 +110,9 @@ def minimise(
         gap = primal - hinges.dual(a, M)
         if gap <= tol * max(1.0, abs(primal)) or found.n_iter <= 1:
             break
-    converged = bool(gap <= tol * max(1.0, abs(primal)))
-    message = "" if converged else stopped("the dual", spent, "duality gap", gap, tol) + uneven(hinges.Z)
+    limit = tol * max(1.0, abs(primal))
+    converged = bool(gap <= limit)
+    message = "" if converged else stopped("the dual", spent, "duality gap", gap, limit) + uneven(hinges.Z)
     return Solution(M, primal, spent, converged, message, max(float(gap), 0.0), attributes={"dual": a})
 
 

@@ -58,7 +58,7 @@ def solve(
             report(spent, value, gap)
         if gap <= tol * max(1.0, value):
             return Solution(L, value, spent, True, "", gap, np.array([*history, value]))
-    message = stopped("cutting planes", spent, "duality gap", gap, tol)
+    message = stopped("cutting planes", spent, "duality gap", gap, tol * max(1.0, value))
     return Solution(L, value, spent, False, message, gap, np.array([*history, value]))
 
 
