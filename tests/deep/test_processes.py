@@ -122,3 +122,24 @@ def test_each_process_gives_the_second_views_of_its_own(tmp_path: Path):
     many = torch.load(tmp_path / "results.pt", weights_only=True)
     single = of_views(network(), data()[0])
     torch.testing.assert_close({name.removeprefix("module."): value for name, value in many.items()}, single)
+
+
+def gather_worker(rank, world, port, folder):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=world)
+    atexit.register(processes.leave)
+    beside = torch.zeros(2 * world, DIM, requires_grad=True)
+    other = beside * 1.0  # older than the gathering, thus its gradient is read after that of the gathering
+    x = torch.zeros(2, DIM, requires_grad=True)
+    ((processes.gather(x) + other) * (rank + 1)).sum().backward()
+    torch.save({"x": x.grad, "beside": beside.grad}, folder / f"{rank}.pt")
+    dist.barrier()
+
+
+@pytest.mark.slow
+def test_gathering_leaves_the_gradient_it_is_given_as_it_is(tmp_path: Path):
+    mp.spawn(gather_worker, (2, free_port(), tmp_path), nprocs=2)
+    for rank in range(2):
+        grads = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        torch.testing.assert_close(grads["x"], torch.full((2, DIM), 3.0))
+        torch.testing.assert_close(grads["beside"], torch.full((4, DIM), rank + 1.0))

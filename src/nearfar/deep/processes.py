@@ -43,7 +43,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        grad = grads[0].contiguous()
+        grad = grads[0].clone(memory_format=torch.contiguous_format)  # the reduction writes into it
         dist.all_reduce(grad)
         return grad[rank() * ctx.rows : (rank() + 1) * ctx.rows]
 
