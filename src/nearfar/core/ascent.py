@@ -71,7 +71,8 @@ def descend(
         Epochs.
     tol : float
         Stop where the mean of three epochs is less than ``tol * max(1, |value|)`` below that of the three before. That
-        has not converged where the mean is above the first epoch's value: the steps were too long.
+        has not converged where the mean is above the first epoch's value: the steps were too long. A search through
+        all epochs has converged too, as its steps have shrunk, unless there were fewer than eight.
     """
     adam, x, values = Adam(step), x0, []
     for k in range(max_iter):

@@ -16,6 +16,8 @@ from .types import AnyArray, Array, Seed
 
 Kernel = str | Callable[[Array, Array], Array]
 
+KERNELS = ("linear", "rbf", "polynomial", "laplacian", "cosine", "precomputed")
+BLOCK = 1 << 20  # kernel values in one block of rows
 MANY = 8_000  # rows whose eigenvectors take minutes
 COPIES = 4  # of a kernel matrix: the memory that computing its eigenvectors takes
 SAMPLE = 500  # rows whose distances choose gamma
@@ -65,10 +67,6 @@ def median_gamma(X: Array, kernel: Kernel) -> float:
     return 1.0 / float(np.median(d)) if len(d) else 1.0
 
 
-BLOCK = 1 << 20  # kernel values in one block of rows
-KERNELS = ("linear", "rbf", "polynomial", "laplacian", "cosine", "precomputed")
-
-
 def gram(X: Array, Y: Array, kernel: Kernel, gamma: float = 1.0, degree: float = 3.0, coef0: float = 1.0) -> Array:
     """Return k(x, y) of every row of X with every row of Y, shape (n, m).
 
@@ -86,12 +84,16 @@ def gram(X: Array, Y: Array, kernel: Kernel, gamma: float = 1.0, degree: float =
         return K
     if kernel == "precomputed":
         return X
-    if kernel in ("rbf", "laplacian"):
-        return (rbf if kernel == "rbf" else laplacian)(X, Y, gamma)
+    if kernel == "linear":
+        return linear(X, Y)
+    if kernel == "cosine":
+        return cosine(X, Y)
+    if kernel == "rbf":
+        return rbf(X, Y, gamma)
+    if kernel == "laplacian":
+        return laplacian(X, Y, gamma)
     if kernel in ("polynomial", "poly"):
         return polynomial(X, Y, gamma, degree, coef0)
-    if kernel in ("linear", "cosine"):
-        return linear(X, Y) if kernel == "linear" else cosine(X, Y)
     raise ValueError(f"kernel must be a callable or one of {', '.join(KERNELS)}; got {kernel!r}")
 
 

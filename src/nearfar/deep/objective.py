@@ -17,11 +17,7 @@ from ..core.settings import instead, misfit
 from .terms import Term
 
 KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner")
-PAIR_NETWORKS = (
-    "MultiScaleRelationNet",
-    "ContinuousSimilarityNet",
-    "SiameseHead",
-)  # their terms are in `pair_networks`
+PAIR_NETWORKS = ("MultiScaleRelationNet", "ContinuousSimilarityNet", "SiameseHead")  # `pair_networks` has their terms
 
 
 class ObjectiveError(ValueError):

@@ -105,7 +105,7 @@ class _Gradients:
         if not num.requires_grad:
             return
         weights = torch.ones_like(num) if weight is None else weight.expand_as(num)
-        to_d, *to_more = torch.autograd.grad(num, (rows.d, *self.more), weights, True, allow_unused=True)
+        to_d, *to_more = torch.autograd.grad(num, (rows.d, *self.more), weights, retain_graph=True, allow_unused=True)
         for total, part in zip(self.to_more, to_more, strict=True):
             if part is not None:
                 total += part

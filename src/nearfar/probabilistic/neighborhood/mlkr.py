@@ -131,7 +131,8 @@ class MLKR(Mahalanobis):
         k, init = self.n_components or X.shape[1], self.init
         if isinstance(init, str):
             checks.one_of(("auto", "whole", "pca", "identity", "random"), init=init)
-            init = {"auto": "identity" if k == X.shape[1] else "whole"}.get(init, init)
+            if init == "auto":
+                init = "identity" if k == X.shape[1] else "whole"
         whole = isinstance(init, str) and init == "whole"
         L0 = self._start((k, X.shape[1]))
         if L0 is None:

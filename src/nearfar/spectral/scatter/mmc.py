@@ -31,11 +31,11 @@ def mmc(
     even, free = floor / len(S), 1 - floor
     least = even * far.squares(I)
     found = farthest(
-        far.weight,
-        lambda F: np.sqrt(least + free * far.squares(F)),
-        far.outer,
-        lambda w: free * float(w[-1]) + even * float(w.sum()),
-        I if start is None else full_rank_factor((start @ C).T @ start @ C, even),
+        weight=far.weight,
+        distance=lambda F: np.sqrt(least + free * far.squares(F)),
+        gradient=far.outer,
+        bound=lambda w: free * float(w[-1]) + even * float(w.sum()),
+        F=I if start is None else full_rank_factor((start @ C).T @ start @ C, even),
         **limits,
     )
     B = np.vstack([np.sqrt(free) * found.x, np.sqrt(even) * I])
@@ -51,11 +51,11 @@ def mmc_diagonal(
     Q, I = (X[apart.i] - X[apart.j]) ** 2 / s, np.ones(len(s)) / len(s)
     even, free = floor / len(s), 1 - floor
     found = farthest(
-        apart.weights,
-        lambda u: np.sqrt(Q @ (even + free * u**2)),
-        lambda a: a @ Q,
-        lambda g: free * float(g.max()) + even * float(g.sum()),
-        I if start is None else np.diag(full_rank_factor(np.diag(np.sum(start**2, axis=0) * s), even)),
+        weight=apart.weights,
+        distance=lambda u: np.sqrt(Q @ (even + free * u**2)),
+        gradient=lambda a: a @ Q,
+        bound=lambda g: free * float(g.max()) + even * float(g.sum()),
+        F=I if start is None else np.diag(full_rank_factor(np.diag(np.sum(start**2, axis=0) * s), even)),
         **limits,
     )
     f, gap = found.objective or 1.0, found.duality_gap or 0.0
