@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -59,6 +60,8 @@ app.command(listing.list_methods, name="list")
 def main() -> None:
     """Run the command line: bad input is one line and exit code 2, Ctrl-C exits with 130."""
     usual, warnings.formatwarning = warnings.formatwarning, one_line
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # names of files need not be UTF-8
     try:
         with listening(bars_for(sys.argv[1:])):
             app(sys.argv[1:], exit_on_error=False, print_error=False)
@@ -199,9 +202,7 @@ def train(
 
 
 @app.command
-def embed(
-    run: Path, data: str, *, out: Annotated[Path, Parameter(name=["--out", "-o"])], skip_bad: bool = False
-) -> None:
+def embed(run: Path, data: str, *, out: Out, skip_bad: bool = False) -> None:
     """Embed data with the network of a run, or with a saved learner.
 
     Example: nearfar embed runs/glyphs photos/ -o photos.npz

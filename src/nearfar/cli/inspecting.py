@@ -53,7 +53,7 @@ def inspect(
         check_out(out)
     found = inspect_data(data, test=test, test_classes=test_classes, seed=seed)
     if out is not None:
-        with whole(out, "w", encoding="utf-8") as file:
+        with whole(out, "w", encoding="utf-8", errors="surrogateescape") as file:
             json.dump(found.to_dict(), file, indent=1, ensure_ascii=False)
     print(told(found))
 

@@ -59,7 +59,11 @@ def launch(devices: int) -> NoReturn:
         except ChildFailedError as error:
             code = error.get_first_failure()[1].exitcode
             said = sorted(Path(folder).iterdir(), key=lambda path: path.stat().st_mtime_ns)
-            text = said[0].read_text() if said else f"a process of the {devices} ended with exit code {code}"
+            text = (
+                said[0].read_text(errors="surrogateescape")
+                if said
+                else f"a process of the {devices} ended with exit code {code}"
+            )
             print(f"nearfar: {text}", file=sys.stderr)
             sys.exit(code if code > 0 else 1)
         finally:
@@ -73,7 +77,7 @@ def last_words(message: str) -> None:
     if folder is None:
         print(f"nearfar: {message}", file=sys.stderr)
     else:
-        Path(folder, os.environ.get("RANK", "0")).write_text(message)
+        Path(folder, os.environ.get("RANK", "0")).write_text(message, errors="surrogateescape")
 
 
 def short_of_memory(error: Exception, command: str) -> str | None:

@@ -57,7 +57,7 @@ def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[objec
     """Write a .csv, whole or not at all."""
     from ..core.storage import whole
 
-    with whole(out, "w", newline="", encoding="utf-8") as handle:
+    with whole(out, "w", newline="", encoding="utf-8", errors="surrogateescape") as handle:
         csv.writer(handle).writerows([heading, *rows])
 
 

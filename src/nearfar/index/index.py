@@ -292,8 +292,8 @@ def _check_different(names: AnyArray) -> None:
 
 
 def _bytes(words: AnyArray) -> AnyArray:
-    """Text as bytes that the file format can hold: UTF-8 as a JSON list."""
-    return np.frombuffer(json.dumps(words.tolist(), ensure_ascii=False).encode(), dtype=np.uint8)
+    """Text as bytes that the file format can hold: a JSON list."""
+    return np.frombuffer(json.dumps(words.tolist()).encode(), dtype=np.uint8)
 
 
 def _words(data: AnyArray) -> AnyArray:

@@ -199,4 +199,4 @@ def write_comparison(comparison: Comparison, path: str | Path, *, title: str = "
     from .page import template, write
 
     page = template("comparison").render(title=title, section=comparison.html(), note=comparison.note)
-    return write(Path(path), page.encode())
+    return write(Path(path), page.encode(errors="replace"))

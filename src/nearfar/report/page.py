@@ -53,7 +53,7 @@ def build_report(content: ReportContent, path: str | Path) -> Path:
 def small_enough(rendered: Callable[[int], str]) -> bytes:
     """The page with the largest pictures that keep it small enough; `rendered` takes their side."""
     for side in SIDES:
-        page = rendered(side).encode()
+        page = rendered(side).encode(errors="replace")
         if len(page) <= LARGEST:
             break
     return page

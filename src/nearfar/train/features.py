@@ -163,7 +163,7 @@ def cache_folder() -> Path:
 
 def _of_items(dataset: Dataset) -> str:
     """Return what tells the items of a set from others: their numbers, or of files the names, sizes and dates."""
-    digest = hashlib.sha256("\n".join((dataset.name, *dataset.names)).encode())
+    digest = hashlib.sha256("\n".join((dataset.name, *dataset.names)).encode(errors="surrogateescape"))
     if dataset.array is not None:
         digest.update(str(dataset.array.shape).encode())
         digest.update(np.ascontiguousarray(dataset.array).data)

@@ -99,7 +99,7 @@ class RunFolder:
 
     def describe(self, config: TrainConfig, device: str) -> None:
         """Write the command, the environment and, last, the settings: a folder that has these has all."""
-        replace_file(self.path / COMMAND, (shlex.join(sys.argv) + "\n").encode())
+        replace_file(self.path / COMMAND, (shlex.join(sys.argv) + "\n").encode(errors="surrogateescape"))
         replace_file(self.path / ENVIRONMENT, _json(environment(device)))
         self.write_config(config)
 
