@@ -106,6 +106,14 @@ def test_mined_losses_do_not_depend_on_the_block(block):
         )
 
 
+@pytest.mark.parametrize("name", [m.name for m in nearfar.catalog.METHODS if m.kind == "miner"])
+def test_a_miner_called_as_elsewhere_says_where_it_belongs(name):
+    x, _ = compare()
+    for given in ((x, Y), (x,), (x, Y, x, Y)):
+        with pytest.raises(TypeError, match=rf"{name}: a miner is a part of a loss.*TripletLoss\(mine={name}\(\)\)"):
+            getattr(nearfar, name)()(*given)
+
+
 def test_unknown_fallback_is_named():
     with pytest.raises(ValueError, match="fallback must be one of 'farthest', 'hardest', 'skip'; got 'none'"):
         nearfar.BatchSemiHard("none")

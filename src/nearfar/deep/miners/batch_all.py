@@ -5,6 +5,7 @@ all (a, p, n) with p in P(a), n in N(a)
 
 from __future__ import annotations
 
+from ..mining import Miner
 from ..rows import Rows
 
 
@@ -13,13 +14,13 @@ def batch_all(rows: Rows) -> Rows:
     return rows
 
 
-class BatchAll:
+class BatchAll(Miner):
     """Every triplet of the batch. This is the published name of what a loss does without a miner.
 
     As for all miners, no anchor is its own positive; the survey's sums over a class do not leave it out.
     """
 
-    def __call__(self, rows: Rows) -> Rows:
+    def narrow(self, rows: Rows) -> Rows:
         return batch_all(rows)
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from ..mining import Miner
 from ..order import narrowed, positives
 from ..rows import Rows, Triplets
 
@@ -23,13 +24,13 @@ def batch_hard(rows: Rows) -> Rows:
     return narrowed(rows, Triplets(columns.gather(1, far), near.indices, both))
 
 
-class BatchHard:
+class BatchHard(Miner):
     """The hardest positive and the hardest negative of every anchor, in the batch.
 
     Anchors without a positive or without a negative are dropped, not given a distance of zero.
     """
 
-    def __call__(self, rows: Rows) -> Rows:
+    def narrow(self, rows: Rows) -> Rows:
         return batch_hard(rows)
 
     def __repr__(self) -> str:

@@ -5,7 +5,8 @@ n(a, p) = argmin_{n in N(a), d_an > d_ap} d_an,    for every positive pair (a, p
 
 from __future__ import annotations
 
-from ...core.settings import Checked, check_options
+from ...core.settings import check_options
+from ..mining import Miner
 from ..order import narrowed
 from ..rows import Rows
 from ..triplets import semi_hard
@@ -22,7 +23,7 @@ def batch_semi_hard(rows: Rows, fallback: str, window: float | None) -> Rows:
     return narrowed(rows, found)
 
 
-class BatchSemiHard(Checked):
+class BatchSemiHard(Miner):
     """For every positive pair the nearest negative that is farther than the positive.
 
     Parameters
@@ -37,7 +38,7 @@ class BatchSemiHard(Checked):
         check_options(self, FALLBACKS, fallback=fallback)
         self.fallback, self.window = fallback, window
 
-    def __call__(self, rows: Rows) -> Rows:
+    def narrow(self, rows: Rows) -> Rows:
         return batch_semi_hard(rows, self.fallback, self.window)
 
     def __repr__(self) -> str:

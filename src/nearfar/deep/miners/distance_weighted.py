@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import Checked
 from ..draws import draw
+from ..mining import Miner
 from ..order import narrowed, positives
 from ..rows import Rows, Triplets
 
@@ -44,7 +44,7 @@ def squares(rows: Rows) -> Tensor:
     return 2 * d if rows.distance == "cosine" else 2 + 2 * d
 
 
-class DistanceWeighted(Checked):
+class DistanceWeighted(Miner):
     """For every positive pair a negative, drawn so that all distances come about equally often.
 
     Parameters
@@ -67,7 +67,7 @@ class DistanceWeighted(Checked):
             raise ValueError(f"DistanceWeighted: needs 0 < cutoff < limit, got {cutoff} and {limit}")
         self.cutoff, self.limit = cutoff, limit
 
-    def __call__(self, rows: Rows) -> Rows:
+    def narrow(self, rows: Rows) -> Rows:
         return distance_weighted(rows, self.cutoff, self.limit)
 
     def __repr__(self) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from ...core.settings import Checked, check_options
+from ...core.settings import check_options
+from ..mining import Miner
 from ..order import narrowed, next_above, positives
 from ..rows import Rows, Triplets
 
@@ -37,7 +38,7 @@ def easy_positive(rows: Rows, negative: str, duplicate: float | None) -> Rows:
     return narrowed(rows, Triplets(positive, chosen, some & found))
 
 
-class EasyPositive(Checked):
+class EasyPositive(Miner):
     """The easiest positive of every anchor, against hard, semi-hard or all negatives.
 
     Parameters
@@ -61,7 +62,7 @@ class EasyPositive(Checked):
         check_options(self, NEGATIVES, negative=negative)
         self.negative, self.duplicate = negative, duplicate
 
-    def __call__(self, rows: Rows) -> Rows:
+    def narrow(self, rows: Rows) -> Rows:
         return easy_positive(rows, self.negative, self.duplicate)
 
     def __repr__(self) -> str:

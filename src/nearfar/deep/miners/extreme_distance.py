@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...core.settings import check_options
+from ..mining import Miner
 from ..order import narrowed
 from ..rows import Rows, Triplets
 
@@ -40,7 +41,7 @@ def _extreme(d: Tensor, mask: Tensor, choice: str, hardest_is_far: bool) -> Tens
     return torch.where(mask, signed, torch.inf).argmin(1, keepdim=True)
 
 
-class ExtremeDistance:
+class ExtremeDistance(Miner):
     """One triplet of extremes for every anchor.
 
     Parameters
@@ -58,7 +59,7 @@ class ExtremeDistance:
         check_options(self, CHOICES, positive=positive, negative=negative)
         self.positive, self.negative = positive, negative
 
-    def __call__(self, rows: Rows) -> Rows:
+    def narrow(self, rows: Rows) -> Rows:
         return extreme_distance(rows, self.positive, self.negative)
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import Checked
+from ..mining import Miner
 from ..rows import Rows
 
 
@@ -30,7 +30,7 @@ def as_cosines(d: Tensor, distance: str) -> Tensor:
     return -d / 2 if distance == "sq_euclidean" else -d
 
 
-class InformativePairs(Checked):
+class InformativePairs(Miner):
     """The pairs that an anchor may confuse: far positives and near negatives, with all triplets among them.
 
     Parameters
@@ -48,7 +48,7 @@ class InformativePairs(Checked):
     def __init__(self, epsilon: float = 0.1) -> None:
         self.epsilon = epsilon
 
-    def __call__(self, rows: Rows) -> Rows:
+    def narrow(self, rows: Rows) -> Rows:
         return informative_pairs(rows, self.epsilon)
 
     def __repr__(self) -> str:

@@ -5,8 +5,8 @@ n ~ uniform on N(a) for every positive pair (a, p);   or k pairs (p, n), each un
 
 from __future__ import annotations
 
-from ...core.settings import Checked
 from ..draws import draw
+from ..mining import Miner
 from ..order import narrowed, positives
 from ..rows import Rows, Triplets
 
@@ -21,7 +21,7 @@ def random_negative(rows: Rows, k: int | None) -> Rows:
     return narrowed(rows, Triplets(positive, negative, keep & some))
 
 
-class RandomNegative(Checked):
+class RandomNegative(Miner):
     """A random negative for every positive pair, or k random triplets for every anchor.
 
     Parameters
@@ -40,7 +40,7 @@ class RandomNegative(Checked):
             raise ValueError(f"RandomNegative: k must be at least 1, got {k}")
         self.k = k
 
-    def __call__(self, rows: Rows) -> Rows:
+    def narrow(self, rows: Rows) -> Rows:
         return random_negative(rows, self.k)
 
     def __repr__(self) -> str:
