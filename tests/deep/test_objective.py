@@ -37,6 +37,14 @@ def test_an_objective_prints_as_its_text():
     assert repr(nearfar.CMLLoss(nearfar.NPairLoss(), energy=0.3)) == "CMLLoss(base=NPairLoss(), energy=0.3)"
 
 
+def test_tuples_of_another_library_are_told_what_replaces_them():
+    x, y = batch()
+    one, other = nearfar.TripletLoss(), nearfar.AMSoftmaxLoss(4, 5)
+    for term in (one, other, one + other, nearfar.CrossBatchMemory(one, size=16)):
+        with pytest.raises(TypeError, match=rf"{type(term).__name__}: .* all else by name .*mine=BatchHard.*relation"):
+            term(x, y, (y[:2], y[2:4], y[4:6]))
+
+
 def test_python_can_sum_them():
     x, y = batch()
     one, two = nearfar.TripletLoss(), nearfar.NPairLoss()

@@ -14,6 +14,10 @@ from .functions import traced
 from .relations import UNKNOWN, Labels, LabelSets, is_classes, labelled
 
 AnyLabels: TypeAlias = Labels | Sequence[int]
+NO_TUPLES = (  # what the third argument is in another library
+    "takes embeddings and labels, and all else by name (ref=, ref_labels=, pooled=, ids=); in place of tuples of "
+    "indices a loss has a miner, TripletLoss(mine=BatchHard()), or takes a relation matrix as its labels"
+)
 
 
 class Batch(NamedTuple):

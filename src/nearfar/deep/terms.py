@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ..core.settings import check_options, checked
 from . import processes
-from .batch import AnyLabels, Batch, check_tensor, make_batch
+from .batch import NO_TUPLES, AnyLabels, Batch, check_tensor, make_batch
 from .draws import rehearsal
 from .relations import Labels
 from .rows import DISTANCES, Comparison, Rows
@@ -48,7 +48,7 @@ class Term(nn.Module):
         self,
         embeddings: Tensor,
         labels: AnyLabels,
-        *,
+        *others: Any,
         ref: Tensor | None = None,
         ref_labels: AnyLabels | None = None,
         pooled: Tensor | None = None,
@@ -72,11 +72,13 @@ class Term(nn.Module):
         Raises
         ------
         TypeError
-            If embeddings, ref or pooled is no tensor.
+            If embeddings, ref or pooled is no tensor, or more is given without a name.
         ValueError
             If shapes or lengths disagree, or embeddings are not finite (checked on the CPU).
         """
         check_tensor("embeddings", embeddings)
+        if others:
+            raise TypeError(f"{type(self).__name__}: {NO_TUPLES}")
         if torch.is_autocast_enabled(embeddings.device.type):
             with torch.autocast(embeddings.device.type, enabled=False):
                 return self.forward(embeddings, labels, ref=ref, ref_labels=ref_labels, pooled=pooled, ids=ids)
@@ -153,13 +155,9 @@ class Sum(Term):
 
     def names(self) -> list[str]:
         """Return one name per part: its class, numbered when it occurs again."""
-        seen: dict[str, int] = {}
-        names = []
-        for term in self.terms:
-            name = getattr(term, "title", type(term).__name__)
-            seen[name] = seen.get(name, 0) + 1
-            names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
-        return names
+        names = [getattr(term, "title", type(term).__name__) for term in self.terms]
+        times = [names[: k + 1].count(name) for k, name in enumerate(names)]
+        return [name if n == 1 else f"{name}_{n}" for name, n in zip(names, times, strict=True)]
 
     def share(self, batch: Batch) -> Tensor:
         if any(term.reads_scores for _, term in self.parts()):
