@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader, TensorDataset
 
+from nearfar import TripletLoss
 from nearfar.deep import processes
 from nearfar.deep.samplers.base import BatchSampler, by_class, deal, occurrences
 from nearfar.deep.samplers.class_ratio import ClassRatioSampler
@@ -362,3 +365,15 @@ def test_an_epoch_that_was_given_can_be_asked_for_again():
     for epoch, batches in ((0, first), (0, first), (1, second)):
         sampler.set_epoch(epoch)
         assert list(sampler) == batches
+
+
+def test_a_loss_tells_batches_of_batches_apart() -> None:
+    y = torch.arange(24) // 4
+    data, batches = TensorDataset(torch.randn(24, 3), y), MPerClassSampler(y, m=2, batch_size=6)
+    for x, labels in DataLoader(data, batch_sampler=batches):
+        assert TripletLoss()(x, labels) > 0
+    for x, labels in DataLoader(data, sampler=batches, batch_size=6):
+        with pytest.raises(ValueError, match=r"embeddings: got a batch of batches, \(2, 6, 3\); .*batch_sampler="):
+            TripletLoss()(x, labels)
+    with pytest.raises(ValueError, match=r"embeddings: expected a \(n, d\) float tensor, got .* of shape \(2, 6, 3\)"):
+        TripletLoss()(torch.randn(2, 6, 3), y[:2])

@@ -88,6 +88,10 @@ def make_batch(
     ids: Tensor | Sequence[int] | None = None,
 ) -> Batch:
     """Validate one process's samples and gather those of all processes."""
+    check_tensor("embeddings", embeddings)
+    if embeddings.ndim == 3 and getattr(labels, "shape", None) == embeddings.shape[:2]:
+        told = f"got a batch of batches, {tuple(embeddings.shape)}"
+        raise ValueError(f"embeddings: {told}; samplers are for DataLoader(batch_sampler=...), not for sampler=")
     x = _floats("embeddings", embeddings)
     n = len(x)
     if ref is None and ref_labels is not None:

@@ -27,7 +27,7 @@ def m_per_class(classes: Classes, visits: Ints, m: int, rng: np.random.Generator
 
 
 class MPerClassSampler(ClassBatchSampler):
-    """Batches of batch_size / m classes with m samples each.
+    """Batches of batch_size / m classes with m samples each, for ``DataLoader(data, batch_sampler=...)``.
 
     Parameters
     ----------
