@@ -10,11 +10,13 @@ from torch import Tensor
 
 from nearfar import (
     HORDE,
+    JRS,
     AngularLoss,
     BinomialDevianceLoss,
     CrossBatchMemory,
     FisherContrastiveLoss,
     FisherTripletLoss,
+    GeneralizedContrastiveLoss,
     GeneralizedLiftedLoss,
     LiftedLoss,
     SNRContrastiveLoss,
@@ -68,6 +70,7 @@ LOSSES = (
     AngularLoss,
     TripletGlobalLoss,
     FisherTripletLoss,
+    GeneralizedContrastiveLoss,
     FisherContrastiveLoss,
 )
 
@@ -411,6 +414,17 @@ def test_horde_takes_any_loss_as_term_or_text():
         text(x[:, :3], y)
     both = BinomialDevianceLoss() + HORDE(4, features=32)
     assert both(x, y).isfinite()
+
+
+@pytest.mark.parametrize("loss", [GeneralizedContrastiveLoss(similarity="pooled"), TripletLoss() + JRS(["pooled"])])
+def test_losses_inside_horde_read_the_features_of_the_trunk(loss):
+    x, y = samples()
+    pooled = torch.randn(len(y), 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_()
+    term = HORDE(4, loss=loss, features=32, orders=3)
+    expected = sum(loss(moment, y, pooled=pooled) for moment in horde(x[:, None], term.signs.double()))
+    same(term(x, y, pooled=pooled), expected, x)
+    with pytest.raises(ValueError, match="pooled="):
+        term(x, y)
 
 
 @pytest.mark.parametrize("loss", ["AMSoftmaxLoss()", "CrossBatchMemory(loss=ContrastiveLoss(), size=5)"])

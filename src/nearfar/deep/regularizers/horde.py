@@ -83,7 +83,8 @@ class HORDE(Term):
     embedding_dim : int
         Dimension of the embeddings, which the term reads unless `channels` is given.
     loss : Term or str
-        The loss that trains each order, as a term (one copy of it per order) or as text.
+        The loss that trains each order, as a term (one copy of it per order) or as text. Where it reads ``pooled=``,
+        each copy does.
     orders : int
         K, from 2 on.
     features : int
@@ -130,7 +131,7 @@ class HORDE(Term):
     def share(self, batch: Batch) -> Tensor:
         moments = horde(self._vectors(batch), self.signs)
         refs = [None] * len(moments) if batch.ref is None else horde(self._own(batch.ref), self.signs)
-        alone, orders = batch._replace(pooled=None, scores=None), zip(self.losses, moments, refs, strict=True)
+        alone, orders = batch._replace(scores=None), zip(self.losses, moments, refs, strict=True)
         return torch.stack([loss.share(alone._replace(x=x, ref=ref)) for loss, x, ref in orders]).sum()
 
     def _vectors(self, batch: Batch) -> Tensor:
