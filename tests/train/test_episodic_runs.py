@@ -1,12 +1,17 @@
 """Batches as episodes: the gradient of every mode is that of `EpisodicTrainer`, and runs learn with them."""
 
+import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 
 from nearfar import JRS, EpisodicTrainer, TripletLoss
 from nearfar.deep.episodes import Episode
 from nearfar.deep.networks.embedder import Embedder
+from nearfar.deep.pair_networks import episode_of
 from nearfar.train import TrainError, evaluate_run, train
+from nearfar.train.build import build
+from nearfar.train.checkpoint import load_tensors
 from nearfar.train.episodic import Episodes
 
 MODES = ("maml", "fomaml", "sequential")
@@ -87,6 +92,21 @@ def test_modes_differ() -> None:
 def test_runs_learn_from_episodes(tmp_path, small, mode, objective) -> None:
     run = train(small(episodes=mode, objective=objective, steps=6), tmp_path / "run", progress=False)
     assert evaluate_run(run.folder).scores.recall_at[1] > 0.5
+
+
+def test_the_numbers_of_the_items_reach_the_objective_of_episodes(tmp_path, small) -> None:
+    parts = build(small())
+    own = f"MarginLoss(per_sample={len(parts.train)}, nu=0.1)"
+    objective = f"CrossBatchMemory(loss=ContrastiveLoss(), size=50) + {own}"
+    config = small(objective=objective, epochs=1, weight_decay=0, episodes="fomaml", shots=1)
+    found, _ = load_tensors(train(config, tmp_path / "run", progress=False).folder / "last.safetensors")
+    seen = [np.asarray(batch) for batch in parts.sampler]
+    ids = found["objective.terms.0.ids"]
+    assert set(ids.tolist()) <= set(np.concatenate(seen).tolist())
+    assert_array_equal(found["objective.terms.0.classes"], parts.train.labels[ids])
+    queries = [batch[episode_of(torch.tensor(parts.train.labels[batch]), 1).query] for batch in seen]
+    learnt = found["objective.terms.1.sample_offsets"].nonzero().flatten()
+    assert set(learnt.tolist()) == set(np.concatenate(queries).tolist())
 
 
 def test_what_cannot_be_an_episode_is_told(tmp_path, small) -> None:

@@ -21,12 +21,25 @@ class Episode(NamedTuple):
     ----------
     support, query : (N K, ...) and (q, ...) items
     support_labels, query_labels : (N K,) and (q,) classes 0 to N - 1
+    support_ids, query_ids : (N K,) and (q,) which samples of the data set they are, for terms that remember; or None
     """
 
     support: Tensor
     support_labels: Tensor
     query: Tensor
     query_labels: Tensor
+    support_ids: Tensor | None = None
+    query_ids: Tensor | None = None
+
+    @property
+    def of_support(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The items, classes and ids of the support."""
+        return self.support, self.support_labels, self.support_ids
+
+    @property
+    def of_query(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The items, classes and ids of the queries."""
+        return self.query, self.query_labels, self.query_ids
 
 
 def split_episode(items: Tensor, labels: Tensor, n_way: int, k_shot: int) -> Episode:

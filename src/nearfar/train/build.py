@@ -54,7 +54,7 @@ class Step(nn.Module):
     def forward(self, items: Tensor, labels: Tensor | None = None, ids: Tensor | None = None) -> Tensor | Features:
         """Return the value of the objective; without labels, the features. `ids` are the numbers of the items."""
         if labels is not None and self.episodes is not None:
-            return self.episodes.loss(self.embedder, self.objective, items, labels)
+            return self.episodes.loss(self.embedder, self.objective, items, labels, ids)
         features: Features = self.embedder.head(items) if self.from_features else self.embedder(items)
         if labels is None:
             return features

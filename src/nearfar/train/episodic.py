@@ -46,7 +46,7 @@ class Episodes(NamedTuple):
                 name = type(part).__name__
                 raise TrainError(f"episodes: {name}(kernel='laplace') cannot be differentiated twice; take 'fomaml'")
 
-    def cut(self, items: Tensor, labels: Tensor) -> Episode:
+    def cut(self, items: Tensor, labels: Tensor, ids: Tensor | None = None) -> Episode:
         """Take the first `shots` items of each class as the support; classes keep their numbers, which proxies know.
 
         Raises
@@ -56,14 +56,17 @@ class Episodes(NamedTuple):
         """
         if processes.world() > 1:
             raise TrainError("episodes: one process only, an episode cannot be divided")
-        support, _, query, _ = episode_of(labels, self.shots)
+        support, _, query, *_ = episode_of(labels, self.shots)
         if not len(query):
             raise TrainError(f"episodes: no class of the batch has more than shots={self.shots} items")
-        return Episode(items[support], labels[support], items[query], labels[query])
+        of_ids = () if ids is None else (ids[support], ids[query])
+        return Episode(items[support], labels[support], items[query], labels[query], *of_ids)
 
-    def loss(self, embedder: nn.Module, objective: nn.Module, items: Tensor, labels: Tensor) -> Tensor:
+    def loss(
+        self, embedder: nn.Module, objective: nn.Module, items: Tensor, labels: Tensor, ids: Tensor | None = None
+    ) -> Tensor:
         """Return L_Q; its gradient in the weights is the one of the mode."""
-        episode = self.cut(items, labels)
+        episode = self.cut(items, labels, ids)
         weights = {name: w for name, w in embedder.named_parameters() if w.requires_grad}
         how = (episode, self.inner_lr, self.inner_steps, self.mode == "maml")
         found = adapted(embedder, weights, objective, *how)
@@ -74,4 +77,4 @@ class Episodes(NamedTuple):
             found = weights
         elif self.mode == "fomaml":
             found = {name: w + (found[name] - w).detach() for name, w in weights.items()}
-        return value_of(embedder, found, objective, episode.query, episode.query_labels)
+        return value_of(embedder, found, objective, episode.of_query)

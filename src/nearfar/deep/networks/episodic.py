@@ -23,15 +23,15 @@ from ..terms import Term
 
 MODES = ("maml", "fomaml", "sequential")
 Weights = dict[str, Tensor]
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[..., Tensor]
 
 
-def value_of(net: nn.Module, weights: Weights, loss: Loss, items: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss of items embedded with other weights; terms are given the pooled features too, where told."""
+def value_of(net: nn.Module, weights: Weights, loss: Loss, part: tuple[Tensor, Tensor, Tensor | None]) -> Tensor:
+    """Return the loss of a part of an episode with other weights; terms are given pooled features and ids, too."""
+    items, labels, ids = part
     found = functional_call(net, weights, (items,))
-    if isinstance(loss, Term) and hasattr(found, "pooled"):
-        return loss(found.embedding, labels, pooled=found.pooled)
-    return loss(getattr(found, "embedding", found), labels)
+    told = {"pooled": getattr(found, "pooled", None), "ids": ids} if isinstance(loss, Term) else {}
+    return loss(getattr(found, "embedding", found), labels, **told)
 
 
 def adapted(
@@ -39,7 +39,7 @@ def adapted(
 ) -> Weights:
     """Return theta' after gradient steps on the support; `second` keeps how it depends on theta."""
     for _ in range(steps):
-        value = value_of(net, weights, loss, episode.support, episode.support_labels)
+        value = value_of(net, weights, loss, episode.of_support)
         grads = torch.autograd.grad(value, list(weights.values()), create_graph=second, allow_unused=True)
         pairs = zip(weights.items(), grads, strict=True)
         weights = {name: w if g is None else w - lr * g for (name, w), g in pairs}
@@ -118,7 +118,7 @@ class EpisodicTrainer(Checked):
         others = [w for group in self.optimizer.param_groups for w in group["params"]]
         others = [w for w in others if w.requires_grad and all(w is not theta for theta in own)]
         weights = self.adapt(episode)
-        value = value_of(self.net, weights, self.loss, episode.query, episode.query_labels)
+        value = value_of(self.net, weights, self.loss, episode.of_query)
         wanted = own if self.mode == "maml" else list(weights.values())
         grads = torch.autograd.grad(value, [*wanted, *others], allow_unused=True)
         with torch.no_grad():
