@@ -8,7 +8,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from nearfar import BinomialDevianceLoss, CMLLoss, DiversityConfusion, EnergyConfusion, NPairLoss, TripletLoss
+from nearfar import (
+    BinomialDevianceLoss,
+    CMLLoss,
+    DiversityConfusion,
+    EnergyConfusion,
+    FisherContrastiveLoss,
+    FisherTripletLoss,
+    NPairLoss,
+    TripletLoss,
+)
+from nearfar.deep.borrowed import lend
 from nearfar.deep.regularizers.energy_confusion import class_moments
 from tests.references import diversity_confusion, energy_confusion
 
@@ -117,6 +127,24 @@ def test_layer_takes_the_whole_gradient():
     assert list(loss.state_dict()) == ["_extra_state"]
     with pytest.raises(ValueError, match="pass the trunk's features as pooled="):
         loss(layer(features), y)
+
+
+@pytest.mark.parametrize("term", [EnergyConfusion, FisherTripletLoss, FisherContrastiveLoss])
+def test_layer_of_a_run_is_lent(term):
+    x, y = samples()
+    features, network = torch.randn(len(x), 6, dtype=x.dtype), torch.nn.Linear(6, x.shape[1]).to(x.dtype)
+    told = term(layer="embedding")
+    with pytest.raises(ValueError, match=rf"{term.__name__}: layer='embedding' is that of a training run; elsewhere"):
+        told(x, y, pooled=features)
+    objective = TripletLoss() + term() + 0.5 * told
+    lend(network, objective)
+    z = network(features)
+    expected = TripletLoss()(z, y) + term()(z, y) + 0.5 * term(layer=network)(z, y, pooled=features)
+    torch.testing.assert_close(objective(z, y, pooled=features), expected)
+    assert repr(told) == f"{term.__name__}(layer='embedding')"
+    for wrong in ("pooled", 3, torch.nn.Linear):
+        with pytest.raises(ValueError, match=rf"{term.__name__}: layer must be a module, 'embedding' or None; got"):
+            term(layer=wrong)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])

@@ -22,6 +22,7 @@ OBJECTIVES = {
     "set": "TripletLoss() + 0.5*EnergyConfusion() + 0.1*DiversityConfusion()",
     "layers": "AMSoftmaxLoss() + JRS()",
     "drawn": "NPairLoss() + 0.5*EnergyConfusion(pairs='one')",
+    "layer": "FisherTripletLoss(layer='embedding', ridge=0.1, reduction='mean') + EnergyConfusion(layer='embedding')",
     "facilities": "FacilityLocationLoss()",
     "centres": "ProxyNCALoss(proxies='kmeans')",
     "images": "TripletLoss()",

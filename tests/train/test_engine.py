@@ -678,6 +678,21 @@ def test_the_numbers_of_the_items_reach_the_objective(tmp_path, small) -> None:
     assert set(found["objective.terms.1.sample_offsets"].nonzero().flatten().tolist()) == set(seen)
 
 
+def test_a_run_lends_its_embedding_layer(small) -> None:
+    objective = "EnergyConfusion(mode='ecaml_code', layer='embedding')"
+    step = building.build(small(objective=objective)).step
+    torch.manual_seed(0)
+    items, labels = torch.rand(12, 64), torch.arange(12) // 4
+    step(items, labels).backward()
+    assert step.embedder.layer.weight.grad.abs().max() > 1e-3
+    assert all(w.grad is None for w in step.embedder.trunk.parameters())
+    assert len(list(step.objective.parameters())) == 0
+    value = building.build(small(objective="FisherTripletLoss(layer='embedding', ridge=10.0)")).step(items, labels)
+    plain = building.build(small(objective="FisherTripletLoss()")).step
+    expected = plain(items, labels) + (2 - 2 * 0.01) * 10 * plain.embedder.layer.weight.square().sum()
+    torch.testing.assert_close(value, expected)
+
+
 def test_random_batches_tell_the_objective_the_sizes_of_the_classes(tmp_path, small) -> None:
     parts = building.build(small())
     shares = torch.tensor(parts.train.class_counts) / len(parts.train)

@@ -114,6 +114,9 @@ def test_what_cannot_be_an_episode_is_told(tmp_path, small) -> None:
         train(small(episodes="maml", shots=8), tmp_path / "run", progress=False)
     with pytest.raises(TrainError, match=r"^episodes: SiameseHead scores the pairs of whole batches"):
         train(small(episodes="maml", objective="TripletLoss() + SiameseHead()"), tmp_path / "run", progress=False)
+    objective = "TripletLoss() + EnergyConfusion(layer='embedding')"
+    with pytest.raises(TrainError, match=r"^episodes: EnergyConfusion\(layer='embedding'\) reads the weights before"):
+        train(small(episodes="fomaml", objective=objective), tmp_path / "run", progress=False)
     laplace = "CMLLoss() + 0.5*HORDE(features=8, loss=JMMD(layers=['embedding'], kernel='laplace'))"
     with pytest.raises(TrainError, match=r"^episodes: JMMD\(kernel='laplace'\) cannot be differentiated twice"):
         train(small(episodes="maml", objective=laplace), tmp_path / "run", progress=False)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from ..core.settings import check_options
+from .borrowed import BorrowsLayer
 from .two_pass import TwoPassLoss
 
 REDUCTIONS = ("sum", "mean")
@@ -19,7 +20,7 @@ class FirstPass(NamedTuple):
     active: Tensor
 
 
-class FisherHinge(TwoPassLoss):
+class FisherHinge(BorrowsLayer, TwoPassLoss):
     """The settings of both losses, and |U|^2."""
 
     def __init__(
@@ -27,7 +28,7 @@ class FisherHinge(TwoPassLoss):
         margin: float = 0.25,
         *,
         lam: float = 0.01,
-        layer: nn.Linear | None = None,
+        layer: nn.Linear | str | None = None,
         ridge: float = 1e-4,
         normalize: bool = False,
         mine: Any = None,
@@ -39,13 +40,11 @@ class FisherHinge(TwoPassLoss):
         if not 0 <= lam <= 2:
             raise ValueError(f"{type(self).__name__}: lam must be in [0, 2], got {lam}")
         self.margin, self.lam, self.ridge, self.reduction = margin, lam, ridge, reduction
-        self._layer = (layer,)  # in a tuple: a module attribute would be registered
+        self.borrow(layer)
 
     def square_norm(self, like: Tensor) -> Tensor:
         """Return |U|^2, a scalar of the type of a tensor; 0 without a layer."""
-        (layer,) = self._layer
-        return like.new_zeros(()) if layer is None else layer.weight.to(like.dtype).square().sum()
+        return like.new_zeros(()) if self.layer is None else self.layer.weight.to(like.dtype).square().sum()
 
     def held(self) -> tuple[Tensor, ...]:
-        (layer,) = self._layer
-        return super().held() if layer is None else (*super().held(), layer.weight)
+        return super().held() if self.layer is None else (*super().held(), self.layer.weight)

@@ -20,6 +20,7 @@ from ..data.augment import Augment
 from ..data.loader import make_loader
 from ..data.open import located
 from ..deep import processes
+from ..deep.borrowed import lend
 from ..deep.networks.embedder import Embedder, Features
 from ..deep.networks.standardize import Standardize
 from ..deep.networks.trunks import make_trunk
@@ -49,6 +50,7 @@ class Step(nn.Module):
     ) -> None:
         super().__init__()
         self.embedder, self.objective = embedder, objective
+        lend(embedder.layer, objective)
         self.from_features, self.episodes = from_features, episodes
 
     def forward(self, items: Tensor, labels: Tensor | None = None, ids: Tensor | None = None) -> Tensor | Features:

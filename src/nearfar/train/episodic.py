@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..deep import processes
+from ..deep.borrowed import BorrowsLayer
 from ..deep.episodes import Episode
 from ..deep.kernels import JointTerm
 from ..deep.networks.episodic import adapted, value_of
@@ -40,6 +41,9 @@ class Episodes(NamedTuple):
             One line that names the part.
         """
         for part in objective.modules():
+            if isinstance(part, BorrowsLayer) and part.layer is not None:
+                name = type(part).__name__
+                raise TrainError(f"episodes: {name}(layer='embedding') reads the weights before the support is learnt")
             if isinstance(part, PairTerm):
                 raise TrainError(f"episodes: {part.title} scores the pairs of whole batches; train it without episodes")
             if self.mode == "maml" and isinstance(part, JointTerm) and part.kernel == "laplace":

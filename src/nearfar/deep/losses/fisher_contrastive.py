@@ -48,8 +48,9 @@ class FisherContrastiveLoss(FisherHinge):
         m.
     lam : float
         lambda, in (0, 1) by the derivation; up to 2 neither scatter changes its sign.
-    layer : nn.Linear, optional
-        The last layer, whose weight is U. Without it there is no ridge. The term does not own the layer.
+    layer : nn.Linear or "embedding", optional
+        The last layer, whose weight is U; "embedding" is that of a training run. Without it there is no ridge. The term
+        does not own the layer.
     ridge : float
         e.
     normalize : bool

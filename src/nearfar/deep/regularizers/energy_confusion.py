@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ...core.settings import check_options
 from ..batch import Batch
+from ..borrowed import BorrowsLayer
 from ..directions import unit
 from ..draws import SavedDraws, own_draws
 from ..terms import SetTerm
@@ -45,7 +46,7 @@ def energy_confusion(means: Tensor, spreads: Tensor, pairs: Tensor | None = None
     return ((means[I] - means[J]).square().sum(1) + spreads[I] + spreads[J]).mean()
 
 
-class EnergyConfusion(SavedDraws, SetTerm):
+class EnergyConfusion(BorrowsLayer, SavedDraws, SetTerm):
     """Mean squared distance between samples of different classes, to be minimised.
 
     Parameters
@@ -58,10 +59,10 @@ class EnergyConfusion(SavedDraws, SetTerm):
     mode : str
         "paper": E. "ecaml_code": log E, which is what the published code descends, and what the published weights
         seem to be tuned for.
-    layer : nn.Module, optional
-        The embedding layer. With it the term computes ``layer(pooled)`` itself from detached features, so that its
-        gradient reaches this layer only, as in the published code; it needs ``pooled=``. The term does not own the
-        layer: it is neither in its parameters nor in its state.
+    layer : nn.Module or "embedding", optional
+        The embedding layer, or "embedding" for that of a training run. With it the term computes ``layer(pooled)``
+        itself from detached features, so that its gradient reaches this layer only, as in the published code; it needs
+        ``pooled=``. The term does not own the layer: it is neither in its parameters nor in its state.
     seed : int
         Seed of the draw of class pairs. The generator's state is part of the ``state_dict``; every process draws the
         same pairs, and the generator moves in training mode only.
@@ -85,7 +86,7 @@ class EnergyConfusion(SavedDraws, SetTerm):
         *,
         on: str = "raw",
         mode: str = "paper",
-        layer: nn.Module | None = None,
+        layer: nn.Module | str | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -95,7 +96,7 @@ class EnergyConfusion(SavedDraws, SetTerm):
         check_options(self, ("raw", "normalized"), on=on)
         check_options(self, ("paper", "ecaml_code"), mode=mode)
         self.pairs, self.on, self.mode = pairs, on, mode
-        self._layer = (layer,)  # in a tuple: a module attribute would be registered
+        self.borrow(layer)
         self._draws = torch.Generator().manual_seed(int(seed))
 
     def value(self, batch: Batch) -> Tensor:
@@ -110,12 +111,11 @@ class EnergyConfusion(SavedDraws, SetTerm):
         return torch.where(positive, torch.where(positive, energy, 1.0).log(), energy * 0)
 
     def _embeddings(self, batch: Batch) -> Tensor:
-        (layer,) = self._layer
-        if layer is None:
+        if self.layer is None:
             return batch.x
         if batch.pooled is None:
             raise ValueError("EnergyConfusion: with layer, pass the trunk's features as pooled=")
-        return through(layer, batch.pooled.detach())
+        return through(self.layer, batch.pooled.detach())
 
     def _draw(self, classes: int, device: torch.device) -> Tensor | None:
         """Return (2, k) different pairs of class indices, each pair equally likely; None for all."""
