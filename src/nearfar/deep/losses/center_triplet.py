@@ -109,7 +109,8 @@ class CenterTripletLoss(SetTerm):
         if self.center == "mean" and batch.ref is not None:
             raise ValueError("CenterTripletLoss: ref does not apply, anchors are the class means of the batch")
         if self.center == "input_mean" and batch.ref is None:
-            raise ValueError("CenterTripletLoss: center='input_mean' needs ref, the embeddings of the mean inputs")
+            given = "ref=, the embeddings of the mean inputs, which no training run gives"
+            raise ValueError(f"CenterTripletLoss: center='input_mean' needs {given}")
         batch = batch.known("CenterTripletLoss")
         if not len(batch.x):
             return batch.x.sum() * 0
