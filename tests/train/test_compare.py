@@ -101,6 +101,15 @@ def test_an_objective_that_cannot_be_built_is_said_before_anything_is_trained(tm
     assert not (tmp_path / "runs").exists()
 
 
+def test_an_objective_may_count_its_classes(tmp_path, small, rows) -> None:
+    objective = "TripletLoss() + 0.1*DeepFisherLoss(class_counts=[8, 8, 8, 8, 8,])"
+    base = small(data=rows, epochs=1, validation=0)
+    found = train_and_compare(base, [objective, "AMSoftmaxLoss()"], (0,), tmp_path / "runs")
+    assert list(found.scores) == [objective, "AMSoftmaxLoss()"]
+    with pytest.raises(ValueError, match=r"class_counts must be 4 .*got \[8, 8, 8, 0\]"):
+        train_and_compare(base, ["DeepFisherLoss(class_counts=[8, 8, 8, 0])"], (0,), tmp_path / "other")
+
+
 def test_no_trial_of_a_pool_begins_after_ctrl_c(tmp_path, monkeypatch, small) -> None:
     begun = []
 

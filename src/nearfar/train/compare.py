@@ -15,7 +15,8 @@ from .config import TrainConfig, TrainError
 from .interrupts import held_back, let_through
 from .run_folder import write_json
 
-A_FEW = 64  # classes with which objectives are tried out
+A_FEW = 64  # classes with which objectives are tried out that do not count theirs
+COUNTS = re.compile(r"class_counts\s*=\s*[\[(]([^\])]*)")
 SHARED = ("objective", "seed", "data", "test", "test_classes", "select", "ks")  # in all runs alike, or arguments
 
 
@@ -156,7 +157,9 @@ def check_objectives(objectives: Sequence[str], base: TrainConfig) -> None:
     from ..deep.objective import parse_objective
 
     for objective in objectives:
-        parse_objective(objective, num_classes=A_FEW, embedding_dim=base.embedding_dim)
+        counts = COUNTS.search(objective)
+        number = len(counts[1].strip(", ").split(",")) if counts else A_FEW
+        parse_objective(objective, num_classes=number, embedding_dim=base.embedding_dim)
 
 
 def with_test_classes(base: TrainConfig) -> TrainConfig:
