@@ -101,6 +101,13 @@ def test_an_objective_that_cannot_be_built_is_said_before_anything_is_trained(tm
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_comparison_that_fails_at_once_leaves_no_folder(tmp_path, small, rows) -> None:
+    for out in (tmp_path / "runs", tmp_path / "of" / "today" / "runs"):
+        with pytest.raises(ValueError, match="conv4"):
+            train_and_compare(small(data=rows, trunk="conv4"), ["TripletLoss()"], (0, 1), out)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
+
+
 def test_an_objective_may_count_its_classes(tmp_path, small, rows) -> None:
     objective = "TripletLoss() + 0.1*DeepFisherLoss(class_counts=[8, 8, 8, 8, 8,])"
     base = small(data=rows, epochs=1, validation=0)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from .config import TrainConfig, TrainError
 from .interrupts import held_back, let_through
-from .run_folder import write_json
+from .run_folder import missing_folders, remove_empty, write_json
 
 A_FEW = 64  # classes with which objectives are tried out that do not count theirs
 COUNTS = re.compile(r"class_counts\s*=\s*[\[(]([^\])]*)")
@@ -122,10 +122,14 @@ def train_and_compare(
     base = with_test_classes(base)
     todo = trials(base, objectives, seeds, Path(out), vary)
     contents: dict[int, dict[str, Any]] = {}
-    for index, content in _each(todo, jobs):
-        contents[index] = content
-        if told is not None:
-            told(todo[index], len(contents), len(todo))
+    missing = missing_folders(Path(out))
+    try:
+        for index, content in _each(todo, jobs):
+            contents[index] = content
+            if told is not None:
+                told(todo[index], len(contents), len(todo))
+    finally:
+        remove_empty(missing)
     found = _collected(todo, [contents[index] for index in range(len(todo))])
     about = {"config": base.to_dict(), "seeds": list(seeds), "vary": vary}
     write_json(Path(out) / "comparison.json", {**about, **found._asdict()})

@@ -16,7 +16,7 @@ import platform
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
@@ -64,6 +64,7 @@ class RunFolder:
         self.config, self.log = self.path / "config.json", self.path / "log.jsonl"
         self.metrics = self.path / "metrics.csv"
         self.last, self.best = self.path / "last.safetensors", self.path / "best.safetensors"
+        self._missing = missing_folders(self.path)
 
     @property
     def start(self) -> Path | None:
@@ -88,14 +89,13 @@ class RunFolder:
             raise TrainError(f"{self.path}: cannot be made ({error.strerror})") from error
 
     def discard(self) -> None:
-        """Remove the folder again, unless a checkpoint is in it."""
+        """Remove the folder again, and those made for it, unless a checkpoint is in it."""
         if self.last.exists() or not self.path.is_dir():
             return
         written = (self.config, self.log, self.metrics, self.best, self.path / COMMAND, self.path / ENVIRONMENT)
         for path in (*written, *self.path.glob("state-*.safetensors")):
             path.unlink(missing_ok=True)
-        if not any(self.path.iterdir()):
-            self.path.rmdir()
+        remove_empty([self.path, *self._missing])
 
     def describe(self, config: TrainConfig, device: str) -> None:
         """Write the command, the environment and, last, the settings: a folder that has these has all."""
@@ -184,6 +184,18 @@ class RunFolder:
                 return [{key: float(v) if v else None for key, v in row.items()} for row in csv.DictReader(file)]
         except (ValueError, TypeError, csv.Error) as error:
             raise TrainError(f"{self.metrics}: not a table of numbers ({error})") from error
+
+
+def missing_folders(path: Path) -> list[Path]:
+    """Return which of a folder and those around it are missing, inner ones first."""
+    return [folder for folder in (path, *path.parents) if not folder.exists()]
+
+
+def remove_empty(folders: Sequence[Path]) -> None:
+    """Remove those of some folders that hold nothing, inner ones first."""
+    for folder in folders:
+        with suppress(OSError):  # it holds something, or another process was faster
+            folder.rmdir()
 
 
 def open_run(path: str | Path) -> RunFolder:
