@@ -771,7 +771,7 @@ def test_a_report_on_other_data_lies_in_the_run(digits, capsys, monkeypatch, tmp
 
 
 def test_a_report_sets_runs_learners_and_embeddings_against_each_other(digits, capsys, monkeypatch, tmp_path):
-    before, after = tmp_path / "before", tmp_path / "after"
+    before, after = tmp_path / "lr0.01", tmp_path / "after"
     for folder in (before, after):
         shutil.copytree(digits, folder)
         assert run(capsys, monkeypatch, "evaluate", folder)[0] == 0
@@ -784,14 +784,15 @@ def test_a_report_sets_runs_learners_and_embeddings_against_each_other(digits, c
     nearfar.CovarianceMetric().fit(few.data / 16).save(tmp_path / "covariance.safetensors")
     learner, own, data = tmp_path / "covariance.safetensors", ["report", after, "--against"], tmp_path / "few.npz"
     for words, page in (
-        ([*own, before], after / "report-against-before.html"),
+        ([*own, before], after / "report-against-lr0.01.html"),
         ([*own, tmp_path / "other.npz"], after / "report-against-other.html"),
-        (["report", after, data, "--against", before], after / "report-few-against-before.html"),
+        (["report", after, data, "--against", before], after / "report-few-against-lr0.01.html"),
         (["report", learner, data, "--against", learner], tmp_path / "covariance-against-covariance.html"),
     ):
         code, out, err = run(capsys, monkeypatch, *words)
         assert (code, out, err) == (0, f"{page}\n", "")
         assert "Recall@1 +0.000 (95% interval over classes +0.000 to +0.000), no clear difference." in page.read_text()
+        assert Path(words[-1]).name.removesuffix(".npz").removesuffix(".safetensors") in page.read_text()
     np.savez(tmp_path / "few_rows.npz", embeddings=few.data[:60], labels=few.target[:60])
     code, _, err = run(capsys, monkeypatch, *own, tmp_path / "few_rows.npz")
     assert code == 2

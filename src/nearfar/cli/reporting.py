@@ -87,7 +87,7 @@ def other_on(source: Path, chosen: Chosen) -> Other:
     from .scoring import scored_on
 
     scored = scored_on(source, chosen._replace(data=None) if is_embeddings(source) else chosen)
-    return Other(source.stem, scored.scores, *report_items(scored.embedded), scored.scores.distance)
+    return Other(name_of(source), scored.scores, *report_items(scored.embedded), scored.scores.distance)
 
 
 def report_items(embedded: Embedded, of: Path | None = None) -> tuple[Items, Items | None]:
@@ -129,8 +129,13 @@ def beside(source: Path, dataset: Dataset, chosen: Chosen, against: Path | None)
     if is_run(source) and chosen.data is not None:
         name += f"-{dataset.name}"
     if against is not None:
-        name += f"-against-{against.stem}"
+        name += f"-against-{name_of(against)}"
     return source / f"{name}.html" if is_run(source) else source.with_name(f"{name}.html")
+
+
+def name_of(source: Path) -> str:
+    """Return the name of a run's folder, dots and all, or that of a file without its kind."""
+    return source.name if source.is_dir() else source.stem
 
 
 def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
