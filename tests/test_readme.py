@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WIDEST = 106  # characters of code that a page shows beside its menu
 BLOCKS = [
     pytest.param(block, id=f"{page.stem}-{number}")
     for page in PAGES
@@ -23,6 +24,12 @@ BLOCKS = [
 def test_python_of_the_pages_runs(block, tmp_path):
     done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_code_of_the_pages_fits_into_them():
+    for page in PAGES[1:]:
+        for code in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.S | re.M):
+            assert max(map(len, code.splitlines())) <= WIDEST, f"{page.name}: {max(code.splitlines(), key=len)}"
 
 
 def test_generated_files_are_up_to_date():
