@@ -467,6 +467,21 @@ def test_images_that_cannot_be_decoded_are_left_out_where_asked(digits, capsys, 
         assert "--skip-bad: only with DATA" in err
 
 
+def test_images_of_kinds_that_are_not_read_are_told_by_every_command(digits, capsys, monkeypatch, tmp_path):
+    from PIL import Image
+
+    for name in ("low/0", "low/1", "high/0", "high/1"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), 9).save(tmp_path / f"photos/{name}.png")
+    (tmp_path / "photos/low/a.HEIC").write_bytes(b"ftyp")
+    told = "1 file(s) of kinds that are not read left out (low/a.HEIC)"
+    for command, file in (("embed", "photos.npz"), ("index", "photos.index")):
+        assert f"; {told}\n" in run(capsys, monkeypatch, command, digits, tmp_path / "photos", "-o", tmp_path / file)[1]
+    assert f"2 classes; {told}.\n" in run(capsys, monkeypatch, "evaluate", digits, tmp_path / "photos")[1]
+    loose = run(capsys, monkeypatch, "search", tmp_path / "photos.index", tmp_path / "photos/low", "-k", "1")[1]
+    assert loose.endswith("\n1 file(s) of kinds that are not read left out (a.HEIC)\n")
+
+
 @pytest.mark.parametrize("kind", ["folder", "zip", "table"])
 def test_embeddings_know_where_their_images_lie(digits, capsys, monkeypatch, tmp_path, kind):
     """From any folder the report of a file that `embed` wrote shows the images, and not embeddings as bars."""

@@ -203,8 +203,11 @@ def embed_to(source: Path, data: str, out: Path, skip_bad: bool) -> str:
 
 
 def left_out(dataset: Dataset) -> str:
-    """Say which images could not be decoded, as the end of a line."""
-    return f"; {len(dataset.bad)} undecodable image(s) left out ({some(dataset.bad, 3)})" if dataset.bad else ""
+    """Say which files are not among the items, and which images could not be decoded, as the end of a line."""
+    told = [note for note in dataset.notes if "left out (" in note]  # other notes may be of all classes, not of these
+    if dataset.bad:
+        told.append(f"{len(dataset.bad)} undecodable image(s) left out ({some(dataset.bad, 3)})")
+    return "".join(f"; {note}" for note in told)
 
 
 def _size(dataset: Dataset) -> str:

@@ -105,8 +105,7 @@ def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None
         write_table(out, ("query", "rank", "distance", "class", "name"), rows)
         return told
     lines = [*neighbour_lines(rows)]
-    if items.bad:
-        lines.append(left_out(items).removeprefix("; "))
+    lines += filter(None, [left_out(items).removeprefix("; ")])
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .dataset import DataError, Source, some
 from .decode import SUFFIXES, ImageReader, guess_channels, image_source
-from .files import open_files
+from .files import Files, open_files
 
 OTHERS = (".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd", ".svg", ".tga")
 """Endings of images that no reader here decodes: left out, and told."""
@@ -67,13 +67,17 @@ def read_folder(
     split = "" if roles is None else "split by the folders " + ", ".join(sorted({part[0] for part in parts}))
     source = image_source(Path(path).stem, reader, labels, roles=roles, split=split, skip_bad=skip_bad)
     notes = [f"{len(loose)} image(s) in no class folder left out ({some(loose, 3)})"] if loose else []
-    others = [name for name in files.names() if name.lower().endswith(OTHERS)]
-    if others:
-        notes.append(f"{len(others)} file(s) of kinds that are not read left out ({some(others, 3)})")
+    notes += unread(files)
     beside = [] if roles is not None else _beside_a_split(parts)
     if beside:
         notes.append(f"train and its like are no split but parts of class names, as {some(beside, 3)} is beside them")
     return replace(source, items=replace(source.items, notes=tuple(notes)))
+
+
+def unread(files: Files) -> list[str]:
+    """Return a note on images of kinds that no reader here decodes, where there are any."""
+    others = [name for name in files.names() if name.lower().endswith(OTHERS)]
+    return [f"{len(others)} file(s) of kinds that are not read left out ({some(others, 3)})"] if others else []
 
 
 def _strip_common(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:

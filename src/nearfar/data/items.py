@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from .arrays import DATA, LABELS, TOO_LARGE, as_singles, load_npz, names_in
 from .dataset import DataError, Dataset
 from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
 from .files import BROKEN, Files, FolderFiles, open_files
-from .folder import read_folder
+from .folder import read_folder, unread
 from .open import TABLES, Named, as_text, located, open_dataset
 
 UNKNOWN = ""
@@ -48,7 +49,7 @@ def open_items(source: Named, *, skip_bad: bool = False) -> Dataset:
         if any(alone) and not all(alone):
             return read_folder(path, skip_bad=skip_bad, unlabelled=UNKNOWN).items
         if any(alone):
-            return _loose(path.stem, ImageReader(files, tuple(names)), skip_bad)
+            return replace(_loose(path.stem, ImageReader(files, tuple(names)), skip_bad), notes=tuple(unread(files)))
     if path.is_file() and path.name.endswith(TABLES):
         from .manifest import read_manifest
 
