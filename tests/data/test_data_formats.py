@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import re
 
 import numpy as np
@@ -218,6 +219,46 @@ def test_a_manifest_that_is_not_utf_8_is_refused(tmp_path, encoding):
     (tmp_path / "m.csv").write_bytes(("path,label\n" + ROWS + "class0/0.png,café\n").encode(encoding))
     with pytest.raises(DataError, match=r"m\.csv: its text is not UTF-8; save it as CSV in UTF-8$"):
         open_task(str(tmp_path / "m.csv"))
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz"])
+def test_tables_of_tabs_and_of_json_lines(tmp_path, ending):
+    write(tmp_path, class_folders(4))
+    rows = [{"file_name": f"class{c}/{i}.png", "label": f"of, {c}"} for c in range(4) for i in range(3)]
+    lines = [json.dumps(row) for row in rows]
+    if ending.startswith(".tsv"):
+        lines = ["\t".join(rows[0]), *("\t".join(row.values()) for row in rows)]
+    text = "\n".join(lines).encode()
+    (tmp_path / f"metadata{ending}").write_bytes(gzip.compress(text) if ending.endswith(".gz") else text)
+    items = open_dataset(str(tmp_path / f"metadata{ending}"))
+    assert (items.name, items.classes[0], items.names[4]) == ("metadata", "of, 0", "class1/1.png")
+    assert (items.read(4) == 11).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("m.jsonl", '{"a": 1}\n{"a":\n', "m.jsonl: line 2 is no JSON ("),
+        ("m.jsonl", "[1, 2]\n", "m.jsonl: line 1 is no object such as"),
+        ("m.jsonl", "\n", "m.jsonl: is empty; expected lines such as"),
+        ("m.jsonl", '{"width": 1, "label": "a"}\n{"width": 2}\n', "1 row(s) have no label, first row 2"),
+        (
+            "m.jsonl",
+            '{"width": 1, "label": ["a", "b"]}\n',
+            "row 1 has the label ['a', 'b']; expected one text or number",
+        ),
+        ("m.tsv", "path,label\na.png,b\n", "its columns are not separated by tabs: 'path,label'; save it as TSV with"),
+    ],
+)
+def test_errors_of_tables_of_tabs_and_of_json_lines(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=re.escape(message)):
+        open_dataset(str(tmp_path / name))
+
+
+def test_a_name_that_is_another_word_for_a_column_leaves_that_column_alone(tmp_path):
+    path = manifest(tmp_path, "path,label,file_name\nclass0/0.png,a,IMG_1\nclass0/1.png,b,IMG_2\n")
+    assert open_dataset(path).names == ("class0/0.png", "class0/1.png")
 
 
 def test_missing_images_of_a_manifest_can_be_skipped(tmp_path):

@@ -1,10 +1,7 @@
-"""A CSV or Parquet table that names an image and its label in every row, or holds rows of numbers and their labels."""
+"""A table that names an image and its label in every row, or holds rows of numbers and their labels."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import zlib
 from collections.abc import Mapping, Sequence
 from math import isnan
 from pathlib import Path
@@ -19,8 +16,10 @@ from .decode import Box, ImageReader, guess_channels, image_source
 from .files import FolderFiles
 from .folder import ROLES
 from .parquet import read_parquet
+from .text_tables import read_text_table
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
+SYNONYMS |= {"file_name": "path"}  # as beside the images of Hugging Face
 ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "name")
 """Columns that are found also as `Class` or `LABEL`, where no other has that name."""
 SIDES = ("x1", "y1", "x2", "y2")
@@ -44,13 +43,13 @@ def read_manifest(
     Parameters
     ----------
     path : str or Path
-        A .csv (comma, header line, UTF-8), the same as .csv.gz, or a .parquet file. Columns: `path` (relative to the
-        table, or absolute) and `label`; optional `split` (train, validation, test, query, gallery), `query` and
-        `gallery` (true or false, for the test rows), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom;
-        empty = whole image). Others are not read; but without `path` a row is the numbers (or true and false)
-        in all other columns but `name`, its name, and the label may also stand in `class`, `target` or `y`. In a
-        .parquet file a column may hold lists of numbers, equally many in every row.
-        The names is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class and the like.
+        A .csv or .tsv (header line, UTF-8), a .jsonl (one object in every line), one of these packed as .gz, or a
+        .parquet file. Columns: `path` (relative to the table, or absolute) and `label`; optional `split` (train,
+        validation, test, query, gallery), `query` and `gallery` (true or false, for the test rows), `x1, y1, x2, y2`
+        (crop box in pixels: left, top, right, bottom; empty = whole image). Others are not read; but without `path` a
+        row is the numbers (or true and false) in all other columns but `name`, its name, and the label may also stand
+        in `class`, `target` or `y`. In a .parquet file a column may hold lists of numbers, equally many in every row.
+        The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class, ...
     image_size, skip_bad
         As in `read_folder`.
     unlabelled : str, optional
@@ -158,33 +157,11 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], unlabelled
 
 
 def _columns(path: Path) -> Table:
-    table = read_parquet(path) if path.suffix == ".parquet" else _csv(path)
+    table = read_parquet(path) if path.suffix == ".parquet" else read_text_table(path)
     small = [name.lower() for name in table]
     known = {name: name.lower() for name in table if name.lower() in ANY_CASE and small.count(name.lower()) == 1}
-    return {(SYNONYMS | known).get(name, name): column for name, column in table.items()}
-
-
-def _csv(path: Path) -> Table:
-    try:
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8") from error
-    except (OSError, EOFError, zlib.error, csv.Error) as error:
-        raise DataError(f"{path}: not a readable CSV file ({error})") from error
-    if not rows:
-        raise DataError(f"{path}: is empty; expected a header line with path,label")
-    header = [name.strip() for name in rows[0]]
-    if len(header) == 1 and {";", "\t"} & set(header[0]):
-        raise DataError(f"{path}: its columns are not separated by commas: {header[0]!r}; save it as CSV with commas")
-    twice = [name for name in header if name and header.count(name) > 1]
-    if twice:
-        raise DataError(f"{path}: column {twice[0]!r} occurs {header.count(twice[0])} times")
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(header):
-            raise DataError(f"{path}: row {number} has {len(row)} values for {len(header)} columns: {','.join(row)}")
-    return {name: [row[i].strip() for row in rows[1:]] for i, name in enumerate(header)}
+    known |= {name: plain for name, plain in SYNONYMS.items() if plain not in small}
+    return {known.get(name, name): column for name, column in table.items()}
 
 
 def _show(table: Table) -> str:
@@ -208,6 +185,10 @@ def _labels(path: Path, column: Sequence[Any], unlabelled: str | None) -> list[A
         return [unlabelled] * len(column)
     if empty:
         raise DataError(f"{path}: {len(empty)} row(s) have no label, first row {empty[0] + 1} after the header")
+    several = next((i for i, value in enumerate(column) if isinstance(value, list | dict)), None)
+    if several is not None:
+        what = f"row {several + 1} has the label {_short(repr(column[several]))}"
+        raise DataError(f"{path}: {what}; expected one text or number")
     return list(column)
 
 

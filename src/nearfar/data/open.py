@@ -12,11 +12,11 @@ import numpy as np
 from .dataset import DataError, DataNotFoundError, Dataset, Source, Task, carve_validation, some, unseen_half
 
 ACCEPTED = (
-    "a folder or .zip with one folder per class, a .csv or .parquet manifest, an .npz, an Omniglot .zip, "
+    "a folder or .zip with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip, "
     "digits, glyphs, cub:PATH, cars:PATH, sop:PATH or inshop:PATH"
 )
 Named = str | os.PathLike[str]
-TABLES = (".csv", ".csv.gz", ".parquet")
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 ARCHIVES = ("cub", "cars", "sop", "inshop")
 
 
@@ -59,9 +59,9 @@ def open_task(
     Parameters
     ----------
     source : str or path
-        A folder or zip with one folder per class (or with train/ and test/ folders of those), a `.csv` or
-        `.parquet` manifest, an `.npz`, an Omniglot zip, `digits`, `glyphs`, or `cub:PATH`, `cars:PATH`,
-        `sop:PATH`, `inshop:PATH` for the official archives.
+        A folder or zip with one folder per class (or with train/ and test/ folders of those), a `.csv`,
+        `.tsv`, `.jsonl` or `.parquet` table, an `.npz`, an Omniglot zip, `digits`, `glyphs`, or `cub:PATH`,
+        `cars:PATH`, `sop:PATH`, `inshop:PATH` for the official archives.
     test : str or path, optional
         Another source to test on. Without it the source's own split is used, and where it has none, half of
         its classes, drawn by `seed`.

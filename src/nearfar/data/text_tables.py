@@ -1,0 +1,68 @@
+"""The columns of a table that is text: .csv, .tsv, and .jsonl with one object in every line; also packed as .gz."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .dataset import DataError
+
+
+def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
+    """Return the columns by their names; those of a .csv or .tsv are text, and a key that a .jsonl lacks is None.
+
+    Raises
+    ------
+    DataError
+        Where the file cannot be read, is empty, or its lines do not fit each other.
+    """
+    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    try:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
+            if kind == ".jsonl":
+                return _of_objects(path, file)
+            rows = [row for row in csv.reader(file, delimiter="\t" if kind == ".tsv" else ",") if row]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: its text is not UTF-8; save it as {kind[1:].upper()} in UTF-8") from error
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        raise DataError(f"{path}: not a readable {kind[1:].upper()} file ({error})") from error
+    return _of_rows(path, rows, "tabs" if kind == ".tsv" else "commas")
+
+
+def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequence[Any]]:
+    if not rows:
+        raise DataError(f"{path}: is empty; expected a header line with path,label")
+    header = [name.strip() for name in rows[0]]
+    if len(header) == 1 and {";", "\t", ","} & set(header[0]):
+        advice = f"save it as {'TSV' if marks == 'tabs' else 'CSV'} with {marks}"
+        raise DataError(f"{path}: its columns are not separated by {marks}: {header[0]!r}; {advice}")
+    twice = [name for name in header if name and header.count(name) > 1]
+    if twice:
+        raise DataError(f"{path}: column {twice[0]!r} occurs {header.count(twice[0])} times")
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(header):
+            raise DataError(f"{path}: row {number} has {len(row)} values for {len(header)} columns: {','.join(row)}")
+    return {name: [row[i].strip() for row in rows[1:]] for i, name in enumerate(header)}
+
+
+def _of_objects(path: Path, lines: Iterable[str]) -> dict[str, Sequence[Any]]:
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{path}: line {number} is no JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise DataError(f'{path}: line {number} is no object such as {{"path": ..., "label": ...}}')
+        rows.append(row)
+    if not rows:
+        raise DataError(f'{path}: is empty; expected lines such as {{"path": ..., "label": ...}}')
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
