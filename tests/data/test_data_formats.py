@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import pickle
 import re
 
 import numpy as np
@@ -173,6 +174,68 @@ def test_parquet_manifest(tmp_path):
     write(tmp_path, {"bad.parquet": b"PAR1 no"})
     with pytest.raises(DataError, match="not a readable Parquet"):
         open_task(str(tmp_path / "bad.parquet"))
+
+
+def hugging(path, images, labels, kind="pair", rows=2, names=("ant", "bee", "cat", "dog")) -> str:
+    """A table of images as Hugging Face writes it, or of their bytes alone."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    column = pyarrow.array(images, None if kind == "pair" else pyarrow.binary())
+    features = {"image": {"_type": "Image"}, "label": {"names": list(names), "_type": "ClassLabel"}}
+    about = {"huggingface": json.dumps({"info": {"features": features}})}
+    columns = {"image": column} | ({} if labels is None else {"label": labels})
+    parquet.write_table(pyarrow.table(columns).replace_schema_metadata(about), path, row_group_size=rows)
+    return str(path)
+
+
+def test_images_in_a_parquet_table(tmp_path):
+    pairs = [{"bytes": png(10 * c + i), "path": f"{c}_{i}.png"} for c in range(4) for i in range(3)]
+    labels = [c for c in range(4) for _ in range(3)]
+    items = open_dataset(hugging(tmp_path / "train.parquet", pairs, labels))
+    assert (items.name, items.classes, items.names[4]) == ("train", ("ant", "bee", "cat", "dog"), "1_1.png")
+    assert [int(items.read(i).max()) for i in (11, 0, 4)] == [32, 0, 11]
+    assert open_task(str(tmp_path / "train.parquet")).train.kind == "image"
+    alone = open_dataset(hugging(tmp_path / "b.parquet", [pair["bytes"] for pair in pairs], labels, "bytes", rows=100))
+    assert alone.names[4] == "b[4]"
+    assert (alone.read(4) == 11).all()
+    twice = open_dataset(hugging(tmp_path / "t.parquet", [pair | {"path": "image.png"} for pair in pairs], labels))
+    assert twice.names[4] == "t[4]"
+    unknown = open_items(hugging(tmp_path / "u.parquet", pairs, [-1] * 12))
+    assert (unknown.classes, len(unknown)) == (("",), 12)
+    assert open_items(hugging(tmp_path / "n.parquet", pairs, None)).classes == ("",)
+
+
+def test_images_of_a_parquet_table_are_read_by_groups_and_by_other_processes(tmp_path, monkeypatch):
+    from nearfar.data import decode, parquet_images
+
+    monkeypatch.setattr(decode.load, "__defaults__", (0,))
+    pairs = [{"bytes": png(i), "path": None} for i in range(12)]
+    items = open_dataset(hugging(tmp_path / "train.parquet", pairs, [i // 3 for i in range(12)]))
+    assert items.array is None
+    parquet_images._group.cache_clear()
+    copy = pickle.loads(pickle.dumps(items.read))
+    assert int(copy(7).max()) == int(copy(6).max()) + 1 == 7
+    assert parquet_images._group.cache_info().misses == 1
+    again = open_dataset(hugging(tmp_path / "train.parquet", pairs[::-1], [i // 3 for i in range(12)], rows=1))
+    assert int(again.read(7).max()) == 4
+
+
+def test_errors_of_images_in_a_parquet_table(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pairs = [{"bytes": png(i), "path": None} for i in range(4)]
+    with pytest.raises(DataError, match="column 'label' holds 4, but there are 4 classes"):
+        open_dataset(hugging(tmp_path / "train.parquet", pairs, [0, 1, 2, 4]))
+    with pytest.raises(DataError, match=r"1 row\(s\) have no label, first row 3"):
+        open_dataset(hugging(tmp_path / "train.parquet", pairs, [0, 1, -1, 2]))
+    lost = hugging(tmp_path / "lost.parquet", [*pairs[:3], None], [0, 0, 1, 1])
+    with pytest.raises(DataError, match=r"lost\[3\] holds no bytes"):
+        open_dataset(lost)
+    assert open_dataset(lost, skip_bad=True).bad == ("lost[3]",)
+    two = {"left": [png()] * 4, "right": [png()] * 4, "label": [0, 0, 1, 1]}
+    parquet.write_table(pyarrow.table(two), tmp_path / "two.parquet")
+    with pytest.raises(DataError, match=r"2 columns hold bytes \(left, right\); call that of the images 'image'"):
+        open_dataset(str(tmp_path / "two.parquet"))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .arrays import TOO_LARGE, as_singles
 from .dataset import DataError, DataNotFoundError, Dataset, Source, some
 from .decode import Box, ImageReader, guess_channels, image_source
-from .files import FolderFiles
+from .files import Files, FolderFiles
 from .folder import ROLES
 from .parquet import read_parquet
 from .text_tables import read_text_table
@@ -48,7 +48,8 @@ def read_manifest(
         validation, test, query, gallery), `query` and `gallery` (true or false, for the test rows), `x1, y1, x2, y2`
         (crop box in pixels: left, top, right, bottom; empty = whole image). Others are not read; but without `path` a
         row is the numbers (or true and false) in all other columns but `name`, its name, and the label may also stand
-        in `class`, `target` or `y`. In a .parquet file a column may hold lists of numbers, equally many in every row.
+        in `class`, `target` or `y`. In a .parquet file a column may hold lists of numbers, equally many in every row;
+        or the images themselves, as bytes or as pairs of bytes and path, which stand for `path`.
         The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class, ...
     image_size, skip_bad
         As in `read_folder`.
@@ -65,7 +66,7 @@ def read_manifest(
     Where there are only train and validation rows, a task is tested on the validation rows.
     """
     path = Path(path)
-    table = _columns(path)
+    table, stored = _columns(path)
     if unlabelled is not None and not any(name in table for name in LABELS):
         table = {**table, "label": [unlabelled] * len(next(iter(table.values())))}
     if "path" not in table:
@@ -78,8 +79,8 @@ def read_manifest(
         raise DataError(f"{path}: has no rows")
     labels = _labels(path, table["label"], unlabelled)
     roles, split = _roles(path, table), _split(path, table)
-    files = FolderFiles(str(path.parent))
-    if not skip_bad:
+    files: Files = stored or FolderFiles(str(path.parent))
+    if not skip_bad and stored is None:
         _check_files(path, files, paths)
     reader = ImageReader(files, tuple(paths), guess_channels(files, paths), _boxes(path, table), image_size)
     return image_source(name_of(path), reader, labels, roles=roles, split=split, skip_bad=skip_bad)
@@ -156,12 +157,13 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], unlabelled
     return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
 
 
-def _columns(path: Path) -> Table:
-    table = read_parquet(path) if path.suffix == ".parquet" else read_text_table(path)
+def _columns(path: Path) -> tuple[Table, Files | None]:
+    """The columns by the names that they have here, and the images where the table holds them itself."""
+    table, stored = read_parquet(path, LABELS) if path.suffix == ".parquet" else (read_text_table(path), None)
     small = [name.lower() for name in table]
     known = {name: name.lower() for name in table if name.lower() in ANY_CASE and small.count(name.lower()) == 1}
     known |= {name: plain for name, plain in SYNONYMS.items() if plain not in small}
-    return {known.get(name, name): column for name, column in table.items()}
+    return {known.get(name, name): column for name, column in table.items()}, stored
 
 
 def _show(table: Table) -> str:
@@ -262,7 +264,7 @@ def _box(path: Path, row: int, values: Sequence[Any]) -> Box | None:
     return left, top, right, bottom
 
 
-def _check_files(path: Path, files: FolderFiles, paths: Sequence[str]) -> None:
+def _check_files(path: Path, files: Files, paths: Sequence[str]) -> None:
     missing = [name for name in paths if name not in files]
     if missing:
         how = "with / between folders" if any("\\" in name for name in missing) else f"as seen from {path.parent}"

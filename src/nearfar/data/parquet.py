@@ -1,7 +1,8 @@
-"""The columns of a Parquet table; a list of numbers in every row, as embeddings are stored, is as many columns."""
+"""The columns of a Parquet table: a list of numbers in every row, as embeddings are stored, is as many columns."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from .dataset import DataError
+from .parquet_images import ParquetImages
 
 
-def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
-    """Return the columns by their names; lists of d numbers in a column `e` become e[0], ..., e[d - 1].
+def read_parquet(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[Any]], ParquetImages | None]:
+    """Return the columns by their names, and the images where a column holds them: their names are the column `path`.
 
-    Beside paths of images, which are read in place of numbers, lists stay as they are.
+    Lists of d numbers in a column `e` become e[0], ..., e[d - 1]. Beside images, or paths of images, which are read in
+    place of numbers, lists stay as they are. In the columns `labels`, numbers of Hugging Face's classes become their
+    names, and -1 a missing label.
 
     Raises
     ------
@@ -23,19 +27,62 @@ def read_parquet(path: Path) -> dict[str, Sequence[Any]]:
     """
     try:
         from pyarrow import ArrowException
-        from pyarrow.parquet import read_table
+        from pyarrow.parquet import read_schema, read_table
     except ImportError as error:
         raise DataError(f"{path}: Parquet needs pyarrow; pip install 'nearfar[tables]'") from error
     try:
-        table = read_table(path)
-        rows = "path" not in map(str.lower, table.column_names)
-        columns: dict[str, Sequence[Any]] = {}
+        fields = list(read_schema(path)) if path.is_file() else []
+        listed = any(field.name.lower() in ("path", "file_name") for field in fields)
+        pictures = [] if listed else [field for field in fields if _holds_bytes(field.type)]
+        stored = _images(path, pictures) if pictures else None
+        table = read_table(path, columns=[f.name for f in fields if f not in pictures] if pictures else None)
+        names = _class_names(table.schema)
+        columns: dict[str, Sequence[Any]] = {} if stored is None else {"path": stored.names()}
         for name, column in zip(table.column_names, table.columns, strict=True):
-            lists = rows and _holds_numbers(column.type)
-            columns |= _numbers_of(path, name, column) if lists else {name: column.to_pylist()}
-        return columns
+            if not listed and stored is None and _holds_numbers(column.type):
+                columns |= _numbers_of(path, name, column)
+            elif name.lower() in labels and name in names:
+                columns[name] = _called(path, name, column.to_pylist(), names[name])
+            else:
+                columns[name] = column.to_pylist()
+        return columns, stored
     except (ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+
+
+def _holds_bytes(kind: Any) -> bool:
+    """Whether the cells of a column are bytes, or Hugging Face's pairs of bytes and path."""
+    from pyarrow import types
+
+    if types.is_struct(kind):
+        return any(part.name == "bytes" and _holds_bytes(part.type) for part in kind)
+    return types.is_binary(kind) or types.is_large_binary(kind)
+
+
+def _images(path: Path, fields: Sequence[Any]) -> ParquetImages:
+    """The images of the one column that holds bytes, or of that which is called image."""
+    from pyarrow import types
+
+    chosen = fields if len(fields) == 1 else [field for field in fields if field.name == "image"]
+    if not chosen:
+        several = ", ".join(field.name for field in fields)
+        raise DataError(f"{path}: {len(fields)} columns hold bytes ({several}); call that of the images 'image'")
+    return ParquetImages.of(path, chosen[0].name, paired=types.is_struct(chosen[0].type))
+
+
+def _class_names(schema: Any) -> dict[str, list[str]]:
+    """The class names of columns of numbers, where Hugging Face tells them."""
+    told = json.loads((schema.metadata or {}).get(b"huggingface", "{}"))
+    features = told.get("info", {}).get("features", {})
+    return {name: kind["names"] for name, kind in features.items() if isinstance(kind, dict) and "names" in kind}
+
+
+def _called(path: Path, name: str, numbers: Sequence[int | None], names: Sequence[str]) -> list[str | None]:
+    """The names of classes by their numbers; of -1, which stands for no label, none."""
+    far = next((number for number in numbers if number is not None and not -1 <= number < len(names)), None)
+    if far is not None:
+        raise DataError(f"{path}: column {name!r} holds {far}, but there are {len(names)} classes")
+    return [None if number in (None, -1) else names[number] for number in numbers]
 
 
 def _holds_numbers(kind: Any) -> bool:
