@@ -467,6 +467,65 @@ def test_images_that_cannot_be_decoded_are_left_out_where_asked(digits, capsys, 
         assert "--skip-bad: only with DATA" in err
 
 
+@pytest.fixture(scope="module")
+def cameras(tmp_path_factory):
+    """A table of rows of eight persons, which look more like their camera than like themselves."""
+    rng = np.random.default_rng(0)
+    persons, taken = np.repeat(np.arange(8), 12), rng.integers(3, size=96)
+    rows = rng.normal(size=(8, 6))[persons] + 0.5 * rng.normal(size=(8, 3, 6))[persons, taken]
+    rows += 0.3 * rng.normal(size=rows.shape)
+    lines = [
+        ",".join([*map(str, row), f"p{person}", f"c{c}"]) for row, person, c in zip(rows, persons, taken, strict=True)
+    ]
+    file = tmp_path_factory.mktemp("cameras") / "rows.csv"
+    file.write_text("\n".join([*[",".join([*"abcdef", "label", "group"])], *lines]))
+    return file, rows.astype(np.float32), persons, taken
+
+
+def test_neighbours_of_a_querys_group_do_not_count_in_tables_with_groups(cameras, capsys, monkeypatch, tmp_path):
+    from nearfar.evaluation import evaluate
+
+    file, rows, persons, taken = cameras
+    out = run(capsys, monkeypatch, "evaluate", file)[1]
+    expected = evaluate(rows, persons, groups=taken)
+    assert str(expected).split("clusters:")[0] in out
+    assert expected.map_at_r < evaluate(rows, persons).map_at_r
+    page = tmp_path / "page.html"
+    assert run(capsys, monkeypatch, "report", file, "-o", page)[0] == 0
+    wrong = round((1 - expected.recall_at[1]) * (expected.n_queries - expected.n_lone))
+    assert f"<b>{wrong}</b>" in page.read_text()
+    assert "Items of a query's class in its group are not looked for." in page.read_text()
+
+
+def test_a_run_on_a_table_with_groups_is_chosen_and_scored_by_them(cameras, capsys, monkeypatch, tmp_path):
+    from nearfar.evaluation import evaluate
+    from nearfar.train import TrainConfig, evaluate_run, train
+    from nearfar.train.finish import task_of
+
+    file, _, _, _ = cameras
+    settings = {"trunk": "mlp(width=8, depth=1)", "embedding_dim": 4, "batch_size": 8, "sampler": "m_per_class:4"}
+    config = TrainConfig.of(
+        data=str(file), objective="TripletLoss()", epochs=1, validation=0.5, device="cpu", **settings
+    )
+    done = train(config, tmp_path / "run", progress=False)
+    result = evaluate_run(done.folder, clustering=False)
+    assert "own class only in other groups" in str(result.scores)
+    with np.load(done.folder / "test.npz") as kept:
+        known = {"groups": kept["groups"], "ks": config.ks, "clustering": False}
+        assert result.scores == evaluate(kept["embeddings"], kept["labels"], **known)
+    held = task_of(done.folder).validation
+    again = tmp_path / "again.npz"
+    assert run(capsys, monkeypatch, "embed", done.folder, file, "-o", again)[0] == 0
+    with np.load(again) as kept:
+        names = np.isin(kept["names"], held.names)
+        chosen = evaluate(kept["embeddings"][names], kept["labels"][names], groups=kept["groups"][names])
+    best = json.loads((done.folder / "scores.json").read_text())["checkpoint"]["validation"]
+    assert best == pytest.approx(chosen.map_at_r if config.select == "map_at_r" else chosen.recall_at[1])
+    assert run(capsys, monkeypatch, "report", done.folder)[0] == 0
+    page = (done.folder / "report.html").read_text()
+    assert "Items of a query's class in its group are not looked for." in page
+
+
 def test_images_of_kinds_that_are_not_read_are_told_by_every_command(digits, capsys, monkeypatch, tmp_path):
     from PIL import Image
 

@@ -380,6 +380,22 @@ def test_lists_that_are_no_features_are_one_short_error(tmp_path, lists, message
     assert len(str(caught.value).replace(str(tmp_path), "")) < 345
 
 
+def test_a_column_of_groups_goes_with_the_items(tmp_path):
+    rows = ROWS.replace("\n", ",1\n", 6).replace("a\n", "a,2\n").replace("c\n", "c,2\n").replace("d\n", "d,2\n")
+    task = open_task(manifest(tmp_path, "path,label,group\n" + rows), test_classes=["c", "a"])
+    assert task.test.groups.tolist() == ["1"] * 3 + ["2"] * 3
+    assert set(task.train.groups.tolist()) == {"1", "2"}
+    table = open_dataset(manifest(tmp_path, "width,label,Group\n1,a,x\n2,b,y\n", "rows.csv"))
+    assert (table.columns, table.groups.tolist()) == (("width",), ["x", "y"])
+    with pytest.raises(DataError, match=r"rows.csv: 1 row\(s\) have no group, first row 2$"):
+        open_dataset(manifest(tmp_path, "width,label,group\n1,a,x\n2,b,\n", "rows.csv"))
+    np.savez(tmp_path / "a.npz", X=np.eye(3), y=[0, 0, 1], groups=[5, 6, 5], gallery_X=np.eye(2))
+    np.savez(tmp_path / "b.npz", X=np.eye(3), y=[0, 0, 1], groups=[5, 6])
+    assert open_dataset(str(tmp_path / "a.npz")).groups.tolist() == ["5", "6", "5"]
+    with pytest.raises(DataError, match=r"groups has shape \(2,\); expected \(3,\), one per row of X"):
+        open_dataset(str(tmp_path / "b.npz"))
+
+
 def test_columns_that_differ_in_their_case_alone_are_features(tmp_path):
     path = manifest(tmp_path, "Class,CLASS,label\n1,2,a\n3,4,b\n")
     assert open_dataset(path).array.tolist() == [[1, 2], [3, 4]]

@@ -65,6 +65,22 @@ def test_means_are_the_scores_of_the_evaluation() -> None:
         assert told[key].other == pytest.approx(theirs)
 
 
+def test_groups_are_those_of_this_model_where_the_other_does_not_tell_them() -> None:
+    items, other = two()
+    groups = np.random.default_rng(0).integers(0, 2, len(items))
+    found = query_neighbors(replace(items, groups=groups), None, "cosine")
+    assert found is not None
+    told = set_against(found, other).differences
+    for key, this, theirs in zip(told, *(grouped(each, groups) for each in (items, other.queries)), strict=True):
+        assert told[key].this == pytest.approx(this)
+        assert told[key].other == pytest.approx(theirs)
+
+
+def grouped(items: Items, groups: np.ndarray) -> tuple[float, float]:
+    scores = evaluate(items.embeddings, items.labels, groups=groups, clustering=False)
+    return scores.recall_at[1], scores.map_at_r
+
+
 def test_average_precision_is_not_told_of_neighbours_not_looked_at() -> None:
     items = digits()
     few = query_neighbors(items, None, "cosine", depth=5)

@@ -63,6 +63,25 @@ def test_a_gallery_is_searched_without_leaving_anything_out() -> None:
     assert found.first_right().tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_items_of_the_class_and_the_group_of_a_query_are_not_found(alone: bool) -> None:
+    rng = np.random.default_rng(1)
+    items, pool = (replace(some_items(seed=s), groups=rng.integers(0, 3, 40).astype(str)) for s in (1, 2))
+    assert items.groups is not None
+    pool = items if alone else pool
+    assert pool.groups is not None
+    found = query_neighbors(items, None if alone else pool, "euclidean", depth=8)
+    assert found is not None
+    table = euclidean(items, pool)
+    for row, i in enumerate(found.kept):
+        hidden = (pool.labels == items.labels[i]) & (pool.groups == items.groups[i])
+        order = [j for j in np.argsort(table[i], kind="stable") if not hidden[j]]
+        assert found.index[row].tolist() == order[:8]
+        assert found.relevant[row] == sum(pool.labels[j] == items.labels[i] for j in order) > 0
+    one = replace(items, groups=np.full(40, "a"))
+    assert query_neighbors(one, None, "euclidean") is None
+
+
 def test_worst_queries_come_by_rank_then_by_nearness_of_the_mistake_and_two_per_class() -> None:
     found = query_neighbors(some_items(60, 4), None, "euclidean", depth=12)
     assert found is not None

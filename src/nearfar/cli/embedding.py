@@ -194,6 +194,8 @@ def embed_to(source: Path, data: str, out: Path, skip_bad: bool) -> str:
             "names": names,
             "distance": distance_of(source),
         }
+        if dataset.groups is not None:
+            about["groups"] = dataset.groups
         if named_by_paths(dataset, data):  # a report shows the images
             about["folder"] = str(root_of(data).absolute())
         np.savez_compressed(file, embeddings=embeddings, **about)

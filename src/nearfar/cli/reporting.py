@@ -96,7 +96,7 @@ def report_items(embedded: Embedded, of: Path | None = None) -> tuple[Items, Ite
 
     def items(dataset: Dataset, rows: np.ndarray[Any, Any]) -> Items:
         read = None if of is None else pictures_of(of, dataset)
-        return Items(rows, dataset.labels, dataset.classes, dataset.names, read)
+        return Items(rows, dataset.labels, dataset.classes, dataset.names, read, dataset.groups)
 
     queries, rows, gallery, gallery_rows = embedded
     if gallery is None or gallery_rows is None:

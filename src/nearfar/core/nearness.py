@@ -20,6 +20,7 @@ from .types import AnyArray, Array, Ints
 
 GRID = 2.0**-44
 SAMPLE = 1024  # gallery rows that fix the centre
+Hidden = Callable[[Ints], tuple[Ints, Ints]]
 WIDEST = 128  # the product is padded to a multiple of it, so that columns fall into equal groups
 
 
@@ -44,7 +45,7 @@ class Space:
         gallery: AnyArray,
         distance: str,
         own: Ints | None = None,
-        hidden: Callable[[Ints], tuple[Ints, Ints]] | None = None,
+        hidden: Hidden | None = None,
     ) -> None:
         self.queries, self.gallery, self.own, self.hidden = queries, gallery, own, hidden
         self.cosine = check_distance(distance) == "cosine"

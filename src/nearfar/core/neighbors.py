@@ -22,7 +22,7 @@ import numpy as np
 
 from ..progress import stage
 from .distances import as_rows, pair_cosines, pair_distances
-from .nearness import WIDEST, Block, Product, Space, passes
+from .nearness import WIDEST, Block, Hidden, Product, Space, passes
 from .types import AnyArray, Array, Bools, Ints
 
 MEMORY = 2**28  # bytes that one block takes at most: its product, its candidates, their order
@@ -36,6 +36,7 @@ def nearest(
     *,
     distance: str = "euclidean",
     exclude_self: bool = False,
+    hidden: Hidden | None = None,
     block: int | None = None,
 ) -> tuple[Array, Ints]:
     """The k nearest gallery rows of every query, exactly, nearest first, ties by index.
@@ -50,6 +51,8 @@ def nearest(
         What is compared and returned.
     exclude_self : bool
         Query i is gallery row i and does not find itself; other rows equal to it are found.
+    hidden : callable, optional
+        Further cells that are not found, as in `Space`; a query with fewer than k rows to find gets any for the rest.
     block : int, optional
         Queries at a time; by default as many as fit into 256 MB. The result does not depend on it.
 
@@ -76,7 +79,7 @@ def nearest(
     x, y = as_rows(queries, "queries"), as_rows(gallery, "gallery")
     own = _own_rows(x, y, exclude_self)
     _check_k(k, len(y) - exclude_self)
-    space = Space(x, y, distance, own)
+    space = Space(x, y, distance, own, hidden)
     indices = np.empty((len(x), k), dtype=np.intp)
     for product, rows in passes(space, np.arange(len(x))):
         for part in parts(rows, np.full(len(rows), k), product, block):

@@ -28,7 +28,7 @@ def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
         An .npz file. `X` is (n, d), taken as float32 rows, or (n, H, W) or (n, H, W, C) uint8, taken as images;
         `y` is (n,) integers or strings; `split` is (n,) strings such as "train" and "test"; `classes` is text that
         integers in `y` number from 0, and `names` (n,) text that says what each item is called, as `nearfar embed`
-        writes them.
+        writes them; `groups` (n,) is the camera, video or the like of each.
     image_size : int, optional
         Make every image a square of this side; rows are left as they are.
 
@@ -71,7 +71,13 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray], image_size: int | Non
 
         array = np.stack([fit(image, image_size) for image in array])
     items = Dataset.from_array(Path(path).stem, array, labels, names=names_in(arrays, len(array), prefix))
-    return replace(items, classes=_classes(path, items, labels, arrays.get(f"{prefix}classes")))
+    groups = arrays.get(f"{prefix}groups")
+    if groups is not None and groups.shape != labels.shape:
+        raise DataError(
+            f"{path}: {prefix}groups has shape {groups.shape}; expected {labels.shape}, one per row of {key}"
+        )
+    classes = _classes(path, items, labels, arrays.get(f"{prefix}classes"))
+    return replace(items, classes=classes, groups=None if groups is None else groups.astype(np.str_))
 
 
 def names_in(arrays: Mapping[str, NDArray], n: int, prefix: str = "") -> list[str] | None:

@@ -75,6 +75,8 @@ class Dataset:
         Names of the items that could not be decoded and were left out.
     columns : tuple of str
         Names of the numbers of a row, where a table tells them.
+    groups : ndarray of str, shape (n,), or None
+        The camera, video or the like of every item: those of a query's class in its group are not to be found.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     bad: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    groups: NDArray[np.str_] | None = None
 
     @classmethod
     def from_array(
@@ -148,6 +151,7 @@ class Dataset:
             read=PickedReader(self.read, chosen) if array is None else ArrayReader(array),
             names=tuple(self.names[i] for i in chosen),
             array=array,
+            groups=None if self.groups is None else self.groups[chosen],
         )
 
     def only(self, classes: Sequence[str] | Sequence[int], name: str | None = None) -> Dataset:

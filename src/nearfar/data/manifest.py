@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,12 @@ from .text_tables import read_text_table
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
 SYNONYMS |= {"file_name": "path"}  # as beside the images of Hugging Face
-ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "name")
+ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "group", "name")
 """Columns that are found also as `Class` or `LABEL`, where no other has that name."""
 SIDES = ("x1", "y1", "x2", "y2")
 LABELS = ("label", "class", "target", "y")
 """Where the labels of rows of numbers may stand; the first that there is."""
-NO_FEATURES = ("label", "split", "query", "gallery", "category", "name", "", "__index_level_0__")
+NO_FEATURES = ("label", "split", "query", "gallery", "group", "category", "name", "", "__index_level_0__")
 """The last two are pandas' index."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no", "none", "nan")
@@ -45,11 +46,12 @@ def read_manifest(
     path : str or Path
         A .csv or .tsv (header line, UTF-8), a .jsonl (one object in every line), one of these packed as .gz, or a
         .parquet file. Columns: `path` (relative to the table, or absolute) and `label`; optional `split` (train,
-        validation, test, query, gallery), `query` and `gallery` (true or false, for the test rows), `x1, y1, x2, y2`
-        (crop box in pixels: left, top, right, bottom; empty = whole image). Others are not read; but without `path` a
-        row is the numbers (or true and false) in all other columns but `name`, its name, and the label may also stand
-        in `class`, `target` or `y`. In a .parquet file a column may hold lists of numbers, equally many in every row;
-        or the images themselves, as bytes or as pairs of bytes and path, which stand for `path`.
+        validation, test, query, gallery), `query` and `gallery` (true or false, for the test rows), `group` (camera,
+        video: as in `Dataset`), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty = whole image).
+        Others are not read; but without `path` a row is the numbers (or true and false) in all other columns but
+        `name`, its name, and the label may also stand in `class`, `target` or `y`. In a .parquet file a column may
+        hold lists of numbers, equally many in every row; or the images themselves, as bytes or as pairs of bytes and
+        path, which stand for `path`.
         The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class, ...
     image_size, skip_bad
         As in `read_folder`.
@@ -83,7 +85,8 @@ def read_manifest(
     if not skip_bad and stored is None:
         _check_files(path, files, paths)
     reader = ImageReader(files, tuple(paths), guess_channels(files, paths), _boxes(path, table), image_size)
-    return image_source(name_of(path), reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+    groups = _groups(path, table)
+    return image_source(name_of(path), reader, labels, roles=roles, split=split, groups=groups, skip_bad=skip_bad)
 
 
 def name_of(path: Path) -> str:
@@ -153,7 +156,7 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], unlabelled
     names = [str(name) for name in table["name"]] if "name" in table else None
     labels = _labels(path, table["label"], unlabelled)
     items = Dataset.from_array(name_of(path), rows, labels, names=names, columns=columns)
-    roles = _roles(path, table)
+    items, roles = replace(items, groups=_groups(path, table)), _roles(path, table)
     return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
 
 
@@ -192,6 +195,16 @@ def _labels(path: Path, column: Sequence[Any], unlabelled: str | None) -> list[A
         what = f"row {several + 1} has the label {_short(repr(column[several]))}"
         raise DataError(f"{path}: {what}; expected one text or number")
     return list(column)
+
+
+def _groups(path: Path, table: Table) -> NDArray[np.str_] | None:
+    """Return the camera, video or the like of every row, where the table tells them."""
+    if "group" not in table:
+        return None
+    names = ["" if value is None or value != value else str(value) for value in table["group"]]
+    if "" in names:
+        raise DataError(f"{path}: {names.count('')} row(s) have no group, first row {names.index('') + 1}")
+    return np.array(names, dtype=np.str_)
 
 
 def _roles(path: Path, table: Table) -> list[str] | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +88,8 @@ def set_against(found: QueryNeighbors, other: Other) -> Against:
         raise OtherItemsError(f"{other.name}: only one of the two searches a gallery")
     if other.gallery is not None:
         _check_same(found.gallery, other.gallery, f"{other.name}, gallery")
-    theirs = query_neighbors(other.queries, other.gallery, other.distance)
+    gallery = None if other.gallery is None else replace(other.gallery, groups=found.gallery.groups)
+    theirs = query_neighbors(replace(other.queries, groups=found.queries.groups), gallery, other.distance)
     assert theirs is not None  # as this model has found some, of the same classes
     mine, yours = found.right[:, 0], theirs.right[:, 0]
     labels = found.query_labels()
@@ -117,8 +118,7 @@ def difference(this: Array, other: Array, labels: NDArray[np.int64]) -> Differen
 
 def average_precision(found: QueryNeighbors) -> Array | None:
     """Average precision over the R nearest of each query (q,); None where some R neighbours were not looked at."""
-    alone = found.gallery is found.queries
-    R = np.bincount(found.gallery.labels, minlength=len(found.queries.classes))[found.query_labels()] - alone
+    R = found.relevant
     if R.max() > found.depth:
         return None
     right = found.right[:, : R.max()] & (np.arange(R.max()) < R[:, None])

@@ -36,6 +36,8 @@ class Items:
         A printable name for every item; its number where not given.
     read : callable, optional
         Item i -> (H, W, C) uint8 image or (d,) row, for the pictures.
+    groups : ndarray, shape (n,), optional
+        Camera, video or the like of every item: as in `nearfar.evaluation.evaluate`.
     """
 
     embeddings: NDArray[Any]
@@ -43,6 +45,7 @@ class Items:
     classes: Sequence[str]
     names: Sequence[str] = ()
     read: Reader | None = None
+    groups: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
         if self.embeddings.ndim != 2 or len(self.embeddings) != len(self.labels):

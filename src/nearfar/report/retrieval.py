@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.neighbors import nearest
+from ..evaluation.groups import Members, kinds_of
 from .content import Items
 
 DEPTH = 100  # neighbours looked at when the first right one is sought
@@ -27,6 +28,8 @@ class QueryNeighbors:
         Their neighbours in the gallery, nearest first.
     right : ndarray of bool, shape (q, k)
         Whether each neighbour has the class of the query.
+    relevant : ndarray of int, shape (q,)
+        Number of right answers of each.
     """
 
     queries: Items
@@ -35,6 +38,7 @@ class QueryNeighbors:
     index: NDArray[np.int64]
     distances: NDArray[np.float64]
     right: NDArray[np.bool_]
+    relevant: NDArray[np.int64]
 
     @property
     def depth(self) -> int:
@@ -51,7 +55,7 @@ class QueryNeighbors:
 
 
 def query_neighbors(queries: Items, gallery: Items | None, distance: str, depth: int = DEPTH) -> QueryNeighbors | None:
-    """Search the nearest items of every query.
+    """Search the nearest items of every query; those of its class in its group are not found.
 
     Returns
     -------
@@ -60,15 +64,21 @@ def query_neighbors(queries: Items, gallery: Items | None, distance: str, depth:
     """
     alone = gallery is None
     pool = gallery or queries
-    partners = np.bincount(pool.labels, minlength=len(queries.classes))[queries.labels] - alone
-    kept = np.flatnonzero(partners > 0)
-    k = min(depth, len(pool) - alone)
-    if not len(kept) or k < 1:
+    away, hidden = np.full(len(queries), int(alone)), None
+    kinds = kinds_of(queries.labels, pool.labels, queries.groups, None if alone else pool.groups, alone)
+    if kinds is not None:
+        asked, members = kinds[0], Members(*kinds)
+        away, hidden = members.sizes[asked], lambda rows: members.of(asked[rows])
+    relevant = np.bincount(pool.labels, minlength=len(queries.classes))[queries.labels] - away
+    kept = np.flatnonzero(relevant > 0)
+    if not len(kept):
         return None
-    distances, index = nearest(queries.embeddings, pool.embeddings, k, distance=distance, exclude_self=alone)
+    k = min(depth, int((len(pool) - away[kept]).min()))
+    rows = (queries.embeddings, pool.embeddings)
+    distances, index = nearest(*rows, k, distance=distance, exclude_self=alone, hidden=hidden)
     index, distances = index[kept], distances[kept]
     right = pool.labels[index] == queries.labels[kept][:, None]
-    return QueryNeighbors(queries, pool, kept, index, distances, right)
+    return QueryNeighbors(queries, pool, kept, index, distances, right, relevant[kept])
 
 
 def worst(

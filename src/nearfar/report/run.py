@@ -175,6 +175,7 @@ def _items(arrays: Mapping[str, NDArray[Any]], prefix: str, dataset: Dataset | N
         [str(name) for name in classes],
         names,
         dataset.read if dataset is not None and same else None,
+        arrays.get(f"{prefix}groups"),
     )
     changed = dataset is not None and not same
     return items, "The data changed since the evaluation, so that items have no pictures." if changed else ""

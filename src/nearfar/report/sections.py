@@ -65,6 +65,7 @@ def neighbours(failures: Failures | None, pens: Pens) -> Section | None:
     values = {
         "n": len(found.kept),
         "left_out": len(found.queries) - len(found.kept),
+        "grouped": found.queries.groups is not None,
         "wrong": int((first > 1).sum()),
         "lost": int((first > shown).sum()),
         "shown": shown,

@@ -164,7 +164,8 @@ def evaluate_run(
 ) -> Result:
     """Score a run on its test classes, and write `scores.json` and `test.npz` into its folder.
 
-    `test.npz` holds embeddings (n, d), labels (n,), classes, names, and the same of the gallery where there is one.
+    `test.npz` holds embeddings (n, d), labels (n,), classes, names, groups where the data tell them, and the same of
+    the gallery where there is one.
 
     Parameters
     ----------
@@ -244,9 +245,10 @@ def _score(rows: dict[str, Floats], sets: dict[str, Dataset], config: TrainConfi
     """Score the rows of the test items and of the gallery, by the prefixes of their arrays in `test.npz`."""
     from ..evaluation import evaluate
 
-    how: dict[str, Any] = {"ks": config.ks, "clustering": clustering, "seed": config.seed}
+    how: dict[str, Any] = {"ks": config.ks, "clustering": clustering, "seed": config.seed, "groups": sets[""].groups}
     if "gallery_" in sets:
-        how |= {"gallery": rows["gallery_"], "gallery_labels": sets["gallery_"].labels}
+        gallery = sets["gallery_"]
+        how |= {"gallery": rows["gallery_"], "gallery_labels": gallery.labels, "gallery_groups": gallery.groups}
     return evaluate(rows[""], sets[""].labels, **how)
 
 
@@ -255,6 +257,7 @@ def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Datas
     for prefix, items in sets.items():
         arrays |= {f"{prefix}embeddings": embedded[prefix], f"{prefix}labels": items.labels}
         arrays |= {f"{prefix}classes": np.array(items.classes), f"{prefix}names": np.array(items.names)}
+        arrays |= {} if items.groups is None else {f"{prefix}groups": items.groups}
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     replace_file(path, buffer.getvalue())

@@ -38,7 +38,7 @@ def neighbour_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, 
     """Return Recall@K and MAP@R of embeddings, each item's neighbours being all others; none where all are alone."""
     from ..evaluation import evaluate
 
-    scores = evaluate(rows, dataset.labels, ks=parts.config.ks, clustering=False)
+    scores = evaluate(rows, dataset.labels, groups=dataset.groups, ks=parts.config.ks, clustering=False)
     recalls = {f"recall_at_{k}": float(scores.recall_at[k]) for k in parts.config.ks}
     known = {**recalls, "map_at_r": float(scores.map_at_r)}
     return {name: value for name, value in known.items() if isfinite(value)}
