@@ -179,7 +179,8 @@ def rank_block(product: Product, rows: Ints, k: int, alike: Alike | None = None)
     block = product.block(rows)
     values, columns, count, done = _candidates(block, k)
     order = np.argsort(values, axis=1)[:, ::-1]
-    values, columns = np.take_along_axis(values, order, 1), np.take_along_axis(columns, order, 1)
+    values = np.take_along_axis(values, order, 1)
+    columns = order if columns is None else np.take_along_axis(columns, order, 1)
     kinds = None if alike is None else alike(rows, columns)
     with np.errstate(invalid="ignore"):
         close = values[:, :-1] - values[:, 1:] <= block.slack[:, None]
@@ -188,12 +189,15 @@ def rank_block(product: Product, rows: Ints, k: int, alike: Alike | None = None)
     return Ranked(block, columns, None if alike is None else alike(rows, columns), done)
 
 
-def _candidates(block: Block, k: int) -> tuple[AnyArray, Ints, Ints, Bools]:
-    """Return cells that may be among the k nearest, (b, w) filled with -inf, their number, and rows with few enough."""
+def _candidates(block: Block, k: int) -> tuple[AnyArray, Ints | None, Ints, Bools]:
+    """Return cells that may be among the k nearest, (b, w) filled with -inf, their number, and rows with few enough.
+
+    Their columns are None where the cells are whole rows.
+    """
     b, width = block.values.shape
     if 8 * k > width:  # nearly all of them: sorting whole rows is the cheapest
         m = len(block.product.space.gallery)
-        return block.values[:, :m], np.tile(np.arange(m), (b, 1)), np.full(b, m), np.ones(b, dtype=bool)
+        return block.values[:, :m], None, np.full(b, m), np.ones(b, dtype=bool)
     groups = _groups(width, k)
     grouped = block.values.reshape(b, -1, groups)
     peaks = grouped[:, 0] if groups == width else grouped.max(axis=1)

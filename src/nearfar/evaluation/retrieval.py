@@ -178,6 +178,7 @@ class _Scoring:
             self.alike_in_group = Members(*kinds)
             away = self.alike_in_group.sizes[kinds[0]]  # without a gallery, the query is one of them
         self.available = len(gallery_class) - away
+        self.to_the_end = max(ks) >= self.available.max()
         self.relevant = self.members.sizes[query_class] - away
         deepest = np.maximum(self.relevant, max(ks)) if up_to_r else np.full(len(query_class), max(ks))
         self.depth = np.minimum(deepest, self.available)
@@ -201,10 +202,12 @@ class _Scoring:
         ranked = rank_block(product, rows, depth, self.alike)
         done = ranked.done
         assert ranked.alike is not None
-        at, place = true_cells(ranked.alike[:, :depth] & done[:, None])
-        real = place < self.available[rows[at]]  # what is hidden comes last
-        at, place = at[real], place[real]
+        listed = ranked.alike[:, :depth] & done[:, None]
+        listed &= np.arange(depth) < self.available[rows, None]  # what is hidden comes last
+        at, place = true_cells(listed)
         self._listed(rows, at, place + 1)
+        for column, k in enumerate(self.ks):
+            self.hits[rows, column] = _row_counts(listed[:, :k])
         if self.whole:
             absent = done & (np.bincount(at, minlength=len(rows)) == 0)
             done = done & ~self._count(ranked, np.flatnonzero(absent))
@@ -216,12 +219,11 @@ class _Scoring:
         found = np.bincount(at, minlength=b)
         begin = np.cumsum(found) - found
         nth = np.arange(len(at)) - begin[at] + 1
-        within = rank <= r[at]
+        within, precision = rank <= r[at], nth / rank
         self.r_precision[rows] = np.bincount(at, within, minlength=b) / r
-        self.map_at_r[rows] = np.bincount(at, within * nth / rank, minlength=b) / r
-        self.average_precision[rows] = np.bincount(at, nth / rank, minlength=b) / r
-        for column, k in enumerate(self.ks):
-            self.hits[rows, column] = np.bincount(at, rank <= k, minlength=b)
+        self.map_at_r[rows] = np.bincount(at, within * precision, minlength=b) / r
+        if self.to_the_end:
+            self.average_precision[rows] = np.bincount(at, precision, minlength=b) / r
         hit = np.flatnonzero(found)
         self.first_rank[rows[hit]] = rank[begin[hit]]
 
@@ -243,10 +245,9 @@ class _Scoring:
         return at[keep], item[keep]
 
     def result(self) -> Retrieval:
-        most = int(self.available.max())
-        whole = self.average_precision if max(self.ks) >= most else None
+        whole = self.average_precision if self.to_the_end else None
         scores = (self.first_rank, self.hits, self.r_precision, self.map_at_r, whole)
-        return Retrieval(self.relevant, *scores, most, self.ks, self.available)
+        return Retrieval(self.relevant, *scores, int(self.available.max()), self.ks, self.available)
 
 
 def _rank_of_best(block: Block, part: Ints, at: Ints, item: Ints) -> Ints:
