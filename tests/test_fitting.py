@@ -118,7 +118,22 @@ def test_what_is_learnt_from_standardised_columns_takes_them_as_they_are(rows, c
     np.testing.assert_allclose(d, e, rtol=1e-4)
 
 
-@pytest.mark.parametrize("text", ["KernelDCA()", "Kernelized(learner=GMML())", "CDML()", "Autoencoder()"])
+def test_views_are_standardised_column_by_column(rows, capsys, monkeypatch, tmp_path):
+    """A learner that takes views in several forms is linear, too: each column is one of a single view."""
+    out = tmp_path / "views.safetensors"
+    text = "FISHMML(view_sizes=(3, 4))"
+    code, _, said = run(capsys, monkeypatch, "fit", rows, text, "--standardize", "-o", out)
+    assert (code, said) == (0, "")
+    found = load_learner(out)
+    task = open_task(str(rows), validation=0.0)
+    scale = task.train.array.std(axis=0, dtype=np.float64)
+    direct = nearfar.FISHMML(view_sizes=(3, 4)).fit(task.train.array / scale, task.train.labels)
+    np.testing.assert_allclose(np.abs(found.components_ * scale), np.abs(direct.components_), atol=1e-4)
+    for v, (L, view) in enumerate(zip(found.view_components_, ((0, 3), (3, 7)), strict=True)):
+        np.testing.assert_allclose(L, found.components_[v * len(L) : (v + 1) * len(L), slice(*view)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["KernelDCA()", "Kernelized(learner=GMML())", "CDML()", "Autoencoder()", "SPDGMML()"])
 def test_only_linear_learners_take_standardised_columns_back(text, rows, capsys, monkeypatch, tmp_path):
     out = tmp_path / "learner.safetensors"
     code, _, said = run(capsys, monkeypatch, "fit", rows, text, "--standardize", "-o", out)

@@ -121,10 +121,10 @@ def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], see
 
 
 def is_linear(learner: Any) -> bool:
-    """Whether the distances of a learner are those of its components alone."""
+    """Whether the distances of a learner on rows are those of its components alone."""
     from ..learner import Mahalanobis
 
-    return getattr(type(learner), "transform", None) is Mahalanobis.transform
+    return isinstance(learner, Mahalanobis) and not learner._matrices
 
 
 def check_linear(learner: Any) -> None:
@@ -135,11 +135,15 @@ def check_linear(learner: Any) -> None:
 
 def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> None:
     """Fit a linear learner on columns of unit deviation; its components then take the columns as they are."""
+    import numpy as np
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(X)
     learner.fit(scaler.transform(X), labels)
     learner.components_ = learner.components_ / scaler.scale_
+    if hasattr(learner, "view_components_"):  # the blocks of the components
+        scales = np.split(scaler.scale_, np.cumsum(learner.view_sizes_)[:-1])
+        learner.view_components_ = [L / scale for L, scale in zip(learner.view_components_, scales, strict=True)]
 
 
 def halves(data: str, seed: int, skip_bad: bool = False) -> Task | None:
