@@ -554,11 +554,15 @@ class Recorded(GMML):
 
 @pytest.mark.parametrize("m", [300, 60])
 def test_pairs_of_all_rows_serve_every_fold_of_a_search(m):
-    # as many pairs as rows are cut like rows on the way, which leaves out more, but none is wrong
+    # as many pairs as rows are cut like rows on the way, which leaves out more, and is told, but none is wrong
     keep = np.random.default_rng(0).permutation(len(SIGNS))[:m]
     told = {"pairs": PAIRS[keep], "pair_labels": SIGNS[keep], "pair_weights": np.ones(m), "rows": np.arange(60)}
     Recorded.seen.clear()
-    search(Recorded(), told)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        search(Recorded(), told)
+    for n, warned in zip([40] * 6 + [60] if m == 60 else [], said, strict=True):
+        assert f"as many pairs as rows, {n}: scikit-learn cuts pairs by its folds" in str(warned.message)
     assert len(Recorded.seen) == 2 * 3 + 1
     known = {(*sorted(np.round([X[i].sum(), X[j].sum()], 6)),): sign for (i, j), sign in zip(PAIRS, SIGNS, strict=True)}
     for fold, (train, _) in enumerate(KFold(3, shuffle=True, random_state=0).split(X)):

@@ -45,23 +45,17 @@ def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> In
 def present(indices: Any, rows: AnyArray, n: int, name: str, *beside: AnyArray | None) -> list[Any]:
     """Translate tuples of the user's row numbers into places in `rows`; leave out tuples with a number not in it.
 
-    Parameters
-    ----------
-    indices : array-like of shape (m, width)
-    rows : array-like of shape (n,)
-        The number of each row, all different.
-    beside : array-like of shape (m,), or None
-        Labels or weights of the tuples.
-
-    Returns
-    -------
-    list of the places, (m', width), and of the entries of each of `beside` for the tuples that are there
+    Returns the places, (m', width), and the entries of each of `beside`, (m,) or None, for the tuples that are there.
+    Warns of as many tuples as rows: a search takes them for one per row, and cuts them as it cuts X.
     """
     rows, indices = np.asarray(rows), np.asarray(indices)
     if rows.shape != (n,) or len(np.unique(rows)) < n:
         raise ValueError(f"rows must be {n} different numbers, one per row of X; got shape {rows.shape}")
     if indices.ndim != 2:
         raise ValueError(f"{name} must be an integer array of two dimensions; got shape {indices.shape}")
+    if len(indices) == n:
+        cut = f"scikit-learn cuts {name} by its folds as if they were one per row; a list one longer is left whole"
+        warn(f"there are as many {name} as rows, {n}: {cut}, such as with one of them given twice")
     order = np.argsort(rows)
     at = np.minimum(np.searchsorted(rows, indices, sorter=order), n - 1)
     kept = (rows[order][at] == indices).all(axis=1)
