@@ -468,6 +468,17 @@ def test_one_label_is_a_relation_and_a_set(method, with_ref):
         torch.testing.assert_close(result, results[0])
 
 
+@pytest.mark.parametrize("method", [m for m in ALONE if m.kind == "loss"], ids=lambda m: m.name)
+def test_a_copy_of_the_batch_is_a_reference_like_the_batch(method):
+    y = torch.tensor([0, 0, 1, 1, 1, 2, 3, 3, -1])
+    x, term = batch(len(y), labels=y)[0], make(method)
+    copy = x.detach().clone().requires_grad_()
+    value, grad = value_and_grad(term, x, y, None)
+    found = term(x, relation(y, y).fill_diagonal_(-1), ref=copy)  # no sample is compared with itself
+    torch.testing.assert_close(found, value)
+    torch.testing.assert_close(sum(torch.autograd.grad(found, (x, copy))), grad)
+
+
 @every_term
 def test_bad_input_names_the_argument(method):
     x, y, pooled = batch()

@@ -35,6 +35,11 @@ def test_zip_of_class_folders_drops_the_common_top(tmp_path):
     assert open_dataset(str(path)).classes == ("class0", "class1", "class2", "class3")
 
 
+def test_a_class_folder_above_all_others_is_no_common_top(tmp_path):
+    root = write(tmp_path / "set", {name: png() for name in ("a/0.png", "a/b/1.png", "a/c/2.png")})
+    assert open_dataset(str(root)).classes == ("a", "a/b", "a/c")
+
+
 def test_names_in_a_zip_are_utf8_also_where_it_does_not_say_so(tmp_path):
     def unsaid(path, encoding):
         """Let no entry say that its name is UTF-8, as many tools write archives."""

@@ -74,6 +74,7 @@ def test_weights_multiply_through_sums():
         ),
         ("HORDE(embedding_dim=4, loss='Tripletloss()')", "no method is called 'Tripletloss'"),
         ("JRS(layers=3)", "JRS: layers must be some of pooled, embedding, class, each once, got (3,)"),
+        ("MultiScaleRelationNet(margin='a')", "MultiScaleRelationNet: margin must be a number; got 'a'"),
         ("MultiScaleRelationNet(depths=3)", "MultiScaleRelationNet: expected a depth >= 1 for each of"),
         ("TripletLoss() ** 2", "is not allowed"),
         ("TripletLoss() / 2", "'TripletLoss() / 2' is not allowed, only names, keywords, + and *"),

@@ -190,6 +190,7 @@ def test_subset_recall_is_the_mean_of_the_parts():
         subset_recall(x, y[:-1])
     with pytest.raises(ValueError, match="2 of 2 classes have fewer than 20 samples"):
         subset_recall(x[:38], np.repeat([0, 1], 19))
+    assert len(subset_recall(x[:40], np.repeat([0, 1], 20))[1].values) == 10
 
 
 def test_h_divergence_bounds():

@@ -134,8 +134,9 @@ def test_one_shot_runs_count_the_nearest_training_item():
     for run in range(4):
         right = sum(min(range(5), key=lambda t, q=q: distances[run, q, t]) == answers[run, q] for q in range(6))
         assert found.values[run] == right / 6
-    with pytest.raises(ValueError, match="answers: expected numbers of training items"):
-        one_shot_accuracy(distances, answers + 5)
+    for beyond in (-1, 5):
+        with pytest.raises(ValueError, match="answers: expected numbers of training items"):
+            one_shot_accuracy(distances, np.where(answers == 2, beyond, answers))
     for wrong in (distances, answers[:2]), ([], []):
         with pytest.raises(ValueError, match="answers: expected one row per run"):
             one_shot_accuracy(*wrong)
