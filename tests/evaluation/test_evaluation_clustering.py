@@ -255,6 +255,7 @@ def test_diversity_is_the_trace_of_the_covariance():
         (((4, 2), 5, {}), "n_clusters: expected 1 to 4"),
         (((4, 2), 2, {"engine": "cuml"}), "engine: expected"),
         (((4, 2), 2, {"restarts": 0}), "restarts: expected at least 1"),
+        (((4, 2), 2, {"distance": "Cosine"}), "distance: expected one of"),
     ],
 )
 def test_bad_cluster_settings_are_named(arguments, message):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from ..core.distances import as_rows, unit_rows
+from ..core.distances import as_rows, check_distance, unit_rows
 from ..core.types import Array, Ints
 from ..progress import counted
 from .kmeans import Rows, lloyd, seeds
@@ -67,14 +67,14 @@ def cluster(
     Raises
     ------
     ValueError
-        ``n_clusters`` not within 1..n, ``restarts`` below 1, or an unknown engine.
+        ``n_clusters`` not within 1..n, ``restarts`` below 1, or an unknown distance or engine.
     """
     rows = as_rows(embeddings, "embeddings")
     if not 1 <= n_clusters <= len(rows):
         raise ValueError(f"n_clusters: expected 1 to {len(rows)} (the rows), got {n_clusters}")
     if restarts < 1:
         raise ValueError(f"restarts: expected at least 1, got {restarts}")
-    rows = unit_rows(rows) if distance == "cosine" else rows
+    rows = unit_rows(rows) if check_distance(distance) == "cosine" else rows
     rows = np.ascontiguousarray(rows - rows.mean(axis=0, dtype=np.float64), dtype=np.float32)
     engine = _engine(engine)
     nearest, rng = _faiss if engine == "faiss" else _sklearn, np.random.default_rng(seed)
