@@ -227,6 +227,7 @@ def test_settings_from_text_dicts_and_parts_agree():
         ("affine(3)", "cannot read 'affine(3)'"),
         ("affine(degrees=x)", "'degrees=x' is not a plain number"),
         ("mirror; erasing", "cannot read 'mirror; erasing'"),
+        ("mirror], [erasing", "cannot read 'mirror], [erasing'"),
         ("a + b", "cannot read 'a + b'"),
         ({"mirror": 3}, "mirror=3; expected true, false or settings"),
         ("affine(scale=2)", "affine: scale: Expected two numbers, got 2"),

@@ -140,8 +140,10 @@ def _parse(text: str) -> dict[str, Any]:
     try:
         tree = ast.parse(f"[{text}]", mode="eval").body
     except SyntaxError:
-        raise DataError(f"augmentation: cannot read {text!r}; expected such as affine(degrees=15), erasing") from None
-    return dict(_entry(entry) for entry in tree.elts) if isinstance(tree, ast.List) else {}
+        tree = None
+    if not isinstance(tree, ast.List):
+        raise DataError(f"augmentation: cannot read {text!r}; expected such as affine(degrees=15), erasing")
+    return dict(_entry(entry) for entry in tree.elts)
 
 
 def _entry(entry: ast.expr) -> tuple[str, Any]:
