@@ -183,6 +183,14 @@ def test_pairs_of_one_class_alone_are_no_histogram() -> None:
 def test_histograms_overlap_by_the_area_that_they_share() -> None:
     assert PairDistances(np.array([0.0, 1.0]), np.array([2.0, 3.0]), True).overlap() == 0
     assert PairDistances(np.ones(3), np.ones(4), True).overlap() == pytest.approx(1)
+    assert PairDistances(np.zeros(3), np.zeros(4), True).overlap() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("unit", [1e-16, 1e-3, 1e14])
+def test_histograms_overlap_alike_in_any_unit(unit) -> None:
+    similar, dissimilar = np.arange(20.0), np.arange(15.0, 40.0)
+    whole = PairDistances(similar, dissimilar, True).overlap()
+    assert PairDistances(similar * unit, dissimilar * unit, True).overlap() == pytest.approx(whole)
 
 
 def test_effective_dimension_counts_equal_directions() -> None:

@@ -22,10 +22,14 @@ class PairDistances:
     dissimilar: NDArray[np.float64]
     complete: bool
 
+    def edges(self, bins: int) -> NDArray[np.float64]:
+        """Edges (bins + 1,) of histograms of both."""
+        low, high = min(self.similar[0], self.dissimilar[0]), max(self.similar[-1], self.dissimilar[-1])
+        return np.linspace(low, high + 1e-9 * abs(high) or 1.0, bins + 1)
+
     def overlap(self) -> float:
         """Area that the two histograms share, in [0, 1]."""
-        both = np.concatenate([self.similar, self.dissimilar])
-        edges = np.linspace(both.min(), max(both.max(), both.min() + 1e-12), BINS + 1)
+        edges = self.edges(BINS)
         shares = [np.histogram(d, edges)[0] / len(d) for d in (self.similar, self.dissimilar)]
         return float(np.minimum(*shares).sum())
 

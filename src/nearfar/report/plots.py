@@ -118,7 +118,7 @@ class Plotter:
         """Densities of similar (filled) and dissimilar (outlined) distances and the threshold of equal errors."""
         with self.chart(alt) as chart:
             both = (pairs.similar, pairs.dissimilar)
-            edges = np.linspace(min(d[0] for d in both), max(d[-1] for d in both) + 1e-12, 71)
+            edges = pairs.edges(70)
             for distances, color, style, name in zip(both, (ACCENT, SECOND), ("-", "--"), NAMES, strict=True):
                 heights = np.histogram(distances, edges)[0] / len(distances)
                 chart.axes.stairs(heights, edges, color=color, fill=True, alpha=0.16)
