@@ -213,7 +213,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise TrainError(f"config: episodes step on all weights, so {name} must not be given with them")
         if self.freeze_trunk and self.freeze_epochs:
             raise TrainError("config: freeze_trunk is for the whole run, so freeze_epochs must not be given with it")
-        if self.resize is not None and self.resize < (self.image_size or self.resize + 1):
+        if self.resize is not None and (self.image_size is None or self.image_size > self.resize):
             raise TrainError(f"config: resize needs an image_size of at most {self.resize}, got {self.image_size}")
 
     def replace(self, **changes: Any) -> TrainConfig:
