@@ -170,7 +170,7 @@ def test_features_give_no_gradient_and_are_needed():
     with pytest.raises(ValueError, match='similarity="pooled" needs pooled='):
         GeneralizedContrastiveLoss(similarity="pooled")(x, Y)
     memory = CrossBatchMemory(GeneralizedContrastiveLoss(similarity="pooled"), size=4)  # which holds no features
-    with pytest.raises(ValueError, match="needs pooled= of all, got another reference"):
+    with pytest.raises(ValueError, match="compares a batch with itself: features of a reference or a memory"):
         memory(x, Y, pooled=pooled)
     with pytest.raises(ValueError, match="form must be one of 'squared', 'survey'; got 'cubic'"):
         GeneralizedContrastiveLoss(form="cubic")

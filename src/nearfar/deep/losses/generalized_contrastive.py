@@ -85,8 +85,10 @@ class GeneralizedContrastiveLoss(RowLoss):
 
     def comparison(self, batch: Batch) -> Comparison:
         if self.similarity == "pooled" and (batch.pooled is None or batch.ref is not None):
-            given = "another reference" if batch.ref is not None else "none"
-            raise ValueError(f'GeneralizedContrastiveLoss: similarity="pooled" needs pooled= of all, got {given}')
+            why = "needs pooled=, the features of each sample"
+            if batch.ref is not None:
+                why = "compares a batch with itself: features of a reference or a memory are not known"
+            raise ValueError(f'GeneralizedContrastiveLoss: similarity="pooled" {why}')
         return super().comparison(batch)
 
     def share(self, batch: Batch) -> Tensor:
