@@ -287,6 +287,14 @@ def test_every_pair_is_in_one_batch_of_an_epoch():
     assert epochs[0] != epochs[1]
 
 
+def test_a_batch_for_more_pairs_than_there_are_holds_each_once():
+    known = KnownPairs.of(check_pairs([[0, 1], [1, 2], [3, 4]], [1, -1, 1], None, 7), 7)
+    (batch,) = KnownPairBatches(known, 512, seed=0)
+    assert sorted(map(tuple, np.sort(np.reshape(batch, (-1, 2))).tolist())) == [(0, 1), (1, 2), (3, 4)]
+    with pytest.raises(ValueError, match="batch_size: must be even, for both items of every pair; got 511"):
+        KnownPairBatches(known, 511, seed=0)
+
+
 def test_pairs_know_their_items_by_the_numbers_of_rows(digits, told):
     X, _ = digits
     pairs, labels = told

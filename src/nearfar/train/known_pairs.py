@@ -46,12 +46,15 @@ class KnownPairs(NamedTuple):
 
 
 class KnownPairBatches(BatchSampler):
-    """Batches of both items of listed pairs: every pair is in one batch of an epoch; the last batch is completed."""
+    """Batches of both items of listed pairs: every pair is in one batch of an epoch; the last batch is completed.
+
+    Where a batch would hold more pairs than there are, it holds each once.
+    """
 
     def __init__(self, known: KnownPairs, batch_size: int, seed: int) -> None:
-        super().__init__(known.n, batch_size, seed)
         if batch_size % 2:
             raise ValueError(f"batch_size: must be even, for both items of every pair; got {batch_size}")
+        super().__init__(known.n, min(batch_size, 2 * len(known.listed)), seed)
         self.ends = np.stack(np.divmod(known.listed, known.n), axis=1)
 
     def plan(self, rng: np.random.Generator) -> Ints:
