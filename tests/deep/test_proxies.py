@@ -301,6 +301,10 @@ def test_logits_tell_the_class_that_was_learnt(loss):
     found = term.get_logits(x)
     assert found.shape == (len(y), C)
     assert (found.argmax(1) == y).all()
+    name, dim = type(term).__name__, x.shape[1]
+    for wrong, got in ((x[:, 1:], f"have {dim - 1}"), (x[0], rf"are of shape \({dim},\)")):
+        with pytest.raises(ValueError, match=f"^{name}: embedding_dim is {dim}, embeddings {got}"):
+            term.get_logits(wrong)
 
 
 def test_own_and_others_of_rows_and_columns():

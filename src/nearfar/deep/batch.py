@@ -127,6 +127,15 @@ def check_tensor(name: str, x: object) -> None:
         raise TypeError(f"{name}: expected a (n, d) float tensor, got {type(x).__name__}")
 
 
+def check_width(who: str, x: object, width: int) -> None:
+    """Raise unless x is a (n, width) tensor of embeddings."""
+    check_tensor("embeddings", x)
+    assert isinstance(x, Tensor)
+    if x.ndim != 2 or x.shape[1] != width:
+        got = f"have {x.shape[1]}" if x.ndim == 2 else f"are of shape {tuple(x.shape)}"
+        raise ValueError(f"{who}: embedding_dim is {width}, embeddings {got}")
+
+
 def _pooled(pooled: Tensor, n: int) -> Tensor:
     check_tensor("pooled", pooled)
     rows = _floats("pooled", pooled.flatten(1) if pooled.ndim > 2 else pooled)

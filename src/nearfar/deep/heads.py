@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.settings import check_options
-from .batch import Batch
+from .batch import Batch, check_width
 from .directions import unit
 from .proxies import sum_in_blocks
 from .relations import UNKNOWN, LabelSets
@@ -91,10 +91,8 @@ class HeadLoss(Term):
 
     def linear(self, x: Tensor, scale: float, *w: Tensor) -> Tensor:
         """Return the outputs times a scale, in one product."""
+        check_width(type(self).__name__, x, self.proxies.shape[1])
         weight = self.proxies.to(x.dtype)
-        if x.shape[1] != weight.shape[1]:
-            name, dim = type(self).__name__, weight.shape[1]
-            raise ValueError(f"{name}: embedding_dim is {dim}, embeddings have {x.shape[1]}")
         if self.bias is None:
             return unit(x, scale) @ (w or self.directions(x))[0].T
         return torch.addmm(self.bias.to(x.dtype), x, weight.T, beta=scale, alpha=scale)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.settings import check_options
-from .batch import Batch
+from .batch import Batch, check_width
 from .class_scores import cosines, own_and_others
 from .directions import unit
 from .functions import recomputed
@@ -70,9 +70,12 @@ class ClassProxyLoss(RowLoss):
         if batch.ref is not None:
             raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
         batch.class_numbers(name, self.num_classes)
-        if batch.x.shape[1] != self.proxies.shape[1]:
-            raise ValueError(f"{name}: embedding_dim is {self.proxies.shape[1]}, embeddings have {batch.x.shape[1]}")
-        return self.proxies.to(batch.x.dtype), self.proxy_labels
+        return self.proxies_for(batch.x), self.proxy_labels
+
+    def proxies_for(self, x: Tensor) -> Tensor:
+        """Return the proxies in the precision of embeddings (n, d), or raise where these are of another length."""
+        check_width(type(self).__name__, x, self.proxies.shape[1])
+        return self.proxies.to(x.dtype)
 
     def publish(self, batch: Batch) -> Batch:
         """Give the cosines to the class proxies, the class-level representation, to the other terms."""
@@ -92,7 +95,7 @@ class ClassProxyLoss(RowLoss):
 
     def get_logits(self, embeddings: Tensor) -> Tensor:
         """Return the (n, num_classes) logits of embeddings (n, d), without margin: the largest is the class found."""
-        return self.logits(embeddings, self.directions(self.proxies.to(embeddings.dtype)))
+        return self.logits(embeddings, self.directions(self.proxies_for(embeddings)))
 
     def find(self, x: Tensor, w: Tensor) -> Tensor | None:
         """Return what the losses of a block need of the whole batch, or None."""

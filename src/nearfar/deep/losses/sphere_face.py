@@ -77,7 +77,7 @@ class SphereFaceLoss(ClassProxyLoss):
         return cosines(x, w, self.scale)  # only the statistics read these, for proxies of any length
 
     def get_logits(self, embeddings: Tensor) -> Tensor:
-        return self.scale * embeddings @ self.directions(self.proxies.to(embeddings.dtype)).T
+        return self.scale * embeddings @ self.directions(self.proxies_for(embeddings)).T
 
     def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
         x, y = x[rows], y[rows]
