@@ -1,6 +1,7 @@
 """``nearfar evaluate --protocol verification`` and ``nearfar duplicates``."""
 
 import csv
+import itertools
 
 import numpy as np
 import pytest
@@ -86,6 +87,43 @@ def test_listed_pairs_name_items_of_the_gallery_too(capsys, monkeypatch, tmp_pat
     assert (code, err) == (0, "")
     about = "g, 10 items of 1 classes, searching a gallery of 25 items of 2 classes"
     assert out == f"{about}, pairs of {tmp_path / 'pairs.csv'}.\n\n{verify_pairs(X, ij, same)}\n"
+
+
+def test_the_pairs_of_lfw(capsys, monkeypatch, tmp_path):
+    """Ten folds of pairs.txt, each the pairs of one person and then as many of two."""
+    people = {"a": "Ann_Lee", "b": "Bob_Poe", "c": "Cy_Roe"}
+    names = [f"lfw/{people[y]}/{people[y]}_{i:04d}.jpg" for i, y in enumerate(Y)]
+    np.savez(tmp_path / "faces.npz", X=X, y=Y, names=names)
+    first, second = np.flatnonzero(Y == "a"), np.flatnonzero(Y == "b")
+    lines, ij = ["2\t3"], []
+    for fold in range(2):
+        alike, apart = first[3 * fold : 3 * fold + 4], second[3 * fold : 3 * fold + 3]
+        ij += [*itertools.pairwise(alike), *zip(alike[:-1], apart, strict=True)]
+        lines += [f"Ann_Lee\t{i}\t{j}" for i, j in ij[-6:-3]]
+        lines += [f"Ann_Lee\t{i}\tBob_Poe\t{j}" for i, j in ij[-3:]]
+    same, folds = [True, True, True, False, False, False] * 2, [0] * 6 + [1] * 6
+    words = ["evaluate", tmp_path / "faces.npz", "--protocol", "verification", "--pairs", tmp_path / "pairs.txt"]
+    for text, told in (("\n".join(lines), folds), ("\n".join(["6", *lines[1:]]), None), ("\n".join(lines[1:]), None)):
+        (tmp_path / "pairs.txt").write_text(text)
+        code, out, err = run(capsys, monkeypatch, *words)
+        assert (code, err) == (0, "")
+        assert out.endswith(f"\n\n{verify_pairs(X, ij, same, folds=told)}\n")
+    for line, message in (
+        ("Ann_Lee 1 999", "line 14: faces has no 'Ann_Lee/Ann_Lee_0999'; its first item is 'lfw/Ann_Lee/"),
+        ("Ann_Lee 1", "line 14: expected NAME A B or NAME A OTHER B as in LFW, got 'Ann_Lee 1'"),
+        ("Ann_Lee 1 x", "line 14: expected NAME A B or NAME A OTHER B"),
+    ):
+        (tmp_path / "pairs.txt").write_text("\n".join([*lines, line]))
+        code, _, err = run(capsys, monkeypatch, *words)
+        assert (code, err.count("\n")) == (2, 1)
+        assert message in err
+
+
+def test_folds_of_listed_pairs_stand_in_a_column(rows, capsys, monkeypatch, tmp_path):
+    lines = [f"rows[0],rows[{j}],{int(Y[0] == Y[j])},{'ab'[j % 2]}" for j in range(1, 60)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["left,right,same,fold", *lines]))
+    words = ["evaluate", rows, "--protocol", "verification", "--pairs", tmp_path / "pairs.csv"]
+    assert "accuracy of 2 folds by the best threshold of the others: " in run(capsys, monkeypatch, *words)[1]
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,28 @@ def test_close_embeddings_are_told_apart():
     assert_allclose(verify(tight, LABELS).auc, listed(tight).auc, atol=1e-3)
 
 
+def test_the_accuracy_of_a_fold_is_that_of_the_threshold_of_the_others():
+    rng = np.random.default_rng(0)
+    pairs, folds = np.c_[I, J], np.array([*"abc"])[rng.integers(3, size=len(I))]
+    found = verify_pairs(X, pairs, SAME, folds=folds, distance="euclidean")
+    d = np.linalg.norm(X[I] - X[J], axis=1)
+    for fold, accuracy in zip("abc", found.fold_accuracies, strict=True):
+        here, there = folds == fold, folds != fold
+        fpr, tpr, cuts = roc_curve(SAME[there], -d[there], drop_intermediate=False)
+        near = -d[here] >= cuts[np.argmax(tpr - fpr)]
+        assert_allclose(accuracy, (near[SAME[here]].mean() + (~near)[~SAME[here]].mean()) / 2)
+    mean, error = np.mean(found.fold_accuracies), np.std(found.fold_accuracies, ddof=1) / 3**0.5
+    assert f"accuracy of 3 folds by the best threshold of the others: {mean:.4f} ± {error:.4f} (std. error)" in str(
+        found
+    )
+    assert json.loads(json.dumps(found.to_dict()))["fold_accuracies"] == found.fold_accuracies
+    for bad in (np.zeros(len(I)), np.where(SAME, 1, 2)):
+        with pytest.raises(ValueError, match="folds: expected two or more, each with pairs of both kinds"):
+            verify_pairs(X, pairs, SAME, folds=bad)
+    with pytest.raises(ValueError, match=f"folds: expected {len(I)} folds, one per row, got 3"):
+        verify_pairs(X, pairs, SAME, folds=[1, 2, 3])
+
+
 def test_one_rate_needs_no_list():
     assert verify(X, LABELS, fars=0.05).tar_at == verify(X, LABELS, fars=(0.05,)).tar_at
 

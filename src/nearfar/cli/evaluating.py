@@ -50,7 +50,8 @@ def evaluate(
     fars
         The false accept rates of verification. Repeat for several; where not given 0.1, 0.01 and 0.001.
     pairs
-        Verify only the pairs in this .csv, with the columns left, right (names of items) and same (1 or 0).
+        Verify only the pairs in this .csv, with the columns left, right (names of items), same (1 or 0) and perhaps
+        fold; or in a pairs.txt of LFW.
     ways
         Classes of a few-shot episode; 5 where not given.
     shots

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import io
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,7 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
     source, chosen
         As for ``nearfar evaluate``.
     pairs : Path, optional
-        A .csv with the columns left, right and same.
+        A .csv with the columns left, right, same and perhaps fold, or a .txt as that of LFW.
     fars : sequence of float
         False accept rates; those of `verify` where there are none.
     """
@@ -38,7 +39,8 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
         found = verify(rows, dataset.labels, gallery=gallery_rows, **how)
     else:
         rows = rows if gallery_rows is None else np.concatenate([rows, gallery_rows])
-        found = verify_pairs(rows, *read_pairs(pairs, dataset, gallery), **how)
+        ij, same, folds = read_pairs(pairs, dataset, gallery)
+        found = verify_pairs(rows, ij, same, folds=folds, **how)
         about = f"{about.removesuffix('.')}, pairs of {pairs}."
     if is_run(source) and chosen.all_of_run and pairs is None:
         from ..train.run_folder import write_json
@@ -47,10 +49,20 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
     return f"{about}\n\n{found}"
 
 
+class Listed(NamedTuple):
+    """A pair as its file has it: its line, the names of both items, whether they are of one class, and its fold."""
+
+    line: int
+    left: str
+    right: str
+    same: bool
+    fold: str | None
+
+
 def read_pairs(
     path: Path, dataset: Dataset, gallery: Dataset | None = None
-) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.intp]], list[bool]]:
-    """Row numbers (m, 2) of the pairs in a file, and whether each is of one class.
+) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.intp]], list[bool], list[str] | None]:
+    """Row numbers (m, 2) of the pairs in a file, whether each is of one class, and the fold of each where it is told.
 
     The rows of the gallery follow those of the data set; a name that both have is the data set's.
 
@@ -59,39 +71,62 @@ def read_pairs(
     FileNotFoundError
         There is no such file.
     ValueError
-        A file that is no CSV in UTF-8, columns that are missing, a name that the data set does not have, or an answer
-        that is neither yes nor no; with the line of the file.
+        A file that is no CSV in UTF-8 and no .txt as that of LFW, columns that are missing, a name that the data set
+        does not have, or an answer that is neither yes nor no; with the line of the file.
     """
     if not path.is_file():
         raise FileNotFoundError(f"--pairs: there is no file {path}")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8") from error
+    lfw = path.suffix == ".txt" and "," not in text.partition("\n")[0]
+    pairs = list(_of_lfw(path, text) if lfw else _of_table(path, text))
     names = dataset.names if gallery is None else (*dataset.names, *gallery.names)
     place: dict[str, int] = {}
     for at, name in enumerate(names):
-        place.setdefault(name, at)
-    ij, same = [], []
-    for line, row in enumerate(_read(path), start=2):
-        for name in (row["left"], row["right"]):
-            if name not in place:
-                first = dataset.names[0]
-                raise ValueError(f"{path}, line {line}: {dataset.name} has no {name!r}; its first item is {first!r}")
-        answer = (row["same"] or "").strip().lower()
-        if answer not in YES + NO:
-            raise ValueError(f"{path}, line {line}: same must be 1 or 0, got {row['same']!r}")
-        ij.append((place[row["left"]], place[row["right"]]))
-        same.append(answer in YES)
-    return np.array(ij, dtype=np.intp).reshape(-1, 2), same
+        place.setdefault(_photo(name) if lfw else name, at)
+    for pair in pairs:
+        lost = next((name for name in (pair.left, pair.right) if name not in place), None)
+        if lost is not None:
+            first = dataset.names[0]
+            raise ValueError(f"{path}, line {pair.line}: {dataset.name} has no {lost!r}; its first item is {first!r}")
+    ij = np.array([(place[pair.left], place[pair.right]) for pair in pairs], dtype=np.intp).reshape(-1, 2)
+    folds = [pair.fold for pair in pairs if pair.fold is not None]
+    return ij, [pair.same for pair in pairs], folds if len(folds) == len(pairs) and pairs else None
 
 
-def _read(path: Path) -> list[dict[str, str]]:
-    """Read the lines of a table, each by the names of its columns."""
+def _of_table(path: Path, text: str) -> Iterator[Listed]:
+    """Read the lines of a table by the names of its columns."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            table = csv.DictReader(file)
-            rows, header = list(table), table.fieldnames or ()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8") from error
+        table = csv.DictReader(io.StringIO(text, newline=""))
+        rows, header = list(table), table.fieldnames or ()
     except csv.Error as error:
         raise ValueError(f"{path}: not a readable CSV file ({error})") from error
     if not {"left", "right", "same"} <= set(header):
         raise ValueError(f"{path}: expected the columns left, right and same; it has {', '.join(header) or 'none'}")
-    return rows
+    for line, row in enumerate(rows, start=2):
+        answer = (row["same"] or "").strip().lower()
+        if answer not in YES + NO:
+            raise ValueError(f"{path}, line {line}: same must be 1 or 0, got {row['same']!r}")
+        yield Listed(line, row["left"], row["right"], answer in YES, row.get("fold"))
+
+
+def _of_lfw(path: Path, text: str) -> Iterator[Listed]:
+    """Read `name a b` and `name a other b`, after the numbers of folds and of pairs of each kind in one."""
+    lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+    counts = [int(word) for word in lines[0][1] if word.isdigit()] if lines else []
+    counts = counts if lines and len(counts) == len(lines[0][1]) else []
+    for at, (line, words) in enumerate(lines[bool(counts) :]):
+        numbers = [words[1:2], words[-1:]] if len(words) in (3, 4) else []
+        if not numbers or not all(word[0].isdigit() for word in numbers):
+            shown = " ".join(words)
+            raise ValueError(f"{path}, line {line}: expected NAME A B or NAME A OTHER B as in LFW, got {shown!r:.60}")
+        other = words[2] if len(words) == 4 else words[0]
+        left, right = (f"{name}/{name}_{int(n[0]):04d}" for name, n in ((words[0], numbers[0]), (other, numbers[1])))
+        yield Listed(line, left, right, len(words) == 3, str(at // (2 * counts[1])) if len(counts) == 2 else None)
+
+
+def _photo(name: str) -> str:
+    """The name of an item as LFW calls it, by person and photo: the last folder and the file without its ending."""
+    return "/".join(Path(name).with_suffix("").parts[-2:])

@@ -9,7 +9,7 @@ AUC       probability that a pair of one class is nearer than a pair of two, tie
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from ..core.distances import as_rows, check_distance, distance_blocks, pair_distances, unit_rows
 from ..core.nearness import on_grid
-from ..core.types import AnyArray, Array
+from ..core.types import AnyArray, Array, Bools, Ints
+from .labels import check_lengths
 from .retrieval import protocol_of
 
 FARS = (0.1, 0.01, 0.001)
@@ -44,6 +45,8 @@ class Verification:
     distance : str
     curve : tuple of two lists of float
         FAR, evenly spaced on a logarithmic scale, and the TAR at each.
+    fold_accuracies : list of float
+        Accuracy of each fold of listed pairs at the best threshold of the other folds; empty without folds.
     """
 
     auc: float
@@ -57,6 +60,7 @@ class Verification:
     n_dissimilar: int
     distance: str
     curve: tuple[list[float], list[float]] = field(repr=False)
+    fold_accuracies: list[float] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold; the rates become strings."""
@@ -70,6 +74,12 @@ class Verification:
         lines = [f"{'score':<18}{'value':>8}{'threshold':>11}"]
         lines += [f"{name:<18}{value:>8.4f}" + ("" if at is None else f"{at:>11.4g}") for name, value, at in rows]
         lines += [f"{self.n_similar:,} pairs of one class, {self.n_dissimilar:,} of two; {self.distance} distance"]
+        if self.fold_accuracies:
+            mean, k = np.mean(self.fold_accuracies), len(self.fold_accuracies)
+            error = np.std(self.fold_accuracies, ddof=1) / np.sqrt(k)
+            lines += [
+                f"accuracy of {k} folds by the best threshold of the others: {mean:.4f} ± {error:.4f} (std. error)"
+            ]
         if self.rare:
             few = f"none of the {self.n_dissimilar:,} pairs of two classes may pass: too few to measure such a rate"
             lines += [f"at FAR {' and '.join(f'{far:g}' for far in self.rare)} {few}"]
@@ -154,7 +164,13 @@ def verify(
 
 
 def verify_pairs(
-    embeddings: Any, pairs: Any, same: Any, *, distance: str = "cosine", fars: Sequence[float] | float = FARS
+    embeddings: Any,
+    pairs: Any,
+    same: Any,
+    *,
+    folds: Any = None,
+    distance: str = "cosine",
+    fars: Sequence[float] | float = FARS,
 ) -> Verification:
     """Verification scores over listed pairs, such as those of a published protocol.
 
@@ -165,6 +181,8 @@ def verify_pairs(
         Row numbers.
     same : array-like of shape (m,)
         Whether each pair is of one class: booleans, 1 and 0, or +1 and -1.
+    folds : array-like of shape (m,), optional
+        The fold of each pair: two or more, each with pairs of both kinds. The protocol of LFW has ten.
     distance, fars
         As for `verify`.
 
@@ -176,7 +194,7 @@ def verify_pairs(
     Raises
     ------
     ValueError
-        Bad rows or pairs; no pair of one class, or none of two.
+        Bad rows, pairs or folds; no pair of one class, or none of two.
     """
     x, rates = as_rows(embeddings), _rates(fars)
     ij, kinds = np.asarray(pairs), np.asarray(same).ravel()
@@ -191,7 +209,26 @@ def verify_pairs(
     thresholds = np.full(len(steps), -np.inf)
     np.maximum.at(thresholds, at, d)
     counts = [np.bincount(at[alike], minlength=len(thresholds)) for alike in (kinds == 1, kinds != 1)]
-    return _scored(thresholds, np.stack(counts), rates, distance)
+    found = _scored(thresholds, np.stack(counts), rates, distance)
+    return found if folds is None else replace(found, fold_accuracies=_by_folds(at, kinds == 1, np.asarray(folds)))
+
+
+def _by_folds(at: Ints, same: Bools, folds: NDArray[Any]) -> list[float]:
+    """Accuracy, both kinds weighing the same, of the pairs of each fold at the best threshold of all others."""
+    check_lengths(len(at), folds, "folds")
+    names, number = np.unique(folds, return_inverse=True)
+    pairs = np.array([np.bincount(number[kind], minlength=len(names)) for kind in (same, ~same)])
+    if len(names) < 2 or not pairs.all():
+        raise ValueError(f"folds: expected two or more, each with pairs of both kinds; got {len(names)}")
+    whole = [np.bincount(at[kind], minlength=1 + at.max()) for kind in (same, ~same)]
+    accuracies = []
+    for fold in range(len(names)):
+        inside = [np.bincount(at[kind & (number == fold)], minlength=len(whole[0])) for kind in (same, ~same)]
+        here = [np.cumsum(own) / own.sum() for own in inside]
+        tar, far = (np.cumsum(every - own) / (every - own).sum() for every, own in zip(whole, inside, strict=True))
+        best = int(np.argmax(tar - far))
+        accuracies.append(float(1 + here[0][best] - here[1][best]) / 2)
+    return accuracies
 
 
 def _reach(x: AnyArray, y: AnyArray, distance: str) -> float:
