@@ -526,6 +526,30 @@ def test_a_run_on_a_table_with_groups_is_chosen_and_scored_by_them(cameras, caps
     assert "Items of a query's class in its group are not looked for." in page
 
 
+def test_items_without_a_class_are_no_class_in_the_scores_of_embeddings(digits, capsys, monkeypatch, tmp_path):
+    """They come from images beside class folders, and from tables in which some labels are missing."""
+    from PIL import Image
+
+    for at, name in enumerate(("low/0", "low/1", "high/0", "high/1", "a", "b", "c")):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), 30 * at).save(tmp_path / f"photos/{name}.png")
+    labels = {"low/0": "low", "low/1": "low", "high/0": "high", "high/1": "high", "a": "", "b": "", "c": ""}
+    table = tmp_path / "photos/table.csv"
+    table.write_text("\n".join(["path,label", *(f"{name}.png,{label}" for name, label in labels.items())]))
+    words = ["evaluate", "--protocol", "verification"]
+    code, expected, _ = run(capsys, monkeypatch, words[0], digits, tmp_path / "photos", *words[1:])
+    assert code == 0
+    for data, file in ((tmp_path / "photos", "folder.npz"), (table, "table.npz")):
+        assert run(capsys, monkeypatch, "embed", digits, data, "-o", tmp_path / file)[1].endswith(", 2 classes\n")
+        out = run(capsys, monkeypatch, words[0], tmp_path / file, *words[1:])[1]
+        told = "3 item(s) without a class left out (a.png, b.png, c.png)."
+        assert out.splitlines()[0] == f"{file[:-4]}, 4 items of 2 classes; {told}"
+        assert out.split("\n", 1)[1] == expected.split("\n", 1)[1]
+    (tmp_path / "pairs.csv").write_text("left,right,same\na.png,b.png,0\nlow/0.png,low/1.png,1\n")
+    listed = run(capsys, monkeypatch, words[0], tmp_path / "folder.npz", *words[1:], "--pairs", tmp_path / "pairs.csv")
+    assert "1 pairs of one class, 1 of two" in listed[1]
+
+
 def test_images_of_kinds_that_are_not_read_are_told_by_every_command(digits, capsys, monkeypatch, tmp_path):
     from PIL import Image
 

@@ -48,8 +48,10 @@ def test_tables_without_labels(tmp_path, label):
     items = open_items(str(tmp_path / "paths.csv"))
     assert (items.names, items.classes, int(items.read(0)[0, 0, 0])) == (("b.png", "a.png"), ("",), 9)
     (tmp_path / "some.csv").write_text("width,label\n1,a\n3,\n")
+    some = open_items(str(tmp_path / "some.csv"))
+    assert [some.classes[label] for label in some.labels] == ["a", ""]
     with pytest.raises(DataError, match="1 row"):
-        open_items(str(tmp_path / "some.csv"))
+        open_dataset(str(tmp_path / "some.csv"))
     with pytest.raises(DataError, match="label"):
         open_dataset(str(tmp_path / "rows.csv"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,20 +86,34 @@ def refuse_data(source: Path, data: str | None) -> None:
         raise ValueError(f"DATA: {source} holds embeddings already, so {data!r} must be left out")
 
 
-def embedded_on(source: Path, chosen: Chosen) -> tuple[Dataset, np.ndarray[Any, Any]]:
-    """Open data and embed it with a run or a learner, or read a file of embeddings; returns items and embeddings."""
+def embedded_on(source: Path, chosen: Chosen, *, labelled: bool = True) -> tuple[Dataset, np.ndarray[Any, Any]]:
+    """Open data and embed it with a run or a learner, or read a file of embeddings; returns items and embeddings.
+
+    Embeddings of items without a class are left out where the others are `labelled`.
+    """
     if is_embeddings(source):
         refuse_data(source, chosen.data)
         dataset = open_dataset(str(source), classes=chosen.classes)
+        dataset = with_classes(dataset) if labelled else dataset
         return dataset, rows_of(dataset, source)
     dataset = items_on(source, chosen)
     return dataset, embed_with(source, dataset)
 
 
-def embedded_with_gallery(source: Path, chosen: Chosen) -> Embedded:
+def with_classes(dataset: Dataset) -> Dataset:
+    """Leave out the items that have no class, as images beside class folders, unless none has one."""
+    known = np.asarray(dataset.classes)[dataset.labels] != UNKNOWN
+    if known.all() or not known.any():
+        return dataset
+    names = some([name for name, has in zip(dataset.names, known, strict=True) if not has], 3)
+    note = f"{len(known) - known.sum()} item(s) without a class left out ({names})"
+    return replace(dataset.subset(known), notes=(*dataset.notes, note))
+
+
+def embedded_with_gallery(source: Path, chosen: Chosen, *, labelled: bool = True) -> Embedded:
     """As `embedded_on`, and the same of the gallery that a run's test or an .npz has; both number classes alike."""
     if is_embeddings(source):
-        dataset, rows = embedded_on(source, chosen)
+        dataset, rows = embedded_on(source, chosen, labelled=labelled)
         gallery = read_gallery(source) if source.suffix == ".npz" else None
         gallery_rows = None if gallery is None else rows_of(gallery, source)
     else:

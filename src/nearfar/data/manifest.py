@@ -56,7 +56,7 @@ def read_manifest(
     image_size, skip_bad
         As in `read_folder`.
     unlabelled : str, optional
-        The class of all items where the table has no labels; not given, that is an error.
+        The class of items without a label; not given, they are an error.
 
     Raises
     ------
@@ -186,15 +186,14 @@ def _short(value: str) -> str:
 
 def _labels(path: Path, column: Sequence[Any], unlabelled: str | None) -> list[Any]:
     empty = [i for i, value in enumerate(column) if value in (None, "") or (isinstance(value, float) and isnan(value))]
-    if unlabelled is not None and len(empty) == len(column):
-        return [unlabelled] * len(column)
-    if empty:
+    if empty and unlabelled is None:
         raise DataError(f"{path}: {len(empty)} row(s) have no label, first row {empty[0] + 1} after the header")
     several = next((i for i, value in enumerate(column) if isinstance(value, list | dict)), None)
     if several is not None:
         what = f"row {several + 1} has the label {_short(repr(column[several]))}"
         raise DataError(f"{path}: {what}; expected one text or number")
-    return list(column)
+    missing = set(empty)
+    return [unlabelled if i in missing else str(value) for i, value in enumerate(column)] if empty else list(column)
 
 
 def _groups(path: Path, table: Table) -> NDArray[np.str_] | None:
