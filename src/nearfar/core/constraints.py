@@ -268,7 +268,7 @@ def chunklets_from_labels(labels: Ints, n_chunklets: int, size: int, seed: Seed)
 
 def groups(pairs: Pairs, n: int) -> Ints:
     """Return the number (n,) of each row's group: rows that similar pairs connect, or a row alone."""
-    must = pairs.part(True)
+    must = pairs.part(similar=True)
     links = coo_array((np.ones(len(must.i)), (must.i, must.j)), shape=(n, n))
     return connected_components(links, directed=False)[1]
 
@@ -287,7 +287,7 @@ def close(pairs: Pairs, n: int) -> tuple[Ints, Bools]:
     ValueError
         A cannot-link joins two rows of one chunklet.
     """
-    cannot, group = pairs.part(False), groups(pairs, n)
+    cannot, group = pairs.part(similar=False), groups(pairs, n)
     torn = group[cannot.i] == group[cannot.j]
     if torn.any():
         clash = np.stack([cannot.i[torn], cannot.j[torn]], axis=1)[:5].tolist()

@@ -77,7 +77,10 @@ def nearest(
     [1, 0, 1]
     """
     x, y = as_rows(queries, "queries"), as_rows(gallery, "gallery")
-    own = _own_rows(x, y, exclude_self)
+    _check_columns(x, y)
+    if exclude_self and len(x) != len(y):
+        raise ValueError(f"exclude_self: needs queries and gallery of equal length, got {len(x)} and {len(y)}")
+    own = np.arange(len(x)) if exclude_self else None
     _check_k(k, len(y) - exclude_self)
     space = Space(x, y, distance, own, hidden)
     indices = np.empty((len(x), k), dtype=np.intp)
@@ -114,7 +117,7 @@ class Gallery:
             Unequal columns, k out of range, rows that are not finite.
         """
         x = as_rows(queries, "queries")
-        _own_rows(x, self.rows, False)
+        _check_columns(x, self.rows)
         _check_k(k, len(self.rows))
         product = self._product.asking(x)
         indices = np.empty((len(x), k), dtype=np.intp)
@@ -134,14 +137,9 @@ class Gallery:
         return pair_distances(space.queries, self.rows, pairs, indices, self.distance)
 
 
-def _own_rows(x: AnyArray, y: AnyArray, exclude_self: bool) -> Ints | None:
+def _check_columns(x: AnyArray, y: AnyArray) -> None:
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"gallery: expected {x.shape[1]} columns as in queries, got {y.shape[1]}")
-    if not exclude_self:
-        return None
-    if len(x) != len(y):
-        raise ValueError(f"exclude_self: needs queries and gallery of equal length, got {len(x)} and {len(y)}")
-    return np.arange(len(x))
 
 
 def _check_k(k: int, available: int) -> None:

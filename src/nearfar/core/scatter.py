@@ -69,7 +69,7 @@ def label_scatters(X: Array, pairs: LabelPairs) -> PairScatters:
 def listed_scatters(X: Array, pairs: Pairs) -> PairScatters:
     """Scatters of pairs given one by one."""
     require_both(int(pairs.similar.sum()), int((~pairs.similar).sum()))
-    similar, dissimilar = pairs.part(True), pairs.part(False)
+    similar, dissimilar = pairs.part(similar=True), pairs.part(similar=False)
     return PairScatters(
         weighted_outer(X, *similar[:2], similar.weight),
         weighted_outer(X, *dissimilar[:2], dissimilar.weight),

@@ -54,8 +54,8 @@ def mine_offline(
     if distance not in DISTANCES:
         raise ValueError(f"mine_offline: {no_option(DISTANCES, 'distance', distance)}")
     batch = make_batch(embeddings, labels, None, None, None)
-    n = len(batch.x)
-    c = Comparison(batch.x, batch.y, batch.x, batch.y, slice(0, n), True, distance, normalize).prepared()
+    x, y, n = batch.x, batch.y, len(batch.x)
+    c = Comparison(x, y, x, y, slice(0, n), is_self=True, distance=distance, normalize=normalize).prepared()
     found = [_triplets(mine, c.block(c.x, c.ref, lo, min(lo + block, n)), lo) for lo in range(0, n, block)]
     return torch.cat(found) if found else torch.zeros(0, 3, dtype=torch.int64)
 

@@ -196,6 +196,6 @@ class _Swept(torch.autograd.Function):
             return None, *gradients.total()
         with plan.again():
             for lo, hi in plan.blocks:
-                rows, num, _ = plan.block(x, ref, lo, hi, True)
+                rows, num, _ = plan.block(x, ref, lo, hi, graph=True)
                 gradients.add(rows, num, g)
         return None, *gradients.total()

@@ -146,7 +146,7 @@ class Trainer:
             while position.step < self.parts.steps and not self._out_of_patience():
                 self._epoch()
                 self._finish_epoch()
-                self._stop_if_asked(True)
+                self._stop_if_asked(written=True)
         finally:
             for watcher in self.watchers:
                 watcher.close()
@@ -165,7 +165,7 @@ class Trainer:
             self._tell()
             if position.step >= self.parts.steps or position.batch == len(self.parts.sampler):
                 break  # the epoch is over, and its end writes the checkpoint
-            self._stop_if_asked(False)
+            self._stop_if_asked(written=False)
             if self.parts.config.checkpoint_every and position.step % self.parts.config.checkpoint_every == 0:
                 self._checkpoint()
 

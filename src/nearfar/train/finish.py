@@ -193,7 +193,7 @@ def evaluate_run(
     sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     embedded = {prefix: embed(embedder, items, **sizes_of(config)) for prefix, items in sets.items()}
     scores = _score(embedded, sets, asked, clustering)
-    raw = _score({prefix: raw_items(items) for prefix, items in sets.items()}, sets, asked, False)
+    raw = _score({prefix: raw_items(items) for prefix, items in sets.items()}, sets, asked, clustering=False)
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = f"{split} {_chosen(config, task, about, which)}"
     units = "" if config.standardize else uneven(task.train)

@@ -45,7 +45,7 @@ def gaussians(X: Array, labels: Ints, shrinkage: list[float]) -> Classes:
     d = X.shape[1]
     parts = [X[labels == c] for c in range(len(shrinkage))]
     covs = [
-        mahalanobis.shrink(mahalanobis.covariance(rows - rows.mean(axis=0), True), s)
+        mahalanobis.shrink(mahalanobis.covariance(rows - rows.mean(axis=0), assume_centered=True), s)
         for rows, s in zip(parts, shrinkage, strict=True)
     ]
     floor = 1e-6 * float(np.trace(scatter.total(X))) / (len(X) * d) or 1.0

@@ -240,15 +240,15 @@ def rounded(problem: LargeMargin, at: Place, share: float) -> tuple[Hinge, float
     """
     value, u = at.seen.value, at.seen.kinks
     if problem.squared:
-        return Hinge(True), value
+        return Hinge(squared=True), value
     if len(u) == 0:
-        return Hinge(False, 1.0), value - problem.mu * at.seen.positive / 2
+        return Hinge(width=1.0), value - problem.mu * at.seen.positive / 2
     sums, squares = np.cumsum(u), np.cumsum(u * u)
     fits = np.searchsorted(problem.mu * (sums - squares / u), share * max(1.0, value), side="right")
     width = float(max(u[max(fits - 1, 0)], 1e-6))
     below = int(np.searchsorted(u, width))
     lost = float(sums[below - 1] - squares[below - 1] / (2 * width)) if below else 0.0
-    return Hinge(False, width), value - problem.mu * (lost + width / 2 * (at.seen.positive - below))
+    return Hinge(width=width), value - problem.mu * (lost + width / 2 * (at.seen.positive - below))
 
 
 def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Array:

@@ -137,7 +137,7 @@ def by_pairs(X: Array, pairs: Pairs) -> Target:
 
     Each row is a class of its own: the normaliser needs no classes, and large ones cost a product.
     """
-    near = pairs.part(True)
+    near = pairs.part(similar=True)
     mates = np.bincount(np.r_[near.i, near.j], minlength=len(X))
     order = np.argsort(mates == 0, kind="stable")
     place = np.argsort(order)

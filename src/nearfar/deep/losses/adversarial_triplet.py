@@ -138,8 +138,9 @@ class AdversarialTriplet(Term):
 
     @torch.no_grad()
     def _triplets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        part, how = batch.anchors, (self.loss.distance, self.loss.normalize or self.normalize)
-        c = Comparison(batch.x, batch.y, batch.x, batch.y, part, True, *how).prepared()
+        x, y, part = batch.x, batch.y, batch.anchors
+        unit = self.loss.normalize or self.normalize
+        c = Comparison(x, y, x, y, part, is_self=True, distance=self.loss.distance, normalize=unit).prepared()
         rows = c.block(c.x, c.ref, part.start, part.stop)
         return indices(self.mine(rows) if self.mine is not None else rows, part.start)
 

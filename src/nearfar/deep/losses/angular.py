@@ -31,7 +31,7 @@ def angular(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of log(1 + sum_n e^f) and their number."""
     columns, keep = positives(rows, one_by_one=True)
     far, source = negatives(rows), rows.d if sides.square else sides.ref
-    rule = Rule(4 * T, False, sides.square)
+    rule = Rule(4 * T, hinge=False, square=sides.square)
     pull = 2 * (1 + T) * rows.d.gather(1, columns)  # -2 (1 + T) a.p
     if columns.shape[1] > FEW and T <= EXACT:
         f = midpoint_products(far, source, rule).gather(1, columns) + pull
@@ -45,7 +45,9 @@ def angular_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
     columns, keep = positives(rows, one_by_one=True)
     offset = torch.where(keep, 2 * (1 + T) * rows.d.gather(1, columns) + 2 - 6 * T, -torch.inf)
     source = rows.d if sides.square else sides.ref
-    value, active = midpoint_sums(negatives(rows), source, columns, offset, Rule(4 * T, True, sides.square))
+    value, active = midpoint_sums(
+        negatives(rows), source, columns, offset, Rule(4 * T, hinge=True, square=sides.square)
+    )
     return value.sum(1), active.sum(1)
 
 

@@ -131,7 +131,7 @@ class LDML(FromPairs, Mahalanobis):
             R = risk.of_labels(X, labels, self.pair_weight)
             L = risk.whitened_directions(R.X, self.n_components or X.shape[1]) if first else self.components_
             adam = ascent.Adam(ascent.step_length(L), getattr(self, "stream_", None))
-            found = risk.stream(adam, R, L, 1.0 if first else self.b_, self.fit_bias, 1.0, self.reg)
+            found = risk.stream(adam, R, L, 1.0 if first else self.b_, learn_b=self.fit_bias, beta=1.0, reg=self.reg)
             self._keep(found.x, X.dtype)
             self._record(found.with_x(found.x, attributes={**found.attributes, "stream": adam.state}))
         return self

@@ -113,7 +113,7 @@ class PCCA(FromPairs, Mahalanobis):
             R = risk.of_labels(X, labels, self.pair_weight)
             L = self._first(R.X) if first else self.components_
             adam = ascent.Adam(ascent.step_length(L), getattr(self, "stream_", None))
-            found = risk.stream(adam, R, L, 1.0, False, self.beta, self.reg)
+            found = risk.stream(adam, R, L, 1.0, learn_b=False, beta=self.beta, reg=self.reg)
             self._keep(found.x, X.dtype)
             self._record(found.with_x(found.x, attributes={"stream": adam.state}))
         return self

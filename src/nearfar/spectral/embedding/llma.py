@@ -113,7 +113,7 @@ class LLMA(FromPairs, MetricLearner):
         checks.counts(1, n_centers=self.n_centers, n_stages=self.n_stages)
         checks.above(0, ridge=self.ridge)
         checks.above(0, **checks.told(omega=self.omega, sigma=self.sigma))
-        similar = with_similar(written_out(pairs)).part(True)
+        similar = with_similar(written_out(pairs)).part(similar=True)
         settings = self._settings("n_centers", "lam", "omega", "sigma", "n_neighbors", "n_stages", "ridge")
         last = getattr(self, "coef_", []) if self.warm_start else []
         self._fields, found = llma(X, similar, last=last, **settings, **self._search())

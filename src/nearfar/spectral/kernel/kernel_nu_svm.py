@@ -31,7 +31,7 @@ def kernel_nu_svm(
     unit = float(np.trace(D))
     if unit <= 1e-20 * np.einsum("nr,nr->n", R, R).max():  # rounding, of either sign
         raise ValueError("all dissimilar pairs coincide in the feature space")
-    dissimilar = pairs.part(False)
+    dissimilar = pairs.part(similar=False)
     Z = (R[dissimilar.i] - R[dissimilar.j]) / np.sqrt(unit)
     weight = dissimilar.weights / dissimilar.weights.sum()
     found = nu_margin(NuMargin(S / unit, Z, weight, l1, l2, nu, definite), **search)

@@ -49,7 +49,7 @@ def similar_spread(A: Array, pairs: Pairs | LabelPairs) -> Array:
     """Return the weighted sum of squared differences over similar pairs, for each column."""
     if isinstance(pairs, LabelPairs):
         return np.diag(scatter.pair_scatters(A, pairs).similar).copy()
-    similar = with_similar(pairs).part(True)
+    similar = with_similar(pairs).part(similar=True)
     return np.sum(A * scatter.laplacian_times(A, similar.i, similar.j, similar.weight), axis=0)
 
 

@@ -32,7 +32,8 @@ def nu_svm(
 ) -> Solution:
     """Return M (d, d) as `x`; see `NuSVMMetric` for the settings."""
     pairs, d = written_out(pairs), X.shape[1]
-    S, far = scatter.pair_scatters(X, pairs).similar / pairs.part(True).weights.sum(), pairs.part(False)
+    near, far = pairs.part(similar=True), pairs.part(similar=False)
+    S = scatter.pair_scatters(X, pairs).similar / near.weights.sum()
     P = np.eye(d) if prior is None else psd.require_pd(prior, "prior", strict=False)
     if P.shape != (d, d):
         raise ValueError(f"prior must have shape {(d, d)}; got {P.shape}")

@@ -144,6 +144,6 @@ class MMC(FromPairs, Mahalanobis):
         S = np.diag(np.diag(S)) if self.diagonal else S
         S = eig.shrunk(S, "shrink" if self.shrinkage else "raise", "the similar scatter", self.shrinkage)
         solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
-        found = solve(X, S, pairs.part(False), scale, floor, self._start(), **self._search())
+        found = solve(X, S, pairs.part(similar=False), scale, floor, self._start(), **self._search())
         k, attributes = self.n_components, {"floor": floor}
         return found.with_x(found.x[:k] if self.diagonal else scatter.widest(found.x, X, k), attributes=attributes)
