@@ -299,6 +299,22 @@ def test_normalize_sum_at_the_paper_batch_is_the_loss_over_128():
     torch.testing.assert_close(FacilityLocationLoss(normalize_sum=True)(x, y), FacilityLocationLoss()(x, y) / 128)
 
 
+def test_gamma_decays_per_period_of_training_batches():
+    loss = FacilityLocationLoss(gamma=8.0, decay=0.5, period=3)
+    x, y, found = torch.randn(12, 4), torch.arange(12) // 3, []
+    for call in range(8):
+        loss.train(call != 1)  # a validation batch does not count
+        loss.on_epoch(call)
+        loss(x, y)
+        found.append(loss.stats_["gamma"])
+    assert found == [8, 8, 8, 8, 4, 4, 4, 2]
+    again = FacilityLocationLoss(gamma=8.0, decay=0.5, period=3)
+    again.load_state_dict(loss.state_dict())
+    assert again.gamma_ == loss.gamma_ == 2
+    with pytest.raises(ValueError, match="FacilityLocationLoss: period must be at least 1, got 0"):
+        FacilityLocationLoss(period=0)
+
+
 def test_gamma_decays_per_epoch_and_is_in_the_state():
     loss = FacilityLocationLoss(10.0)
     assert loss.gamma_ == 10

@@ -31,6 +31,14 @@ def test_settings_of_the_papers() -> None:
     )
 
 
+def test_gamma_of_facility_location_decays_per_so_many_batches() -> None:
+    for name in ("cub", "cars", "sop"):
+        term = parse_objective(recipe(f"facility_location/{name}")["objective"])
+        term.calls.fill_(recipe(f"facility_location/{name}")["steps"])
+        term.on_epoch(300)  # 39 batches are an epoch of CUB
+        assert 0.8 < term.gamma_ < 3
+
+
 def test_a_recipe_is_a_copy() -> None:
     recipe("jrd/cub")["lr"] = 1.0
     assert recipe("jrd/cub")["lr"] == 1e-4

@@ -21,7 +21,7 @@ KINDS = {
     "None": "None",
 }
 # bounds of arguments that several parts of an objective share
-AT_LEAST_ONE = ("num_classes", "embedding_dim", "block", "in_features", "in_channels", "width", "depth")
+AT_LEAST_ONE = ("num_classes", "embedding_dim", "block", "period", "in_features", "in_channels", "width", "depth")
 POSITIVE = ("temperature", "scale")
 
 

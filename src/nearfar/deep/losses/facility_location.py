@@ -39,7 +39,7 @@ class FacilityLocationLoss(SetTerm):
     Parameters
     ----------
     gamma : float
-        Weight of the structured margin in the first epoch. The paper does not state it; 10 comes from later code.
+        Weight of the structured margin at first. The paper does not state it; 10 comes from later code.
     refine : str, optional
         "paper" (Algorithm 2), "exact", "full", or None for the greedy choice alone.
     greedy : str
@@ -50,6 +50,8 @@ class FacilityLocationLoss(SetTerm):
         Delta is one minus this: "nmi" (the paper's), "ami", "ari", "vmeasure", or "const" (1 only for the classes).
     decay : float
         Factor on gamma per epoch; `on_epoch` sets the epoch (paper: 0.94, period not stated).
+    period : int, optional
+        Batches of the training per factor on gamma in place of an epoch, such as the 500 of later code.
     passes : int
         Refinement passes, T of the paper.
     epsilon : float
@@ -65,14 +67,9 @@ class FacilityLocationLoss(SetTerm):
     Attributes
     ----------
     gamma_ : float
-        Gamma of the present epoch.
+        Gamma of the present epoch, or of the next batch.
     stats_ : dict of str to float
         Values of the last call: "active" (1 if the loss is positive), "delta", "gamma".
-
-    Raises
-    ------
-    ValueError
-        If a setting is none of the above.
 
     Notes
     -----
@@ -99,6 +96,7 @@ class FacilityLocationLoss(SetTerm):
         nmi: str = "geometric",
         agreement: str = "nmi",
         decay: float = 0.94,
+        period: int | None = None,
         passes: int = 5,
         epsilon: float = 0.1,
         warm_start_oracle: bool = False,
@@ -110,14 +108,16 @@ class FacilityLocationLoss(SetTerm):
             raise ValueError(f"FacilityLocationLoss: gamma must be at least 0, decay positive, got {gamma}, {decay}")
         self.search = Search(refine, greedy, nmi, agreement, passes, epsilon, warm_start_oracle)
         self.search.check(self)
-        self.gamma, self.decay, self.normalize_sum, self.seed = gamma, decay, normalize_sum, seed
+        self.gamma, self.decay, self.period = gamma, decay, period
+        self.normalize_sum, self.seed = normalize_sum, seed
         self.register_buffer("epoch", torch.zeros((), dtype=torch.int64))
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self.stats_: dict[str, float] = {}
 
     @property
     def gamma_(self) -> float:
-        return float(self.gamma * self.decay ** int(self.epoch))
+        times = int(self.epoch) if self.period is None else int(self.calls) // self.period
+        return float(self.gamma * self.decay**times)
 
     def on_epoch(self, epoch: int) -> None:
         """Set the epoch, counted from 0, of the gamma schedule."""
