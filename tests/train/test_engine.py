@@ -25,6 +25,7 @@ from nearfar.train import build as building
 from nearfar.train.checkpoint import load_tensors, read_about, replace_file, save_tensors
 from nearfar.train.features import embed
 from nearfar.train.finish import task_of
+from nearfar.train.monitor import score_unseen_and_seen
 from nearfar.train.progress import ProgressLine, line, summary
 
 RICH = "0.5*TripletLoss() + AMSoftmaxLoss() + 0.1*EnergyConfusion(pairs='one')"
@@ -691,6 +692,27 @@ def test_a_run_lends_its_embedding_layer(small) -> None:
     plain = building.build(small(objective="FisherTripletLoss()")).step
     expected = plain(items, labels) + (2 - 2 * 0.01) * 10 * plain.embedder.layer.weight.square().sum()
     torch.testing.assert_close(value, expected)
+
+
+def test_embeddings_that_are_not_finite_are_told_as_such(small) -> None:
+    parts = building.build(small())
+    parts.prepare()
+    assert score_unseen_and_seen(parts)
+    with torch.no_grad():
+        for weight in parts.step.embedder.parameters():  # finite, as before the last steps of a training that diverges
+            weight.fill_(1e30)
+    with pytest.raises(TrainError, match=r"^the network gives embeddings of .* that are not finite: it has diverged"):
+        score_unseen_and_seen(parts)
+
+
+def test_a_loss_that_overflows_is_told_without_a_warning(tmp_path, small, recwarn) -> None:
+    torch.set_warn_always(True)  # not only the first time
+    try:
+        with pytest.raises(TrainError, match="the loss is not finite: inf; no checkpoint yet"):
+            train(small(objective="1e38*TripletLoss(margin=100.0)"), tmp_path / "run", progress=False)
+    finally:
+        torch.set_warn_always(False)
+    assert not [str(w.message) for w in recwarn if "scalar" in str(w.message)]
 
 
 def test_random_batches_tell_the_objective_the_sizes_of_the_classes(tmp_path, small) -> None:

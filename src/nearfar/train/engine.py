@@ -199,7 +199,7 @@ class Trainer:
         values = self.parts.step.objective.parts_
         if not bool(torch.isfinite(loss)):
             bad = [f"{name} is {float(value)}" for name, value in values.items() if not torch.isfinite(value)]
-            raise self._failed(f"the loss is not finite: {', '.join(bad) or float(loss)}")
+            raise self._failed(f"the loss is not finite: {', '.join(bad) or float(loss.detach())}")
         if self.on_cpu and not all_finite(p.grad for p in self.parts.model.parameters() if p.grad is not None):
             raise self._failed(f"the gradient of {' + '.join(values)} is not finite")
 

@@ -22,6 +22,11 @@ def score_unseen_and_seen(parts: Parts) -> dict[str, float]:
     """Return Recall@K and MAP@R of the validation classes ("unseen_") and of as many training items ("seen_").
 
     All processes embed their share; the first computes the scores, and all return them.
+
+    Raises
+    ------
+    TrainError
+        If the embeddings are not finite.
     """
     assert parts.model is not None
     parts.model.eval()
@@ -29,6 +34,8 @@ def score_unseen_and_seen(parts: Parts) -> dict[str, float]:
     for name, dataset in (("unseen", parts.unseen), ("seen", parts.seen)):
         if dataset is not None:
             rows = embed_together(parts, dataset)
+            if not np.isfinite(rows).all():  # here, where all processes see it
+                raise TrainError(f"the network gives embeddings of {dataset.name} that are not finite: it has diverged")
             if parts.accelerator.is_main_process:
                 row |= {f"{name}_{key}": value for key, value in neighbour_scores(rows, dataset, parts).items()}
     return from_first(row)
