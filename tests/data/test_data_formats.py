@@ -324,6 +324,12 @@ def test_errors_of_tables_of_tabs_and_of_json_lines(tmp_path, name, text, messag
         open_dataset(str(tmp_path / name))
 
 
+def test_a_folder_of_tables_says_how_they_are_named(tmp_path):
+    write(tmp_path, {"set/data/train.parquet": b"PAR1", "set/readme.md": "text"})
+    with pytest.raises(DataError, match=r"a table in it is named by itself, such as .+set/data/train.parquet$"):
+        open_dataset(str(tmp_path / "set"))
+
+
 def test_a_name_that_is_another_word_for_a_column_leaves_that_column_alone(tmp_path):
     path = manifest(tmp_path, "path,label,file_name\nclass0/0.png,a,IMG_1\nclass0/1.png,b,IMG_2\n")
     assert open_dataset(path).names == ("class0/0.png", "class0/1.png")

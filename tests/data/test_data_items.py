@@ -56,6 +56,14 @@ def test_tables_without_labels(tmp_path, label):
         open_dataset(str(tmp_path / "rows.csv"))
 
 
+def test_an_image_of_a_kind_that_is_not_read_is_told_as_such(tmp_path):
+    write(tmp_path, {"a.HEIC": b"ftyp"})
+    with pytest.raises(
+        DataError, match=r"a.HEIC: images of this kind are not read; save it as one of .bmp, .gif, .jpeg"
+    ):
+        open_items(str(tmp_path / "a.HEIC"))
+
+
 def test_class_folders_are_read_as_ever(tmp_path):
     assert open_items(str(write(tmp_path / "birds", class_folders()))).classes == tuple(f"class{c}" for c in range(4))
 

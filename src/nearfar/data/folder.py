@@ -8,6 +8,7 @@ from pathlib import Path
 from .dataset import DataError, Source, some
 from .decode import SUFFIXES, ImageReader, guess_channels, image_source
 from .files import Files, open_files
+from .text_tables import TABLES
 
 OTHERS = (".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd", ".svg", ".tga")
 """Endings of images that no reader here decodes: left out, and told."""
@@ -49,7 +50,11 @@ def read_folder(
     files = open_files(path)
     names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
     if not names:
-        raise DataError(f"{path}: holds no image (looked for {', '.join(SUFFIXES)})")
+        tables = [name for name in files.names() if name.endswith(TABLES)]
+        told = (
+            f"; a table in it is named by itself, such as {path}/{tables[0]}" if tables and Path(path).is_dir() else ""
+        )
+        raise DataError(f"{path}: holds no image (looked for {', '.join(SUFFIXES)}){told}")
     parts = _strip_common([tuple(name.split("/")[:-1]) for name in names])
     loose = [name for name, part in zip(names, parts, strict=True) if not part]
     if len(loose) == len(names):

@@ -15,7 +15,7 @@ from .arrays import DATA, LABELS, TOO_LARGE, as_singles, load_npz, names_in
 from .dataset import DataError, Dataset
 from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
 from .files import BROKEN, Files, FolderFiles, open_files
-from .folder import read_folder, unread
+from .folder import OTHERS, read_folder, unread
 from .open import TABLES, Named, as_text, located, open_dataset
 
 UNKNOWN = ""
@@ -42,6 +42,8 @@ def open_items(source: Named, *, skip_bad: bool = False) -> Dataset:
     path = Path(as_text(source))
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         return _loose(path.name, ImageReader(FolderFiles(str(path.parent)), (path.name,)), skip_bad)
+    if path.is_file() and path.suffix.lower() in OTHERS:
+        raise DataError(f"{path}: images of this kind are not read; save it as one of {', '.join(SUFFIXES)}")
     if path.is_dir() or (path.is_file() and path.suffix == ".zip"):
         files = open_files(path)
         names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]

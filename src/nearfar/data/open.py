@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from .dataset import DataError, DataNotFoundError, Dataset, Source, Task, carve_validation, some, unseen_half
+from .text_tables import TABLES
 
 ACCEPTED = (
     "a folder or .zip with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip, "
     "digits, glyphs, cub:PATH, cars:PATH, sop:PATH or inshop:PATH"
 )
 Named = str | os.PathLike[str]
-TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 ARCHIVES = ("cub", "cars", "sop", "inshop")
 
 

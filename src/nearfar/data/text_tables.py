@@ -12,6 +12,9 @@ from typing import Any
 
 from .dataset import DataError
 
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
+"""Endings of all tables, those that are no text among them."""
+
 
 def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
     """Return the columns by their names; those of a .csv or .tsv are text, and a key that a .jsonl lacks is None.
