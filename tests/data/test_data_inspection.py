@@ -203,3 +203,24 @@ def test_the_command_prints_a_table_and_writes_all_names(tmp_path, capsys, monke
     written = json.loads(out.read_text())
     assert written["copies"] == [["train/train0/0.png", "train/train0/again.png"]]
     assert written["parts"][0]["items"] == 13
+
+
+def test_items_whose_class_is_in_their_own_group_alone_are_told(tmp_path):
+    rng, roles = np.random.default_rng(0), ["train", "query", "query", "gallery", "gallery", "gallery"]
+    lines = ["width,height,label,group,split"]
+    for label in "abcdefgh":
+        for at, role in enumerate(["train"] if label < "e" else roles[1:]):
+            camera = 0 if label == "e" or role == "query" else at  # the gallery of e is of the queries' camera
+            lines += [",".join([*map(str, rng.normal(size=2)), label, f"c{camera}", role])] * (
+                3 if role == "train" else 1
+            )
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    told = "2 of the 8 test items have no other of their class in another group (the column 'group'): they can only"
+    assert any(remark.startswith(told) for remark in inspect_data(str(tmp_path / "table.csv")).remarks)
+    alone = [line.replace("query", "test").replace("gallery", "test") for line in lines]
+    (tmp_path / "alone.csv").write_text("\n".join(alone))
+    remarks = inspect_data(str(tmp_path / "alone.csv")).remarks
+    assert any(remark.startswith(told.replace("2 of the 8", "5 of the 20")) for remark in remarks)
+    none = [line.rsplit(",", 2)[0] + "," + line.rsplit(",", 1)[1] for line in alone]
+    (tmp_path / "none.csv").write_text("\n".join(none))
+    assert not any("group" in remark for remark in inspect_data(str(tmp_path / "none.csv")).remarks)

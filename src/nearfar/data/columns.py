@@ -1,12 +1,13 @@
-"""Sentences on the columns of rows: what would be learnt from that says nothing, or has too much or no say."""
+"""Sentences on columns: features that say nothing, or have too much or no say, and groups that hide what is sought."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
-from .dataset import Dataset, some
+from .dataset import Dataset, Task, some
 
 UNEVEN = 100.0  # standard deviations of two features so far apart leave one of them no say
 NUMBERS = ("id", "index", "level_0", "unnamed: 0", "row", "rownames")
@@ -41,3 +42,20 @@ def on_columns(rows: Dataset) -> Iterator[str]:
         yield f"{len(flat)} feature(s) are constant in training ({some(called)})."
     if said := uneven(rows):
         yield said
+
+
+def on_groups(task: Task) -> Iterator[str]:
+    """Sentences on items whose class is in their own group alone, so that there is nothing for them to find."""
+    parts = {"validation": (task.validation, task.validation), "test": (task.test, task.gallery or task.test)}
+    for role, (asked, searched) in parts.items():
+        if asked is None or searched is None or asked.groups is None or searched.groups is None:
+            continue
+        there = list(zip(searched.labels.tolist(), searched.groups.tolist(), strict=True))
+        alike, of = Counter(there), Counter(searched.labels.tolist())
+        own = zip(asked.labels.tolist(), asked.groups.tolist(), strict=True)
+        lost = sum(of[label] == alike[label, group] for label, group in own)
+        if lost:
+            yield (
+                f"{lost} of the {len(asked)} {role} items have no other of their class in another group (the column "
+                "'group'): they can only distract."
+            )
