@@ -303,6 +303,19 @@ def test_tables_of_tabs_and_of_json_lines(tmp_path, ending):
     assert (items.read(4) == 11).all()
 
 
+def test_lists_of_numbers_in_json_lines_are_features(tmp_path):
+    lines = [{"e": [i, i + 0.5], "label": "ab"[i], "width": 9} for i in range(2)]
+    (tmp_path / "e.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    items = open_dataset(str(tmp_path / "e.jsonl"))
+    assert (items.columns, items.array.tolist()) == (("e[0]", "e[1]", "width"), [[0, 0.5, 9], [1, 1.5, 9]])
+    lines[1]["e"] = [1, 2, 3]
+    (tmp_path / "e.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(DataError, match=r"must be numbers, but 'e' holds \[0, 0.5\] in row 1"):
+        open_dataset(str(tmp_path / "e.jsonl"))
+    lines = [{"path": f"class{i}/0.png", "label": "ab"[i], "parts": [1, 2]} for i in range(2)]
+    assert open_dataset(manifest(tmp_path, "\n".join(map(json.dumps, lines)), "m.jsonl")).kind == "image"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

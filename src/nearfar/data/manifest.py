@@ -49,9 +49,9 @@ def read_manifest(
         validation, test, query, gallery), `query` and `gallery` (true or false, for the test rows), `group` (camera,
         video: as in `Dataset`), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty = whole image).
         Others are not read; but without `path` a row is the numbers (or true and false) in all other columns but
-        `name`, its name, and the label may also stand in `class`, `target` or `y`. In a .parquet file a column may
-        hold lists of numbers, equally many in every row; or the images themselves, as bytes or as pairs of bytes and
-        path, which stand for `path`.
+        `name`, its name, and the label may also stand in `class`, `target` or `y`. In a .parquet or .jsonl file a
+        column may hold lists of numbers, equally many in every row; in a .parquet also the images themselves, as bytes
+        or as pairs of bytes and path, which stand for `path`.
         The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class, ...
     image_size, skip_bad
         As in `read_folder`.

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .dataset import DataError
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
@@ -18,6 +20,8 @@ TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet
 
 def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
     """Return the columns by their names; those of a .csv or .tsv are text, and a key that a .jsonl lacks is None.
+
+    In a .jsonl without images, lists of d numbers under a key `e` become e[0], ..., e[d - 1].
 
     Raises
     ------
@@ -68,4 +72,21 @@ def _of_objects(path: Path, lines: Iterable[str]) -> dict[str, Sequence[Any]]:
         rows.append(row)
     if not rows:
         raise DataError(f'{path}: is empty; expected lines such as {{"path": ..., "label": ...}}')
-    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
+    table: dict[str, Sequence[Any]] = {}
+    keys = dict.fromkeys(name for row in rows for name in row)
+    images = any(name.lower() in ("path", "file_name") for name in keys)
+    for name in keys:
+        column = [row.get(name) for row in rows]
+        table |= {name: column} if images else _features(name, column)
+    return table
+
+
+def _features(name: str, column: list[Any]) -> dict[str, Sequence[Any]]:
+    """A column; lists of as many numbers in every row, as embeddings are stored, are as many columns."""
+    if name.lower() == "label" or not all(isinstance(cell, list) for cell in column):
+        return {name: column}
+    try:
+        numbers = np.array(column, dtype=np.float64)
+    except (TypeError, ValueError):  # lists of several lengths, or of text
+        return {name: column}
+    return {f"{name}[{i}]": feature for i, feature in enumerate(np.ascontiguousarray(numbers.T))}
