@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from nearfar import HighDimensionalDCA, LLERegularizedMetric
 from nearfar.core import graphs
-from tests.learners import data, distances, fit
+from tests.learners import all_pairs, data, distances, fit
 from tests.references import lle_regularized as loops
 
 
@@ -40,6 +40,19 @@ def test_generalised_eigenvectors_have_their_own_constraint():
     S_w, S_b = loops.scatters(X, y)
     assert_allclose(U.T @ S_w @ U, np.eye(2), atol=1e-7)
     assert_allclose(S_b @ U, S_w @ U @ np.diag(np.diag(U.T @ S_b @ U)), atol=1e-7 * np.abs(S_b).max())
+
+
+@pytest.mark.parametrize("solver", ["ratio", "gevd"])
+def test_labels_ask_for_one_direction_less_than_their_classes_below_the_rank(solver):
+    X, y = data()
+    for labels, found in ((y, 2), (np.arange(len(y)) % 9, 3)):
+        assert fit(LLERegularizedMetric(solver=solver), X, labels).components_.shape == (found, 4)
+
+
+def test_pairs_leave_one_generalised_eigenvector_out():
+    X, y = data()
+    told, labels = all_pairs(y)
+    assert fit(LLERegularizedMetric(solver="gevd"), X, pairs=told, pair_labels=labels).components_.shape == (3, 4)
 
 
 def test_unlabelled_rows_count():

@@ -47,7 +47,8 @@ def ratio_directions(
     S_b, S_w : ndarray of shape (d, d)
         Positive semi-definite.
     p : int or None
-        Number of directions, below the dimension of the range. None: the fewest that keep `share` of tr(S_b).
+        Number of directions, below the dimension of the range. None: the fewest that keep `share` of tr(S_b), or with
+        "gevd" all but one.
     wish : int or None
         With p None: this many directions, or as many as there can be.
     solver : str
@@ -71,7 +72,7 @@ def ratio_directions(
     if p is None and wish is not None:
         p = max(1, min(wish, r - 1))
     if solver == "gevd":
-        p = min(r, max(1, r - 1)) if p is None else p
+        p = max(1, r - 1) if p is None else p
         mu, U = eig.gevd(S_b, S_w, p, "shrink", "the scatter of similar pairs and neighbourhoods")
         ratio = float(np.sum(U * (S_b @ U)) / np.sum(U * (S_w @ U)))
         return Solution((V @ U).T, objective=ratio, attributes={"eigenvalues": mu})

@@ -51,7 +51,7 @@ class LLERegularizedMetric(FromPairs, Mahalanobis):
     ----------
     n_components : int, optional
         Below the rank of the data. Default: with labels one less than the classes; with pairs the fewest that keep 95 %
-        of the dissimilar scatter.
+        of the dissimilar scatter, or all but one with the solver "gevd".
     lam : float
         Weight of the neighbourhoods; with 0 this is `HighDimensionalDCA`.
     n_neighbors : int

@@ -50,7 +50,7 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
     ----------
     n_components : int, optional
         Default: with labels one less than the classes; with pairs the fewest that keep 95 % of the dissimilar scatter
-        (often all but one).
+        (often all but one), or all but one with the solver "gevd".
     lam : float
         Weight of the neighbourhoods.
     n_neighbors : int
