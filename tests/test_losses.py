@@ -1,6 +1,7 @@
 """Laws that every loss and regulariser obeys; a method joins by its file and its reference."""
 
 import warnings
+from copy import deepcopy
 from functools import partial
 from importlib import import_module
 from inspect import signature
@@ -524,6 +525,8 @@ def test_a_reference_that_does_not_apply_is_refused(method):
 BOUNDS = [
     ("BinomialDevianceLoss", {"alpha": 0.0}, {"alpha": 1e-3}, "alpha and eta must be positive, got 0.0 and 25.0"),
     ("BinomialDevianceLoss", {"eta": 0.0}, {"eta": 1e-3}, "alpha and eta must be positive, got 2.0 and 0.0"),
+    ("CrossEntropyHead", {"smoothing": 1.0}, {"smoothing": 0.0}, r"smoothing must be in \[0, 1\), got 1.0"),
+    ("CrossEntropyHead", {"smoothing": -0.1}, {"smoothing": 0.99}, r"smoothing must be in \[0, 1\), got -0.1"),
     ("FastAPLoss", {"num_bins": 0}, {"num_bins": 1}, "num_bins must be at least 1, got 0"),
     ("FisherContrastiveLoss", {"lam": 2.1}, {"lam": 2.0}, r"lam must be in \[0, 2\], got 2.1"),
     ("FisherTripletLoss", {"lam": -0.1}, {"lam": 0.0}, r"lam must be in \[0, 2\], got -0.1"),
@@ -582,13 +585,15 @@ def test_what_it_prints_makes_it_again(method):
 
 
 @every_term
-def test_state_survives_a_round_trip(method):
+def test_state_survives_a_round_trip_and_a_copy(method):
     x, y, pooled = batch()
     term = make(method)
-    call(term, x, y, pooled)
-    again = make(method)
-    again.load_state_dict(term.state_dict())
-    torch.testing.assert_close(call(again, x, y, pooled), call(term, x, y, pooled))
+    call(term, 1 * x, y, 1 * pooled)
+    loaded, copied = make(method), deepcopy(term)  # what the call left behind holds no graph, which has no copy
+    loaded.load_state_dict(term.state_dict())
+    value = call(term, x, y, pooled)
+    for again in (loaded, copied):
+        torch.testing.assert_close(call(again, x, y, pooled), value)
 
 
 @pytest.mark.slow

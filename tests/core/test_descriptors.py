@@ -53,6 +53,8 @@ def test_region_covariances_of_pixels():
 def test_refuses():
     with pytest.raises(ValueError, match=r"sets\[1\] must be finite points"):
         descriptors.set_covariances([SETS[0], np.zeros((0, 3))])
+    with pytest.raises(ValueError, match=r"sets\[0\] must be finite points of shape"):
+        descriptors.set_covariances([np.ones(3)])
     with pytest.raises(ValueError, match=r"q must be in 1\.\.3"):
         descriptors.set_spans(SETS, 4)
     with pytest.raises(ValueError, match="images must have shape"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from nearfar.core.margins import edges
+from nearfar.core.margins import edges, spread
 from nearfar.core.margins.edges import Edges
 
 rng = np.random.default_rng(0)
@@ -21,6 +21,18 @@ def test_squares_from_products_equal_those_of_differences(rows, monkeypatch):
     monkeypatch.setattr(edges, "ROWS", rows)
     Z, found = 100 + rng.normal(size=(60, 40)), graph(60, 0.3)
     assert_allclose(edges.crowded(Z, found.a, found.b), edges.pair_squares(Z, found.a, found.b), rtol=1e-11)
+
+
+def test_differences_of_edges_are_those_of_pairs():
+    Y, (i, j), a = (
+        rng.normal(size=(9, 4)),
+        rng.permuted(np.tile(np.arange(9), (20, 1)), axis=1)[:, :2].T,
+        rng.random(20),
+    )
+    few, many = spread.Differences(Y, i, j, a), spread.DifferencesOfEdges(Y, i, j, a)
+    F = rng.normal(size=(4, 4))
+    assert_allclose(many.weight @ many.squares(F), few.weight @ few.squares(F))
+    assert_allclose(many.outer(many.weight), few.outer(few.weight))
 
 
 def test_near_pairs_far_from_the_others_keep_their_digits():

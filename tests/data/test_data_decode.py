@@ -32,8 +32,19 @@ def test_every_mode_decodes_to_bytes(mode, channels):
     assert pixels.dtype == np.uint8
 
 
-def test_transparent_pixels_are_white():
-    assert decode(encoded(Image.new("RGBA", (2, 2), (9, 9, 9, 0))), "x").min() == 255
+@pytest.mark.parametrize(
+    ("image", "settings"),
+    [
+        (Image.new("RGBA", (2, 2), (9, 9, 9, 0)), {}),
+        (Image.new("LA", (2, 2), (9, 0)), {}),
+        (Image.new("RGB", (2, 2), (9, 9, 9)), {"transparency": (9, 9, 9)}),  # one colour stands for none
+        (Image.new("L", (2, 2), 9), {"transparency": 9}),
+        (Image.new("P", (2, 2), 0), {"transparency": 0}),
+    ],
+    ids=lambda value: getattr(value, "mode", ""),
+)
+def test_transparent_pixels_are_white(image, settings):
+    assert decode(encoded(image, **settings), "x").min() == 255
 
 
 @pytest.mark.parametrize("most", [65535, 4095, 255])

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import nearfar
-from nearfar import AdversarialTriplet, ContrastiveLoss, NPairLoss, ProxyNCALoss, TripletLoss
+from nearfar import AdversarialTriplet, ContrastiveLoss, EnergyConfusion, NPairLoss, ProxyNCALoss, TripletLoss
 from nearfar.catalog import METHODS
 from nearfar.deep.miners.batch_hard import BatchHard
 from nearfar.deep.miners.batch_semi_hard import BatchSemiHard
@@ -251,8 +251,9 @@ def test_alternating_descent_is_stable():
 
 
 def test_bad_settings_are_named():
-    with pytest.raises(TypeError, match="loss must be a pair or triplet loss"):
-        AdversarialTriplet(DIM, loss=ProxyNCALoss(3, DIM))
+    for loss in (ProxyNCALoss(3, DIM), EnergyConfusion(), TripletLoss() + TripletLoss()):
+        with pytest.raises(TypeError, match="loss must be a pair or triplet loss"):
+            AdversarialTriplet(DIM, loss=loss)
     with pytest.raises(ValueError, match="hinge_sign must be -1 or 1, got 2"):
         AdversarialTriplet(DIM, hinge_sign=2)
     for mine in ("BatchHard", BatchHard, 3):

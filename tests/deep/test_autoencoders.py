@@ -174,6 +174,17 @@ def test_file_holds_the_learner(kind, dtype, tmp_path):
     assert type(clone(again).fit(X)) is kind
 
 
+@pytest.mark.filterwarnings("error")
+def test_file_holds_the_names_of_the_columns(tmp_path):
+    table = pytest.importorskip("pandas").DataFrame(wine(), columns=[f"x{k}" for k in range(13)])
+    learner = Autoencoder(2, max_iter=1).fit(table)
+    learner.save(tmp_path / "x")
+    again = Autoencoder.load(tmp_path / "x")
+    assert again.feature_names_in_.dtype == learner.feature_names_in_.dtype
+    np.testing.assert_array_equal(again.feature_names_in_, table.columns)
+    np.testing.assert_array_equal(again.transform(table), learner.transform(table))
+
+
 def test_a_generator_is_a_seed_as_for_every_learner():
     one, other, third = (
         Autoencoder(2, max_iter=2, random_state=np.random.default_rng(seed)).fit_transform(wine()) for seed in (1, 1, 2)

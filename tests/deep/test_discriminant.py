@@ -278,6 +278,8 @@ def test_orthogonal_coordinates_survive_constant_features_and_unknown_labels():
     found = DeepFisherLoss(3).orthogonalise(torch.cat([wide, 100 * torch.ones(2, 16).double()]), known)
     assert found.components.shape == (2, 16)
     torch.testing.assert_close(found.eigenvalues, DeepFisherLoss(3).orthogonalise(X, y).eigenvalues)
+    single = DeepFisherLoss(3).orthogonalise((X + 100).float(), y)  # the fit itself is made in float64
+    torch.testing.assert_close(single.eigenvalues, found.eigenvalues, atol=1e-5, rtol=0)
 
 
 def test_labels_out_of_range_leave_the_shares_as_they_were():

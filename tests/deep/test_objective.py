@@ -131,6 +131,7 @@ def test_a_relation_matrix_equals_the_labels_behind_it():
     relation = (y[:, None] == y).long()
     for loss in (nearfar.TripletLoss(), nearfar.ContrastiveLoss(), nearfar.NPairLoss(), nearfar.LiftedLoss(block=5)):
         torch.testing.assert_close(loss(x, relation), loss(x, y))
+        torch.testing.assert_close(loss(x, relation.double()), loss(x, y))
         torch.testing.assert_close(loss(x, relation.fill_diagonal_(0)), loss(x, y))  # nobody is far from itself
 
 

@@ -206,6 +206,28 @@ def test_network_trains_on_the_manifold(momentum):
     assert losses[-1] < 0.75 * losses[0]
 
 
+def test_orthonormal_columns_turn_the_least():
+    A = torch.as_tensor(np.random.default_rng(0).normal(size=(6, 5, 3)))
+    R = orthonormal_columns(A).mT @ A
+    torch.testing.assert_close(R, R.triu())
+    assert (R.diagonal(dim1=1, dim2=2) > 0).all()
+    torch.testing.assert_close(R.mT @ R, A.mT @ A)
+
+
+def test_optimizer_returns_the_loss_of_its_closure_and_leaves_what_has_no_gradient():
+    used, idle = (nn.Parameter(torch.eye(4, 2).double()) for _ in range(2))
+    optimizer = StiefelSGD([used, idle], lr=0.1)
+
+    def closure():
+        loss = (used[0, 0] - used[2, 1]).square()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure) == 1
+    assert (used != torch.eye(4, 2)).any()
+    assert (idle == torch.eye(4, 2)).all()
+
+
 def test_optimizer_resumes_from_its_state():
     nets = [network(), network()]
     optimizers = [StiefelSGD(stiefel_parameters(net), lr=0.1, momentum=0.9) for net in nets]

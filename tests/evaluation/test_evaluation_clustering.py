@@ -104,6 +104,8 @@ def test_clusters_are_found_and_seeded(engine):
     np.testing.assert_allclose(found.inertia, ((x - centres[found.numbers]) ** 2).sum(), rtol=1e-4)
     again = cluster(x, 6, distance="euclidean", engine=engine)
     np.testing.assert_array_equal(again.numbers, found.numbers)
+    far = cluster(x + 1e6, 6, distance="euclidean", engine=engine)  # where float32 holds no spread of a cluster
+    assert far.inertia == pytest.approx(found.inertia, rel=1e-4)
 
 
 @pytest.mark.parametrize("engine", engines())

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from nearfar.core import episodes
 from nearfar.core.episodes import EpisodeShape, draw_episodes
 from nearfar.evaluation.few_shot import _prepared as prepared
 from nearfar.evaluation.few_shot import _samples as samples
@@ -22,10 +23,13 @@ def rows(seed=0, spread=1.0, counts=COUNTS, d=3):
 
 
 @pytest.mark.parametrize("balanced", [True, False])
-def test_episodes_hold_what_they_should(balanced):
+@pytest.mark.parametrize("cells", [episodes.CELLS, 3 * 3 * 12])  # all episodes at once, or three at a time
+def test_episodes_hold_what_they_should(balanced, cells, monkeypatch):
+    monkeypatch.setattr(episodes, "CELLS", cells)
     shape = EpisodeShape(3, 2, 2, balanced)
     classes, flat = draw_episodes(COUNTS, shape, 400, np.random.default_rng(0))
     way, place = np.divmod(flat, COUNTS.max())
+    assert classes.shape == (400, 3)
     assert (place < np.take_along_axis(COUNTS[classes], way, 1)).all()
     for e in range(400):
         assert len(set(classes[e])) == 3
@@ -105,7 +109,7 @@ def test_one_episode_has_an_accuracy_and_no_interval():
 
 
 def test_zero_rows_stay_finite():
-    assert np.isfinite(prepared(np.zeros((3, 2)), "cosine")).all()
+    assert not prepared(np.zeros((3, 2)), "cosine").any()
     x, y = rows()
     assert few_shot(x * 0, y, ways=2, queries=3, episodes=5).accuracy.mean == 0.5  # the first way, always
 

@@ -185,6 +185,10 @@ def test_distribution_of_a_distance():
     for k in range(8):
         kept = d2[:, k][d2[:, k] > 0]
         assert_allclose([law.mean()[k], law.std()[k]], [kept.mean(), kept.std()], rtol=0.05)
+    assert_allclose(learner.pair_features(X[pairs[:8]]), W)
+    for wrong in (X[:2], X[[[0, 1, 2]]], X[pairs[:8], 1:]):
+        with pytest.raises(ValueError, match=r"pairs must have shape|features"):
+            learner.pair_features(wrong)
     low, high = law.interval(0.9)
     assert ((low >= 0) & (high > low)).all()
 

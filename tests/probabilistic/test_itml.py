@@ -388,6 +388,7 @@ def test_a_stream_in_parts_is_the_whole_stream():
         parts.partial_fit(X, pairs=pairs[k : k + 10], pair_labels=labels[k : k + 10])
     assert_allclose(parts.metric_, whole.metric_, rtol=1e-9, atol=1e-12)
     assert parts.n_updates_ == whole.n_updates_ > 10
+    assert parts.threshold_ == np.sqrt(parts.bounds_.mean())
     again = parts.fit(X, pairs=pairs, pair_labels=labels)
     assert_allclose(again.metric_, whole.metric_)
 

@@ -95,6 +95,14 @@ def test_the_gap_bounds_what_is_missing():
             assert early.objective - best.objective <= early.duality_gap + 1e-9
 
 
+def test_without_a_penalty_the_gap_tells_how_far_the_conditions_are_from_met():
+    problem_, rng = problem()._replace(reg=(0.0, 0.0)), np.random.default_rng(0)
+    for scale in (0.01, 0.1, 1.0):
+        L = scale * rng.normal(size=(7, 7))
+        f, G = problem_(L)
+        assert problem_.gap(L, f, G) >= max(float(np.vdot(L, L @ G)), 0.0)
+
+
 def test_the_gap_of_a_strongly_convex_objective_is_tight():
     for m, g in ((4.0, 1.0), (4.0, -1.0), (0.5, 6.0)):  # of (M' - M)^2 + g (M' - M) over M' >= 0, at M = m
         M = max(m - g / 2, 0.0)

@@ -189,6 +189,7 @@ def test_warm_start_goes_on():
         ({"weighting": "none"}, {}, "weighting"),
         ({"targets": "far"}, {}, "targets"),
         ({"targets": -np.ones((60, 60))}, {}, "targets"),
+        ({"targets": np.ones((61, 61))}, {}, "targets must be a table of 60 x 60"),
         ({"targets": np.triu(np.ones((60, 60)))}, {}, "targets must be a symmetric"),
         ({"targets": lambda square, same: -square}, {}, "targets"),
         ({"n_pairs": 0}, {}, "n_pairs"),

@@ -33,7 +33,7 @@ def test_each_group_has_its_rate() -> None:
     [
         ({"eps": 0.01, "weight_decay": 1e-4}, torch.optim.Adam, {"eps": 0.01, "weight_decay": 1e-4}),
         ({"optimizer": "adamw"}, torch.optim.AdamW, {"eps": 1e-8}),
-        ({"optimizer": "sgd"}, torch.optim.SGD, {"momentum": 0.9}),
+        ({"optimizer": "sgd", "eps": 0.01}, torch.optim.SGD, {"momentum": 0.9}),  # which has no eps
         ({"optimizer": "rmsprop", "momentum": 0.5}, torch.optim.RMSprop, {"momentum": 0.5}),
     ],
 )
