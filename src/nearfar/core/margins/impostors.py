@@ -67,8 +67,6 @@ def class_groups(labels: Ints) -> Iterator[slice]:
         if following - start > GROUP:
             yield slice(start, int(end))
             start = int(end)
-    if start < len(labels):
-        yield slice(start, len(labels))
 
 
 def target_neighbors(X: Array, labels: Ints, k: int) -> Ints:
