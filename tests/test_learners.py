@@ -415,6 +415,23 @@ STEPS = {
 }
 
 
+@pytest.mark.parametrize(
+    "learner",
+    [
+        nearfar.ITML(solver="projections"),
+        nearfar.LMNN(solver="lbfgs", outer_passes=2),
+        nearfar.LMNN(solver="sdp"),
+        nearfar.MDSMetric(loss="sstress"),
+        nearfar.MDSMetric(loss="stress"),
+        nearfar.MDSMetric(loss="stress", n_components=2),
+    ],
+    ids=str,
+)
+def test_every_solver_prints_its_progress(learner: Any, capsys: Any) -> None:
+    fit(learner.set_params(verbose=True, max_iter=3), *data())
+    assert f"{type(learner).__name__}: iteration 1" in capsys.readouterr().out
+
+
 @every_learner
 def test_progress_is_printed_where_asked_for_only(method: Method, capsys: Any) -> None:
     X, y = data()

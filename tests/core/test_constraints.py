@@ -194,6 +194,14 @@ def test_chunklet_numbers_and_links():
         checks.check_chunklets([0, 0, 1], [[0, 4]], 3, partly=True)
 
 
+def test_a_state_of_numpy_is_a_seed_and_goes_on():
+    first, again, other = (constraints.generator(np.random.RandomState(seed)).random(3) for seed in (0, 0, 1))
+    assert_array_equal(again, first)
+    assert (other != first).all()
+    state = np.random.RandomState(0)
+    assert (constraints.generator(state).random(3) != constraints.generator(state).random(3)).all()
+
+
 def test_settings_out_of_range_are_named():
     for call, word in (
         (lambda: checks.at_least(0, reg=-1.0), "reg must be .* >= 0; got -1.0"),

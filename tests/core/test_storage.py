@@ -32,6 +32,14 @@ def test_round_trip(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
 
 
+def test_the_other_order_of_bytes_is_put_right(tmp_path):
+    storage.write(
+        tmp_path / "x", {name: array.astype(array.dtype.newbyteorder(">")) for name, array in ARRAYS.items()}, {}
+    )
+    for name, value in storage.read(tmp_path / "x")[0].items():
+        assert_array_equal(value, ARRAYS[name])
+
+
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="folder"):

@@ -146,6 +146,9 @@ def test_a_resized_crop_of_everything_is_a_resize(images):
     assert part.shape == (50, 1, 6, 6)
     assert (part.diff(dim=3) > 0).all()
     assert ((part[..., -1] - part[..., 0]) < 0.8).all()
+    for parts in (part, ResizedCrop(size=6, area=(0.2, 0.5))(ramp.mT, _draw(0))):  # from one side to the other
+        assert parts.min() < 0.1
+        assert parts.max() > 0.9
 
 
 NO_COLOR = {"brightness": 0, "contrast": 0, "saturation": 0, "hue": 0}
@@ -156,25 +159,25 @@ def test_colors_that_do_not_change_are_kept(images):
     assert torch.equal(Color(p=0)(images, _draw(0)), images)
 
 
-def test_each_change_of_color_is_the_published_one(images):
+@pytest.mark.parametrize("sign", [1, -1])
+def test_each_change_of_color_is_the_published_one(images, sign):
+    def most(low: float, high: float, *shape: int) -> torch.Tensor:
+        return torch.full(shape, 0.0 if (low, high) == (0, 1) else float(sign * high))  # every image is chosen
+
     images = 0.25 + images / 4  # nothing is cut at 0 or 1
-    light = Color(**NO_COLOR | {"brightness": 0.5}, p=1)(images, _highest_colors)
-    torch.testing.assert_close(light, 1.5 * images)
+    light = Color(**NO_COLOR | {"brightness": 0.5}, p=1)(images, most)
+    torch.testing.assert_close(light, (1 + sign / 2) * images)
     grey = images[:, 0] * 0.299 + images[:, 1] * 0.587 + images[:, 2] * 0.114
     mean = grey.mean(dim=(1, 2))[:, None, None, None]
-    contrast = Color(**NO_COLOR | {"contrast": 0.5}, p=1)(images, _highest_colors)
-    torch.testing.assert_close(contrast, mean + 1.5 * (images - mean))
-    saturated = Color(**NO_COLOR | {"saturation": 0.5}, p=1)(images, _highest_colors)
-    torch.testing.assert_close(saturated, grey[:, None] + 1.5 * (images - grey[:, None]))
-    third = Color(**NO_COLOR | {"hue": 1 / 3}, p=1)(images, _highest_colors)
-    torch.testing.assert_close(third, images.roll(1, dims=1))  # red becomes green, green blue, blue red
-    sixth = Color(**NO_COLOR | {"hue": 1 / 6}, p=1)(images, _highest_colors)
+    contrast = Color(**NO_COLOR | {"contrast": 0.5}, p=1)(images, most)
+    torch.testing.assert_close(contrast, mean + (1 + sign / 2) * (images - mean))
+    saturated = Color(**NO_COLOR | {"saturation": 0.5}, p=1)(images, most)
+    torch.testing.assert_close(saturated, grey[:, None] + (1 + sign / 2) * (images - grey[:, None]))
+    third = Color(**NO_COLOR | {"hue": 1 / 3}, p=1)(images, most)
+    torch.testing.assert_close(third, images.roll(sign, dims=1))  # red becomes green, green blue, blue red
+    sixth = Color(**NO_COLOR | {"hue": 1 / 6}, p=1)(images, most)
     torch.testing.assert_close(sixth.mean(1), images.mean(1))
     torch.testing.assert_close(sixth.std(1), images.std(1))
-
-
-def _highest_colors(low: float, high: float, *shape: int) -> torch.Tensor:
-    return torch.full(shape, 0.0 if (low, high) == (0, 1) else float(high))  # every image is chosen
 
 
 def test_grey_images_have_brightness_and_contrast_only():

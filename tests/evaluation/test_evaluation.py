@@ -343,6 +343,7 @@ def test_scores_travel_as_plain_data():
         "ties",
     ):
         assert part in table
+    assert f"{scores.map_at_r:>8.4f}{scores.chance['map_at_r']:>9.4f}" in table
     assert scores.clusterer in table
     plain_scores = score(x, y, ks=(1, 3))
     assert "NMI" not in str(plain_scores)

@@ -168,6 +168,13 @@ def test_warm_start_from_the_optimum_stops_at_once():
     assert fit(learner, X, y).n_iter_ < n_iter / 4
 
 
+def test_factors_of_another_rank_are_no_start():
+    X, y = data()
+    cold = fit(MCML(3, rank_mode="factor"), X, y)
+    learner = fit(MCML(2, rank_mode="factor", warm_start=True), X, y).set_params(n_components=3)
+    assert_allclose(fit(learner, X, y).components_, cold.components_)
+
+
 @pytest.mark.parametrize("learner", [MCML(reg=1.0, tol=1e-8), KernelMCML(landmarks=30, tol=1e-5, random_state=0)])
 def test_a_warm_start_of_low_rank_is_one_too(learner):
     X, y = data()

@@ -379,7 +379,11 @@ def test_pcca_starts(init):
 
 def test_warm_starts_go_on():
     X, y, *_ = problem()
-    for learner in (LDML(max_iter=5, warm_start=True), PCCA(2, max_iter=5, warm_start=True)):
+    for learner in (
+        LDML(max_iter=5, warm_start=True),
+        LDML(2, max_iter=5, warm_start=True),
+        PCCA(2, max_iter=5, warm_start=True),
+    ):
         first = fit(learner, X, y).objective_
         assert fit(learner, X, y).objective_ < first
 

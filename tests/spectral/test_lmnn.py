@@ -137,6 +137,16 @@ def test_solvers_agree(loss):
         assert learner.objective_ - learner.duality_gap_ <= exact.objective_ * (1 + 1e-6)
 
 
+def test_solvers_agree_on_listed_triplets():
+    pytest.importorskip("clarabel")
+    X, y = data(50, 3)
+    triplets = triplet_mining.nearest_triplets(X, y, 2, 3)
+    exact, found = (LMNN(solver=s, tol=1e-6).fit(X, triplets=triplets) for s in ("sdp", "lbfgs"))
+    assert exact.converged_
+    assert_allclose(found.objective_, exact.objective_, rtol=1e-5)
+    assert_allclose(distances(found, X), distances(exact, X), atol=1e-2 * distances(exact, X).max())
+
+
 def test_the_same_program_is_not_solved_again_for_a_smaller_gap():
     pytest.importorskip("clarabel")
     X, y = data(50, 3)

@@ -300,6 +300,13 @@ def test_first_fisher_approach_equals_side_information():
     assert_allclose(a, metric(nearfar.SideInformationMetric()), atol=1e-12)
 
 
+def test_first_fisher_approach_says_where_no_direction_helps():
+    with pytest.warns(UserWarning, match="no direction keeps dissimilar pairs further apart"):
+        nearfar.FisherMetric("trace").fit(
+            [[0.0, 0], [5, 0], [1, 1], [1, 1]], pairs=[[0, 1], [2, 3]], pair_labels=[1, -1]
+        )
+
+
 def test_first_fisher_approach_with_more_directions():
     learner = nearfar.FisherMetric("trace", n_components=3, scale="unit").fit(X, Y)
     L = learner.components_
