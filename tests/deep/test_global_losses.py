@@ -70,7 +70,6 @@ LOSSES = (
     AngularLoss,
     TripletGlobalLoss,
     FisherTripletLoss,
-    GeneralizedContrastiveLoss,
     FisherContrastiveLoss,
 )
 

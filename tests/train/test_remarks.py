@@ -39,11 +39,13 @@ def test_one_direction_is_a_collapse_whatever_the_lengths():
 
 def test_embeddings_worse_than_the_items():
     good, bad = (evaluate(rows(spread), LABELS, clustering=False) for spread in (0.1, 1.0))
-    assert f"Recall@1 {good.recall_at[1]:.3f} against {bad.recall_at[1]:.3f}" in unlearned(bad, good)
-    assert not unlearned(good, bad)
-    assert not unlearned(bad, replace(good, map_at_r=bad.map_at_r))
-    assert not unlearned(replace(good, recall_at={1: good.recall_at[1] - 0.01}, map_at_r=0.1), good)
-    assert not unlearned(good, good)
+    assert f"Recall@1 {good.recall_at[1]:.3f} against {bad.recall_at[1]:.3f}" in unlearned(bad, good, CONFIG)
+    for trunk, linear in (("conv4", False), ("mlp(width=16)", True), ("identity", False)):
+        assert ("--trunk identity" in unlearned(bad, good, CONFIG.replace(trunk=trunk))) is linear
+    assert not unlearned(good, bad, CONFIG)
+    assert not unlearned(bad, replace(good, map_at_r=bad.map_at_r), CONFIG)
+    assert not unlearned(replace(good, recall_at={1: good.recall_at[1] - 0.01}, map_at_r=0.1), good, CONFIG)
+    assert not unlearned(good, good, CONFIG)
 
 
 @pytest.mark.parametrize(

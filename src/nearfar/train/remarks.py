@@ -45,7 +45,7 @@ def remarks(
         The lines of `log.jsonl`.
     config : TrainConfig
     """
-    found = [collapsed(embeddings, config), unlearned(scores, raw), course(epochs, config), *idle(log)]
+    found = [collapsed(embeddings, config), unlearned(scores, raw, config), course(epochs, config), *idle(log)]
     return tuple(sentence for sentence in found if sentence)
 
 
@@ -61,15 +61,16 @@ def collapsed(embeddings: Floats, config: TrainConfig) -> str:
     )
 
 
-def unlearned(scores: Scores, raw: Scores) -> str:
+def unlearned(scores: Scores, raw: Scores, config: TrainConfig) -> str:
     """A network that is worse than none."""
     k = min(scores.recall_at)
     ours, theirs = (scores.recall_at[k], scores.map_at_r), (raw.recall_at[k], raw.map_at_r)
     if not (ours[0] < theirs[0] - MOVED and ours[1] < theirs[1]):
         return ""
+    linear = ", or a linear network (--trunk identity)," if config.trunk.startswith("mlp") else ""
     return (
         f"The items themselves are better neighbours than their embeddings (Recall@{k} {theirs[0]:.3f} against "
-        f"{ours[0]:.3f}): a lower learning rate or more training classes may help."
+        f"{ours[0]:.3f}): a lower learning rate or more training classes{linear} may help."
     )
 
 
