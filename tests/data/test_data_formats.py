@@ -250,6 +250,7 @@ def test_errors_of_images_in_a_parquet_table(tmp_path):
         ("path,label\n", "has no rows"),
         ("file,label\nx.png,1\ny.png,2\n", "has no column 'path'; it has file,label; first rows: x.png,1 | y.png,2"),
         ("path,class\n" + ROWS, "has no column 'label'; it has path,class; first rows: class0/0.png,a |"),
+        ("path,kind\n" + ROWS, "; call the column of the classes `label`"),
         ("path,label\nclass0/0.png,1\nclass0/1.png\n", "row 3 has 1 values for 2 columns: class0/1.png"),
         ("path,label\nclass0/0.png,\n", "1 row(s) have no label, first row 1"),
         (
@@ -456,7 +457,8 @@ def test_true_and_false_are_numbers(tmp_path):
         ("label\na\nb\n", "first rows: a | b; without images, all other columns must be numbers"),
         (
             "width,height\n1,2\n",
-            "nor any of label, class, target, y, as rows of numbers; it has width,height; first rows: 1,2",
+            "nor any of label, class, target, y, as rows of numbers; it has width,height; first rows: 1,2; "
+            "call the column of the classes `label`",
         ),
         (
             ",".join(f"f{i}" for i in range(30)) + "\n" + ",".join("1" * 30) + "\n",

@@ -75,7 +75,7 @@ def read_manifest(
         table = _with_label(path, table)
         return _rows_source(path, table, _features(path, table), unlabelled)
     if "label" not in table:
-        raise DataError(f"{path}: has no column 'label'; {_show(table)}")
+        raise DataError(f"{path}: has no column 'label'; {_show(table)}; call the column of the classes `label`")
     paths = [str(value) for value in table["path"]]
     if not paths:
         raise DataError(f"{path}: has no rows")
@@ -100,7 +100,7 @@ def _with_label(path: Path, table: Table) -> Table:
     if found is None:
         raise DataError(
             f"{path}: has no column 'path', as tables of images, nor any of {', '.join(LABELS)}, as rows of numbers; "
-            f"{_show(table)}"
+            f"{_show(table)}; call the column of the classes `label`"
         )
     return {"label" if name == found else name: column for name, column in table.items()}
 
