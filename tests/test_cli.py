@@ -495,6 +495,7 @@ def test_neighbours_of_a_querys_group_do_not_count_in_tables_with_groups(cameras
     wrong = round((1 - expected.recall_at[1]) * (expected.n_queries - expected.n_lone))
     assert f"<b>{wrong}</b>" in page.read_text()
     assert "Items of a query's class in its group are not looked for." in page.read_text()
+    assert "every query searches all other items, those of its class in other groups only." in page.read_text()
 
 
 def test_a_run_on_a_table_with_groups_is_chosen_and_scored_by_them(cameras, capsys, monkeypatch, tmp_path):
