@@ -426,3 +426,13 @@ def test_codes_come_close_to_a_standard_normal():
     assert new.shape == (50, 64)
     assert np.isfinite(new).all()
     np.testing.assert_array_equal(new, held.sample(50, random_state=0))
+
+
+def test_units_of_many_rows_in_single_precision_are_exact():
+    from nearfar.deep.networks.standardize import standard
+
+    X = (1e4 + np.random.default_rng(0).normal(size=(100_000, 2))).astype(np.float32)
+    mean, scale = standard(X)
+    np.testing.assert_allclose(mean, X.mean(0, dtype=np.float64), rtol=1e-6)
+    np.testing.assert_allclose(scale, X.std(0, dtype=np.float64), rtol=1e-6)
+    assert mean.dtype == scale.dtype == np.float32

@@ -22,19 +22,13 @@ from ..core.settings import check_options, check_settings
 from ..core.types import AnyArray
 from ..fitted import Fitted, named
 from .codecs import ACTIVATIONS
+from .networks.standardize import standard
 
 Self = TypeVar("Self", bound="NetworkLearner")
 
 FORMAT = "nearfar-network-1"
 PATIENCE = 10  # epochs without progress before a fit ends
 ROWS = 8192  # encoded at a time
-
-
-def standard(X: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """Return mean and standard deviation of every column without its NaN; 1 for a constant column."""
-    mean, scale = np.nanmean(X, axis=0), np.nanstd(X, axis=0)
-    constant = scale <= 10 * np.finfo(X.dtype).eps * np.abs(mean)
-    return mean, np.where(constant, 1, scale).astype(X.dtype)
 
 
 class NetworkLearner(Fitted):

@@ -16,7 +16,8 @@ from ..core.types import AnyArray
 from ..fitted import named
 from .codecs import squared_error, widths
 from .modalities import Modalities, MultiCodec, greedy, hide
-from .reconstruction import ROWS, NetworkLearner, standard
+from .networks.standardize import standard
+from .reconstruction import ROWS, NetworkLearner
 from .relations import UNKNOWN
 
 Self = TypeVar("Self", bound="ViewReconstruction")

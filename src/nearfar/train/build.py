@@ -203,7 +203,7 @@ def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool
     step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start, class_counts=counts)
     scale = step.embedder.scale
     if isinstance(scale, Standardize) and config.network_weights is None:  # trained ones keep the units of their rows
-        scale.learn(torch.as_tensor(all_rows(task.train)))
+        scale.learn(all_rows(task.train))
     check_positives(task.train, step.objective, config)
     if step.episodes is not None:
         step.episodes.refuse(step.objective)

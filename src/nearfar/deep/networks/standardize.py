@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from ...core.types import AnyArray
+
+
+def standard(X: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Return mean and standard deviation of every column without its NaN; 1 for a constant column."""
+    mean, scale = (each(X, axis=0, dtype=np.float64) for each in (np.nanmean, np.nanstd))
+    constant = scale <= 10 * np.finfo(X.dtype).eps * np.abs(mean)
+    return mean.astype(X.dtype), np.where(constant, 1, scale).astype(X.dtype)
 
 
 class Standardize(nn.Module):
@@ -17,7 +27,7 @@ class Standardize(nn.Module):
     Examples
     --------
     >>> scale = Standardize(2)
-    >>> scale.learn(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+    >>> scale.learn(np.array([[1.0, 5.0], [3.0, 5.0]]))
     >>> scale(torch.tensor([[5.0, 6.0]]))
     tensor([[3., 1.]])
     """
@@ -30,13 +40,10 @@ class Standardize(nn.Module):
         self.register_buffer("mean", torch.zeros(columns))
         self.register_buffer("deviation", torch.ones(columns))
 
-    def learn(self, rows: Tensor) -> None:
-        """Take mean and deviation from (n, columns) rows; a constant column keeps its unit."""
-        rows = rows.double()
-        mean, deviation = rows.mean(0), rows.std(0, correction=0)
-        constant = deviation <= 10 * torch.finfo(self.mean.dtype).eps * mean.abs()
-        self.mean.copy_(mean)
-        self.deviation.copy_(torch.where(constant, 1.0, deviation))
+    def learn(self, rows: AnyArray) -> None:
+        """Take mean and deviation from an array (n, columns); a constant column keeps its unit."""
+        for own, learnt in zip((self.mean, self.deviation), standard(rows), strict=True):
+            own.copy_(torch.from_numpy(learnt))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return the (n, columns) rows in these units."""
