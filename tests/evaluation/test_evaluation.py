@@ -392,6 +392,13 @@ def test_bad_input_is_named(change, message):
         evaluate(**arguments)
 
 
+def test_a_wrong_rule_for_lone_queries_is_refused_before_the_search(monkeypatch):
+    monkeypatch.setattr("nearfar.evaluation.protocol.retrieve", None)
+    for scored in (evaluate, recall_at_k, precision_at_k, map_at_r, mean_average_precision, r_precision, mrr):
+        with pytest.raises(ValueError, match=r"^lone: expected"):
+            scored(np.eye(3), [0, 0, 1], lone="drop")
+
+
 def test_torch_is_not_imported():
     code = "import sys, nearfar.evaluation; print('torch' in sys.modules, 'faiss' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split() == ["False"] * 2

@@ -85,7 +85,7 @@ def evaluate(
     """
     searched = {"gallery": gallery, "gallery_labels": gallery_labels}
     searched |= {"groups": groups, "gallery_groups": gallery_groups}
-    found = retrieve(embeddings, labels, **searched, ks=ks, distance=distance)
+    found = _retrieved(lone, embeddings, labels, **searched, ks=ks, distance=distance)
     clusters: dict[str, Any] = dict.fromkeys(("nmi", "nmi_geometric", "ami", "f1"))
     if clustering:
         rows, classes = _joined(embeddings, labels, gallery, gallery_labels)
@@ -154,10 +154,15 @@ def _neighbour_scores(found: Retrieval, lone: str) -> dict[str, Any]:
     }
 
 
-def mean_score(found: Retrieval, values: AnyArray, lone: str = "exclude") -> float:
-    """Mean of scores per query (n,): over those that have a relevant item, or over all with 0 for the lone ones."""
+def _retrieved(lone: str, embeddings: Any, labels: Any, **how: Any) -> Retrieval:
+    """Scores per query; a rule for lone queries that there is not is refused before the search."""
     if lone not in LONE:
         raise ValueError(f'lone: expected "exclude" or "miss", got {lone!r}')
+    return retrieve(embeddings, labels, **how)
+
+
+def mean_score(found: Retrieval, values: AnyArray, lone: str = "exclude") -> float:
+    """Mean of scores per query (n,): over those that have a relevant item, or over all with 0 for the lone ones."""
     fair = found.relevant > 0
     total = float(np.sum(values[fair], dtype=np.float64))
     count = int(fair.sum()) if lone == "exclude" else len(fair)
@@ -169,19 +174,19 @@ def recall_at_k(embeddings: Any, labels: Any, k: int = 1, *, lone: str = "exclud
 
     All arguments as in `evaluate`.
     """
-    found = retrieve(embeddings, labels, ks=(k,), whole=False, up_to_r=False, **protocol)
+    found = _retrieved(lone, embeddings, labels, ks=(k,), whole=False, up_to_r=False, **protocol)
     return mean_score(found, found.found(k), lone)
 
 
 def precision_at_k(embeddings: Any, labels: Any, k: int = 1, *, lone: str = "exclude", **protocol: Any) -> float:
     """Mean share of relevant items among the k nearest; ``protocol`` as in `recall_at_k`."""
-    found = retrieve(embeddings, labels, ks=(k,), whole=False, up_to_r=False, **protocol)
+    found = _retrieved(lone, embeddings, labels, ks=(k,), whole=False, up_to_r=False, **protocol)
     return mean_score(found, found.hits[:, 0] / k, lone)
 
 
 def map_at_r(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any) -> float:
     """MAP@R of Musgrave et al., 2020; ``protocol`` as in `recall_at_k`."""
-    found = retrieve(embeddings, labels, ks=(1,), whole=False, **protocol)
+    found = _retrieved(lone, embeddings, labels, ks=(1,), whole=False, **protocol)
     return mean_score(found, found.map_at_r, lone)
 
 
@@ -194,18 +199,18 @@ def mean_average_precision(embeddings: Any, labels: Any, *, lone: str = "exclude
     >>> mean_average_precision([[1.0, 0], [0.9, 0.5], [0.9, 0.2]], ["a", "a", "b"])
     0.5
     """
-    found = retrieve(embeddings, labels, ks=(ALL,), **protocol)
+    found = _retrieved(lone, embeddings, labels, ks=(ALL,), **protocol)
     assert found.average_precision is not None
     return mean_score(found, found.average_precision, lone)
 
 
 def r_precision(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any) -> float:
     """Mean share of relevant items among the R nearest; ``protocol`` as in `recall_at_k`."""
-    found = retrieve(embeddings, labels, ks=(1,), whole=False, **protocol)
+    found = _retrieved(lone, embeddings, labels, ks=(1,), whole=False, **protocol)
     return mean_score(found, found.r_precision, lone)
 
 
 def mrr(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any) -> float:
     """Mean reciprocal rank of the best relevant item over the whole ranking; ``protocol`` as in `recall_at_k`."""
-    found = retrieve(embeddings, labels, ks=(1,), up_to_r=False, **protocol)
+    found = _retrieved(lone, embeddings, labels, ks=(1,), up_to_r=False, **protocol)
     return mean_score(found, found.reciprocal_rank(), lone)
