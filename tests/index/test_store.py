@@ -53,6 +53,9 @@ def test_items_are_added_and_replaced(tmp_path):
     bare = Index(rng.normal(size=(2, 6)))
     with pytest.raises(ValueError, match=r"has labels, the index has none"):
         to_milvus(bare, uri, "items", add=True)
+    far = Index(rng.normal(size=(2, 6)), labels=["a", "b"], distance="euclidean")
+    with pytest.raises(ValueError, match=r"'items' compares by COSINE, the index by the euclidean distance \(L2\)"):
+        to_milvus(far, uri, "items", add=True)
 
 
 def test_the_command_says_what_is_there(tmp_path, capsys, monkeypatch):

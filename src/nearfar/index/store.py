@@ -40,7 +40,7 @@ def to_milvus(index: Index, uri: str, collection: str, *, token: str = "", add: 
     Raises
     ------
     ValueError
-        The collection is there and `add` is not set, or has embeddings of another length.
+        The collection is there and `add` is not set, or has embeddings of another length or another metric.
     OSError
         Nobody answers there, or what the server says.
 
@@ -101,6 +101,12 @@ def _check_alike(client: Any, index: Index, collection: str) -> None:
         raise ValueError(
             f"collection: {collection!r} has {has}, the index has {'none' if 'label' in fields else 'some'}"
         )
+    wanted = METRICS[index.distance]
+    for name in client.list_indexes(collection, field_name="embedding"):
+        metric = client.describe_index(collection, name)["metric_type"]
+        if metric != wanted:
+            own = f"{index.distance} distance ({wanted})"
+            raise ValueError(f"collection: {collection!r} compares by {metric}, the index by the {own}")
 
 
 def _items(index: Index, part: slice) -> list[dict[str, Any]]:
