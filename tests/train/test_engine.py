@@ -189,6 +189,7 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path, small, what, count, left) ->
     assert (read_about(last)["step"] if last.exists() else None) == left
     run = train(config, folder, resume=True, progress=False)
     assert_same(whole.folder, run.folder)
+    assert not list(folder.glob("*.partial"))
 
 
 def test_resuming_with_other_settings_lists_them(tmp_path, small) -> None:

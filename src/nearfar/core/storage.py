@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -62,7 +63,9 @@ def write(path: str | os.PathLike[str], arrays: dict[str, AnyArray], metadata: d
 
 @contextmanager
 def whole(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> Iterator[IO[Any]]:
-    """Open a file that appears whole or not at all: it is written under another name, then renamed.
+    """Open a file that appears whole or not at all: it is written under a name of its own, then renamed.
+
+    Several may write the same file at a time: the last one to end wins.
 
     Parameters
     ----------
@@ -76,7 +79,7 @@ def whole(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> Iterato
     OSError
         Writing failed, as on a full disk; the message names the file, and nothing of the new file is left.
     """
-    partial = Path(f"{os.fspath(path)}.partial")
+    partial = Path(f"{os.fspath(path)}.{secrets.token_hex(4)}.partial")
     try:
         with partial.open(mode, **how) as file:
             yield file

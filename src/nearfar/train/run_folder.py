@@ -127,9 +127,11 @@ class RunFolder:
     def commit(self, tensors: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Make the states of `about["step"]` the checkpoint that counts, and drop older ones."""
         save_tensors(self.last, tensors, about)
-        for path in self.path.glob("state-*.safetensors*"):
-            if not path.name.startswith(f"state-{about['step']}."):
-                path.unlink(missing_ok=True)
+        old = set(self.path.glob("state-*.safetensors")) - set(self.path.glob(f"state-{about['step']}.*"))
+        for kind in ("*.safetensors", self.metrics.name):  # what a process left that was killed while it wrote
+            old.update(self.path.glob(f"{kind}.*.partial"))
+        for path in old:
+            path.unlink(missing_ok=True)
 
     @contextmanager
     def telling_what_is_kept(self) -> Iterator[None]:
