@@ -1,5 +1,6 @@
 """Scores of embeddings: exact, blocked, with their chance level; arrays or tensors, labels of any hashable kind."""
 
+from .accepting import Verification
 from .clustering import ami, cluster, nmi, pairwise_f1
 from .generalization import diversity, h_divergence, joint_error
 from .intervals import Interval, interval, subset_recall
@@ -15,7 +16,7 @@ from .protocol import (
 )
 from .retrieval import Retrieval, retrieve
 from .scores import Scores
-from .verification import Verification, verify, verify_pairs
+from .verification import verify, verify_pairs
 
 __all__ = [
     "Interval",

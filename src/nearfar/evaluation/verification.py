@@ -1,15 +1,9 @@
-"""Verification: are two items of one class? Decided by their distance alone.
-
-TAR(t)    share of pairs of one class that lie within the distance t (true accept rate)
-FAR(t)    share of pairs of two classes that lie within t (false accept rate)
-EER       the rate at which FAR(t) = 1 - TAR(t)
-AUC       probability that a pair of one class is nearer than a pair of two, ties counting one half
-"""
+"""Verification: are two items of one class? Decided by their distance alone, over all pairs or over listed ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,78 +11,14 @@ from numpy.typing import NDArray
 
 from ..core.distances import as_rows, check_distance, distance_blocks, pair_distances, unit_rows
 from ..core.nearness import on_grid
-from ..core.types import AnyArray, Array, Bools, Ints
+from ..core.types import AnyArray, Bools, Ints
+from .accepting import Verification, checked_rates, scored
 from .labels import check_lengths
 from .retrieval import protocol_of
 
 FARS = (0.1, 0.01, 0.001)
 BINS = 2**20 + 1  # distances are known to a millionth of their range; simple fractions of it lie inside bins
 CELLS = 2**22  # distances at a time
-POINTS = 201  # points of the curve
-
-
-@dataclass(frozen=True)
-class Verification:
-    """How well one threshold on the distance tells pairs of one class from pairs of two.
-
-    Attributes
-    ----------
-    auc, eer : float
-    eer_threshold : float
-        The distance at which both errors are the EER.
-    accuracy, threshold : float
-        Share of right answers at the best threshold, both kinds of pairs weighing the same; and that distance.
-    tar_at, threshold_at : dict of float to float
-        By FAR: the TAR that it allows, and the largest distance that keeps it; None where even the least does not.
-    n_similar, n_dissimilar : int
-        Pairs of one class and of two.
-    distance : str
-    curve : tuple of two lists of float
-        FAR, evenly spaced on a logarithmic scale, and the TAR at each.
-    fold_accuracies : list of float
-        Accuracy of each fold of listed pairs at the best threshold of the other folds; empty without folds.
-    """
-
-    auc: float
-    eer: float
-    eer_threshold: float
-    accuracy: float
-    threshold: float
-    tar_at: dict[float, float]
-    threshold_at: dict[float, float | None]
-    n_similar: int
-    n_dissimilar: int
-    distance: str
-    curve: tuple[list[float], list[float]] = field(repr=False)
-    fold_accuracies: list[float] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold; the rates become strings."""
-        plain = asdict(self)
-        return plain | {name: {f"{far:g}": v for far, v in plain[name].items()} for name in ("tar_at", "threshold_at")}
-
-    def __str__(self) -> str:
-        rows: list[tuple[str, float, float | None]] = [("AUC", self.auc, None), ("EER", self.eer, self.eer_threshold)]
-        rows += [("Accuracy, balanced", self.accuracy, self.threshold)]
-        rows += [(f"TAR at FAR {far:g}", self.tar_at[far], self.threshold_at[far]) for far in self.tar_at]
-        lines = [f"{'score':<18}{'value':>8}{'threshold':>11}"]
-        lines += [f"{name:<18}{value:>8.4f}" + ("" if at is None else f"{at:>11.4g}") for name, value, at in rows]
-        lines += [f"{self.n_similar:,} pairs of one class, {self.n_dissimilar:,} of two; {self.distance} distance"]
-        if self.fold_accuracies:
-            mean, k = np.mean(self.fold_accuracies), len(self.fold_accuracies)
-            error = np.std(self.fold_accuracies, ddof=1) / np.sqrt(k)
-            lines += [
-                f"accuracy of {k} folds by the best threshold of the others: {mean:.4f} ± {error:.4f} (std. error)"
-            ]
-        if self.rare:
-            few = f"none of the {self.n_dissimilar:,} pairs of two classes may pass: too few to measure such a rate"
-            lines += [f"at FAR {' and '.join(f'{far:g}' for far in self.rare)} {few}"]
-        return "\n".join(lines)
-
-    @property
-    def rare(self) -> list[float]:
-        """The FARs that are less than one of the pairs of two classes: too few to measure them."""
-        return [far for far in self.tar_at if not _allowed(far, self.n_dissimilar)]
 
 
 def verify(
@@ -142,7 +72,7 @@ def verify(
     """
     x, y, kind, gallery_kind, own = protocol_of(embeddings, labels, gallery, gallery_labels)
     check_distance(distance)
-    rates = _rates(fars)
+    rates = checked_rates(fars)
     rows = np.arange(len(x))
     if len(x) > most:
         rows = np.sort(np.random.default_rng(seed).choice(len(x), most, replace=False))
@@ -160,7 +90,7 @@ def verify(
         similar += np.bincount(bins[kind[rows[part]][:, None] == others], minlength=BINS + 1)
         all_pairs += np.bincount(bins.ravel(), minlength=BINS + 1)
     counts = np.stack([similar, all_pairs - similar])[:, :BINS]
-    return _scored((np.arange(BINS, dtype=np.float64) + 0.5) * edge, counts, rates, distance)
+    return scored((np.arange(BINS, dtype=np.float64) + 0.5) * edge, counts, rates, distance)
 
 
 def verify_pairs(
@@ -196,7 +126,7 @@ def verify_pairs(
     ValueError
         Bad rows, pairs or folds; no pair of one class, or none of two.
     """
-    x, rates = as_rows(embeddings), _rates(fars)
+    x, rates = as_rows(embeddings), checked_rates(fars)
     ij, kinds = np.asarray(pairs), np.asarray(same).ravel()
     if ij.ndim != 2 or ij.shape[1] != 2 or ij.dtype.kind not in "iu":
         raise ValueError(f"pairs: expected row numbers of shape (m, 2), got {ij.dtype} of shape {ij.shape}")
@@ -209,7 +139,7 @@ def verify_pairs(
     thresholds = np.full(len(steps), -np.inf)
     np.maximum.at(thresholds, at, d)
     counts = [np.bincount(at[alike], minlength=len(thresholds)) for alike in (kinds == 1, kinds != 1)]
-    found = _scored(thresholds, np.stack(counts), rates, distance)
+    found = scored(thresholds, np.stack(counts), rates, distance)
     return found if folds is None else replace(found, fold_accuracies=_by_folds(at, kinds == 1, np.asarray(folds)))
 
 
@@ -241,59 +171,3 @@ def _reach(x: AnyArray, y: AnyArray, distance: str) -> float:
     across = sum(float(np.sqrt(np.square(rows - centre).sum(axis=1).max())) for rows in (x, y))
     far = {"cosine": min(2.0, across**2 / 2), "euclidean": across, "sqeuclidean": across**2}[distance]
     return far or 1.0
-
-
-def _rates(fars: Sequence[float] | float) -> list[float]:
-    """One rate or several, checked before anything is counted."""
-    rates: list[float] = np.atleast_1d(fars).tolist()
-    if not all(0 < far < 1 for far in rates):
-        raise ValueError(f"fars: expected rates between 0 and 1, got {tuple(rates)}")
-    return rates
-
-
-def _scored(thresholds: Array, counts: NDArray[np.int64], rates: Sequence[float], distance: str) -> Verification:
-    """Scores from how many pairs of each kind (2, t) lie at each threshold and beyond the one before."""
-    P, N = (int(n) for n in counts.sum(axis=1))
-    if not P or not N:
-        missing = "one class" if not P else "two classes"
-        raise ValueError(f"verification needs pairs of both kinds; there is no pair of {missing}")
-    accepted = counts.cumsum(axis=1)
-    tar, far = accepted[0] / P, accepted[1] / N
-    auc = float(np.sum(counts[0] * (N - accepted[1] + counts[1] / 2))) / P / N
-    best = int(np.argmax(tar - far))
-    eer, at = _equal_errors(tar, far)
-    allowed = {rate: _last(accepted[1], _allowed(rate, N)) for rate in rates}
-    grid = np.geomspace(1 / N, 1.0, POINTS)
-    places = [_last(accepted[1], _allowed(rate, N)) for rate in grid]
-    return Verification(
-        auc=auc,
-        eer=eer,
-        eer_threshold=float(thresholds[at]),
-        accuracy=float((1 + tar[best] - far[best]) / 2),
-        threshold=float(thresholds[best]),
-        tar_at={rate: float(tar[k]) if k >= 0 else 0.0 for rate, k in allowed.items()},
-        threshold_at={rate: float(thresholds[k]) if k >= 0 else None for rate, k in allowed.items()},
-        n_similar=P,
-        n_dissimilar=N,
-        distance=distance,
-        curve=(grid.tolist(), [float(tar[k]) if k >= 0 else 0.0 for k in places]),
-    )
-
-
-def _last(accepted: NDArray[np.int64], most: int) -> int:
-    """The last threshold that accepts so many pairs at most; -1 if none does. A float would convert all counts."""
-    return int(np.searchsorted(accepted, most, side="right")) - 1
-
-
-def _allowed(rate: float, pairs: int) -> int:
-    """How many pairs a rate allows; rounding takes none away."""
-    return int(rate * pairs * (1 + 1e-12))
-
-
-def _equal_errors(tar: Array, far: Array) -> tuple[float, int]:
-    """The rate at which both errors are equal, on the line between two thresholds, and the latter of them."""
-    surplus = far - (1 - tar)
-    k = int(np.argmax(surplus >= 0))
-    before, rate = (surplus[k - 1], far[k - 1]) if k else (-1.0, 0.0)
-    share = -before / (surplus[k] - before)
-    return float(rate + share * (far[k] - rate)), k
