@@ -483,7 +483,7 @@ def cameras(tmp_path_factory):
 
 
 def test_neighbours_of_a_querys_group_do_not_count_in_tables_with_groups(cameras, capsys, monkeypatch, tmp_path):
-    from nearfar.evaluation import evaluate
+    from nearfar.evaluation import evaluate, verify
 
     file, rows, persons, taken = cameras
     out = run(capsys, monkeypatch, "evaluate", file)[1]
@@ -496,6 +496,9 @@ def test_neighbours_of_a_querys_group_do_not_count_in_tables_with_groups(cameras
     assert f"<b>{wrong}</b>" in page.read_text()
     assert "Items of a query's class in its group are not looked for." in page.read_text()
     assert "every query searches all other items, those of its class in other groups only." in page.read_text()
+    pairs = verify(rows, persons, groups=taken)
+    assert str(pairs) in run(capsys, monkeypatch, "evaluate", file, "--protocol", "verification")[1]
+    assert f"{pairs.n_similar} pairs of one class in two groups and {pairs.n_dissimilar:,} pairs of" in page.read_text()
 
 
 def test_a_run_on_a_table_with_groups_is_chosen_and_scored_by_them(cameras, capsys, monkeypatch, tmp_path):

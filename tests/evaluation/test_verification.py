@@ -51,6 +51,45 @@ def test_queries_meet_a_gallery(distance):
     assert (found.n_similar, found.n_dissimilar) == (pairs.n_similar, pairs.n_dissimilar)
 
 
+CAMERAS = rng.integers(4, size=len(X))
+
+
+def pairs_of_cameras(gallery=None):
+    """Pairs of row numbers, same or not, one by one: those of one class in one camera are none."""
+    pairs, same = [], []
+    for i in range(len(X) if gallery is None else gallery):
+        for j in range(i + 1 if gallery is None else gallery, len(X)):
+            if LABELS[i] != LABELS[j] or CAMERAS[i] != CAMERAS[j]:
+                pairs.append((i, j))
+                same.append(LABELS[i] == LABELS[j])
+    return pairs, same
+
+
+@pytest.mark.parametrize("gallery", [None, 60])
+@pytest.mark.parametrize("most", [20_000, 50])
+def test_pairs_of_one_class_in_one_group_do_not_count(gallery, most, monkeypatch):
+    monkeypatch.setattr(verification, "CELLS", 700)
+    told = {"groups": CAMERAS[:gallery]}
+    if gallery:
+        told |= {"gallery": X[gallery:], "gallery_labels": LABELS[gallery:], "gallery_groups": CAMERAS[gallery:]}
+    found = verify(X[:gallery], LABELS[:gallery], most=most, **told)
+    expected = verify_pairs(X, *pairs_of_cameras(gallery))
+    assert found.grouped
+    assert not expected.grouped
+    if most > 60:
+        assert (found.n_similar, found.n_dissimilar) == (expected.n_similar, expected.n_dissimilar)
+        assert_allclose((found.auc, found.eer), (expected.auc, expected.eer), atol=1e-5)
+    else:  # each drawn item meets all others, so that a pair of two drawn ones counts twice
+        rows = np.sort(np.random.default_rng(0).choice(gallery or len(X), most, replace=False))
+        others = np.arange(gallery or 0, len(X))
+        kept = [(i, j) for i in rows for j in others if (LABELS[i], CAMERAS[i]) != (LABELS[j], CAMERAS[j])]
+        assert found.n_similar == sum(LABELS[i] == LABELS[j] for i, j in kept)
+        assert found.n_similar + found.n_dissimilar == len(kept)
+    assert f"{found.n_similar:,} pairs of one class in two groups, {found.n_dissimilar:,} of two classes;" in str(found)
+    alone = verify(X[:gallery], LABELS[:gallery], most=most, **told | {"groups": np.arange(len(X))[:gallery]})
+    assert alone.n_similar > found.n_similar
+
+
 def test_blocks_do_not_matter_and_a_draw_is_close(monkeypatch):
     whole = verify(X, LABELS)
     monkeypatch.setattr(verification, "CELLS", 700)
@@ -147,6 +186,9 @@ def test_plain_data_and_text():
     [
         (lambda: verify(X, LABELS, fars=(0.0,)), r"^fars: expected rates between 0 and 1"),
         (lambda: verify(X, LABELS[:5]), r"^labels: expected 180 labels"),
+        (lambda: verify(X, LABELS, groups=[1]), r"^groups: expected 180 groups"),
+        (lambda: verify(X, LABELS, gallery_groups=LABELS), r"^gallery_groups: expected none without a gallery"),
+        (lambda: verify(X, LABELS, groups=LABELS), r"there is no pair of one class in two groups"),
         (lambda: verify(X, np.arange(180)), r"there is no pair of one class"),
         (lambda: verify(X, np.zeros(180)), r"there is no pair of two classes"),
         (lambda: verify(X, LABELS, distance="taxi"), r"^distance: expected one of"),

@@ -130,11 +130,18 @@ def test_class_recall_averages_to_recall() -> None:
     assert recall[0] == pytest.approx(found.right[found.query_labels() == hard, 0].mean())
 
 
-def test_all_pairs_are_measured_where_there_are_few() -> None:
-    items = some_items(20, 3)
+@pytest.mark.parametrize("grouped", [False, True])
+def test_all_pairs_are_measured_where_there_are_few(grouped: bool) -> None:
+    items, groups = some_items(20, 3), np.arange(20) % 4
+    items = replace(items, groups=groups) if grouped else items
     pairs = measure_pairs(items, None, "euclidean")
     table, n = euclidean(items), len(items)
-    similar = [table[i, j] for i in range(n) for j in range(i) if items.labels[i] == items.labels[j]]
+    similar = [
+        table[i, j]
+        for i in range(n)
+        for j in range(i)
+        if items.labels[i] == items.labels[j] and not (grouped and groups[i] == groups[j])
+    ]
     dissimilar = [table[i, j] for i in range(n) for j in range(i) if items.labels[i] != items.labels[j]]
     assert pairs is not None
     assert pairs.complete
@@ -142,17 +149,22 @@ def test_all_pairs_are_measured_where_there_are_few() -> None:
     np.testing.assert_allclose(pairs.dissimilar, sorted(dissimilar))
 
 
+@pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("with_gallery", [False, True])
-def test_sampled_pairs_are_true_pairs_with_the_right_frequencies(with_gallery: bool) -> None:
+def test_sampled_pairs_are_true_pairs_with_the_right_frequencies(with_gallery: bool, grouped: bool) -> None:
     queries = some_items(12, 3, seed=1, dim=2)
     gallery = some_items(9, 3, seed=2, dim=2) if with_gallery else None
+    if grouped:
+        queries = replace(queries, groups=np.arange(12) % 2)
+        gallery = gallery and replace(gallery, groups=np.arange(9) % 2)
     pool = gallery or queries
     pairs = measure_pairs(queries, gallery, "euclidean", sample=50, seed=4)
     exact = {"similar": [], "dissimilar": []}
     for i, row in enumerate(euclidean(queries, pool)):
         for j, value in enumerate(row):
-            if with_gallery or i != j:
-                exact["similar" if queries.labels[i] == pool.labels[j] else "dissimilar"].append(value)
+            same = queries.labels[i] == pool.labels[j]
+            if (with_gallery or i != j) and not (grouped and same and i % 2 == j % 2):
+                exact["similar" if same else "dissimilar"].append(value)
     assert pairs is not None
     for kind, sampled in (("similar", pairs.similar), ("dissimilar", pairs.dissimilar)):
         known = np.array(exact[kind])
@@ -174,6 +186,10 @@ def test_sampled_pairs_are_uniform() -> None:
         _, counts = np.unique(5 * left + right, return_counts=True)
         assert len(counts) == kinds
         np.testing.assert_allclose(counts / 40_000, 1 / kinds, rtol=0.1)
+    (i, j), _ = module._drawn_pairs(replace(items, groups=np.array([*"xyxxx"])), None, 40_000, 0)
+    kinds, counts = np.unique(5 * i + j, return_counts=True)
+    assert kinds.tolist() == [1, 5, 7, 11]  # (0, 1), (1, 2) and back; the second class has one group
+    np.testing.assert_allclose(counts / 40_000, 1 / 4, rtol=0.1)
 
 
 def test_pairs_of_one_class_alone_are_no_histogram() -> None:

@@ -64,6 +64,10 @@ class Embedded(NamedTuple):
         """The classes of the gallery, where there is one."""
         return None if self.gallery is None else self.gallery.labels
 
+    def groups(self) -> dict[str, Any]:
+        """Return the groups of items and gallery, as the scores take them."""
+        return {"groups": self.dataset.groups, "gallery_groups": None if self.gallery is None else self.gallery.groups}
+
     def about(self) -> str:
         """Say in one sentence which items are scored, and what they search."""
         there = "" if self.gallery is None else f", searching a gallery of {_size(self.gallery)}"

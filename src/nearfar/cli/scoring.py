@@ -82,8 +82,7 @@ def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None
 
 def _scored(source: Path, embedded: Embedded, ks: Sequence[int] = ()) -> Scored:
     dataset = embedded.dataset
-    how = _keywords(source, ks) | {"gallery_labels": embedded.gallery_labels, "groups": dataset.groups}
-    how["gallery_groups"] = None if embedded.gallery is None else embedded.gallery.groups
+    how = _keywords(source, ks) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
     scores = evaluate_embeddings(embedded.rows, dataset.labels, gallery=embedded.gallery_rows, **how)
     if is_embeddings(source):
         return Scored(source.stem, embedded.about(), embedded, scores, None)

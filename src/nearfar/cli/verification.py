@@ -35,8 +35,8 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
     dataset, rows, gallery, gallery_rows = embedded
     about = embedded.about()
     if pairs is None:
-        how["gallery_labels"] = embedded.gallery_labels
-        found = verify(rows, dataset.labels, gallery=gallery_rows, **how)
+        how |= embedded.groups()
+        found = verify(rows, dataset.labels, gallery=gallery_rows, gallery_labels=embedded.gallery_labels, **how)
     else:
         rows = rows if gallery_rows is None else np.concatenate([rows, gallery_rows])
         ij, same, folds = read_pairs(pairs, dataset, gallery)

@@ -34,12 +34,14 @@ class Verification:
     tar_at, threshold_at : dict of float to float
         By FAR: the TAR that it allows, and the largest distance that keeps it; None where even the least does not.
     n_similar, n_dissimilar : int
-        Pairs of one class and of two.
+        Pairs of one class, in two groups where there are groups, and pairs of two classes.
     distance : str
     curve : tuple of two lists of float
         FAR, evenly spaced on a logarithmic scale, and the TAR at each.
     fold_accuracies : list of float
         Accuracy of each fold of listed pairs at the best threshold of the other folds; empty without folds.
+    grouped : bool
+        Whether pairs of one class within one group were left out.
     """
 
     auc: float
@@ -54,6 +56,7 @@ class Verification:
     distance: str
     curve: tuple[list[float], list[float]] = field(repr=False)
     fold_accuracies: list[float] = field(default_factory=list)
+    grouped: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold; the rates become strings."""
@@ -66,7 +69,9 @@ class Verification:
         rows += [(f"TAR at FAR {far:g}", self.tar_at[far], self.threshold_at[far]) for far in self.tar_at]
         lines = [f"{'score':<18}{'value':>8}{'threshold':>11}"]
         lines += [f"{name:<18}{value:>8.4f}" + ("" if at is None else f"{at:>11.4g}") for name, value, at in rows]
-        lines += [f"{self.n_similar:,} pairs of one class, {self.n_dissimilar:,} of two; {self.distance} distance"]
+        similar, dissimilar = (" in two groups", " classes") if self.grouped else ("", "")
+        counts = f"{self.n_similar:,} pairs of one class{similar}, {self.n_dissimilar:,} of two{dissimilar}"
+        lines += [f"{counts}; {self.distance} distance"]
         if self.fold_accuracies:
             mean, k = np.mean(self.fold_accuracies), len(self.fold_accuracies)
             error = np.std(self.fold_accuracies, ddof=1) / np.sqrt(k)
@@ -92,11 +97,13 @@ def checked_rates(fars: Sequence[float] | float) -> list[float]:
     return rates
 
 
-def scored(thresholds: Array, counts: NDArray[np.int64], rates: Sequence[float], distance: str) -> Verification:
+def scored(
+    thresholds: Array, counts: NDArray[np.int64], rates: Sequence[float], distance: str, grouped: bool = False
+) -> Verification:
     """Scores from how many pairs of each kind (2, t) lie at each threshold and beyond the one before."""
     P, N = (int(n) for n in counts.sum(axis=1))
     if not P or not N:
-        missing = "one class" if not P else "two classes"
+        missing = "two classes" if P else "one class in two groups" if grouped else "one class"
         raise ValueError(f"verification needs pairs of both kinds; there is no pair of {missing}")
     accepted = counts.cumsum(axis=1)
     tar, far = accepted[0] / P, accepted[1] / N
@@ -118,6 +125,7 @@ def scored(thresholds: Array, counts: NDArray[np.int64], rates: Sequence[float],
         n_dissimilar=N,
         distance=distance,
         curve=(grid.tolist(), [float(tar[k]) if k >= 0 else 0.0 for k in places]),
+        grouped=grouped,
     )
 
 

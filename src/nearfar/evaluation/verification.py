@@ -13,6 +13,7 @@ from ..core.distances import as_rows, check_distance, distance_blocks, pair_dist
 from ..core.nearness import on_grid
 from ..core.types import AnyArray, Bools, Ints
 from .accepting import Verification, checked_rates, scored
+from .groups import kinds_of
 from .labels import check_lengths
 from .retrieval import protocol_of
 
@@ -27,6 +28,8 @@ def verify(
     *,
     gallery: Any = None,
     gallery_labels: Any = None,
+    groups: Any = None,
+    gallery_groups: Any = None,
     distance: str = "cosine",
     fars: Sequence[float] | float = FARS,
     most: int = 20_000,
@@ -42,6 +45,9 @@ def verify(
         Their classes, of any hashable kind.
     gallery, gallery_labels : array-like of shape (m, d), (m,), optional
         Pairs are (embedding, gallery item); without it two different embeddings.
+    groups, gallery_groups : array-like of shape (n,), (m,), optional
+        Camera, video or the like of each item. Pairs of one class that share their group are left out, as in
+        re-identification; pairs of two classes all count.
     distance : {"cosine", "euclidean", "sqeuclidean"}
     fars : float or sequence of float
         False accept rates, in (0, 1), at which the true accept rate is told.
@@ -56,7 +62,7 @@ def verify(
     Raises
     ------
     ValueError
-        Bad rows, labels, rates or distance; no pair of one class, or none of two.
+        Bad rows, labels, groups, rates or distance; no pair of one class, or none of two.
 
     Notes
     -----
@@ -71,6 +77,7 @@ def verify(
     (1.0, 0.0, 1.0)
     """
     x, y, kind, gallery_kind, own = protocol_of(embeddings, labels, gallery, gallery_labels)
+    kinds = kinds_of(kind, gallery_kind, groups, gallery_groups, own is not None)
     check_distance(distance)
     rates = checked_rates(fars)
     rows = np.arange(len(x))
@@ -86,11 +93,14 @@ def verify(
             bins[:, : len(bins)][np.tri(len(bins), dtype=np.bool_)] = BINS  # every pair once
         elif own is not None:
             bins[np.arange(len(bins)), rows[part]] = BINS  # an item and itself are no pair
-        others = gallery_kind[len(y) - bins.shape[1] :]
+        first = len(y) - bins.shape[1]
+        if kinds is not None:
+            bins[kinds[0][rows[part]][:, None] == kinds[1][first:]] = BINS
+        others = gallery_kind[first:]
         similar += np.bincount(bins[kind[rows[part]][:, None] == others], minlength=BINS + 1)
         all_pairs += np.bincount(bins.ravel(), minlength=BINS + 1)
     counts = np.stack([similar, all_pairs - similar])[:, :BINS]
-    return scored((np.arange(BINS, dtype=np.float64) + 0.5) * edge, counts, rates, distance)
+    return scored((np.arange(BINS, dtype=np.float64) + 0.5) * edge, counts, rates, distance, kinds is not None)
 
 
 def verify_pairs(

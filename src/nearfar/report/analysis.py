@@ -81,10 +81,12 @@ def _failures(content: ReportContent) -> Failures | None:
 def _verification(content: ReportContent) -> Verification | None:
     queries, gallery = content.queries, content.gallery
     assert queries is not None
-    rows, labels = (None, None) if gallery is None else (gallery.embeddings, gallery.labels)
     settings: dict[str, Any] = {"distance": content.distance, "most": MET, "seed": content.seed}
+    settings["groups"] = queries.groups
+    if gallery is not None:
+        settings |= {"gallery": gallery.embeddings, "gallery_labels": gallery.labels, "gallery_groups": gallery.groups}
     try:
-        return verify(queries.embeddings, queries.labels, gallery=rows, gallery_labels=labels, **settings)
+        return verify(queries.embeddings, queries.labels, **settings)
     except ValueError:  # the draw met pairs of one kind only
         return None
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.distances import pair_distances
+from ..evaluation.groups import Members, kinds_of
 from .content import Items
 
 SAMPLE = 100_000  # pairs of each kind
@@ -42,7 +43,7 @@ def measure_pairs(
     Parameters
     ----------
     queries, gallery : Items
-        Pairs are (query, gallery item); without a gallery, two different queries.
+        Pairs are (query, gallery item); without a gallery, two different queries. Two of one class and group are none.
     distance : str
         "cosine" (1 - cosine), "euclidean" or "sqeuclidean".
     sample : int
@@ -68,36 +69,47 @@ def measure_pairs(
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
+def _kinds(queries: Items, gallery: Items | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of queries and of gallery items, class by class; those of one number are no pair.
+
+    They are one item, or of one class and group.
+    """
+    alone, pool = gallery is None, gallery or queries
+    told = kinds_of(queries.labels, pool.labels, queries.groups, None if alone else pool.groups, alone)
+    if told is not None:
+        return told
+    rank = np.empty(len(pool), dtype=np.int64)
+    rank[np.argsort(pool.labels, kind="stable")] = np.arange(len(pool))
+    return rank if alone else np.full(len(queries), len(pool)), rank
+
+
 def _all_pairs(queries: Items, gallery: Items | None) -> tuple[Pairs, Pairs]:
     if gallery is None:
         i, j = np.triu_indices(len(queries), 1)
-        same = queries.labels[i] == queries.labels[j]
     else:
         i, j = (axis.ravel() for axis in np.indices((len(queries), len(gallery))))
-        same = queries.labels[i] == gallery.labels[j]
-    return (i[same], j[same]), (i[~same], j[~same])
+    same = queries.labels[i] == (gallery or queries).labels[j]
+    own, there = _kinds(queries, gallery)
+    similar = same & (own[i] != there[j])
+    return (i[similar], j[similar]), (i[~same], j[~same])
 
 
 def _drawn_pairs(queries: Items, gallery: Items | None, sample: int, seed: int) -> tuple[Pairs, Pairs]:
     """Draw a query with weight = its number of partners, then a partner uniformly: every pair is as likely."""
     rng = np.random.default_rng(seed)
     pool = gallery or queries
-    order = np.argsort(pool.labels, kind="stable")
     counts = np.bincount(pool.labels, minlength=len(queries.classes))
-    starts = np.cumsum(counts) - counts
-    size, start = counts[queries.labels], starts[queries.labels]
-    alone = gallery is None
-    i = _weighted(rng, size - alone, sample)
-    place = rng.integers(0, np.maximum(size[i] - alone, 1))
-    if alone:
-        rank = np.empty(len(order), dtype=np.int64)
-        rank[order] = np.arange(len(order))
-        place += place >= rank[i] - start[i]
-    j = order[start[i] + place] if len(i) else i
+    size, start = counts[queries.labels], (np.cumsum(counts) - counts)[queries.labels]
+    own, there = _kinds(queries, gallery)
+    members = Members(own, there)  # class by class
+    away, first = members.sizes[own], members.begins[own]
+    i = _weighted(rng, size - away, sample)
+    place = start[i] + rng.integers(0, np.maximum(size[i] - away[i], 1))
+    place += np.where(place >= first[i], away[i], 0)
     k = _weighted(rng, len(pool) - size, sample)
     other = rng.integers(0, np.maximum(len(pool) - size[k], 1))
     other += np.where(other >= start[k], size[k], 0)
-    return (i, j), (k, order[other] if len(k) else k)
+    return (i, members.rows[place]), (k, members.rows[other])
 
 
 def _weighted(rng: np.random.Generator, weights: NDArray[np.int64], count: int) -> NDArray[np.int64]:
