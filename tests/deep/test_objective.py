@@ -2,6 +2,8 @@
 
 import copy
 import re
+import sys
+from types import ModuleType
 
 import pytest
 
@@ -9,7 +11,9 @@ torch = pytest.importorskip("torch")
 
 import nearfar
 from nearfar.deep.objective import ObjectiveError, parse_objective
+from nearfar.deep.proxies import ClassProxyLoss
 from nearfar.deep.relations import LabelSets, of_pairs
+from nearfar.deep.terms import RowLoss
 
 
 def batch():
@@ -97,6 +101,79 @@ def test_bad_text_names_the_part(text, message):
     with pytest.raises(ObjectiveError, match=re.escape(message)) as told:
         parse_objective(text)
     assert str(told.value).count("objective: ") == 1
+
+
+@pytest.fixture
+def own_losses(monkeypatch):
+    """A module of a user's own: a loss, a loss with proxies, a miner, and what is no part of an objective."""
+
+    class Farthest(RowLoss):
+        def __init__(self, margin=0.1, *, mine=None):
+            super().__init__(distance="cosine", normalize=True, mine=mine)
+            if margin < 0:
+                raise ValueError(f"Farthest: margin must not be negative, got {margin}")
+            self.margin = margin
+
+        def rows(self, rows):
+            return rows.d.masked_fill(~rows.pos, 0).amax(1) + self.margin, rows.pos.any(1)
+
+    class Softplus(ClassProxyLoss):
+        scale = 4.0
+
+        def per_sample(self, own, others):
+            return torch.nn.functional.softplus(others - own)
+
+    class Nothing:
+        def __init__(self, k):
+            self.k = k
+
+        def __call__(self, rows):
+            return rows._replace(pos=rows.pos & (rows.d < self.k))
+
+    module = ModuleType("own_losses")
+    module.__dict__.update(Farthest=Farthest, Softplus=Softplus, Nothing=Nothing, Plain=type("Plain", (), {}), one=1)
+    monkeypatch.setitem(sys.modules, "own_losses", module)
+    return module
+
+
+def test_a_text_names_losses_and_miners_of_ones_own(own_losses):
+    x, y = batch()
+    text = (
+        "own_losses:Farthest(margin=0.5, mine=own_losses:Nothing(k=0.7)) + 0.5*own_losses:Softplus"
+        " + CrossBatchMemory(loss=own_losses:Farthest(), size=8)"
+    )
+    made = parse_objective(text, num_classes=4, embedding_dim=5)
+    assert made.names() == ["Farthest", "Softplus", "CrossBatchMemory"]
+    assert made.terms[1].proxies.shape == (4, 5)
+    torch.testing.assert_close(
+        made.terms[0](x, y), own_losses.Farthest(0.5, mine=own_losses.Nothing(0.7))(x, y), rtol=0, atol=0
+    )
+    assert made.double()(x, y).isfinite()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("own_losses:Far()", "objective: own_losses:Far: module 'own_losses' has no attribute 'Far'"),
+        ("no_such:Loss()", "no_such:Loss: No module named 'no_such'; the folder that holds it must be on PYTHONPATH"),
+        ("os:system()", "os:system: a part of your own comes from a module of your own, not from os"),
+        ("torch.nn:Linear()", "a part of your own comes from a module of your own, not from torch.nn"),
+        ("own_losses:one()", "own_losses:one: expected a class of losses or miners, got 1"),
+        ("own_losses:Plain()", "own_losses:Plain: expected a class of losses or miners, got <class"),
+        ("own_losses:Farthest(margn=1)", "own_losses:Farthest has no setting 'margn'; did you mean margin"),
+        ("own_losses:Farthest(0.2)", "own_losses:Farthest takes only keywords, such as margin=..."),
+        ("own_losses:Farthest(margin=-1)", "Farthest: margin must not be negative, got -1"),
+        ("own_losses:Nothing()", "__init__() missing 1 required positional argument: 'k'"),
+        ("own_losses:Nothing(k=3)", "is not a loss"),
+        ("TripletLoss(mine=own_losses:Farthest())", "TripletLoss: mine must be a miner such as BatchHard(), got"),
+        ("own_losses :Farthest()", "is not a sum of losses"),
+        ("(own_losses:Farthest)()()", "is not allowed"),
+    ],
+)
+@pytest.mark.usefixtures("own_losses")
+def test_bad_text_of_ones_own_parts_names_the_part(text, message):
+    with pytest.raises(ObjectiveError, match=re.escape(message)):
+        parse_objective(text)
 
 
 def test_two_terms_cannot_be_multiplied():

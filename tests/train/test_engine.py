@@ -25,6 +25,7 @@ from nearfar.train import build as building
 from nearfar.train.checkpoint import load_tensors, read_about, replace_file, save_tensors
 from nearfar.train.features import embed
 from nearfar.train.finish import task_of
+from nearfar.train.loading import load_step
 from nearfar.train.monitor import score_unseen_and_seen
 from nearfar.train.progress import ProgressLine, line, summary
 
@@ -484,6 +485,22 @@ def test_validation_classes_of_one_item_each_are_not_measured(tmp_path, small) -
     assert "The validation classes were not measured: the checkpoint is that of the last" in protocol
 
 
+def test_a_run_takes_a_loss_of_ones_own_and_its_network_needs_it_no_more(tmp_path, monkeypatch, small) -> None:
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    own = "from nearfar.deep.terms import SetTerm\nclass Norms(SetTerm):\n    def value(self, batch):\n"
+    (folder / "norms_of_ones_own.py").write_text(own + "        return (batch.x.norm(dim=1) - 1).square().mean()\n")
+    monkeypatch.syspath_prepend(folder)
+    objective = "TripletLoss() + 0.5*norms_of_ones_own:Norms()"
+    run = train(small(objective=objective, epochs=1), tmp_path / "run", progress=False)
+    logged = json.loads((run.folder / "log.jsonl").read_text().splitlines()[-1])
+    assert set(logged["parts"]) == {"TripletLoss", "Norms"}
+    assert train(run.config.replace(epochs=2), run.folder, resume=True, progress=False).epoch == 2
+    monkeypatch.delitem(sys.modules, "norms_of_ones_own")
+    (folder / "norms_of_ones_own.py").unlink()
+    assert evaluate_run(run.folder).scores.recall_at[1] > 0
+
+
 class Spoiled(SetTerm):
     """A term that turns into NaN at the third call."""
 
@@ -851,6 +868,9 @@ def test_damaged_checkpoints_are_one_clear_error(tmp_path, small) -> None:
     run = train(small(steps=1), tmp_path / "run", progress=False)
     rewritten(run.folder / "best.safetensors", num_classes=None)
     with pytest.raises(TrainError, match=r"best.safetensors: damaged, .* 'num_classes'"):
+        load_step(run.folder)
+    rewritten(run.folder / "best.safetensors", shape=None)
+    with pytest.raises(TrainError, match=r"best.safetensors: damaged, .* 'shape'"):
         load_embedder(run.folder)
     state = run.folder / "state-1.0.safetensors"
     whole = state.read_bytes()

@@ -91,7 +91,7 @@ def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor
     from ..deep.pair_networks import PairTerm
     from ..train import TrainConfig
     from ..train.features import as_floats
-    from ..train.finish import load_step
+    from ..train.loading import load_step
 
     if not is_run(source):
         raise ValueError("--classifier scores: expected a RUN, whose network scores pairs")

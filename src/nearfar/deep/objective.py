@@ -1,12 +1,13 @@
 """Objectives as text: ``"AMSoftmaxLoss(scale=20, margin=0.1) + 1.0*JRS()"``.
 
-The text may hold names of the catalogue, keyword literals, sums and weights (``+`` and ``*``), and nothing else. It is
-parsed, never run as code.
+The text may hold names of the catalogue, losses and miners of a user's own modules (``package.module:Name``), keyword
+literals, sums and weights (``+`` and ``*``), and nothing else. It is parsed, never run as code.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from importlib import import_module
 from inspect import signature
@@ -14,10 +15,12 @@ from typing import Any
 
 from ..catalog import BY_NAME, METHODS, meant, missing
 from ..core.settings import instead, misfit
+from .imported import import_attribute, is_library
 from .terms import Term
 
 KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner")
 PAIR_NETWORKS = ("MultiScaleRelationNet", "ContinuousSimilarityNet", "SiameseHead")  # `pair_networks` has their terms
+OWN = re.compile(r"(?<=\w):(?=[^\W\d])")  # of `package.module:Name`, which Python writes with a dot
 
 
 class ObjectiveError(ValueError):
@@ -43,7 +46,7 @@ def parse_objective(
     Raises
     ------
     ObjectiveError
-        For anything but catalogue names, keyword literals, sums and weights.
+        For anything but catalogue names, classes of one's own, keyword literals, sums and weights.
 
     Examples
     --------
@@ -52,7 +55,7 @@ def parse_objective(
     """
     sizes = {"num_classes": num_classes, "embedding_dim": embedding_dim, "class_counts": class_counts}
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = ast.parse(OWN.sub(".", text.strip()), mode="eval").body
     except SyntaxError as error:
         raise ObjectiveError(f"objective: {text!r} is not a sum of losses such as 'TripletLoss(margin=0.2)'") from error
     term = _build(tree, {name: size for name, size in sizes.items() if size is not None})
@@ -70,11 +73,19 @@ def _build(node: ast.expr, sizes: dict[str, Any]) -> Any:
             raise ObjectiveError(f"objective: {ast.unparse(node)!r} must multiply a number by a loss")
         weight, term = (left, right) if _is_number(left) else (right, left)
         return float(ast.literal_eval(weight)) * _term(term, sizes)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return _call(node, node.func.id, sizes)
-    if isinstance(node, ast.Name):
-        return _call(ast.Call(node, [], []), node.id, sizes)
+    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+    name = _dotted(call.func)
+    if name:
+        return _call(call, ":".join(name.rsplit(".", 1)), sizes)
     raise ObjectiveError(f"objective: {ast.unparse(node)!r} is not allowed, only names, keywords, + and *")
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return a name, which may be that of a module's class: "Name" or "package.module.Name"; "" for anything else."""
+    if isinstance(node, ast.Attribute):
+        module = _dotted(node.value)
+        return f"{module}.{node.attr}" if module else ""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _term(node: ast.expr, sizes: dict[str, Any]) -> Term:
@@ -98,7 +109,7 @@ def _call(node: ast.Call, name: str, sizes: dict[str, Any]) -> Any:
     try:
         return make(**settings)
     except TypeError as error:
-        told = str(error).removeprefix(f"{name}: ")  # our errors begin with the class, Python's do not
+        told = str(error).removeprefix(f"{make.__name__}: ")  # our errors begin with the class, Python's do not
         raise ObjectiveError(f"objective: {name}: {told}") from error
     except ObjectiveError:  # of a text inside, such as that of the loss of HORDE
         raise
@@ -146,7 +157,23 @@ def _value(node: ast.expr, sizes: dict[str, Any]) -> Any:
         return _build(node, sizes)
 
 
+def _own(module: str, attribute: str) -> Any:
+    """Return a loss, a regulariser or a miner of a user's own: a class whose instances are called."""
+    where = f"objective: {module}:{attribute}"
+    if is_library(module):
+        raise ObjectiveError(f"{where}: a part of your own comes from a module of your own, not from {module}")
+    try:
+        found = import_attribute(module, attribute)
+    except ImportError as error:
+        raise ObjectiveError(f"objective: {error}") from error
+    if not isinstance(found, type) or not any("__call__" in vars(kind) for kind in found.__mro__):
+        raise ObjectiveError(f"{where}: expected a class of losses or miners, got {found!r:.60}")
+    return found
+
+
 def _find(name: str) -> Any:
+    if ":" in name:
+        return _own(*name.split(":"))
     if name in PAIR_NETWORKS:
         return import_module(".pair_networks", __package__).TERMS[name]
     method = BY_NAME.get(name)

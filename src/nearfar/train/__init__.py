@@ -18,7 +18,7 @@ HOMES = {
     "Run": "run_folder",
     "open_run": "run_folder",
     "evaluate_run": "finish",
-    "load_embedder": "finish",
+    "load_embedder": "loading",
     "embed_run": "finish",
     "embed": "features",
     "recipe": "recipes",

@@ -234,6 +234,14 @@ def make_step(
     class_counts: Sequence[int] | None = None,
 ) -> Step:
     """Build the embedder and the objective; a relative path of weights leads from here, or from `start`."""
+    embedder = make_embedder(config, shape, start)
+    sizes: dict[str, Any] = {"num_classes": num_classes, "embedding_dim": config.embedding_dim}
+    term = parse_objective(config.objective, **sizes, class_counts=class_counts)
+    return Step(embedder, as_sum(term), from_features=config.freeze_trunk, episodes=Episodes.of(config))
+
+
+def make_embedder(config: TrainConfig, shape: tuple[int, ...], start: Path | None = None) -> Embedder:
+    """Build the embedder, as `make_step` does."""
     weights = None if config.trunk_weights is None else located(config.trunk_weights, start)
     trunk = make_trunk(config.trunk, shape, weights=weights)
     how: dict[str, Any] = {"freeze_bn": config.freeze_bn, "freeze_trunk": config.freeze_trunk}
@@ -241,9 +249,7 @@ def make_step(
     embedder = Embedder(trunk, config.embedding_dim, dropout=config.dropout, **how)
     if config.network_weights is not None:
         load_weights(embedder, located(config.network_weights, start), NETWORK)
-    sizes: dict[str, Any] = {"num_classes": num_classes, "embedding_dim": config.embedding_dim}
-    term = parse_objective(config.objective, **sizes, class_counts=class_counts)
-    return Step(embedder, as_sum(term), from_features=config.freeze_trunk, episodes=Episodes.of(config))
+    return embedder
 
 
 def as_sum(term: Term) -> Sum:

@@ -26,9 +26,10 @@ from .checkpoint import read_about, save_tensors, undisturbed
 from .config import TrainConfig
 from .engine import Trainer
 from .features import embed
-from .finish import as_trained, load_embedder
+from .finish import as_trained
 from .interrupts import Interrupts
 from .known_pairs import KnownPairs, refuse_classes
+from .loading import load_embedder
 from .run_folder import RunFolder, open_run
 
 Self = TypeVar("Self", bound="DeepMetric")

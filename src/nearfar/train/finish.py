@@ -10,24 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from ..data import Dataset, Task, open_items
 from ..data.columns import uneven
 from ..data.decode import fit
 from ..data.shared import remark_shared
 from ..progress import counted
-from .build import Step, make_step
-from .checkpoint import load_tensors, read_about, replace_file, shape_of
+from .checkpoint import read_about, replace_file, shape_of
 from .config import TrainConfig, TrainError
-from .devices import make_accelerator
 from .features import Floats, all_rows, embed, sizes_of
+from .loading import folder_and_config, load_embedder
 from .remarks import remarks
-from .run_folder import Run, RunFolder, open_run, write_json
+from .run_folder import Run, RunFolder, write_json
 from .task import class_mark, open_data, sizes_in
 
 if TYPE_CHECKING:
-    from ..deep.networks.embedder import Embedder
     from ..evaluation.scores import Scores
 
 FLAT = ("mlp", "identity")  # trunks that take every pixel of an image as a number of its own
@@ -49,46 +46,6 @@ class Result(NamedTuple):
     raw: Scores
     protocol: str
     remarks: tuple[str, ...] = ()
-
-
-def load_embedder(run: Run | str | Path, which: str = "best") -> Embedder:
-    """Load the embedder of a run, in evaluation mode, on the device of its config.
-
-    Parameters
-    ----------
-    run : Run, str or Path
-        The run or its folder.
-    which : {"best", "last"}
-        Which checkpoint.
-
-    Raises
-    ------
-    TrainError
-        If there is no such run or checkpoint, or it is damaged.
-    """
-    return _loaded(run, which, "embedder.").embedder
-
-
-def load_step(run: Run | str | Path) -> Step:
-    """Load embedder and objective of a run's best checkpoint, as `load_embedder` does the former alone."""
-    return _loaded(run, "best", "")
-
-
-def _loaded(run: Run | str | Path, which: str, part: str) -> Step:
-    folder, config = _folder(run)
-    tensors, about = load_tensors(folder.checkpoint(which))
-    bare = config.replace(trunk_weights=None, network_weights=None)
-    step = make_step(bare, shape_of(about), about["num_classes"])
-    own = {key: value for key, value in tensors.items() if key.startswith(part)}
-    try:
-        missing, unknown = step.load_state_dict(own, strict=False)
-    except RuntimeError as error:
-        raise TrainError(f"{folder.path}: weights and config.json do not belong together") from error
-    if unknown or any(key.startswith(part or "embedder.") for key in missing):
-        raise TrainError(f"{folder.path}: weights and config.json do not belong together")
-    device, images = make_accelerator(config).device, len(about["shape"]) == 3
-    step = step.to(memory_format=torch.channels_last) if images else step
-    return step.to(device).eval()
 
 
 def embed_run(
@@ -115,7 +72,7 @@ def embed_run(
     DataError
         If the network was trained on a table, and the items are of one with other columns; their order is free.
     """
-    folder, config = _folder(run)
+    folder, config = folder_and_config(run)
     dataset = dataset if isinstance(dataset, Dataset) else open_items(dataset)
     about = read_about(folder.checkpoint(which))
     dataset, sizes = as_trained(dataset, config, about, str(folder.path))
@@ -183,7 +140,7 @@ def evaluate_run(
     TrainError
         There is no run, or no such checkpoint; the data are gone; or the folder cannot be written in.
     """
-    folder, config = _folder(run)
+    folder, config = folder_and_config(run)
     if not os.access(folder.path, os.W_OK):
         kept = f"`nearfar evaluate {folder.path} DATA` scores data that are named, and keeps nothing"
         raise TrainError(f"{folder.path}: scores of the test are kept in it, and it cannot be written in; {kept}")
@@ -232,7 +189,7 @@ def task_of(run: Run | str | Path) -> Task:
 
     The protocol says where they have changed: classes drawn for the test may then be others, which training has seen.
     """
-    folder, config = _folder(run)
+    folder, config = folder_and_config(run)
     task = open_data(config, folder.start)
     learnt = read_about(folder.best).get("classes") if folder.best.is_file() else None  # older runs do not tell them
     if learnt in (None, class_mark(task)):
@@ -286,8 +243,3 @@ def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) 
     name = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}[config.select]
     chosen = f"chosen by {name} on the validation classes ({about['best']:.4f})"
     return f"The checkpoint of epoch {about['epoch']} was {chosen}."
-
-
-def _folder(run: Run | str | Path) -> tuple[RunFolder, TrainConfig]:
-    folder = open_run(run.folder if isinstance(run, Run) else run)
-    return folder, TrainConfig.from_json(folder.config)

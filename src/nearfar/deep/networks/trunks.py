@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -18,23 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..imported import import_attribute, is_library
 from .weights import TrunkError, load_weights
 
 Shape = tuple[int, ...]
 KINDS = ("timm:NAME", "transformers:NAME_OR_FOLDER", "package.module:factory")
-LIBRARIES = (
-    *sys.stdlib_module_names,
-    "torch",
-    "numpy",
-    "scipy",
-    "sklearn",
-    "joblib",
-    "accelerate",
-    "pandas",
-    "pip",
-    "setuptools",
-)
-"""Functions of these are never trunks, even if a run from elsewhere names them; classes of modules may be."""
 RUN_CODE = ("trust_remote_code", "code_revision", "checkpoint_path")
 """Options that make models of other packages run or unpickle the content of a file."""
 
@@ -115,15 +102,13 @@ def _builder(name: str) -> Callable[..., nn.Module]:
 
 
 def _factory(module: str, attribute: str) -> Callable[..., nn.Module]:
-    foreign = module.partition(".")[0] in LIBRARIES
+    foreign = is_library(module)
     if foreign and not module.startswith("torch."):
         raise TrunkError(f"trunk {module}:{attribute}: a trunk comes from a module of your own, not from {module}")
     try:
-        found: Any = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
-        hint = "; the folder that holds it must be on PYTHONPATH" if absent else ""
-        raise TrunkError(f"trunk {module}:{attribute}: {error}{hint}") from error
+        found = import_attribute(module, attribute)
+    except ImportError as error:
+        raise TrunkError(f"trunk {error}") from error
     is_class = isinstance(found, type) and issubclass(found, nn.Module)
     is_function = isinstance(found, (FunctionType, partial)) and not foreign
     if not is_class and not is_function:

@@ -1,0 +1,76 @@
+"""The trained parts of a run, loaded again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ..deep.networks.embedder import Embedder
+from ..deep.networks.weights import NETWORK
+from .build import Step, make_embedder, make_step
+from .checkpoint import load_tensors, shape_of
+from .config import TrainConfig, TrainError
+from .devices import make_accelerator
+from .run_folder import Run, RunFolder, open_run
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def folder_and_config(run: Run | str | Path) -> tuple[RunFolder, TrainConfig]:
+    """Return the folder of a run and its settings."""
+    folder = open_run(run.folder if isinstance(run, Run) else run)
+    return folder, TrainConfig.from_json(folder.config)
+
+
+def load_embedder(run: Run | str | Path, which: str = "best") -> Embedder:
+    """Load the embedder of a run, in evaluation mode, on the device of its config.
+
+    Parameters
+    ----------
+    run : Run, str or Path
+        The run or its folder.
+    which : {"best", "last"}
+        Which checkpoint.
+
+    Raises
+    ------
+    TrainError
+        If there is no such run or checkpoint, or it is damaged.
+    """
+    folder, config = folder_and_config(run)
+    tensors, about = load_tensors(folder.checkpoint(which))
+    embedder = make_embedder(_bare(config), shape_of(about))  # no objective, which may be of a module that is not here
+    own = {key.removeprefix(NETWORK): value for key, value in tensors.items() if key.startswith(NETWORK)}
+    _fill(embedder, own, folder.path)
+    return _placed(embedder, config, about)
+
+
+def load_step(run: Run | str | Path) -> Step:
+    """Load embedder and objective of a run's best checkpoint, as `load_embedder` does the former alone."""
+    folder, config = folder_and_config(run)
+    tensors, about = load_tensors(folder.checkpoint("best"))
+    step = make_step(_bare(config), shape_of(about), about["num_classes"])
+    _fill(step, tensors, folder.path, needed=NETWORK)
+    return _placed(step, config, about)
+
+
+def _bare(config: TrainConfig) -> TrainConfig:
+    return config.replace(trunk_weights=None, network_weights=None)
+
+
+def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path, needed: str = "") -> None:
+    try:
+        missing, unknown = module.load_state_dict(tensors, strict=False)
+    except RuntimeError as error:
+        raise TrainError(f"{path}: weights and config.json do not belong together") from error
+    if unknown or any(key.startswith(needed) for key in missing):
+        raise TrainError(f"{path}: weights and config.json do not belong together")
+
+
+def _placed(module: Network, config: TrainConfig, about: dict[str, Any]) -> Network:
+    if len(about["shape"]) == 3:
+        module = module.to(memory_format=torch.channels_last)
+    return module.to(make_accelerator(config).device).eval()
