@@ -37,6 +37,14 @@ def test_rows_without_labels(tmp_path, rows):
         assert items.classes == (("0", "1", "2") if name == "c.npz" else ("",))
 
 
+def test_names_of_rows_may_be_whole_numbers(tmp_path, rows):
+    numbers = 7000 + np.arange(30)
+    np.savez(tmp_path / "a.npz", embeddings=rows, names=numbers)
+    np.savez(tmp_path / "b.npz", X=rows, y=np.arange(30) % 3, names=numbers)
+    for name in "a.npz", "b.npz":
+        assert open_items(str(tmp_path / name)).names == tuple(map(str, numbers))
+
+
 @pytest.mark.parametrize("label", ["", ",label"])
 def test_tables_without_labels(tmp_path, label):
     end = "," if label else ""
@@ -85,10 +93,14 @@ def test_images_beside_class_folders_have_no_class_and_no_part_in_a_task(tmp_pat
 def test_what_cannot_be_read_is_named(tmp_path, rows):
     np.save(tmp_path / "cube.npy", rows.reshape(2, 3, 25))
     np.savez(tmp_path / "other.npz", z=rows)
+    np.save(tmp_path / "hole.npy", np.where(np.arange(30)[:, None] == 4, np.nan, rows))
+    np.save(tmp_path / "none.npy", rows[:0])
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     (tmp_path / "torn.npz").write_bytes(b"PK")
     for name, words in (
         ("cube.npy", "shape"),
+        ("hole.npy", "hole.npy: holds NaN or infinity, first in row 4$"),
+        ("none.npy", r"none.npy: expected \(n, d\) numbers, got shape \(0, 5\)"),
         ("other.npz", "it has z"),
         ("objects.npy", "not a readable"),
         ("torn.npz", "not a readable"),

@@ -27,8 +27,8 @@ def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
     path : str or Path
         An .npz file. `X` is (n, d), taken as float32 rows, or (n, H, W) or (n, H, W, C) uint8, taken as images;
         `y` is (n,) integers or strings; `split` is (n,) strings such as "train" and "test"; `classes` is text that
-        integers in `y` number from 0, and `names` (n,) text that says what each item is called, as `nearfar embed`
-        writes them; `groups` (n,) is the camera, video or the like of each.
+        integers in `y` number from 0, and `names` (n,) text or integers that say what each item is called, as `nearfar
+        embed` writes them; `groups` (n,) is the camera, video or the like of each.
     image_size : int, optional
         Make every image a square of this side; rows are left as they are.
 
@@ -81,9 +81,10 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray], image_size: int | Non
 
 
 def names_in(arrays: Mapping[str, NDArray], n: int, prefix: str = "") -> list[str] | None:
-    """What the items are called, where the array `names` says so for every one."""
+    """What the items are called, where the array `names` says so for every one in text or in whole numbers."""
     names = arrays.get(f"{prefix}names")
-    return names.tolist() if names is not None and names.shape == (n,) and names.dtype.kind == "U" else None
+    told = names is not None and names.shape == (n,) and names.dtype.kind in "iuU"
+    return names.astype(np.str_).tolist() if names is not None and told else None
 
 
 def _classes(path: str | Path, items: Dataset, labels: NDArray, classes: NDArray | None) -> tuple[str, ...]:
@@ -134,18 +135,23 @@ def _first(path: str | Path, arrays: dict[str, NDArray], names: Sequence[str]) -
 
 def _items(path: str | Path, key: str, array: NDArray) -> NDArray:
     if array.ndim == 2 and array.dtype.kind in "fiub":
-        rows = as_singles(array)
-        bad = ~np.isfinite(rows).all(axis=1)
-        if bad.any():
-            row = int(bad.argmax())
-            what = TOO_LARGE if np.isfinite(array[row]).all() else "NaN or infinity"
-            raise DataError(f"{path}: {key} holds {what}, first in row {row}")
-        return rows
+        return finite_singles(array, f"{path}: {key}")
     images = array[..., None] if array.ndim == 3 else array
     if images.ndim == 4 and images.dtype == np.uint8 and images.shape[3] in (1, 3):
         return images
     expected = "(n, d) numbers, or (n, H, W) or (n, H, W, 1 or 3) uint8"
     raise DataError(f"{path}: {key} has shape {array.shape} and type {array.dtype}; expected {expected}")
+
+
+def finite_singles(numbers: NDArray, what: str) -> NDArray[np.float32]:
+    """Rows (n, d) in float32, or a DataError that says of `what` which row it cannot hold."""
+    rows = as_singles(numbers)
+    bad = ~np.isfinite(rows).all(axis=1)
+    if bad.any():
+        row = int(bad.argmax())
+        held = TOO_LARGE if np.isfinite(numbers[row]).all() else "NaN or infinity"
+        raise DataError(f"{what} holds {held}, first in row {row}")
+    return rows
 
 
 def as_singles(numbers: NDArray) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import DATA, LABELS, TOO_LARGE, as_singles, load_npz, names_in
+from .arrays import DATA, LABELS, finite_singles, load_npz, names_in
 from .dataset import DataError, Dataset
 from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
 from .files import BROKEN, Files, FolderFiles, open_files
@@ -140,11 +140,9 @@ def _rows(path: Path, content: Any) -> Dataset:
     rows = content if isinstance(content, np.ndarray) else next((content[key] for key in DATA if key in content), None)
     if rows is None:
         raise DataError(f"{path}: has no array {' or '.join(DATA)}; it has {', '.join(content) or 'none'}")
-    if rows.ndim != 2 or rows.dtype.kind not in "fiub" or not np.isfinite(rows).all():
-        raise DataError(f"{path}: expected (n, d) finite numbers, got shape {rows.shape} of type {rows.dtype}")
-    singles = as_singles(rows)
-    if not np.isfinite(singles).all():
-        raise DataError(f"{path}: holds {TOO_LARGE}, first in row {np.isinf(singles).any(axis=1).argmax()}")
+    if rows.ndim != 2 or rows.dtype.kind not in "fiub" or 0 in rows.shape:
+        raise DataError(f"{path}: expected (n, d) numbers, got shape {rows.shape} of type {rows.dtype}")
+    singles = finite_singles(rows, f"{path}:")
     names = None if isinstance(content, np.ndarray) else names_in(content, len(rows))
     return Dataset.from_array(path.stem, singles, [UNKNOWN] * len(rows), names=names)
 
