@@ -2,12 +2,13 @@
 
 import csv
 import itertools
+import json
 
 import numpy as np
 import pytest
 
 import nearfar
-from nearfar.evaluation import verify, verify_pairs
+from nearfar.evaluation import identify, verify, verify_pairs
 
 from .test_cli import run
 
@@ -57,6 +58,38 @@ def test_the_gallery_of_a_run_is_searched_whatever_is_asked(capsys, monkeypatch,
     of_b = own[1] == "b"
     scores = nearfar.evaluation.evaluate(own[0][of_b], own[1][of_b], gallery=there[0], gallery_labels=there[1])
     assert str(scores) in out
+
+
+def test_queries_are_identified_in_a_gallery(rows, capsys, monkeypatch, tmp_path):
+    cameras = np.arange(60) % 4
+    gallery = {"gallery": X[8:38], "gallery_labels": Y[8:38], "gallery_groups": cameras[8:38]}
+    query = np.r_[:8, 38:60]  # those of c are not enrolled
+    own = {"embeddings": X[query], "labels": Y[query], "groups": cameras[query]}
+    there = {name.replace("gallery_", "") if "_" in name else "embeddings": part for name, part in gallery.items()}
+    np.savez(tmp_path / "g.npz", **own, **{f"gallery_{name}": part for name, part in there.items()})
+    words = ["evaluate", tmp_path / "g.npz", "--protocol", "identification", "--far", "0.2"]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert (code, err) == (0, "")
+    found = identify(X[query], Y[query], groups=cameras[query], fars=0.2, **gallery)
+    assert found.n_unknown == 20
+    about = "g, 30 items of 3 classes, searching a gallery of 30 items of 2 classes"
+    assert out == f"{about}.\n\n{found}\n"
+    code, _, err = run(capsys, monkeypatch, "evaluate", rows, "--protocol", "identification")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "none of the 60 is of an unknown class" in err
+
+
+def test_a_run_keeps_what_identification_found(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    split = np.where(np.arange(60) % 20 < 8, "train", np.where(Y == "c", "query", np.tile(["query", "gallery"], 30)))
+    np.savez("rows.npz", X=X, y=Y, split=split)
+    words = ["--set", "validation=0", "--epochs", "1", "--set", "device=cpu", "--quiet"]
+    assert run(capsys, monkeypatch, "train", "rows.npz", "--out", "run", *words)[0] == 0
+    code, out, _ = run(capsys, monkeypatch, "evaluate", "run", "--protocol", "identification")
+    assert code == 0
+    found = json.loads((tmp_path / "run" / "identification.json").read_text())
+    assert (found["n_known"], found["n_unknown"], found["n_gallery"]) == (12, 12, 12)
+    assert f"{found['rank_1']:.4f}" in out
 
 
 def test_listed_pairs_are_verified(rows, capsys, monkeypatch, tmp_path):
@@ -152,7 +185,7 @@ def test_pairs_belong_to_verification(rows, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, "evaluate", rows, "--pairs", "pairs.csv")
     assert (code, err) == (2, "nearfar: --pairs: only with --protocol verification\n")
     code, _, err = run(capsys, monkeypatch, "evaluate", rows, "--far", "0.1")
-    assert (code, err) == (2, "nearfar: --far: only with --protocol verification\n")
+    assert (code, err) == (2, "nearfar: --far: only with --protocol verification or identification\n")
 
 
 def test_rates_of_false_accepts_are_chosen(rows, capsys, monkeypatch, tmp_path):

@@ -17,7 +17,7 @@ def evaluate(
     data: str | None = None,
     *,
     classes: TestClasses = (),
-    protocol: Literal["retrieval", "verification", "few-shot", "one-shot-runs"] = "retrieval",
+    protocol: Literal["retrieval", "verification", "identification", "few-shot", "one-shot-runs"] = "retrieval",
     ks: Annotated[tuple[int, ...], Parameter(name="--ks", negative=())] = (),
     fars: Annotated[tuple[float, ...], Parameter(name="--far", negative=())] = (),
     pairs: Path | None = None,
@@ -43,12 +43,14 @@ def evaluate(
     classes
         Score on these classes only: names, or the beginning of names. Repeat for several.
     protocol
-        Retrieval and clustering; pairs told apart by one threshold; random few-shot episodes; Omniglot's one-shot runs.
+        Retrieval and clustering; pairs told apart by one threshold; queries named or rejected as of no class of the
+        gallery; random few-shot episodes; Omniglot's one-shot runs.
     ks
         The K of Recall@K and precision@K, beside 1. Repeat for several; where not given those of the run, or
         1, 2, 4, 8.
     fars
-        The false accept rates of verification. Repeat for several; where not given 0.1, 0.01 and 0.001.
+        The false accept rates of verification and of identification. Repeat for several; where not given 0.1, 0.01 and
+        0.001.
     pairs
         Verify only the pairs in this .csv, with the columns left, right (names of items), same (1 or 0) and perhaps
         fold; or in a pairs.txt of LFW.
@@ -68,9 +70,10 @@ def evaluate(
     quiet
         Print nothing but errors.
     """
-    for option, value in (("--pairs", pairs), ("--far", fars)):
-        if value and protocol != "verification":
-            raise ValueError(f"{option}: only with --protocol verification")
+    if pairs and protocol != "verification":
+        raise ValueError("--pairs: only with --protocol verification")
+    if fars and protocol not in ("verification", "identification"):
+        raise ValueError("--far: only with --protocol verification or identification")
     if ks and protocol != "retrieval":
         raise ValueError("--ks: only with --protocol retrieval")
     from .embedding import choose
@@ -88,6 +91,10 @@ def evaluate(
         from .verification import score_verification
 
         lines = score_verification(source, chosen, pairs, fars)
+    elif protocol == "identification":
+        from .verification import score_identification
+
+        lines = score_identification(source, chosen, fars)
     else:
         from .few_shot import score_few_shot
 

@@ -1,4 +1,4 @@
-"""What ``nearfar evaluate --protocol verification`` does: score pairs of a data set by their distance."""
+"""What ``nearfar evaluate`` does for verification and identification: score pairs and queries by their distance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data import Dataset
-from ..evaluation import verify, verify_pairs
+from ..evaluation import identify, verify, verify_pairs
 from .embedding import Chosen, distance_of, embedded_with_gallery, is_run
 
 YES, NO = ("1", "+1", "true", "yes", "same"), ("0", "-1", "false", "no", "different")
@@ -47,6 +47,19 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
 
         write_json(source / "verification.json", found.to_dict())
     return f"{about}\n\n{found}"
+
+
+def score_identification(source: Path, chosen: Chosen, fars: Sequence[float] = ()) -> str:
+    """Return the table of named and rejected queries; a run's test classes also give `identification.json`."""
+    how: dict[str, Any] = {"fars": fars} if fars else {}
+    embedded = embedded_with_gallery(source, chosen)
+    how |= {"gallery": embedded.gallery_rows, "gallery_labels": embedded.gallery_labels, **embedded.groups()}
+    found = identify(embedded.rows, embedded.dataset.labels, distance=distance_of(source), **how)
+    if is_run(source) and chosen.all_of_run:
+        from ..train.run_folder import write_json
+
+        write_json(source / "identification.json", found.to_dict())
+    return f"{embedded.about()}\n\n{found}"
 
 
 class Listed(NamedTuple):

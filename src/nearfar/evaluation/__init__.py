@@ -3,6 +3,7 @@
 from .accepting import Verification
 from .clustering import ami, cluster, nmi, pairwise_f1
 from .generalization import diversity, h_divergence, joint_error
+from .identification import Identification, identify
 from .intervals import Interval, interval, subset_recall
 from .protocol import (
     clustering_scores,
@@ -19,6 +20,7 @@ from .scores import Scores
 from .verification import verify, verify_pairs
 
 __all__ = [
+    "Identification",
     "Interval",
     "Retrieval",
     "Scores",
@@ -29,6 +31,7 @@ __all__ = [
     "diversity",
     "evaluate",
     "h_divergence",
+    "identify",
     "interval",
     "joint_error",
     "map_at_r",

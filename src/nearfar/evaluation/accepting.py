@@ -110,7 +110,7 @@ def scored(
     auc = float(np.sum(counts[0] * (N - accepted[1] + counts[1] / 2))) / P / N
     best = int(np.argmax(tar - far))
     eer, at = _equal_errors(tar, far)
-    allowed = {rate: _last(accepted[1], _allowed(rate, N)) for rate in rates}
+    tar_at, threshold_at = kept_at(rates, thresholds, tar, accepted[1])
     grid = np.geomspace(1 / N, 1.0, POINTS)
     places = [_last(accepted[1], _allowed(rate, N)) for rate in grid]
     return Verification(
@@ -119,14 +119,26 @@ def scored(
         eer_threshold=float(thresholds[at]),
         accuracy=float((1 + tar[best] - far[best]) / 2),
         threshold=float(thresholds[best]),
-        tar_at={rate: float(tar[k]) if k >= 0 else 0.0 for rate, k in allowed.items()},
-        threshold_at={rate: float(thresholds[k]) if k >= 0 else None for rate, k in allowed.items()},
+        tar_at=tar_at,
+        threshold_at=threshold_at,
         n_similar=P,
         n_dissimilar=N,
         distance=distance,
         curve=(grid.tolist(), [float(tar[k]) if k >= 0 else 0.0 for k in places]),
         grouped=grouped,
     )
+
+
+def kept_at(
+    rates: Sequence[float], thresholds: Array, right: Array, wrong: NDArray[np.int64]
+) -> tuple[dict[float, float], dict[float, float | None]]:
+    """By rate of wrong answers: the share of right ones that it allows, and the largest threshold that keeps it.
+
+    `right` (share) and `wrong` (number) are what each threshold (t,) accepts.
+    """
+    at = {rate: _last(wrong, _allowed(rate, int(wrong[-1]))) for rate in rates}
+    shares = {rate: float(right[k]) if k >= 0 else 0.0 for rate, k in at.items()}
+    return shares, {rate: float(thresholds[k]) if k >= 0 else None for rate, k in at.items()}
 
 
 def _last(accepted: NDArray[np.int64], most: int) -> int:

@@ -1,0 +1,133 @@
+"""Open-set identification: which class of the gallery is it, or none of them?
+
+A query is answered with the class of its nearest gallery item if that lies within the distance t, else with "unknown".
+
+TPIR(t)   share of the known queries, whose class is in the gallery, that are answered with their class
+FPIR(t)   share of the unknown queries, whose class is not, that are answered with any class
+
+Phillips, Grother and Micheals, "Evaluation methods in face recognition", 2011, call them the detection and
+identification rate and the false alarm rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.distances import check_distance
+from ..core.nearness import on_grid
+from ..core.neighbors import nearest
+from .accepting import checked_rates, kept_at
+from .groups import Members, kinds_of
+from .retrieval import protocol_of
+from .verification import FARS
+
+
+@dataclass(frozen=True)
+class Identification:
+    """How well one threshold on the distance to the nearest gallery item names the known and rejects the unknown.
+
+    Attributes
+    ----------
+    rank_1 : float
+        Share of the known queries whose nearest gallery item is of their class, at whatever distance.
+    tpir_at, threshold_at : dict of float to float
+        By FPIR: the TPIR that it allows, and the largest distance that keeps it; None where even the least does not.
+    n_known, n_unknown, n_gallery : int
+        Queries whose class is in the gallery, other queries, and gallery items.
+    distance : str
+    """
+
+    rank_1: float
+    tpir_at: dict[float, float]
+    threshold_at: dict[float, float | None]
+    n_known: int
+    n_unknown: int
+    n_gallery: int
+    distance: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold; the rates become strings."""
+        plain = asdict(self)
+        return plain | {name: {f"{far:g}": v for far, v in plain[name].items()} for name in ("tpir_at", "threshold_at")}
+
+    def __str__(self) -> str:
+        lines = [f"{'score':<18}{'value':>8}{'threshold':>11}", f"{'Rank 1':<18}{self.rank_1:>8.4f}"]
+        for far, value in self.tpir_at.items():
+            at = self.threshold_at[far]
+            lines += [f"{f'TPIR at FPIR {far:g}':<18}{value:>8.4f}" + ("" if at is None else f"{at:>11.4g}")]
+        queries = f"{self.n_known:,} queries of classes in the gallery, {self.n_unknown:,} of others"
+        lines += [f"{queries}, each searching {self.n_gallery:,} items; {self.distance} distance"]
+        rare = " and ".join(f"{far:g}" for far in self.tpir_at if far * self.n_unknown < 1)
+        if rare:
+            lines += [f"at FPIR {rare} none of the {self.n_unknown:,} unknown may be named: too few to measure it"]
+        return "\n".join(lines)
+
+
+def identify(
+    embeddings: Any,
+    labels: Any,
+    *,
+    gallery: Any = None,
+    gallery_labels: Any = None,
+    groups: Any = None,
+    gallery_groups: Any = None,
+    distance: str = "cosine",
+    fars: Sequence[float] | float = FARS,
+) -> Identification:
+    """Scores of open-set identification: queries of known classes are named, those of unknown ones rejected.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Queries; arrays or tensors.
+    labels : array-like of shape (n,)
+        Their classes, of any hashable kind. A class that the gallery does not have is unknown.
+    gallery, gallery_labels : array-like of shape (m, d), (m,), optional
+        What is enrolled: single items, or one mean of each class. Without it each query searches all other embeddings.
+    groups, gallery_groups : array-like of shape (n,), (m,), optional
+        As for `evaluate`: a query does not see items of its class in its group.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+    fars : float or sequence of float
+        False positive identification rates, in (0, 1), at which the true positive identification rate is told.
+
+    Returns
+    -------
+    Identification
+
+    Raises
+    ------
+    ValueError
+        Bad rows, labels, groups, rates or distance; no query of a known class, or none of an unknown one.
+
+    Examples
+    --------
+    >>> rows, gallery = [[1.0, 0.1], [0.1, 1.0], [-1.0, 0.2]], [[1.0, 0.0], [0.0, 1.0]]
+    >>> identify(rows, ["a", "b", "stranger"], gallery=gallery, gallery_labels=["a", "b"]).tpir_at[0.01]
+    1.0
+    """
+    x, y, kind, gallery_kind, own = protocol_of(embeddings, labels, gallery, gallery_labels)
+    check_distance(distance)
+    rates, alone = checked_rates(fars), own is not None
+    kinds = kinds_of(kind, gallery_kind, groups, gallery_groups, alone)
+    away, hidden = np.full(len(x), int(alone)), None
+    if kinds is not None:
+        asked, members = kinds[0], Members(*kinds)
+        away, hidden = members.sizes[asked], lambda rows: members.of(asked[rows])
+    known = Members(kind, gallery_kind).sizes[kind] > away
+    if known.all() or not known.any():
+        missing = "an unknown class" if known.all() else "a class in the gallery"
+        raise ValueError(f"identification needs queries of both kinds; none of the {len(x)} is of {missing}")
+    d, at = nearest(x, y, 1, distance=distance, exclude_self=alone, hidden=hidden)
+    d[away == len(y)] = np.inf  # nothing is left to find
+    right = known & (gallery_kind[at[:, 0]] == kind)
+    steps, place = np.unique(on_grid(d[:, 0]) if distance == "cosine" else d[:, 0], return_inverse=True)
+    thresholds = np.full(len(steps), -np.inf)
+    np.maximum.at(thresholds, place, d[:, 0])
+    named, wrong = (np.bincount(place[part], minlength=len(steps)).cumsum() for part in (right, ~known))
+    tpir_at, threshold_at = kept_at(rates, thresholds, named / known.sum(), wrong)
+    counts = {"n_known": int(known.sum()), "n_unknown": int((~known).sum()), "n_gallery": len(y) - int(alone)}
+    return Identification(float(right.sum() / known.sum()), tpir_at, threshold_at, **counts, distance=distance)
