@@ -2,6 +2,7 @@
 
 import errno
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -38,6 +39,17 @@ def test_the_other_order_of_bytes_is_put_right(tmp_path):
     )
     for name, value in storage.read(tmp_path / "x")[0].items():
         assert_array_equal(value, ARRAYS[name])
+
+
+def test_large_arrays_are_written_from_their_own_memory(tmp_path):
+    rows = np.arange(2.0**20).reshape(-1, 64)
+    tracemalloc.start()
+    try:
+        storage.write(tmp_path / "a", {"rows": rows, "none": rows[:0]}, {})
+        assert tracemalloc.get_traced_memory()[1] < rows.nbytes / 8
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(storage.read(tmp_path / "a")[0]["rows"], rows)
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):

@@ -44,7 +44,7 @@ def write(path: str | os.PathLike[str], arrays: dict[str, AnyArray], metadata: d
     blobs, end = [], 0
     for name, array in arrays.items():
         data = np.ascontiguousarray(array)
-        data = data.astype(data.dtype.newbyteorder("<"))
+        data = data.astype(data.dtype.newbyteorder("<"), copy=False)
         if data.dtype not in DTYPES:
             raise ValueError(f"{name}: arrays of dtype {data.dtype} cannot be saved")
         header[name] = {
@@ -52,7 +52,7 @@ def write(path: str | os.PathLike[str], arrays: dict[str, AnyArray], metadata: d
             "shape": list(np.shape(array)),
             "data_offsets": [end, end + data.nbytes],
         }
-        blobs.append(data.tobytes())
+        blobs.append(data.reshape(-1).view(np.uint8).data)  # its own memory: an index may take half of what there is
         end += data.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
