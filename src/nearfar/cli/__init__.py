@@ -104,6 +104,7 @@ def train(
     recipe: str | None = None,
     test: str | None = None,
     test_classes: TestClasses = (),
+    label: str | None = None,
     trunk: str | None = None,
     embedding_dim: int | None = None,
     sampler: str | None = None,
@@ -142,6 +143,8 @@ def train(
         Test on this source instead of on half of the classes of DATA.
     test_classes
         Test on these classes only: names, or the beginning of names. Repeat for several.
+    label
+        The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
     trunk
         conv4, mlp, identity, bn_inception, spd, timm:NAME, transformers:NAME or package.module:factory.
     embedding_dim
@@ -181,6 +184,7 @@ def train(
         "objective": objective,
         "test": test,
         "test_classes": test_classes or None,
+        "label": label,
         "trunk": trunk,
         "embedding_dim": embedding_dim,
         "sampler": sampler,
@@ -202,7 +206,7 @@ def train(
 
 
 @app.command
-def embed(run: Path, data: str, *, out: Out, skip_bad: bool = False) -> None:
+def embed(run: Path, data: str, *, out: Out, label: str | None = None, skip_bad: bool = False) -> None:
     """Embed data with the network of a run, or with a saved learner.
 
     Example: nearfar embed runs/glyphs photos/ -o photos.npz
@@ -215,12 +219,14 @@ def embed(run: Path, data: str, *, out: Out, skip_bad: bool = False) -> None:
         As for train; also loose images.
     out
         An .npz: embeddings (n, d), labels (n,), classes, names, and the distance in which they are compared.
+    label
+        As for train.
     skip_bad
         Leave out images that cannot be decoded, and count them.
     """
     from .embedding import embed_to
 
-    print(embed_to(run, data, out, skip_bad))
+    print(embed_to(run, data, out, skip_bad, label))
 
 
 @app.command
@@ -234,6 +240,7 @@ def compare(
     recipe: str | None = None,
     test: str | None = None,
     test_classes: TestClasses = (),
+    label: str | None = None,
     epochs: int | None = None,
     settings: Settings = (),
     vary: Annotated[tuple[str, ...], Parameter(name="--vary", negative=())] = (),
@@ -260,6 +267,8 @@ def compare(
         As for train.
     test_classes
         As for train.
+    label
+        As for train.
     epochs
         As for train.
     settings
@@ -271,7 +280,7 @@ def compare(
     """
     from .scoring import compare_to
 
-    chosen = {"data": data, "test": test, "test_classes": test_classes or None, "epochs": epochs}
+    chosen = {"data": data, "test": test, "test_classes": test_classes or None, "label": label, "epochs": epochs}
     varied = choices(vary)
     config = make_config(chosen, settings, recipe, varied=varied.keys())
     print(compare_to(config, objectives, range(seeds), out, jobs, varied))

@@ -28,11 +28,13 @@ class Chosen(NamedTuple):
     ----------
     data : as on the command line; None is what belongs to the source
     classes : the only ones that count; none given, all do
+    label : the column of the classes in the table that is scored, where it is named
     skip_bad : whether images that cannot be decoded are left out
     """
 
     data: str | None
     classes: Sequence[str] = ()
+    label: str | None = None
     skip_bad: bool = False
 
     @property
@@ -41,14 +43,23 @@ class Chosen(NamedTuple):
         return self.data is None and not self.classes
 
 
-def choose(data: str | None, classes: Sequence[str] = (), *, skip_bad: bool = False) -> Chosen:
-    """Return what to score; refuse `skip_bad` for a run's own test, which leaves out what its training did."""
+def choose(
+    data: str | None,
+    classes: Sequence[str] = (),
+    *,
+    label: str | None = None,
+    skip_bad: bool = False,
+    files: Sequence[Path] = (),
+) -> Chosen:
+    """Return what to score; refuse what a run has from its training, and a `label` where no file can be a table."""
+    if label is not None and data is None and not any(file.name.endswith(TABLES) for file in files):
+        raise ValueError("--label: only for a table, of DATA or of embeddings; a run knows that of its training")
     if skip_bad and data is None:
         raise ValueError(
             "--skip-bad: only with DATA; the test of a run leaves out what its training did "
             "(`nearfar train --resume --skip-bad --out RUN` goes on without such images)"
         )
-    return Chosen(data, classes, skip_bad)
+    return Chosen(data, classes, label, skip_bad)
 
 
 class Embedded(NamedTuple):
@@ -97,7 +108,8 @@ def embedded_on(source: Path, chosen: Chosen, *, labelled: bool = True) -> tuple
     """
     if is_embeddings(source):
         refuse_data(source, chosen.data)
-        dataset = open_dataset(str(source), classes=chosen.classes)
+        label = chosen.label if source.name.endswith(TABLES) else None  # beside an .npz, another file may be a table
+        dataset = open_dataset(str(source), classes=chosen.classes, label=label)
         dataset = with_classes(dataset) if labelled else dataset
         return dataset, rows_of(dataset, source)
     dataset = items_on(source, chosen)
@@ -137,7 +149,8 @@ def items_on(source: Path, chosen: Chosen) -> Dataset:
 def opened_on(source: Path, chosen: Chosen) -> tuple[Dataset, Dataset | None]:
     """Open data, or where none is named the test of a run: its items, and the gallery that they search."""
     if chosen.data is not None:
-        return open_dataset(chosen.data, classes=chosen.classes, skip_bad=chosen.skip_bad), None
+        how: dict[str, Any] = {"classes": chosen.classes, "label": chosen.label, "skip_bad": chosen.skip_bad}
+        return open_dataset(chosen.data, **how), None
     check_there(source)
     if not is_run(source):
         raise ValueError(f"DATA: say what to score {source.name} on, for example an .npz of rows and labels")
@@ -195,14 +208,14 @@ def _told(file: Path, key: str) -> str:
         return ""
 
 
-def embed_to(source: Path, data: str, out: Path, skip_bad: bool) -> str:
+def embed_to(source: Path, data: str, out: Path, skip_bad: bool, label: str | None = None) -> str:
     """Embed data and write an .npz; returns one line on what was written."""
     from ..core.storage import whole
     from ..data.items import open_items
     from .index_files import named_by_paths, root_of
 
     check_out(out)
-    dataset = open_items(data, skip_bad=skip_bad)
+    dataset = open_items(data, label=label, skip_bad=skip_bad)
     embeddings = embed_with(source, dataset)
     with whole(out) as file:
         names = np.asarray(dataset.names, dtype=np.str_)

@@ -17,6 +17,7 @@ def evaluate(
     data: str | None = None,
     *,
     classes: TestClasses = (),
+    label: str | None = None,
     protocol: Literal["retrieval", "verification", "identification", "few-shot", "one-shot-runs"] = "retrieval",
     ks: Annotated[tuple[int, ...], Parameter(name="--ks", negative=())] = (),
     fars: Annotated[tuple[float, ...], Parameter(name="--far", negative=())] = (),
@@ -42,6 +43,8 @@ def evaluate(
         What to score a learner on, or a run on instead of its test classes; for one-shot-runs their folder or zip.
     classes
         Score on these classes only: names, or the beginning of names. Repeat for several.
+    label
+        The column of the classes in the table that is scored, as for train.
     protocol
         Retrieval and clustering; pairs told apart by one threshold; queries named or rejected as of no class of the
         gallery; random few-shot episodes; Omniglot's one-shot runs.
@@ -76,13 +79,15 @@ def evaluate(
         raise ValueError("--far: only with --protocol verification or identification")
     if ks and protocol != "retrieval":
         raise ValueError("--ks: only with --protocol retrieval")
+    if label is not None and protocol == "one-shot-runs":
+        raise ValueError("--label: not with --protocol one-shot-runs, which are no table")
     from .embedding import choose
 
     given = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
     given = {name: value for name, value in given.items() if value is not None}
     if given and protocol != "few-shot":
         raise ValueError(f"--{next(iter(given))}: only with --protocol few-shot")
-    chosen = choose(data, classes, skip_bad=skip_bad)
+    chosen = choose(data, classes, label=label, skip_bad=skip_bad, files=[source])
     if protocol == "retrieval":
         from .scoring import score
 

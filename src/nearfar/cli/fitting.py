@@ -29,6 +29,7 @@ def fit(
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     test: str | None = None,
     test_classes: TestClasses = (),
+    label: str | None = None,
     standardize: bool = False,
     seed: int = 0,
     skip_bad: bool = False,
@@ -53,6 +54,8 @@ def fit(
         Test on this source instead of on half of the classes of DATA.
     test_classes
         Test on these classes only: names, or the beginning of names. Repeat for several.
+    label
+        As for train.
     standardize
         Learn from columns (or pixels) of equal deviation. What is saved takes them as they are; linear learners only.
     seed
@@ -62,8 +65,8 @@ def fit(
     quiet
         Print nothing but errors.
     """
-    how: dict[str, Any] = {"test": test, "test_classes": test_classes, "seed": seed, "skip_bad": skip_bad}
-    lines = fit_to(data, learner, out, standardize=standardize, **how)
+    how: dict[str, Any] = {"test": test, "test_classes": test_classes, "label": label, "seed": seed}
+    lines = fit_to(data, learner, out, standardize=standardize, skip_bad=skip_bad, **how)
     if not quiet:
         print(lines)
 
@@ -75,6 +78,7 @@ def fit_to(
     *,
     test: str | None = None,
     test_classes: Sequence[str] = (),
+    label: str | None = None,
     standardize: bool = False,
     seed: int = 0,
     skip_bad: bool = False,
@@ -93,7 +97,7 @@ def fit_to(
     learner = make_learner(text, seed)
     if standardize:
         check_linear(learner)
-    task = task_to_fit(data, test=test, test_classes=test_classes, seed=seed, skip_bad=skip_bad)
+    task = task_to_fit(data, test=test, test_classes=test_classes, label=label, seed=seed, skip_bad=skip_bad)
     X = items_of(task.train)
     with stage("fitting"):
         if standardize:
@@ -109,15 +113,12 @@ def fit_to(
     return "\n".join([about, scored, *(["", f"- {units}"] if units else [])])
 
 
-def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], seed: int, skip_bad: bool) -> Task:
+def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], **how: Any) -> Task:
     """Open data to learn from and to be tested on: on other classes, or on halves of each where they are too few."""
     from ..data import open_task
 
-    task = halves(data, seed, skip_bad) if test is None and not test_classes else None
-    if task is not None:
-        return task
-    how: dict[str, Any] = {"test": test, "test_classes": test_classes, "seed": seed, "skip_bad": skip_bad}
-    return open_task(data, validation=0.0, **how)
+    task = halves(data, **how) if test is None and not test_classes else None
+    return task or open_task(data, test=test, test_classes=test_classes, validation=0.0, **how)
 
 
 def is_linear(learner: Any) -> bool:
@@ -146,7 +147,7 @@ def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> None:
         learner.view_components_ = [L / scale for L, scale in zip(learner.view_components_, scales, strict=True)]
 
 
-def halves(data: str, seed: int, skip_bad: bool = False) -> Task | None:
+def halves(data: str, seed: int, label: str | None = None, skip_bad: bool = False) -> Task | None:
     """Return the task that learns from one half of every class; None where some classes can be held out."""
     import numpy as np
 
@@ -154,7 +155,7 @@ def halves(data: str, seed: int, skip_bad: bool = False) -> Task | None:
     from ..data.open import open_source
     from .embedding import left_out
 
-    source = open_source(data, skip_bad=skip_bad)
+    source = open_source(data, label=label, skip_bad=skip_bad)
     items = source.items
     if source.roles is not None or len(items.classes) >= ENOUGH:
         return None

@@ -32,14 +32,16 @@ def weights_of(source: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
-def open_embedded(source: Path | None, data: str | None, skip_bad: bool = False) -> tuple[Dataset, AnyArray]:
+def open_embedded(
+    source: Path | None, data: str | None, skip_bad: bool = False, label: str | None = None
+) -> tuple[Dataset, AnyArray]:
     """Open items and embed them; without a source they are rows, and embeddings already."""
     from ..data.items import open_items
     from .embedding import embed_with, rows_of
 
     if data is None:
         raise ValueError("DATA: say what to embed, for example a folder of images")
-    items = open_items(data, skip_bad=skip_bad)
+    items = open_items(data, label=label, skip_bad=skip_bad)
     return items, rows_of(items, Path(data)) if source is None else embed_with(source, items)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from .index_files import load_index, named_by_paths, names_of, open_embedded, weights_of
-from .places import about_home, data_from_home, from_home, home_of, sources_of
+from .places import about_home, data_from_home, from_home, home_of, labels_of, sources_of
 from .settings import check_out
 from .showing import classes_of
 
@@ -27,6 +27,7 @@ def index(
     add: bool = False,
     remove: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     engine: str | None = None,
+    label: str | None = None,
     skip_bad: bool = False,
 ) -> None:
     """Embed data with a run or a learner, and keep the embeddings in a file that can be searched.
@@ -51,17 +52,19 @@ def index(
     engine
         exact, or a recipe of faiss such as HNSW32 or "IVF256,Flat;nprobe=16"; where not given, exact, or with --add
         that of the index.
+    label
+        The column of the classes in a table, as for train.
     skip_bad
         Leave out images that cannot be decoded, and count them.
     """
     if source is None:
-        if add or engine or skip_bad or not remove:
+        if add or engine or label or skip_bad or not remove:
             raise ValueError("SOURCE: give a run, a learner or a file of embeddings; only --remove alone takes none")
         print(removed_from(out, remove))
         return
     if remove and not add:
         raise ValueError("--remove: with SOURCE also give --add, without which the index is made anew")
-    print(index_to(source, data, out, add=add, remove=remove, engine=engine, skip_bad=skip_bad))
+    print(index_to(source, data, out, add=add, remove=remove, engine=engine, skip_bad=skip_bad, label=label))
 
 
 def index_to(
@@ -73,6 +76,7 @@ def index_to(
     remove: Sequence[str] = (),
     engine: str | None,
     skip_bad: bool,
+    label: str | None = None,
 ) -> str:
     """Build or extend an index; returns one line on what was written."""
     from ..index import Index
@@ -89,9 +93,12 @@ def index_to(
     old = index_to_extend(out, source, about["weights"]) if add else None
     home = Path.cwd() if old is None else home_of(old, out)
     gone = 0 if old is None else shorten(old, remove, home)
-    items, rows = open_embedded(None if alone else source, data, skip_bad)
+    items, rows = open_embedded(None if alone else source, data, skip_bad, label)
     about |= about_home(home, out)
-    about["data"] = told_sources(old, data_from_home(str(data), home))
+    told = data_from_home(str(data), home)
+    about["data"] = told_sources(old, told)
+    labels = ({} if old is None else labels_of(old)) | ({told: label} if label else {})
+    about |= {"label": json.dumps(labels)} if labels else {}
     index = Index(
         rows,
         names=names_for(old, home, items, str(data)),

@@ -23,6 +23,7 @@ def inspect(
     test: str | None = None,
     test_classes: TestClasses = (),
     seed: int = 0,
+    label: str | None = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> None:
     """Look at data before training: items, classes, split, and what would spoil a result.
@@ -42,6 +43,8 @@ def inspect(
         As for train.
     seed
         As for train; it draws the test classes where DATA has no split.
+    label
+        As for train.
     out
         Write all that was found, with every name, to this .json file too.
     """
@@ -51,7 +54,7 @@ def inspect(
 
     if out is not None:
         check_out(out)
-    found = inspect_data(data, test=test, test_classes=test_classes, seed=seed)
+    found = inspect_data(data, test=test, test_classes=test_classes, seed=seed, label=label)
     if out is not None:
         with whole(out, "w", encoding="utf-8", errors="surrogateescape") as file:
             json.dump(found.to_dict(), file, indent=1, ensure_ascii=False)

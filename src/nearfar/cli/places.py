@@ -18,6 +18,11 @@ def sources_of(index: Index) -> list[str]:
     return [str(source) for source in json.loads(index.about.get("data", "[]"))]
 
 
+def labels_of(index: Index) -> dict[str, str]:
+    """Return the column of the classes in tables among these, where it was named."""
+    return dict(json.loads(index.about.get("label", "{}")))
+
+
 def home_of(index: Index, file: Path) -> Path:
     """The folder from which the names of an index lead to its images.
 
@@ -68,4 +73,4 @@ def pictures_of(index: Index, file: Path) -> NamedReader:
     """Read the items of an index, wherever the command runs."""
     from ..data.items import NamedReader
 
-    return NamedReader(index.names.tolist(), sources_of(index), home_of(index, file))
+    return NamedReader(index.names.tolist(), sources_of(index), labels_of(index), home_of(index, file))

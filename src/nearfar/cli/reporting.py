@@ -24,6 +24,7 @@ def report(
     data: str | None = None,
     *,
     against: Path | None = None,
+    label: str | None = None,
     out: Annotated[Path | None, Parameter(["--out", "-o"])] = None,
     skip_bad: bool = False,
 ) -> None:
@@ -40,6 +41,8 @@ def report(
         What to show a learner on, or a run on instead of its test classes.
     against
         Another of these on the same items: how much better or worse it is, and which queries only one of the two finds.
+    label
+        The column of the classes in the tables that are shown, as for train.
     out
         The page. Where not given: report.html in the folder of the run, report-NAME.html on other DATA,
         report-against-NAME.html beside another; for a file, beside it.
@@ -51,7 +54,8 @@ def report(
 
     if out is not None:
         check_out(out)
-    print(report_to(source, choose(data, skip_bad=skip_bad), out, against))
+    files = [source] if against is None else [source, against]
+    print(report_to(source, choose(data, label=label, skip_bad=skip_bad, files=files), out, against))
 
 
 def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | None = None) -> Path:

@@ -32,6 +32,7 @@ def search(
     k: Annotated[int, Parameter(name="-k")] = 5,
     run: Path | None = None,
     out: Out = None,
+    label: str | None = None,
     skip_bad: bool = False,
 ) -> None:
     """Find what is nearest to an image, to rows, or to every item of a data set.
@@ -50,10 +51,12 @@ def search(
         Where the run or the learner that made the index is now, if it was moved.
     out
         Write a .csv (query, rank, distance, class, name), or an .html page of pictures, instead of printing.
+    label
+        The column of the classes in a table of queries: it is no feature then.
     skip_bad
         Leave out queries that cannot be decoded, and count them.
     """
-    print(search_in(file, query, k, run, out, skip_bad))
+    print(search_in(file, query, k, run, out, skip_bad, label))
 
 
 def duplicates(
@@ -81,7 +84,15 @@ def duplicates(
     print(nearest_in(file, k) if within is None else duplicates_in(file, within, out))
 
 
-def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None, skip_bad: bool = False) -> str:
+def search_in(
+    file: Path,
+    query: str,
+    k: int,
+    run: Path | None,
+    out: Path | None,
+    skip_bad: bool = False,
+    label: str | None = None,
+) -> str:
     """Search an index; returns the lines to print."""
     from .embedding import left_out
 
@@ -94,7 +105,7 @@ def search_in(file: Path, query: str, k: int, run: Path | None, out: Path | None
         raise FileNotFoundError(f"{source}, which made {file}, is not there; say with --run where it is")
     if source is not None and weights_of(source) != index.about["weights"]:
         raise ValueError(f"{source} has other weights than those that made {file}; index anew")
-    items, queries = open_embedded(source, query, skip_bad)
+    items, queries = open_embedded(source, query, skip_bad, label)
     names, found = names_of(items, query), index.search(queries, k)
     told = f"{out}: {min(k, len(index))} neighbours of {len(names):,} queries{left_out(items)}"
     if out is not None and out.suffix == ".html":

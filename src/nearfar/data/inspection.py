@@ -118,13 +118,18 @@ class Item(NamedTuple):
 
 
 def inspect_data(
-    source: Named, *, test: Named | None = None, test_classes: Sequence[str] = (), seed: int = 0
+    source: Named,
+    *,
+    test: Named | None = None,
+    test_classes: Sequence[str] = (),
+    seed: int = 0,
+    label: str | None = None,
 ) -> Inspection:
     """Read every item of a source once, and say what training on it would meet.
 
     Parameters
     ----------
-    source, test, test_classes, seed
+    source, test, test_classes, seed, label
         As in `open_task`.
 
     Raises
@@ -134,11 +139,11 @@ def inspect_data(
     """
     why = ""
     try:
-        task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed)
+        task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed, label=label)
     except DataError as error:
         if test is not None or test_classes:
             raise
-        task, why = without_task(source, error)
+        task, why = without_task(source, error, label)
     parts = {role: Read.of(part) for role, part in named_parts(task, bool(why)).items() if len(part)}
     shapes = [shape for read in parts.values() for shape in read.shapes]
     groups = equal_items(parts)
@@ -162,9 +167,9 @@ def inspect_data(
     return replace(found, remarks=tuple(remark for remark in remarks if remark))
 
 
-def without_task(source: Named, error: DataError) -> tuple[Task, str]:
+def without_task(source: Named, error: DataError, label: str | None) -> tuple[Task, str]:
     """All items as the training part of a task, and a sentence on why no task can be made of them."""
-    items, opened = readable(open_dataset, source), readable(open_source, source)
+    items, opened = readable(open_dataset, source, label=label), readable(open_source, source, label=label)
     why = f"No task can be made of these: {error}."
     if 2 <= len(items.classes) < 4 and opened.roles is None:  # as `nearfar fit` takes them
         why += " A learner can be fitted: it learns from one half of each class and is scored on the other."

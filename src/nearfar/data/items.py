@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,20 +17,21 @@ from .dataset import DataError, Dataset
 from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
 from .files import BROKEN, Files, FolderFiles, open_files
 from .folder import OTHERS, read_folder, unread
-from .open import TABLES, Named, as_text, located, open_dataset
+from .open import Named, as_text, located, open_dataset
+from .text_tables import TABLES, check_label
 
 UNKNOWN = ""
 """The class of items that have none."""
 
 
-def open_items(source: Named, *, skip_bad: bool = False) -> Dataset:
+def open_items(source: Named, *, label: str | None = None, skip_bad: bool = False) -> Dataset:
     """Open what `open_dataset` opens, also tables and arrays without labels, one image file, or loose images.
 
     Items without a class, such as images beside class folders, have the class "".
 
     Parameters
     ----------
-    source : str or path
+    source, label
         As in `open_dataset`.
     skip_bad : bool
         Leave out images that cannot be decoded; their names are in `bad`.
@@ -40,6 +42,7 @@ def open_items(source: Named, *, skip_bad: bool = False) -> Dataset:
         One line that says what is wrong with the data.
     """
     path = Path(as_text(source))
+    check_label(as_text(source), label)
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         return _loose(path.name, ImageReader(FolderFiles(str(path.parent)), (path.name,)), skip_bad)
     if path.is_file() and path.suffix.lower() in OTHERS:
@@ -55,7 +58,7 @@ def open_items(source: Named, *, skip_bad: bool = False) -> Dataset:
     if path.is_file() and path.name.endswith(TABLES):
         from .manifest import read_manifest
 
-        return read_manifest(path, skip_bad=skip_bad, unlabelled=UNKNOWN).items
+        return read_manifest(path, label=label, skip_bad=skip_bad, unlabelled=UNKNOWN).items
     if path.is_file() and path.suffix in (".npy", ".npz"):
         content = _loaded(path)
         if path.suffix == ".npy" or not any(key in content for key in LABELS):
@@ -72,12 +75,20 @@ class NamedReader:
         A name for every place.
     sources : sequence of str
         What `open_items` opened them from; opened again where a name is no path.
+    labels : mapping of str to str
+        The column of the classes in tables among the sources, where it was named.
     folder : path
         From where relative paths lead; where not given, from here.
     """
 
-    def __init__(self, names: Sequence[str], sources: Sequence[str] = (), folder: str | Path = "") -> None:
-        self.names, self.sources, self.folder = names, sources, Path(folder)
+    def __init__(
+        self,
+        names: Sequence[str],
+        sources: Sequence[str] = (),
+        labels: Mapping[str, str] = MappingProxyType({}),
+        folder: str | Path = "",
+    ) -> None:
+        self.names, self.sources, self.labels, self.folder = names, sources, labels, Path(folder)
         self._archives: dict[str, Files] = {}
 
     def __call__(self, i: int) -> NDArray[Any]:
@@ -116,7 +127,8 @@ class NamedReader:
             if path.is_dir() or path.suffix == ".zip":
                 continue
             try:
-                items = open_items(path if path.is_file() else located(source, self.folder))
+                there = path if path.is_file() else located(source, self.folder)
+                items = open_items(there, label=self.labels.get(source))
             except DataError:
                 continue
             below = path.is_file() and items.kind == "image"  # an index names these by the folder too

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "gr
 SIDES = ("x1", "y1", "x2", "y2")
 LABELS = ("label", "class", "target", "y")
 """Where the labels of rows of numbers may stand; the first that there is."""
-NO_FEATURES = ("label", "split", "query", "gallery", "group", "category", "name", "", "__index_level_0__")
+CALL_IT = "call the column of the classes `label`, or name it: --label NAME, in Python label="
+NO_FEATURES = ("split", "query", "gallery", "group", "category", "name", "", "__index_level_0__")
 """The last two are pandas' index."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no", "none", "nan")
@@ -37,7 +39,12 @@ Table = Mapping[str, Sequence[Any]]
 
 
 def read_manifest(
-    path: str | Path, *, image_size: int | None = None, skip_bad: bool = False, unlabelled: str | None = None
+    path: str | Path,
+    *,
+    label: str | None = None,
+    image_size: int | None = None,
+    skip_bad: bool = False,
+    unlabelled: str | None = None,
 ) -> Source:
     """Read the images that a table lists, or the rows that it holds.
 
@@ -53,6 +60,9 @@ def read_manifest(
         column may hold lists of numbers, equally many in every row; in a .parquet also the images themselves, as bytes
         or as pairs of bytes and path, which stand for `path`.
         The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class, ...
+    label : str, optional
+        The column of the labels, by the name that it has in the file; it is nothing else then, and a column `label`
+        beside it is as any other.
     image_size, skip_bad
         As in `read_folder`.
     unlabelled : str, optional
@@ -68,23 +78,21 @@ def read_manifest(
     Where there are only train and validation rows, a task is tested on the validation rows.
     """
     path = Path(path)
-    table, stored = _columns(path)
-    if unlabelled is not None and not any(name in table for name in LABELS):
-        table = {**table, "label": [unlabelled] * len(next(iter(table.values())))}
+    whole, stored = _columns(path, label)
+    place = _place(path, whole, label, unlabelled)
+    column = whole[place] if place is not None else [""] * len(next(iter(whole.values()), ()))
+    table = {name: other for name, other in whole.items() if name != place}
     if "path" not in table:
-        table = _with_label(path, table)
-        return _rows_source(path, table, _features(path, table), unlabelled)
-    if "label" not in table:
-        raise DataError(f"{path}: has no column 'label'; {_show(table)}; call the column of the classes `label`")
+        return _rows_source(path, table, _features(path, table, whole), _labels(path, column, unlabelled))
     paths = [str(value) for value in table["path"]]
     if not paths:
         raise DataError(f"{path}: has no rows")
-    labels = _labels(path, table["label"], unlabelled)
+    labels = _labels(path, column, unlabelled)
     roles, split = _roles(path, table), _split(path, table)
     files: Files = stored or FolderFiles(str(path.parent))
     if not skip_bad and stored is None:
         _check_files(path, files, paths)
-    reader = ImageReader(files, tuple(paths), guess_channels(files, paths), _boxes(path, table), image_size)
+    reader = ImageReader(files, tuple(paths), guess_channels(files, paths), _boxes(path, whole), image_size)
     groups = _groups(path, table)
     return image_source(name_of(path), reader, labels, roles=roles, split=split, groups=groups, skip_bad=skip_bad)
 
@@ -94,23 +102,28 @@ def name_of(path: Path) -> str:
     return path.with_suffix("").stem if path.suffix == ".gz" else path.stem
 
 
-def _with_label(path: Path, table: Table) -> Table:
-    """The table with its labels called so."""
-    found = next((name for name in LABELS if name in table), None)
-    if found is None:
-        raise DataError(
-            f"{path}: has no column 'path', as tables of images, nor any of {', '.join(LABELS)}, as rows of numbers; "
-            f"{_show(table)}; call the column of the classes `label`"
-        )
-    return {"label" if name == found else name: column for name, column in table.items()}
+def _place(path: Path, table: Table, label: str | None, unlabelled: str | None) -> str | None:
+    """The name of the column of the labels; None where items without a label are taken and there is none."""
+    if label is not None:
+        if label in table:
+            return label
+        near = get_close_matches(label, table, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise DataError(f"{path}: has no column {label!r}{hint}; it has {_few(list(table))}")
+    images = "path" in table
+    found = next((name for name in LABELS[: 1 if images else None] if name in table), None)
+    if found is not None or (unlabelled is not None and not any(name in table for name in LABELS)):
+        return found
+    none = "label'" if images else f"path', as tables of images, nor any of {', '.join(LABELS)}, as rows of numbers"
+    raise DataError(f"{path}: has no column '{none}; {_show(table)}; {CALL_IT}")
 
 
-def _features(path: Path, table: Table) -> NDArray[np.float32]:
-    """Columns of numbers as (n, d)."""
+def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
+    """Columns of numbers as (n, d); errors show the whole table, with its labels."""
     columns = {name: column for name, column in table.items() if name not in NO_FEATURES}
     numbers = [_numbers(column) for column in columns.values()]
     wrong = next((name for name, found in zip(columns, numbers, strict=True) if found is None), None)
-    if numbers and wrong is None and len(table["label"]):
+    if numbers and wrong is None and any(map(len, whole.values())):
         given = np.array(numbers).T
         rows = as_singles(given)
         large = np.argwhere(np.isinf(rows) & np.isfinite(given))
@@ -123,7 +136,8 @@ def _features(path: Path, table: Table) -> NDArray[np.float32]:
     if wrong is not None:
         row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
         reason += f", but {wrong!r} holds {_short(repr(value))} in row {row}; names of rows stand in a column `name`"
-    raise DataError(f"{path}: has no column 'path'; {_show(table)}{reason}")
+        reason += ", classes in that of --label"
+    raise DataError(f"{path}: has no column 'path'; {_show(whole)}{reason}")
 
 
 def _numbers(column: Sequence[Any]) -> NDArray[np.float64] | None:
@@ -147,25 +161,27 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], unlabelled: str | None) -> Source:
+def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: list[Any]) -> Source:
     columns = [name for name in table if name not in NO_FEATURES]
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
         where = f"first row {bad[0] + 1} after the header, in {columns[int(np.isfinite(rows[bad[0]]).argmin())]!r}"
         raise DataError(f"{path}: {len(bad)} row(s) lack a number, {where}")
     names = [str(name) for name in table["name"]] if "name" in table else None
-    labels = _labels(path, table["label"], unlabelled)
     items = Dataset.from_array(name_of(path), rows, labels, names=names, columns=columns)
     items, roles = replace(items, groups=_groups(path, table)), _roles(path, table)
     return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
 
 
-def _columns(path: Path) -> tuple[Table, Files | None]:
+def _columns(path: Path, label: str | None) -> tuple[Table, Files | None]:
     """The columns by the names that they have here, and the images where the table holds them itself."""
-    table, stored = read_parquet(path, LABELS) if path.suffix == ".parquet" else (read_text_table(path), None)
+    labels = LABELS if label is None else (label.lower(),)
+    table, stored = read_parquet(path, labels) if path.suffix == ".parquet" else (read_text_table(path), None)
     small = [name.lower() for name in table]
-    known = {name: name.lower() for name in table if name.lower() in ANY_CASE and small.count(name.lower()) == 1}
+    any_case = set(ANY_CASE).difference(() if label is None else LABELS)  # beside a chosen one these are as any other
+    known = {name: name.lower() for name in table if name.lower() in any_case and small.count(name.lower()) == 1}
     known |= {name: plain for name, plain in SYNONYMS.items() if plain not in small}
+    known.pop(label or "", None)
     return {known.get(name, name): column for name, column in table.items()}, stored
 
 
@@ -211,7 +227,7 @@ def _roles(path: Path, table: Table) -> list[str] | None:
     flagged = "query" in table or "gallery" in table
     if "split" not in table and not flagged:
         return None
-    n = len(table["label"])
+    n = len(next(iter(table.values())))
     split = [str(value).lower() for value in table.get("split", ["test"] * n)]
     unknown = sorted(set(split) - ROLES.keys())
     if unknown:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
 from .dataset import DataError, DataNotFoundError, Dataset, Source, Task, carve_validation, some, unseen_half
-from .text_tables import TABLES
+from .text_tables import TABLES, check_label
 
 ACCEPTED = (
     "a folder or .zip with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip, "
@@ -24,6 +25,7 @@ def open_dataset(
     source: Named,
     *,
     classes: Sequence[str] = (),
+    label: str | None = None,
     image_size: int | None = None,
     skip_bad: bool = False,
 ) -> Dataset:
@@ -35,10 +37,10 @@ def open_dataset(
         As in `open_task`.
     classes : sequence of str
         Keep only these classes: exact names, or the beginning of names ("Sanskrit" keeps "Sanskrit/character01").
-    image_size, skip_bad
+    label, image_size, skip_bad
         As in `open_task`.
     """
-    items = open_source(source, image_size=image_size, skip_bad=skip_bad).items
+    items = open_source(source, label=label, image_size=image_size, skip_bad=skip_bad).items
     if classes:
         items = items.only(match_classes(items, classes))
     return _noted(items, "")
@@ -51,6 +53,7 @@ def open_task(
     test_classes: Sequence[str] = (),
     validation: float = 0.15,
     seed: int = 0,
+    label: str | None = None,
     image_size: int | None = None,
     skip_bad: bool = False,
 ) -> Task:
@@ -73,6 +76,9 @@ def open_task(
         brings its own validation items.
     seed : int
         Draws the validation classes, and the test classes where the source has no split.
+    label : str, optional
+        The column of a table that holds the classes: not given, it is called `label`, or in a table of rows also
+        `class`, `target` or `y`. Of `source` and `test`, it is looked for in those that are tables.
     image_size : int, optional
         Make every image a square of this side (shorter side resized, centre cut).
     skip_bad : bool
@@ -83,10 +89,15 @@ def open_task(
     DataError
         One line that says what is wrong with the data.
     """
-    opened = open_source(source, image_size=image_size, skip_bad=skip_bad)
-    own = None
+    tables = [one for one in (source, test) if one is not None and as_text(one).endswith(TABLES)]
+
+    def opened_as(one: Named) -> Source:
+        named = label if one in tables or not tables else None
+        return open_source(one, label=named, image_size=image_size, skip_bad=skip_bad)
+
+    opened, own = opened_as(source), None
     if test is not None:
-        other = open_source(test, image_size=image_size, skip_bad=skip_bad)
+        other = opened_as(test)
         train = _part(opened, "train") or opened.items
         own = _part(opened, "validation")
         tested, gallery = _held_out(other)
@@ -117,12 +128,16 @@ def as_text(source: Named) -> str:
     return os.fspath(source)
 
 
-def open_source(source: Named, *, image_size: int | None = None, skip_bad: bool = False) -> Source:
+def open_source(
+    source: Named, *, label: str | None = None, image_size: int | None = None, skip_bad: bool = False
+) -> Source:
     """Open a source with the reader of its format."""
     source = as_text(source)
+    check_label(source, label)
     kind, _, path = source.partition(":")
     if kind in ARCHIVES and path:
-        return _open_archive(kind, path, image_size, skip_bad)
+        read = getattr(import_module(f"nearfar.data.{kind}"), f"read_{kind}")
+        return read(path, image_size=image_size, skip_bad=skip_bad)
     if source == "digits":
         from .digits import read_digits
 
@@ -131,24 +146,17 @@ def open_source(source: Named, *, image_size: int | None = None, skip_bad: bool 
         from .glyphs import read_glyphs
 
         return read_glyphs(image_size=image_size or 28)
-    return _open_path(source, image_size, skip_bad)
+    return _open_path(source, label, image_size, skip_bad)
 
 
-def _open_archive(kind: str, path: str, image_size: int | None, skip_bad: bool) -> Source:
-    from importlib import import_module
-
-    reader = getattr(import_module(f"nearfar.data.{kind}"), f"read_{kind}")
-    return reader(path, image_size=image_size, skip_bad=skip_bad)
-
-
-def _open_path(source: str, image_size: int | None, skip_bad: bool) -> Source:
+def _open_path(source: str, label: str | None, image_size: int | None, skip_bad: bool) -> Source:
     path = Path(source)
     if not path.exists():
         raise DataNotFoundError(f"{source!r} is neither a file, a folder nor a known name; expected {ACCEPTED}")
     if path.name.endswith(TABLES):
         from .manifest import read_manifest
 
-        return read_manifest(path, image_size=image_size, skip_bad=skip_bad)
+        return read_manifest(path, label=label, image_size=image_size, skip_bad=skip_bad)
     if path.suffix == ".npz":
         from .arrays import read_npz
 
@@ -233,12 +241,7 @@ def _by_classes(items: Dataset, test_classes: Sequence[str], seed: int) -> tuple
 
 
 def _assemble(
-    name: str,
-    train: Dataset,
-    validation: Dataset | None,
-    test: Dataset,
-    gallery: Dataset | None,
-    split: str,
+    name: str, train: Dataset, validation: Dataset | None, test: Dataset, gallery: Dataset | None, split: str
 ) -> Task:
     if len(train.classes) < 2:
         raise DataError(f"{name}: {len(train.classes)} training class(es); expected 2 or more")
@@ -248,12 +251,8 @@ def _assemble(
     if gallery is not None:
         test, gallery = same_classes(test, gallery.in_columns(train.columns, "the training"))
     train, test = _noted(train, "training "), _noted(test, "test ")
-    parts = [
-        ("train", train),
-        ("validation", validation),
-        ("test" if gallery is None else "query", test),
-        ("gallery", gallery),
-    ]
+    asked = "test" if gallery is None else "query"
+    parts = [("train", train), ("validation", validation), (asked, test), ("gallery", gallery)]
     clauses = [", ".join(f"{role} {_size(part)}" for role, part in parts if part is not None), split]
     shared = in_both(train, validation, test)
     if shared:

@@ -18,6 +18,13 @@ TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet
 """Endings of all tables, those that are no text among them."""
 
 
+def check_label(source: str, label: str | None) -> None:
+    """Refuse the name of a column where a source has none."""
+    if label is not None and not source.endswith(TABLES):
+        endings = ", ".join(ending for ending in TABLES if not ending.endswith(".gz"))
+        raise DataError(f"label: {source} has no columns, so {label!r} names none; tables have them ({endings})")
+
+
 def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
     """Return the columns by their names; those of a .csv or .tsv are text, and a key that a .jsonl lacks is None.
 

@@ -152,7 +152,7 @@ def _open_test(
     config: Mapping[str, Any], environment: Mapping[str, Any]
 ) -> tuple[Dataset | None, Dataset | None, tuple[str, ...]]:
     """Open the test part of the data; without it the report has no pictures, but is still a report."""
-    names = ("test_classes", "validation", "seed", "skip_bad")
+    names = ("test_classes", "validation", "seed", "label", "skip_bad")
     folder, test = environment.get("folder"), config.get("test")
     start = Path(folder) if isinstance(folder, str) else None
     given = {name: config[name] for name in names if name in config}

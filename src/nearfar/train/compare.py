@@ -173,7 +173,8 @@ def with_test_classes(base: TrainConfig) -> TrainConfig:
 
     if base.test is not None or base.test_classes:
         return base
-    source = open_source(base.data, image_size=base.resize or base.image_size, skip_bad=base.skip_bad)
+    size = base.resize or base.image_size
+    source = open_source(base.data, label=base.label, image_size=size, skip_bad=base.skip_bad)
     if source.roles is not None:
         return base
     classes = source.items.classes

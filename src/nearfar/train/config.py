@@ -21,7 +21,7 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 Selection = Literal["recall_at_1", "map_at_r"]
 
 FREE = ("workers", "tensorboard")  # they do not change the result, and may differ when a run is resumed
-LATER = ("patience", "ema", "freeze_epochs", "network_weights", "standardize")  # in digests only where given
+LATER = ("patience", "ema", "freeze_epochs", "network_weights", "label", "standardize")  # in digests only where given
 
 
 class TrainError(ValueError):
@@ -33,13 +33,12 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes
     ----------
-    data, test, test_classes, validation, skip_bad
+    data, test, test_classes, validation, label, skip_bad
         What `nearfar.data.open_task` takes.
     image_size : int, optional
         Side in pixels of the square images that the network sees in evaluation (centre crop). By default, images that
-        differ in size become 84 pixels wide for conv4, mlp and spd, and 224 (from 256) for other trunks; if only test
-        images differ, they get the size of the training images; and images below 16 pixels, too small for conv4,
-        become 28 pixels wide.
+        differ in size become 84 wide for conv4, mlp and spd, and 224 (from 256) for other trunks; if only test images
+        differ, they get the size of the training images; images below 16, too small for conv4, become 28 wide.
     resize : int, optional
         Side to which images are scaled before that crop, `image_size` by default; training keeps it, for random crops.
     standardize : bool
@@ -125,6 +124,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     test: str | None = None
     test_classes: tuple[str, ...] = ()
     validation: Share = 0.15
+    label: str | None = None
     image_size: Side | None = None
     resize: Side | None = None
     skip_bad: bool = False

@@ -28,6 +28,7 @@ def open_data(config: TrainConfig, start: Path | None = None) -> Task:
             test_classes=config.test_classes,
             validation=config.validation,
             seed=config.seed,
+            label=config.label,
             image_size=config.resize or config.image_size,
             skip_bad=config.skip_bad,
         )
