@@ -1,5 +1,6 @@
 """The command line as a person meets it: what it prints, what it leaves behind, how it ends."""
 
+import csv
 import json
 import re
 import shutil
@@ -384,6 +385,30 @@ def test_equal_items_are_shown_at_distance_zero(capsys, monkeypatch, tmp_path):
     code, out, _ = run(capsys, monkeypatch, "search", tmp_path / "rows.index", tmp_path / "again.npy", "-k", "1")
     found = [line.split()[1] for line in out.splitlines() if line.startswith(" ")]
     assert (code, found) == (0, ["0"] * 4)
+
+
+def test_only_neighbours_within_a_distance_are_found(capsys, monkeypatch, tmp_path):
+    from nearfar.index import Index
+
+    angles = np.array([0.0, 0.1, 0.3, 3.0])
+    names, labels = ["a", "b", "c", "d"], ["x", "x", "y", "y"]
+    Index(np.c_[np.cos(angles), np.sin(angles)], names=names, labels=labels).save(tmp_path / "a.index")
+    np.save(tmp_path / "asked.npy", [[1.0, 0.0], [0.0, -1.0], [-1.0, 0.1]])
+    words = ["search", tmp_path / "a.index", tmp_path / "asked.npy", "-k", "3", "--within", 1 - np.cos(0.25)]
+    code, out, _ = run(capsys, monkeypatch, *words)
+    assert code == 0
+    assert [line.split()[-1] for line in out.splitlines()] == ["asked[0]", "a", "b", "none", "asked[2]", "d"]
+    assert out.splitlines()[3] == "asked[1]: none"
+    code, out, _ = run(capsys, monkeypatch, *words, "-o", tmp_path / "hits.csv")
+    assert out == f"{tmp_path / 'hits.csv'}: up to 3 neighbours of 3 queries within 0.0310876; 1 have none\n"
+    with (tmp_path / "hits.csv").open(newline="") as file:
+        told = [(row["query"], row["rank"], row["name"]) for row in csv.DictReader(file)]
+    assert told == [("asked[0]", "1", "a"), ("asked[0]", "2", "b"), ("asked[2]", "1", "d")]
+    code, out, _ = run(capsys, monkeypatch, *words, "-o", tmp_path / "hits.html")
+    assert code == 0
+    assert "asked[1]" in (tmp_path / "hits.html").read_text()
+    code, _, err = run(capsys, monkeypatch, *words[:-1], "-1")
+    assert (code, err) == (2, "nearfar: --within: expected a distance of at least 0, got -1.0\n")
 
 
 def test_items_are_removed_from_an_index_by_name_folder_or_class(capsys, monkeypatch, tmp_path):

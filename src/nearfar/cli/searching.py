@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -22,6 +22,9 @@ from .showing import (
     write_table,
 )
 
+if TYPE_CHECKING:
+    from ..index import Found
+
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
 
 
@@ -30,6 +33,7 @@ def search(
     query: str,
     *,
     k: Annotated[int, Parameter(name="-k")] = 5,
+    within: float | None = None,
     run: Path | None = None,
     out: Out = None,
     label: str | None = None,
@@ -47,6 +51,9 @@ def search(
         An image, a folder of images, an .npy or .npz of rows, or data as for train.
     k
         Neighbours of each query.
+    within
+        Only neighbours that are at most this far, such as at a threshold of `nearfar evaluate --protocol
+        identification`; a query may then have none.
     run
         Where the run or the learner that made the index is now, if it was moved.
     out
@@ -56,7 +63,7 @@ def search(
     skip_bad
         Leave out queries that cannot be decoded, and count them.
     """
-    print(search_in(file, query, k, run, out, skip_bad, label))
+    print(search_in(file, query, k, within, run, out, skip_bad, label))
 
 
 def duplicates(
@@ -88,6 +95,7 @@ def search_in(
     file: Path,
     query: str,
     k: int,
+    within: float | None,
     run: Path | None,
     out: Path | None,
     skip_bad: bool = False,
@@ -96,6 +104,8 @@ def search_in(
     """Search an index; returns the lines to print."""
     from .embedding import left_out
 
+    if within is not None and not within >= 0:
+        raise ValueError(f"--within: expected a distance of at least 0, got {within}")
     if out is not None:
         check_page_or_table(out)
     index = load_index(file)
@@ -107,17 +117,29 @@ def search_in(
         raise ValueError(f"{source} has other weights than those that made {file}; index anew")
     items, queries = open_embedded(source, query, skip_bad, label)
     names, found = names_of(items, query), index.search(queries, k)
-    told = f"{out}: {min(k, len(index))} neighbours of {len(names):,} queries{left_out(items)}"
+    count = f"{min(k, len(index))} neighbours of {len(names):,} queries"
+    if within is not None:
+        found, lost = near_enough(found, within)
+        count = f"up to {count} within {within:g}; {lost:,} have none"
+    told = f"{out}: {count}{left_out(items)}"
     if out is not None and out.suffix == ".html":
         write_hits(out, index, items, queries, names, found, pictures_of(index, file))
         return told
-    rows = list(neighbour_rows(index, names, found))
+    rows = [*neighbour_rows(index, names, found)]
     if out is not None:
-        write_table(out, ("query", "rank", "distance", "class", "name"), rows)
+        write_table(out, ("query", "rank", "distance", "class", "name"), [*chain.from_iterable(rows)])
         return told
-    lines = [*neighbour_lines(rows)]
+    lines = [*neighbour_lines(names, rows)]
     lines += filter(None, [left_out(items).removeprefix("; ")])
     return "\n".join(lines)
+
+
+def near_enough(found: Found, within: float) -> tuple[Found, int]:
+    """Return the neighbours that are at most so far, and how many queries have none."""
+    import numpy as np
+
+    positions = np.where(found.distances <= within, found.positions, -1)
+    return found._replace(positions=positions), int((positions < 0).all(axis=1).sum())
 
 
 def nearest_in(file: Path, k: int) -> str:

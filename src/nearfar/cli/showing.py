@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from ..index import Found, Index
     from ..report.content import Items
 
+Neighbours = list[tuple[str, int, float, str, str]]  # of one query
 ROUNDING = 1e-12  # of distances between unit rows that float32 should have made equal
 
 
@@ -23,13 +23,15 @@ def classes_of(index: Index) -> list[str]:
     return [""] * len(index) if index.labels is None else [str(label) for label in index.labels]
 
 
-def neighbour_rows(index: Index, names: Sequence[str], found: Found) -> Iterator[tuple[str, int, float, str, str]]:
-    """Yield query, rank, distance, class and name of every neighbour."""
+def neighbour_rows(index: Index, names: Sequence[str], found: Found) -> Iterator[Neighbours]:
+    """Yield, for each query, its name and the rank, distance, class and name of its neighbours."""
     for query, distances, positions in zip(names, *found, strict=True):
+        rows: Neighbours = []
         for rank, (distance, at) in enumerate(zip(distances, positions, strict=True), start=1):
             if at >= 0:
                 label = "" if index.labels is None else str(index.labels[at])
-                yield query, rank, float(distance), label, str(index.names[at])
+                rows.append((query, rank, float(distance), label, str(index.names[at])))
+        yield rows
 
 
 def distance_text(distance: float) -> str:
@@ -37,12 +39,12 @@ def distance_text(distance: float) -> str:
     return f"{distance if distance > ROUNDING else 0.0:.4g}"
 
 
-def neighbour_lines(rows: Sequence[tuple[str, int, float, str, str]]) -> Iterator[str]:
+def neighbour_lines(names: Sequence[str], found: Sequence[Neighbours]) -> Iterator[str]:
     """Yield a heading for each query, and below it its neighbours."""
-    wide = max((len(label) for _, _, _, label, _ in rows), default=0)
-    for query, part in groupby(rows, key=lambda row: row[0]):
-        yield query
-        for _, rank, distance, label, name in part:
+    wide = max((len(label) for rows in found for _, _, _, label, _ in rows), default=0)
+    for query, rows in zip(names, found, strict=True):
+        yield query if rows else f"{query}: none"
+        for _, rank, distance, label, name in rows:
             yield f"  {rank:>3}  {distance_text(distance):>10}  {label:<{wide}}  {name}"
 
 
