@@ -914,7 +914,7 @@ def test_a_report_sets_runs_learners_and_embeddings_against_each_other(digits, c
         ([*own, before], after / "report-against-lr0.01.html"),
         ([*own, tmp_path / "other.npz"], after / "report-against-other.html"),
         (["report", after, data, "--against", before], after / "report-few-against-lr0.01.html"),
-        (["report", learner, data, "--against", learner], tmp_path / "covariance-against-covariance.html"),
+        (["report", learner, data, "--against", learner], tmp_path / "covariance-few-against-covariance.html"),
     ):
         code, out, err = run(capsys, monkeypatch, *words)
         assert (code, out, err) == (0, f"{page}\n", "")

@@ -45,7 +45,7 @@ def report(
         The column of the classes in the tables that are shown, as for train.
     out
         The page. Where not given: report.html in the folder of the run, report-NAME.html on other DATA,
-        report-against-NAME.html beside another; for a file, beside it.
+        report-against-NAME.html beside another; for a file, beside it, with its name in place of report.
     skip_bad
         Leave out images of DATA that cannot be decoded, and count them.
     """
@@ -130,7 +130,7 @@ def beside(source: Path, dataset: Dataset, chosen: Chosen, against: Path | None)
     from .embedding import is_run
 
     name = "report" if is_run(source) else source.stem
-    if is_run(source) and chosen.data is not None:
+    if chosen.data is not None:
         name += f"-{dataset.name}"
     if against is not None:
         name += f"-against-{name_of(against)}"
