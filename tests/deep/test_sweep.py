@@ -117,3 +117,24 @@ def test_blocks_of_a_processor_are_caches_and_rows_that_read_one_another_stay_to
     assert sweep.cuts(c, None, False)[0] == (0, min(rows, 4096))
     assert sweep.cuts(c, None, True) == [(0, 4096)]
     assert sweep.cuts(c, 1000, True)[0] == (0, 1000)
+
+
+@pytest.mark.parametrize("block", [None, 5])
+@pytest.mark.parametrize(
+    ("rows", "got"),
+    [
+        (lambda rows: rows.d.mean(), r"got \(\)"),
+        (lambda rows: (rows.d.mean(), rows.pos.sum()), r"got \(\) and \(\)"),
+        (lambda rows: (rows.d.mean(1), 1.0), r"got \(\d+,\) and float"),
+        (lambda rows: (rows.d.mean(0), rows.pos.any(1)), r"got \(23,\) and \(\d+,\)"),
+        (lambda rows: None, "got NoneType"),
+    ],
+)
+def test_a_loss_that_does_not_say_its_rows_per_anchor_is_told(rows, got, block):
+    class Own(RowLoss):
+        def rows(self, block):
+            return rows(block)
+
+    x, y, _ = batch()
+    with pytest.raises(TypeError, match=f"Own.rows: expected a numerator and a denominator per anchor, .* {got}"):
+        Own(distance="cosine", normalize=True, block=block or 22)(x, y)

@@ -59,7 +59,9 @@ def sum_over_anchors(
     c = comparison.prepared()
 
     def chosen(rows: Rows) -> tuple[Tensor, Tensor]:
-        return loss(mine(rows) if mine is not None else rows)
+        found = loss(mine(rows) if mine is not None else rows)
+        _check_per_anchor(loss, found, len(rows.d))
+        return found
 
     blocks = cuts(c, block, whole)
     if not blocks:
@@ -73,6 +75,15 @@ def sum_over_anchors(
         num, den = _Swept.apply(plan, *inputs)
         return num, den
     return _summed(c, chosen, blocks, c.x, c.ref)
+
+
+def _check_per_anchor(loss: RowFunction, found: object, b: int) -> None:
+    """Raise unless a loss, which may be a user's own, returns two tensors with an entry per anchor."""
+    parts = found if isinstance(found, tuple) else (found,)
+    shapes = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in parts]
+    if len(shapes) != 2 or any(not shape or shape[0] != b for shape in shapes):
+        told = f"expected a numerator and a denominator per anchor, tensors of shape ({b},)"
+        raise TypeError(f"{getattr(loss, '__qualname__', loss)}: {told}, got {' and '.join(map(str, shapes))}")
 
 
 def _summed(
