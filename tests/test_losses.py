@@ -503,6 +503,9 @@ def test_bad_input_names_the_argument(method):
         call(term, x, y, pooled[:-1])
     with pytest.raises(ValueError, match="the relation matrix needs one column per reference, 24, got 23"):
         call(term, x, relation(y, y[:-1]), pooled)
+    for wrong in (y[:, None], torch.nn.functional.one_hot(y)):
+        with pytest.raises(ValueError, match=r"labels: the relation matrix .*; classes are \(n,\) integers"):
+            call(term, x, wrong, pooled)
     with pytest.raises(ValueError, match="ref: needed with ref_labels"):
         term(x, y, ref_labels=y)
     with pytest.raises(ValueError, match=r"the weights of an objective must be finite, got \[inf\]"):

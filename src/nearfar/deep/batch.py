@@ -174,7 +174,8 @@ def _check_kinds(y: Labels, ref_y: Labels | None) -> None:
 
 def _check_relation(y: Labels, columns: int) -> None:
     if isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] != columns:
-        raise ValueError(f"labels: the relation matrix needs one column per reference, {columns}, got {y.shape[1]}")
+        told = f"the relation matrix needs one column per reference, {columns}, got {y.shape[1]}"
+        raise ValueError(f"labels: {told}; classes are (n,) integers")
 
 
 def _floats(name: str, x: Tensor) -> Tensor:
