@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -217,12 +218,38 @@ def test_images_of_a_parquet_table_are_read_by_groups_and_by_other_processes(tmp
     pairs = [{"bytes": png(i), "path": None} for i in range(12)]
     items = open_dataset(hugging(tmp_path / "train.parquet", pairs, [i // 3 for i in range(12)]))
     assert items.array is None
-    parquet_images._group.cache_clear()
+    monkeypatch.setattr(parquet_images, "_group", parquet_images.Groups())
     copy = pickle.loads(pickle.dumps(items.read))
     assert int(copy(7).max()) == int(copy(6).max()) + 1 == 7
-    assert parquet_images._group.cache_info().misses == 1
+    assert len(parquet_images._group.columns) == 1
     again = open_dataset(hugging(tmp_path / "train.parquet", pairs[::-1], [i // 3 for i in range(12)], rows=1))
     assert int(again.read(7).max()) == 4
+
+
+@pytest.mark.parametrize("kept", [2**29, 1000])
+def test_groups_of_a_parquet_table_are_kept_by_their_size(tmp_path, monkeypatch, kept):
+    from nearfar.data import decode, parquet_images
+
+    monkeypatch.setattr(decode.load, "__defaults__", (0,))
+    monkeypatch.setattr(parquet_images, "KEPT", kept)
+    monkeypatch.setattr(parquet_images, "OFTEN", 10)
+    pairs = [{"bytes": png(i), "path": None} for i in range(250)]
+    items = open_dataset(hugging(tmp_path / "train.parquet", pairs, [i % 4 for i in range(250)], rows=125))
+    monkeypatch.setattr(parquet_images, "_group", parquet_images.Groups())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(7):  # in order a group is read once a time, whatever is kept
+            assert [int(items.read(i).max()) for i in range(250)] == list(range(250))
+    groups = parquet_images.Groups()
+    monkeypatch.setattr(parquet_images, "_group", groups)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for i in np.random.default_rng(0).permutation(250):
+            assert int(items.read(i).max()) == i
+    assert len(groups.columns) == (2 if kept > 1000 else 1)
+    said = [str(warning.message) for warning in told]
+    assert len(said) == (0 if kept > 1000 else 1)
+    assert all("train.parquet: images are asked for in another order than theirs" in text for text in said)
 
 
 def test_errors_of_images_in_a_parquet_table(tmp_path):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from .dataset import DataError
 
-GROUPS = 4  # groups of rows that are kept in memory; a group is the least that can be read
+KEPT = 2**29  # bytes of groups of rows that a process keeps, and the last one; a group is the least that can be read
+OFTEN = 100  # groups read again while fewer than ten times as many images were asked for: a shuffled order
+SMALL = 100  # images in a group that costs little
+Group: TypeAlias = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,47 @@ class ParquetImages:
         return starts
 
 
-@lru_cache(maxsize=GROUPS)
-def _group(root: str, column: str, group: int, written: int) -> Any:
-    from pyarrow.parquet import ParquetFile
+class Groups:
+    """The groups of rows that were read last, as many as KEPT bytes hold."""
 
-    with ParquetFile(root) as file:  # opened anew: a file is shared neither by processes nor by threads
-        return file.read_row_group(group, columns=[column]).column(0)
+    def __init__(self) -> None:
+        self.columns: dict[Group, Any] = {}
+        self.dropped: set[Group] = set()
+        self.asked, self.again = Counter[str](), Counter[str]()
+
+    def __call__(self, root: str, column: str, number: int, written: int) -> Any:
+        """Return the column of a group of the table that was written then."""
+        from pyarrow.parquet import ParquetFile
+
+        group = root, column, number, written
+        self.asked[root] += 1
+        found = self.columns.pop(group, None)
+        if found is None:
+            with ParquetFile(root) as file:  # opened anew: a file is shared neither by processes nor by threads
+                found = file.read_row_group(number, columns=[column]).column(0)
+            self._make_room(found.nbytes)
+            if group in self.dropped and len(found) > SMALL:
+                self._tell(root, found.nbytes)
+        self.columns[group] = found  # as the last one
+        return found
+
+    def _make_room(self, size: int) -> None:
+        for group in list(self.columns):
+            if size + sum(column.nbytes for column in list(self.columns.values())) <= KEPT:
+                return
+            self.columns.pop(group, None)
+            self.dropped.add(group)
+
+    def _tell(self, root: str, size: int) -> None:
+        """Warn once where nearly every image costs the reading of a whole group."""
+        self.again[root] += 1
+        if self.again[root] == OFTEN > self.asked[root] / 10:
+            warnings.warn(
+                f"{root}: images are asked for in another order than theirs, so that a group of {size / 2**20:.0f} MB "
+                f"is read for nearly each one ({KEPT >> 20} MB are kept); write the table anew in small groups, with "
+                f"pyarrow.parquet.write_table(table, path, row_group_size={SMALL})",
+                stacklevel=4,
+            )
+
+
+_group = Groups()
