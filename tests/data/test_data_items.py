@@ -1,5 +1,7 @@
 """Items without classes: one image, loose images, rows alone; and anything that a data set is."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -35,6 +37,29 @@ def test_rows_without_labels(tmp_path, rows):
         items = open_items(str(tmp_path / name))
         assert np.array_equal(items.array, rows)
         assert items.classes == (("0", "1", "2") if name == "c.npz" else ("",))
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "parquet"])
+def test_rows_in_float32_are_copied_seldom(tmp_path, kind):
+    rows, file = np.ones((2**14, 64), np.float32), tmp_path / f"rows.{kind}"
+    if kind == "parquet":
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        vector = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(rows.ravel()), 64)
+        parquet.write_table(pyarrow.table({"vector": vector}), file)
+    elif kind == "npy":
+        np.save(file, rows)
+    else:
+        np.savez(file, embeddings=rows)
+    open_items(str(file))  # what is loaded once has no part in it
+    tracemalloc.start()
+    try:
+        items = open_items(str(file))
+        peak = tracemalloc.get_traced_memory()[1] / rows.nbytes
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(items.array, rows)
+    assert items.array.dtype == np.float32
+    assert peak < (3.5 if kind == "parquet" else 1.8)  # names and labels are a third
 
 
 def test_names_of_rows_may_be_whole_numbers(tmp_path, rows):

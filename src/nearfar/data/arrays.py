@@ -155,9 +155,9 @@ def finite_singles(numbers: NDArray, what: str) -> NDArray[np.float32]:
 
 
 def as_singles(numbers: NDArray) -> NDArray[np.float32]:
-    """Numbers in float32; those above 3.4e38 become infinite."""
+    """Numbers in float32, in the same memory where they are that; those above 3.4e38 become infinite."""
     with np.errstate(over="ignore"):
-        return numbers.astype(np.float32)
+        return numbers.astype(np.float32, copy=False)
 
 
 def _roles(path: str | Path, split: NDArray, n: int) -> NDArray[np.str_]:

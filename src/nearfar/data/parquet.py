@@ -104,6 +104,7 @@ def _numbers_of(path: Path, name: str, column: Any) -> dict[str, Sequence[Any]]:
         )
     if None in lengths:
         raise DataError(f"{path}: column {name!r} has no list in {column.null_count} of {len(column)} rows")
-    numbers = list_flatten(column).to_numpy().astype(np.float64)  # a missing number is NaN
+    numbers = list_flatten(column).to_numpy()  # a missing number is NaN
+    numbers = numbers if numbers.dtype.kind == "f" else numbers.astype(np.float64)
     features = np.ascontiguousarray(numbers.reshape(len(column), *lengths or {0}).T)
     return {f"{name}[{i}]": feature for i, feature in enumerate(features)}
