@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -681,6 +682,29 @@ def test_a_table_of_embeddings_is_scored_shown_and_indexed(capsys, monkeypatch, 
     assert run(capsys, monkeypatch, "index", file, "-o", tmp_path / "a.index")[0] == 0
     code, out, _ = run(capsys, monkeypatch, "search", tmp_path / "a.index", file, "-k", "1")
     assert [line.split()[-2:] for line in out.splitlines()[1::2]] == [[f"c{i % 4}", f"rows[{i}]"] for i in range(24)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"id": range(9), "vector": 1}, "Beside its list of numbers, every embedding holds id: take columns"),
+        ({"sku": range(9), "price": range(9), "vector": 1}, "holds sku, price: take columns that are no features out"),
+        ({"id": range(9), "a": range(9)}, "The column 'id' seems to number the rows, and becomes a feature"),
+        ({"name": range(9), "vector": 1}, ""),
+        ({"width": range(9), "a": range(9)}, ""),
+    ],
+)
+def test_columns_that_are_hardly_a_part_of_embeddings_are_told(capsys, monkeypatch, tmp_path, columns, told):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    lists = np.eye(9).tolist()
+    table = {name: lists if column == 1 else list(column) for name, column in columns.items()}
+    parquet.write_table(pyarrow.table({**table, "label": list("aabbccddd")}), tmp_path / "t.parquet")
+    for words in (["index", "-o", tmp_path / "a.index"], ["evaluate"]):
+        with warnings.catch_warnings(record=True) as caught:
+            assert run(capsys, monkeypatch, words[0], tmp_path / "t.parquet", *words[1:])[0] == 0
+        said = [str(warning.message) for warning in caught]
+        assert len(said) == bool(told)
+        assert all(text.startswith(f"{tmp_path}/t.parquet: ") and told in text for text in said)
 
 
 def test_a_table_of_images_alone_is_not_scored(capsys, monkeypatch, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from ..core.distances import DISTANCES
 from ..core.types import Ints
 from ..data import Dataset, open_dataset
 from ..data.arrays import read_gallery
+from ..data.columns import on_embeddings
 from ..data.dataset import some
 from ..data.files import BROKEN
 from ..data.items import UNKNOWN
@@ -178,9 +180,11 @@ def embed_with(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
 
 
 def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
-    """Return the rows of a data set of rows."""
+    """Return the rows of a data set of rows, and warn of columns that were hardly meant to be among them."""
     if dataset.kind != "row" or dataset.array is None:
         raise ValueError(f"{source}: expected embeddings or rows, got {dataset.kind}s, which a run embeds")
+    for told in on_embeddings(dataset):
+        warnings.warn(f"{source}: {told}", stacklevel=2)
     return dataset.array
 
 

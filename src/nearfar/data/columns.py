@@ -28,13 +28,23 @@ def uneven(rows: Dataset) -> str:
     )
 
 
+def on_embeddings(rows: Dataset) -> Iterator[str]:
+    """Sentences on columns of a table of embeddings that were hardly meant to be a part of them."""
+    others = [name for name in rows.columns if not (name.endswith("]") and "[" in name)]
+    if 0 < len(others) < len(rows.columns):
+        yield (
+            f"Beside its list of numbers, every embedding holds {some(others)}: take columns that are no features out "
+            "of the table; the names of rows stand in a column `name`."
+        )
+    else:
+        yield from _numbering(rows)
+
+
 def on_columns(rows: Dataset) -> Iterator[str]:
     """Sentences on the columns of rows."""
     if rows.array is None or rows.kind != "row":
         return
-    for at, name in enumerate(rows.columns):
-        if name.lower() in NUMBERS and (rows.array[:, at] == np.round(rows.array[:, at])).all():
-            yield f"The column {name!r} seems to number the rows, and becomes a feature: take it out of the table."
+    yield from _numbering(rows)
     spread = rows.array.std(axis=0, dtype=np.float64)
     flat = np.flatnonzero(spread == 0)
     if len(flat):
@@ -42,6 +52,13 @@ def on_columns(rows: Dataset) -> Iterator[str]:
         yield f"{len(flat)} feature(s) are constant in training ({some(called)})."
     if said := uneven(rows):
         yield said
+
+
+def _numbering(rows: Dataset) -> Iterator[str]:
+    assert rows.array is not None
+    for at, name in enumerate(rows.columns):
+        if name.lower() in NUMBERS and (rows.array[:, at] == np.round(rows.array[:, at])).all():
+            yield f"The column {name!r} seems to number the rows, and becomes a feature: take it out of the table."
 
 
 def on_groups(task: Task) -> Iterator[str]:
