@@ -205,6 +205,16 @@ def test_the_command_prints_a_table_and_writes_all_names(tmp_path, capsys, monke
     assert written["parts"][0]["items"] == 13
 
 
+def test_queries_whom_the_gallery_does_not_have_are_told(tmp_path):
+    roles = {"a": ["train"], "b": ["train"], "x": ["query", "gallery"], "y": ["query", "query"], "z": ["gallery"]}
+    lines = [f"{i},{label},c0,{role}" for label, all_of in roles.items() for i, role in enumerate(3 * all_of)]
+    (tmp_path / "table.csv").write_text("\n".join(["width,label,group,split", *lines]))
+    remarks = inspect_data(str(tmp_path / "table.csv")).remarks
+    told = "6 of the 9 queries are of classes that the gallery does not have (y): retrieval leaves them out;"
+    assert any(remark.startswith(told) for remark in remarks)
+    assert any(remark.startswith("3 of the 9 test items have no other of their class in another") for remark in remarks)
+
+
 def test_items_whose_class_is_in_their_own_group_alone_are_told(tmp_path):
     rng, roles = np.random.default_rng(0), ["train", "query", "query", "gallery", "gallery", "gallery"]
     lines = ["width,height,label,group,split"]

@@ -1,4 +1,4 @@
-"""Sentences on columns: features that say nothing, or have too much or no say, and groups that hide what is sought."""
+"""Sentences on columns: features that say nothing, or have too much or no say, and queries with nothing to find."""
 
 from __future__ import annotations
 
@@ -70,9 +70,23 @@ def on_groups(task: Task) -> Iterator[str]:
         there = list(zip(searched.labels.tolist(), searched.groups.tolist(), strict=True))
         alike, of = Counter(there), Counter(searched.labels.tolist())
         own = zip(asked.labels.tolist(), asked.groups.tolist(), strict=True)
-        lost = sum(of[label] == alike[label, group] for label, group in own)
+        lost = sum(0 < of[label] == alike[label, group] for label, group in own)
         if lost:
             yield (
                 f"{lost} of the {len(asked)} {role} items have no other of their class in another group (the column "
                 "'group'): they can only distract."
             )
+
+
+def on_gallery(task: Task) -> Iterator[str]:
+    """A sentence on queries whose class the gallery does not have."""
+    if task.gallery is None:
+        return
+    there = {task.gallery.classes[c] for c in task.gallery.labels}
+    lost = [name for name in (task.test.classes[c] for c in task.test.labels) if name not in there]
+    if lost:
+        yield (
+            f"{len(lost):,} of the {len(task.test):,} queries are of classes that the gallery does not have "
+            f"({some(list(dict.fromkeys(lost)), 3)}): retrieval leaves them out; `nearfar evaluate --protocol "
+            "identification` says how well they are told from the others."
+        )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..progress import counted
-from .columns import on_columns, on_groups
+from .columns import on_columns, on_gallery, on_groups
 from .dataset import DataError, Dataset, Kind, Task, some
 from .decode import BadImageError
 from .open import Named, in_both, open_dataset, open_source, open_task
@@ -162,7 +162,7 @@ def inspect_data(
         remarks=(),
         protocol="" if why else task.protocol,
     )
-    columns = (*on_columns(task.train), *on_groups(task))
+    columns = (*on_columns(task.train), *on_gallery(task), *on_groups(task))
     remarks = (why, *on_files(found), *on_classes(found, task), *on_sizes(found), *columns)
     return replace(found, remarks=tuple(remark for remark in remarks if remark))
 
