@@ -80,6 +80,8 @@ def verify(
     kinds = kinds_of(kind, gallery_kind, groups, gallery_groups, own is not None)
     check_distance(distance)
     rates = checked_rates(fars)
+    if most < 1:
+        raise ValueError(f"most: expected at least 1, got {most}")
     rows = np.arange(len(x))
     if len(x) > most:
         rows = np.sort(np.random.default_rng(seed).choice(len(x), most, replace=False))
@@ -142,8 +144,11 @@ def verify_pairs(
         raise ValueError(f"pairs: expected row numbers of shape (m, 2), got {ij.dtype} of shape {ij.shape}")
     if ij.size and not 0 <= ij.min() <= ij.max() < len(x):
         raise ValueError(f"pairs: expected row numbers from 0 to {len(x) - 1}, got {ij.min()} to {ij.max()}")
-    if len(kinds) != len(ij) or not np.isin(kinds, (-1, 0, 1)).all():
-        raise ValueError(f"same: expected {len(ij)} values, each true or false, or +1 or -1; got {len(kinds)} values")
+    if len(kinds) != len(ij):
+        raise ValueError(f"same: expected {len(ij)} values, one per pair, got {len(kinds)}")
+    strange = kinds[~np.isin(kinds, (-1, 0, 1))]
+    if len(strange):
+        raise ValueError(f"same: expected true or false, 1 or 0, or +1 or -1 for each pair; got {strange[0]!s:.40}")
     d = pair_distances(x, x, ij[:, 0], ij[:, 1], distance)
     steps, at = np.unique(on_grid(d) if distance == "cosine" else d, return_inverse=True)  # rounding separates no ties
     thresholds = np.full(len(steps), -np.inf)
