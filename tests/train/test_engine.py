@@ -850,6 +850,18 @@ def rewritten(path: Path, **about) -> None:
     save_tensors(path, tensors, {key: value for key, value in (old | about).items() if value is not None})
 
 
+def test_equal_checkpoints_are_equal_files(tmp_path) -> None:
+    tensors = {"ä": torch.arange(3.0), "b": torch.ones(2, 2, dtype=torch.float16)}
+    about = {f"key {i}": [i, "ö"] for i in range(12)}
+    for name in ("one", "two"):
+        save_tensors(tmp_path / name, tensors, about)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    found, told = load_tensors(tmp_path / "one")
+    assert told == about
+    for key, value in tensors.items():
+        torch.testing.assert_close(found[key], value, rtol=0, atol=0)
+
+
 def test_a_run_from_elsewhere_runs_no_code(tmp_path, small) -> None:
     run = train(small(steps=1), tmp_path / "run", progress=False)
     mark = tmp_path / "mark"

@@ -27,8 +27,8 @@ from .config import TrainError
 MARK = "nearfar checkpoint 1"
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file that is whole or not there.
+def replace_file(path: Path, *content: bytes | memoryview) -> None:
+    """Write a file, in parts, that is whole or not there.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def replace_file(path: Path, content: bytes) -> None:
     """
     try:
         with whole(path) as file:
-            file.write(content)
+            file.writelines(content)
     except OSError as error:
         raise TrainError(str(error)) from error
 
@@ -45,7 +45,20 @@ def replace_file(path: Path, content: bytes) -> None:
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Write named tensors with JSON values about them."""
     metadata = {"nearfar": MARK, **{key: json.dumps(value) for key, value in about.items()}}
-    replace_file(path, save(_apart(tensors), metadata=metadata))
+    replace_file(path, *_in_order(save(_apart(tensors), metadata=metadata)))
+
+
+def _in_order(raw: bytes) -> tuple[bytes, memoryview]:
+    """Return header and numbers; the metadata, which the format's library leaves in an order of chance, by name.
+
+    Runs of one seed then have equal files, and an index knows the weights of one in those of the other.
+    """
+    end = 8 + int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text, memoryview(raw)[end:]
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
