@@ -324,6 +324,45 @@ def test_unknown_labels_are_no_class_of_the_auto_sampler() -> None:
     assert make_sampler("auto", labels, 32).settings()["m"] == 8
 
 
+class Halves(BatchSampler):
+    """One of a user's own: the first half of the samples, then the second."""
+
+    def __init__(self, labels, batch_size: int, *, seed: int = 0, backward: bool = False) -> None:
+        super().__init__(len(labels), batch_size, seed)
+        self.order = np.arange(len(labels) // batch_size * batch_size)
+        if backward:
+            self.order = self.order[::-1]
+
+    def batches_per_epoch(self) -> int:
+        return len(self.order) // self.batch_size
+
+    def plan(self, rng: np.random.Generator) -> np.ndarray:
+        return self.order.reshape(-1, self.batch_size)
+
+
+def test_a_text_names_a_sampler_of_ones_own() -> None:
+    sampler = make_sampler(f"{__name__}:Halves(backward=True)", LABELS, 33, seed=5)
+    assert (type(sampler), sampler.seed) == (Halves, 5)
+    assert list(sampler) == [list(range(65, 32, -1)), list(range(32, -1, -1))]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no_such:Sampler", "No module named 'no_such'; the folder that holds it must be on PYTHONPATH"),
+        (f"{__name__}:Thirds", "has no attribute 'Thirds'"),
+        (f"{__name__}:TripletLoss", r"expected a subclass of nearfar.deep.samplers.base.BatchSampler, got <class"),
+        ("torch.utils.data:BatchSampler", "a sampler comes from a module of your own, not from torch.utils.data"),
+        (f"{__name__}:Halves(forward=1)", "unexpected keyword argument 'forward'"),
+        (f"{__name__}:Halves(1)", "options are written name=value, with literal values"),
+        (f"{__name__}:Halves(backward=open('x'))", "options are written name=value, with literal values"),
+    ],
+)
+def test_a_sampler_of_ones_own_that_cannot_be_made_is_told(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"^sampler ['\"].*['\"]: .*{message}"):
+        make_sampler(text, LABELS, 8)
+
+
 def test_samplers_by_text() -> None:
     assert isinstance(make_sampler("random", LABELS, 8), RandomBatchSampler)
     pairs = make_sampler("m_per_class:2", LABELS, 8, seed=4)

@@ -150,7 +150,7 @@ def train(
     embedding_dim
         Dimensions of the embedding.
     sampler
-        auto, random, m_per_class:M or class_ratio:R.
+        auto, random, m_per_class:M, class_ratio:R or package.module:Name.
     batch_size
         Items of a batch, over all devices together.
     epochs

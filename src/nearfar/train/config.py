@@ -66,8 +66,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         First epochs that train only the embedding layer and the objective's own parameters, whose random start would
         spoil a trunk that is trained already.
     sampler : str
-        "auto", "random", "m_per_class:M" or "class_ratio:R"; "auto" is m_per_class with 4 of a class, or more where
-        there are too few classes for that.
+        "auto", "random", "m_per_class:M", "class_ratio:R" or "package.module:Name(option=value)"; "auto" is m_per_class
+        with 4 of a class, or more where there are too few classes for that.
     episodes : {"none", "maml", "fomaml", "sequential"}
         Take every batch as an episode, as `nearfar.EpisodicTrainer` does: the weights take steps on the support, and
         the objective is computed on the queries.

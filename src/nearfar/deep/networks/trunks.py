@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -17,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..imported import import_attribute, is_library
+from ..imported import import_attribute, is_library, parse_call
 from .weights import TrunkError, load_weights
 
 Shape = tuple[int, ...]
@@ -76,16 +74,10 @@ def parse_trunk(text: str) -> tuple[str, dict[str, Any]]:
     >>> parse_trunk("conv4(width=32)")
     ('conv4', {'width': 32})
     """
-    found = re.fullmatch(r"\s*([^()\s]+)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
-    if found is None:
-        raise TrunkError(f"trunk {text!r}: expected a name such as conv4, or a name with options: conv4(width=32)")
     try:
-        call = ast.parse(f"f({found[2] or ''})", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args or not all(word.arg for word in call.keywords):
-            raise ValueError("not keywords")
-        return found[1], {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-    except (SyntaxError, ValueError) as error:
-        raise TrunkError(f"trunk {text!r}: options are written name=value, with literal values") from error
+        return parse_call(text)
+    except ValueError as error:
+        raise TrunkError(f"trunk {text!r}: {error}") from error
 
 
 def _builder(name: str) -> Callable[..., nn.Module]:

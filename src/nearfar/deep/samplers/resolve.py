@@ -1,17 +1,21 @@
-"""Samplers as text, for the command line and recipes: "auto", "random", "m_per_class:2", "class_ratio:0.25"."""
+"""Samplers as text, for the command line and recipes: "auto", "random", "m_per_class:2", "class_ratio:0.25", or one of
+a user's own, "package.module:Name(option=value)"."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from numpy.typing import ArrayLike
 
+from ..imported import import_attribute, is_library, parse_call
 from .base import BatchSampler, by_class
 from .class_ratio import ClassRatioSampler
 from .m_per_class import MPerClassSampler
 from .random import RandomBatchSampler
 
 FEW = 4  # samples of a class in a batch of the "auto" sampler, where the data has the classes for it
+NAMES = ("auto", "random", "m_per_class", "class_ratio")
 KNOWN = '"auto", "random", "m_per_class:M" such as m_per_class:2, "class_ratio:R" such as class_ratio:0.25'
 
 
@@ -21,8 +25,9 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
     Parameters
     ----------
     text : str
-        "auto", "random", "m_per_class:M" or "class_ratio:R". "auto" is m_per_class with the smallest M from 4 on for
-        which the batch needs no more classes than there are.
+        "auto", "random", "m_per_class:M", "class_ratio:R", or a subclass of `BatchSampler` in a module of one's own,
+        "package.module:Name(option=value)", which is called with the labels, `batch_size`, `seed` and the options.
+        "auto" is m_per_class with the smallest M from 4 on for which the batch needs no more classes than there are.
     labels : (n,) array-like
         Class of each sample.
     batch_size : int
@@ -49,7 +54,25 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
         return MPerClassSampler(labels, int(number), batch_size, seed=seed, rounds=None)
     if name == "class_ratio" and re.fullmatch(r"\d*\.?\d+", number):
         return ClassRatioSampler(labels, batch_size, float(number), seed=seed, rounds=None)
+    if name not in NAMES and number[:1].isidentifier():
+        return _own(text, labels, batch_size, seed)
     raise ValueError(f"sampler: expected {KNOWN}, got {text!r}")
+
+
+def _own(text: str, labels: ArrayLike, batch_size: int, seed: int) -> BatchSampler:
+    """Return a sampler of a user's own."""
+    try:
+        name, options = parse_call(text)
+        module, attribute = name.split(":")
+        if is_library(module):
+            raise ValueError(f"a sampler comes from a module of your own, not from {module}")
+        kind = import_attribute(module, attribute)
+        if not isinstance(kind, type) or not issubclass(kind, BatchSampler):
+            raise ValueError(f"expected a subclass of {BatchSampler.__module__}.BatchSampler, got {kind!r:.60}")
+        make: Callable[..., BatchSampler] = kind
+        return make(labels, batch_size=batch_size, seed=seed, **options)
+    except (ImportError, TypeError, ValueError) as error:
+        raise ValueError(f"sampler {text!r}: {error}") from error
 
 
 def fitting_m(labels: ArrayLike, batch_size: int) -> int:
