@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from nearfar.data import open_task
-from nearfar.train import TrainConfig, TrainError, open_run
+from nearfar.train import TrainConfig, TrainError, open_run, train_and_compare
 from nearfar.train import compare as comparing
-from nearfar.train.compare import _split, read_scores, train_and_compare, with_test_classes
+from nearfar.train.compare import _split, read_scores, with_test_classes
 from nearfar.train.interrupts import held_back
 
 

@@ -14,6 +14,7 @@ HOMES = {
     "TrainConfig": "config",
     "TrainError": "config",
     "train": "engine",
+    "train_and_compare": "compare",
     "DeepMetric": "estimator",
     "Run": "run_folder",
     "open_run": "run_folder",
