@@ -436,11 +436,40 @@ def test_items_are_removed_from_an_index_by_name_folder_or_class(capsys, monkeyp
         ([], "SOURCE: give a run, a learner"),
         (["--add", "--remove", "c"], "SOURCE: give a run, a learner"),
         ([tmp_path / "new.npz", "--remove", "c"], "--remove: with SOURCE also give --add"),
+        ([tmp_path / "new.npz", "--new"], "--new: only with --add"),
+        (["--new", "--remove", "c"], "SOURCE: give a run, a learner"),
         (["--remove", "ab", "--remove", "b", "--remove", "c", "--remove", "e"], "--remove: nothing would be left"),
     ):
         code, out, err, found = left(*words)
         assert (code, out, found) == (2, "", ["ab/0", "c", "b/1", "e"])
         assert message in err
+
+
+def test_only_items_that_an_index_has_not_are_embedded(capsys, monkeypatch, tmp_path):
+    from nearfar.cli import indexing
+
+    rows, file, counts = np.random.default_rng(0).normal(size=(6, 3)), tmp_path / "a.index", []
+    nearfar.RCA().fit(np.r_[rows, -rows], np.arange(12) % 3).save(tmp_path / "rca.safetensors")
+    embed = indexing.embedded_by
+    monkeypatch.setattr(indexing, "embedded_by", lambda *given: counts.append(len(given[1])) or embed(*given))
+
+    def index(shift, names, *words):
+        np.savez(tmp_path / "items.npz", X=rows[: len(names)] + shift, y=["x"] * len(names), names=names)
+        sources = [tmp_path / "rca.safetensors", tmp_path / "items.npz"]
+        code, out, err = run(capsys, monkeypatch, "index", *sources, "-o", file, *words)
+        assert (code, err) == (0, "")
+        return out.split("; ", 1)[1].rstrip(), Index.load(file)
+
+    first = index(0, ["a", "b", "c", "d"])[1]
+    told, second = index(1, ["b", "e", "a", "f"], "--add", "--new", "--remove", "c")
+    assert told == "2 items embedded; 2 were there already; 1 removed"
+    assert second.names.tolist() == ["a", "b", "d", "e", "f"]
+    assert np.array_equal(second.embeddings[:3], first.embeddings[[0, 1, 3]])
+    assert np.array_equal(second.embeddings[3:], index(1, ["b", "e", "a", "f"])[1].embeddings[[1, 3]])
+    told, third = index(2, ["a", "f"], "--add", "--new", "--remove", "b")
+    assert told == "nothing new; 2 were there already; 1 removed"
+    assert third.names.tolist() == ["e", "a", "f"]
+    assert counts == [4, 2, 4]
 
 
 def test_other_ks_can_be_scored(digits, capsys, monkeypatch):

@@ -36,13 +36,24 @@ def open_embedded(
     source: Path | None, data: str | None, skip_bad: bool = False, label: str | None = None
 ) -> tuple[Dataset, AnyArray]:
     """Open items and embed them; without a source they are rows, and embeddings already."""
+    items = items_of(data, skip_bad, label)
+    return items, embedded_by(source, items, Path(str(data)))
+
+
+def items_of(data: str | None, skip_bad: bool = False, label: str | None = None) -> Dataset:
+    """Open the items to embed."""
     from ..data.items import open_items
-    from .embedding import embed_with, rows_of
 
     if data is None:
         raise ValueError("DATA: say what to embed, for example a folder of images")
-    items = open_items(data, label=label, skip_bad=skip_bad)
-    return items, rows_of(items, Path(data)) if source is None else embed_with(source, items)
+    return open_items(data, label=label, skip_bad=skip_bad)
+
+
+def embedded_by(source: Path | None, items: Dataset, data: Path) -> AnyArray:
+    """Embed the items of DATA; without a source they are rows, and embeddings already."""
+    from .embedding import embed_with, rows_of
+
+    return rows_of(items, data) if source is None else embed_with(source, items)
 
 
 def names_of(items: Dataset, data: str) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from .index_files import load_index, named_by_paths, names_of, open_embedded, weights_of
+from .index_files import embedded_by, items_of, load_index, named_by_paths, names_of, weights_of
 from .places import about_home, data_from_home, from_home, home_of, labels_of, sources_of
 from .settings import check_out
 from .showing import classes_of
@@ -25,6 +25,7 @@ def index(
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     add: bool = False,
+    new: Annotated[bool, Parameter(negative=())] = False,
     remove: Annotated[tuple[str, ...], Parameter(negative=())] = (),
     engine: str | None = None,
     label: str | None = None,
@@ -46,6 +47,8 @@ def index(
     add
         Add to the index in OUT; items that it has already, by name, are replaced, and keep their class where they come
         without one.
+    new
+        With --add, embed and add only items that the index has not, by name. An image that has changed is not new.
     remove
         Remove from the index in OUT: an item by its name, or all items of a folder or of a class. Repeat for several;
         with SOURCE only beside --add, which comes after it.
@@ -58,13 +61,16 @@ def index(
         Leave out images that cannot be decoded, and count them.
     """
     if source is None:
-        if add or engine or label or skip_bad or not remove:
+        if add or new or engine or label or skip_bad or not remove:
             raise ValueError("SOURCE: give a run, a learner or a file of embeddings; only --remove alone takes none")
         print(removed_from(out, remove))
         return
     if remove and not add:
         raise ValueError("--remove: with SOURCE also give --add, without which the index is made anew")
-    print(index_to(source, data, out, add=add, remove=remove, engine=engine, skip_bad=skip_bad, label=label))
+    if new and not add:
+        raise ValueError("--new: only with --add; without it the index is made anew of all items")
+    how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
+    print(index_to(source, data, out, label=label, **how))
 
 
 def index_to(
@@ -73,6 +79,7 @@ def index_to(
     out: Path,
     *,
     add: bool,
+    new: bool = False,
     remove: Sequence[str] = (),
     engine: str | None,
     skip_bad: bool,
@@ -93,7 +100,14 @@ def index_to(
     old = index_to_extend(out, source, about["weights"]) if add else None
     home = Path.cwd() if old is None else home_of(old, out)
     gone = 0 if old is None else shorten(old, remove, home)
-    items, rows = open_embedded(None if alone else source, data, skip_bad, label)
+    items = items_of(data, skip_bad, label)
+    names, there = names_for(old, home, items, str(data)), 0
+    if old is not None and new:
+        items, names, there = new_among(items, names, old)
+        if not names:
+            old.save(out)  # it may have lost items
+            return f"{out}: {old!r}; nothing new{told_counts(there, gone)}"
+    rows = embedded_by(None if alone else source, items, Path(str(data)))
     about |= about_home(home, out)
     told = data_from_home(str(data), home)
     about["data"] = told_sources(old, told)
@@ -101,7 +115,7 @@ def index_to(
     about |= {"label": json.dumps(labels)} if labels else {}
     index = Index(
         rows,
-        names=names_for(old, home, items, str(data)),
+        names=names,
         labels=[items.classes[label] for label in items.labels],
         distance=distance_of(source),
         engine=engine or ("exact" if old is None else old.engine),
@@ -114,8 +128,12 @@ def index_to(
         index.search(rows[:1], k=1)  # an engine that does not work says so before the file is written
     index.save(out)
     found = f"{len(rows):,} items embedded" + (f", {replaced:,} of them replaced" if replaced else "")
-    found += f"; {gone:,} removed" if gone else ""
-    return f"{out}: {index!r}; {found}{left_out(items)}"
+    return f"{out}: {index!r}; {found}{told_counts(there, gone)}{left_out(items)}"
+
+
+def told_counts(there: int, gone: int) -> str:
+    """Say how many items the index had already, and how many it has lost, as the end of a line."""
+    return (f"; {there:,} were there already" if there else "") + (f"; {gone:,} removed" if gone else "")
 
 
 def index_to_extend(file: Path, source: Path, weights: str) -> Index:
@@ -132,6 +150,13 @@ def names_for(old: Index | None, home: Path, items: Dataset, data: str) -> list[
     if old is None or not named_by_paths(items, data):
         return names
     return from_home(names, home, old.names.tolist())
+
+
+def new_among(items: Dataset, names: list[str], old: Index) -> tuple[Dataset, list[str], int]:
+    """Return the items that an index has not, by name, with their names, and the number of those that it has."""
+    known = set(old.names.tolist())
+    places = [place for place, name in enumerate(names) if name not in known]
+    return items.subset(places), [names[place] for place in places], len(names) - len(places)
 
 
 def told_sources(old: Index | None, data: str) -> str:
