@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 import nearfar
+import nearfar.evaluation
 from nearfar.cli.fitting import fit_to, make_learner
 from nearfar.cli.learners import load_learner
 from nearfar.data import open_dataset, open_task
@@ -116,6 +117,27 @@ def test_what_is_learnt_from_standardised_columns_takes_them_as_they_are(rows, c
     assert one == two
     d, e = (load_learner(path).pair_distance([[0, 40]], Z) for path, Z in ((out, X * units), (other, X)))
     np.testing.assert_allclose(d, e, rtol=1e-4)
+
+
+@pytest.mark.parametrize("searched", [False, True])
+def test_what_standardising_alone_is_worth_is_told_beside_the_learner(searched, capsys, monkeypatch, tmp_path):
+    rng = np.random.default_rng(1)
+    y = np.repeat(np.arange(8), 20)
+    X = rng.normal(size=(8, 3))[y] + rng.normal(size=(160, 3))
+    X = (X * [1, 1, 30] + 5).round(4)  # raw rows hear the last column alone
+    learnt, asked = y < 4, (y >= 4) & (np.arange(160) % 4 == 0)
+    split = np.where(learnt, "train", np.where(asked, "query", "gallery") if searched else "test")
+    lines = ["a,b,c,label,split", *(f"{a},{b},{c},{k},{s}" for (a, b, c), k, s in zip(X, y, split, strict=True))]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    words = ["fit", tmp_path / "t.csv", "LFDA()", "-o", tmp_path / "x.safetensors"]
+    out = run(capsys, monkeypatch, *words, "--standardize")[1]
+    rows = X.astype(np.float32) / X[learnt].std(axis=0)
+    told = {"gallery": rows[split == "gallery"], "gallery_labels": y[split == "gallery"]} if searched else {}
+    test = split == ("query" if searched else "test")
+    alone = nearfar.evaluation.evaluate(rows[test], y[test], **told, distance="euclidean", clustering=False)
+    line = f"standardised, without a learner: Recall@1 {alone.recall_at[1]:.4f}, MAP@R {alone.map_at_r:.4f}"
+    assert line in out.splitlines()
+    assert "standardised, without" not in run(capsys, monkeypatch, *words)[1]
 
 
 def test_views_are_standardised_column_by_column(rows, capsys, monkeypatch, tmp_path):

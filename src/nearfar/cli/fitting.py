@@ -98,17 +98,17 @@ def fit_to(
     if standardize:
         check_linear(learner)
     task = task_to_fit(data, test=test, test_classes=test_classes, label=label, seed=seed, skip_bad=skip_bad)
-    X = items_of(task.train)
+    X, scale = items_of(task.train), None
     with stage("fitting"):
         if standardize:
-            fit_standardized(learner, X, task.train.labels)
+            scale = fit_standardized(learner, X, task.train.labels)
         else:
             learner.fit(X, task.train.labels)
     if task.train.columns:
         learner.feature_names_in_ = np.array(task.train.columns, dtype=object)
     learner.save(out)
     about = f"{task.protocol}{remark(learner, task.train, 'training items')}"
-    scored = score_learner(out, task.test, task.gallery)
+    scored = score_learner(out, task.test, task.gallery, scale)
     units = uneven(task.train) if is_linear(learner) and not standardize else ""
     return "\n".join([about, scored, *(["", f"- {units}"] if units else [])])
 
@@ -134,8 +134,14 @@ def check_linear(learner: Any) -> None:
         raise ValueError(f"--standardize: {type(learner).__name__} is no linear learner; standardise its rows before")
 
 
-def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> None:
-    """Fit a linear learner on columns of unit deviation; its components then take the columns as they are."""
+def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> AnyArray:
+    """Fit a linear learner on columns of unit deviation; its components then take the columns as they are.
+
+    Returns
+    -------
+    ndarray of shape (d,)
+        The deviations.
+    """
     import numpy as np
     from sklearn.preprocessing import StandardScaler
 
@@ -145,6 +151,7 @@ def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> None:
     if hasattr(learner, "view_components_"):  # the blocks of the components
         scales = np.split(scaler.scale_, np.cumsum(learner.view_sizes_)[:-1])
         learner.view_components_ = [L / scale for L, scale in zip(learner.view_components_, scales, strict=True)]
+    return np.asarray(scaler.scale_)
 
 
 def halves(data: str, seed: int, label: str | None = None, skip_bad: bool = False) -> Task | None:

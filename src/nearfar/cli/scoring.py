@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from ..core.types import AnyArray
 from ..data import Dataset
 from ..data.items import UNKNOWN
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from ..progress import stage
 from .embedding import Chosen, Embedded, distance_of, embed_with, embedded_with_gallery, is_embeddings, is_run
-from .learners import load_learner, remark
+from .learners import items_of, load_learner, remark
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,12 @@ def _listed(remarks: Sequence[str]) -> list[str]:
 def _table(protocol: str, scores: Scores, raw: Scores | None) -> str:
     lines = [protocol, "", str(scores)]
     if raw is not None:
-        lines += ["", f"the items themselves: Recall@1 {raw.recall_at[1]:.4f}, MAP@R {raw.map_at_r:.4f}"]
+        lines += ["", _beside("the items themselves", raw)]
     return "\n".join(lines)
+
+
+def _beside(what: str, scores: Scores) -> str:
+    return f"{what}: Recall@1 {scores.recall_at[1]:.4f}, MAP@R {scores.map_at_r:.4f}"
 
 
 def scored_on(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
@@ -73,11 +78,21 @@ def scored_on(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
     return _scored(source, embedded, ks)
 
 
-def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None) -> str:
-    """Score a saved learner on items, which search the gallery or each other, and return the table to print."""
+def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None, scale: AnyArray | None = None) -> str:
+    """Score a saved learner on items, which search the gallery or each other, and return the table to print.
+
+    Where columns were standardised before it, by their deviations `scale`, a line says what that alone is worth.
+    """
     gallery_rows = None if gallery is None else embed_with(source, gallery)
-    scored = _scored(source, Embedded(dataset, embed_with(source, dataset), gallery, gallery_rows))
-    return _table(scored.protocol, scored.scores, scored.raw)
+    embedded = Embedded(dataset, embed_with(source, dataset), gallery, gallery_rows)
+    scored = _scored(source, embedded)
+    table = _table(scored.protocol, scored.scores, scored.raw)
+    if scale is None:
+        return table
+    rows, searched = items_of(dataset) / scale, None if gallery is None else items_of(gallery) / scale
+    how = _keywords(source, ()) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
+    alone = evaluate_embeddings(rows, dataset.labels, gallery=searched, **how, clustering=False)
+    return f"{table}\n{_beside('standardised, without a learner', alone)}"
 
 
 def _scored(source: Path, embedded: Embedded, ks: Sequence[int] = ()) -> Scored:
