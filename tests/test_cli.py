@@ -653,6 +653,31 @@ def test_a_run_does_not_embed_what_it_cannot(digits, capsys, monkeypatch, tmp_pa
     assert "takes images, got rows" in err
 
 
+@pytest.mark.parametrize("made", ["by the command", "in Python"])
+def test_a_run_embeds_the_queries_of_an_index_of_embeddings(digits, made, capsys, monkeypatch, tmp_path):
+    from nearfar.index import Index
+
+    with np.load(digits / "test.npz") as test:
+        rows, labels, classes = test["embeddings"], test["labels"], test["classes"]
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    means, names = np.stack([rows[labels == c].mean(0) for c in range(len(classes))]), classes.tolist()
+    file = tmp_path / "means.index"
+    if made == "in Python":
+        Index(means, names=names, labels=names).save(file)
+    else:
+        np.savez(tmp_path / "means.npz", embeddings=means, labels=names, names=names)
+        assert run(capsys, monkeypatch, "index", tmp_path / "means.npz", "-o", file)[0] == 0
+    words = ["search", file, "digits", "--run", digits, "-k", "1", "-o", tmp_path / "hits.csv"]
+    assert run(capsys, monkeypatch, *words)[0] == 0
+    with (tmp_path / "hits.csv").open(newline="") as table:
+        answers = [row["class"] for row in csv.DictReader(table)]
+    digit = load_digits().target.astype(str)
+    of_test = np.isin(digit, names)
+    assert np.mean(np.array(answers)[of_test] == digit[of_test]) > 0.5
+    code, _, err = run(capsys, monkeypatch, "search", file, "digits")
+    assert (code, err.count("\n")) == (2, 1)
+
+
 def test_an_index_knows_its_network(digits, capsys, monkeypatch, tmp_path):
     import shutil
 

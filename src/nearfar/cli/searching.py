@@ -55,7 +55,8 @@ def search(
         Only neighbours that are at most this far, such as at a threshold of `nearfar evaluate --protocol
         identification`; a query may then have none.
     run
-        Where the run or the learner that made the index is now, if it was moved.
+        Where the run or the learner that made the index is now, if it was moved; or what embeds the queries of an index
+        of embeddings, such as the means of each class.
     out
         Write a .csv (query, rank, distance, class, name), or an .html page of pictures, instead of printing.
     label
@@ -113,7 +114,8 @@ def search_in(
     source = run or (Path(made) if made else None)
     if source is not None and not source.exists():
         raise FileNotFoundError(f"{source}, which made {file}, is not there; say with --run where it is")
-    if source is not None and weights_of(source) != index.about["weights"]:
+    weights = index.about.get("weights")  # none where it was made from embeddings
+    if source is not None and weights and weights_of(source) != weights:
         raise ValueError(f"{source} has other weights than those that made {file}; index anew")
     items, queries = open_embedded(source, query, skip_bad, label)
     names, found = names_of(items, query), index.search(queries, k)
