@@ -23,6 +23,7 @@ OBJECTIVES = {
     "layers": "AMSoftmaxLoss() + JRS()",
     "drawn": "NPairLoss() + 0.5*EnergyConfusion(pairs='one')",
     "layer": "FisherTripletLoss(layer='embedding', ridge=0.1, reduction='mean') + EnergyConfusion(layer='embedding')",
+    "features": "HORDE(channels=16, features=32)",  # trains the trunk, not the embedding layer
     "facilities": "FacilityLocationLoss()",
     "centres": "ProxyNCALoss(proxies='kmeans')",
     "images": "TripletLoss()",

@@ -63,7 +63,11 @@ class Step(nn.Module):
         for term in self.objective.terms:
             if isinstance(term, PairTerm):
                 term.see(self.embedder, items)
-        return self.objective(features.embedding, labels, pooled=features.pooled, ids=ids)
+        value: Tensor = self.objective(features.embedding, labels, pooled=features.pooled, ids=ids)
+        if processes.world() == 1:
+            return value
+        # DistributedDataParallel waits for a gradient of every layer, also of an embedding layer that no term trains
+        return value + (0 * features.embedding).sum()
 
 
 @dataclass
