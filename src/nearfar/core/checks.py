@@ -119,7 +119,9 @@ def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:
     if s.shape != (m,):
         raise ValueError(f"pair_labels must have one entry per pair, shape ({m},); got shape {s.shape}")
     if not np.isin(s, (-1, 1)).all():
-        raise ValueError(f"pair_labels must be +1 (similar) or -1 (dissimilar); got {np.unique(s)[:5].tolist()}")
+        hint = "; 2 * same - 1 makes them of 1 and 0, or of True and False" if np.isin(s, (0, 1)).all() else ""
+        got = np.unique(s)[:5].tolist()
+        raise ValueError(f"pair_labels must be +1 (similar) or -1 (dissimilar); got {got}{hint}")
     return s == 1
 
 
@@ -154,7 +156,9 @@ def check_chunklets(
     needs = f"chunklets must be {n} integers (-1: in none), one per row of X"
     c = table(chunklets, needs, None)
     if c.shape != (n,) or not np.issubdtype(c.dtype, np.number) or (c != np.floor(c)).any():
-        raise ValueError(f"{needs}; got shape {c.shape}, dtype {c.dtype}")
+        called = c.shape == (n,) and (c.dtype.kind not in "iuf" or bool(np.isnan(c).any()))
+        hint = "; pandas.factorize(c)[0] numbers names, and gives -1 to missing ones" if called else ""
+        raise ValueError(f"{needs}; got shape {c.shape}, dtype {c.dtype}{hint}")
     names, codes = encode(np.where(c < 0, -1, c))
     if len(names) == 0:
         raise ValueError("chunklets must name at least one chunklet; every entry is negative")
