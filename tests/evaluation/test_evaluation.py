@@ -392,11 +392,14 @@ def test_bad_input_is_named(change, message):
         evaluate(**arguments)
 
 
-def test_a_wrong_rule_for_lone_queries_is_refused_before_the_search(monkeypatch):
+def test_wrong_settings_are_refused_before_the_search(monkeypatch):
     monkeypatch.setattr("nearfar.evaluation.protocol.retrieve", None)
     for scored in (evaluate, recall_at_k, precision_at_k, map_at_r, mean_average_precision, r_precision, mrr):
         with pytest.raises(ValueError, match=r"^lone: expected"):
             scored(np.eye(3), [0, 0, 1], lone="drop")
+    for wrong in ({"engine": "annoy"}, {"restarts": 0}):
+        with pytest.raises(ValueError, match=f"^{next(iter(wrong))}: expected"):
+            evaluate(np.eye(3), [0, 0, 1], **wrong)
 
 
 def test_torch_is_not_imported():

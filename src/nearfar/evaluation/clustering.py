@@ -72,11 +72,9 @@ def cluster(
     rows = as_rows(embeddings, "embeddings")
     if not 1 <= n_clusters <= len(rows):
         raise ValueError(f"n_clusters: expected 1 to {len(rows)} (the rows), got {n_clusters}")
-    if restarts < 1:
-        raise ValueError(f"restarts: expected at least 1, got {restarts}")
+    engine = checked_engine(engine, restarts)
     rows = unit_rows(rows) if check_distance(distance) == "cosine" else rows
     rows = np.ascontiguousarray(rows - rows.mean(axis=0, dtype=np.float64), dtype=np.float32)
-    engine = _engine(engine)
     nearest, rng = _faiss if engine == "faiss" else _sklearn, np.random.default_rng(seed)
     found = [
         lloyd(rows, rows[seeds(rows, n_clusters, rng)], iterations, nearest)
@@ -86,7 +84,10 @@ def cluster(
     return Clusters(numbers, inertia, engine)
 
 
-def _engine(engine: str) -> str:
+def checked_engine(engine: str, restarts: int) -> str:
+    """Return the engine that is meant; refuse one that there is not, and less than one restart."""
+    if restarts < 1:
+        raise ValueError(f"restarts: expected at least 1, got {restarts}")
     if engine == "auto":
         return "faiss" if find_spec("faiss") else "scikit-learn"
     if engine not in ("faiss", "scikit-learn"):

@@ -10,7 +10,7 @@ import numpy as np
 from ..core.distances import as_rows
 from ..core.types import AnyArray, Ints
 from .chance import random_map_at_r, random_mrr, random_precision, random_recall
-from .clustering import ami, cluster, nmi, pairwise_f1
+from .clustering import ami, checked_engine, cluster, nmi, pairwise_f1
 from .labels import class_numbers
 from .retrieval import Retrieval, retrieve
 from .scores import Scores
@@ -85,6 +85,8 @@ def evaluate(
     """
     searched = {"gallery": gallery, "gallery_labels": gallery_labels}
     searched |= {"groups": groups, "gallery_groups": gallery_groups}
+    if clustering:
+        checked_engine(engine, restarts)  # before the search, which may take long
     found = _retrieved(lone, embeddings, labels, **searched, ks=ks, distance=distance)
     clusters: dict[str, Any] = dict.fromkeys(("nmi", "nmi_geometric", "ami", "f1"))
     if clustering:
