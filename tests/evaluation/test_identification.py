@@ -87,7 +87,7 @@ def test_a_stranger_whose_nearest_is_a_copy_leaves_no_threshold():
 def test_who_has_nothing_left_to_find_is_not_named():
     told = {"gallery": [[1.0, 0.0]], "gallery_labels": ["a"], "gallery_groups": [0]}
     found = identify([[1.0, 0.0], [1.0, 0.2]], ["a", "a"], groups=[0, 1], **told)
-    assert (found.n_known, found.n_unknown, found.tpir_at[0.1]) == (1, 1, 1)
+    assert (found.n_known, found.n_unknown, found.rank_1, found.tpir_at[0.1]) == (1, 1, 1, 1)
 
 
 @pytest.mark.parametrize(
