@@ -79,6 +79,34 @@ def test_queries_are_identified_in_a_gallery(rows, capsys, monkeypatch, tmp_path
     assert "none of the 60 is of an unknown class" in err
 
 
+@pytest.mark.parametrize("protocol", ["retrieval", "verification", "identification"])
+def test_queries_of_a_file_or_of_data_search_their_gallery(protocol, capsys, monkeypatch, tmp_path):
+    """In a table of embeddings, an .npz with a split, and data for a learner; items of the training are left out."""
+    split = np.where(np.arange(60) % 20 < 4, "train", np.where(Y == "c", "query", np.tile(["query", "gallery"], 30)))
+    query, gallery = split == "query", split == "gallery"
+    lines = [",".join([*map(repr, row.tolist()), label, role]) for row, label, role in zip(X, Y, split, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["p,q,r,s,t,label,split", *lines]))
+    np.savez(tmp_path / "t.npz", embeddings=X, labels=Y, split=split)
+    nearfar.CovarianceMetric().fit(X).save(tmp_path / "c.safetensors")
+    learnt = nearfar.CovarianceMetric().fit(X).transform(X)
+    score = {"retrieval": nearfar.evaluation.evaluate, "verification": verify, "identification": identify}[protocol]
+    for words, rows, distance in (
+        (["t.csv"], X, "cosine"),
+        (["t.npz"], X, "cosine"),
+        (["c.safetensors", tmp_path / "t.csv"], learnt, "euclidean"),
+    ):
+        asked = ["evaluate", tmp_path / words[0], *words[1:], "--protocol", protocol]
+        code, out, err = run(capsys, monkeypatch, *asked)
+        assert (code, err) == (0, "")
+        told = {"gallery": rows[gallery], "gallery_labels": Y[gallery], "distance": distance}
+        expected = str(score(rows[query], Y[query], **told)).split("NMI")[0]
+        assert "t, 32 items of 3 classes, searching a gallery of 16 items of 2 classes" in out
+        assert expected in out
+    (tmp_path / "pairs.csv").write_text("left,right,same\nt[0],t[1],1\nt[0],t[59],0\n")  # an item of the training
+    words = ["evaluate", tmp_path / "t.csv", "--protocol", "verification", "--pairs", tmp_path / "pairs.csv"]
+    assert "t, 60 items of 3 classes, pairs of" in run(capsys, monkeypatch, *words)[1]
+
+
 def test_a_run_keeps_what_identification_found(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     split = np.where(np.arange(60) % 20 < 8, "train", np.where(Y == "c", "query", np.tile(["query", "gallery"], 30)))

@@ -18,7 +18,7 @@ from ..data.columns import on_embeddings
 from ..data.dataset import some
 from ..data.files import BROKEN
 from ..data.items import UNKNOWN
-from ..data.open import TABLES, match_classes, same_classes
+from ..data.open import TABLES, match_classes, of_classes, open_source, same_classes
 from .learners import load_learner, transformed
 from .settings import check_out
 
@@ -110,12 +110,26 @@ def embedded_on(source: Path, chosen: Chosen, *, labelled: bool = True) -> tuple
     """
     if is_embeddings(source):
         refuse_data(source, chosen.data)
-        label = chosen.label if source.name.endswith(TABLES) else None  # beside an .npz, another file may be a table
-        dataset = open_dataset(str(source), classes=chosen.classes, label=label)
+        dataset = open_dataset(str(source), classes=chosen.classes, label=label_of(source, chosen))
         dataset = with_classes(dataset) if labelled else dataset
         return dataset, rows_of(dataset, source)
     dataset = items_on(source, chosen)
     return dataset, embed_with(source, dataset)
+
+
+def label_of(source: Path, chosen: Chosen) -> str | None:
+    """Return the column of the classes of a file of embeddings; beside an .npz, another file may be the table."""
+    return chosen.label if source.name.endswith(TABLES) else None
+
+
+def searching(data: str, chosen: Chosen, label: str | None, apart: bool = True) -> tuple[Dataset, Dataset | None]:
+    """Open data; where they tell queries and a gallery, these two `apart`, and else all items."""
+    opened = open_source(data, label=label, skip_bad=chosen.skip_bad)
+    roles = np.array([]) if opened.roles is None else opened.roles
+    if not apart or not {"query", "gallery"} <= set(roles.tolist()):
+        return of_classes(opened.items, chosen.classes), None
+    asked, gallery = (opened.items.subset(roles == role) for role in ("query", "gallery"))
+    return of_classes(asked, chosen.classes), gallery
 
 
 def with_classes(dataset: Dataset) -> Dataset:
@@ -129,13 +143,18 @@ def with_classes(dataset: Dataset) -> Dataset:
 
 
 def embedded_with_gallery(source: Path, chosen: Chosen, *, labelled: bool = True) -> Embedded:
-    """As `embedded_on`, and the same of the gallery that a run's test or an .npz has; both number classes alike."""
+    """As `embedded_on`, and the same of the gallery that there is to search; both number classes alike.
+
+    Where items need not be `labelled`, as those of listed pairs, all of the data are there.
+    """
     if is_embeddings(source):
-        dataset, rows = embedded_on(source, chosen, labelled=labelled)
-        gallery = read_gallery(source) if source.suffix == ".npz" else None
-        gallery_rows = None if gallery is None else rows_of(gallery, source)
+        refuse_data(source, chosen.data)
+        dataset, gallery = searching(str(source), chosen, label_of(source, chosen), apart=labelled)
+        dataset = with_classes(dataset) if labelled else dataset
+        gallery = (read_gallery(source) if source.suffix == ".npz" else None) or gallery
+        rows, gallery_rows = rows_of(dataset, source), None if gallery is None else rows_of(gallery, source)
     else:
-        dataset, gallery = opened_on(source, chosen)
+        dataset, gallery = opened_on(source, chosen, apart=labelled)
         rows = embed_with(source, dataset)
         gallery_rows = None if gallery is None else embed_with(source, gallery)
     if gallery is not None:
@@ -144,15 +163,14 @@ def embedded_with_gallery(source: Path, chosen: Chosen, *, labelled: bool = True
 
 
 def items_on(source: Path, chosen: Chosen) -> Dataset:
-    """Open data, or where none is named the test classes of a run."""
-    return opened_on(source, chosen)[0]
+    """Open data, all of them, or where none is named the test classes of a run."""
+    return opened_on(source, chosen, apart=False)[0]
 
 
-def opened_on(source: Path, chosen: Chosen) -> tuple[Dataset, Dataset | None]:
+def opened_on(source: Path, chosen: Chosen, apart: bool = True) -> tuple[Dataset, Dataset | None]:
     """Open data, or where none is named the test of a run: its items, and the gallery that they search."""
     if chosen.data is not None:
-        how: dict[str, Any] = {"classes": chosen.classes, "label": chosen.label, "skip_bad": chosen.skip_bad}
-        return open_dataset(chosen.data, **how), None
+        return searching(chosen.data, chosen, chosen.label, apart)
     check_there(source)
     if not is_run(source):
         raise ValueError(f"DATA: say what to score {source.name} on, for example an .npz of rows and labels")

@@ -40,10 +40,12 @@ def open_dataset(
     label, image_size, skip_bad
         As in `open_task`.
     """
-    items = open_source(source, label=label, image_size=image_size, skip_bad=skip_bad).items
-    if classes:
-        items = items.only(match_classes(items, classes))
-    return _noted(items, "")
+    return of_classes(open_source(source, label=label, image_size=image_size, skip_bad=skip_bad).items, classes)
+
+
+def of_classes(items: Dataset, classes: Sequence[str]) -> Dataset:
+    """Items of these classes, or all where none is named, with notes on them."""
+    return _noted(items.only(match_classes(items, classes)) if classes else items, "")
 
 
 def open_task(
