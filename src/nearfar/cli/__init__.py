@@ -136,7 +136,7 @@ def train(
     out
         The folder of the run: config, log, weights, scores.
     objective
-        Losses and regularisers by their names, added and weighted.
+        Losses and regularisers by their names, added and weighted; package.module:Name for one of your own.
     recipe
         Start from the settings of a paper; `nearfar list --recipes` names them.
     test

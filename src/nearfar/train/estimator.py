@@ -44,7 +44,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     Parameters
     ----------
     objective : str
-        Losses and regularisers by their names, added and weighted.
+        Losses and regularisers by their names, added and weighted; package.module:Name for one of your own.
     trunk : str
         As in `TrainConfig`; "auto" takes conv4 for images and mlp for rows.
     embedding_dim : int
