@@ -20,7 +20,7 @@ from nearfar.data.decode import BadImageError
 from nearfar.deep.networks.weights import TrunkError
 from nearfar.deep.proxies import NeighbourProxyLoss
 from nearfar.deep.terms import SetTerm
-from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, open_run, train
+from nearfar.train import TrainConfig, TrainError, Watcher, embed_run, evaluate_run, load_embedder, open_run, train
 from nearfar.train import build as building
 from nearfar.train.checkpoint import load_tensors, read_about, replace_file, save_tensors
 from nearfar.train.features import embed
@@ -764,6 +764,21 @@ def test_progress_goes_to_stderr(tmp_path, small, capfd) -> None:
     assert "unseen" in err
     record = {"parts": {"TripletLoss": 0.2}, "images_per_second": 812.3}
     assert line(record, "rows") == "TripletLoss 0.2  812 rows/s"
+
+
+def test_a_watcher_states_what_it_wants_to_know_and_can_end_a_run(tmp_path, small) -> None:
+    class Pruned(Exception):
+        pass
+
+    class Pruner(Watcher):
+        def on_epoch(self, row):
+            if row["epoch"] == 2:
+                raise Pruned
+
+    with pytest.raises(Pruned):
+        train(small(epochs=3), tmp_path / "run", progress=False, watchers=[Pruner()])
+    assert [row["epoch"] for row in open_run(tmp_path / "run").read_metrics()] == [1, 2]
+    assert train(None, tmp_path / "run", resume=True, progress=False).epoch == 3
 
 
 def test_tensorboard_events(tmp_path, small) -> None:

@@ -17,6 +17,7 @@ HOMES = {
     "train_and_compare": "compare",
     "DeepMetric": "estimator",
     "Run": "run_folder",
+    "Watcher": "progress",
     "open_run": "run_folder",
     "evaluate_run": "finish",
     "load_embedder": "loading",

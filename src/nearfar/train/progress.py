@@ -13,7 +13,11 @@ from ..progress import listening
 
 
 class Watcher(Protocol):
-    """Is told of a run's steps and epochs. A record holds what a line of log.jsonl holds, a row that of metrics.csv."""
+    """Is told of a run's steps and epochs. A record holds what a line of log.jsonl holds, a row that of metrics.csv.
+
+    A subclass states what it wants to know; the rest does nothing. An error that it raises ends the run, whose last
+    checkpoint stays.
+    """
 
     def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
         """One batch is done; `record` comes with those that are logged."""
