@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from difflib import get_close_matches
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -18,7 +19,6 @@ Side = Annotated[int, Meta(ge=1, le=8192)]  # pixels; more is a typing error tha
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
-Selection = Literal["recall_at_1", "map_at_r"]
 
 FREE = ("workers", "tensorboard")  # they do not change the result, and may differ when a run is resumed
 LATER = ("patience", "ema", "freeze_epochs", "network_weights", "label", "standardize")  # in digests only where given
@@ -166,7 +166,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     device: Literal["auto", "cpu"] = "auto"
     workers: Annotated[int, Meta(ge=0)] = 0
     eval_every: AtLeastOne = 1
-    select: Selection = "map_at_r"
+    select: Literal["recall_at_1", "map_at_r"] = "map_at_r"
     patience: AtLeastOne | None = None
     ks: tuple[AtLeastOne, ...] = (1, 2, 4, 8)
     checkpoint_every: Annotated[int, Meta(ge=0)] = 0
@@ -188,11 +188,11 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         3
         """
         for name in fields.keys() - set(cls.__struct_fields__):
-            near = get_close_matches(name, cls.__struct_fields__, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = "".join(f"; did you mean {near}?" for near in get_close_matches(name, cls.__struct_fields__, n=1))
             raise TrainError(f"config: no field is called {name!r}{hint}")
         try:
-            config = msgspec.convert(msgspec.to_builtins(fields, enc_hook=_plain), cls)
+            plain = {name: msgspec.to_builtins(value, enc_hook=partial(_plain, name)) for name, value in fields.items()}
+            config = msgspec.convert(plain, cls)
         except msgspec.ValidationError as error:
             raise TrainError(f"config: {_readable(error, fields)}") from error
         config._check()
@@ -279,13 +279,13 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return run.differences(given.replace(epochs=run.epochs)) + end
 
 
-def _plain(value: Any) -> Any:
+def _plain(name: str, value: Any) -> Any:
     """Turn paths and NumPy numbers into what JSON has."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Real):
         return int(value) if isinstance(value, Integral) else float(value)
-    raise TrainError(f"config: expected numbers, lists or text ('TripletLoss(margin=0.2)'), got {type(value).__name__}")
+    raise TrainError(f"config: {name}: expected numbers, lists or text ('TripletLoss()'), got {type(value).__name__}")
 
 
 def _readable(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:
