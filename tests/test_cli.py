@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -443,6 +444,17 @@ def test_items_are_removed_from_an_index_by_name_folder_or_class(capsys, monkeyp
         code, out, err, found = left(*words)
         assert (code, out, found) == (2, "", ["ab/0", "c", "b/1", "e"])
         assert message in err
+
+
+def test_names_are_not_gone_through_for_every_item_to_remove(monkeypatch, tmp_path):
+    from nearfar.cli.indexing import shorten
+
+    index, seen, normal = Index(np.eye(200), names=[f"a/{i}" for i in range(200)]), [], os.path.normpath
+    monkeypatch.setattr(os.path, "normpath", lambda path: seen.append(path) or normal(path))
+    assert shorten(index, [*(f"a/{i}" for i in range(40)), str(tmp_path / "a/70")], tmp_path) == 41
+    assert index.names[0] == "a/40"
+    assert "a/70" not in index.names
+    assert len(seen) < 2 * 200
 
 
 def test_only_items_that_an_index_has_not_are_embedded(capsys, monkeypatch, tmp_path):

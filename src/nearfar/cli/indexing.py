@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from .index_files import embedded_by, items_of, load_index, named_by_paths, names_of, weights_of
-from .places import about_home, data_from_home, from_home, home_of, labels_of, sources_of
+from .places import about_home, data_from_home, form_in, forms_of, from_home, home_of, labels_of, sources_of
 from .settings import check_out
 from .showing import classes_of
 
@@ -184,10 +184,11 @@ def shorten(index: Index, remove: Sequence[str], home: Path) -> int:
         A word that is none of the three, or nothing would be left.
     """
     names, labels = index.names.tolist(), classes_of(index)
-    known, gone = set(names), set[str]()
+    known, gone, here = set(names), set[str](), Path.cwd()
+    forms = forms_of(names, home) if remove else {}
     for word in remove:
         path = Path(word).as_posix()  # as names are written: without a slash at the end
-        paths = (path, from_home([path], home, names)[0]) if word else (path,)
+        paths = (path, form_in(forms, path, home, here)) if word else (path,)
         found = [name for name in (word, *paths) if name in known][:1]
         found = found or [name for name in names if name.startswith(tuple(f"{path}/" for path in paths))]
         found = found or [name for name, label in zip(names, labels, strict=True) if word and label == word]

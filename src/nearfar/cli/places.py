@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,16 +47,31 @@ def from_home(paths: Iterable[str], home: Path, known: Iterable[str] = ()) -> li
 
     Each form is given once: a table may list an image under two paths.
     """
-    here = Path.cwd()
-    forms = {os.path.normpath(home / name): name for name in known}
+    here, forms = Path.cwd(), forms_of(known, home)
     found, given = list[str](), set[str]()
     for path in paths:
-        whole = os.path.normpath(here / path)
-        moved = path if home == here or os.path.isabs(path) else Path(os.path.relpath(whole, home)).as_posix()
-        form = forms.get(whole, moved)
-        found.append(moved if form in given else form)
+        form = form_in(forms, path, home, here)
+        found.append(moved(path, home, here) if form in given else form)
         given.add(form)
     return found
+
+
+def forms_of(known: Iterable[str], home: Path) -> dict[str, str]:
+    """Return names by the whole paths that they stand for; it takes seconds for a million, so do it once."""
+    folder = str(home)
+    return {os.path.normpath(os.path.join(folder, name)): name for name in known}
+
+
+def form_in(forms: Mapping[str, str], path: str, home: Path, here: Path) -> str:
+    """Return the name in `forms` that a path from here stands for, or else the path from `home`."""
+    return forms.get(os.path.normpath(here / path), moved(path, home, here))
+
+
+def moved(path: str, home: Path, here: Path) -> str:
+    """Return a path from here as a path from `home`."""
+    if home == here or os.path.isabs(path):
+        return path
+    return Path(os.path.relpath(os.path.normpath(here / path), home)).as_posix()
 
 
 def data_from_home(data: str, home: Path) -> str:
