@@ -1,12 +1,14 @@
 """Near pairs equal those found by listing all pairs; groups are the components that they make."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar.core import near_pairs
 from nearfar.core.distances import DISTANCES, pair_distances
-from nearfar.core.near_pairs import groups_within, nearest_pairs, pairs_within
+from nearfar.core.near_pairs import Nearness, groups_within, nearest_pairs, pairs_within
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(120, 4)) + 30
@@ -115,3 +117,14 @@ def test_bad_counts_and_distances_are_refused():
         nearest_pairs(X, 0)
     with pytest.raises(ValueError, match=r"^distance: expected one of"):
         pairs_within(X, 1.0, distance="taxi")
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_rows_are_prepared_in_little_more_than_one_copy(distance):
+    rows = np.ones((2**15, 256), np.float32)
+    tracemalloc.start()
+    try:
+        Nearness(rows, distance)
+        assert tracemalloc.get_traced_memory()[1] < 3 * rows.nbytes
+    finally:
+        tracemalloc.stop()

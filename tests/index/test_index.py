@@ -1,6 +1,7 @@
 """The index: exact, approximate, grown, cut, saved; and what it refuses."""
 
 import copy
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -302,3 +303,14 @@ def test_items_without_names_take_the_first_free_numbers_and_known_names_are_not
     monkeypatch.setattr(np, "unique", lambda x, **how: seen.append(len(x)) or unique(x, **how))
     index.add(np.ones((1, 4)), names=["c"])
     assert max(seen) == 1
+
+
+def test_rows_are_given_to_faiss_in_little_more_than_one_copy():
+    pytest.importorskip("faiss")
+    index = Index(np.ones((2**15, 256), np.float32), engine="Flat")
+    tracemalloc.start()
+    try:
+        index.search(index.embeddings[:1])
+        assert tracemalloc.get_traced_memory()[1] < 2 * index.embeddings.nbytes
+    finally:
+        tracemalloc.stop()

@@ -15,7 +15,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from ..progress import stage
-from .distances import as_rows, check_distance, pair_distances, unit_rows
+from .distances import as_rows, check_distance, chunks, pair_distances, starts, unit_rows
 from .nearness import originals
 from .neighbors import true_cells
 from .types import AnyArray, Array, Ints
@@ -60,7 +60,7 @@ def pairs_within(rows: Any, within: float, *, distance: str = "euclidean") -> Ne
 
     Notes
     -----
-    n^2 d / 2 products in float32; memory: two copies of the rows, four million distances, and the pairs found.
+    n^2 d / 2 products in float32; memory: a float32 copy of the rows, four million distances, and the pairs found.
 
     Examples
     --------
@@ -162,19 +162,20 @@ class Nearness:
     """
 
     def __init__(self, rows: AnyArray, distance: str) -> None:
-        self.distance, self.unit = distance, 1.0
-        if distance == "cosine":
-            self.x = unit_rows(rows)
-        else:
-            self.x = rows - rows.mean(axis=0, dtype=np.float64)
-            longest = float(np.sqrt(np.einsum("ij,ij->i", self.x, self.x).max()))
-            self.unit = float(2.0 ** np.ceil(np.log2(max(longest, 1e-100))))
-            self.x /= self.unit
-        self.single = self.factors(slice(None), np.float32)
+        self.rows, self.distance, self.unit = rows, distance, 1.0
+        if distance != "cosine":
+            self.centre = rows.mean(axis=0, dtype=np.float64)
+            squares = (np.einsum("ij,ij->i", x, x).max() for x in (part - self.centre for part in chunks(rows)))
+            self.unit = float(2.0 ** np.ceil(np.log2(max(float(np.sqrt(max(squares))), 1e-100))))
+        self.single = np.empty((len(rows), rows.shape[1] + 2), dtype=np.float32)
+        for start, part in zip(starts(rows), chunks(rows), strict=True):
+            of_part = slice(start, start + len(part))
+            self.single[of_part] = self.factors(of_part, np.float32)
 
     def factors(self, rows: slice, dtype: Any) -> AnyArray:
         """Return rows with two more columns, which make the inner product of two rows their nearness."""
-        x = self.x[rows]
+        x = self.rows[rows]
+        x = unit_rows(x) if self.distance == "cosine" else (x - self.centre) / self.unit
         half = 0.0 * x[:, 0] if self.distance == "cosine" else np.einsum("ij,ij->i", x, x) / 2
         return np.column_stack([x, -half, np.ones(len(x))]).astype(dtype)
 

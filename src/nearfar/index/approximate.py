@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.distances import pair_distances, unit_rows
+from ..core.distances import chunks, pair_distances, starts, unit_rows
 from ..core.types import AnyArray, Array, Ints
 
 MORE = 2  # candidates asked of faiss, relative to the neighbours wanted
@@ -61,8 +61,12 @@ class Approximate:
 
     def _given(self, rows: AnyArray) -> AnyArray:
         """Rows as faiss compares them: the order of cosines is that of Euclidean distances between unit rows."""
-        rows = unit_rows(rows) if self.distance == "cosine" else rows
-        return np.ascontiguousarray(rows, dtype=np.float32)
+        if self.distance != "cosine":
+            return np.ascontiguousarray(rows, dtype=np.float32)
+        given = np.empty(rows.shape, dtype=np.float32)
+        for start, part in zip(starts(rows), chunks(rows), strict=True):
+            given[start : start + len(part)] = unit_rows(part)
+        return given
 
     def nearest(self, queries: AnyArray, k: int) -> tuple[Array, Ints]:
         """Distances (n, k) and rows (n, k), nearest first; infinity and -1 where fewer than k were found."""
