@@ -7,7 +7,11 @@ import pytest
 import torch
 
 from nearfar.cli.fitting import fit_to
+from nearfar.evaluation import evaluate
+from nearfar.report import report_run
 from nearfar.train import TrainError, embed_run, evaluate_run, load_embedder, train
+from nearfar.train.finish import task_of
+from tests.test_cli import run as command
 
 
 @pytest.fixture
@@ -76,6 +80,22 @@ def test_a_network_that_goes_on_keeps_its_units(table, tmp_path, small):
     then = train(config_of(tmp_path / "moved.npz", small, **how), tmp_path / "then", progress=False)
     found, expected = embed_run(then, str(table)), embed_run(first, str(table))
     np.testing.assert_array_equal(found, expected)
+
+
+def test_a_run_is_beside_its_standardised_rows(table, tmp_path, small, capsys, monkeypatch):
+    run = train(config_of(table, small, standardize=True), tmp_path / "run", progress=False)
+    task, learnt = task_of(run), load_embedder(run).scale
+    rows = (task.test.array - learnt.mean.numpy()) / learnt.deviation.numpy()
+    alone, plain = (evaluate(X, task.test.labels, clustering=False) for X in (rows, task.test.array))
+    assert alone.map_at_r > plain.map_at_r + 0.1
+    assert evaluate_run(run).raw.map_at_r == pytest.approx(alone.map_at_r)
+    said = command(capsys, monkeypatch, "evaluate", run.folder)[1]
+    assert f"the items themselves, standardised: Recall@1 {alone.recall_at[1]:.4f}, MAP@R {alone.map_at_r:.4f}" in said
+    assert "standardised rows" in report_run(run.folder).read_text()
+    other = train(config_of(table, small), tmp_path / "other", progress=False)
+    assert evaluate_run(other).raw.map_at_r == pytest.approx(plain.map_at_r)
+    said = command(capsys, monkeypatch, "evaluate", other.folder)[1]
+    assert f"the items themselves: Recall@1 {plain.recall_at[1]:.4f}" in said
 
 
 def test_images_have_no_columns(tmp_path, small):

@@ -41,10 +41,12 @@ class Scored:
 def score(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> str:
     """Score a source and return the table to print; a run scored on its test classes also writes `scores.json`."""
     if is_run(source) and chosen.all_of_run:
-        from ..train import evaluate_run
+        from ..train import TrainConfig, evaluate_run
 
         result = evaluate_run(source, ks=ks)
-        return "\n".join([_table(result.protocol, result.scores, result.raw), *_listed(result.remarks)])
+        scaled = TrainConfig.from_json(source / "config.json").standardize
+        what = "the items themselves, standardised" if scaled else "the items themselves"
+        return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(result.remarks)])
     scored = scored_on(source, chosen, ks)
     return _table(scored.protocol, scored.scores, scored.raw)
 
@@ -53,10 +55,10 @@ def _listed(remarks: Sequence[str]) -> list[str]:
     return ["", *(f"- {remark}" for remark in remarks)] if remarks else []
 
 
-def _table(protocol: str, scores: Scores, raw: Scores | None) -> str:
+def _table(protocol: str, scores: Scores, raw: Scores | None, what: str = "the items themselves") -> str:
     lines = [protocol, "", str(scores)]
     if raw is not None:
-        lines += ["", _beside("the items themselves", raw)]
+        lines += ["", _beside(what, raw)]
     return "\n".join(lines)
 
 

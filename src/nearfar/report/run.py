@@ -118,7 +118,7 @@ def read_run(
         protocol=evaluated.get("protocol", ""),
         scores=evaluated["scores"],
         baseline=evaluated.get("raw"),
-        baseline_name="raw rows" if test is not None and test.kind == "row" else "raw pixels",
+        baseline_name=_baseline(config, test),
         queries=queries,
         gallery=searched,
         distance=evaluated["scores"].get("distance", "cosine"),
@@ -134,6 +134,12 @@ def read_run(
         notes=[*notes, *([missing] if missing else [])],
         seed=int(config.get("seed", 0)),
     )
+
+
+def _baseline(config: Mapping[str, Any], test: Dataset | None) -> str:
+    if config.get("standardize"):
+        return "standardised rows"
+    return "raw rows" if test is not None and test.kind == "row" else "raw pixels"
 
 
 def _evaluated(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:

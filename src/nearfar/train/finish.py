@@ -15,6 +15,7 @@ from ..data import Dataset, Task, open_items
 from ..data.columns import uneven
 from ..data.decode import fit
 from ..data.shared import remark_shared
+from ..deep.networks.standardize import Standardize
 from ..progress import counted
 from .checkpoint import read_about, replace_file, shape_of
 from .config import TrainConfig, TrainError
@@ -25,6 +26,8 @@ from .run_folder import Run, RunFolder, write_json
 from .task import class_mark, open_data, sizes_in
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from ..evaluation.scores import Scores
 
 FLAT = ("mlp", "identity")  # trunks that take every pixel of an image as a number of its own
@@ -150,7 +153,8 @@ def evaluate_run(
     sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     embedded = {prefix: embed(embedder, items, **sizes_of(config)) for prefix, items in sets.items()}
     scores = _score(embedded, sets, asked, clustering)
-    raw = _score({prefix: raw_items(items) for prefix, items in sets.items()}, sets, asked, clustering=False)
+    seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
+    raw = _score(seen, sets, asked, clustering=False)
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = f"{split} {_chosen(config, task, about, which)}"
     units = "" if config.standardize else uneven(task.train)
@@ -220,8 +224,11 @@ def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Datas
     replace_file(path, buffer.getvalue())
 
 
-def raw_items(dataset: Dataset) -> Floats:
-    """Return the items themselves as rows: pixels (of images brought to 32x32 where they are large), or rows."""
+def raw_items(dataset: Dataset, scale: Module) -> Floats:
+    """Return the items themselves as rows: pixels (of images brought to 32x32 where they are large), or rows.
+
+    Rows that the network standardises are so here, too: beside others, what that gains would look as if learnt.
+    """
     if dataset.array is not None and dataset.array[0].size <= PIXELS:
         rows = dataset.array.reshape(len(dataset), -1)
     elif dataset.kind == "row":
@@ -229,7 +236,10 @@ def raw_items(dataset: Dataset) -> Floats:
     else:
         places = counted(range(len(dataset)), "reading", len(dataset))
         rows = np.stack([fit(dataset.read(i), 32).ravel() for i in places])
-    return rows.astype(np.float32)
+    rows = rows.astype(np.float32)
+    if not isinstance(scale, Standardize):
+        return rows
+    return np.asarray((rows - scale.mean.cpu().numpy()) / scale.deviation.cpu().numpy())
 
 
 def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) -> str:
