@@ -151,6 +151,19 @@ def test_a_text_names_losses_and_miners_of_ones_own(own_losses):
     assert made.double()(x, y).isfinite()
 
 
+def test_texts_among_the_settings_keep_their_colons(own_losses):
+    class Distilled(own_losses.Farthest):
+        def __init__(self, teacher, other):
+            super().__init__()
+            self.teachers = teacher, other
+
+    own_losses.Distilled = Distilled
+    made = parse_objective("""own_losses:Distilled(teacher='timm:resnet50', other="own_losses:Farthest()")""")
+    assert made.teachers == ("timm:resnet50", "own_losses:Farthest()")
+    horde = parse_objective("HORDE(embedding_dim=4, features=6, loss='own_losses:Farthest(margin=0.3)')")
+    assert horde.losses[0].margin == 0.3
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

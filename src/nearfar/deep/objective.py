@@ -20,7 +20,7 @@ from .terms import Term
 
 KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner")
 PAIR_NETWORKS = ("MultiScaleRelationNet", "ContinuousSimilarityNet", "SiameseHead")  # `pair_networks` has their terms
-OWN = re.compile(r"(?<=\w):(?=[^\W\d])")  # of `package.module:Name`, which Python writes with a dot
+OWN = re.compile(r"""('[^']*'|"[^"]*")|(?<=\w):(?=[^\W\d])""")  # text, or the colon of `package.module:Name`
 
 
 class ObjectiveError(ValueError):
@@ -55,7 +55,8 @@ def parse_objective(
     """
     sizes = {"num_classes": num_classes, "embedding_dim": embedding_dim, "class_counts": class_counts}
     try:
-        tree = ast.parse(OWN.sub(".", text.strip()), mode="eval").body
+        # Python writes a dot there, and a colon in a text stays
+        tree = ast.parse(OWN.sub(lambda found: found[1] or ".", text.strip()), mode="eval").body
     except SyntaxError as error:
         raise ObjectiveError(f"objective: {text!r} is not a sum of losses such as 'TripletLoss(margin=0.2)'") from error
     term = _build(tree, {name: size for name, size in sizes.items() if size is not None})
