@@ -198,6 +198,14 @@ def test_as_many_neighbours_as_the_class_has_rows_is_refused():
         LMNN(int(size)).fit(X, y)
 
 
+def test_the_error_of_rare_classes_says_how_to_leave_them_out():
+    X, y = data()
+    y = np.where(np.arange(len(y)) < 2, y.max() + 1, y)
+    with pytest.raises(ValueError, match=r"size 2; got 3; the label -1 leaves rows out, .* the 1 class\(es\)"):
+        LMNN(max_iter=3).fit(X, y)
+    fit(LMNN(max_iter=3), X, np.where(y == y.max(), -1, y))
+
+
 @pytest.mark.parametrize("init", ["pca", "lda", "identity", "random"])
 def test_fewer_components_lower_the_objective(init):
     X, y = toy(120)

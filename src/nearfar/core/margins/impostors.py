@@ -54,9 +54,13 @@ def require_targets(labels: Ints, k: int) -> None:
     ------
     ValueError
     """
-    smallest = int(class_sizes(labels).min())
+    sizes = class_sizes(labels)
+    smallest = int(sizes.min())
     if not 1 <= k < smallest:
-        raise ValueError(f"n_neighbors must be at least 1 and below the smallest class size {smallest}; got {k}")
+        told = f"n_neighbors must be at least 1 and below the smallest class size {smallest}; got {k}"
+        rare = np.count_nonzero(sizes <= k)
+        hint = f"; the label -1 leaves rows out, such as those of the {rare} class(es) that have no more than {k}"
+        raise ValueError(told + (hint if 1 <= k < sizes.max() else ""))
 
 
 def class_groups(labels: Ints) -> Iterator[slice]:
