@@ -77,6 +77,24 @@ def test_numbers_that_are_none_are_refused(method, value):
 
 
 @every_term
+@pytest.mark.parametrize("block", [None, 5])
+def test_a_setting_with_a_gradient_is_learnt_or_refused(method, block):
+    kind = getattr(nearfar, method.name)
+    known = signature(kind).parameters
+    x, y, pooled = batch(12)
+    for name in (name for name, parameter in known.items() if type(parameter.default) is float):
+        number = torch.nn.Parameter(torch.tensor(known[name].default, dtype=torch.float64))
+        if name not in getattr(kind, "learnt", ()):
+            with pytest.raises(ValueError, match=f"{method.name}: {name} is not learnt; got a tensor"):
+                make(method, **{name: number})
+            continue
+        settings = {"block": block} if "block" in known else {}
+        (slope,) = torch.autograd.grad(call(make(method, **{name: number}, **settings), x, y, pooled), number)
+        near = [call(make(method, **{name: number.item() + step}), x, y, pooled) for step in (1e-6, -1e-6)]
+        torch.testing.assert_close(slope, (near[0] - near[1]).detach() / 2e-6, rtol=1e-5, atol=1e-7)
+
+
+@every_term
 @pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("labels", [None, [0, 0, 1, 1, 1, 2, 3, 4, 4, 5, 6, 7]], ids=["even", "uneven"])
 def test_equals_its_reference_in_value_and_gradient(method, labels):

@@ -82,7 +82,7 @@ def checked(kind: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[
         return {}
     for name, value in given.items():
         parameter = parameters_of(kind)[name]
-        wrong = misfit(parameter, value) or _out_of_bounds(name, value)
+        wrong = misfit(parameter, value) or _out_of_bounds(name, value) or _without_gradient(kind, name, value)
         if wrong:
             raise ValueError(f"{kind.__name__}: {wrong}")
     return given
@@ -97,6 +97,14 @@ def instead(name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(names)}"
+
+
+def _without_gradient(kind: Any, name: str, value: Any) -> str:
+    """Say that a number would get no gradient: backward passes of our own hold settings constant, but for `learnt`."""
+    learns = not kind.__module__.startswith("nearfar.") or name in getattr(kind, "learnt", ())
+    if learns or getattr(value, "ndim", None) != 0 or not getattr(value, "requires_grad", False):
+        return ""
+    return f"{name} is not learnt; got a tensor that requires a gradient, pass float({name})"
 
 
 def _out_of_bounds(name: str, value: Any) -> str:

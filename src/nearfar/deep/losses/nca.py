@@ -69,6 +69,8 @@ class NCALoss(RowLoss):
     enter both sums as exp(0) = 1; here they are left out.
     """
 
+    learnt = ("temperature",)
+
     def __init__(
         self,
         temperature: float = 1.0,

@@ -45,6 +45,8 @@ class NTXentLoss(RowLoss):
     serves all its positives, and nothing saturates at low temperatures.
     """
 
+    learnt = ("temperature",)
+
     def __init__(self, temperature: float = 0.07, *, mine: Any = None, block: int | None = None) -> None:
         super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
         self.temperature = temperature

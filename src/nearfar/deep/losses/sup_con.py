@@ -45,6 +45,8 @@ class SupConLoss(RowLoss):
     denominator, so the loss of an anchor is at least the logarithm of the number of its positives.
     """
 
+    learnt = ("temperature",)
+
     def __init__(self, temperature: float = 0.1, *, mine: Any = None, block: int | None = None) -> None:
         super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
         self.temperature = temperature
