@@ -72,6 +72,16 @@ def test_what_is_made_with_an_unfit_setting_says_which():
         Part(widths=1)
 
 
+def test_what_takes_no_settings_is_given_none():
+    class Bare(Checked):
+        pass
+
+    for args, settings in (((3,), {}), ((), {"k": 3})):
+        with pytest.raises(TypeError, match=r"Bare\(\) takes no arguments"):
+            Bare(*args, **settings)
+    assert isinstance(Bare(), Bare)
+
+
 @pytest.mark.parametrize(
     ("learner", "words"),
     [

@@ -96,7 +96,7 @@ def instead(name: str, known: Iterable[str]) -> str:
     """
     names = list(known)
     near = get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(names)}"
+    return f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(names) or 'none'}"
 
 
 def _without_gradient(kind: Any, name: str, value: Any) -> str:
@@ -139,4 +139,7 @@ class Checked:
 
     def __new__(cls: type[Self], *args: Any, **settings: Any) -> Self:
         checked(cls, args, settings)
+        kind: Any = cls
+        if (args or settings) and kind.__init__ is object.__init__:  # which Python forgives beside a `__new__`
+            raise TypeError(f"{kind.__name__}() takes no arguments")
         return super().__new__(cls)
