@@ -160,13 +160,34 @@ def test_texts_among_the_settings_keep_their_colons(own_losses):
     own_losses.Distilled = Distilled
     made = parse_objective("""own_losses:Distilled(teacher='timm:resnet50', other="own_losses:Farthest()")""")
     assert made.teachers == ("timm:resnet50", "own_losses:Farthest()")
+    quoted = parse_objective(r"""own_losses:Distilled(teacher='it\'s a:b', other="say \"c:d\"")""")
+    assert quoted.teachers == ("it's a:b", 'say "c:d"')
     horde = parse_objective("HORDE(embedding_dim=4, features=6, loss='own_losses:Farthest(margin=0.3)')")
     assert horde.losses[0].margin == 0.3
+
+
+def test_a_class_of_ones_own_may_hand_its_settings_on(own_losses):
+    class Further(own_losses.Farthest):
+        def __init__(self, times=2.0, **settings):
+            super().__init__(**settings)
+            self.times = times
+
+    own_losses.Further = Further
+    made = parse_objective("own_losses:Further(times=3.0, margin=0.3, mine=own_losses:Nothing(k=1))")
+    assert (made.times, made.margin, made.mine.k) == (3.0, 0.3, 1)
+    for text, message in (
+        ("margn=1", "own_losses:Further: .*unexpected keyword argument 'margn'"),
+        ("**{'margin': 1}", r"own_losses:Further has no setting '\*\*'; it takes times"),
+    ):
+        with pytest.raises(ObjectiveError, match=message):
+            parse_objective(f"own_losses:Further({text})")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("TripletLoss(mine=BatchHard(k=1))", "BatchHard has no setting 'k'; it takes none"),
+        ("TripletLoss(mine=BatchHard(settings=1))", "BatchHard has no setting 'settings'; it takes none"),
         ("own_losses:Far()", "objective: own_losses:Far: module 'own_losses' has no attribute 'Far'"),
         ("no_such:Loss()", "no_such:Loss: No module named 'no_such'; the folder that holds it must be on PYTHONPATH"),
         ("os:system()", "os:system: a part of your own comes from a module of your own, not from os"),

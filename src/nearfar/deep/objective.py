@@ -20,7 +20,8 @@ from .terms import Term
 
 KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner")
 PAIR_NETWORKS = ("MultiScaleRelationNet", "ContinuousSimilarityNet", "SiameseHead")  # `pair_networks` has their terms
-OWN = re.compile(r"""('[^']*'|"[^"]*")|(?<=\w):(?=[^\W\d])""")  # text, or the colon of `package.module:Name`
+OWN = re.compile(r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")|(?<=\w):(?=[^\W\d])""")
+"""A text among the settings, or the colon of `package.module:Name`."""
 
 
 class ObjectiveError(ValueError):
@@ -120,19 +121,21 @@ def _call(node: ast.Call, name: str, sizes: dict[str, Any]) -> Any:
 
 def _settings(make: Any, node: ast.Call, name: str, sizes: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a method: the sizes that it takes, overridden by what the text says."""
-    known = signature(make).parameters
+    takes = signature(make).parameters
+    known = {key: one for key, one in takes.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+    hands_on = ":" in name and any(one.kind is one.VAR_KEYWORD for one in takes.values())  # of one's own: **settings
     if node.args:
         raise ObjectiveError(f"objective: {name} takes only keywords, such as {next(iter(known), 'margin')}=...")
     settings: dict[str, Any] = {key: size for key, size in sizes.items() if key in known}
     inner = _inner_sizes(make, node, sizes)
     for keyword in node.keywords:
         key = keyword.arg or "**"
-        if key not in known:
+        if key not in known and not (hands_on and keyword.arg):
             raise ObjectiveError(f"objective: {name} has no setting {key!r}{instead(key, known)}")
         if sum(other.arg == key for other in node.keywords) > 1:
             raise ObjectiveError(f"objective: {name} is given {key!r} twice")
         settings[key] = _value(keyword.value, inner)
-        wrong = misfit(known[key], settings[key])
+        wrong = misfit(known[key], settings[key]) if key in known else ""
         if wrong:
             raise ObjectiveError(f"objective: {name}: {wrong}")
     return settings
