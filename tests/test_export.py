@@ -88,6 +88,28 @@ def test_a_network_of_rows_is_exported(tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
+def test_a_network_that_looks_its_numbers_up_is_exported(tmp_path, monkeypatch):
+    """Rows of token ids: random numbers are no ids."""
+    (tmp_path / "lookups.py").write_text(
+        "from torch import nn\n\n\n"
+        "class Words(nn.Module):\n"
+        "    def __init__(self, shape):\n"
+        "        super().__init__()\n"
+        "        self.vectors = nn.Embedding(9, 5)\n\n"
+        "    def forward(self, ids):\n"
+        "        return self.vectors(ids.long()).mean(1)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    X, y = rng.integers(0, 9, (80, 6)), np.arange(80) % 8
+    np.savez(tmp_path / "ids.npz", X=X, y=y)
+    config = TrainConfig.of(data=str(tmp_path / "ids.npz"), trunk="lookups:Words", steps=3, epochs=1)
+    train(config, tmp_path / "run", progress=False)
+    export.export_run(tmp_path / "run", tmp_path / "ids.onnx")
+    expected = embed_run(tmp_path / "run", open_dataset(str(tmp_path / "ids.npz")))
+    found = embedded(tmp_path / "ids.onnx", "rows", X.astype(np.float32))
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
 def test_names_of_columns_are_exported(tmp_path):
     X, y = rng.normal(size=(40, 3)), np.repeat(np.arange(8), 5)
     np.savetxt(tmp_path / "t.csv", np.c_[X, y], delimiter=",", header="one,two,three,label", comments="")
