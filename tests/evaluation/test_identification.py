@@ -83,6 +83,35 @@ def test_a_stranger_whose_nearest_is_a_copy_leaves_no_threshold():
     assert found.tpir_at[0.1] == 0
     assert found.threshold_at[0.1] is None
 
+    assert [line.split()[-1] for line in str(found).splitlines()[2:4]] == ["0.0000", "0.0000"]
+
+
+def test_a_rate_that_one_stranger_meets_is_not_called_rare():
+    strangers = np.column_stack([np.ones(49), np.arange(1, 50)])
+    rows, labels = np.vstack([[[1.0, 0.0]], strangers]), ["a"] + ["x"] * 49
+    found = identify(rows, labels, gallery=[[1.0, 0.0]], gallery_labels=["a"], fars=[1 / 49])
+    assert found.threshold_at[1 / 49] == pytest.approx(1 - 0.5**0.5)  # one of them is named: 1 / 49 * 49 < 1 in floats
+    assert str(found).splitlines()[-1].endswith("cosine distance")
+
+
+def test_rounding_separates_no_ties_of_cosines_and_joins_no_other_distances():
+    draws = np.random.default_rng(3).normal(size=(60, 2, 5))
+    for row, item in draws:
+        found = identify([row, 3 * row], ["a", "x"], gallery=[item], gallery_labels=["a"])
+        assert found.tpir_at[0.1] == 0
+    told = {"gallery": [[0.0]], "gallery_labels": ["a"], "distance": "euclidean"}
+    assert identify([[1e-15], [2e-15]], ["a", "x"], **told).tpir_at[0.1] == 1
+
+
+def test_thresholds_reach_beyond_the_last_right_answer():
+    told = {"gallery": [[0.0]], "gallery_labels": ["a"], "distance": "euclidean", "fars": 0.5}
+    found = identify([[1.0], [2.0], [3.0]], ["a", "x", "y"], **told)
+    assert (found.tpir_at[0.5], found.threshold_at[0.5]) == (1, 2)
+
+
+def test_each_of_the_items_alone_searches_the_others():
+    assert identify([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]], ["a", "a", "b"]).n_gallery == 2
+
 
 def test_who_has_nothing_left_to_find_is_not_named():
     told = {"gallery": [[1.0, 0.0]], "gallery_labels": ["a"], "gallery_groups": [0]}

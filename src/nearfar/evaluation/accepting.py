@@ -8,7 +8,7 @@ AUC       probability that a pair of one class is nearer than a pair of two, tie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -86,7 +86,12 @@ class Verification:
     @property
     def rare(self) -> list[float]:
         """The FARs that are less than one of the pairs of two classes: too few to measure them."""
-        return [far for far in self.tar_at if not _allowed(far, self.n_dissimilar)]
+        return rare_of(self.tar_at, self.n_dissimilar)
+
+
+def rare_of(rates: Iterable[float], wrong: int) -> list[float]:
+    """Return the rates that allow not one of so many answers that would be wrong."""
+    return [rate for rate in rates if not _allowed(rate, wrong)]
 
 
 def checked_rates(fars: Sequence[float] | float) -> list[float]:

@@ -20,7 +20,7 @@ import numpy as np
 from ..core.distances import check_distance
 from ..core.nearness import on_grid
 from ..core.neighbors import nearest
-from .accepting import checked_rates, kept_at
+from .accepting import checked_rates, kept_at, rare_of
 from .groups import Members, kinds_of
 from .retrieval import protocol_of
 from .verification import FARS
@@ -61,7 +61,7 @@ class Identification:
             lines += [f"{f'TPIR at FPIR {far:g}':<18}{value:>8.4f}" + ("" if at is None else f"{at:>11.4g}")]
         queries = f"{self.n_known:,} queries of classes in the gallery, {self.n_unknown:,} of others"
         lines += [f"{queries}, each searching {self.n_gallery:,} items; {self.distance} distance"]
-        rare = " and ".join(f"{far:g}" for far in self.tpir_at if far * self.n_unknown < 1)
+        rare = " and ".join(f"{far:g}" for far in rare_of(self.tpir_at, self.n_unknown))
         if rare:
             lines += [f"at FPIR {rare} none of the {self.n_unknown:,} unknown may be named: too few to measure it"]
         return "\n".join(lines)
