@@ -482,6 +482,23 @@ def test_only_items_that_an_index_has_not_are_embedded(capsys, monkeypatch, tmp_
     assert told == "nothing new; 2 were there already; 1 removed"
     assert third.names.tolist() == ["e", "a", "f"]
     assert counts == [4, 2, 4]
+    pytest.importorskip("faiss")
+    assert index(2, ["a", "f"], "--add", "--new", "--engine", "Flat")[1].engine == "Flat"
+    sources = [tmp_path / "rca.safetensors", tmp_path / "items.npz"]
+    wrong = run(capsys, monkeypatch, "index", *sources, "-o", file, "--add", "--new", "--engine", "Flt")
+    assert wrong[0] == 2
+    assert Index.load(file).engine == "Flat"
+
+
+def test_images_left_out_are_told_also_where_none_is_new(capsys, monkeypatch, tmp_path, digits):
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "photos").mkdir()
+    image.fromarray(open_dataset("digits").array[0][..., 0]).save(tmp_path / "photos/good.png")
+    (tmp_path / "photos/bad.png").write_bytes(b"no image")
+    told = ["index", digits, tmp_path / "photos", "-o", tmp_path / "a.index", "--skip-bad"]
+    for words, start in (((), "1 items embedded"), (("--add", "--new"), "nothing new; 1 were there already")):
+        out = run(capsys, monkeypatch, *told, *words)[1]
+        assert f"; {start}; 1 undecodable image(s) left out (" in out
 
 
 def test_other_ks_can_be_scored(digits, capsys, monkeypatch):

@@ -105,8 +105,11 @@ def index_to(
     if old is not None and new:
         items, names, there = new_among(items, names, old)
         if not names:
+            if engine:
+                old.engine = engine
+                check_engine(old)
             old.save(out)  # it may have lost items
-            return f"{out}: {old!r}; nothing new{told_counts(there, gone)}"
+            return f"{out}: {old!r}; nothing new{told_counts(there, gone)}{left_out(items)}"
     rows = embedded_by(None if alone else source, items, Path(str(data)))
     about |= about_home(home, out)
     told = data_from_home(str(data), home)
@@ -124,11 +127,16 @@ def index_to(
     replaced = 0
     if old is not None:
         index, replaced = extended(old, index)
-    if index.engine != "exact":
-        index.search(rows[:1], k=1)  # an engine that does not work says so before the file is written
+    check_engine(index)
     index.save(out)
     found = f"{len(rows):,} items embedded" + (f", {replaced:,} of them replaced" if replaced else "")
     return f"{out}: {index!r}; {found}{told_counts(there, gone)}{left_out(items)}"
+
+
+def check_engine(index: Index) -> None:
+    """Search once: an engine that does not work says so before the file is written."""
+    if index.engine != "exact":
+        index.search(index.embeddings[:1], k=1)
 
 
 def told_counts(there: int, gone: int) -> str:
