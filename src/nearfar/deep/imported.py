@@ -59,10 +59,12 @@ def parse_call(text: str) -> tuple[str, dict[str, Any]]:
     """
     found = re.fullmatch(r"\s*([^()\s]+)\s*(?:\((.*)\))?\s*", text, re.DOTALL)
     if found is None:
-        raise ValueError("expected a name such as conv4, or a name with options: conv4(width=32)")
+        raise ValueError("expected a name, or a name with options: name(option=value)")
     try:
         call = ast.parse(f"f({found[2] or ''})", mode="eval").body
-        if not isinstance(call, ast.Call) or call.args or not all(word.arg for word in call.keywords):
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            raise ValueError("not one call")
+        if call.args or not all(word.arg for word in call.keywords):
             raise ValueError("not keywords")
         return found[1], {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     except (SyntaxError, ValueError) as error:

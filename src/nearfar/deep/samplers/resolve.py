@@ -63,7 +63,9 @@ def _own(text: str, labels: ArrayLike, batch_size: int, seed: int) -> BatchSampl
     """Return a sampler of a user's own."""
     try:
         name, options = parse_call(text)
-        module, attribute = name.split(":")
+        module, _, attribute = name.partition(":")
+        if not all(map(str.isidentifier, [*module.split("."), attribute])):
+            raise ValueError("expected package.module:Name")
         if is_library(module):
             raise ValueError(f"a sampler comes from a module of your own, not from {module}")
         kind = import_attribute(module, attribute)
