@@ -240,6 +240,16 @@ def test_groups_of_a_parquet_table_are_kept_by_their_size(tmp_path, monkeypatch,
         warnings.simplefilter("error")
         for _ in range(7):  # in order a group is read once a time, whatever is kept
             assert [int(items.read(i).max()) for i in range(250)] == list(range(250))
+    import pyarrow.parquet
+
+    reads = []
+
+    class Counted(pyarrow.parquet.ParquetFile):
+        def read_row_group(self, i, **how):
+            reads.append(i)
+            return super().read_row_group(i, **how)
+
+    monkeypatch.setattr(pyarrow.parquet, "ParquetFile", Counted)
     groups = parquet_images.Groups()
     monkeypatch.setattr(parquet_images, "_group", groups)
     with warnings.catch_warnings(record=True) as told:
@@ -247,6 +257,7 @@ def test_groups_of_a_parquet_table_are_kept_by_their_size(tmp_path, monkeypatch,
         for i in np.random.default_rng(0).permutation(250):
             assert int(items.read(i).max()) == i
     assert len(groups.columns) == (2 if kept > 1000 else 1)
+    assert sorted(reads) == [0, 1] if kept > 1000 else len(reads) > 100
     said = [str(warning.message) for warning in told]
     assert len(said) == (0 if kept > 1000 else 1)
     assert all("train.parquet: images are asked for in another order than theirs" in text for text in said)

@@ -210,6 +210,21 @@ def test_bad_text_of_ones_own_parts_names_the_part(text, message):
         parse_objective(text)
 
 
+@pytest.mark.usefixtures("own_losses")
+def test_the_path_is_told_of_where_the_module_is_not_there_and_only_then(tmp_path, monkeypatch):
+    (tmp_path / "needs_another.py").write_text("import no_such_module")
+    (tmp_path / "takes_another.py").write_text("from json import no_such_name")
+    monkeypatch.syspath_prepend(tmp_path)
+    hint = "; the folder that holds it must be on PYTHONPATH"
+    for module in ("no_such", "no_such.inner"):
+        with pytest.raises(ObjectiveError, match=f"No module named 'no_such'{hint}$"):
+            parse_objective(f"{module}:Loss()")
+    for module in ("own_losses", "needs_another", "takes_another"):
+        with pytest.raises(ObjectiveError) as told:
+            parse_objective(f"{module}:Loss()")
+        assert "PYTHONPATH" not in str(told.value)
+
+
 def test_two_terms_cannot_be_multiplied():
     with pytest.raises(TypeError, match="multiply a term by a number"):
         nearfar.TripletLoss() * nearfar.NPairLoss()
