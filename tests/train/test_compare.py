@@ -1,8 +1,12 @@
 """Comparisons: every seed and every objective meet the same test."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +17,7 @@ from nearfar.data import open_task
 from nearfar.train import TrainConfig, TrainError, open_run, train_and_compare
 from nearfar.train import compare as comparing
 from nearfar.train.compare import _split, read_scores, with_test_classes
-from nearfar.train.interrupts import held_back
+from nearfar.train.interrupts import Interrupts, asked_by_others, held_back
 
 
 @pytest.fixture
@@ -164,3 +168,40 @@ def test_a_process_that_was_stopped_while_it_began_takes_no_trial() -> None:
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         comparing._begin(stopped)
     assert stopped.is_set()
+
+
+def test_others_may_ask_a_training_to_stop_beside_a_signal() -> None:
+    with Interrupts() as interrupts:
+        assert not interrupts.asked
+        asked_by_others.set()
+        try:
+            assert interrupts.asked
+            os.kill(os.getpid(), signal.SIGINT)  # the first signal, and no second call to stop
+            assert interrupts.asked
+        finally:
+            asked_by_others.clear()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_the_processes_of_a_comparison_end_with_it(tmp_path, rows, number) -> None:
+    out, own = tmp_path / "runs", ["--set", "trunk=mlp", "--set", "eval_every=1000000", "--epochs", "1000000"]
+    words = ["compare", rows, "--objective", "TripletLoss()", "--seeds", "2", "--jobs", "2", "--out", str(out), *own]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-m", "nearfar", *words], **pipes, text=True, start_new_session=True)
+    try:
+        while len(list(out.glob("*/last.safetensors"))) < 2:
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(getattr(signal, number))  # to this one process, as a service does
+        _, err = process.communicate(timeout=60)  # the pipes are open until all have ended
+    finally:
+        os.killpg(process.pid, signal.SIGKILL) if process.returncode is None else None
+    if number == "SIGKILL":
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert (process.returncode, err) == (130, "nearfar: stopped; the same command goes on\n")
+    for folder in out.iterdir():
+        assert (folder / "last.safetensors").exists()
+        assert not list(folder.glob("*.partial"))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from itertools import product
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from .config import TrainConfig, TrainError
-from .interrupts import held_back, let_through
+from .interrupts import asked_by_others, held_back, let_through
 from .run_folder import missing_folders, remove_empty, write_json
 
 A_FEW = 64  # classes with which objectives are tried out that do not count theirs
@@ -210,7 +212,8 @@ def _each(todo: Sequence[Trial], jobs: int) -> Any:
 class _Shared:
     """What a process of a pool is given at its start."""
 
-    stopped: ClassVar[Any]  # an event: no trial begins any more
+    stopped: ClassVar[Any]  # an event: no trial begins any more, and those under way stop with a checkpoint
+    busy: ClassVar[Any] = threading.Lock()  # held while a trial runs
 
 
 def _begin(stopped: Any) -> None:
@@ -220,10 +223,28 @@ def _begin(stopped: Any) -> None:
 
     torch.set_num_threads(1)
     _Shared.stopped = stopped
+    if parent_process() is not None:
+        threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
         let_through()
     except KeyboardInterrupt:
         stopped.set()
+
+
+def _stop_with_parent() -> None:
+    """Stop when the comparison is stopped, or when its process is gone: a pool would wait for it, and train, forever.
+
+    A signal reaches all of these processes from a terminal, but only that one from a service or a queue of jobs.
+    """
+    parent = parent_process()
+    assert parent is not None
+    while not _Shared.stopped.wait(1.0) and parent.is_alive():
+        pass
+    _Shared.stopped.set()
+    asked_by_others.set()
+    parent.join()
+    with _Shared.busy:
+        os._exit(130)
 
 
 def _run_in_pool(trial: Trial) -> dict[str, Any]:
@@ -231,7 +252,8 @@ def _run_in_pool(trial: Trial) -> dict[str, Any]:
     if _Shared.stopped.is_set():
         raise KeyboardInterrupt
     try:
-        return run_trial(trial)
+        with _Shared.busy:
+            return run_trial(trial)
     except KeyboardInterrupt:
         _Shared.stopped.set()
         raise

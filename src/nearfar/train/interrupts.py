@@ -11,12 +11,15 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
+asked_by_others = threading.Event()
+"""Set where what started this process wants its training to stop; that may come beside a signal, and is no second."""
+
 
 class Interrupts:
     """While entered, the first SIGINT or SIGTERM sets `asked`; the second raises KeyboardInterrupt at once."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self._signalled = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -28,10 +31,14 @@ class Interrupts:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @property
+    def asked(self) -> bool:
+        return self._signalled or asked_by_others.is_set()
+
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self._signalled:
             raise KeyboardInterrupt
-        self.asked = True
+        self._signalled = True
 
 
 @contextmanager
