@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import warnings
@@ -1100,6 +1101,25 @@ def test_ctrl_c_exits_with_130(capsys, monkeypatch):
     assert "--resume" in err
     code, _, err = run(capsys, monkeypatch, "compare", "digits", "--objective", "TripletLoss()", "--out", "RUNS")
     assert (code, err) == (130, "nearfar: stopped; the same command goes on\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_also_what_turns_it_into_an_error(capsys, monkeypatch, number):
+    def importing(*_, **__):
+        try:
+            os.kill(os.getpid(), number)
+        except KeyboardInterrupt:
+            raise ImportError("cannot load module more than once per process") from None
+
+    monkeypatch.setattr(cli, "make_config", importing)
+    kept = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        code, _, err = run(capsys, monkeypatch, "compare", "digits", "--objective", "TripletLoss()", "--out", "RUNS")
+        assert (code, err) == (130, "nearfar: stopped; the same command goes on\n")
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        for each, handler in kept.items():
+            signal.signal(each, handler)
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ from .settings import (
     short_of_memory,
     way_out,
 )
+from .stopping import Stopping
 
 app = App(
     name="nearfar",
@@ -58,12 +59,12 @@ app.command(listing.list_methods, name="list")
 
 
 def main() -> None:
-    """Run the command line: bad input is one line and exit code 2, Ctrl-C exits with 130."""
+    """Run the command line: bad input is one line and exit code 2, Ctrl-C and SIGTERM exit with 130."""
     usual, warnings.formatwarning = warnings.formatwarning, one_line
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")  # names of files need not be UTF-8
     try:
-        with listening(bars_for(sys.argv[1:])):
+        with Stopping(), listening(bars_for(sys.argv[1:])):
             app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
         _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)
