@@ -1122,6 +1122,24 @@ def test_a_signal_stops_also_what_turns_it_into_an_error(capsys, monkeypatch, nu
             signal.signal(each, handler)
 
 
+def test_what_the_encoding_of_the_output_lacks_is_escaped():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-m", "nearfar", "list"], capture_output=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u25cf TripletLoss" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of POSIX")
+def test_commands_work_without_a_standard_error(tmp_path):
+    words = [sys.executable, "-m", "nearfar", "inspect", "digits"]
+    done = subprocess.run(["sh", "-c", 'exec "$@" 2>&-', "sh", *words], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout.startswith("digits: ")
+    missing = [*words[:-1], str(tmp_path / "missing")]
+    done = subprocess.run(["sh", "-c", 'exec "$@" 2>&-', "sh", *missing], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 @pytest.mark.slow
 def test_compare_prints_one_table_and_does_not_repeat(capsys, monkeypatch, tmp_path):
     words = [

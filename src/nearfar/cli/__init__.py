@@ -20,6 +20,7 @@ from ..extras import hint
 from ..progress import listening
 from . import evaluating, exporting, fitting, indexing, inspecting, listing, reporting, searching
 from .bars import bars_for
+from .output import WRITABLE
 from .settings import (
     GO_ON,
     TestClasses,
@@ -62,7 +63,7 @@ def main() -> None:
     """Run the command line: bad input is one line and exit code 2, Ctrl-C and SIGTERM exit with 130."""
     usual, warnings.formatwarning = warnings.formatwarning, one_line
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")  # names of files need not be UTF-8
+        sys.stdout.reconfigure(errors=WRITABLE)  # names of files need not be UTF-8, nor outputs
     try:
         with Stopping(), listening(bars_for(sys.argv[1:])):
             app(sys.argv[1:], exit_on_error=False, print_error=False)

@@ -60,7 +60,7 @@ def launch(devices: int) -> NoReturn:
             code = error.get_first_failure()[1].exitcode
             said = sorted(Path(folder).iterdir(), key=lambda path: path.stat().st_mtime_ns)
             text = (
-                said[0].read_text(errors="surrogateescape")
+                said[0].read_text("utf-8", errors="surrogateescape")
                 if said
                 else f"a process of the {devices} ended with exit code {code}"
             )
@@ -75,9 +75,10 @@ def last_words(message: str) -> None:
     """Say why the command ends; one of several processes leaves that to the command that started them."""
     folder = os.environ.get(LAST_WORDS)
     if folder is None:
-        print(f"nearfar: {message}", file=sys.stderr)
+        if sys.stderr is not None:  # closed; print would take stdout
+            print(f"nearfar: {message}", file=sys.stderr)
     else:
-        Path(folder, os.environ.get("RANK", "0")).write_text(message, errors="surrogateescape")
+        Path(folder, os.environ.get("RANK", "0")).write_text(message, "utf-8", errors="surrogateescape")
 
 
 def short_of_memory(error: Exception, command: str) -> str | None:

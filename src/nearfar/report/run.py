@@ -265,7 +265,7 @@ def _json(path: Path, needed: bool = True) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(errors="replace").strip() if path.is_file() else ""
+    return path.read_text("utf-8", errors="replace").strip() if path.is_file() else ""
 
 
 def _log(path: Path) -> list[dict[str, Any]]:
