@@ -498,6 +498,21 @@ def test_a_copy_of_the_batch_is_a_reference_like_the_batch(method):
     torch.testing.assert_close(sum(torch.autograd.grad(found, (x, copy))), grad)
 
 
+def test_scores_are_no_relation_and_degrees_only_of_one_loss():
+    """Without the errors a score of 5 pushes apart what is the same, and a triplet loss has no dissimilar samples."""
+    x, scores = torch.randn(8, 4), torch.randint(0, 6, (8, 8))
+    scores[0, 1] = 5
+    for score in (scores, scores.float()):
+        with pytest.raises(ValueError, match=r"^labels: the relation matrix holds numbers up to 1, .* got 5; divide"):
+            nearfar.GeneralizedContrastiveLoss()(x, score)
+    degrees = scores / 5
+    nearfar.GeneralizedContrastiveLoss()(x, degrees)
+    for loss in (nearfar.TripletLoss(), nearfar.ContrastiveLoss(), nearfar.MultiSimilarityLoss(block=3)):
+        with pytest.raises(ValueError, match=r"degrees between 0 and 1, first 0\.\d; only GeneralizedContrastiveLoss"):
+            loss(x, degrees.clamp(max=0.8))
+        loss(x, degrees.round())
+
+
 @every_term
 def test_bad_input_names_the_argument(method):
     x, y, pooled = batch()

@@ -173,9 +173,14 @@ def _check_kinds(y: Labels, ref_y: Labels | None) -> None:
 
 
 def _check_relation(y: Labels, columns: int) -> None:
-    if isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] != columns:
+    if not isinstance(y, Tensor) or y.ndim != 2:
+        return
+    if y.shape[1] != columns:
         told = f"the relation matrix needs one column per reference, {columns}, got {y.shape[1]}"
         raise ValueError(f"labels: {told}; classes are (n,) integers")
+    if y.device.type == "cpu" and not traced() and y.numel() and bool(y.amax() > 1):
+        told = f"the relation matrix holds numbers up to 1, which says the same, got {float(y.amax()):.3g}"
+        raise ValueError(f"labels: {told}; divide scores by the highest there is")
 
 
 def _floats(name: str, x: Tensor) -> Tensor:

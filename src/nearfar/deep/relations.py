@@ -122,6 +122,7 @@ def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tens
     assert isinstance(ref_labels, Tensor)
     if labels.ndim == 2:
         relation = labels[rows]
+        _check_degrees(relation)
         return relation > 0, relation == 0
     mine, theirs = labels[rows].unsqueeze(1), ref_labels  # (b, 1), (m,)
     same = _equal(mine, theirs)
@@ -129,6 +130,18 @@ def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tens
         return same, ~same
     known = (mine != UNKNOWN) & (theirs != UNKNOWN)
     return same & known, ~same & known
+
+
+def _check_degrees(relation: Tensor) -> None:
+    """Raise if some are similar in part; asked only where reading the answer does not wait for a device."""
+    if not relation.is_floating_point() or relation.device.type != "cpu" or traced():
+        return
+    between = relation[(relation > 0) & (relation < 1)]
+    if len(between):
+        told = f"the relation matrix has degrees between 0 and 1, first {float(between[0]):.3g}"
+        raise ValueError(
+            f"labels: {told}; only GeneralizedContrastiveLoss learns from degrees, others from 1, 0 and -1"
+        )
 
 
 def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
