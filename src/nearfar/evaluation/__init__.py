@@ -2,6 +2,7 @@
 
 from .accepting import Verification
 from .clustering import ami, cluster, nmi, pairwise_f1
+from .few_shot import FewShot, few_shot, one_shot_accuracy
 from .generalization import diversity, h_divergence, joint_error
 from .identification import Identification, identify
 from .intervals import Interval, interval, subset_recall
@@ -20,6 +21,7 @@ from .scores import Scores
 from .verification import verify, verify_pairs
 
 __all__ = [
+    "FewShot",
     "Identification",
     "Interval",
     "Retrieval",
@@ -30,6 +32,7 @@ __all__ = [
     "clustering_scores",
     "diversity",
     "evaluate",
+    "few_shot",
     "h_divergence",
     "identify",
     "interval",
@@ -38,6 +41,7 @@ __all__ = [
     "mean_average_precision",
     "mrr",
     "nmi",
+    "one_shot_accuracy",
     "pairwise_f1",
     "precision_at_k",
     "r_precision",
