@@ -65,6 +65,16 @@ def test_the_labels_of_images_are_those_of_the_named_column(tmp_path, folder):
         assert (items.classes, items.labels.tolist(), items.columns) == (("a", "b", "c"), [0, 1, 2, 0], ())
 
 
+def test_images_without_labels_are_taken_only_where_no_column_may_hold_them(tmp_path, folder):
+    paths = [f"birds/class{c}/0.png" for c in range(4)]
+    assert open_items(table(tmp_path, {"path": paths, "kind": list("abcd")})).classes == ("",)
+    for name in ("class", "target", "y"):  # as those of images they would be read only where they are named
+        path = table(tmp_path, {"path": paths, name: list("abcd")})
+        with pytest.raises(DataError, match=r"no column 'label'; .* or name it: --label NAME"):
+            open_items(path)
+        assert len(open_items(path, label=name).classes) == 4
+
+
 @pytest.mark.parametrize("label", ["fine", "Fine"])
 def test_the_class_names_of_the_named_column_are_those_that_the_file_tells(tmp_path, label):
     pa = pytest.importorskip("pyarrow")
