@@ -213,6 +213,9 @@ def test_queries_whom_the_gallery_does_not_have_are_told(tmp_path):
     told = "6 of the 9 queries are of classes that the gallery does not have (y): retrieval leaves them out;"
     assert any(remark.startswith(told) for remark in remarks)
     assert any(remark.startswith("3 of the 9 test items have no other of their class in another") for remark in remarks)
+    enrolled = "\n".join(["width,label,group,split", *lines, "30,y,c0,gallery"])
+    (tmp_path / "table.csv").write_text(enrolled)
+    assert not any("the gallery does not have" in remark for remark in inspect_data(tmp_path / "table.csv").remarks)
 
 
 def test_items_whose_class_is_in_their_own_group_alone_are_told(tmp_path):
