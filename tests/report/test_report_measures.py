@@ -150,6 +150,21 @@ def test_all_pairs_are_measured_where_there_are_few(grouped: bool) -> None:
 
 
 @pytest.mark.parametrize("grouped", [False, True])
+def test_all_pairs_with_a_gallery_are_measured_where_there_are_few(grouped: bool) -> None:
+    queries, gallery = some_items(12, 3, seed=1), some_items(9, 3, seed=2)
+    gallery = replace(gallery, labels=gallery.labels[::-1].copy())
+    if grouped:
+        queries, gallery = (replace(items, groups=np.arange(len(items)) % 2) for items in (queries, gallery))
+    pairs, table = measure_pairs(queries, gallery, "euclidean"), euclidean(queries, gallery)
+    same = queries.labels[:, None] == gallery.labels
+    near = same & (np.arange(12)[:, None] % 2 != np.arange(9) % 2) if grouped else same
+    assert pairs is not None
+    assert pairs.complete
+    np.testing.assert_allclose(pairs.similar, np.sort(table[near]))
+    np.testing.assert_allclose(pairs.dissimilar, np.sort(table[~same]))
+
+
+@pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("with_gallery", [False, True])
 def test_sampled_pairs_are_true_pairs_with_the_right_frequencies(with_gallery: bool, grouped: bool) -> None:
     queries = some_items(12, 3, seed=1, dim=2)
