@@ -20,6 +20,7 @@ from .terms import Term
 
 KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner")
 PAIR_NETWORKS = ("MultiScaleRelationNet", "ContinuousSimilarityNet", "SiameseHead")  # `pair_networks` has their terms
+TERM = f"{Term.__module__}.{Term.__qualname__}"
 OWN = re.compile(r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")|(?<=\w):(?=[^\W\d])""")
 """A text among the settings, or the colon of `package.module:Name`."""
 
@@ -62,7 +63,7 @@ def parse_objective(
         raise ObjectiveError(f"objective: {text!r} is not a sum of losses such as 'TripletLoss(margin=0.2)'") from error
     term = _build(tree, {name: size for name, size in sizes.items() if size is not None})
     if not isinstance(term, Term):
-        raise ObjectiveError(f"objective: {ast.unparse(tree)!r} is not a loss")
+        raise ObjectiveError(f"objective: {ast.unparse(tree)!r} is not a loss{_hint(term)}")
     return term
 
 
@@ -93,8 +94,15 @@ def _dotted(node: ast.expr) -> str:
 def _term(node: ast.expr, sizes: dict[str, Any]) -> Term:
     term = _build(node, sizes)
     if not isinstance(term, Term):
-        raise ObjectiveError(f"objective: {ast.unparse(node)!r} is not a loss that can be added or weighted")
+        raise ObjectiveError(
+            f"objective: {ast.unparse(node)!r} is not a loss that can be added or weighted{_hint(term)}"
+        )
     return term
+
+
+def _hint(made: Any) -> str:
+    """Say what a loss of a user's own has to be, where this is none, as one of another library."""
+    return "" if type(made).__module__.startswith("nearfar.") else f"; one of your own is a subclass of {TERM}"
 
 
 def _is_number(node: ast.expr) -> bool:
