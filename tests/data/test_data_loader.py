@@ -1,5 +1,8 @@
 """Batches for torch."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 
@@ -115,3 +118,16 @@ def test_workers_read_files_and_name_the_bad_one(tmp_path):
     good = data.subset(range(7))
     x = torch.cat([x for x, _, _ in make_loader(good, batch_size=3, image_size=8, workers=1)])
     assert torch.equal(x, next(iter(make_loader(good, image_size=8)))[0])
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
+def test_a_worker_that_is_killed_is_told_of_in_one_line():
+    main, data = os.getpid(), images()
+
+    def read(i):
+        assert os.getpid() != main
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    data = Dataset(data.name, data.labels, data.classes, data.kind, read, data.names)
+    with pytest.raises(ChildProcessError, match=r"a process that reads items was ended.*; fewer workers take less$"):
+        next(iter(make_loader(data, workers=1)))

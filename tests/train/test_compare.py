@@ -182,6 +182,17 @@ def test_others_may_ask_a_training_to_stop_beside_a_signal() -> None:
             asked_by_others.clear()
 
 
+def end_violently(trial: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
+def test_a_process_that_is_killed_is_told_of_in_one_line(monkeypatch) -> None:
+    monkeypatch.setattr(comparing, "_run_in_pool", end_violently)
+    with pytest.raises(ChildProcessError, match=r"ended from outside.* the same comparison goes on"):
+        list(comparing._each([None, None], 2))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGKILL"])

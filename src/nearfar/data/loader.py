@@ -73,7 +73,7 @@ class TorchItems(TorchDataset):
 
 
 class Loader(DataLoader):
-    """A torch loader whose workers' data errors arrive as the one line that they are."""
+    """A torch loader whose workers' data errors, and violent ends, arrive as the one line that they are."""
 
     def __iter__(self) -> Iterator[Any]:
         try:
@@ -82,6 +82,11 @@ class Loader(DataLoader):
             # torch appends the worker's traceback; its last line is "module.Type: message"
             last = str(error).strip().splitlines()[-1]
             raise type(error)(last.partition("Error: ")[2] or last) from error
+        except RuntimeError as error:
+            if not str(error).startswith("DataLoader worker"):
+                raise
+            ended = "a process that reads items was ended from outside, as where memory or shared memory is short"
+            raise ChildProcessError(f"{ended} ({str(error).rstrip('. ')}); fewer workers take less") from error
 
 
 def make_loader(

@@ -6,8 +6,9 @@ import json
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
 from itertools import product
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -203,9 +204,12 @@ def _each(todo: Sequence[Trial], jobs: int) -> Any:
                 futures |= {pool.submit(_run_in_pool, trial): index for index, trial in enumerate(todo)}
             for future in as_completed(futures):
                 yield futures[future], future.result()
-        except BaseException:
+        except BaseException as error:
             stopped.set()
             pool.shutdown(cancel_futures=True)
+            if isinstance(error, BrokenExecutor):
+                ended = "a process that trains was ended from outside, as where memory is short"
+                raise ChildProcessError(f"{ended}; the same comparison goes on, and fewer jobs take less") from error
             raise
 
 
@@ -238,8 +242,8 @@ def _stop_with_parent() -> None:
     """
     parent = parent_process()
     assert parent is not None
-    while not _Shared.stopped.wait(1.0) and parent.is_alive():
-        pass
+    while not _Shared.stopped.is_set() and parent.is_alive():
+        time.sleep(1.0)  # and no `wait`: setting an event waits for those who wait for it, also where they were killed
     _Shared.stopped.set()
     asked_by_others.set()
     parent.join()
