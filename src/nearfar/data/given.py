@@ -15,6 +15,7 @@ from .files import FolderFiles
 
 GIVEN = "items given in Python"
 """What stands in a config in place of a source."""
+ROWS = "; items of another kind come as rows, X.reshape(len(X), -1), which a trunk of your own takes apart"
 
 
 def as_column(X: Any) -> Any:
@@ -39,6 +40,15 @@ def are_paths(X: Any) -> bool:
     if isinstance(X, str | os.PathLike) or not hasattr(X, "__len__") or len(getattr(X, "shape", (0,))) != 1:
         return False
     return any(isinstance(path, str | os.PathLike) for path in X)
+
+
+def even(X: Any) -> Any:
+    """Return rows as they are, unless some are longer than others."""
+    if not isinstance(X, Mapping) and len(getattr(X, "shape", (0,))) == 1 and hasattr(X, "__len__"):
+        lengths = sorted({len(row) for row in X if hasattr(row, "__len__")})
+        if len(lengths) > 1:
+            raise DataError(f"X: rows must be of one length, got {lengths[0]} to {lengths[-1]}; pad the shorter ones")
+    return X
 
 
 def _are_separate(X: Any) -> bool:
@@ -70,7 +80,7 @@ def images(X: Any, labels: NDArray[np.int64], name: str = "X") -> Dataset:
     pixels = array[..., None] if array.ndim == 3 else array
     if pixels.ndim != 4 or pixels.dtype != np.uint8 or pixels.shape[3] not in (1, 3):
         expected = "images must be (n, H, W) or (n, H, W, 1 or 3) uint8"
-        raise DataError(f"{name}: {expected}; got shape {array.shape} of {array.dtype}")
+        raise DataError(f"{name}: {expected}; got shape {array.shape} of {array.dtype}{ROWS}")
     if not len(pixels):
         raise DataError(f"{name}: holds no images")
     return Dataset.from_array(name, pixels, labels)
@@ -92,6 +102,8 @@ def _files(name: str, column: Sequence[Any], labels: NDArray[np.int64]) -> Datas
     paths = [os.fspath(path) for path in column]
     missing = [path for path in paths if not os.path.isfile(path)]
     if missing:
-        raise DataError(f"{name}: {len(missing)} of {len(paths)} files are not there, first {missing[0]!r}")
+        raise DataError(
+            f"{name}: {len(missing)} of {len(paths)} files are not there, first {missing[0]!r}; text is a path here"
+        )
     files, absolute = FolderFiles(os.sep), tuple(os.path.abspath(path) for path in paths)
     return image_source(name, ImageReader(files, absolute, guess_channels(files, absolute)), labels).items

@@ -19,6 +19,10 @@ def config_of(metric: Any) -> TrainConfig:
     """Return the config that an estimator's parameters ask for; its seed is drawn from `random_state`."""
     if not isinstance(metric.settings, Mapping | None):
         raise TrainError(f"settings must be a dict of fields of TrainConfig, or None; got {metric.settings!r}")
+    if not isinstance(metric.trunk, str):
+        trunk = metric.trunk.__name__ if isinstance(metric.trunk, type) else type(metric.trunk).__name__
+        expected = "expected a name such as 'conv4', or 'package.module:factory' for a network of your own"
+        raise TrainError(f"trunk: {expected}; got {trunk}")
     other = dict(metric.settings or {})
     for name in other:
         if name in OWN or name in OF_RUNS:

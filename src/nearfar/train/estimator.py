@@ -17,7 +17,7 @@ from ..core import checks, constraints
 from ..core.types import AnyArray, Ints
 from ..data import Dataset, Task
 from ..data.dataset import carve_validation
-from ..data.given import GIVEN, are_rows, as_column, images
+from ..data.given import GIVEN, are_rows, as_column, even, images
 from ..deep.networks.embedder import Embedder
 from ..fitted import Fitted, named
 from .arguments import arguments_of, config_of
@@ -177,7 +177,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         with named(self):
             X = as_column(X)
             if are_rows(X):
-                X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+                X = validate_data(self, even(X), dtype=[np.float64, np.float32], reset=False)
             items = self._dataset(X, np.zeros(len(X), np.int64))
             dataset, sizes = as_trained(items, self.config_, self._about, type(self).__name__)
             Z = embed(self.network_, dataset, **sizes)
@@ -266,7 +266,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """Check rows; images and paths are checked when they become a set."""
         for name in ("n_features_in_", "feature_names_in_"):  # of a fit on rows before
             self.__dict__.pop(name, None)
-        return validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2) if are_rows(X) else X
+        return validate_data(self, even(X), dtype=[np.float64, np.float32], ensure_min_samples=2) if are_rows(X) else X
 
     def _labelled(self, X: AnyArray, y: AnyArray) -> Dataset:
         """Items of known classes."""
