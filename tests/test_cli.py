@@ -1140,6 +1140,19 @@ def test_commands_work_without_a_standard_error(tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
 
 
+def test_compare_prints_its_table_without_what_a_page_needs(capsys, monkeypatch, tmp_path):
+    y = np.repeat(np.arange(6), 8)
+    np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(48, 4)), y=y)
+    for package in ("matplotlib", "jinja2"):
+        monkeypatch.setitem(sys.modules, package, None)
+    words = ["compare", tmp_path / "rows.npz", "--objective", "TripletLoss()", "--seeds", "1", "--epochs", "1"]
+    code, out, err = run(capsys, monkeypatch, *words, "--set", "trunk=mlp", "--out", tmp_path / "runs")
+    assert (code, err) == (0, "")
+    assert "| `TripletLoss()` |" in out
+    assert "There is no page of it: " in out
+    assert "pip install 'nearfar[report]'" in out
+
+
 @pytest.mark.slow
 def test_compare_prints_one_table_and_does_not_repeat(capsys, monkeypatch, tmp_path):
     words = [

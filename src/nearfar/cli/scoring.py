@@ -15,6 +15,7 @@ from ..data import Dataset
 from ..data.items import UNKNOWN
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
+from ..extras import hint
 from ..progress import stage
 from .embedding import Chosen, Embedded, distance_of, embed_with, embedded_with_gallery, is_embeddings, is_run
 from .learners import items_of, load_learner, remark
@@ -166,5 +167,8 @@ def compare_to(
     many = f"{len(seeds)} seeds; mean ± half of the 95% t-interval." if len(seeds) > 1 else "1 seed."
     note = f"{compared.protocol} {many}"
     table = compare(scores, baseline=compared.raw, baseline_name="the items themselves", note=note)
-    page = write_comparison(table, out / "comparison.html")
+    try:
+        page = str(write_comparison(table, out / "comparison.html"))
+    except ModuleNotFoundError as error:  # the table took hours, and needs nothing of it
+        page = f"There is no page of it: {hint(error)}"
     return f"{table.markdown()}\n\n{note}\n{page}"
