@@ -123,3 +123,13 @@ def test_unknown_sources_say_what_is_accepted():
         with pytest.raises(DataError, match=r"expected a folder or .zip .*digits, glyphs, cub:PATH") as caught:
             open_task(source)
         assert "\n" not in str(caught.value)
+
+
+def test_links_between_two_folders_end(tmp_path):
+    from nearfar.data.files import FolderFiles
+
+    for name, other in (("a", "b"), ("b", "a")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.png").touch()
+        (tmp_path / name / "link").symlink_to(tmp_path / other)
+    assert FolderFiles(str(tmp_path)).names() == ["a/0.png", "a/link/0.png", "b/0.png", "b/link/0.png"]

@@ -160,7 +160,10 @@ def lines(files: Files, name: str) -> list[str]:
 def _leads_up(folder: str, name: str) -> bool:
     """Whether a link leads to a folder in which it lies: what is below would come again and again."""
     path = os.path.join(folder, name)
-    return os.path.islink(path) and Path(folder).resolve().is_relative_to(os.path.realpath(path))
+    if not os.path.islink(path):
+        return False
+    target, walked = os.path.realpath(path), (Path(folder), *Path(folder).parents)  # other links may lie on the way
+    return any(Path(os.path.realpath(above)).is_relative_to(target) for above in walked)
 
 
 def _name_in(entry: zipfile.ZipInfo) -> str:
