@@ -77,6 +77,7 @@ def test_numbers_that_are_none_are_refused(method, value):
 
 
 @every_term
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("block", [None, 5])
 def test_a_setting_with_a_gradient_is_learnt_or_refused(method, block):
     kind = getattr(nearfar, method.name)

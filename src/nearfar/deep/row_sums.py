@@ -67,7 +67,7 @@ class _NearAndRivals(torch.autograd.Function):
 
 
 def near_and_rivals(
-    d: Tensor, columns: Tensor, keep: Tensor, scale: float, reach: Tensor | None = None
+    d: Tensor, columns: Tensor, keep: Tensor, scale: float | Tensor, reach: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return (b, K) columns of d, and (b,) log sum exp(scale d) over the kept entries of each row.
 
@@ -76,11 +76,13 @@ def near_and_rivals(
     """
     if is_small(d):
         return d.gather(1, columns), masked_logsumexp(d, keep if reach is None else keep & (d < reach), scale)
+    if isinstance(scale, Tensor):  # it is learnt, and the function below holds it constant
+        return d.gather(1, columns), masked_logsumexp(scale * d, keep if reach is None else keep & (d < reach))
     near, value = applied(_NearAndRivals, d, columns, keep, scale, reach)
     return near, value
 
 
-def masked_logsumexp(values: Tensor, keep: Tensor, scale: float = 1.0) -> Tensor:
+def masked_logsumexp(values: Tensor, keep: Tensor, scale: float | Tensor = 1.0) -> Tensor:
     """Return log sum exp(scale value) over the kept entries of each row.
 
     If a row keeps none, that is -inf, with zero gradient.
