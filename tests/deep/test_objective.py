@@ -317,6 +317,8 @@ def test_label_sets_are_similar_when_they_meet():
     sets = LabelSets.of([[0, 1], [1, 2], [2], [0], []], num_classes=3)
     strict = LabelSets(sets.hot, overlap=0.4)
     assert float(loss(x[:5], sets)) != float(loss(x[:5], strict))
+    for hot in (sets.hot.numpy(), sets.hot.tolist()):
+        assert float(loss(x[:5], LabelSets(hot, overlap=0.4))) == float(loss(x[:5], strict))
 
 
 def test_unknown_labels_are_neither_near_nor_far():

@@ -209,7 +209,7 @@ def _numbers(name: str, labels: Tensor | Sequence[int], device: torch.device) ->
 
 def _labels(name: str, labels: AnyLabels, n: int, device: torch.device) -> Labels:
     if isinstance(labels, LabelSets):
-        y: Labels = LabelSets(labels.hot.to(device), labels.overlap)
+        y: Labels = LabelSets(_numbers(name, labels.hot, device), labels.overlap)
     else:
         y = _numbers(name, labels, device)
         if y.ndim not in (1, 2) or (y.ndim == 1 and y.is_floating_point()):

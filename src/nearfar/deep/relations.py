@@ -26,7 +26,7 @@ class LabelSets(NamedTuple):
     Attributes
     ----------
     hot : Tensor
-        (n, C) multi-hot matrix.
+        (n, C) multi-hot matrix; losses take arrays, too.
     overlap : float
         Two samples are similar when the Jaccard index of their sets is above this; 0 means that they share a label.
     """
