@@ -195,6 +195,7 @@ def test_a_process_that_is_killed_is_told_of_in_one_line(monkeypatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_the_processes_of_a_comparison_end_with_it(tmp_path, rows, number) -> None:
     out, own = tmp_path / "runs", ["--set", "trunk=mlp", "--set", "eval_every=1000000", "--epochs", "1000000"]
