@@ -37,15 +37,16 @@ from .stopping import Stopping
 
 app = App(
     name="nearfar",
+    default_parameter=Parameter(negative=()),  # no --no-quiet
     version=__version__,
     help="Metric learning: labelled images, rows or embeddings in; a metric that generalises to unseen classes out.",
     help_format="markdown",
     suppress_keyboard_interrupt=False,  # `main` says how to go on
 )
 
-Settings = Annotated[tuple[str, ...], Parameter(name="--set", negative=())]
+Settings = Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)]
 Out = Annotated[Path, Parameter(name=["--out", "-o"])]
-Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", negative=())]
+Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", show_default=False)]
 
 app.command(inspecting.inspect)
 app.command(fitting.fit)
@@ -245,7 +246,7 @@ def compare(
     label: str | None = None,
     epochs: int | None = None,
     settings: Settings = (),
-    vary: Annotated[tuple[str, ...], Parameter(name="--vary", negative=())] = (),
+    vary: Annotated[tuple[str, ...], Parameter(name="--vary", show_default=False)] = (),
 ) -> None:
     """Train several objectives with several seeds, and print one table with intervals.
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 
 from cyclopts import Parameter
 
-TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", negative=())]
+TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", show_default=False)]
 
 GO_ON = {
     "train": "; `nearfar train --resume --out RUN` goes on from the last checkpoint, where there is one",
