@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
 from ..data import Dataset, Task, open_items
 from ..data.columns import uneven
@@ -26,8 +27,6 @@ from .run_folder import Run, RunFolder, write_json
 from .task import class_mark, open_data, sizes_in
 
 if TYPE_CHECKING:
-    from torch.nn import Module
-
     from ..evaluation.scores import Scores
 
 FLAT = ("mlp", "identity")  # trunks that take every pixel of an image as a number of its own
@@ -224,7 +223,7 @@ def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Datas
     replace_file(path, buffer.getvalue())
 
 
-def raw_items(dataset: Dataset, scale: Module) -> Floats:
+def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
     """Return the items themselves as rows: pixels (of images brought to 32x32 where they are large), or rows.
 
     Rows that the network standardises are so here, too: beside others, what that gains would look as if learnt.
@@ -239,7 +238,9 @@ def raw_items(dataset: Dataset, scale: Module) -> Floats:
     rows = rows.astype(np.float32)
     if not isinstance(scale, Standardize):
         return rows
-    return np.asarray((rows - scale.mean.cpu().numpy()) / scale.deviation.cpu().numpy())
+    with torch.inference_mode():
+        scaled: Floats = scale(torch.from_numpy(rows).to(scale.mean.device)).cpu().numpy()
+    return scaled
 
 
 def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) -> str:
