@@ -1,10 +1,10 @@
 """Measure how the code reads, beside two libraries that read well: `python tools/measure.py`.
 
-It prints, for nearfar, lineax and optax, the sizes of modules and function bodies, and how often a statement does several
-things at once or hides a branch in an expression; then, for nearfar alone, the sizes of its methods, and the files that
-four walks pass through: `train`, `LMNN().fit`, `evaluate` and `search`. The other two libraries are only read, never
-imported; `pip` brings their sources into `build/anchors` at the first call. `--no-anchors` leaves them out, and
-`--no-walks` the walks, which train for some seconds.
+It prints, for nearfar, lineax and optax, the sizes of modules and function bodies, and how often a statement does
+several things at once or hides a branch in an expression; then, for nearfar alone, the sizes of its methods, and the
+files that four walks pass through: `train`, `LMNN().fit`, `evaluate` and `search`. The other two libraries are only
+read, never imported; `pip` brings their sources into `build/anchors` at the first call. `--no-anchors` leaves them out,
+and `--no-walks` the walks, which train for some seconds.
 """
 
 from __future__ import annotations
