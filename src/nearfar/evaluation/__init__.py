@@ -16,6 +16,7 @@ from .protocol import (
     r_precision,
     recall_at_k,
 )
+from .rerank import Ranking, augment_gallery, csls, expand_queries, k_reciprocal
 from .retrieval import Retrieval, retrieve
 from .scores import Scores
 from .verification import verify, verify_pairs
@@ -24,19 +25,24 @@ __all__ = [
     "FewShot",
     "Identification",
     "Interval",
+    "Ranking",
     "Retrieval",
     "Scores",
     "Verification",
     "ami",
+    "augment_gallery",
     "cluster",
     "clustering_scores",
+    "csls",
     "diversity",
     "evaluate",
+    "expand_queries",
     "few_shot",
     "h_divergence",
     "identify",
     "interval",
     "joint_error",
+    "k_reciprocal",
     "map_at_r",
     "mean_average_precision",
     "mrr",
