@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .functions import applied, in_transform
+from .precision import PreciseBuffers
 
 CHUNK = 64  # samples whose outer products are held at once
 CACHED = 1 << 20  # numbers of draws that are worked on together on a CPU
@@ -15,7 +16,7 @@ HELD = 1 << 26  # on a device
 JITTER = 1e-6  # share of the mean variance, added to each variance
 
 
-class Gaussians(nn.Module):
+class Gaussians(PreciseBuffers):
     """Count, mean and raw scatter of every class, in buffers.
 
     Parameters

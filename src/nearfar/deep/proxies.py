@@ -155,9 +155,8 @@ def _statistics(loss: ClassProxyLoss, x: Tensor, y: Tensor) -> dict[str, float]:
 
 def class_means(x: Tensor, y: Tensor, fallback: Tensor) -> Tensor:
     """Return the (C, d) means of the rows of x by class; a class without rows keeps its row of `fallback`."""
-    sums, counts = torch.zeros_like(fallback), torch.zeros_like(fallback[:, 0])
-    sums.index_add_(0, y, x.to(sums.dtype))
-    counts.index_add_(0, y, torch.ones_like(y, dtype=counts.dtype))
+    sums = torch.zeros_like(fallback).index_add_(0, y, x.to(fallback.dtype))
+    counts = torch.bincount(y, minlength=len(fallback))
     return torch.where(counts[:, None] > 0, sums / counts.clamp_min(1)[:, None], fallback)
 
 
@@ -189,7 +188,7 @@ class NeighbourProxyLoss(ClassProxyLoss):
             self.proxies.requires_grad_(False)
         if proxies == "class_mean":
             self.register_buffer("sums", torch.zeros(num_classes, embedding_dim))
-            self.register_buffer("counts", torch.zeros(num_classes))
+            self.register_buffer("counts", torch.zeros(num_classes, dtype=torch.int64))
 
     def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
         w, y = super().reference(batch)
@@ -208,7 +207,7 @@ class NeighbourProxyLoss(ClassProxyLoss):
         y = batch.classes(type(self).__name__)
         x, y = unit(batch.x[y != UNKNOWN]).to(self.sums.dtype), y[y != UNKNOWN]
         self.sums.index_add_(0, y, x)
-        self.counts.index_add_(0, y, torch.ones_like(y, dtype=self.counts.dtype))
+        self.counts.index_add_(0, y, torch.ones_like(y))
         means = self.sums / self.counts.clamp_min(1)[:, None]
         # a copy: the loss just computed still needs the old proxies for its gradient
         self.proxies.data = torch.where(self.counts[:, None] > 0, means.to(self.proxies.dtype), self.proxies)
@@ -230,10 +229,13 @@ class NeighbourProxyLoss(ClassProxyLoss):
         if self.source == "learned":
             raise ValueError(f"{type(self).__name__}: learned proxies are not refitted; choose class_mean or kmeans")
         y = torch.as_tensor(labels, device=self.proxies.device)
-        x = unit(embeddings.to(self.proxies))[y != UNKNOWN]
+        start = self.proxies.data
+        start = start if start.dtype == torch.float64 else start.float()  # a sum in half precision is no sum
+        x = unit(embeddings.to(start))[y != UNKNOWN]
         y = y[y != UNKNOWN]
-        means = class_means(x, y, self.proxies.data)
+        means = class_means(x, y, start)
         if self.source == "class_mean":
             self.counts.copy_(torch.bincount(y, minlength=self.num_classes))
             self.sums.copy_(means * self.counts[:, None])
-        self.proxies.data = means if self.source == "class_mean" else kmeans(x, means)
+        found = means if self.source == "class_mean" else kmeans(x, means)
+        self.proxies.data = found.to(self.proxies.dtype)

@@ -23,6 +23,7 @@ from ..core.settings import check_options, checked
 from . import processes
 from .batch import NO_TUPLES, AnyLabels, Batch, check_tensor, make_batch
 from .draws import rehearsal
+from .precision import PreciseBuffers
 from .relations import Labels
 from .rows import DISTANCES, Comparison, Rows
 from .sweep import sum_over_anchors
@@ -31,7 +32,7 @@ from .weighted import sum_text
 Self = TypeVar("Self", bound="Term")
 
 
-class Term(nn.Module):
+class Term(PreciseBuffers):
     """One part of an objective; its `repr` is the text that makes it."""
 
     _given: dict[str, Any]

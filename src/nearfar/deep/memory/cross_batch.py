@@ -141,7 +141,8 @@ class CrossBatchMemory(Term):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(prefix + "features")
         if saved is not None and not self.features.shape[1]:
-            self.features = self.features.new_zeros(self.size, saved.shape[1], dtype=saved.dtype)
+            dtype = torch.promote_types(saved.dtype, torch.float32)
+            self.features = self.features.new_zeros(self.size, saved.shape[1], dtype=dtype)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, max_pool2d
 
+from ..precision import PreciseBuffers
+
 
 class Block(NamedTuple):
     """Widths of the four branches of an Inception block.
@@ -56,7 +58,7 @@ BLOCKS = {
 CAFFE_MEAN = (104.0, 117.0, 128.0)  # of blue, green and red, in 0..255
 
 
-class BNInception(nn.Module):
+class BNInception(PreciseBuffers):
     """BN-Inception without its classifier.
 
     Notes

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ...core.settings import Checked, check_options
 from ..functions import recomputed
 from ..pair_labels import continuous_labels, interval_labels, known_pairs, unit_range
+from ..precision import PreciseBuffers
 from ..rows import sq_euclidean
 
 UPDATES = ("fixed", "alternate", "anchored")
@@ -30,7 +31,7 @@ def continuous_similarity(s: Tensor, target: Tensor, same: Tensor, lam: float, a
     return (1 + lam) * (s - target).square()
 
 
-class ContinuousSimilarityNet(Checked, nn.Module):
+class ContinuousSimilarityNet(Checked, PreciseBuffers):
     """A network that scores pairs, trained on continuous similarities.
 
     Parameters

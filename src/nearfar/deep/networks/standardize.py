@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...core.types import AnyArray
+from ..precision import PreciseBuffers
+
+HALF = (torch.float16, torch.bfloat16)
 
 
 def standard(X: AnyArray) -> tuple[AnyArray, AnyArray]:
@@ -16,7 +19,7 @@ def standard(X: AnyArray) -> tuple[AnyArray, AnyArray]:
     return mean.astype(X.dtype), np.where(constant, 1, scale).astype(X.dtype)
 
 
-class Standardize(nn.Module):
+class Standardize(PreciseBuffers):
     """z = (x - mean) / deviation, column by column; as they are before `learn`.
 
     Parameters
@@ -47,4 +50,5 @@ class Standardize(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return the (n, columns) rows in these units."""
-        return (rows - self.mean) / self.deviation
+        units = (rows - self.mean) / self.deviation
+        return units.to(rows.dtype) if rows.dtype in HALF else units  # then what follows is in half precision, too

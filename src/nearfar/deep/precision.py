@@ -1,0 +1,56 @@
+"""Buffers that keep their precision when a module is cast.
+
+A count in bfloat16 stops at 256, because 256 + 1 rounds to 256, and a sum in half precision soon takes in nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Self = TypeVar("Self", bound="PreciseBuffers")
+
+
+class PreciseBuffers(nn.Module):
+    """A module whose buffers are never cast to half precision: only its parameters are.
+
+    Buffers hold statistics, counts, memories and constants. Those of integers stay integers, and those of floating
+    point stay in float32 or float64, also where the module is part of a larger one that is cast.
+
+    Examples
+    --------
+    >>> class Seen(PreciseBuffers):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.register_buffer("count", torch.zeros(()))
+    >>> nn.Sequential(Seen()).bfloat16()[0].count.dtype
+    torch.float32
+    """
+
+    def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Cast or move: `to`, `half`, `cuda` and all others of the kind call this."""
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)
+        for name, now in self._buffers.items():
+            old = before[name]
+            if old is not None and now is not None and now.dtype != (dtype := kept(old.dtype, now.dtype)):
+                self._buffers[name] = old.to(now.device, dtype)  # from the old values: `now` is rounded already
+        return self
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        before = dict(self._buffers)
+        super()._load_from_state_dict(*args)
+        for name, now in self._buffers.items():  # ``load_state_dict(assign=True)`` takes the dtype of what was saved
+            old = before[name]
+            if old is not None and now is not None:
+                self._buffers[name] = now.to(kept(old.dtype, now.dtype))
+
+
+def kept(own: torch.dtype, wanted: torch.dtype) -> torch.dtype:
+    """Return the dtype of a buffer that has the dtype `own` and is to be cast to `wanted`."""
+    if own.is_floating_point and wanted in (torch.float32, torch.float64):
+        return wanted
+    return own
