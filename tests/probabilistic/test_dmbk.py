@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar import DMBK
 from nearfar.core.information_theory import divergences
+from tests.finite_differences import gradient as numerical_gradient
 from tests.learners import data, fit
 from tests.references import dmbk as loops
 
@@ -13,16 +14,6 @@ from tests.references import dmbk as loops
 def classes(shrinkage=1e-3):
     X, y = data()
     return divergences.gaussians(X, y, [shrinkage] * 3), X, y
-
-
-def slope(f, U):
-    """Central differences."""
-    G = np.zeros_like(U)
-    for k in range(U.size):
-        E = np.zeros_like(U)
-        E.flat[k] = 1e-6
-        G.flat[k] = (f(U + E) - f(U - E)) / 2e-6
-    return G
 
 
 def test_divergences_equal_the_loops():
@@ -39,7 +30,7 @@ def test_gradients():
     U, W = rng.normal(size=(4, 2)), rng.normal(size=(3, 3))
     assert_allclose(
         divergences.weighted_gradient(U, W, told),
-        slope(lambda V: np.vdot(W, divergences.divergences(V, told)), U),
+        numerical_gradient(lambda V: np.vdot(W, divergences.divergences(V, told)), U),
         rtol=1e-6,
         atol=1e-7,
     )
@@ -47,7 +38,10 @@ def test_gradients():
         value, gradient = divergences.balance(U, told, alpha)
         assert_allclose(value, loops.objective(U, X, y, reg=0.0, alpha=alpha), rtol=1e-9)
         assert_allclose(
-            gradient, slope(lambda V, alpha=alpha: divergences.balance(V, told, alpha)[0], U), rtol=1e-5, atol=1e-8
+            gradient,
+            numerical_gradient(lambda V, alpha=alpha: divergences.balance(V, told, alpha)[0], U),
+            rtol=1e-5,
+            atol=1e-8,
         )
 
 
@@ -61,7 +55,7 @@ def test_mean_distance(d):
     assert (mean.pairs is None) == (d == 4)
     value, gradient = mean(U)
     assert_allclose(value, np.mean(np.linalg.norm((X[i] - X[j]) @ U, axis=1)))
-    assert_allclose(gradient, slope(lambda V: mean(V)[0], U), rtol=1e-6, atol=1e-9)
+    assert_allclose(gradient, numerical_gradient(lambda V: mean(V)[0], U), rtol=1e-6, atol=1e-9)
 
 
 def test_divergences_depend_on_the_column_space_only():
