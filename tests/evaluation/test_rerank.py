@@ -25,7 +25,7 @@ def expand_by_loops(queries, gallery, k, alpha, leave_one_out):
     return np.array(expanded)
 
 
-def k_reciprocal_by_loops(rows, n_queries, leave_one_out, k1, k2, weight, distance):
+def k_reciprocal_by_loops(rows, n_queries, leave_one_out, k1, k2, weight, distance):  # noqa: C901 - loops of the paper
     """Zhong et al. on full matrices: (n_queries, n_gallery) values."""
     n = len(rows)
     if distance == "cosine":
