@@ -244,7 +244,7 @@ def rounded(problem: LargeMargin, at: Place, share: float) -> tuple[Hinge, float
     if len(u) == 0:
         return Hinge(width=1.0), value - problem.mu * at.seen.positive / 2
     sums, squares = np.cumsum(u), np.cumsum(u * u)
-    fits = np.searchsorted(problem.mu * (sums - squares / u), share * max(1.0, value), side="right")
+    fits = int(np.searchsorted(problem.mu * (sums - squares / u), share * max(1.0, value), side="right"))
     width = float(max(u[max(fits - 1, 0)], 1e-6))
     below = int(np.searchsorted(u, width))
     lost = float(sums[below - 1] - squares[below - 1] / (2 * width)) if below else 0.0
@@ -292,5 +292,5 @@ def on_metric(
         return psd.project(M)[0]
 
     M = K.T @ K
-    step = float(np.linalg.norm(M) / max(np.linalg.norm(fun(M)[1]), 1e-300))
+    step = float(np.linalg.norm(M)) / max(float(np.linalg.norm(fun(M)[1])), 1e-300)
     return fista(fun, project, M, gap=lambda M, f, G: np.inf, max_iter=steps, step=step, report=report)

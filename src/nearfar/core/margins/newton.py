@@ -103,8 +103,10 @@ def curvature(problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge) -> tup
     push, pull = kinks(problem, edges.squares(Z), edges, hinge)
     H, block = np.zeros((len(a), len(a))), max(1, NUMBERS // len(a))
     for start in range(0, len(push), block):
-        far, near = (of[start : start + block] for of in (push, pull))
-        far, near = (Z[edges.a[of]] - Z[edges.b[of]] for of in (far, near))
+        pushed = push[start : start + block]
+        pulled = pull[start : start + block]
+        far = Z[edges.a[pushed]] - Z[edges.b[pushed]]
+        near = Z[edges.a[pulled]] - Z[edges.b[pulled]]
         A = (far[:, a] * far[:, b] - near[:, a] * near[:, b]) * weight
         H += A.T @ A
     return problem.mu * (2.0 if hinge.squared else 1 / hinge.width) * H, (a, b, weight)

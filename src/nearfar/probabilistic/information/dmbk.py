@@ -53,7 +53,7 @@ def dmbk(
 
     first = divergences.first_directions(Y, labels, p, n_init, seed)
     if last is not None and np.linalg.matrix_rank(last) == len(last) == p:
-        first = [np.linalg.solve(A, last.T)]
+        first = [np.asarray(np.linalg.solve(A, last.T), dtype=float)]
     best = min((optimize.lbfgs(fun, V, **search) for V in first), key=lambda found: found.value)
     U = A @ (np.linalg.qr(best.x)[0] / np.sqrt(p) if whiten else best.x / np.linalg.norm(best.x))
     return best.times(-1).with_x(psd.compress(U.T))
