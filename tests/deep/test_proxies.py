@@ -521,7 +521,7 @@ def test_ada_face_is_cos_face_where_all_lengths_are_one():
     torch.testing.assert_close(plain(unit(x), y), expected, rtol=1e-9, atol=0)
     torch.testing.assert_close(plain(x[:1], y[:1]), torch.nn.functional.cross_entropy(logits[:1], y[:1]))
     # what is longer than the others has its angle shortened, and more taken from its cosine
-    longer = plain.find(torch.cat([unit(x), 3 * unit(x[:1])]), plain.proxies)
+    longer = plain.find(torch.cat([unit(x), 3 * unit(x[:1])]), plain.proxies, torch.cat([y, y[:1]]))
     assert longer[-1] > 0 > longer[0]
     for wrong in ({"margin": 20.0}, {"concentration": 0.0}):
         with pytest.raises(ValueError, match="margin must be in radians, from 0 to pi / 2, and concentration positive"):

@@ -11,8 +11,9 @@ DETACHED = "the quality follows the lengths but is a constant of the gradient, a
 
 def reference(x, y, *, pooled=None, scores=None, proxies=None, scale=64.0, margin=0.4, concentration=0.33, **_):
     lengths = [row.norm().item() for row in x]
-    mean = sum(lengths) / max(len(lengths), 1)
-    deviation = math.sqrt(sum((length - mean) ** 2 for length in lengths) / max(len(lengths) - 1, 1)) + 1e-3
+    known = [length for length, label in zip(lengths, y, strict=True) if label >= 0]
+    mean = sum(known) / max(len(known), 1)
+    deviation = math.sqrt(sum((length - mean) ** 2 for length in known) / max(len(known) - 1, 1)) + 1e-3
     losses = []
     for i in range(len(x)):
         if y[i] < 0:

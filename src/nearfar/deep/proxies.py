@@ -97,7 +97,7 @@ class ClassProxyLoss(RowLoss):
         """Return the (n, num_classes) logits of embeddings (n, d), without margin: the largest is the class found."""
         return self.logits(embeddings, self.directions(self.proxies_for(embeddings)))
 
-    def find(self, x: Tensor, w: Tensor) -> Tensor | None:
+    def find(self, x: Tensor, w: Tensor, y: Tensor) -> Tensor | None:
         """Return what the losses of a block need of the whole batch, or None."""
         return None
 
@@ -112,7 +112,7 @@ class ClassProxyLoss(RowLoss):
     def compare(self, batch: Batch) -> Tensor:
         """Return this process's share of the loss of a batch, which leaves no trace in the proxies."""
         w, y = self.directions(self.reference(batch)[0]), batch.classes(type(self).__name__)
-        self._seen, found = (batch.x.detach(), y), self.find(batch.x, w)
+        self._seen, found = (batch.x.detach(), y), self.find(batch.x, w, y)
 
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
             return self.losses(x, w, y, slice(lo, hi), found).sum()
@@ -141,7 +141,7 @@ def nearest(x: Tensor, w: Tensor) -> Tensor:
 @torch.no_grad()
 def _statistics(loss: ClassProxyLoss, x: Tensor, y: Tensor) -> dict[str, float]:
     w, sums = loss.directions(loss.proxies.to(x.dtype)), x.new_zeros(3)
-    found = loss.find(x, w)
+    found = loss.find(x, w, y)
     for rows in (slice(*span) for span in spans(slice(0, len(x)), loss.num_classes, loss.block)):
         cosine, known = loss.logits(x[rows], w) / loss.scale, y[rows] != UNKNOWN
         own = cosine.gather(1, y[rows].clamp_min(0)[:, None]).squeeze(1)

@@ -53,8 +53,9 @@ class AdaFaceLoss(ClassProxyLoss):
     Notes
     -----
     Do not normalise the embeddings first: where all lengths are one, q is 0 and the margin is that of CosFace. Mean and
-    deviation are those of the batch, over all processes; the paper's running mean gives the batch a weight of 0.99. As
-    in the published code, 0.001 is added to the deviation and q has no gradient; here lengths are not cut off at 100.
+    deviation are those of the batch's samples of known class, over all processes; the paper's running mean gives the
+    batch a weight of 0.99. As in the published code, 0.001 is added to the deviation and q has no gradient; here
+    lengths are not cut off at 100.
     """
 
     def __init__(
@@ -74,11 +75,13 @@ class AdaFaceLoss(ClassProxyLoss):
         self.scale, self.margin, self.concentration = scale, margin, concentration
 
     @torch.no_grad()
-    def find(self, x: Tensor, w: Tensor) -> Tensor:
-        """Return the (n,) qualities."""
-        length = safe_sqrt(x.square().sum(1))
-        away = length - length.sum() / max(len(x), 1)
-        deviation = (away.square().sum() / max(len(x) - 1, 1)).sqrt() + 1e-3
+    def find(self, x: Tensor, w: Tensor, y: Tensor) -> Tensor:
+        """Return the (n,) qualities, by the mean and the deviation of the lengths of samples of known class."""
+        length, known = safe_sqrt(x.square().sum(1)), self.counted(y)
+        number = known.sum()
+        away = length - torch.where(known, length, 0.0).sum() / number.clamp_min(1)
+        total = torch.where(known, away, 0.0).square().sum()
+        deviation = (total / (number - 1).clamp_min(1)).sqrt() + 1e-3
         return (self.concentration * away / deviation).clamp(-1, 1)
 
     def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:

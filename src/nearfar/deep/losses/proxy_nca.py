@@ -77,7 +77,7 @@ class ProxyNCALoss(NeighbourProxyLoss):
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
         return proxy_nca(own, others)
 
-    def find(self, x: Tensor, w: Tensor) -> Tensor | None:
+    def find(self, x: Tensor, w: Tensor, y: Tensor) -> Tensor | None:
         return nearest(x, w) if self.assign == "nearest" else None
 
     def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Any) -> Tensor:

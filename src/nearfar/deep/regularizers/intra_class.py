@@ -2,25 +2,30 @@
 
     L = -sum_I 1/N_I sum_{i < j in I} e^{-||x_i - x_j||^2 / 2}        N_I = n_I (n_I - 1) / 2
 
-x: unit embeddings. With a reference set, the N_I pairs are those of a sample and a reference of class I. Added to a
-loss, it compresses the seen classes, which the paper shows to hurt unseen ones.
+x: unit embeddings. With a reference set, the N_I pairs are those of a sample and a reference of class I; with a
+relation matrix, those that are known, and a class is what chains of similar pairs join. Added to a loss, it compresses
+the seen classes, which the paper shows to hurt unseen ones.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from ..batch import Batch
+from ..functions import host_array
 from ..relations import masks
 from ..rows import Comparison, Rows, spans
 from ..two_pass import BoundLoss
 
 
 class ClassPairs(NamedTuple):
-    """The number of pairs of the class of each reference, (m,); None where that is the batch itself."""
+    """The number of pairs of the class of each reference, (m,); None where each row tells the size of its class."""
 
     number: Tensor | None
 
@@ -32,6 +37,21 @@ def intra_class(rows: Rows, pairs: ClassPairs) -> Tensor:
         return -(kernel / pairs.number.clamp_min(1)).sum(1)
     others = rows.pos.sum(1)  # n_I - 1
     return -kernel.sum(1) / (others * (others + 1)).clamp_min(1)
+
+
+@torch.compiler.disable
+def joined(similar: Tensor, same: bool) -> tuple[Tensor, Tensor]:
+    """Return numbers of the groups of the rows (n,) and the columns (m,) of a mask that chains of True join.
+
+    `same` says that row i and column i are one sample.
+    """
+    n, m = similar.shape
+    row, column = np.nonzero(host_array(similar))
+    shift = 0 if same else n
+    size = max(n, shift + m)
+    graph = coo_array((np.ones(len(row), dtype=np.int8), (row, shift + column)), shape=(size, size))
+    groups = torch.from_numpy(connected_components(graph, directed=False)[1]).long().to(similar.device)
+    return groups[:n], groups[shift : shift + m]
 
 
 class IntraClassPenalty(BoundLoss):
@@ -58,12 +78,18 @@ class IntraClassPenalty(BoundLoss):
 
     @torch.no_grad()
     def find(self, c: Comparison, batch: Batch) -> ClassPairs:
-        if c.is_self:
+        matrix = isinstance(c.y, Tensor) and c.y.ndim == 2
+        if c.is_self and not matrix:
             return ClassPairs(None)
+        blocks = spans(slice(0, len(c.x)), len(c.ref), self.block)
+        similar = [c.block(c.x, c.ref, lo, hi).pos.sum(1).to(c.ref.dtype) for lo, hi in blocks]
+        if matrix:
+            of_row, of_column = joined(masks(c.y, c.ref_y, slice(None))[0], c.is_self)
+            pairs = c.ref.new_zeros(len(of_row) + len(of_column)).index_add(0, of_row, torch.cat(similar))
+            return ClassPairs(pairs[of_column])
         number = c.ref.new_zeros(len(c.ref))
-        for lo, hi in spans(slice(0, len(c.x)), len(c.ref), self.block):
-            similar = c.block(c.x, c.ref, lo, hi).pos.sum(1).to(number.dtype)
-            number = number + similar @ masks(c.y, c.ref_y, slice(lo, hi))[0].to(number.dtype)
+        for (lo, hi), pairs in zip(blocks, similar, strict=True):
+            number = number + pairs @ masks(c.y, c.ref_y, slice(lo, hi))[0].to(number.dtype)
         return ClassPairs(number)
 
     def second_pass(self, rows: Rows, found: ClassPairs) -> tuple[Tensor, Tensor]:
