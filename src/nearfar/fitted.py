@@ -23,6 +23,7 @@ from .core.calls import saying_what_it_takes
 from .core.notices import LEARNER
 from .core.pairs import pair_squares
 from .core.types import AnyArray, Array
+from .reading import parse_json
 
 Self = TypeVar("Self", bound="Fitted")
 
@@ -238,11 +239,11 @@ class Fitted(BaseEstimator):
         if not issubclass(kind, cls):
             raise ValueError(f"{os.fspath(path)} holds {kind.__name__}, not {cls.__name__}")
         try:
-            settings = storage.join("set", tensors, json.loads(text["settings"]))
+            settings = storage.join("set", tensors, parse_json(text["settings"]))
             # JSON has no tuples; a list would do for a setting that was a tuple, except in clones and `repr`
             learner = kind(**{name: storage.as_tuple(value) for name, value in settings.items()})._restored()
-            fitted = storage.join("fit", tensors, json.loads(text["fitted"]))
-            vars(learner)["_reported"] = tuple(json.loads(text.get("reported", "[]")))
+            fitted = storage.join("fit", tensors, parse_json(text["fitted"]))
+            vars(learner)["_reported"] = tuple(parse_json(text.get("reported", "[]")))
             flaw = storage.flaw(fitted, kind._holds)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {error}") from error

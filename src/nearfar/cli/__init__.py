@@ -18,9 +18,11 @@ from cyclopts import App, CycloptsError, Parameter
 from .. import __version__
 from ..extras import hint
 from ..progress import listening
+from ..quoting import PATH, in_brief
 from . import evaluating, exporting, fitting, indexing, inspecting, listing, reporting, searching
 from .bars import bars_for
 from .output import WRITABLE
+from .own_code import caused_by_own_code, of_own_code
 from .settings import (
     GO_ON,
     TestClasses,
@@ -34,6 +36,9 @@ from .settings import (
     way_out,
 )
 from .stopping import Stopping
+
+LONGEST = 1500
+"""Characters of a message: our own errors cut what they quote, and those of other libraries are cut here."""
 
 app = App(
     name="nearfar",
@@ -75,15 +80,29 @@ def main() -> None:
         _stop(message + settable(message, next(iter(sys.argv[1:]), "")), 2)
     except BrokenPipeError:
         sys.exit(0)
-    except (ValueError, OSError, ImportError, MemoryError, RuntimeError) as error:
-        short = short_of_memory(error, next(iter(sys.argv[1:]), ""))
-        if os.environ.get("NEARFAR_DEBUG") or (isinstance(error, RuntimeError) and not short):
+    except Exception as error:
+        said = told(error, next(iter(sys.argv[1:]), ""))
+        if said is None or os.environ.get("NEARFAR_DEBUG"):
             raise
-        message = short or (hint(error) if isinstance(error, ModuleNotFoundError) else str(error))
-        message += way_out(error, next(iter(sys.argv[1:]), ""))
-        _stop(" ".join(message.split()) or type(error).__name__, 2)
+        _stop(said, 2)
     finally:
         warnings.formatwarning = usual
+
+
+def told(error: Exception, command: str) -> str | None:
+    """Say in one line what is wrong; None of an error that is a fault of our own, whose traceback is to be seen."""
+    message = short_of_memory(error, command) or of_own_code(error)
+    if message is None and isinstance(error, (ValueError, OSError, ImportError)):
+        message = hint(error) if isinstance(error, ModuleNotFoundError) else text_of(error)
+        message += caused_by_own_code(error) + way_out(error, command)
+    return None if message is None else " ".join(message.split()) or type(error).__name__
+
+
+def text_of(error: Exception) -> str:
+    """The text of an error; names of files in those of the system are cut where they are long."""
+    if type(error).__str__ is OSError.__str__ and isinstance(error.filename, str):  # type: ignore[attr-defined]
+        return f"{in_brief(error.filename, PATH)}: {error.strerror}"  # type: ignore[attr-defined]
+    return str(error)
 
 
 def one_line(
@@ -94,7 +113,7 @@ def one_line(
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    last_words(message)
+    last_words(in_brief(message, LONGEST))
     sys.exit(code)
 
 

@@ -16,9 +16,10 @@ from ..data import Dataset, open_dataset
 from ..data.arrays import read_gallery
 from ..data.columns import on_embeddings
 from ..data.dataset import some
-from ..data.files import BROKEN
 from ..data.items import UNKNOWN
+from ..data.numpy_files import read_arrays
 from ..data.open import TABLES, match_classes, of_classes, open_source, same_classes
+from ..quoting import quoted
 from .learners import load_learner, transformed
 from .settings import check_out
 
@@ -100,7 +101,7 @@ def is_embeddings(source: Path) -> bool:
 def refuse_data(source: Path, data: str | None) -> None:
     """Refuse DATA beside embeddings: nothing would embed it."""
     if data is not None:
-        raise ValueError(f"DATA: {source} holds embeddings already, so {data!r} must be left out")
+        raise ValueError(f"DATA: {source} holds embeddings already, so {quoted(data)} must be left out")
 
 
 def embedded_on(source: Path, chosen: Chosen, *, labelled: bool = True) -> tuple[Dataset, np.ndarray[Any, Any]]:
@@ -224,9 +225,8 @@ def _told(file: Path, key: str) -> str:
     if file.suffix != ".npz":
         return ""
     try:
-        with np.load(file, allow_pickle=False) as arrays:
-            return str(arrays[key]) if key in arrays.files else ""
-    except (*BROKEN, TypeError):  # who reads the rows says what is wrong
+        return str(read_arrays(file, [key]).get(key, ""))
+    except (ValueError, OSError):  # who reads the rows says what is wrong
         return ""
 
 

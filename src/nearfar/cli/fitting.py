@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from ..core.settings import misfit
 from ..progress import stage
+from ..quoting import quoted
 from .settings import TestClasses, check_out
 
 if TYPE_CHECKING:
@@ -193,24 +194,24 @@ def make_learner(text: str, seed: int = 0) -> Any:
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except SyntaxError as error:
-        raise ValueError(f"LEARNER: {text!r} is not a learner such as 'GMML(t=0.3)'") from error
+        raise ValueError(f"LEARNER: {quoted(text)} is not a learner such as 'GMML(t=0.3)'") from error
     return _built(tree, seed)
 
 
 def _built(node: ast.expr, seed: int) -> Any:
     call = ast.Call(node, [], []) if isinstance(node, ast.Name) else node
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
-        raise ValueError(f"LEARNER: expected a name with keywords such as GMML(t=0.3), got {ast.unparse(node)!r}")
+        raise ValueError(f"LEARNER: expected a name with keywords such as GMML(t=0.3), got {quoted(ast.unparse(node))}")
     make = _found(call.func.id)
     known = signature(make).parameters
     words = [str(word.arg) for word in call.keywords]
     twice = next((word for word in words if words.count(word) > 1), None)
     if twice is not None:
-        raise ValueError(f"LEARNER: {call.func.id} is given {twice!r} twice")
+        raise ValueError(f"LEARNER: {call.func.id} is given {quoted(twice)} twice")
     settings = {str(word.arg): _value(word.value, seed) for word in call.keywords}
     unknown = sorted(settings.keys() - known.keys())
     if unknown:
-        raise ValueError(f"LEARNER: {call.func.id} has no setting {unknown[0]!r}; it takes {', '.join(known)}")
+        raise ValueError(f"LEARNER: {call.func.id} has no setting {quoted(unknown[0])}; it takes {', '.join(known)}")
     wrong = next(filter(None, (misfit(known[name], value) for name, value in settings.items())), "")
     if wrong:
         raise ValueError(f"LEARNER: {call.func.id}: {wrong}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ..quoting import quoted
 from .index_files import embedded_by, items_of, load_index, named_by_paths, names_of, weights_of
 from .places import about_home, data_from_home, form_in, forms_of, from_home, home_of, labels_of, sources_of
 from .settings import check_out
@@ -201,7 +202,9 @@ def shorten(index: Index, remove: Sequence[str], home: Path) -> int:
         found = found or [name for name in names if name.startswith(tuple(f"{path}/" for path in paths))]
         found = found or [name for name, label in zip(names, labels, strict=True) if word and label == word]
         if not found:
-            raise ValueError(f"--remove: no item, folder or class is called {word!r}; the first item is {names[0]!r}")
+            raise ValueError(
+                f"--remove: no item, folder or class is called {quoted(word)}; the first item is {quoted(names[0])}"
+            )
         gone.update(found)
     if len(gone) == len(index):
         raise ValueError("--remove: nothing would be left in the index")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..catalog import METHODS, Method, missing
+from ..quoting import quoted
 
 
 def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: bool = False) -> None:
@@ -21,7 +22,7 @@ def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: 
     """
     if name:
         if recipes or planned:
-            raise ValueError(f"NAME: {name!r} is one of the methods; give it without --recipes and --planned")
+            raise ValueError(f"NAME: {quoted(name)} is one of the methods; give it without --recipes and --planned")
         print(shown(name))
     elif recipes:
         from ..train import recipe_names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -13,6 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NoReturn
 
 from cyclopts import Parameter
+
+from ..quoting import quoted
+from ..reading import parse_json
 
 TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", show_default=False)]
 
@@ -186,8 +188,8 @@ def _setting(text: str, option: str = "--set") -> tuple[str, Any]:
     """Split field=value; the value is JSON where it can be (0.1, true, [1, 2]), else text."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise ValueError(f"{option}: expected field=value, got {text!r}")
+        raise ValueError(f"{option}: expected field=value, got {quoted(text)}")
     try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
+        return name, parse_json(value)
+    except ValueError:
         return name, value

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data import Dataset
+from ..data.dataset import some
 from ..evaluation import identify, verify, verify_pairs
+from ..quoting import quoted
 from .embedding import Chosen, distance_of, embedded_with_gallery, is_run
 
 YES, NO = ("1", "+1", "true", "yes", "same"), ("0", "-1", "false", "no", "different")
@@ -103,7 +105,9 @@ def read_pairs(
         lost = next((name for name in (pair.left, pair.right) if name not in place), None)
         if lost is not None:
             first = dataset.names[0]
-            raise ValueError(f"{path}, line {pair.line}: {dataset.name} has no {lost!r}; its first item is {first!r}")
+            raise ValueError(
+                f"{path}, line {pair.line}: {dataset.name} has no {quoted(lost)}; its first item is {quoted(first)}"
+            )
     ij = np.array([(place[pair.left], place[pair.right]) for pair in pairs], dtype=np.intp).reshape(-1, 2)
     folds = [pair.fold for pair in pairs if pair.fold is not None]
     return ij, [pair.same for pair in pairs], folds if len(folds) == len(pairs) and pairs else None
@@ -117,11 +121,11 @@ def _of_table(path: Path, text: str) -> Iterator[Listed]:
     except csv.Error as error:
         raise ValueError(f"{path}: not a readable CSV file ({error})") from error
     if not {"left", "right", "same"} <= set(header):
-        raise ValueError(f"{path}: expected the columns left, right and same; it has {', '.join(header) or 'none'}")
+        raise ValueError(f"{path}: expected the columns left, right and same; it has {some(header) or 'none'}")
     for line, row in enumerate(rows, start=2):
         answer = (row["same"] or "").strip().lower()
         if answer not in YES + NO:
-            raise ValueError(f"{path}, line {line}: same must be 1 or 0, got {row['same']!r}")
+            raise ValueError(f"{path}, line {line}: same must be 1 or 0, got {quoted(row['same'])}")
         yield Listed(line, row["left"], row["right"], answer in YES, row.get("fold"))
 
 
@@ -134,7 +138,7 @@ def _of_lfw(path: Path, text: str) -> Iterator[Listed]:
         numbers = [words[1:2], words[-1:]] if len(words) in (3, 4) else []
         if not numbers or not all(word[0].isdigit() for word in numbers):
             shown = " ".join(words)
-            raise ValueError(f"{path}, line {line}: expected NAME A B or NAME A OTHER B as in LFW, got {shown!r:.60}")
+            raise ValueError(f"{path}, line {line}: expected NAME A B or NAME A OTHER B as in LFW, got {quoted(shown)}")
         other = words[2] if len(words) == 4 else words[0]
         left, right = (f"{name}/{name}_{int(n[0]):04d}" for name, n in ((words[0], numbers[0]), (other, numbers[1])))
         yield Listed(line, left, right, len(words) == 3, str(at // (2 * counts[1])) if len(counts) == 2 else None)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..quoting import quoted
 from .constraints import Pairs, encode
 from .notices import warn
 from .settings import no_option
@@ -198,12 +199,17 @@ def table(value: Any, needs: str, dtype: Any = np.float64) -> Array:
     try:
         return np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as error:  # text, lists of several lengths
-        raise ValueError(f"{needs}; got {value!r:.60}") from error
+        raise ValueError(f"{needs}; got {quoted(value)}") from error
 
 
 def is_finite(value: object) -> bool:
     """Whether the value is a real number (no bool), and neither infinite nor NaN."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and bool(np.isfinite(float(value)))
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    try:
+        return bool(np.isfinite(float(value)))
+    except OverflowError:  # an integer above 1.8e308
+        return False
 
 
 def targets(y: AnyArray | None, n: int) -> Array:
@@ -246,14 +252,14 @@ def at_least(low: float, **values: float | str) -> None:
     """
     for name, value in values.items():
         if isinstance(value, str) or not is_finite(value) or value < low:
-            raise ValueError(f"{name} must be a finite number >= {low}; got {value!r}")
+            raise ValueError(f"{name} must be a finite number >= {low}; got {quoted(value)}")
 
 
 def counts(low: int, **values: int) -> None:
     """Raise unless each keyword's value is an integer of at least `low`."""
     for name, value in values.items():
         if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
-            raise ValueError(f"{name} must be an integer >= {low}; got {value!r}")
+            raise ValueError(f"{name} must be an integer >= {low}; got {quoted(value)}")
 
 
 def told(**values: Any) -> dict[str, Any]:
@@ -265,14 +271,14 @@ def above(low: float, **values: float) -> None:
     """Raise unless each keyword's value is a finite number above `low`."""
     for name, value in values.items():
         if not is_finite(value) or value <= low:
-            raise ValueError(f"{name} must be a finite number > {low}; got {value!r}")
+            raise ValueError(f"{name} must be a finite number > {low}; got {quoted(value)}")
 
 
 def between(low: float, high: float, **values: float) -> None:
     """Raise unless each keyword's value lies in [low, high]."""
     for name, value in values.items():
         if not is_finite(value) or not low <= value <= high:
-            raise ValueError(f"{name} must be in [{low}, {high}]; got {value!r}")
+            raise ValueError(f"{name} must be in [{low}, {high}]; got {quoted(value)}")
 
 
 def share(stand_ins: tuple[str, ...], **values: float | str) -> None:
@@ -280,7 +286,7 @@ def share(stand_ins: tuple[str, ...], **values: float | str) -> None:
     for name, value in values.items():
         known = value in stand_ins if isinstance(value, str) else is_finite(value) and 0 <= value <= 1
         if not known:
-            raise ValueError(f"{name} must be in [0, 1] or {' or '.join(map(repr, stand_ins))}; got {value!r}")
+            raise ValueError(f"{name} must be in [0, 1] or {' or '.join(map(repr, stand_ins))}; got {quoted(value)}")
 
 
 def one_of(options: tuple[object, ...], **values: Any) -> None:

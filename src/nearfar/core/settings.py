@@ -10,6 +10,8 @@ from math import inf
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+from ..quoting import quoted
+
 Self = TypeVar("Self", bound="Checked")
 
 KINDS = {
@@ -40,7 +42,7 @@ def misfit(parameter: Parameter, value: Any) -> str:
     if any(_fits(kind, plain) for kind in kinds):
         return ""
     expected = " or ".join(text for kind, text in KINDS.items() if kind in kinds)
-    return f"{parameter.name} must be {expected}; got {value!r}"
+    return f"{parameter.name} must be {expected}; got {quoted(value)}"
 
 
 def _fits(kind: str, value: Any) -> bool:
@@ -77,7 +79,7 @@ def checked(kind: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[
         known = parameters_of(kind)
         for name in settings:
             if name not in known:
-                told = f"got an unexpected keyword argument {name!r}{instead(name, known)}"
+                told = f"got an unexpected keyword argument {quoted(name)}{instead(name, known)}"
                 raise TypeError(f"{kind.__name__} {told}") from None
         return {}
     for name, value in given.items():
@@ -109,11 +111,11 @@ def _without_gradient(kind: Any, name: str, value: Any) -> str:
 
 def _out_of_bounds(name: str, value: Any) -> str:
     if isinstance(value, Real) and abs(value) == inf:
-        return f"{name} must be finite, got {value!r}"
+        return f"{name} must be finite, got {quoted(value)}"
     if name in AT_LEAST_ONE and isinstance(value, Integral) and value < 1:
-        return f"{name} must be at least 1, got {value!r}"
+        return f"{name} must be at least 1, got {quoted(value)}"
     if name in POSITIVE and isinstance(value, Real) and value <= 0:
-        return f"{name} must be positive, got {value!r}"
+        return f"{name} must be positive, got {quoted(value)}"
     return ""
 
 
@@ -131,7 +133,7 @@ def no_option(options: Iterable[object], name: str, value: object) -> str:
     >>> no_option(("full", None), "refine", "half")
     "refine must be one of 'full', None; got 'half'"
     """
-    return f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}"
+    return f"{name} must be one of {', '.join(map(repr, options))}; got {quoted(value)}"
 
 
 class Checked:

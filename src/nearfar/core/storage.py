@@ -15,6 +15,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from ..quoting import quoted
+from ..reading import Unreadable, parse_json, read_file
 from .types import AnyArray
 
 NAMES = {
@@ -101,15 +103,15 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, s
     ValueError
         The file is not of this format, or is cut short.
     """
-    raw = Path(path).read_bytes()
-    size = int.from_bytes(raw[:8], "little")
     try:
+        raw = read_file(path)
+        size = int.from_bytes(raw[:8], "little")
         if not 2 <= size <= min(MAX_HEADER, len(raw) - 8):
             raise ValueError("its header is missing or cut short")
-        header = json.loads(raw[8 : 8 + size])
+        header = parse_json(raw[8 : 8 + size])
         metadata = {key: str(value) for key, value in dict(header.pop("__metadata__", {})).items()}
         arrays = {name: unpack(raw, 8 + size, entry) for name, entry in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, Unreadable) as error:
         raise ValueError(f"{os.fspath(path)} is not a readable safetensors file: {error}") from None
     return arrays, metadata
 
@@ -173,7 +175,7 @@ def is_text(value: Any) -> bool:
 def texts(words: Any) -> AnyArray:
     """Return a list of text as an array."""
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValueError(f"expected a list of text, got {words!r:.60}")
+        raise ValueError(f"expected a list of text, got {quoted(words)}")
     return np.array(words, dtype=object)
 
 

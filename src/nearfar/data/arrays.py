@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .dataset import DataError, Dataset, Source
-from .files import BROKEN
+from ..quoting import quoted
+from .dataset import DataError, Dataset, Source, some
 from .folder import ROLES
+from .numpy_files import read_arrays
 
 DATA = ("X", "x", "embeddings")
 LABELS = ("y", "labels")
@@ -102,23 +103,9 @@ def _classes(path: str | Path, items: Dataset, labels: NDArray, classes: NDArray
 def load_npz(path: Path) -> dict[str, NDArray]:
     """Read all arrays of a file, or raise a DataError."""
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise ValueError("it is one array; name it .npy")
-        with loaded as file:
-            return {key: _text(_array(file, key)) for key in file.files}
-    except (*BROKEN, MemoryError) as error:
-        raise DataError(f"{path}: not a readable .npz file ({error})") from error
-
-
-def _array(file: Mapping[str, NDArray], key: str) -> NDArray:
-    try:
-        return file[key]
+        return {key: _text(array) for key, array in read_arrays(path).items()}
     except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise
-        advice = f"save {key}.astype(str), or of numbers {key}.astype(float)"
-        raise ValueError(f"arrays of Python objects are not read: {advice}") from error
+        raise DataError(f"{path}: not a readable .npz file ({error})") from error
 
 
 def _text(array: NDArray) -> NDArray:
@@ -130,7 +117,7 @@ def _first(path: str | Path, arrays: dict[str, NDArray], names: Sequence[str]) -
     for name in names:
         if name in arrays:
             return name
-    raise DataError(f"{path}: has no array {' or '.join(names)}; it has {', '.join(sorted(arrays)) or 'none'}")
+    raise DataError(f"{path}: has no array {' or '.join(names)}; it has {some(sorted(arrays)) or 'none'}")
 
 
 def _items(path: str | Path, key: str, array: NDArray) -> NDArray:
@@ -163,6 +150,6 @@ def as_singles(numbers: NDArray) -> NDArray[np.float32]:
 def _roles(path: str | Path, split: NDArray, n: int) -> NDArray[np.str_]:
     unknown = sorted({str(role) for role in split.ravel()} - ROLES.keys())
     if split.shape != (n,) or unknown:
-        got = f"value {unknown[0]!r}" if unknown else f"shape {split.shape}"
+        got = f"value {quoted(unknown[0])}" if unknown else f"shape {split.shape}"
         raise DataError(f"{path}: split has {got}; expected ({n},) of {', '.join(ROLES)}")
     return np.array([ROLES[str(role)] for role in split])

@@ -16,6 +16,7 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from ..quoting import quoted
 from .changes import Affine, Crop, Draw, Erasing, Mirror, ResizedCrop
 from .colors import Blur, Color, Gray
 from .dataset import DataError, some
@@ -86,7 +87,7 @@ class Augment(nn.Module):
         settings = _parse(text) if isinstance(text, str) else dict(text)
         unknown = [name for name in settings if name not in cls.PARTS]
         if unknown:
-            raise DataError(f"augmentation: unknown part {unknown[0]!r}; expected some of {', '.join(cls.PARTS)}")
+            raise DataError(f"augmentation: unknown part {quoted(unknown[0])}; expected some of {', '.join(cls.PARTS)}")
         return cls(**settings, generator=generator)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -115,11 +116,11 @@ def _part(name: str, value: Any) -> Any:
     if value is True:
         return kind()
     if not isinstance(value, Mapping):
-        raise DataError(f"augmentation: {name}={value!r}; expected true, false or settings of {name}")
+        raise DataError(f"augmentation: {name}={quoted(value)}; expected true, false or settings of {name}")
     known = [field.name for field in fields(kind)]
     unknown = [key for key in value if key not in known]
     if unknown:
-        raise DataError(f"augmentation: {name} has no setting {unknown[0]!r}; it has {some(known, 9)}")
+        raise DataError(f"augmentation: {name} has no setting {quoted(unknown[0])}; it has {some(known, 9)}")
     try:
         part = msgspec.convert(dict(value), kind)
     except msgspec.ValidationError as error:
@@ -127,7 +128,7 @@ def _part(name: str, value: Any) -> Any:
         key = where.rstrip("`").partition("[")[0]
         expected = text.partition(", got ")[0].replace("`array` of length 2", "two numbers")
         expected = expected.replace("`array`", "two numbers")
-        raise DataError(f"augmentation: {name}: {key}: {expected}, got {value[key]!r}") from None
+        raise DataError(f"augmentation: {name}: {key}: {expected}, got {quoted(value[key])}") from None
     for field in fields(kind):
         span = getattr(part, field.name)
         if isinstance(span, tuple) and span[0] > span[1]:
@@ -142,7 +143,7 @@ def _parse(text: str) -> dict[str, Any]:
     except SyntaxError:
         tree = None
     if not isinstance(tree, ast.List):
-        raise DataError(f"augmentation: cannot read {text!r}; expected such as affine(degrees=15), erasing")
+        raise DataError(f"augmentation: cannot read {quoted(text)}; expected such as affine(degrees=15), erasing")
     return dict(_entry(entry) for entry in tree.elts)
 
 
@@ -151,14 +152,16 @@ def _entry(entry: ast.expr) -> tuple[str, Any]:
         return entry.id, True
     if isinstance(entry, ast.Call) and isinstance(entry.func, ast.Name) and not entry.args:
         return entry.func.id, {str(k.arg): _literal(k) for k in entry.keywords} or True
-    raise DataError(f"augmentation: cannot read {ast.unparse(entry)!r}; expected a name or name(setting=value)")
+    raise DataError(f"augmentation: cannot read {quoted(ast.unparse(entry))}; expected a name or name(setting=value)")
 
 
 def _literal(keyword: ast.keyword) -> Any:
     try:
         return ast.literal_eval(keyword.value)
     except ValueError:
-        raise DataError(f"augmentation: {ast.unparse(keyword)!r} is not a plain number, tuple or name=value") from None
+        raise DataError(
+            f"augmentation: {quoted(ast.unparse(keyword))} is not a plain number, tuple or name=value"
+        ) from None
 
 
 def to_float(images: Tensor) -> Tensor:

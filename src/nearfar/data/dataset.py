@@ -14,6 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..quoting import PATH, in_brief, quoted
+
 Kind = Literal["image", "row"]
 MISSING = ("None", "nan", "NaT", "<NA>")
 """How values that stand for no label print themselves, those of pandas among them."""
@@ -159,7 +161,7 @@ class Dataset:
         number = {c: i for i, c in enumerate(self.classes)}
         unknown = [c for c in classes if isinstance(c, str) and c not in number]
         if unknown:
-            raise DataError(f"{self.name} has no class {unknown[0]!r}; it has {some(self.classes)}")
+            raise DataError(f"{self.name} has no class {quoted(unknown[0])}; it has {some(self.classes)}")
         wanted = [number[c] if isinstance(c, str) else int(c) for c in classes]
         return self.subset(np.isin(self.labels, wanted), name)
 
@@ -173,13 +175,15 @@ class Dataset:
         """
         if not wanted or not self.columns or self.columns == tuple(wanted) or self.array is None:
             return self
-        missing = [name for name in wanted if name not in self.columns]
+        place = {name: at for at, name in enumerate(self.columns)}
+        missing = [name for name in wanted if name not in place]
         if missing:
             raise DataError(f"{self.name}: lacks {len(missing)} column(s) that {taker} takes ({some(missing)})")
-        more = [name for name in self.columns if name not in wanted]
+        known = set(wanted)
+        more = [name for name in self.columns if name not in known]
         if more:
             raise DataError(f"{self.name}: has {len(more)} column(s) that {taker} does not take ({some(more)})")
-        array = self.array[:, [self.columns.index(name) for name in wanted]]
+        array = self.array[:, [place[name] for name in wanted]]
         return replace(self, array=array, read=ArrayReader(array), columns=tuple(wanted))
 
 
@@ -288,4 +292,5 @@ def carve_validation(train: Dataset, fraction: float = 0.15, seed: int = 0) -> t
 
 def some(names: Sequence[str], most: int = 5) -> str:
     """List the first few of many names."""
-    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
+    shown = ", ".join(in_brief(name, PATH) for name in names[:most])
+    return shown + (f", ... ({len(names)} in all)" if len(names) > most else "")

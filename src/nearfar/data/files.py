@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import zipfile
 import zlib
@@ -11,10 +12,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from ..quoting import PATH, in_brief, quoted
+from ..reading import LARGEST_IMAGE, PIECE, Unreadable, check_regular, read_file, read_stream
 from .dataset import DataError, DataNotFoundError
 
-BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 """What reading a damaged archive raises; RuntimeError where it is encrypted, or packed in a way of its own."""
+
+DENSE = 2**12
+"""Bytes that are unpacked at a time where each may stand for 20,000, as with bzip2 and LZMA: 80 MB at most."""
 
 
 SAYS_UTF8 = 0x800
@@ -55,13 +61,19 @@ class FolderFiles:
         return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir() and not _hidden(entry.name))
 
     def read(self, name: str) -> bytes:
+        path = Path(self.root, name)
         try:
-            return Path(self.root, name).read_bytes()
+            return read_file(path, LARGEST_IMAGE)
+        except Unreadable as error:
+            raise DataError(f"{in_brief(str(path), PATH)}: cannot be read ({error})") from error
         except OSError as error:
-            raise DataNotFoundError(f"{Path(self.root, name)}: cannot be read ({error.strerror})") from error
+            raise DataNotFoundError(f"{in_brief(str(path), PATH)}: cannot be read ({error.strerror})") from error
+        except ValueError as error:  # a zero byte
+            raise DataNotFoundError(f"{quoted(name)}: is no name of a file ({error})") from error
 
     def __contains__(self, name: str) -> bool:
-        return Path(self.root, name).is_file()
+        path = os.path.join(self.root, name)
+        return os.path.exists(path) and not os.path.isdir(path)  # of what is no regular file, reading says so
 
 
 @dataclass
@@ -97,11 +109,14 @@ class ZipFiles:
 
     def read(self, name: str) -> bytes:
         if name not in self._members:
-            raise DataNotFoundError(f"{self.root}: has no file {name!r}")
+            raise DataNotFoundError(f"{self.root}: has no file {quoted(name)}")
+        entry = self._members[name]
+        dense = entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
         try:
-            return self._zip.read(self._members[name])
+            with self._zip.open(entry) as file:  # what it says of its size need not be true
+                return read_stream(file, LARGEST_IMAGE, DENSE if dense else PIECE)
         except BROKEN as error:
-            raise DataError(f"{self.root}/{name}: cannot be read ({error})") from error
+            raise DataError(f"{in_brief(f'{self.root}/{name}', PATH)}: cannot be read ({error})") from error
 
     def mark(self, name: str) -> tuple[int, int]:
         """Size and checksum of a file, which the archive lists: nothing is unpacked."""
@@ -130,11 +145,22 @@ def open_files(path: str | Path) -> Files:
         return FolderFiles(str(path))
     if not path.exists():
         raise DataNotFoundError(f"{path}: no such file or folder")
+    refuse_special(path)
     if path.name.endswith((".tgz", ".tar.gz", ".tar", ".tar.bz2")):
         raise DataError(f"{path}: unpack it first (tar xf {path.name}) and give the folder")
     if not zipfile.is_zipfile(path):
         raise DataError(f"{path}: neither a folder nor a zip archive")
     return ZipFiles(str(path))
+
+
+def refuse_special(path: Path) -> None:
+    """Raise a DataError where there is neither a folder nor a regular file, but a pipe, a device or a socket."""
+    if path.is_dir():
+        return
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def locate(files: Files, name: str) -> str:

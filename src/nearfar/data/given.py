@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..quoting import PATH, quoted
 from .dataset import DataError, Dataset
 from .decode import ImageReader, guess_channels, image_source
 from .files import FolderFiles
@@ -97,13 +98,14 @@ def _stacked(name: str, X: Any) -> NDArray[Any]:
 def _files(name: str, column: Sequence[Any], labels: NDArray[np.int64]) -> Dataset:
     no_paths = [i for i, path in enumerate(column) if not isinstance(path, str | os.PathLike)]
     if no_paths:
-        first = f"number {no_paths[0]} is {column[no_paths[0]]!r}"
+        first = f"number {no_paths[0]} is {quoted(column[no_paths[0]])}"
         raise DataError(f"{name}: {len(no_paths)} of {len(column)} items are no paths; {first}")
     paths = [os.fspath(path) for path in column]
     missing = [path for path in paths if not os.path.isfile(path)]
     if missing:
+        first = quoted(missing[0], PATH)
         raise DataError(
-            f"{name}: {len(missing)} of {len(paths)} files are not there, first {missing[0]!r}; text is a path here"
+            f"{name}: {len(missing)} of {len(paths)} files are not there, first {first}; text is a path here"
         )
     files, absolute = FolderFiles(os.sep), tuple(os.path.abspath(path) for path in paths)
     return image_source(name, ImageReader(files, absolute, guess_channels(files, absolute)), labels).items

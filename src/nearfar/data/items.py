@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import DATA, LABELS, finite_singles, load_npz, names_in
-from .dataset import DataError, Dataset
+from .dataset import DataError, Dataset, some
 from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
-from .files import BROKEN, Files, FolderFiles, open_files
+from .files import Files, FolderFiles, open_files, refuse_special
 from .folder import OTHERS, read_folder, unread
+from .numpy_files import read_array
 from .open import Named, as_text, located, open_dataset
 from .text_tables import TABLES, check_label
 
@@ -43,6 +44,8 @@ def open_items(source: Named, *, label: str | None = None, skip_bad: bool = Fals
     """
     path = Path(as_text(source))
     check_label(as_text(source), label)
+    if path.exists():
+        refuse_special(path)
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         return _loose(path.name, ImageReader(FolderFiles(str(path.parent)), (path.name,)), skip_bad)
     if path.is_file() and path.suffix.lower() in OTHERS:
@@ -107,7 +110,7 @@ class NamedReader:
                 self._archives[archive] = open_files(archive)
             return decode(self._archives[archive].read(inside), name)
         if path.is_file():
-            return decode(path.read_bytes(), name)
+            return decode(FolderFiles(str(path.parent)).read(path.name), name)
         if name not in self._others:
             raise DataError(f"{name}: is not there any more")
         items, at = self._others[name]
@@ -151,7 +154,7 @@ def _loose(name: str, reader: ImageReader, skip_bad: bool) -> Dataset:
 def _rows(path: Path, content: Any) -> Dataset:
     rows = content if isinstance(content, np.ndarray) else next((content[key] for key in DATA if key in content), None)
     if rows is None:
-        raise DataError(f"{path}: has no array {' or '.join(DATA)}; it has {', '.join(content) or 'none'}")
+        raise DataError(f"{path}: has no array {' or '.join(DATA)}; it has {some([*content]) or 'none'}")
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or 0 in rows.shape:
         raise DataError(f"{path}: expected (n, d) numbers, got shape {rows.shape} of type {rows.dtype}")
     singles = finite_singles(rows, f"{path}:")
@@ -163,9 +166,6 @@ def _loaded(path: Path) -> Any:
     if path.suffix == ".npz":
         return load_npz(path)
     try:
-        rows = np.load(path, allow_pickle=False)
-    except (*BROKEN, MemoryError) as error:
+        return read_array(path)
+    except ValueError as error:
         raise DataError(f"{path}: not a readable .npy file ({error})") from error
-    if not isinstance(rows, np.ndarray):
-        raise DataError(f"{path}: not an .npy file but an archive of several; name it .npz")
-    return rows

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..quoting import in_brief, quoted
 from .arrays import TOO_LARGE, as_singles
 from .dataset import DataError, DataNotFoundError, Dataset, Source, some
 from .decode import Box, ImageReader, guess_channels, image_source
@@ -33,7 +34,9 @@ NO_FEATURES = ("split", "query", "gallery", "group", "category", "name", "", "__
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no", "none", "nan")
 WIDEST = 12  # columns of a table that a message shows
-LONGEST = 60  # characters of a cell that it shows
+LONGEST = 20  # characters of a cell that it shows
+MANY = 1000  # columns among which one that was meant is looked for
+FAR = 2**31 - 1  # pixels; no image is larger
 
 Table = Mapping[str, Sequence[Any]]
 
@@ -107,9 +110,9 @@ def _place(path: Path, table: Table, label: str | None, unlabelled: str | None) 
     if label is not None:
         if label in table:
             return label
-        near = get_close_matches(label, table, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise DataError(f"{path}: has no column {label!r}{hint}; it has {_few(list(table))}")
+        near = get_close_matches(in_brief(label), [in_brief(name) for name in [*table][:MANY]], n=1)
+        hint = f"; did you mean {quoted(near[0])}?" if near else ""
+        raise DataError(f"{path}: has no column {quoted(label)}{hint}; it has {_few(list(table))}")
     images = "path" in table
     found = next((name for name in LABELS[: 1 if images else None] if name in table), None)
     if found is not None or (unlabelled is not None and not any(name in table for name in LABELS)):
@@ -129,13 +132,13 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
         large = np.argwhere(np.isinf(rows) & np.isfinite(given))
         if len(large):
             row, column = large[0]
-            where = f"first in row {row + 1} after the header, in {[*columns][column]!r}"
+            where = f"first in row {row + 1} after the header, in {quoted([*columns][column])}"
             raise DataError(f"{path}: holds {TOO_LARGE}, {where}")
         return rows
     reason = "; without images, all other columns must be numbers"
     if wrong is not None:
         row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
-        reason += f", but {wrong!r} holds {_short(repr(value))} in row {row}; names of rows stand in a column `name`"
+        reason += f", but {quoted(wrong)} holds {quoted(value)} in row {row}; names of rows stand in a column `name`"
         reason += ", classes in that of --label"
     raise DataError(f"{path}: has no column 'path'; {_show(whole)}{reason}")
 
@@ -148,6 +151,8 @@ def _numbers(column: Sequence[Any]) -> NDArray[np.float64] | None:
     try:
         found = np.array(values, dtype=np.float64)
         return found if found.ndim == 1 else None
+    except OverflowError:  # integers of JSON have no end
+        return None
     except (TypeError, ValueError):
         flags = [LOGICAL.get(str(value).lower()) for value in values]
         return None if None in flags else np.array(flags, dtype=np.float64)
@@ -156,6 +161,8 @@ def _numbers(column: Sequence[Any]) -> NDArray[np.float64] | None:
 def _is_number(value: Any) -> bool:
     try:
         float(value)
+    except OverflowError:
+        return False
     except (TypeError, ValueError):
         return value in ("", None)
     return True
@@ -165,7 +172,8 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: li
     columns = [name for name in table if name not in NO_FEATURES]
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
-        where = f"first row {bad[0] + 1} after the header, in {columns[int(np.isfinite(rows[bad[0]]).argmin())]!r}"
+        column = columns[int(np.isfinite(rows[bad[0]]).argmin())]
+        where = f"first row {bad[0] + 1} after the header, in {quoted(column)}"
         raise DataError(f"{path}: {len(bad)} row(s) lack a number, {where}")
     names = [str(name) for name in table["name"]] if "name" in table else None
     items = Dataset.from_array(name_of(path), rows, labels, names=names, columns=columns)
@@ -193,11 +201,7 @@ def _show(table: Table) -> str:
 
 def _few(values: Sequence[str]) -> str:
     rest = f",... ({len(values)} columns)" if len(values) > WIDEST else ""
-    return ",".join(map(_short, values[:WIDEST])) + rest
-
-
-def _short(value: str) -> str:
-    return value if len(value) <= LONGEST else f"{value[:LONGEST]}..."
+    return ",".join(in_brief(value, LONGEST) for value in values[:WIDEST]) + rest
 
 
 def _labels(path: Path, column: Sequence[Any], unlabelled: str | None) -> list[Any]:
@@ -206,7 +210,7 @@ def _labels(path: Path, column: Sequence[Any], unlabelled: str | None) -> list[A
         raise DataError(f"{path}: {len(empty)} row(s) have no label, first row {empty[0] + 1} after the header")
     several = next((i for i, value in enumerate(column) if isinstance(value, list | dict)), None)
     if several is not None:
-        what = f"row {several + 1} has the label {_short(repr(column[several]))}"
+        what = f"row {several + 1} has the label {quoted(column[several])}"
         raise DataError(f"{path}: {what}; expected one text or number")
     missing = set(empty)
     return [unlabelled if i in missing else str(value) for i, value in enumerate(column)] if empty else list(column)
@@ -231,7 +235,7 @@ def _roles(path: Path, table: Table) -> list[str] | None:
     split = [str(value).lower() for value in table.get("split", ["test"] * n)]
     unknown = sorted(set(split) - ROLES.keys())
     if unknown:
-        raise DataError(f"{path}: unknown split {unknown[0]!r}; expected {', '.join(ROLES)}")
+        raise DataError(f"{path}: unknown split {quoted(unknown[0])}; expected {', '.join(ROLES)}")
     roles = [ROLES[value] for value in split]
     if not flagged:
         return roles
@@ -266,7 +270,7 @@ def _flags(path: Path, table: Table, column: str) -> list[bool]:
     values = ["" if value is None else str(value).lower() for value in table[column]]
     unknown = [value for value in values if value not in TRUE + FALSE]
     if unknown:
-        raise DataError(f"{path}: column {column!r} holds {unknown[0]!r}; expected true or false")
+        raise DataError(f"{path}: column {column!r} holds {quoted(unknown[0])}; expected true or false")
     return [value in TRUE for value in values]
 
 
@@ -284,12 +288,26 @@ def _box(path: Path, row: int, values: Sequence[Any]) -> Box | None:
     if all(str(value).lower() in ("", "none", "nan") for value in values):
         return None
     try:
-        left, top, right, bottom = (round(float(value)) for value in values)
+        left, top, right, bottom = (_pixel(value) for value in values)
     except (TypeError, ValueError):
-        raise DataError(f"{path}: row {row + 1} has the crop box {list(values)}; expected four numbers") from None
+        raise DataError(f"{path}: row {row + 1} has the crop box {_told(values)}; expected four numbers") from None
+    except OverflowError:
+        expected = f"four numbers of pixels, at most {FAR:,}"
+        raise DataError(f"{path}: row {row + 1} has the crop box {_told(values)}; expected {expected}") from None
     if left >= right or top >= bottom:
-        raise DataError(f"{path}: row {row + 1} has the crop box {list(values)}; expected x1 < x2 and y1 < y2")
+        raise DataError(f"{path}: row {row + 1} has the crop box {_told(values)}; expected x1 < x2 and y1 < y2")
     return left, top, right, bottom
+
+
+def _pixel(value: Any) -> int:
+    number = float(value)
+    if abs(number) > FAR:
+        raise OverflowError
+    return round(number)
+
+
+def _told(values: Sequence[Any]) -> str:
+    return f"[{', '.join(map(quoted, values))}]"
 
 
 def _check_files(path: Path, files: Files, paths: Sequence[str]) -> None:

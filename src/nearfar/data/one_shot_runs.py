@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..quoting import quoted
 from .dataset import DataError
 from .decode import SUFFIXES, ImageReader
 from .files import Files, lines, open_files
@@ -95,7 +96,7 @@ def _image(files: Files, folder: PurePosixPath, part: str, name: str) -> str:
     """Return where an image of a run lies: lines name it from the run's parent on, whatever the parent is called."""
     found = str(folder / part / PurePosixPath(name).name)
     if found not in files or PurePosixPath(name).parent.name != part:
-        raise DataError(f"{files.root}/{folder / LABELS}: {name!r} is no image of {folder / part}")
+        raise DataError(f"{files.root}/{folder / LABELS}: {quoted(name)} is no image of {folder / part}")
     return found
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..quoting import PATH, quoted
 from .dataset import DataError, DataNotFoundError, Dataset, Source, Task, carve_validation, some, unseen_half
+from .files import refuse_special
 from .text_tables import TABLES, check_label
 
 ACCEPTED = (
@@ -154,7 +156,10 @@ def open_source(
 def _open_path(source: str, label: str | None, image_size: int | None, skip_bad: bool) -> Source:
     path = Path(source)
     if not path.exists():
-        raise DataNotFoundError(f"{source!r} is neither a file, a folder nor a known name; expected {ACCEPTED}")
+        raise DataNotFoundError(
+            f"{quoted(source, PATH)} is neither a file, a folder nor a known name; expected {ACCEPTED}"
+        )
+    refuse_special(path)
     if path.name.endswith(TABLES):
         from .manifest import read_manifest
 
@@ -195,7 +200,9 @@ def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:
         hits = hits or [c for c in items.classes if c.startswith(name.rstrip("/") + "/")]
         hits = hits or [c for c in items.classes if c.startswith(name)]
         if not hits:
-            raise DataError(f"{items.name} has no class that is or begins with {name!r}; it has {some(items.classes)}")
+            raise DataError(
+                f"{items.name} has no class that is or begins with {quoted(name)}; it has {some(items.classes)}"
+            )
         found.update(dict.fromkeys(hits))
     return list(found)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..quoting import quoted
 from .dataset import ArrayReader, DataError, Dataset, Task
 from .decode import load
 
@@ -54,7 +55,9 @@ def with_symmetries(dataset: Dataset, kind: str = "rotations") -> Dataset:
     that harms less than the others help.
     """
     if kind not in TURNS or dataset.kind != "image":
-        raise DataError(f"symmetries: expected one of {', '.join(TURNS)} of images, got {kind!r} of {dataset.kind}s")
+        raise DataError(
+            f"symmetries: expected one of {', '.join(TURNS)} of images, got {quoted(kind)} of {dataset.kind}s"
+        )
     n, turns = len(dataset), range(TURNS[kind])
     read = TurnedReader(dataset.read, n)
     marks = [_mark(turn) for turn in turns]

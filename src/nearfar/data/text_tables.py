@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
+from ..quoting import PATH, in_brief, quoted
+from ..reading import Unpacking, check_regular, parse_json
 from .dataset import DataError
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
@@ -22,7 +25,7 @@ def check_label(source: str, label: str | None) -> None:
     """Refuse the name of a column where a source has none."""
     if label is not None and not source.endswith(TABLES):
         endings = ", ".join(ending for ending in TABLES if not ending.endswith(".gz"))
-        raise DataError(f"label: {source} has no columns, so {label!r} names none; tables have them ({endings})")
+        raise DataError(f"label: {source} has no columns, so {quoted(label)} names none; tables have them ({endings})")
 
 
 def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
@@ -37,8 +40,8 @@ def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
     """
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     try:
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
+        check_regular(path)
+        with _opened(path) as file:
             if kind == ".jsonl":
                 return _of_objects(path, file)
             rows = [row for row in csv.reader(file, delimiter="\t" if kind == ".tsv" else ",") if row]
@@ -49,19 +52,29 @@ def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
     return _of_rows(path, rows, "tabs" if kind == ".tsv" else "commas")
 
 
+def _opened(path: Path) -> TextIO:
+    if path.suffix != ".gz":
+        return path.open(newline="", encoding="utf-8-sig")
+    packed = gzip.GzipFile(path)
+    return TextIOWrapper(BufferedReader(Unpacking(packed, path.stat().st_size)), encoding="utf-8-sig", newline="")
+
+
 def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequence[Any]]:
     if not rows:
         raise DataError(f"{path}: is empty; expected a header line with path,label")
     header = [name.strip() for name in rows[0]]
     if len(header) == 1 and {";", "\t", ","} & set(header[0]):
         advice = f"save it as {'TSV' if marks == 'tabs' else 'CSV'} with {marks}"
-        raise DataError(f"{path}: its columns are not separated by {marks}: {header[0]!r}; {advice}")
-    twice = [name for name in header if name and header.count(name) > 1]
-    if twice:
-        raise DataError(f"{path}: column {twice[0]!r} occurs {header.count(twice[0])} times")
+        raise DataError(f"{path}: its columns are not separated by {marks}: {quoted(header[0])}; {advice}")
+    times = Counter(header)
+    twice = next((name for name in header if name and times[name] > 1), None)
+    if twice is not None:
+        raise DataError(f"{path}: column {quoted(twice)} occurs {times[twice]} times")
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(header):
-            raise DataError(f"{path}: row {number} has {len(row)} values for {len(header)} columns: {','.join(row)}")
+            raise DataError(
+                f"{path}: row {number} has {len(row)} values for {len(header)} columns: {in_brief(','.join(row), PATH)}"
+            )
     return {name: [row[i].strip() for row in rows[1:]] for i, name in enumerate(header)}
 
 
@@ -71,7 +84,7 @@ def _of_objects(path: Path, lines: Iterable[str]) -> dict[str, Sequence[Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError as error:
             raise DataError(f"{path}: line {number} is no JSON ({error})") from error
         if not isinstance(row, dict):
@@ -94,6 +107,6 @@ def _features(name: str, column: list[Any]) -> dict[str, Sequence[Any]]:
         return {name: column}
     try:
         numbers = np.array(column, dtype=np.float64)
-    except (TypeError, ValueError):  # lists of several lengths, or of text
+    except (TypeError, ValueError, OverflowError):  # lists of several lengths, of text, or of integers without end
         return {name: column}
     return {f"{name}[{i}]": feature for i, feature in enumerate(np.ascontiguousarray(numbers.T))}

@@ -21,6 +21,7 @@ from ..core.checks import is_finite
 from ..core.settings import check_options, check_settings
 from ..core.types import AnyArray
 from ..fitted import Fitted, named
+from ..reading import parse_json
 from .codecs import ACTIVATIONS
 from .networks.standardize import standard
 
@@ -136,7 +137,7 @@ class NetworkLearner(Fitted):
         if not issubclass(kind, cls):
             raise ValueError(f"{os.fspath(path)} holds {kind.__name__}, not {cls.__name__}")
         try:
-            return kind._read(arrays, json.loads(text["settings"]), json.loads(text["fitted"]))
+            return kind._read(arrays, parse_json(text["settings"]), parse_json(text["fitted"]))
         except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
             why = " ".join(str(error).split())
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {why}") from error

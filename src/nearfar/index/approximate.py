@@ -8,6 +8,7 @@ import numpy as np
 
 from ..core.distances import chunks, pair_distances, starts, unit_rows
 from ..core.types import AnyArray, Array, Ints
+from ..quoting import quoted
 
 MORE = 2  # candidates asked of faiss, relative to the neighbours wanted
 
@@ -35,7 +36,7 @@ class Approximate:
         try:
             import faiss
         except ImportError as error:
-            raise ImportError(f"engine={recipe!r} needs faiss: pip install 'nearfar[ann]'") from error
+            raise ImportError(f"engine={quoted(recipe)} needs faiss: pip install 'nearfar[ann]'") from error
         self.rows, self.distance = rows, distance
         given, (made, _, settings) = self._given(rows), recipe.partition(";")
         try:
@@ -44,7 +45,7 @@ class Approximate:
             self._index.add(given)
         except RuntimeError as error:
             reason = str(error).strip().rpartition(": ")[2]
-            raise ValueError(f"engine: faiss cannot index {len(rows)} rows as {made!r} ({reason})") from None
+            raise ValueError(f"engine: faiss cannot index {len(rows)} rows as {quoted(made)} ({reason})") from None
         for setting in filter(None, (part.strip() for part in settings.split(","))):
             self._set(faiss, made, setting)
 
@@ -52,12 +53,12 @@ class Approximate:
         """Set one thing of the search, such as nprobe=16."""
         name, _, number = (part.strip() for part in setting.partition("="))
         if not number.isdecimal() or int(number) < 1:
-            raise ValueError(f"engine: expected a setting of the search such as nprobe=16, got {setting!r}")
+            raise ValueError(f"engine: expected a setting of the search such as nprobe=16, got {quoted(setting)}")
         try:
             faiss.ParameterSpace().set_index_parameter(self._index, name, int(number))
         except RuntimeError:
             known = "that of IVF is nprobe, that of HNSW efSearch"
-            raise ValueError(f"engine: {made!r} has no setting {name!r} of the search ({known})") from None
+            raise ValueError(f"engine: {quoted(made)} has no setting {quoted(name)} of the search ({known})") from None
 
     def _given(self, rows: AnyArray) -> AnyArray:
         """Rows as faiss compares them: the order of cosines is that of Euclidean distances between unit rows."""

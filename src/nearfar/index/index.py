@@ -16,6 +16,8 @@ from ..core.distances import as_rows, check_distance
 from ..core.near_pairs import Groups, NearPairs, groups_within, nearest_pairs
 from ..core.neighbors import Gallery
 from ..core.types import AnyArray, Array, Ints
+from ..quoting import quoted
+from ..reading import parse_json
 from .approximate import Approximate
 
 FORMAT = "nearfar index 1"
@@ -119,7 +121,7 @@ class Index:
         if x.shape[1] != self.embeddings.shape[1]:
             raise ValueError(f"queries: expected {self.embeddings.shape[1]} columns as in the index, got {x.shape[1]}")
         if not isinstance(k, Integral) or k < 1:
-            raise ValueError(f"k: expected 1 or more, got {k!r}")
+            raise ValueError(f"k: expected 1 or more, got {quoted(k)}")
         return Found(*self._engine.nearest(x, min(int(k), len(self))))
 
     def duplicates(self, within: float) -> Groups:
@@ -182,7 +184,9 @@ class Index:
         gone = np.asarray([*names] if many else names, dtype=np.str_).ravel()
         unknown = np.setdiff1d(gone, self.names)
         if len(unknown):
-            raise ValueError(f"names: the index has no {str(unknown[0])!r} ({len(unknown)} of {len(gone)} are unknown)")
+            raise ValueError(
+                f"names: the index has no {quoted(str(unknown[0]))} ({len(unknown)} of {len(gone)} are unknown)"
+            )
         keep = ~np.isin(self.names, gone)
         if not keep.any():
             raise ValueError("names: nothing would be left in the index")
@@ -220,7 +224,7 @@ class Index:
                 labels=_words(labels) if labels is not None and labels.dtype == np.uint8 else labels,
                 distance=text["distance"],
                 engine=text["engine"],
-                about=json.loads(text["about"]),
+                about=parse_json(text["about"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{os.fspath(path)} holds no whole index: {error}") from error
@@ -288,7 +292,7 @@ def _check_different(names: AnyArray) -> None:
     unique, counts = np.unique(names, return_counts=True)
     twice = unique[counts > 1]
     if len(twice):
-        raise ValueError(f"names: {str(twice[0])!r} occurs more than once ({len(twice)} such names)")
+        raise ValueError(f"names: {quoted(str(twice[0]))} occurs more than once ({len(twice)} such names)")
 
 
 def _bytes(words: AnyArray) -> AnyArray:
@@ -297,4 +301,4 @@ def _bytes(words: AnyArray) -> AnyArray:
 
 
 def _words(data: AnyArray) -> AnyArray:
-    return np.asarray(json.loads(data.tobytes().decode()), dtype=np.str_)
+    return np.asarray(parse_json(data.tobytes().decode()), dtype=np.str_)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import DataError, Dataset, open_task
-from ..data.files import BROKEN
+from ..data.dataset import some
 from ..data.given import GIVEN
+from ..data.numpy_files import read_arrays
 from ..data.open import located
+from ..quoting import quoted
+from ..reading import parse_json, read_json
 from .content import Attention, Curve, Items, Other, ReportContent
 from .page import build_report
 
@@ -240,13 +242,12 @@ def _curve(name: str, epochs: NDArray[np.float64], values: Sequence[float | None
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = dict(file)
-    except BROKEN as error:
+        arrays = read_arrays(path)
+    except ValueError as error:
         raise ReportError(f"{path}: cannot be read ({error})") from error
     missing = {"embeddings", "labels"} - set(arrays)
     if missing:
-        raise ReportError(f"{path}: expected embeddings and labels, got only {', '.join(arrays) or 'nothing'}")
+        raise ReportError(f"{path}: expected embeddings and labels, got only {some([*arrays]) or 'nothing'}")
     return arrays
 
 
@@ -254,13 +255,13 @@ def _json(path: Path, needed: bool = True) -> dict[str, Any]:
     if not needed and not path.is_file():
         return {}
     try:
-        read = json.loads(path.read_bytes())
+        read = read_json(path)
     except OSError as error:
         raise ReportError(f"{path.parent}: is no run folder ({path.name}: {error.strerror})") from error
     except ValueError as error:
         raise ReportError(f"{path}: is not JSON ({error})") from error
     if not isinstance(read, dict):
-        raise ReportError(f"{path}: expected a JSON object, got {read!r:.40}")
+        raise ReportError(f"{path}: expected a JSON object, got {quoted(read)}")
     return read
 
 
@@ -273,8 +274,8 @@ def _log(path: Path) -> list[dict[str, Any]]:
     records = []
     for line in _text(path).splitlines():
         try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
+            records.append(parse_json(line))
+        except ValueError:
             continue
     return [record for record in records if isinstance(record, dict)]
 

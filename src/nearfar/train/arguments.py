@@ -8,6 +8,7 @@ from typing import Any
 from sklearn.utils import check_random_state
 
 from ..data.given import GIVEN
+from ..quoting import quoted
 from .config import TrainConfig, TrainError
 
 # fields of `TrainConfig`: those that are parameters of the estimator, and those that only a run in a folder has
@@ -18,7 +19,7 @@ OF_RUNS = ("data", "test", "test_classes", "label", "skip_bad", "symmetries", "s
 def config_of(metric: Any) -> TrainConfig:
     """Return the config that an estimator's parameters ask for; its seed is drawn from `random_state`."""
     if not isinstance(metric.settings, Mapping | None):
-        raise TrainError(f"settings must be a dict of fields of TrainConfig, or None; got {metric.settings!r}")
+        raise TrainError(f"settings must be a dict of fields of TrainConfig, or None; got {quoted(metric.settings)}")
     if not isinstance(metric.trunk, str):
         trunk = metric.trunk.__name__ if isinstance(metric.trunk, type) else type(metric.trunk).__name__
         expected = "expected a name such as 'conv4', or 'package.module:factory' for a network of your own"
@@ -27,7 +28,7 @@ def config_of(metric: Any) -> TrainConfig:
     for name in other:
         if name in OWN or name in OF_RUNS:
             why = "is a parameter of its own" if name in OWN else "is one of runs only"
-            raise TrainError(f"settings: {name!r} {why}")
+            raise TrainError(f"settings: {quoted(name)} {why}")
     seed = int(check_random_state(metric.random_state).randint(2**31 - 1))
     own = {name: getattr(metric, name) for name in OWN}
     last = {} if metric.validation or "eval_every" in other else {"eval_every": metric.epochs}  # nothing to choose by

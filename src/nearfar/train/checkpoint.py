@@ -22,6 +22,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..core.storage import whole
+from ..reading import parse_json
 from .config import TrainError
 
 MARK = "nearfar checkpoint 1"
@@ -107,7 +108,7 @@ def _about(path: Path, file: Any) -> dict[str, Any]:
     if metadata.pop("nearfar", None) != MARK:
         raise TrainError(f"{path}: not a checkpoint of nearfar (it was written by something else)")
     with fitting(path):
-        return About(path, {key: json.loads(value) for key, value in metadata.items()})
+        return About(path, {key: parse_json(value) for key, value in metadata.items()})
 
 
 class About(dict[str, Any]):

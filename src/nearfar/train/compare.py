@@ -14,6 +14,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from ..reading import read_json
 from .config import TrainConfig, TrainError
 from .interrupts import asked_by_others, held_back, let_through
 from .run_folder import missing_folders, remove_empty, write_json
@@ -285,7 +286,7 @@ def read_scores(path: Path) -> dict[str, Any]:
         If it is damaged.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
     except ValueError as error:
         raise TrainError(f"{path}: not JSON ({error}); remove it, and the run is scored again") from error
     if not isinstance(content, dict) or not {"scores", "raw", "protocol"} <= content.keys():

@@ -14,7 +14,10 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-AtLeastOne = Annotated[int, Meta(ge=1)]
+from ..quoting import PATH, in_brief, quoted
+from ..reading import read_json
+
+AtLeastOne = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # a product of two, such as epochs and batches, has 64 bits
 Side = Annotated[int, Meta(ge=1, le=8192)]  # pixels; more is a typing error that would fill the memory
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -189,7 +192,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """
         for name in fields.keys() - set(cls.__struct_fields__):
             hint = "".join(f"; did you mean {near}?" for near in get_close_matches(name, cls.__struct_fields__, n=1))
-            raise TrainError(f"config: no field is called {name!r}{hint}")
+            raise TrainError(f"config: no field is called {quoted(name)}{hint}")
         try:
             plain = {name: msgspec.to_builtins(value, enc_hook=partial(_plain, name)) for name, value in fields.items()}
             config = msgspec.convert(plain, cls)
@@ -236,7 +239,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             If the file is missing, holds no JSON object, or has a wrong field.
         """
         try:
-            fields = json.loads(Path(path).read_bytes())
+            fields = read_json(path)
         except FileNotFoundError as error:
             folder = Path(path).parent
             why = f"holds no run (no {Path(path).name})" if folder.is_dir() else "no such run"
@@ -257,7 +260,11 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def differences(self, other: TrainConfig) -> list[str]:
         """List the fields that change the result and differ, as "name: own / other's"."""
         own, others = self.to_dict(), other.to_dict()
-        return [f"{key}: {own[key]!r} / {others[key]!r}" for key in own if key not in FREE and own[key] != others[key]]
+        return [
+            f"{key}: {quoted(own[key])} / {quoted(others[key])}"
+            for key in own
+            if key not in FREE and own[key] != others[key]
+        ]
 
     def refused(self, given: TrainConfig) -> list[str]:
         """List what keeps a run from being resumed with other settings: all differences except a later end.
@@ -293,8 +300,8 @@ def _readable(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:
     text, _, where = str(error).partition(" - at `$.")
     name = where.rstrip("`").split("[")[0]
     if name not in fields:
-        return text
+        return in_brief(text, PATH)
     expected = text.partition(", got `")[0].replace("`array`", "a list in brackets")  # the value shows its type
     if expected.startswith("Invalid enum value"):
         expected = f"Expected one of {', '.join(get_args(get_type_hints(TrainConfig)[name]))}"
-    return f"{name}: {expected}, got {fields[name]!r}"
+    return f"{name}: {expected}, got {quoted(fields[name])}"

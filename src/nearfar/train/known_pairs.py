@@ -12,6 +12,7 @@ from ..core.constraints import Pairs
 from ..core.types import Bools, Ints
 from ..deep.relations import UNKNOWN
 from ..deep.samplers.base import BatchSampler, deal, hands_of
+from ..quoting import quoted
 from .config import TrainConfig, TrainError
 
 
@@ -69,4 +70,4 @@ def refuse_classes(config: TrainConfig) -> None:
     plain = TrainConfig.of(data=config.data, validation=0.0)
     for name in ("validation", "sampler", "episodes"):
         if getattr(config, name) != getattr(plain, name):
-            raise TrainError(f"{name}: {getattr(config, name)!r} needs classes, and pairs were given")
+            raise TrainError(f"{name}: {quoted(getattr(config, name))} needs classes, and pairs were given")

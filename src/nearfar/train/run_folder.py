@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.settings import no_option
+from ..reading import parse_json, read_json
 from .checkpoint import read_about, replace_file, save_tensors, save_tree
 from .config import TrainConfig, TrainError
 
@@ -156,8 +157,8 @@ class RunFolder:
         records = []
         for line in self.log.read_text(errors="replace").splitlines() if self.log.exists() else []:
             try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
+                record = parse_json(line)
+            except ValueError:
                 continue
             if isinstance(record, dict) and isinstance(record.get("step"), int):
                 records.append(record)
@@ -218,7 +219,7 @@ def open_run(path: str | Path) -> RunFolder:
 def start_of(run: Path) -> Path | None:
     """Read from environment.json where a run was started."""
     try:
-        found = json.loads((run / ENVIRONMENT).read_bytes())["folder"]
+        found = read_json(run / ENVIRONMENT)["folder"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Path(found) if isinstance(found, str) else None

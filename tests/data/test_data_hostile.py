@@ -1,0 +1,207 @@
+"""Input that would fill the memory, never end, or break off what reads it: one line, and soon."""
+
+import gzip
+import json
+import os
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from nearfar.data import DataError, open_dataset
+from nearfar.data import files as files_module
+from nearfar.data.files import ZipFiles
+from nearfar.data.items import open_items
+from nearfar.data.numpy_files import read_array, read_arrays
+from nearfar.quoting import quoted
+from nearfar.reading import DEEPEST, Unreadable, check_expansion, parse_json, read_file
+
+
+def images(folder, n=2):
+    """Two classes of n small images each."""
+    for label in "ab":
+        (folder / label).mkdir(parents=True)
+        for i in range(n):
+            Image.new("L", (8, 8), i).save(folder / label / f"{i}.png")
+    return folder
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_members_of_archives_are_read_up_to_a_size(tmp_path, monkeypatch, method):
+    monkeypatch.setattr(files_module, "LARGEST_IMAGE", 2**20)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", method) as archive:
+        archive.writestr("most.png", bytes(2**20))
+        archive.writestr("more.png", bytes(2**20 + 1))
+    found = ZipFiles(str(tmp_path / "x.zip"))
+    assert len(found.read("most.png")) == 2**20
+    with pytest.raises(DataError, match=r"more.png: cannot be read \(it is larger than the 1 MB"):
+        found.read("more.png")
+
+
+def test_tables_that_unpack_to_far_more_than_they_are_end_early(tmp_path, monkeypatch):
+    monkeypatch.setattr("nearfar.reading.FREE", 2**20)
+    with gzip.open(tmp_path / "x.csv.gz", "wt") as file:
+        file.write("a,label\n" + "0,1\n" * 2**21)
+    with pytest.raises(DataError, match=r"it unpacks to .* MB or more"):
+        open_dataset(tmp_path / "x.csv.gz")
+
+
+def test_arrays_that_unpack_to_far_more_than_they_are_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("nearfar.reading.FREE", 2**20)
+    np.savez_compressed(tmp_path / "x.npz", X=np.zeros((2**10, 2**10)), y=np.zeros(2**10))
+    with pytest.raises(DataError, match="it unpacks to 8 MB or more"):
+        open_dataset(tmp_path / "x.npz")
+
+
+def test_parquet_of_many_equal_cells_is_not_read(tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    monkeypatch.setattr("nearfar.reading.FREE", 2**20)
+    write_table(pyarrow.table({"a": np.zeros(2**20), "label": np.zeros(2**20, dtype=int)}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="it unpacks to 16 MB or more"):
+        open_dataset(tmp_path / "x.parquet")
+
+
+def test_ordinary_data_are_not_refused_for_how_well_they_pack():
+    check_expansion(2**28, 1)
+    check_expansion(200 * 2**30, 2**30)
+    with pytest.raises(Unreadable):
+        check_expansion(200 * 2**30 + 1, 2**30)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_only_regular_files_are_read(tmp_path, kind):
+    folder = images(tmp_path / "images")
+    bad = folder / "a" / "zz.png"
+    os.mkfifo(bad) if kind == "pipe" else bad.symlink_to("/dev/zero")
+    with pytest.raises(OSError, match=f"it is a {kind}"):
+        read_file(bad)
+    with pytest.raises(DataError, match=f"zz.png: cannot be read .it is a {kind}"):
+        open_dataset(folder)
+    found = open_dataset(folder, skip_bad=True)
+    assert len(found) == 4
+    assert found.bad == ("a/zz.png",)
+    table = folder / "table.csv"
+    table.write_text("path,label\na/0.png,a\nb/0.png,b\na/zz.png,a\n")
+    with pytest.raises(DataError, match=f"it is a {kind}"):
+        open_dataset(table)
+    assert len(open_dataset(table, skip_bad=True)) == 2
+    for name in ("x.csv", "x.npz", "x.npy", "x.zip", "x.jsonl", "x.parquet", "x.png"):
+        other = tmp_path / name
+        os.mkfifo(other) if kind == "pipe" else other.symlink_to("/dev/zero")
+        for opened in (open_dataset, open_items):
+            with pytest.raises(DataError, match=f"it is a {kind}"):
+                opened(other)
+
+
+def test_tables_of_many_columns_are_read_in_linear_time(tmp_path):
+    d = 20_000
+    text = ",".join(["label", *(f"c{i}" for i in range(d))])
+    (tmp_path / "x.csv").write_text(f"{text}\n" + "".join(f"{row}{',1' * d}\n" for row in "ab"))
+    calls = 0
+
+    def count(frame, event, arg):
+        nonlocal calls
+        calls += event == "c_call" and arg.__name__ == "count"
+
+    sys.setprofile(count)
+    try:
+        found = open_dataset(tmp_path / "x.csv")
+    finally:
+        sys.setprofile(None)
+    assert found.array.shape == (2, d)
+    assert calls < 100, "counting each column among all is quadratic"
+    assert found.in_columns(found.columns[::-1], "a learner").columns == found.columns[::-1]
+
+
+@pytest.mark.parametrize("side", ["inf", "-inf", "1e300", "9" * 400, "1e10"])
+def test_crop_boxes_without_end(tmp_path, side):
+    images(tmp_path)
+    (tmp_path / "x.csv").write_text(f"path,label,x1,y1,x2,y2\na/0.png,a,0,0,{side},5\nb/0.png,b,0,0,5,5\n")
+    with pytest.raises(DataError, match="crop box") as found:
+        open_dataset(tmp_path / "x.csv")
+    assert len(str(found.value)) < 600
+
+
+def test_integers_without_end_in_lines_of_json(tmp_path):
+    large = 10**400
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps({"a": large, "label": row}) + "\n" for row in "ab"))
+    with pytest.raises(DataError, match="without images, all other columns must be numbers"):
+        open_dataset(tmp_path / "x.jsonl")
+    (tmp_path / "y.jsonl").write_text("".join(json.dumps({"a": [1, large], "label": row}) + "\n" for row in "ab"))
+    with pytest.raises(DataError, match="all other columns must be numbers"):
+        open_dataset(tmp_path / "y.jsonl")
+
+
+def npy(shape, descr="<f4", content=b""):
+    """An .npy file of a header that says what it wants."""
+    header = repr({"descr": descr, "fortran_order": False, "shape": shape}).encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + content
+
+
+@pytest.mark.parametrize("shape", [(2**40, 2**40), (10**30,), (2**62, 4), (-1, 4), (1000, 1000)])
+def test_headers_of_absurd_shapes(tmp_path, shape):
+    (tmp_path / "x.npy").write_bytes(npy(shape, content=bytes(64)))
+    with pytest.raises(ValueError, match="which its 192 bytes do not hold"):
+        read_array(tmp_path / "x.npy")
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("X.npy", npy(shape, content=bytes(64)))
+    with pytest.raises(ValueError, match="which its 192 bytes do not hold"):
+        read_arrays(tmp_path / "x.npz")
+
+
+def test_json_that_is_nested_too_deep():
+    for depth in (DEEPEST + 1, 990, 100_000):
+        for text in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+            for given in (text, text.encode()):
+                with pytest.raises(ValueError, match="lie inside each other"):
+                    parse_json(given)
+    assert parse_json("[" * DEEPEST + "]" * DEEPEST)
+    assert parse_json("[" + "[]," * 1000 + "[]]") == [[]] * 1001
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        "[" * 5000,
+        "[]",
+        '{"info": 3}',
+        '{"info": {"features": [1]}}',
+        '{"info": {"features": {"label": {"names": 3}}}}',
+        '{"info": {"features": {"label": {"names": [1, 2]}}}}',
+    ],
+)
+def test_metadata_of_hugging_face_that_are_damaged(tmp_path, about):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    table = pyarrow.table({"a": [1.0, 2.0], "label": [0, 1]})
+    write_table(table.replace_schema_metadata({"huggingface": about}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match="its metadata of Hugging Face are damaged"):
+        open_dataset(tmp_path / "x.parquet")
+
+
+@pytest.mark.parametrize("column", [["a", "b"], [0.5, 1.0], [True, False]])
+def test_metadata_of_hugging_face_that_do_not_fit_the_column(tmp_path, column):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    about = json.dumps({"info": {"features": {"label": {"names": ["x", "y"]}}}})
+    table = pyarrow.table({"a": [1.0, 2.0], "label": column})
+    write_table(table.replace_schema_metadata({"huggingface": about}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"name classes by numbers, but column 'label' holds"):
+        open_dataset(tmp_path / "x.parquet")
+
+
+def test_values_are_quoted_in_brief():
+    class Angry:
+        def __repr__(self):
+            raise RecursionError
+
+    assert quoted("x" * 10_000) == repr("x" * 60 + "...")
+    assert len(quoted(list(range(10_000)))) < 70
+    assert quoted(10**5000) == "a very large int"
+    assert quoted(Angry()) == "a very large Angry"

@@ -1,0 +1,53 @@
+"""Errors in a user's own module: one line that names theirs."""
+
+import sys
+
+import pytest
+
+pytest.importorskip("torch")
+
+from nearfar import cli
+from nearfar.quoting import in_brief
+
+START = "import torch\nfrom torch import nn\n\n\n"
+TRUNK = (
+    START
+    + "class Mine(nn.Module):\n    def forward(self, x):\n        return {}\n\n\ndef make(shape):\n    return Mine()\n"
+)
+MODULE = {
+    "syntax": ("def f(:\n", 1),
+    "imported": (START + "torch.no_such_thing()\n", 5),
+    "called": (TRUNK.format("x.meen()"), 7),
+    "library": (TRUNK.format("torch.linalg.inv(x.sum())"), 7),
+}
+
+
+def stopped(capsys, monkeypatch, *words):
+    """What a command says when it stops."""
+    monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, words)])
+    with pytest.raises(SystemExit) as found:
+        cli.main()
+    assert found.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", MODULE)
+def test_the_line_of_ones_own_trunk_that_failed(tmp_path, capsys, monkeypatch, kind):
+    text, line = MODULE[kind]
+    name = f"own_trunk_{kind}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    out = tmp_path / "run"
+    options = ["--set", "steps=1", "--set", "image_size=16", "--batch-size", "16", "--quiet"]
+    said = stopped(capsys, monkeypatch, "train", "digits", "--trunk", f"{name}:make", "--out", out, *options)
+    assert said.count("\n") == 1
+    assert f"{name}.py:{line}" in said
+    assert not out.exists()
+
+
+def test_messages_of_others_are_cut(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["nearfar", "inspect", "x" * 100_000])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert len(capsys.readouterr().err) < cli.LONGEST + 100
+    assert in_brief("x" * 2000, cli.LONGEST).endswith("...")
