@@ -97,13 +97,17 @@ def _draw(counts: Ints, shape: EpisodeShape, episodes: int, rng: np.random.Gener
     places = keys.argpartition(cuts, axis=2)[..., : shape.per_class]  # the K smallest keys, then the Q next
     flat = np.arange(shape.ways)[:, None] * width + places
     support = flat[..., : shape.shots].reshape(episodes, -1)
-    query = flat[..., shape.shots :].reshape(episodes, -1) if shape.balanced else _any_class(keys, support, shape)
+    query = flat[..., shape.shots :].reshape(episodes, -1)
+    if not shape.balanced:
+        query = _any_class(keys, support, shape, rng)
     return classes, np.concatenate([support, query], axis=1)
 
 
-def _any_class(keys: np.ndarray, support: Ints, shape: EpisodeShape) -> Ints:
-    """Draw ways x queries samples from all that are not support."""
-    rest = keys.reshape(len(keys), -1).copy()
+def _any_class(keys: np.ndarray, support: Ints, shape: EpisodeShape, rng: np.random.Generator) -> Ints:
+    """Draw ways x queries samples from all that are not support; keys are infinite where a class has no sample."""
+    flat = keys.reshape(len(keys), -1)
+    # new numbers: those that a small class has left, after it gave its least ones to the support, are large
+    rest = np.where(np.isinf(flat), np.inf, rng.random(flat.shape))
     np.put_along_axis(rest, support, np.inf, axis=1)
     wanted = shape.ways * shape.queries
     return rest.argpartition(wanted - 1, axis=1)[:, :wanted]

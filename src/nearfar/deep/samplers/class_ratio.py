@@ -15,18 +15,21 @@ from .base import ClassBatchSampler, Classes, Ints, by_class
 
 
 def class_ratio(classes: Classes, chosen: Ints, size: int, rng: np.random.Generator) -> Ints:
-    """Return `size` sample indices of the chosen classes, at least one of each.
+    """Return `size` sample indices of the chosen classes: a random one of each, then others of all of them alike.
 
-    If the classes hold fewer samples than that, all are returned, and some more than once.
+    If the classes hold fewer samples than that, all are returned, and random ones once more.
     """
     counts = classes.counts[chosen]
     ends = np.cumsum(counts)
     places = np.arange(ends[-1]) - np.repeat(ends - counts, counts)  # 0..n_c-1 in every class
     members = classes.order[np.repeat(classes.starts[chosen], counts) + places]
-    key = rng.random(len(members))
-    first = np.lexsort((key, np.repeat(np.arange(len(chosen)), counts)))[ends - counts]
-    key[first] -= 1.0  # one random sample of each class comes before all others
-    return np.resize(members[np.argsort(key)], size)
+    first = ends - counts + rng.integers(0, counts)
+    key = rng.random(len(members))  # drawn apart from `first`, so that all other samples are equally likely
+    key[first] -= 1.0
+    drawn = members[np.argsort(key)]
+    while len(drawn) < size:
+        drawn = np.append(drawn, rng.permutation(members))
+    return drawn[:size]
 
 
 class ClassRatioSampler(ClassBatchSampler):

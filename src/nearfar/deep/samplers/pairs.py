@@ -1,6 +1,7 @@
 """Pairs for Siamese networks (Hadsell, Chopra & LeCun, 2006).
 
 every sample once as anchor a, with one partner:  similar (uniform in its class)  or  dissimilar (uniform outside)
+a sample that is alone in its class:  only with a dissimilar partner
 """
 
 from __future__ import annotations
@@ -14,13 +15,32 @@ from .base import BatchSampler, Classes, Ints, by_class, deal, hands_of, other_c
 
 
 def pairs(classes: Classes, places: Ints, similar: np.ndarray, rng: np.random.Generator) -> Ints:
-    """Return (k, 2) anchors and partners; an anchor that is alone in its class gets a dissimilar partner."""
+    """Return (k, 2) anchors, at `places` in ``classes.order``, and partners; similar: (k,) bool."""
     anchors = classes.order[places]
     partner = same_class(classes, places, rng)
-    similar = similar & (partner != anchors)
     if not similar.all():
         partner = np.where(similar, partner, other_class(classes, places, rng))
     return np.stack([anchors, partner], 1)
+
+
+def deal_anchors(alone: np.ndarray, hands: int, count: int, similar: int, rng: np.random.Generator) -> Ints:
+    """Deal anchors into (hands, count), of which the first `similar` of a hand are not alone in their class.
+
+    Parameters
+    ----------
+    alone : (n,) bool
+        Which samples are alone in their class.
+
+    Notes
+    -----
+    A sample that is alone is dealt once, or not at all where there are more of them than room. The others fill the
+    rest: again from the first where there are too few.
+    """
+    first, rest = hands * similar, hands * (count - similar)
+    lone = rng.permutation(np.flatnonzero(alone))[:rest]
+    others = np.resize(rng.permutation(np.flatnonzero(~alone)), first + rest - len(lone))
+    dissimilar = rng.permutation(np.append(lone, others[first:]))
+    return np.concatenate([others[:first].reshape(hands, similar), dissimilar.reshape(hands, -1)], 1)
 
 
 class PairSampler(BatchSampler):
@@ -33,7 +53,7 @@ class PairSampler(BatchSampler):
     batch_size : int
         Samples of a global batch, even: batch_size / 2 pairs.
     similar : float
-        Share of similar pairs in every batch.
+        Share of similar pairs in every batch, rounded to whole pairs.
     seed : int
         Seed of all epochs.
     drop_last : bool
@@ -47,7 +67,9 @@ class PairSampler(BatchSampler):
 
     Notes
     -----
-    An epoch has every sample once as anchor. A batch lists a_1, b_1, a_2, b_2, ...: ``x.view(-1, 2, d)`` are the pairs.
+    An epoch has every sample once as anchor, as far as the share allows: a sample alone in its class is in no similar
+    pair, so it is an anchor only where there is room among the dissimilar ones, and samples of other classes come twice
+    for it. A batch lists a_1, b_1, a_2, b_2, ...: ``x.view(-1, 2, d)`` are the pairs.
     """
 
     def __init__(
@@ -73,8 +95,13 @@ class PairSampler(BatchSampler):
 
     def plan(self, rng: np.random.Generator) -> Ints:
         count = self.batch_size // 2
-        places = deal(len(self.classes.order), count, rng, self.drop_last)
-        similar = np.broadcast_to(np.arange(count) < round(self.similar * count), places.shape)
+        share = round(self.similar * count)
+        alone = np.repeat(self.classes.counts == 1, self.classes.counts)
+        if share and alone.any():
+            places = deal_anchors(alone, self.batches_per_epoch(), count, share, rng)
+        else:
+            places = deal(len(self.classes.order), count, rng, self.drop_last)
+        similar = np.broadcast_to(np.arange(count) < share, places.shape)
         return pairs(self.classes, places.ravel(), similar.ravel(), rng).reshape(-1, self.batch_size)
 
     def batches_per_epoch(self) -> int:
