@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import __version__
-from .core.storage import whole
+from .core.files import whole
 from .core.types import AnyArray
 
 if TYPE_CHECKING:

@@ -1,6 +1,5 @@
 """Files of arrays: read back as written, readable by others, harmless when broken."""
 
-import errno
 import json
 import tracemalloc
 
@@ -108,33 +107,3 @@ def test_broken_files_are_one_clear_error(tmp_path, raw):
     path.write_bytes(raw)
     with pytest.raises(ValueError, match="broken is not a readable safetensors file"):
         storage.read(path)
-
-
-def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path):
-    path = tmp_path / "x.safetensors"
-    storage.write(path, ARRAYS, {"name": "old"})
-    with pytest.raises(OSError, match=r"x\.safetensors: cannot be written \(No space left on device\)"):  # noqa: PT012, SIM117
-        with storage.whole(path) as file:
-            file.write(b"half")
-            raise OSError(errno.ENOSPC, "No space left on device")
-    assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
-    assert storage.read(path)[1] == {"name": "old"}
-
-
-def test_two_may_write_one_file_at_a_time(tmp_path):
-    path = tmp_path / "x"
-    with storage.whole(path) as one:
-        one.write(b"on")
-        with storage.whole(path) as other:
-            other.write(b"other")
-        assert path.read_bytes() == b"other"
-        one.write(b"e")
-    assert path.read_bytes() == b"one"
-    assert [file.name for file in tmp_path.iterdir()] == ["x"]
-
-
-def test_a_file_below_a_file_is_one_error_that_names_it(tmp_path):
-    (tmp_path / "file").write_text("no folder")
-    with pytest.raises(OSError, match=r"x\.safetensors: cannot be written \(Not a directory\)\Z"):  # noqa: SIM117
-        with storage.whole(tmp_path / "file" / "x.safetensors"):
-            pass

@@ -232,7 +232,7 @@ def _told(file: Path, key: str) -> str:
 
 def embed_to(source: Path, data: str, out: Path, skip_bad: bool, label: str | None = None) -> str:
     """Embed data and write an .npz; returns one line on what was written."""
-    from ..core.storage import whole
+    from ..core.files import whole
     from ..data.items import open_items
     from .index_files import named_by_paths, root_of
 

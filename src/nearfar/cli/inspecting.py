@@ -48,7 +48,7 @@ def inspect(
     out
         Write all that was found, with every name, to this .json file too.
     """
-    from ..core.storage import whole
+    from ..core.files import whole
     from ..data.inspection import inspect_data
     from .settings import check_out
 

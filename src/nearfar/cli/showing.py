@@ -57,7 +57,7 @@ def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: 
 
 def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Write a .csv, whole or not at all."""
-    from ..core.storage import whole
+    from ..core.files import whole
 
     with whole(out, "w", newline="", encoding="utf-8", errors="surrogateescape") as handle:
         csv.writer(handle).writerows([heading, *rows])

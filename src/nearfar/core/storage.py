@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from ..quoting import quoted
 from ..reading import Unreadable, parse_json, read_file
+from .files import whole
 from .types import AnyArray
 
 NAMES = {
@@ -61,38 +60,6 @@ def write(path: str | os.PathLike[str], arrays: dict[str, AnyArray], metadata: d
     with whole(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.writelines(blobs)
-
-
-@contextmanager
-def whole(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> Iterator[IO[Any]]:
-    """Open a file that appears whole or not at all: it is written under a name of its own, then renamed.
-
-    Several may write the same file at a time: the last one to end wins.
-
-    Parameters
-    ----------
-    path : path
-        The file; what was there before stays until the new one is complete.
-    mode, **how
-        As of `open`.
-
-    Raises
-    ------
-    OSError
-        Writing failed, as on a full disk; the message names the file, and nothing of the new file is left.
-    """
-    partial = Path(f"{os.fspath(path)}.{secrets.token_hex(4)}.partial")
-    try:
-        with partial.open(mode, **how) as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())  # the content must be on the disk before the name is
-        os.replace(partial, path)
-    except OSError as error:
-        raise type(error)(f"{os.fspath(path)}: cannot be written ({error.strerror or error})") from error
-    finally:
-        with suppress(OSError):  # it would hide the error that says why nothing was written
-            partial.unlink()
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, str]]:

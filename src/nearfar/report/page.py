@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.storage import whole
+from ..core.files import whole
 from . import sections
 from .analysis import Analysis, analyse
 from .compared import compared, verdict

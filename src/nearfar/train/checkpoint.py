@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ..core.storage import whole
+from ..core.files import whole
 from ..reading import parse_json
 from .config import TrainError
 

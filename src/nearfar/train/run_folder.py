@@ -22,6 +22,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from ..core.files import remove_leftovers
 from ..core.settings import no_option
 from ..reading import parse_json, read_json
 from .checkpoint import read_about, replace_file, save_tensors, save_tree
@@ -129,10 +130,9 @@ class RunFolder:
         """Make the states of `about["step"]` the checkpoint that counts, and drop older ones."""
         save_tensors(self.last, tensors, about)
         old = set(self.path.glob("state-*.safetensors")) - set(self.path.glob(f"state-{about['step']}.*"))
-        for kind in ("*.safetensors", self.metrics.name):  # what a process left that was killed while it wrote
-            old.update(self.path.glob(f"{kind}.*.partial"))
         for path in old:
             path.unlink(missing_ok=True)
+        remove_leftovers(self.path)  # a state is never written again under its name
 
     @contextmanager
     def telling_what_is_kept(self) -> Iterator[None]:
