@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, keep their permissions, and leave nothing behind."""
+"""Files appear whole or not at all, keep their permissions, and are changed by one process at a time."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nearfar.core import storage
-from nearfar.core.files import remove_leftovers, whole
+from nearfar.core.files import locked, remove_leftovers, whole
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions, locks and signals of POSIX")
 ARRAYS = {"a": np.arange(6.0).reshape(2, 3)}
@@ -163,3 +163,53 @@ def test_many_writers_of_one_file_do_not_disturb_each_other(tmp_path):
     content = path.read_bytes()
     assert content == content[:1] * 1000
     assert names(tmp_path) == ["x"]
+
+
+def test_a_lock_is_held_by_one_and_leaves_nothing(tmp_path):
+    file, waited = tmp_path / "lock", []
+    with locked(file):
+        with pytest.raises(TimeoutError, match="another process holds the lock"):  # noqa: SIM117
+            with locked(file):
+                pass
+        with pytest.raises(TimeoutError):  # noqa: SIM117
+            with locked(file, wait=0.01, waiting=lambda: waited.append(1)):
+                pass
+    assert waited == [1]
+    with locked(file):
+        assert file.exists()
+    assert names(tmp_path) == []
+
+
+def test_a_lock_goes_from_one_to_the_next(tmp_path):
+    """Also when its file is removed at the end of each: no two hold it at a time, and no increment is lost."""
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+
+    def count():
+        for _ in range(10):
+            with locked(tmp_path / "lock", wait=60.0):
+                value = int(counter.read_text())
+                counter.write_text(str(value + 1))
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counter.read_text() == "40"
+    assert names(tmp_path) == ["counter"]
+
+
+def test_a_file_system_without_locks_has_none(tmp_path, monkeypatch):
+    def unable(self, **how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", unable)
+    with locked(tmp_path / "lock"), locked(tmp_path / "lock"):
+        pass
+
+
+def test_a_lock_that_cannot_be_made_is_an_error(tmp_path):
+    with pytest.raises(OSError, match="nowhere"):  # noqa: SIM117
+        with locked(tmp_path / "nowhere" / "lock"):
+            pass

@@ -28,6 +28,7 @@ from nearfar.train.finish import task_of
 from nearfar.train.loading import load_step
 from nearfar.train.monitor import score_unseen_and_seen
 from nearfar.train.progress import ProgressLine, line, summary
+from nearfar.train.run_folder import RunFolder
 
 RICH = "0.5*TripletLoss() + AMSoftmaxLoss() + 0.1*EnergyConfusion(pairs='one')"
 
@@ -435,7 +436,6 @@ def test_nothing_is_left_of_a_run_whose_first_checkpoint_does_not_fit(tmp_path, 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has no such locks")
 def test_two_do_not_train_in_one_folder(tmp_path, monkeypatch, small) -> None:
     def train_there_too(config: object, start: object, **how: object) -> None:
         with pytest.raises(TrainError, match="another process is training there"):
@@ -447,6 +447,29 @@ def test_two_do_not_train_in_one_folder(tmp_path, monkeypatch, small) -> None:
     monkeypatch.setattr("nearfar.train.engine.build", train_there_too)
     run = train(small(), tmp_path / "run", progress=False)
     assert run.config.objective == "TripletLoss()"
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_not_trained_over(tmp_path, monkeypatch, small) -> None:
+    plain = RunFolder.create
+
+    def others_are_faster(folder: RunFolder) -> None:
+        plain(folder)
+        monkeypatch.undo()
+        train(small(epochs=1, objective="NPairLoss()"), folder.path, progress=False)
+
+    monkeypatch.setattr(RunFolder, "create", others_are_faster)
+    with pytest.raises(TrainError, match="holds a run already"):
+        train(small(epochs=1), tmp_path / "run", progress=False)
+    config = TrainConfig.from_json(tmp_path / "run" / "config.json")
+    assert config.objective == "NPairLoss()"
+    assert (tmp_path / "run" / "last.safetensors").exists()
+
+
+def test_the_lock_that_a_killed_training_left_hinders_nobody(tmp_path, small) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").touch()
+    train(small(epochs=1), tmp_path / "run", progress=False)
+    assert not (tmp_path / "run" / ".lock").exists()
 
 
 def test_steps_end_a_run_inside_an_epoch(tmp_path, small) -> None:

@@ -1,13 +1,14 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and changes to one file that come one after another."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +20,7 @@ except ImportError:  # Windows, where nobody can remove a file that another proc
 
 PARTIAL = re.compile(r"(.+)\.[0-9a-f]{8}\.partial")  # the name of a file that is being written, around that of its own
 OLD = 3600.0  # seconds after which a partial file is a dead writer's, where locks cannot tell
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # of file systems that have none
 
 
 @contextmanager
@@ -139,3 +141,59 @@ def _make_like(descriptor: int, before: os.stat_result) -> None:
         os.fchown(descriptor, -1, before.st_gid)
     with suppress(OSError):
         os.fchmod(descriptor, stat.S_IMODE(before.st_mode) & 0o777)
+
+
+@contextmanager
+def locked(file: Path, *, wait: float = 0.0, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold a lock that one process has at a time, until the end of the block or of the process, however that ends.
+
+    Parameters
+    ----------
+    file : Path
+        The empty file that stands for the lock; it is removed at the end. In a file system without locks there is none.
+    wait : float
+        Seconds to wait for another process that holds it.
+    waiting : callable, optional
+        Is called once before the wait.
+
+    Raises
+    ------
+    TimeoutError
+        Another process still holds it.
+    OSError
+        The file cannot be made.
+    """
+    from filelock import FileLock, Timeout
+
+    if not file.parent.is_dir():  # which the lock would make
+        raise FileNotFoundError(errno.ENOENT, "No such folder", str(file.parent))
+    lock = FileLock(file, mode=0o666)  # for all who may write in the folder
+    taken = True
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if waiting is not None and wait > 0:
+                waiting()
+            lock.acquire(timeout=wait)
+    except Timeout as error:
+        raise TimeoutError(f"{file}: another process holds the lock") from error
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        taken = False
+    try:
+        yield
+    finally:
+        if taken:
+            with suppress(OSError):  # of Windows, where it goes after the release
+                file.unlink()
+            lock.release()
+            _remove_released(file)
+
+
+def _remove_released(file: Path) -> None:
+    """Remove the file of a lock where that could not be done before its release; who holds it since keeps it."""
+    if fcntl is None:
+        with suppress(OSError):
+            file.unlink()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from ..core.files import locked
 from .config import TrainError
+from .run_folder import LOCK
 
 
 @contextmanager
@@ -17,29 +19,15 @@ def claimed(folder: Path) -> Iterator[None]:
     Raises
     ------
     TrainError
-        If another process trains there.
+        If another process trains there, or the folder cannot be written in.
     """
-    descriptor = _lock(folder) if os.environ.get("RANK", "0") == "0" else None
-    try:
+    with ExitStack() as held:
+        if os.environ.get("RANK", "0") == "0":  # the first of several processes claims it for all
+            try:
+                held.enter_context(locked(folder / LOCK))
+            except TimeoutError as error:
+                busy = "another process is training there; choose another folder, or wait"
+                raise TrainError(f"{folder}: {busy}") from error
+            except OSError as error:
+                raise TrainError(f"{folder}: cannot be written in ({error.strerror or error})") from error
         yield
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def _lock(folder: Path) -> int | None:
-    """Return what holds the lock until it is closed; None where the system or its file system has no locks."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise TrainError(f"{folder}: another process is training there; choose another folder, or wait") from None
-    except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor

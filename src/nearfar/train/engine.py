@@ -62,21 +62,42 @@ def train(
     KeyboardInterrupt
         After Ctrl-C, when a checkpoint has been written. Callers exit with 130.
     """
+    config = None if config is None else checked(config)
     folder = open_run(out) if resume else RunFolder(out)
-    config = TrainConfig.from_json(folder.config) if config is None else checked(config)
-    if not resume:
-        folder.create()
-    with claimed(folder.path):
-        try:
-            parts = build(config, folder.start, resumed=resume and folder.last.exists())
-            with Interrupts() as interrupts:
-                trainer = Trainer(parts, folder, interrupts, resume=resume, progress=progress, watchers=watchers)
-                with folder.telling_what_is_kept():
-                    return trainer.run()
-        except BaseException:
-            if not resume and processes.rank() == 0:
-                folder.discard()
-            raise
+    if resume:
+        with claimed(folder.path):
+            config = config or TrainConfig.from_json(folder.config)
+            return _train_in(folder, config, resume=True, progress=progress, watchers=watchers)
+    config = config or TrainConfig.from_json(folder.config)
+    folder.create()
+    try:
+        with claimed(folder.path):
+            folder.check_free()  # another process may have trained there since
+            return _train_anew(folder, config, progress=progress, watchers=watchers)
+    except BaseException:
+        if processes.rank() == 0:
+            folder.remove_if_empty()
+        raise
+
+
+def _train_anew(folder: RunFolder, config: TrainConfig, *, progress: bool, watchers: Sequence[Watcher]) -> Run:
+    """Train in an empty folder, and leave it empty where there is no checkpoint at the end."""
+    try:
+        return _train_in(folder, config, resume=False, progress=progress, watchers=watchers)
+    except BaseException:
+        if processes.rank() == 0:
+            folder.discard()
+        raise
+
+
+def _train_in(
+    folder: RunFolder, config: TrainConfig, *, resume: bool, progress: bool, watchers: Sequence[Watcher]
+) -> Run:
+    parts = build(config, folder.start, resumed=resume and folder.last.exists())
+    with Interrupts() as interrupts:
+        trainer = Trainer(parts, folder, interrupts, resume=resume, progress=progress, watchers=watchers)
+        with folder.telling_what_is_kept():
+            return trainer.run()
 
 
 class Trainer:

@@ -4,6 +4,7 @@ config.json       every setting, resolved            command.txt      how it was
 environment.json  where, versions, device            log.jsonl        one line per `log_every` batches
 metrics.csv       one line per epoch                 best.safetensors  last.safetensors  weights
 state-STEP.RANK.safetensors   what --resume needs    scores.json  test.npz   written by `evaluate_run`
+.lock             only while a process trains here
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Run:
     best: float | None
 
 
-COMMAND, ENVIRONMENT = "command.txt", "environment.json"
+COMMAND = "command.txt"
+ENVIRONMENT = "environment.json"
+LOCK = ".lock"
 
 
 class RunFolder:
@@ -81,22 +84,31 @@ class RunFolder:
         TrainError
             If something is there already.
         """
-        if self.config.exists():
-            raise TrainError(f"{self.path}: holds a run already; resume it, or choose another folder")
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            raise TrainError(f"{self.path}: exists already and is not empty; choose another folder")
+        self.check_free()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise TrainError(f"{self.path}: cannot be made ({error.strerror})") from error
 
+    def check_free(self) -> None:
+        """Raise a TrainError if something is at the place of the folder, or in it."""
+        if self.config.exists():
+            raise TrainError(f"{self.path}: holds a run already; resume it, or choose another folder")
+        if not self.path.exists():
+            return
+        if not self.path.is_dir() or any(entry.name != LOCK for entry in self.path.iterdir()):
+            raise TrainError(f"{self.path}: exists already and is not empty; choose another folder")
+
     def discard(self) -> None:
-        """Remove the folder again, and those made for it, unless a checkpoint is in it."""
-        if self.last.exists() or not self.path.is_dir():
+        """Remove what a run has written that has no checkpoint; the folder itself stays for `remove_if_empty`."""
+        if self.last.exists():
             return
         written = (self.config, self.log, self.metrics, self.best, self.path / COMMAND, self.path / ENVIRONMENT)
         for path in (*written, *self.path.glob("state-*.safetensors")):
             path.unlink(missing_ok=True)
+
+    def remove_if_empty(self) -> None:
+        """Remove the folder, and those made for it, where nothing is in them."""
         remove_empty([self.path, *self._missing])
 
     def describe(self, config: TrainConfig, device: str) -> None:
