@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +14,40 @@ if TYPE_CHECKING:
     from ..core.types import AnyArray
     from ..data import Dataset
     from ..index import Index
+
+
+WAIT = 600.0
+"""Seconds for which a command waits for another one that changes the same index."""
+
+
+@contextmanager
+def one_at_a_time(file: Path) -> Iterator[None]:
+    """Keep other commands from changing an index from before it is read until it is written: a change would be lost.
+
+    Raises
+    ------
+    TimeoutError
+        Another command still changes it after `WAIT` seconds.
+    OSError
+        Its folder cannot be written in.
+    """
+    from ..core.files import locked
+
+    def tell() -> None:
+        if sys.stderr is not None:
+            print(f"nearfar: {file}: another command is changing it; waiting for it to end", file=sys.stderr)
+
+    target = Path(os.path.realpath(file))  # of all names of one file there is one lock
+    with ExitStack() as held:
+        if target.parent.is_dir():  # else there is no index either, as is told soon
+            try:
+                held.enter_context(locked(target.with_name(f".{target.name}.lock"), wait=WAIT, waiting=tell))
+            except TimeoutError as error:
+                still = f"another command is still changing it after {WAIT:g} s; try again when that has ended"
+                raise TimeoutError(f"{file}: {still}") from error
+            except OSError as error:
+                raise OSError(f"{file}: cannot be written ({error.strerror or error})") from error
+        yield
 
 
 def load_index(file: Path) -> Index:

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..quoting import quoted
-from .index_files import embedded_by, items_of, load_index, named_by_paths, names_of, weights_of
+from .index_files import (
+    embedded_by,
+    items_of,
+    load_index,
+    named_by_paths,
+    names_of,
+    one_at_a_time,
+    weights_of,
+)
 from .places import about_home, data_from_home, form_in, forms_of, from_home, home_of, labels_of, sources_of
 from .settings import check_out
 from .showing import classes_of
@@ -64,14 +72,17 @@ def index(
     if source is None:
         if add or new or engine or label or skip_bad or not remove:
             raise ValueError("SOURCE: give a run, a learner or a file of embeddings; only --remove alone takes none")
-        print(removed_from(out, remove))
+        with one_at_a_time(out):
+            print(removed_from(out, remove))
         return
     if remove and not add:
         raise ValueError("--remove: with SOURCE also give --add, without which the index is made anew")
     if new and not add:
         raise ValueError("--new: only with --add; without it the index is made anew of all items")
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
-    print(index_to(source, data, out, label=label, **how))
+    check_out(out)
+    with one_at_a_time(out):
+        print(index_to(source, data, out, label=label, **how))
 
 
 def index_to(
@@ -90,7 +101,6 @@ def index_to(
     from ..index import Index
     from .embedding import distance_of, is_embeddings, left_out, refuse_data
 
-    check_out(out)
     alone = is_embeddings(source)
     if alone:
         refuse_data(source, data)

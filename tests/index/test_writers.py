@@ -1,0 +1,148 @@
+"""Commands that change one index at a time lose nothing; one that is killed leaves the old index or the new one."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearfar import cli
+from nearfar.cli import index_files, indexing
+from nearfar.index import Index
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """Files of embeddings of two items each: a0 and a1, b0 and b1, c0 and c1."""
+    for name in "abc":
+        rows = np.random.default_rng(ord(name)).normal(size=(2, 3))
+        np.savez(tmp_path / f"{name}.npz", embeddings=rows, labels=[name] * 2, names=[f"{name}0", f"{name}1"])
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("second", "left"),
+    [
+        ({"source": Path("c.npz"), "add": True}, ["a0", "a1", "b0", "b1", "c0", "c1"]),
+        ({"remove": ("a0",)}, ["a1", "b0", "b1"]),
+        ({"source": Path("c.npz")}, ["c0", "c1"]),
+    ],
+)
+def test_a_change_waits_for_the_one_under_way(tables, monkeypatch, capsys, second, left):
+    """The second begins when the first has read the index, and has not written it yet."""
+    file, plain = tables / "x.index", indexing.embedded_by
+    monkeypatch.chdir(tables)
+    indexing.index(tables / "a.npz", out=file)
+    other = threading.Thread(target=indexing.index, kwargs={"source": None, **second, "out": Path("x.index")})
+
+    def embed(*given):
+        indexing.embedded_by = plain
+        other.start()
+        other.join(timeout=0.5)
+        return plain(*given)
+
+    monkeypatch.setattr(indexing, "embedded_by", embed)
+    indexing.index(tables / "b.npz", out=file, add=True)
+    other.join()
+    assert Index.load(file).names.tolist() == left
+    assert capsys.readouterr().err == "nearfar: x.index: another command is changing it; waiting for it to end\n"
+    assert sorted(path.name for path in tables.iterdir()) == ["a.npz", "b.npz", "c.npz", "x.index"]
+
+
+def test_the_wait_for_another_change_has_an_end(tables, monkeypatch, capsys):
+    file = tables / "x.index"
+    indexing.index(tables / "a.npz", out=file)
+    capsys.readouterr()
+    monkeypatch.setattr(index_files, "WAIT", 0.01)
+    monkeypatch.setattr(sys, "argv", ["nearfar", "index", str(tables / "b.npz"), "--add", "-o", str(file)])
+    with index_files.one_at_a_time(file), pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.endswith("waiting for it to end")
+    assert last == f"nearfar: {file}: another command is still changing it after 0.01 s; try again when that has ended"
+    assert len(Index.load(file)) == 2
+
+
+KILLED = """
+import os, random, signal, sys
+from pathlib import Path
+
+import numpy as np
+
+from nearfar.cli.indexing import index
+from nearfar.core import files
+from nearfar.index import Index
+
+FILE, NEW = Path("x.index"), Path("new.npz")
+
+
+def add(deadly=None):
+    # Add to the index in a process that is killed at an event; returns where its events were, "w" while it writes.
+    events, sent = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        seen = []
+
+        def watch(frame, event, argument):
+            seen.append("w" if frame.f_code.co_filename == files.__file__ else ".")
+            if len(seen) - 1 == deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.stdout = open(os.devnull, "w")
+        sys.setprofile(watch)
+        index(NEW, out=FILE, add=True)
+        sys.setprofile(None)
+        with os.fdopen(sent, "w") as file:
+            file.write("".join(seen))
+        os._exit(0)
+    os.close(sent)
+    with os.fdopen(events) as file:
+        places = file.read()
+    assert os.waitpid(pid, 0)[1] == (0 if deadly is None else signal.SIGKILL)
+    return places
+
+
+def items(k):
+    rows = np.random.default_rng(k).normal(size=(3, 4))
+    names = [f"{k}-{i}" for i in range(3)]
+    np.savez(NEW, embeddings=rows, labels=["x"] * 3, names=names)
+    return names
+
+
+names = items(0)
+index(NEW, out=FILE)
+names += items(1)
+places = add()
+rng = random.Random(0)
+writing = [at for at, place in enumerate(places) if place == "w"]
+deaths = [rng.randrange(len(places)) for _ in range(20)] + rng.sample(writing, 20)
+old = new = 0
+for k, deadly in enumerate(deaths, start=2):
+    more = items(k)
+    add(deadly)
+    found = Index.load(FILE).names.tolist()
+    if found == names:
+        old += 1
+    else:
+        assert found == names + more, (deadly, found)
+        names, new = found, new + 1
+add()
+left = sorted(os.listdir())
+assert left == [NEW.name, FILE.name], left
+print(old, new, len(writing))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are killed as POSIX does it")
+def test_an_index_whose_change_is_killed_is_the_old_or_the_new_one(tmp_path):
+    """At 20 random moments of the whole change, and at 20 of those at which the file is written."""
+    done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    old, new, moments = map(int, done.stdout.split()[-3:])
+    assert old + new == 40
+    assert min(old, new) > 0, "moments of one kind only would prove little"
+    assert moments > 20
