@@ -33,10 +33,12 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from nearfar import ITML
-from nearfar.core.bayesian import variational
-from nearfar.core.bayesian.variational import Answers
-from nearfar.core.information_theory import divergences, information, logdet, logdet_stream
-from nearfar.core.information_theory.logdet import Bounded
+from nearfar.probabilistic.bayesian import variational
+from nearfar.probabilistic.bayesian.variational import Answers
+from nearfar.probabilistic.information import label_precision, logdet
+from nearfar.probabilistic.information.dmbk import divergences
+from nearfar.probabilistic.information.logdet import Bounded
+from nearfar.probabilistic.information.online_itml import stream
 
 
 def main() -> None:
@@ -204,7 +206,7 @@ def streams(rng: np.random.Generator) -> Contest:
 
     return (
         "online ITML, 10,000 pairs of 30 features",
-        lambda: logdet_stream.follow(np.eye(30), Z, sign, target, 1e-3)[0],
+        lambda: stream.follow(np.eye(30), Z, sign, target, 1e-3)[0],
         slow,
     )
 
@@ -238,7 +240,7 @@ def label_kernel(rng: np.random.Generator) -> Contest:
 
     return (
         "label precision, 2000 x 30, 10 classes (n x n inverse)",
-        lambda: information.label_precision(X, y, 0.5),
+        lambda: label_precision.label_precision(X, y, 0.5),
         slow,
     )
 

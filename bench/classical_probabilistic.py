@@ -36,10 +36,11 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from nearfar import ITML, LDML, MCML, NCA, PCCA, FastNCA
-from nearfar.core.constraints import LabelPairs, encode
-from nearfar.core.empirical_risk import risk
-from nearfar.core.neighborhoods import neighborhood, softmax
-from nearfar.core.neighborhoods.collapse import Collapse
+from nearfar.numerics.constraints import LabelPairs, encode
+from nearfar.probabilistic import neighbor_softmax
+from nearfar.probabilistic.collapsing.objective import Collapse
+from nearfar.probabilistic.neighborhood import search
+from nearfar.probabilistic.risk import solvers
 
 try:
     import metric_learn
@@ -121,14 +122,14 @@ def nca_speed(n: int, k: int, repeat: int) -> None:
     L = 0.1 * np.random.default_rng(1).normal(size=(k, 64))
     peer = NeighborhoodComponentsAnalysis(n_components=k)
     peer.n_iter_ = 0
-    rows = softmax.sorted_rows(X, encode(y)[1])
+    rows = neighbor_softmax.sorted_rows(X, encode(y)[1])
 
     def theirs() -> np.ndarray:
         # their mask is made once per fit, so it is not part of the time
         return peer._loss_grad_lbfgs(L.ravel(), X, same, -1.0)[1]
 
     def ours(dtype: str) -> np.ndarray:
-        return -neighborhood.dense(narrow if dtype == "float32" else rows, "accuracy", rows.weight)(L)[1]
+        return -search.dense(narrow if dtype == "float32" else rows, "accuracy", rows.weight)(L)[1]
 
     same, narrow = y[:, None] == y, rows.astype("float32")
     calls = {"peer": theirs, "float64": lambda: ours("float64"), "float32": lambda: ours("float32")}
@@ -146,7 +147,7 @@ def loop_speed(n: int, repeat: int) -> None:
     X -= X.mean(axis=0)
     codes = encode(y)[1]
     L = 0.3 * np.eye(10)
-    collapse, pairs = Collapse(X, codes), risk.risk(X, LabelPairs(codes))
+    collapse, pairs = Collapse(X, codes), solvers.risk(X, LabelPairs(codes))
     ours = {"MCML": lambda: collapse(L), "LDML": lambda: pairs(L, 1.0, by_metric=True)}
     loops = {"MCML": (mcml_by_rows, mcml_by_pairs), "LDML": (ldml_by_rows, ldml_by_pairs)}
     for name, call in ours.items():
@@ -286,8 +287,10 @@ def compare(name: str, X: np.ndarray, y: np.ndarray, words: list[str]) -> None:
             learner = make().fit(A, y[train])
             seconds = process_time() - start
             score = KNeighborsClassifier(3).fit(learner.transform(A), y[train]).score(learner.transform(B), y[test])
-            rows = softmax.sorted_rows(A, encode(y[train])[1])
-            value = softmax.neighbor_sums(rows.X @ learner.components_.T, rows.sizes, "accuracy", rows.weight)[0]
+            rows = neighbor_softmax.sorted_rows(A, encode(y[train])[1])
+            value = neighbor_softmax.neighbor_sums(rows.X @ learner.components_.T, rows.sizes, "accuracy", rows.weight)[
+                0
+            ]
             found.append((score, value, learner.n_iter_, seconds))
         score, value, n_iter, seconds = np.mean(found, axis=0)
         shown = f"{value:.2f}" if "NCA" in method and "log" not in method and "Fast" not in method else ""

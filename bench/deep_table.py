@@ -38,12 +38,12 @@ from nearfar.deep.samplers.base import BatchSampler
 from nearfar.deep.samplers.episodes import EpisodeSampler
 from nearfar.deep.samplers.m_per_class import MPerClassSampler
 from nearfar.train import TrainConfig, load_embedder, train
-from nearfar.train.build import Parts, build
 from nearfar.train.checkpoint import load_tensors, replace_file, save_tensors
 from nearfar.train.compare import Trial, run_trial, slug
-from nearfar.train.engine import rate_factor
 from nearfar.train.features import as_floats
-from nearfar.train.run_folder import write_json
+from nearfar.train.run import write_json
+from nearfar.train.setup import Parts, build
+from nearfar.train.trainer import rate_factor
 
 SELECTION, FINAL = (11,), (21, 22, 23)
 EVERY = 4  # each fourth test item is a query of the networks, which compare 2,120 x 2,120 pairs otherwise

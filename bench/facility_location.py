@@ -22,9 +22,9 @@ import torch
 from sklearn.metrics import normalized_mutual_info_score
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from nearfar.deep.facility import Problem, assign, distances, greedy, refine
 from nearfar.deep.losses.facility_location import FacilityLocationLoss
-from nearfar.deep.partition import Agreement
+from nearfar.deep.losses.facility_location.partition_scores import Agreement
+from nearfar.deep.losses.facility_location.search import Problem, assign, distances, greedy, refine
 
 BATCH, DIM, GAMMA, PASSES = 128, 64, 10.0, 5
 

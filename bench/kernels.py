@@ -46,8 +46,8 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import nearfar as nf
-from nearfar.core import kernels
 from nearfar.evaluation import retrieve
+from nearfar.numerics import kernels
 
 Table = tuple[np.ndarray, np.ndarray]
 Grid = dict[str, Any]

@@ -23,8 +23,8 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from sklearn.neighbors import NearestNeighbors
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from nearfar.core.near_pairs import nearest_pairs, pairs_within
 from nearfar.evaluation import verify
+from nearfar.neighbors.near_pairs import nearest_pairs, pairs_within
 
 FAR = 0.01
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import nearfar
 from nearfar.catalog import METHODS, Method
-from nearfar.deep.proxies import ClassProxyLoss
+from nearfar.deep.proxies.class_proxies import ClassProxyLoss
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 PER_CLASS = 4

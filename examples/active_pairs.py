@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import expit
 
 from nearfar import ActivePairSelector, BayesianPairMetric
-from nearfar.core.bayesian import directions
+from nearfar.probabilistic.bayesian import weighted_directions
 
 STRATEGIES = ("random", "entropy", "bald")
 WEIGHTS = np.array([0.0, 40.0, 0.0, 60.0, 0.0, 0.0])
@@ -29,7 +29,7 @@ def world(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Points, all pairs of them in random order, the probability that each is similar, and an answer for each."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(100, 6)) * np.linspace(1.5, 0.6, 6)
-    Z = X @ directions.unit_principal(X, 6)
+    Z = X @ weighted_directions.unit_principal(X, 6)
     pairs = rng.permutation(np.stack(np.triu_indices(100, 1), axis=1))
     d2 = (Z[pairs[:, 0]] - Z[pairs[:, 1]]) ** 2 @ WEIGHTS
     p = expit(np.quantile(d2, 0.35) - d2)

@@ -23,8 +23,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from nearfar import SPDGMML, GrassmannGMML
-from nearfar.core.descriptors import region_covariances, set_covariances, set_spans
-from nearfar.core.manifolds import projectors, spd_log, vectors
+from nearfar.numerics.descriptors import region_covariances, set_covariances, set_spans
+from nearfar.numerics.manifolds import projectors, spd_log, vectors
 
 IMAGES, DIGITS = load_digits(return_X_y=True)
 DRAWS, SETS = 3, 20

@@ -7,7 +7,7 @@ import pytest
 def ways(request, monkeypatch):
     """Small matrices on a host take other ways to the same numbers than large ones."""
     pytest.importorskip("torch")
-    from nearfar.deep import rows
+    from nearfar.deep.pairwise import comparison
 
     if request.param == "large":
-        monkeypatch.setattr(rows, "SMALL", 1)
+        monkeypatch.setattr(comparison, "SMALL", 1)

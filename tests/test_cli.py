@@ -589,7 +589,7 @@ def test_neighbours_of_a_querys_group_do_not_count_in_tables_with_groups(cameras
 def test_a_run_on_a_table_with_groups_is_chosen_and_scored_by_them(cameras, capsys, monkeypatch, tmp_path):
     from nearfar.evaluation import evaluate
     from nearfar.train import TrainConfig, evaluate_run, train
-    from nearfar.train.finish import task_of
+    from nearfar.train.scoring import task_of
 
     file, _, _, _ = cameras
     settings = {"trunk": "mlp(width=8, depth=1)", "embedding_dim": 4, "batch_size": 8, "sampler": "m_per_class:4"}
@@ -721,10 +721,10 @@ def test_an_index_knows_its_network(digits, capsys, monkeypatch, tmp_path):
     code, out, _ = run(capsys, monkeypatch, "search", tmp_path / "a.index", "digits", "-k", "1", "--run", copy)
     assert code == 0
     assert len(out.splitlines()) == 2 * 1797
-    from nearfar.core import storage
+    from nearfar.io import tensor_file
 
-    arrays, text = storage.read(copy / "best.safetensors")
-    storage.write(copy / "best.safetensors", {name: array * 1 for name, array in arrays.items()}, text | {"x": "y"})
+    arrays, text = tensor_file.read(copy / "best.safetensors")
+    tensor_file.write(copy / "best.safetensors", {name: array * 1 for name, array in arrays.items()}, text | {"x": "y"})
     for words in (
         ["search", tmp_path / "a.index", "digits", "--run", copy],
         ["index", copy, "digits", "-o", tmp_path / "a.index", "--add"],

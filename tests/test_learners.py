@@ -30,8 +30,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 
 import nearfar
-from nearfar.base import FromChunklets, FromPairs, FromSets, FromTriplets, Mahalanobis, MetricLearner
 from nearfar.catalog import Method
+from nearfar.estimators.base import FromChunklets, FromPairs, FromSets, FromTriplets, Mahalanobis, MetricLearner
 from tests.learners import LEARNERS, accuracy, all_pairs, data, distances, fit, make, reference, told, toy
 
 every_learner = pytest.mark.parametrize("method", LEARNERS, ids=lambda method: method.name)

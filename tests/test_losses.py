@@ -15,11 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import nearfar
 from nearfar.catalog import METHODS
-from nearfar.deep.batch import make_batch
-from nearfar.deep.heads import HeadLoss
-from nearfar.deep.proxies import ClassProxyLoss
-from nearfar.deep.relations import LabelSets
-from nearfar.deep.terms import RowLoss, SetTerm
+from nearfar.deep.objective.batch import make_batch
+from nearfar.deep.objective.relations import LabelSets
+from nearfar.deep.objective.terms import RowLoss, SetTerm
+from nearfar.deep.proxies.class_proxies import ClassProxyLoss
+from nearfar.deep.proxies.heads import HeadLoss
 
 TERMS = [m for m in METHODS if m.done and m.kind in ("loss", "regularizer", "head")]
 CLASSES, DIM = 8, 5
@@ -40,7 +40,7 @@ def batch(n=24, seed=1, labels=None, dtype=torch.float64):
 
 
 def reference_of(method):
-    return import_module(f"tests.references.{method.path.stem}")
+    return import_module(f"tests.references.{method.stem}")
 
 
 def call(term, x, y, pooled):

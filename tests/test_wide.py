@@ -8,8 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import nearfar
-from nearfar.core import mahalanobis
-from nearfar.core.geometry import smooth_shift
+from nearfar.numerics import mahalanobis
+from nearfar.spectral.embedding.llma import smooth_shift
 from tests.learners import distances, fit
 
 N, D = 24, 60

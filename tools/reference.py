@@ -23,13 +23,16 @@ PACKAGES = {
 VERBS = "pair_distance, pair_score, get_metric, kneighbors, predict, calibrate_threshold, set_threshold, save, load"
 SHARED = {
     "What every learner does": (
-        ("nearfar.base.FromPairs", "fit"),
-        ("nearfar.base.FromTriplets", "fit"),
-        ("nearfar.base.FromChunklets", "fit"),
-        ("nearfar.learner.Mahalanobis", "transform, get_mahalanobis_matrix"),
-        ("nearfar.fitted.Fitted", VERBS),
+        ("nearfar.estimators.base.FromPairs", "fit"),
+        ("nearfar.estimators.base.FromTriplets", "fit"),
+        ("nearfar.estimators.base.FromChunklets", "fit"),
+        ("nearfar.estimators.mahalanobis.Mahalanobis", "transform, get_mahalanobis_matrix"),
+        ("nearfar.estimators.fitted.Fitted", VERBS),
     ),
-    "What every loss does": (("nearfar.deep.terms.Term", "forward"), ("nearfar.deep.terms.RowLoss", "stats_")),
+    "What every loss does": (
+        ("nearfar.deep.objective.terms.Term", "forward"),
+        ("nearfar.deep.objective.terms.RowLoss", "stats_"),
+    ),
 }
 
 

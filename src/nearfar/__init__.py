@@ -6,11 +6,14 @@ __version__ = "0.1.0"
 
 PACKAGES = (
     "catalog",
-    "core",
     "data",
     "deep",
+    "estimators",
     "evaluation",
     "index",
+    "io",
+    "neighbors",
+    "numerics",
     "probabilistic",
     "report",
     "spectral",

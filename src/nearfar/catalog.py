@@ -1,6 +1,6 @@
 """Every method the library has or will have, one line each: the field's table of contents.
 
-A method is *done* when the file at its place exists. Lazy names, the command line, `nearfar list`, the tables of the
+A method is *done* when its module exists: a file, or a package where it needs several. Lazy names, the command line, `nearfar list`, the tables of the
 documentation, `__init__.pyi` and the parameters of the shared tests all come from here. Imports nothing heavy.
 """
 
@@ -22,7 +22,7 @@ class Method(NamedTuple):
     name : str
         Public class name; ``nearfar.<name>`` gives it.
     at : str
-        Its file below ``src/nearfar`` without ``.py``, and by that its place in the field's taxonomy.
+        Its module below ``src/nearfar``, a file or a package, and by that its place in the field's taxonomy.
     kind : str
         learner, loss, regularizer, miner, sampler, memory, head, network, wrapper, composition.
     takes : str
@@ -54,8 +54,15 @@ class Method(NamedTuple):
         return "nearfar." + self.at.replace("/", ".")
 
     @property
+    def stem(self) -> str:
+        """The name of the module."""
+        return self.at.rpartition("/")[2]
+
+    @property
     def path(self) -> Path:
-        return HERE / f"{self.at}.py"
+        """The file with the class."""
+        package = HERE / self.at
+        return package / "__init__.py" if package.is_dir() else HERE / f"{self.at}.py"
 
     @property
     def done(self) -> bool:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import __version__
-from .core.files import whole
-from .core.types import AnyArray
+from .io.atomic_files import whole
+from .numerics.types import AnyArray
 
 if TYPE_CHECKING:
-    from .learner import Mahalanobis
+    from .estimators.mahalanobis import Mahalanobis
 
 __all__ = ["export_learner", "export_run"]
 

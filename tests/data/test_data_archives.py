@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from nearfar.data import DataError, DataNotFoundError, open_task
-from nearfar.data.archive import Counts
-from nearfar.data.cars import OFFICIAL as CARS
-from nearfar.data.cars import read_cars
-from nearfar.data.cub import OFFICIAL as CUB
-from nearfar.data.cub import read_cub
-from nearfar.data.inshop import OFFICIAL as INSHOP
-from nearfar.data.inshop import read_inshop
-from nearfar.data.sop import OFFICIAL as SOP
-from nearfar.data.sop import read_sop
+from nearfar.data.readers.cars import OFFICIAL as CARS
+from nearfar.data.readers.cars import read_cars
+from nearfar.data.readers.cub import OFFICIAL as CUB
+from nearfar.data.readers.cub import read_cub
+from nearfar.data.readers.inshop import OFFICIAL as INSHOP
+from nearfar.data.readers.inshop import read_inshop
+from nearfar.data.readers.official import Counts
+from nearfar.data.readers.sop import OFFICIAL as SOP
+from nearfar.data.readers.sop import read_sop
 
 from .conftest import png, torn, write, zipped
 

@@ -10,8 +10,8 @@ from scipy import ndimage
 
 from nearfar.data import DataError
 from nearfar.data.augment import Augment, to_float
-from nearfar.data.changes import Affine, Crop, Erasing, Mirror, ResizedCrop
-from nearfar.data.colors import Blur, Color, Gray
+from nearfar.data.transforms.colors import Blur, Color, Gray
+from nearfar.data.transforms.geometry import Affine, Crop, Erasing, Mirror, ResizedCrop
 
 ALL = "affine, resized_crop, crop, mirror, color, gray, blur, erasing"
 

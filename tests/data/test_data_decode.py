@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from nearfar.data import DataError, DataNotFoundError, open_dataset, open_task
-from nearfar.data.arrays import read_npz
 from nearfar.data.decode import BadImageError, decode, fit, load
-from nearfar.data.files import locate, open_files
 from nearfar.data.items import open_items
+from nearfar.data.readers.arrays import read_npz
+from nearfar.data.readers.files import locate, open_files
 
 from .conftest import class_folders, marked, png, torn, write, zipped
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from nearfar.data import DataError, DataNotFoundError, open_dataset, open_task
-from nearfar.data.arrays import read_gallery
 from nearfar.data.items import open_items
+from nearfar.data.readers.arrays import read_gallery
 
 from .conftest import class_folders, png, write, zipped
 
@@ -212,7 +212,8 @@ def test_images_in_a_parquet_table(tmp_path):
 
 
 def test_images_of_a_parquet_table_are_read_by_groups_and_by_other_processes(tmp_path, monkeypatch):
-    from nearfar.data import decode, parquet_images
+    from nearfar.data import decode
+    from nearfar.data.readers import parquet_images
 
     monkeypatch.setattr(decode.load, "__defaults__", (0,))
     pairs = [{"bytes": png(i), "path": None} for i in range(12)]
@@ -228,7 +229,8 @@ def test_images_of_a_parquet_table_are_read_by_groups_and_by_other_processes(tmp
 
 @pytest.mark.parametrize("kept", [2**29, 1000])
 def test_groups_of_a_parquet_table_are_kept_by_their_size(tmp_path, monkeypatch, kept):
-    from nearfar.data import decode, parquet_images
+    from nearfar.data import decode
+    from nearfar.data.readers import parquet_images
 
     monkeypatch.setattr(decode.load, "__defaults__", (0,))
     monkeypatch.setattr(parquet_images, "KEPT", kept)

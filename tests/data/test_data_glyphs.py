@@ -7,8 +7,8 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("PIL")
 
 from nearfar.data import open_task
-from nearfar.data.distort import Strength, distort
-from nearfar.data.glyphs import ALIKE, FEWEST_FACES, _correlation, distinct, draw, find_faces, read_glyphs
+from nearfar.data.synthetic.distortions import Strength, distort
+from nearfar.data.synthetic.glyphs import ALIKE, FEWEST_FACES, _correlation, distinct, draw, find_faces, read_glyphs
 
 
 @pytest.fixture(scope="module")

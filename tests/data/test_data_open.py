@@ -126,7 +126,7 @@ def test_unknown_sources_say_what_is_accepted():
 
 
 def test_links_between_two_folders_end(tmp_path):
-    from nearfar.data.files import FolderFiles
+    from nearfar.data.readers.files import FolderFiles
 
     for name, other in (("a", "b"), ("b", "a")):
         (tmp_path / name).mkdir()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar.data import open_task
-from nearfar.data.shared import remark_shared
+from nearfar.data.checks.shared_images import remark_shared
 
 from .conftest import write, zipped
 

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("PIL")
 
 from nearfar.data import DataError
-from nearfar.data.one_shot_runs import read_one_shot_runs
+from nearfar.data.readers.one_shot_runs import read_one_shot_runs
 
 from .conftest import png, write, zipped
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar.data import DataError, Dataset, open_task
-from nearfar.data.symmetries import with_more_classes, with_symmetries
+from nearfar.data.transforms.symmetries import with_more_classes, with_symmetries
 
 
 def images(n=6, shape=(5, 5, 1)):

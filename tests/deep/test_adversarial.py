@@ -14,9 +14,9 @@ from nearfar.catalog import METHODS
 from nearfar.deep.miners.batch_hard import BatchHard
 from nearfar.deep.miners.batch_semi_hard import BatchSemiHard
 from nearfar.deep.miners.random_negative import RandomNegative
-from nearfar.deep.objective import ObjectiveError, parse_objective
-from nearfar.deep.triplets import as_batch
-from nearfar.deep.triplets import share as triplet_share
+from nearfar.deep.objective.parser import ObjectiveError, parse_objective
+from nearfar.deep.pairwise.triplets import as_batch
+from nearfar.deep.pairwise.triplets import share as triplet_share
 from tests.references.adversarial_triplet import reference, triplets
 
 LABELS = (0, 0, 1, 1, 1, 2, 3, 3, -1)

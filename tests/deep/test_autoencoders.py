@@ -13,10 +13,10 @@ from sklearn.preprocessing import scale
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nearfar import Autoencoder, DenoisingAutoencoder, VariationalAutoencoder
-from nearfar.core import storage
-from nearfar.deep.codecs import NOISES, PENALTIES, Codec, corrupt, omega, widths
 from nearfar.deep.networks.autoencoder import autoencoder
+from nearfar.deep.networks.reconstruction.codecs import NOISES, PENALTIES, Codec, corrupt, omega, widths
 from nearfar.deep.networks.variational_autoencoder import divergence, variational_autoencoder
+from nearfar.io import tensor_file
 
 KINDS = (Autoencoder, DenoisingAutoencoder, VariationalAutoencoder)
 LINEAR = {"activation": "identity", "hidden": 0, "tol": 0.0, "learning_rate": 1e-2, "random_state": 0}
@@ -216,9 +216,9 @@ def test_a_file_that_is_read_draws_nothing(tmp_path):
 )
 def test_files_that_lack_something_are_one_line(tmp_path, change, words):
     Autoencoder(2, max_iter=1).fit(wine()).save(tmp_path / "x")
-    arrays, text = storage.read(tmp_path / "x")
+    arrays, text = tensor_file.read(tmp_path / "x")
     change(arrays)
-    storage.write(tmp_path / "x", arrays, text)
+    tensor_file.write(tmp_path / "x", arrays, text)
     with pytest.raises(ValueError, match=rf"x holds no Autoencoder of this version: .*{words}") as raised:
         Autoencoder.load(tmp_path / "x")
     assert "\n" not in str(raised.value)
@@ -227,7 +227,7 @@ def test_files_that_lack_something_are_one_line(tmp_path, change, words):
 def test_files_of_other_kinds_are_refused(tmp_path):
     path = tmp_path / "x.safetensors"
     for text in ({}, {"format": "nearfar-network-1", "class": "TripletLoss"}, {"format": "nearfar-network-1"}):
-        storage.write(path, {"a": np.zeros(1)}, text)
+        tensor_file.write(path, {"a": np.zeros(1)}, text)
         with pytest.raises(ValueError, match="holds no network learner"):
             Autoencoder.load(path)
     learner = Autoencoder(2, max_iter=1, random_state=np.random.RandomState(0)).fit(wine())
@@ -271,9 +271,9 @@ def test_a_fit_ends_ten_passes_after_its_last_gain():
 def test_half_a_learner_is_refused_in_one_line(tmp_path, text, drop, word):
     path = tmp_path / "learner.safetensors"
     Autoencoder(2, max_iter=1, random_state=0).fit(wine()).save(path)
-    arrays, told = storage.read(path)
+    arrays, told = tensor_file.read(path)
     arrays = {name: value for name, value in arrays.items() if not name.startswith(drop)}
-    storage.write(path, arrays, {name: value for name, value in (told | text).items() if value is not None})
+    tensor_file.write(path, arrays, {name: value for name, value in (told | text).items() if value is not None})
     with pytest.raises(ValueError, match=rf"(?s)learner\.safetensors holds no Autoencoder of this version: .*{word}"):
         Autoencoder.load(path)
 

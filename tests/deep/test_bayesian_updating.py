@@ -8,8 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from nearfar import BayesianUpdating, EnergyConfusion
-from nearfar.deep import gaussians, processes
-from nearfar.deep.gaussians import Gaussians
+from nearfar.deep import distributed
+from nearfar.deep.memory.bayesian_updating import gaussians
+from nearfar.deep.memory.bayesian_updating.gaussians import Gaussians
 
 C, DIM = 4, 3
 
@@ -49,7 +50,7 @@ def test_the_order_of_batches_changes_nothing():
 
 
 def test_large_batches_update_in_chunks(monkeypatch):
-    from nearfar.deep import gaussians
+    from nearfar.deep.memory.bayesian_updating import gaussians
 
     x, y = samples(30)
     whole, cut = Gaussians(C, DIM).double(), Gaussians(C, DIM).double()
@@ -296,7 +297,7 @@ def worker(rank, world, port, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    atexit.register(processes.leave)
+    atexit.register(distributed.leave)
     x, y = samples(12)
     term = BayesianUpdating(C, DIM).double()
     own = x[rank * 6 : rank * 6 + 6].clone().requires_grad_()

@@ -23,10 +23,10 @@ from nearfar import (
     TupletMarginLoss,
     VICRegLoss,
 )
-from nearfar.deep.angles import turned
-from nearfar.deep.histograms import soft_histogram
 from nearfar.deep.miners.batch_hard import BatchHard
-from nearfar.deep.relations import LabelSets
+from nearfar.deep.objective.relations import LabelSets
+from nearfar.deep.pairwise.soft_histograms import soft_histogram
+from nearfar.deep.proxies.angular_margins import turned
 from tests.references import (
     circle,
     fast_ap,
@@ -279,7 +279,7 @@ def test_vicreg_keeps_the_digits_of_near_views_and_forms_no_pairs(monkeypatch):
     n = torch.arange(3000)
     x = 100 + torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
     views = {"ref": x + 2.0**-10, "ref_labels": n}
-    monkeypatch.setattr("nearfar.deep.rows.Comparison.block", None)
+    monkeypatch.setattr("nearfar.deep.pairwise.comparison.Comparison.block", None)
     value = VICRegLoss(1.0, 0.0, 0.0)(x, n, **views)
     assert value.item() == pytest.approx((views["ref"] - x).square().mean().item(), rel=1e-5)
 

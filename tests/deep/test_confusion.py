@@ -18,7 +18,7 @@ from nearfar import (
     NPairLoss,
     TripletLoss,
 )
-from nearfar.deep.borrowed import lend
+from nearfar.deep.objective.network_layers import lend
 from nearfar.deep.regularizers.energy_confusion import class_moments
 from tests.references import diversity_confusion, energy_confusion
 

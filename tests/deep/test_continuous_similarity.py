@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 from torch import nn
 
 from nearfar.deep.networks.continuous_similarity import ContinuousSimilarityNet, continuous_similarity
-from nearfar.deep.pair_labels import continuous_labels, interval_labels, unit_range
+from nearfar.deep.networks.continuous_similarity.pair_labels import continuous_labels, interval_labels, unit_range
 from tests.references import continuous_similarity as reference
 
 Y = [0, 0, 1, 1, 2, 0]

@@ -16,7 +16,7 @@ import torch.multiprocessing as mp
 
 import nearfar
 from nearfar import AMSoftmaxLoss, ContrastiveLoss, CrossBatchMemory, NPairLoss, TripletLoss
-from nearfar.deep import processes
+from nearfar.deep import distributed
 from nearfar.deep.memory.cross_batch import cross_batch
 from tests.references import cross_batch as plain
 
@@ -213,7 +213,7 @@ def worker(rank, world, port, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    atexit.register(processes.leave)
+    atexit.register(distributed.leave)
     results = {
         name: run(torch.nn.parallel.DistributedDataParallel(Step(name).double()), rank, world) for name in SHARED
     }

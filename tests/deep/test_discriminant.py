@@ -12,10 +12,10 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.preprocessing import scale
 
 from nearfar import DeepFisherLoss, ProbabilisticDiscriminantLoss, VirtualSampleLoss
-from nearfar.deep.class_scatter import deviations, traces
 from nearfar.deep.losses.deep_fisher import fisher_targets
 from nearfar.deep.losses.virtual_sample import mean_eigenvalue
-from nearfar.deep.objective import parse_objective
+from nearfar.deep.objective.parser import parse_objective
+from nearfar.deep.wholebatch.class_scatter import deviations, traces
 from tests.references import deep_fisher, probabilistic_discriminant, virtual_sample
 
 from .gradients import grad, same

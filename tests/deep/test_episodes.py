@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 from scipy.stats import chisquare
 
 from nearfar.deep.episodes import classify, prototypes, split_episode
+from nearfar.deep.networks.siamese_head import SiameseHead
 from nearfar.deep.samplers.episodes import EpisodeSampler
-from nearfar.deep.siamese_head import SiameseHead
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(9) * 5 - 1, np.arange(2, 11)))  # -1 is unknown
 COUNTS = {4: 3, 9: 4, 14: 5, 19: 6, 24: 7, 29: 8, 34: 9, 39: 10}

@@ -11,9 +11,16 @@ torch = pytest.importorskip("torch")
 
 from sklearn import metrics
 
-from nearfar.deep import facility, partition
-from nearfar.deep.losses.facility_location import FacilityLocationLoss
-from nearfar.deep.partition import AGREEMENTS, MEANS, Agreement, Base, expected_information, margins
+from nearfar.deep.losses.facility_location import FacilityLocationLoss, partition_scores
+from nearfar.deep.losses.facility_location import search as facility
+from nearfar.deep.losses.facility_location.partition_scores import (
+    AGREEMENTS,
+    MEANS,
+    Agreement,
+    Base,
+    expected_information,
+    margins,
+)
 from tests.references import facility_location as plain
 
 MEASURES = [("nmi", mean) for mean in MEANS] + [("ami", mean) for mean in MEANS]
@@ -408,5 +415,5 @@ def test_margins_by_the_cells_that_change_equal_those_by_all_cells(kind, monkeyp
     base, moved = Base.of(agreement, a, 4), rng.random((8, 30)) < 0.3
     expected = [agreement.of(np.where(row, 4, a)) for row in moved]
     for small in (0, 1 << 14):
-        monkeypatch.setattr(partition, "SMALL", small)
+        monkeypatch.setattr(partition_scores, "SMALL", small)
         np.testing.assert_allclose(margins(agreement, base, moved), expected, atol=1e-12)

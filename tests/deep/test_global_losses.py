@@ -25,7 +25,7 @@ from nearfar import (
 )
 from nearfar.deep.miners.batch_hard import BatchHard
 from nearfar.deep.miners.batch_semi_hard import BatchSemiHard
-from nearfar.deep.objective import parse_objective
+from nearfar.deep.objective.parser import parse_objective
 from nearfar.deep.regularizers import horde as horde_module
 from nearfar.deep.regularizers.horde import horde
 from tests.references import (

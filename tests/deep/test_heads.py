@@ -8,9 +8,9 @@ torch = pytest.importorskip("torch")
 
 import nearfar
 from nearfar import AMSoftmaxLoss, CrossEntropyHead, HingeHead, HuberHead, KLHead, MAEHead, MSEHead
-from nearfar.deep import directions
+from nearfar.deep import unit_vectors
 from nearfar.deep.losses.huber_head import huber_head as huber
-from nearfar.deep.relations import LabelSets
+from nearfar.deep.objective.relations import LabelSets
 from tests.references import cross_entropy_head, hinge_head, huber_head, kl_head, mae_head, mse_head
 
 C, DIM = 3, 4
@@ -174,9 +174,9 @@ def test_cross_entropy_of_cosines_is_am_softmax_without_margin():
 
 def test_the_weight_becomes_directions_once_for_all_blocks(monkeypatch):
     calls = []
-    forward = directions._Unit.forward
+    forward = unit_vectors._Unit.forward
     monkeypatch.setattr(
-        directions._Unit, "forward", lambda ctx, x, length: calls.append(len(x)) or forward(ctx, x, length)
+        unit_vectors._Unit, "forward", lambda ctx, x, length: calls.append(len(x)) or forward(ctx, x, length)
     )
     x, y = torch.randn(9, 4, requires_grad=True), torch.arange(9) % 5
     head = CrossEntropyHead(5, 4, normalize=True, block=2)

@@ -17,7 +17,7 @@ from nearfar import (
     JIntra,
     JRDLoss,
 )
-from nearfar.deep.kernels import class_sums, layer_kernel, mixture, squared_distances
+from nearfar.deep.wholebatch.kernel_embeddings import class_sums, layer_kernel, mixture, squared_distances
 from tests.references import binomial_deviance, intra_class, jintra, jmmd, jrs
 
 from .gradients import unit

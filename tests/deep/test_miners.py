@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import nearfar
-from nearfar.deep.rows import Comparison
+from nearfar.deep.pairwise.comparison import Comparison
 
 Y = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 4, 4])
 
@@ -24,7 +24,7 @@ def compare(y=Y, seed=0):
 def test_chooses_what_the_loops_choose(name, seed):
     _, rows = compare(seed=seed)
     mined = getattr(nearfar, name)()(rows)
-    stem = next(m.path.stem for m in nearfar.catalog.METHODS if m.name == name)
+    stem = next(m.stem for m in nearfar.catalog.METHODS if m.name == name)
     expected = import_module(f"tests.references.{stem}").reference(rows.d.tolist(), Y.tolist())
     positive, negative, keep = mined.triplets
     chosen = {(int(a), int(positive[a, k])): int(negative[a, k]) for a, k in keep.nonzero()}
@@ -72,16 +72,16 @@ def test_semi_hard_pairs_stay_below_the_margin():
 
 @pytest.mark.parametrize("few", [0, 12])
 def test_columns_and_sorting_give_the_same_numbers(few, monkeypatch):
-    from nearfar.deep import order
+    from nearfar.deep.pairwise import hinges
 
     g = torch.Generator().manual_seed(0)
     t, v = torch.randn(6, 4, generator=g).double(), torch.randn(6, 9, generator=g).double()
     t[0, 1], v[1, 2], v[2, :] = -torch.inf, torch.inf, torch.inf
-    monkeypatch.setattr(order, "FEW", few)
-    value, active = order.hinges(t, v)
+    monkeypatch.setattr(hinges, "FEW", few)
+    value, active = hinges.hinges(t, v)
     torch.testing.assert_close(value, (t[:, :, None] - v[:, None]).clamp_min(0).sum((1, 2)))
     torch.testing.assert_close(active.long(), (v[:, None] < t[:, :, None]).sum(2))
-    columns, found = order.next_above(t, v)
+    columns, found = hinges.next_above(t, v)
     above = torch.where(v[:, None] > t[:, :, None], v[:, None], torch.inf)
     assert (found == (above.amin(2) < torch.inf)).all()
     assert (columns == above.argmin(2))[found].all()

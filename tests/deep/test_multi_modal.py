@@ -11,8 +11,8 @@ from sklearn.datasets import load_digits, load_wine
 from sklearn.neighbors import KNeighborsClassifier
 
 from nearfar import Autoencoder, ContrastiveLoss, MultiModalAutoencoder
-from nearfar.deep.modalities import Modalities, MultiCodec, greedy, hide
 from nearfar.deep.networks.multi_modal import multi_modal
+from nearfar.deep.networks.multi_modal.modalities import Modalities, MultiCodec, greedy, hide
 
 SMALL = {"max_iter": 4, "pretrain": 2, "random_state": 0}
 

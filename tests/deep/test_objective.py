@@ -10,10 +10,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import nearfar
-from nearfar.deep.objective import ObjectiveError, parse_objective
-from nearfar.deep.proxies import ClassProxyLoss
-from nearfar.deep.relations import LabelSets, of_pairs
-from nearfar.deep.terms import RowLoss
+from nearfar.deep.objective.parser import ObjectiveError, parse_objective
+from nearfar.deep.objective.relations import LabelSets, of_pairs
+from nearfar.deep.objective.terms import RowLoss
+from nearfar.deep.proxies.class_proxies import ClassProxyLoss
 
 
 def batch():
@@ -198,8 +198,14 @@ def test_a_class_of_ones_own_may_hand_its_settings_on(own_losses):
         ("own_losses:Farthest(0.2)", "own_losses:Farthest takes only keywords, such as margin=..."),
         ("own_losses:Farthest(margin=-1)", "Farthest: margin must not be negative, got -1"),
         ("own_losses:Nothing()", "__init__() missing 1 required positional argument: 'k'"),
-        ("own_losses:Nothing(k=3)", "is not a loss; one of your own is a subclass of nearfar.deep.terms.Term"),
-        ("2*own_losses:Nothing(k=3)", "added or weighted; one of your own is a subclass of nearfar.deep.terms.Term"),
+        (
+            "own_losses:Nothing(k=3)",
+            "is not a loss; one of your own is a subclass of nearfar.deep.objective.terms.Term",
+        ),
+        (
+            "2*own_losses:Nothing(k=3)",
+            "added or weighted; one of your own is a subclass of nearfar.deep.objective.terms.Term",
+        ),
         ("TripletLoss(mine=own_losses:Farthest())", "TripletLoss: mine must be a miner such as BatchHard(), got"),
         ("own_losses :Farthest()", "is not a sum of losses"),
         ("(own_losses:Farthest)()()", "is not allowed"),

@@ -15,7 +15,7 @@ from nearfar import (
     MarginLoss,
     SoftmaxTripletLoss,
 )
-from nearfar.deep.rows import Comparison
+from nearfar.deep.pairwise.comparison import Comparison
 from tests.references import center_triplet, generalized_contrastive, margin, softmax_triplet
 
 Y = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, -1])

@@ -11,10 +11,10 @@ from nearfar.deep.networks.conv4 import Conv4
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.mlp import MLP
 from nearfar.deep.networks.multi_scale_relation import MultiScaleRelationNet
+from nearfar.deep.networks.pair_terms import PairTerm, episode_of
 from nearfar.deep.networks.scales import Conv4Scales
-from nearfar.deep.objective import parse_objective
-from nearfar.deep.pair_networks import PairTerm, episode_of
-from nearfar.train.build import Step, as_sum
+from nearfar.deep.objective.parser import parse_objective
+from nearfar.train.setup import Step, as_sum
 
 RELATION = "MultiScaleRelationNet(channels=(8, 8), width=4, hidden=5)"
 SIMILARITY = "ContinuousSimilarityNet(relations=3, hidden=5, balanced=False)"

@@ -7,8 +7,8 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import nearfar
-from nearfar.deep.relations import masks
-from nearfar.deep.rows import Comparison
+from nearfar.deep.objective.relations import masks
+from nearfar.deep.pairwise.comparison import Comparison
 from tests.references import contrastive, n_pair, triplet
 
 Y = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 4, 4])
@@ -44,7 +44,7 @@ def test_triplet(reduction, soft):
 @pytest.mark.parametrize("grid", [False, True])
 def test_kinds_of_triplets(triplets, form, grid, few, monkeypatch):
     """On a grid many negatives are exactly as far as the positive: they count as hard."""
-    from nearfar.deep import order
+    from nearfar.deep.pairwise import hinges as order
 
     monkeypatch.setattr(order, "FEW", few)
     x = sample().detach().round() if grid else sample().detach()
@@ -60,7 +60,7 @@ def test_kinds_of_triplets(triplets, form, grid, few, monkeypatch):
 @pytest.mark.parametrize("few", [0, 12])
 @pytest.mark.parametrize("triplets", ["semihard", "hard"])
 def test_few_small_hinges_beside_many_large_ones_keep_their_digits(triplets, few, monkeypatch):
-    from nearfar.deep import order
+    from nearfar.deep.pairwise import hinges as order
 
     monkeypatch.setattr(order, "FEW", few)
     x = torch.randn(256, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -84,7 +84,7 @@ def test_mined_triplets_of_a_kind(triplets):
 @pytest.mark.parametrize("form", [{"soft": True}, {"swap": True}])
 @pytest.mark.parametrize("device", [False, True])
 def test_memory_does_not_grow_with_the_number_of_positives(form, device, monkeypatch):
-    from nearfar.deep import order
+    from nearfar.deep.pairwise import hinges as order
 
     n, kept = 128, []
     if device:  # there, all columns may be positives
@@ -200,7 +200,7 @@ def test_coincident_negatives_have_zero_gradient_in_the_hadsell_form():
 
 
 def test_large_batches_are_cut_into_blocks(monkeypatch):
-    from nearfar.deep import rows
+    from nearfar.deep.pairwise import comparison as rows
 
     x = sample()
     whole = nearfar.TripletLoss()(x, Y)
@@ -254,7 +254,7 @@ def test_a_device_takes_one_step_for_each_positive_and_not_for_each_sample(loss,
     torch.manual_seed(0)
     x, y = torch.randn(96, 8, dtype=torch.float64, requires_grad=True), torch.arange(96) // 3
     value, gradient, steps = counted(loss, x, y)
-    monkeypatch.setattr("nearfar.deep.order.on_host", lambda x: False)
+    monkeypatch.setattr("nearfar.deep.pairwise.hinges.on_host", lambda x: False)
     there, gradient_there, steps_there = counted(loss, x, y)
     torch.testing.assert_close(there, value)
     torch.testing.assert_close(gradient_there, gradient)

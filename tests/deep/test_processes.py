@@ -14,7 +14,7 @@ import torch.multiprocessing as mp
 
 import nearfar
 from nearfar.catalog import METHODS
-from nearfar.deep import processes
+from nearfar.deep import distributed
 
 NAMES = [
     m.name
@@ -57,7 +57,7 @@ def worker(rank, world, port, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    atexit.register(processes.leave)
+    atexit.register(distributed.leave)
     images, labels = data()
     own = slice(rank * BATCH // world, (rank + 1) * BATCH // world)
     results = {}
@@ -108,7 +108,7 @@ def view_worker(rank, world, port, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    atexit.register(processes.leave)
+    atexit.register(distributed.leave)
     own = slice(rank * BATCH // world, (rank + 1) * BATCH // world)
     results = of_views(torch.nn.parallel.DistributedDataParallel(network().double()), data()[0][own])
     if rank == world - 1:
@@ -127,11 +127,11 @@ def test_each_process_gives_the_second_views_of_its_own(tmp_path: Path):
 def gather_worker(rank, world, port, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    atexit.register(processes.leave)
+    atexit.register(distributed.leave)
     beside = torch.zeros(2 * world, DIM, requires_grad=True)
     other = beside * 1.0  # older than the gathering, thus its gradient is read after that of the gathering
     x = torch.zeros(2, DIM, requires_grad=True)
-    ((processes.gather(x) + other) * (rank + 1)).sum().backward()
+    ((distributed.gather(x) + other) * (rank + 1)).sum().backward()
     torch.save({"x": x.grad, "beside": beside.grad}, folder / f"{rank}.pt")
     dist.barrier()
 

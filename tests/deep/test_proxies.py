@@ -25,10 +25,10 @@ from nearfar import (
     SphereFaceLoss,
     SubCenterArcFaceLoss,
 )
-from nearfar.deep import directions
-from nearfar.deep.angles import add_angle, multiplied
-from nearfar.deep.class_centres import _parts, nearest_cosine, similarity, spread
-from nearfar.deep.class_scores import class_log_sum_exp, own_and_others
+from nearfar.deep import unit_vectors
+from nearfar.deep.proxies.angular_margins import add_angle, multiplied
+from nearfar.deep.proxies.class_centers import _parts, nearest_cosine, similarity, spread
+from nearfar.deep.proxies.logits import class_log_sum_exp, own_and_others
 from tests.references import (
     ada_face,
     arc_face,
@@ -123,9 +123,9 @@ def test_gradients_can_be_differentiated_again(loss, loops, settings):
 )
 def test_proxies_become_directions_once_for_all_blocks(loss, monkeypatch):
     calls = []
-    forward = directions._Unit.forward
+    forward = unit_vectors._Unit.forward
     monkeypatch.setattr(
-        directions._Unit, "forward", lambda ctx, x, length: calls.append(len(x)) or forward(ctx, x, length)
+        unit_vectors._Unit, "forward", lambda ctx, x, length: calls.append(len(x)) or forward(ctx, x, length)
     )
     x, y = samples()
     make(loss, block=2)(x, y).backward()
@@ -217,7 +217,7 @@ def test_scores_for_other_terms_are_one_per_class(loss):
 
 
 def batch_of(x, y):
-    from nearfar.deep.batch import make_batch
+    from nearfar.deep.objective.batch import make_batch
 
     return make_batch(x, y, None, None, None)
 
@@ -256,7 +256,7 @@ def test_chunks_of_classes_change_nothing(monkeypatch):
     whole.proxies = term.proxies
     expected = whole(x, y)
     scores = whole.publish(batch_of(x, y)).scores
-    monkeypatch.setattr("nearfar.deep.class_centres.CACHED", 2 * 10 * len(x))
+    monkeypatch.setattr("nearfar.deep.proxies.class_centers.CACHED", 2 * 10 * len(x))
     assert len(_parts(term.proxies.view(10, C, D), len(x))) == 3
     same(term(x, y), expected, [x, term.proxies])
     torch.testing.assert_close(term.publish(batch_of(x, y)).scores, scores)
@@ -451,7 +451,7 @@ def test_many_centres_are_compared_one_after_another(monkeypatch):
     g = torch.Generator().manual_seed(0)
     x, w = (torch.randn(*size, generator=g, dtype=torch.float64, requires_grad=True) for size in ((7, 5), (4, 3, 5)))
     whole = nearest_cosine(x, w, 2.0)
-    monkeypatch.setattr("nearfar.deep.class_centres.FEW", 0)
+    monkeypatch.setattr("nearfar.deep.proxies.class_centers.FEW", 0)
     assert torch.autograd.gradcheck(lambda x, w: nearest_cosine(x, w, 2.0), (x, w))
     assert torch.autograd.gradgradcheck(lambda x, w: nearest_cosine(x, w, 2.0), (x, w))
     same(nearest_cosine(x, w, 2.0).square().sum(), whole.square().sum(), [x, w])

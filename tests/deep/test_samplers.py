@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
 from nearfar import TripletLoss
-from nearfar.deep import processes
+from nearfar.deep import distributed
 from nearfar.deep.samplers.base import BatchSampler, by_class, deal, occurrences
 from nearfar.deep.samplers.class_ratio import ClassRatioSampler
 from nearfar.deep.samplers.m_per_class import MPerClassSampler
@@ -67,10 +67,10 @@ def test_ranks_share_the_global_batches(
     make: Callable[[int], BatchSampler], world: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = list(make(5))
-    monkeypatch.setattr(processes, "world", lambda: world)
+    monkeypatch.setattr(distributed, "world", lambda: world)
     parts = []
     for rank in range(world):
-        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
         parts.append(list(make(5)))
     together = [[index for part in batch for index in part] for batch in zip(*parts, strict=True)]
     assert together == alone
@@ -79,8 +79,8 @@ def test_ranks_share_the_global_batches(
 def test_batch_size_must_divide_among_processes(
     make: Callable[[int], BatchSampler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "world", lambda: 5)
-    monkeypatch.setattr(processes, "rank", lambda: 0)
+    monkeypatch.setattr(distributed, "world", lambda: 5)
+    monkeypatch.setattr(distributed, "rank", lambda: 0)
     with pytest.raises(ValueError, match=r"batch_size: must divide among 5 processes, got (8|12)"):
         list(make(0))
 

@@ -13,9 +13,9 @@ torch = pytest.importorskip("torch")
 
 import nearfar
 from nearfar import DistanceWeighted, EasyPositive, ExtremeDistance, RandomNegative
-from nearfar.deep.draws import draw, drawn_again, generators
-from nearfar.deep.offline import mine_offline
-from nearfar.deep.rows import Comparison
+from nearfar.deep.miners.offline import mine_offline
+from nearfar.deep.pairwise.comparison import Comparison
+from nearfar.deep.rng import draw, drawn_again, generators
 
 Y = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2, 3, 4, 4, -1])
 MINERS = [

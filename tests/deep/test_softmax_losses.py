@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 
 from nearfar import HardNegativeContrastiveLoss, NCALoss, NTXentLoss, SmoothAPLoss
 from nearfar.deep.miners.batch_hard import BatchHard
-from nearfar.deep.relations import LabelSets
-from nearfar.deep.row_sums import masked_logsumexp, soft_counts, tilted
+from nearfar.deep.objective.relations import LabelSets
+from nearfar.deep.pairwise.reductions import masked_logsumexp, soft_counts, tilted
 from tests.references import hard_negative_contrastive, nca_loss, smooth_ap
 
 from .gradients import grad, same, samples
@@ -209,7 +209,7 @@ def test_tilted_means_and_their_second_derivative(beta, detach):
 
 
 def test_soft_counts_in_parts(monkeypatch):
-    from nearfar.deep import row_sums
+    from nearfar.deep.pairwise import reductions
 
     g = torch.Generator().manual_seed(0)
     v = torch.rand(7, 5, generator=g, dtype=torch.float64, requires_grad=True)
@@ -217,7 +217,7 @@ def test_soft_counts_in_parts(monkeypatch):
     t = v.gather(1, columns)
     expected = (torch.sigmoid((t[:, :, None] - v[:, None]) / 0.1) * keep[:, None]).sum(2)
     for cached in (10, 1 << 17):
-        monkeypatch.setattr(row_sums, "CACHED", cached)
+        monkeypatch.setattr(reductions, "CACHED", cached)
         near, counts = soft_counts(v, columns, keep, 0.1)
         assert torch.equal(near, t)
         torch.testing.assert_close(counts, expected)

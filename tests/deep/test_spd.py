@@ -12,7 +12,7 @@ from torch import nn
 from nearfar.deep.networks.bi_map import BiMap
 from nearfar.deep.networks.log_eig import LogEig, log_eig, upper_vector
 from nearfar.deep.networks.re_eig import ReEig, re_eig
-from nearfar.deep.spd import (
+from nearfar.deep.networks.spd import (
     StiefelSGD,
     orthonormal_columns,
     other_parameters,

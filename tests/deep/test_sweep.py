@@ -6,8 +6,8 @@ torch = pytest.importorskip("torch")
 
 import nearfar
 from nearfar.catalog import METHODS
-from nearfar.deep import sweep
-from nearfar.deep.terms import RowLoss
+from nearfar.deep.objective.terms import RowLoss
+from nearfar.deep.pairwise import blockwise
 
 LOSSES = [m for m in METHODS if m.done and m.kind == "loss" and m.takes != "triplets"]
 LOSSES = [m for m in LOSSES if issubclass(getattr(nearfar, m.name), RowLoss)]
@@ -34,8 +34,8 @@ def gradients(term, x, y, pooled):
 @pytest.fixture
 def small(monkeypatch):
     """Cut batches of 23 into blocks of five rows."""
-    monkeypatch.setattr(sweep, "CACHED", 5 * 23)
-    monkeypatch.setattr(sweep, "LEAST", 5)
+    monkeypatch.setattr(blockwise, "CACHED", 5 * 23)
+    monkeypatch.setattr(blockwise, "LEAST", 5)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
@@ -105,18 +105,18 @@ def test_many_numerators_are_kept_or_computed_again(small, monkeypatch):
     x, y, _ = batch()
     loss = nearfar.BinomialDevianceLoss()
     kept = torch.autograd.grad(loss(x, y), x)
-    monkeypatch.setattr(sweep, "FULL", 10)
+    monkeypatch.setattr(blockwise, "FULL", 10)
     torch.testing.assert_close(torch.autograd.grad(loss(x, y), x), kept)
 
 
 def test_blocks_of_a_processor_are_caches_and_rows_that_read_one_another_stay_together():
     x = torch.zeros(4096, 2)
     y = torch.zeros(4096, dtype=torch.long)
-    c = nearfar.TripletLoss().comparison(nearfar.deep.batch.make_batch(x, y, None, None, None))
-    rows = max(sweep.LEAST, sweep.CACHED // 4096) * torch.get_num_threads()
-    assert sweep.cuts(c, None, False)[0] == (0, min(rows, 4096))
-    assert sweep.cuts(c, None, True) == [(0, 4096)]
-    assert sweep.cuts(c, 1000, True)[0] == (0, 1000)
+    c = nearfar.TripletLoss().comparison(nearfar.deep.objective.batch.make_batch(x, y, None, None, None))
+    rows = max(blockwise.LEAST, blockwise.CACHED // 4096) * torch.get_num_threads()
+    assert blockwise.cuts(c, None, False)[0] == (0, min(rows, 4096))
+    assert blockwise.cuts(c, None, True) == [(0, 4096)]
+    assert blockwise.cuts(c, 1000, True)[0] == (0, 1000)
 
 
 @pytest.mark.parametrize("block", [None, 5])

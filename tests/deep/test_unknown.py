@@ -5,8 +5,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import nearfar
-from nearfar.deep.relations import LabelSets
-from nearfar.deep.two_pass import SidedLoss
+from nearfar.deep.objective.relations import LabelSets
+from nearfar.deep.pairwise.contextual import SidedLoss
 from tests.test_losses import ALONE, CLASSES, DIM, TERMS, batch, make, relation
 
 Y = torch.tensor([0, 0, 0, 1, 1, 1, 2, 3, 3, 3, 3])

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.core import neighbors
 from nearfar.evaluation import (
     Scores,
     evaluate,
@@ -23,6 +22,7 @@ from nearfar.evaluation import (
     retrieve,
 )
 from nearfar.evaluation.chance import random_map_at_r, random_mrr, random_precision, random_recall
+from nearfar.neighbors import nearest
 from tests.references import evaluation as plain
 
 KS = (1, 2, 4, 8)
@@ -171,7 +171,7 @@ def test_uneven_classes_share_blocks(monkeypatch):
     x = np.random.default_rng(2).standard_normal((len(y), 3))
     reference = plain.evaluate(x.tolist(), y.tolist(), KS, "cosine")
     check(score(x, y), reference)
-    monkeypatch.setattr(neighbors, "MEMORY", 30_000)
+    monkeypatch.setattr(nearest, "MEMORY", 30_000)
     check(score(x, y), reference)
     assert reference[-1] == 2
 

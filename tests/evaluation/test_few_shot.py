@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from nearfar.core import episodes
-from nearfar.core.episodes import EpisodeShape, draw_episodes
 from nearfar.evaluation import few_shot, one_shot_accuracy
 from nearfar.evaluation.few_shot import _prepared as prepared
 from nearfar.evaluation.few_shot import _samples as samples
+from nearfar.numerics import episodes
+from nearfar.numerics.episodes import EpisodeShape, draw_episodes
 from tests.references.few_shot import classify
 
 COUNTS = np.array([5, 9, 4, 12, 6, 7])

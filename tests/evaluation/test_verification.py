@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from nearfar.core.distances import DISTANCES, pair_distances
 from nearfar.evaluation import verification, verify, verify_pairs
+from nearfar.numerics.distances import DISTANCES, pair_distances
 
 rng = np.random.default_rng(0)
 LABELS = np.repeat(np.arange(20), 9)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from nearfar.core.distances import pair_distances
-from nearfar.core.neighbors import Gallery, nearest
 from nearfar.index import Index
+from nearfar.neighbors.nearest import Gallery, nearest
+from nearfar.numerics.distances import pair_distances
 
 DISTANCES = ("cosine", "euclidean", "sqeuclidean")
 
@@ -167,7 +167,7 @@ def test_numbers_that_are_taken_are_no_names_of_new_items():
 
 
 def test_files_that_are_no_index_are_refused(tmp_path):
-    from nearfar.core import storage
+    from nearfar.io import tensor_file as storage
 
     (tmp_path / "text").write_text("hello")
     with pytest.raises(ValueError, match="not a readable"):
@@ -194,7 +194,7 @@ def test_files_that_are_no_index_are_refused(tmp_path):
     ],
 )
 def test_files_that_hold_half_an_index_are_refused(tmp_path, arrays, text, word):
-    from nearfar.core import storage
+    from nearfar.io import tensor_file as storage
 
     Index(rows(2)).save(tmp_path / "x")
     whole, told = storage.read(tmp_path / "x")

@@ -74,7 +74,7 @@ from pathlib import Path
 import numpy as np
 
 from nearfar.cli.indexing import index
-from nearfar.core import files
+from nearfar.io import atomic_files as files
 from nearfar.index import Index
 
 FILE, NEW = Path("x.index"), Path("new.npz")

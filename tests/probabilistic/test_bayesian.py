@@ -11,10 +11,11 @@ from scipy.stats import norm as normal
 from sklearn.exceptions import NotFittedError
 
 from nearfar import ActivePairSelector, BayesianNCA, BayesianPairMetric
-from nearfar.core.bayesian import directions, neighbor_posterior, querying, variational
-from nearfar.core.bayesian.neighbor_posterior import ProjectedNeighbors
-from nearfar.core.bayesian.variational import Answers, Gaussian
-from nearfar.probabilistic.bayesian.active_pairs import active_pairs
+from nearfar.probabilistic.bayesian import variational, weighted_directions
+from nearfar.probabilistic.bayesian.active_pairs import active_pairs, querying
+from nearfar.probabilistic.bayesian.bayesian_nca import neighbor_posterior
+from nearfar.probabilistic.bayesian.bayesian_nca.neighbor_posterior import ProjectedNeighbors
+from nearfar.probabilistic.bayesian.variational import Answers, Gaussian
 from tests.finite_differences import gradient as numerical_gradient
 from tests.learners import all_pairs, data
 from tests.references import bayesian_nca as nca_loops
@@ -130,7 +131,7 @@ def fitted(**settings):
 
 def test_directions_have_mean_squared_distance_one():
     X, _ = data()
-    V = directions.unit_principal(X, 4)
+    V = weighted_directions.unit_principal(X, 4)
     d2 = [np.sum(((a - b) @ V) ** 2) for k, a in enumerate(X) for b in X[:k]]
     assert_allclose(np.mean(d2), 1)
     assert_allclose(V.T @ V, np.eye(4) * (V[:, 0] @ V[:, 0]), atol=1e-12)
@@ -299,7 +300,7 @@ def excess_log_loss(seed, strategy):
     """How much worse than the truth, after 60 answers of an oracle that the model holds for."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(100, 6)) * np.linspace(1.5, 0.6, 6)
-    Z = X @ directions.unit_principal(X, 6)
+    Z = X @ weighted_directions.unit_principal(X, 6)
     pairs = rng.permutation(np.stack(np.triu_indices(100, 1), axis=1))
     d2 = (Z[pairs[:, 0]] - Z[pairs[:, 1]]) ** 2 @ np.array([0.0, 40, 0, 60, 0, 0])
     p = expit(np.quantile(d2, 0.35) - d2)
@@ -379,7 +380,7 @@ def fit_quietly(selector, X, pairs, told, seen):
 
 def hoods(k=6):
     X, y = data(40)
-    V = directions.unit_principal(X, 4)
+    V = weighted_directions.unit_principal(X, 4)
     listed = nca_loops.neighborhoods(X, y, k)
     N = np.array([near for near, _ in listed])
     return X, y, V, listed, ProjectedNeighbors(X @ V, N, y[N] == y[:, None])

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar import DMBK
-from nearfar.core.information_theory import divergences
+from nearfar.probabilistic.information.dmbk import divergences
 from tests.finite_differences import gradient as numerical_gradient
 from tests.learners import data, fit
 from tests.references import dmbk as loops

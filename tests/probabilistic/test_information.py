@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from nearfar import InformationGeometryMetric, KernelInformationGeometryMetric
-from nearfar.core import scatter
-from nearfar.core.information_theory import information
+from nearfar.numerics import scatter
+from nearfar.probabilistic.information import label_precision
 from tests.learners import data, distances, fit
 from tests.references import information_geometry as loops
 
@@ -16,9 +16,9 @@ def test_class_sums_equal_the_label_kernel():
     X = X + 3
     for lam in (1e-3, 0.5, 100.0):
         expected = lam * X.T @ np.linalg.inv(loops.label_kernel(y, lam)) @ X
-        assert_allclose(information.label_precision(X, y, lam), expected, rtol=1e-9, atol=1e-9 * expected.max())
+        assert_allclose(label_precision.label_precision(X, y, lam), expected, rtol=1e-9, atol=1e-9 * expected.max())
         Y = np.eye(3)[y]
-        assert_allclose(information.label_precision(X, Y, lam), expected, rtol=1e-9, atol=1e-9 * expected.max())
+        assert_allclose(label_precision.label_precision(X, Y, lam), expected, rtol=1e-9, atol=1e-9 * expected.max())
 
 
 def test_soft_memberships():

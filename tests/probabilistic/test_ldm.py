@@ -5,8 +5,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from nearfar import LDM
-from nearfar.core.constraints import LabelPairs, Pairs
-from nearfar.core.neighborhoods import diagonal, softmax
+from nearfar.numerics.constraints import LabelPairs, Pairs
+from nearfar.probabilistic import neighbor_softmax
+from nearfar.probabilistic.neighborhood.ldm import diagonal
 from tests.finite_differences import derivative_along
 from tests.learners import all_pairs, data, distances, fit
 from tests.references import ldm as loops
@@ -46,9 +47,9 @@ def test_too_many_neighbors_are_told_by_the_name_of_the_setting():
 def test_it_is_the_log_objective_of_nca_on_a_diagonal_metric():
     X, y, _ = problem()
     gamma = np.array([0.3, 0.2, 0.1])
-    rows = softmax.sorted_rows(X, y)
+    rows = neighbor_softmax.sorted_rows(X, y)
     L = np.diag(np.sqrt(gamma))
-    value, U = softmax.neighbor_sums(rows.X @ L, rows.sizes, "log", rows.weight)
+    value, U = neighbor_softmax.neighbor_sums(rows.X @ L, rows.sizes, "log", rows.weight)
     F, G = diagonal.likelihood(X, LabelPairs(y)).sums(gamma, "log")
     assert_allclose(F, value, rtol=1e-12)
     assert_allclose(G, np.diag(rows.X.T @ U) / np.sqrt(gamma), rtol=1e-10)

@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from nearfar import LSML, Kernelized
-from nearfar.core import constraints
-from nearfar.core.information_theory import comparisons
+from nearfar.numerics import constraints
+from nearfar.probabilistic.information.lsml import comparisons
 from tests.learners import data, fit
 from tests.references import lsml as loops
 

@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 
 from nearfar import MCML, KernelMCML
-from nearfar.core import certified
-from nearfar.core.constraints import Pairs
-from nearfar.core.neighborhoods.collapse import Collapse
+from nearfar.numerics import certified_psd
+from nearfar.numerics.constraints import Pairs
+from nearfar.probabilistic.collapsing.objective import Collapse
 from tests.finite_differences import derivative_along
 from tests.learners import all_pairs, data, distances, fit, toy
 from tests.references import mcml as loops
@@ -59,7 +59,9 @@ def test_starts_agree_on_the_optimum(settings):
     A = collapse.scaling()
     rng = np.random.default_rng(0)
     starts = [None, np.eye(3), rng.normal(size=(3, 3)), 0.1 * rng.normal(size=(3, 3))]
-    found = [certified.minimise(collapse, collapse.gap, A, tol=1e-11, max_iter=150, start=start) for start in starts]
+    found = [
+        certified_psd.minimise(collapse, collapse.gap, A, tol=1e-11, max_iter=150, start=start) for start in starts
+    ]
     values = [one.objective for one in found]
     assert_allclose(values, values[0], rtol=1e-9)
     M = found[0].x.T @ found[0].x
@@ -73,7 +75,7 @@ def test_starts_agree_on_the_optimum(settings):
 def test_gap_bounds_the_distance_to_the_optimum(settings):
     *_, collapse = problem(**settings)
     A = collapse.scaling()
-    best = certified.minimise(collapse, collapse.gap, A, tol=1e-11).objective
+    best = certified_psd.minimise(collapse, collapse.gap, A, tol=1e-11).objective
     rng = np.random.default_rng(0)
     for scale in (0.3, 1.0, 3.0):
         L = scale * (A + 0.2 * np.abs(A).max() * rng.normal(size=A.shape))
@@ -84,7 +86,7 @@ def test_gap_bounds_the_distance_to_the_optimum(settings):
 def test_few_rows_of_many_features_have_a_bound_too_looked_for_once(monkeypatch):
     collapse = Collapse(np.random.default_rng(0).normal(size=(60, 30)), np.arange(60) % 3)
     A = collapse.scaling()
-    best = certified.minimise(collapse, collapse.gap, A)
+    best = certified_psd.minimise(collapse, collapse.gap, A)
     assert best.converged
     f, G = collapse(A)
     monkeypatch.delattr(Collapse, "__call__")
@@ -95,7 +97,7 @@ def test_few_rows_of_many_features_have_a_bound_too_looked_for_once(monkeypatch)
 def test_one_feature_has_a_bound(scale):
     X, y = data()
     collapse = Collapse(scale * X[:, :1], y)
-    assert certified.minimise(collapse, collapse.gap, collapse.scaling()).converged
+    assert certified_psd.minimise(collapse, collapse.gap, collapse.scaling()).converged
 
 
 def test_gap_is_complementarity_where_the_gradient_is_semi_definite():
@@ -109,8 +111,8 @@ def test_gap_is_complementarity_where_the_gradient_is_semi_definite():
 def test_projected_gradient_reaches_the_same_optimum():
     *_, collapse = problem()
     A = collapse.scaling()
-    best = certified.minimise(collapse, collapse.gap, A, tol=1e-9)
-    other = certified.projected(collapse, collapse.gap, A, np.eye(3), max_iter=2000, tol=1e-7)
+    best = certified_psd.minimise(collapse, collapse.gap, A, tol=1e-9)
+    other = certified_psd.projected(collapse, collapse.gap, A, np.eye(3), max_iter=2000, tol=1e-7)
     assert_allclose(other.objective, best.objective, rtol=1e-6)
 
 

@@ -11,8 +11,8 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 
 from nearfar import MLKR
-from nearfar.core.neighborhoods import regression
-from nearfar.core.neighborhoods.regression import leave_one_out_error
+from nearfar.probabilistic.neighborhood.mlkr import regression
+from nearfar.probabilistic.neighborhood.mlkr.regression import leave_one_out_error
 from tests.finite_differences import derivative_along
 from tests.learners import fit
 from tests.references import mlkr as loops

@@ -13,8 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from nearfar import NCA, FastNCA, KernelFastNCA, KernelNCA
-from nearfar.core.neighborhoods import fast_neighborhood, listed, neighborhood, softmax
-from nearfar.core.neighborhoods.neighborhood import Ridge
+from nearfar.probabilistic import neighbor_softmax
+from nearfar.probabilistic.neighborhood import fast_search, listed_softmax, search
+from nearfar.probabilistic.neighborhood.search import Ridge
 from tests.finite_differences import derivative_along
 from tests.learners import accuracy, data, fit, toy
 from tests.references import fast_nca as fast_loops
@@ -29,9 +30,9 @@ def problem(n=40, d=4, k=3, seed=0, scale=0.3):
 
 
 def value_and_gradient(X, y, L, kind="accuracy", height=None, dtype="float64"):
-    rows = softmax.sorted_rows(X, y).astype(dtype)
-    blocks = None if height is None else softmax.cut(rows.sizes, height)
-    F, U = softmax.neighbor_sums(rows.X @ L.T.astype(dtype), rows.sizes, kind, rows.weight, blocks=blocks)
+    rows = neighbor_softmax.sorted_rows(X, y).astype(dtype)
+    blocks = None if height is None else neighbor_softmax.cut(rows.sizes, height)
+    F, U = neighbor_softmax.neighbor_sums(rows.X @ L.T.astype(dtype), rows.sizes, kind, rows.weight, blocks=blocks)
     return F, 2 * U.T @ rows.X
 
 
@@ -73,7 +74,7 @@ def test_blocks_do_not_matter(kind, height):
 
 def test_blocks_cover_every_row_once():
     sizes = np.array([1, 2, 30, 1, 1, 5, 9])
-    blocks = list(softmax.cut(sizes, 8))
+    blocks = list(neighbor_softmax.cut(sizes, 8))
     assert_array_equal(np.concatenate([np.arange(b.start, b.stop) for b in blocks]), np.arange(49))
     assert all(b.stop - b.start <= 8 for b in blocks)
     assert any(b.same is not None for b in blocks)
@@ -129,14 +130,14 @@ def test_duplicates_and_huge_scales_stay_finite(kind):
 @pytest.mark.parametrize("height", [3, 25])
 def test_both_ways_to_the_gradient_agree(kind, height):
     X, y, L = problem()
-    rows = softmax.sorted_rows(X, y)
-    blocks = softmax.cut(rows.sizes, height)
-    F, G = softmax.neighbor_metric(rows.X @ L.T, rows.X, rows.sizes, kind, rows.weight, blocks=blocks)
+    rows = neighbor_softmax.sorted_rows(X, y)
+    blocks = neighbor_softmax.cut(rows.sizes, height)
+    F, G = neighbor_softmax.neighbor_metric(rows.X @ L.T, rows.X, rows.sizes, kind, rows.weight, blocks=blocks)
     expected = value_and_gradient(X, y, L, kind)
     assert_allclose(F, expected[0], rtol=1e-12)
     assert_allclose(2 * L @ G, expected[1], rtol=1e-9, atol=1e-11)
-    many = neighborhood.dense(rows, kind, rows.weight)(L)
-    few = neighborhood.dense(rows, kind, rows.weight)(L[:1])
+    many = search.dense(rows, kind, rows.weight)(L)
+    few = search.dense(rows, kind, rows.weight)(L[:1])
     assert_allclose(many[1], expected[1], rtol=1e-9, atol=1e-11)
     assert_allclose(few[1], value_and_gradient(X, y, L[:1], kind)[1], rtol=1e-9, atol=1e-11)
 
@@ -151,12 +152,12 @@ def test_scikit_learns_solution_has_scikit_learns_value():
 
 def test_no_ridge_is_the_same_to_the_last_bit():
     X, y, L = problem()
-    rows = softmax.sorted_rows(X, y)
-    terms = neighborhood.dense(rows, "accuracy", rows.weight)
-    plain, none = (neighborhood.negative(L, terms, ridge, 40) for ridge in (Ridge(), Ridge(0.0)))
+    rows = neighbor_softmax.sorted_rows(X, y)
+    terms = search.dense(rows, "accuracy", rows.weight)
+    plain, none = (search.negative(L, terms, ridge, 40) for ridge in (Ridge(), Ridge(0.0)))
     assert plain[0] == none[0]
     assert_array_equal(plain[1], none[1])
-    some = neighborhood.negative(L, terms, Ridge(2.0), 40)
+    some = search.negative(L, terms, Ridge(2.0), 40)
     assert_allclose(some[0], -loops.objective(L, rows.X, y[rows.order], reg=2.0) / 40, rtol=1e-12)
     assert_allclose(some[1], -loops.gradient(L, rows.X, y[rows.order], reg=2.0) / 40, rtol=1e-9, atol=1e-12)
 
@@ -234,12 +235,12 @@ def test_warm_start_goes_on():
 
 def test_anchors_in_batches_sum_to_all():
     X, y, L = problem()
-    rows = softmax.sorted_rows(X, y)
-    blocks = list(softmax.cut(rows.sizes, 4))
+    rows = neighbor_softmax.sorted_rows(X, y)
+    blocks = list(neighbor_softmax.cut(rows.sizes, 4))
     F, G = value_and_gradient(X, y, L)
     parts = [
-        softmax.neighbor_sums(rows.X @ L.T, rows.sizes, "accuracy", rows.weight, blocks=batch)
-        for batch in neighborhood.batches(blocks, 10, np.random.default_rng(0))
+        neighbor_softmax.neighbor_sums(rows.X @ L.T, rows.sizes, "accuracy", rows.weight, blocks=batch)
+        for batch in search.batches(blocks, 10, np.random.default_rng(0))
     ]
     assert len(parts) >= 3
     assert_allclose(sum(part[0] for part in parts), F, rtol=1e-12)
@@ -326,7 +327,7 @@ def test_every_row_alone_or_one_class_is_refused():
 
 def lists_of(X, y, k):
     """Nearest hits and misses, and the same for loops."""
-    return listed.nearest_lists(X, y, k), fast_loops.neighbors(X, y, k)
+    return listed_softmax.nearest_lists(X, y, k), fast_loops.neighbors(X, y, k)
 
 
 @pytest.mark.parametrize("k", [1, 3, 100])
@@ -335,7 +336,7 @@ def test_fast_sums_equal_loops(k):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         lists, loop_lists = lists_of(X, y, k)
-    F, U = listed.neighbor_sums(X @ L.T, lists, "accuracy")
+    F, U = listed_softmax.neighbor_sums(X @ L.T, lists, "accuracy")
     assert_allclose(F, fast_loops.objective(L, X, loop_lists), rtol=1e-12)
     assert_allclose(2 * U.T @ X, fast_loops.gradient(L, X, loop_lists), rtol=1e-9, atol=1e-11)
 
@@ -345,8 +346,8 @@ def test_all_neighbours_listed_are_all_pairs(kind, far):
     X, y, L = problem()
     X = far * X
     with pytest.warns(UserWarning, match="k=39 is more"):
-        lists = listed.nearest_lists(X, y, 39)
-    F, U = listed.neighbor_sums(X @ L.T, lists, kind)
+        lists = listed_softmax.nearest_lists(X, y, 39)
+    F, U = listed_softmax.neighbor_sums(X @ L.T, lists, kind)
     F_all, G_all = value_and_gradient(X, y, L, kind)
     assert_allclose(F, F_all, rtol=1e-12)
     assert_allclose(2 * U.T @ X, G_all, rtol=1e-9, atol=1e-11 * far**2)
@@ -403,10 +404,10 @@ def test_rows_with_few_neighbours_have_gaps_in_the_table():
 @pytest.mark.parametrize("kind", ["accuracy", "log"])
 def test_fast_gradient_equals_differences(kind):
     X, y, L = problem()
-    lists = listed.nearest_lists(X, y, 3)
-    terms = fast_neighborhood.over(lists, X, kind)
+    lists = listed_softmax.nearest_lists(X, y, 3)
+    terms = fast_search.over(lists, X, kind)
     F, G = terms(L)
-    assert_allclose(listed.neighbor_sums(X @ L.T, lists, kind)[0], F, rtol=1e-12)
+    assert_allclose(listed_softmax.neighbor_sums(X @ L.T, lists, kind)[0], F, rtol=1e-12)
     direction = np.random.default_rng(1).normal(size=L.shape)
     expected = derivative_along(lambda A: terms(A)[0], L, direction)
     assert_allclose(np.vdot(G, direction), expected, rtol=1e-6)
@@ -448,7 +449,7 @@ def test_linear_kernel_is_the_linear_method(fast):
     kernel = fit((KernelFastNCA if fast else KernelNCA)(2, kernel="linear", landmarks=None, **settings), X, y)
     L = kernel.dual_coef_.T @ kernel.X_fit_
     if fast:
-        value = listed.neighbor_sums(X @ L.T, listed.nearest_lists(X, y, 4), "accuracy")[0]
+        value = listed_softmax.neighbor_sums(X @ L.T, listed_softmax.nearest_lists(X, y, 4), "accuracy")[0]
     else:
         value = value_and_gradient(X, y, L)[0]
     assert_allclose(value - 0.5 * np.sum(L**2), kernel.objective_, rtol=1e-9)

@@ -7,11 +7,11 @@ from scipy.linalg import block_diag
 from sklearn import config_context
 
 from nearfar import PrivilegedMetric
-from nearfar.core import constraints
-from nearfar.core.constraints import Pairs
-from nearfar.core.empirical_risk.two_views import TwoViews, strong_gap, unit_scale
-from nearfar.core.pairs import PairList
+from nearfar.numerics import constraints
+from nearfar.numerics.constraints import Pairs
+from nearfar.numerics.pair_differences import PairList
 from nearfar.probabilistic.risk.privileged import privileged
+from nearfar.probabilistic.risk.privileged.two_views import TwoViews, strong_gap, unit_scale
 from tests.finite_differences import gradient as numerical_gradient
 from tests.learners import all_pairs, data, fit
 from tests.references import privileged as loops

@@ -8,10 +8,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar import LDML, NCA, PCCA, Kernelized, KernelPCCA
-from nearfar.core.constraints import LabelPairs, Pairs
-from nearfar.core.empirical_risk import logistic, risk
-from nearfar.core.neighborhoods import softmax
-from nearfar.core.pairs import PairList
+from nearfar.numerics.constraints import LabelPairs, Pairs
+from nearfar.numerics.pair_differences import PairList
+from nearfar.probabilistic import neighbor_softmax
+from nearfar.probabilistic.risk import logistic, solvers
 from tests.finite_differences import derivative_along
 from tests.learners import all_pairs, data, distances, fit, toy
 from tests.references import ldml as ldml_loops
@@ -30,13 +30,13 @@ def problem(n=30, classes=3):
 def listed(X, y, pair_weight="none"):
     """The same pairs as labels imply, one by one."""
     j, i = np.tril_indices(len(X), -1)
-    return risk.risk(X, Pairs(i, j, y[i] == y[j]), pair_weight)
+    return solvers.risk(X, Pairs(i, j, y[i] == y[j]), pair_weight)
 
 
 @pytest.mark.parametrize("by_label", [True, False])
 def test_ldml_loss_equals_loops(by_label):
     X, y, L, pairs = problem()
-    R = risk.risk(X, LabelPairs(y)) if by_label else listed(X, y)
+    R = solvers.risk(X, LabelPairs(y)) if by_label else listed(X, y)
     loss = R(L, 0.7, by_metric=True)
     assert_allclose(loss.value, ldml_loops.objective(L.T @ L, 0.7, X, pairs), rtol=1e-10)
     G, slope = ldml_loops.gradient(L.T @ L, 0.7, X, pairs)
@@ -47,28 +47,28 @@ def test_ldml_loss_equals_loops(by_label):
 @pytest.mark.parametrize("by_label", [True, False])
 def test_pcca_loss_equals_loops(by_label):
     X, y, L, pairs = problem()
-    R = risk.risk(X, LabelPairs(y)) if by_label else listed(X, y)
-    value, G, _ = risk.gradient(R, L, 1.0, 3.0, 0.0)
+    R = solvers.risk(X, LabelPairs(y)) if by_label else listed(X, y)
+    value, G, _ = solvers.gradient(R, L, 1.0, 3.0, 0.0)
     assert_allclose(value, pcca_loops.objective(L, X, pairs), rtol=1e-10)
     assert_allclose(G, pcca_loops.gradient(L, X, pairs), rtol=1e-9, atol=1e-12)
 
 
 def test_both_kinds_of_pairs_weigh_a_half_where_both_are_there():
-    assert risk.kind_weights(0.2, 0.6, "balanced") == (0.5 / 0.2, 0.5 / 0.6)
+    assert solvers.kind_weights(0.2, 0.6, "balanced") == (0.5 / 0.2, 0.5 / 0.6)
     for kinds in ((0.8, 0.0), (0.0, 0.8)):
-        assert risk.kind_weights(*kinds, "balanced") == (1.25, 1.25)
-    assert risk.kind_weights(0.2, 0.6, "none") == (1.25, 1.25)
+        assert solvers.kind_weights(*kinds, "balanced") == (1.25, 1.25)
+    assert solvers.kind_weights(0.2, 0.6, "none") == (1.25, 1.25)
 
 
 @pytest.mark.parametrize("k", [2, 4])
 def test_first_directions_have_a_mean_squared_distance_of_one(k):
     X = data()[0]
     X[:, 3] = X[:, 0] - X[:, 1]  # rank 3
-    Z = X @ risk.whitened_directions(X, k).T
+    Z = X @ solvers.whitened_directions(X, k).T
     assert_allclose(((Z[:, None] - Z) ** 2).sum(-1).mean(), 1)
     r = min(k, 3)
     assert_allclose(np.cov(Z.T, bias=True), np.diag([1 / (2 * r)] * r + [0] * (k - r)), atol=1e-9)
-    C = np.cov((X @ risk.whitening(X).T).T, bias=True)
+    C = np.cov((X @ solvers.whitening(X).T).T, bias=True)
     assert_allclose(np.linalg.eigvalsh(C), [0, 1, 1, 1], atol=1e-9)
 
 
@@ -77,10 +77,10 @@ def test_first_directions_have_a_mean_squared_distance_of_one(k):
 @pytest.mark.parametrize("reg", [0.0, 0.5])
 def test_gradient_equals_differences(by_label, pair_weight, reg):
     X, y, L, _ = problem()
-    R = risk.risk(X, LabelPairs(y), pair_weight) if by_label else listed(X, y, pair_weight)
+    R = solvers.risk(X, LabelPairs(y), pair_weight) if by_label else listed(X, y, pair_weight)
     direction = np.random.default_rng(2).normal(size=L.shape)
-    expected = derivative_along(lambda t: risk.gradient(R, L + t * direction, 0.7 + t, 2.0, reg)[0], 0.0, 1.0)
-    _, G, slope = risk.gradient(R, L, 0.7, 2.0, reg)
+    expected = derivative_along(lambda t: solvers.gradient(R, L + t * direction, 0.7 + t, 2.0, reg)[0], 0.0, 1.0)
+    _, G, slope = solvers.gradient(R, L, 0.7, 2.0, reg)
     assert_allclose(np.vdot(G, direction) + slope, expected, rtol=1e-6)
 
 
@@ -88,10 +88,10 @@ def test_gradient_equals_differences(by_label, pair_weight, reg):
 def test_blocks_do_not_matter_and_sum_to_all(height):
     X, y, L, _ = problem(40)
     y = np.unique(np.where(y == 2, np.arange(40) // 4 + 4, y), return_inverse=True)[1]
-    R = risk.risk(X, LabelPairs(y))
+    R = solvers.risk(X, LabelPairs(y))
     Z = R.X @ L.T
     whole = R.pairs.loss(Z, Z, 0.7)
-    blocks = list(softmax.cut(R.pairs.rows.sizes, height))
+    blocks = list(neighbor_softmax.cut(R.pairs.rows.sizes, height))
     cut = R.pairs.loss(Z, Z, 0.7, blocks=blocks)
     parts = [R.pairs.loss(Z, Z, 0.7, blocks=blocks[k::3]) for k in range(3)]
     for value, pull in (
@@ -105,7 +105,7 @@ def test_blocks_do_not_matter_and_sum_to_all(height):
 def test_listed_batches_sum_to_all():
     X, y, L, _ = problem()
     R = listed(X, y)
-    epoch, loss_of = risk.batched(R, 50, np.random.default_rng(0))
+    epoch, loss_of = solvers.batched(R, 50, np.random.default_rng(0))
     parts = [loss_of(L, 1.0, 3.0, batch) for batch in epoch()]
     assert len(parts) == 9
     assert_allclose(sum(loss.value for loss, _ in parts), R(L, 1.0, 3.0).value, rtol=1e-12)
@@ -116,8 +116,8 @@ def test_listed_batches_sum_to_all():
 def test_far_rows_stay_finite():
     X, y, L, _ = problem()
     for scale in (0.0, 1e3, 1e6):
-        for R in (risk.risk(X, LabelPairs(y)), listed(X, y)):
-            value, G, slope = risk.gradient(R, scale * L, 1.0, 3.0, 0.0)
+        for R in (solvers.risk(X, LabelPairs(y)), listed(X, y)):
+            value, G, slope = solvers.gradient(R, scale * L, 1.0, 3.0, 0.0)
             assert np.isfinite([value, slope]).all()
             assert np.isfinite(G).all()
     near = np.logaddexp(0, 3.0 * np.array([-1e6, -3.0, 0.0, 2.0, 1e6]))
@@ -129,15 +129,15 @@ def test_far_rows_stay_finite():
 def test_labels_and_lists_agree_at_all_distances(values, scale, monkeypatch):
     monkeypatch.setattr(logistic, "VALUES", values)
     X, y, L, _ = problem(90, 2)
-    found, told = (R(scale * L, 1.0, 3.0, by_metric=True) for R in (risk.risk(X, LabelPairs(y)), listed(X, y)))
+    found, told = (R(scale * L, 1.0, 3.0, by_metric=True) for R in (solvers.risk(X, LabelPairs(y)), listed(X, y)))
     assert_allclose([found.value, found.slope], [told.value, told.slope], rtol=1e-12)
-    order = softmax.sorted_rows(X, y).order
+    order = neighbor_softmax.sorted_rows(X, y).order
     assert_allclose(found.pull, told.pull[order], rtol=1e-10, atol=1e-13)
 
 
 def test_memory_stays_in_blocks():
     X, y = data(4000, 8, 10)
-    R = risk.risk(X, LabelPairs(y))
+    R = solvers.risk(X, LabelPairs(y))
     tracemalloc.start()
     R(np.eye(8), 1.0, by_metric=True)
     peak = tracemalloc.get_traced_memory()[1]
@@ -158,8 +158,8 @@ def test_weighted_differences_equal_loops():
 
 def test_a_similar_pair_beyond_the_threshold_is_pulled():
     X = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 0.5]])
-    R = risk.risk(X, Pairs(np.array([0, 0]), np.array([1, 2]), np.array([True, False])))
-    G = risk.gradient(R, np.eye(2), 1.0, 3.0, 0.0)[1]
+    R = solvers.risk(X, Pairs(np.array([0, 0]), np.array([1, 2]), np.array([True, False])))
+    G = solvers.gradient(R, np.eye(2), 1.0, 3.0, 0.0)[1]
     assert G[0, 0] > 0
     assert G[1, 1] < 0
 
@@ -178,11 +178,11 @@ def test_ldml_likelihood():
 @pytest.mark.parametrize("settings", [{"reg": 0.0}, {"reg": 0.01}])
 def test_ldml_starts_agree_on_the_optimum(settings):
     X, y, *_ = problem()
-    R, A = risk.risk(X, LabelPairs(y)), risk.whitening(X)
+    R, A = solvers.risk(X, LabelPairs(y)), solvers.whitening(X)
     rng = np.random.default_rng(0)
     starts = [None, np.eye(4), rng.normal(size=(4, 4)), 0.1 * rng.normal(size=(4, 4))]
     found = [
-        risk.minimise_convex(R, A, L0, b, learn_b=True, tol=1e-9, max_iter=2000, **settings)
+        solvers.minimise_convex(R, A, L0, b, learn_b=True, tol=1e-9, max_iter=2000, **settings)
         for L0, b in zip(starts, (1.0, 5.0, -1.0, 0.0), strict=True)
     ]
     assert_allclose([one.objective for one in found], found[0].objective, rtol=1e-9)
@@ -225,7 +225,7 @@ def test_ldml_of_few_components_is_better_than_cutting():
     X, y, *_ = problem(60)
     full, few = fit(LDML(), X, y), fit(LDML(1), X, y)
     assert few.components_.shape == (1, 4)
-    R = risk.risk(X, LabelPairs(y))
+    R = solvers.risk(X, LabelPairs(y))
     assert full.objective_ < few.objective_ <= R(full.components_[:1], full.b_).value
 
 
@@ -362,7 +362,7 @@ def test_a_stream_goes_on_from_a_fit_and_forgets_what_is_no_longer_so(learner):
 def test_pcca_loss_tends_to_the_hinge():
     X, y, L, pairs = problem()
     hinge = np.mean([max(0.0, s * (np.sum((L @ (X[i] - X[j])) ** 2) - 1)) for i, j, s in pairs])
-    R = risk.risk(X, LabelPairs(y))
+    R = solvers.risk(X, LabelPairs(y))
     errors = [abs(R(L, 1.0, beta).value - hinge) for beta in (1.0, 10.0, 1000.0)]
     assert errors[0] > errors[1] > errors[2]
     assert errors[2] < 1e-3
@@ -394,7 +394,7 @@ def test_linear_kernel_is_the_linear_method():
     linear = fit(PCCA(2), X, y)
     assert_allclose(kernel.objective_, linear.objective_, rtol=1e-6)
     T = kernel.X_fit_.T @ kernel.dual_coef_
-    R = risk.risk(X, LabelPairs(y))
+    R = solvers.risk(X, LabelPairs(y))
     assert_allclose(R(T.T, 1.0, 3.0).value, kernel.objective_, rtol=1e-8)
 
 
@@ -427,7 +427,7 @@ def test_plain_steps_on_the_kernel_map_are_preconditioned_steps():
     Z, basis = V * np.sqrt(w), V / np.sqrt(w)
     L = 0.3 * np.random.default_rng(0).normal(size=(2, 20))
     R = listed(Z, y)
-    stepped = (L - 0.1 * risk.gradient(R, L, 1.0, 3.0, 0.0)[1]) @ basis.T
+    stepped = (L - 0.1 * solvers.gradient(R, L, 1.0, 3.0, 0.0)[1]) @ basis.T
     A, J = L @ basis.T, np.zeros((20, 20))
     pairs = ldml_loops.terms(X, y)
     for i, j, s in pairs:

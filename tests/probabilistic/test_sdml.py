@@ -11,9 +11,9 @@ from sklearn.datasets import load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 
 from nearfar import SDML
-from nearfar.core.information_theory.sparse_inverse import UnboundedError, sparse_inverse
 from nearfar.probabilistic.information import sdml
-from tests.core.conic import svec
+from nearfar.probabilistic.information.sdml.graphical_lasso import UnboundedError, sparse_inverse
+from tests.conic import svec
 from tests.learners import all_pairs, data, fit
 from tests.references import sdml as loops
 

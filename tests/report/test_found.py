@@ -12,9 +12,9 @@ Image = pytest.importorskip("PIL.Image")
 from nearfar.cli.index_files import names_of
 from nearfar.data.dataset import DataError
 from nearfar.data.items import NamedReader, open_items
-from nearfar.report import Items, found
+from nearfar.report import Items, search_page
 from nearfar.report import page as pages
-from nearfar.report.found import Line, Near, write_found
+from nearfar.report.search_page import Line, Near, write_found
 
 
 def lines(n=3, each=2):
@@ -76,8 +76,8 @@ def test_a_query_looks_like_an_equal_row_of_the_collection(tmp_path):
 
 
 def test_long_pages_say_what_they_leave_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(found, "SHOWN", 2)
-    monkeypatch.setattr(found, "WIDEST", 4)
+    monkeypatch.setattr(search_page, "SHOWN", 2)
+    monkeypatch.setattr(search_page, "WIDEST", 4)
     page = write_found(tmp_path / "a.html", lines(1005, 7), items(1005, picture), title="t", note="n").read_text()
     assert "The first 2 of 1,005 are shown." in page
     assert page.count("and 3 more") == 2

@@ -11,7 +11,7 @@ from scipy.stats import t
 
 from nearfar.evaluation import evaluate
 from nearfar.report import Items, Other, build_report
-from nearfar.report.against import OtherItemsError, average_precision, difference, set_against
+from nearfar.report.paired_models import OtherItemsError, average_precision, difference, set_against
 from nearfar.report.retrieval import query_neighbors
 
 from .conftest import digits, full_content, read_page

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nearfar.report import Items, Other, build_report, compare, write_comparison
-from nearfar.report.found import Line, Near, write_found
+from nearfar.report.search_page import Line, Near, write_found
 
 from .conftest import SECTIONS, full_content
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from nearfar.report.attention import attention_map, centre_square
 from nearfar.report.content import Items
-from nearfar.report.pairs import PairDistances, measure_pairs
+from nearfar.report.pair_distances import PairDistances, measure_pairs
 from nearfar.report.pictures import Thumbnails, map_canvas
 from nearfar.report.retrieval import class_recall, confusions, drawn, query_neighbors, worst
 from nearfar.report.spectrum import spectrum
@@ -191,7 +191,7 @@ def test_sampled_pairs_are_true_pairs_with_the_right_frequencies(with_gallery: b
 
 def test_sampled_pairs_are_uniform() -> None:
     items = Items(np.array([[0.0], [1.0], [3.0], [10.0], [14.0]]), np.array([0, 0, 0, 1, 1]), ["a", "b"])
-    from nearfar.report import pairs as module
+    from nearfar.report import pair_distances as module
 
     (i, j), (k, m) = module._drawn_pairs(items, None, 40_000, 0)
     assert (i != j).all()

@@ -6,8 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
 import nearfar
-from nearfar.core.geometry import adversary
-from nearfar.spectral.adversarial.aml import aml
+from nearfar.spectral.adversarial.aml import adversary, aml
 from tests.finite_differences import derivative_along
 from tests.finite_differences import gradient as numerical_gradient
 from tests.learners import all_pairs, data, distances, fit

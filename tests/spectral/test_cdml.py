@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
 import nearfar
-from nearfar.core.constraints import Pairs, pairs_from_labels
-from nearfar.core.geometry import curves, curvilinear, real_roots
+from nearfar.numerics.constraints import Pairs, pairs_from_labels
+from nearfar.spectral.geometric.cdml import curves, objective, real_roots
 from tests.finite_differences import gradient as numerical_gradient
 from tests.learners import accuracy, data, distances, fit, toy
 from tests.references import cdml as loops
@@ -111,14 +111,14 @@ def test_vanishing_higher_coefficients_lower_the_degree():
 @pytest.mark.parametrize("c", [1, 2, 3, 4])
 def test_gradient_is_that_of_finite_differences(c):
     C = 0.8 * bent(c=c)
-    loss = curvilinear.PairLoss(R, PAIRS, (0.5, 3.0), 0.1)
+    loss = objective.PairLoss(R, PAIRS, (0.5, 3.0), 0.1)
     value, G = loss(C)
     assert_allclose(value, loops.objective(C, R, PAIRS, (0.5, 3.0), 0.1), rtol=1e-9)
     assert_allclose(G, numerical_gradient(lambda A: loss(A)[0], C), rtol=1e-7, atol=1e-7 * np.abs(G).max())
 
 
 def test_batches_add_up():
-    loss, C = curvilinear.PairLoss(R, PAIRS, (2.0, 8.0), 0.1), bent()
+    loss, C = objective.PairLoss(R, PAIRS, (2.0, 8.0), 0.1), bent()
     value, G = loss(C)
     parts = [loss(C, batch) for batch in np.array_split(np.random.default_rng(0).permutation(len(PAIRS.i)), 3)]
     assert_allclose(sum(part[0] for part in parts), value)
@@ -136,15 +136,15 @@ def test_blocks_do_not_matter(monkeypatch):
 def test_weights_repeat_pairs():
     weight = np.random.default_rng(0).integers(1, 4, len(PAIRS.i))
     repeated = Pairs(*(np.repeat(part, weight) for part in PAIRS[:3]))
-    a = curvilinear.PairLoss(R, PAIRS._replace(weight=weight.astype(float)), (2.0, 8.0), 0.1)(bent())
-    b = curvilinear.PairLoss(R, repeated, (2.0, 8.0), 0.1)(bent())
+    a = objective.PairLoss(R, PAIRS._replace(weight=weight.astype(float)), (2.0, 8.0), 0.1)(bent())
+    b = objective.PairLoss(R, repeated, (2.0, 8.0), 0.1)(bent())
     assert_allclose(a[0], b[0])
     assert_allclose(a[1], b[1], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("init", ["pca", "gmml"])
 def test_start_has_the_level_of_the_margins(init):
-    C = curvilinear.start(R, PAIRS, init, 4, 3, 5.0, 0)
+    C = objective.start(R, PAIRS, init, 4, 3, 5.0, 0)
     Z = R @ C[:, :, 0].T
     assert_allclose(np.mean(np.sum((Z[PAIRS.i] - Z[PAIRS.j]) ** 2, axis=1)), 5.0)
     assert np.abs(C[:, :, 1:]).max() < 0.1 * np.abs(C[:, :, 0]).max()

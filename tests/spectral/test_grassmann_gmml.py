@@ -12,9 +12,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
 import nearfar
-from nearfar.core import manifolds
-from nearfar.core.constraints import LabelPairs
-from nearfar.core.geometry import geodesic
+from nearfar.numerics import manifolds
+from nearfar.numerics.constraints import LabelPairs
+from nearfar.spectral import geodesic
 from tests.learners import all_pairs, distances
 from tests.references import grassmann_gmml as loops
 

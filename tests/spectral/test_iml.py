@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar import IML
-from nearfar.core.margins import rivals
-from tests.core import conic
+from nearfar.spectral.margin.iml import neighbor_hinges
+from tests import conic
 from tests.learners import data, distances, fit
 from tests.references import iml as loops
 
@@ -22,7 +22,7 @@ def test_rivals_equal_loops():
     X, y = data(50, 3)
     order = np.argsort(y, kind="stable")
     expected = loops.nearest(X[order], y[order], np.eye(3), 4, False)
-    assert_array_equal(rivals.rivals(X[order], y[order], 4), expected)
+    assert_array_equal(neighbor_hinges.rivals(X[order], y[order], 4), expected)
 
 
 @pytest.mark.parametrize("weighting", ["mean", "frequency"])
@@ -68,7 +68,7 @@ def test_rivals_that_change_forever_do_not_keep_a_good_metric_from_being_one():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         learner = IML().fit(X, y)
-    assert learner.n_looks_ < rivals.LOOKS
+    assert learner.n_looks_ < neighbor_hinges.LOOKS
     assert learner.duality_gap_ <= 1e-3
     M = learner.get_mahalanobis_matrix()
     f = loops.objective(M, X, y, loops.nearest(X, y, M, 3, False))
@@ -99,7 +99,7 @@ def test_warm_start_without_regularisation_goes_on():
 
 def test_each_class_weighs_the_same():
     labels = np.repeat([0, 1], [30, 7])
-    weights = rivals.class_weights(labels, 3, 0.5, "mean")
+    weights = neighbor_hinges.class_weights(labels, 3, 0.5, "mean")
     assert_allclose([weights[labels == c].sum() for c in (0, 1)], 0.5 / 4 / 3)
 
 

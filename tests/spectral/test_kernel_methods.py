@@ -18,10 +18,11 @@ from nearfar import (
     KernelStiefelSPDMetric,
     LaplacianRegularizedKernel,
 )
-from nearfar.core import graphs, kernels, scatter
-from nearfar.core.constraints import LabelPairs
-from nearfar.core.discriminants import locality
-from tests.core import conic
+from nearfar.neighbors import graphs
+from nearfar.numerics import kernels, scatter
+from nearfar.numerics.constraints import LabelPairs
+from nearfar.spectral import locality
+from tests import conic
 from tests.learners import accuracy, all_pairs, data, distances, fit
 from tests.references import laplacian_regularized as loops
 

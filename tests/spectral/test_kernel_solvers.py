@@ -5,13 +5,12 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import eigh
 
-from nearfar.core import graphs
-from nearfar.core.discriminants import locality
-from nearfar.core.geometry import smooth
-from nearfar.core.margins import apart
-from nearfar.core.margins import nu_margin as solver
-from nearfar.core.margins.nu_margin import NuMargin, nu_margin
-from tests.core import conic
+from nearfar.neighbors import graphs
+from nearfar.spectral import locality
+from nearfar.spectral import nu_svm_dual as solver
+from nearfar.spectral.kernel.laplacian_regularized import separation, smooth_functions
+from nearfar.spectral.nu_svm_dual import NuMargin, nu_margin
+from tests import conic
 from tests.finite_differences import derivative_along
 
 rng = np.random.default_rng(0)
@@ -20,7 +19,7 @@ rng = np.random.default_rng(0)
 @pytest.mark.parametrize(("q", "m", "c"), [(1, 4, 1.0), (3, 10, 1.0), (6, 60, 2.5), (4, 40, 0.1)])
 def test_cheapest_matrix_is_that_of_a_generic_solver(q, m, c):
     B, Z = rng.normal(size=(2 * q, q)), rng.normal(size=(m, q))
-    found = apart.cheapest(B.T @ B, Z, c, tol=1e-8)
+    found = separation.cheapest(B.T @ B, Z, c, tol=1e-8)
     k = q * (q + 1) // 2
     Q = np.stack([conic.svec(np.outer(z, z)) for z in Z])
     rows = [(-Q, -np.ones(m), "positive", m), (-np.eye(k), np.zeros(k), "psd", q)]
@@ -33,14 +32,14 @@ def test_cheapest_matrix_is_that_of_a_generic_solver(q, m, c):
 
 def test_cheapest_matrix_carries_its_proof():
     C, Z = np.diag(np.logspace(-2, 0, 12)), rng.normal(size=(3000, 12))
-    found = apart.cheapest(C, Z)
+    found = separation.cheapest(C, Z)
     a = found.attributes["dual"]
     assert a.min() >= 0
     assert np.linalg.eigvalsh(C - (Z * a[:, None]).T @ Z)[0] >= -1e-12
     assert_allclose(found.objective - a.sum(), found.duality_gap, atol=1e-12)
     assert found.duality_gap <= 1e-6 * found.objective
     assert (a > 0).sum() < 300, "few constraints were looked at"
-    few = apart.cheapest(C, Z, max_iter=4)
+    few = separation.cheapest(C, Z, max_iter=4)
     assert not few.converged
     assert "duality gap" in few.message
     assert few.objective - few.duality_gap <= found.objective <= few.objective
@@ -48,13 +47,13 @@ def test_cheapest_matrix_carries_its_proof():
 
 def test_progress_is_told():
     told = []
-    apart.cheapest(np.eye(3), rng.normal(size=(9, 3)), report=lambda *line: told.append(line))
+    separation.cheapest(np.eye(3), rng.normal(size=(9, 3)), report=lambda *line: told.append(line))
     assert len(told) > 3
 
 
 def test_laplacian_counts_edges_once():
     X = rng.normal(size=(25, 2))
-    L = smooth.graph_laplacian(X, 3).toarray()
+    L = smooth_functions.graph_laplacian(X, 3).toarray()
     near = [set(np.argsort(np.sum((X - x) ** 2, axis=1))[1:4]) for x in X]
     for i in range(25):
         for j in range(25):
@@ -66,8 +65,8 @@ def test_laplacian_counts_edges_once():
 @pytest.mark.parametrize("n", [80, 700])
 def test_smoothest_functions_span_the_lowest_eigenvectors(n):
     X = rng.normal(size=(n, 1)) + 1e-3 * rng.normal(size=(n, 2))
-    L = smooth.graph_laplacian(X, 40)
-    F = smooth.smoothest(L, 6)
+    L = smooth_functions.graph_laplacian(X, 40)
+    F = smooth_functions.smoothest(L, 6)
     assert_allclose(F.T @ F, np.eye(6), atol=1e-10)
     assert_allclose(F.sum(axis=0), 0, atol=1e-8)
     w = eigh(L.toarray(), eigvals_only=True)
@@ -78,7 +77,7 @@ def test_ridge_map_is_kernel_ridge_regression():
     R, Y = rng.normal(size=(20, 6)), rng.normal(size=(20, 2))
     K = R @ R.T
     expected = Y.T @ np.linalg.inv(K + 0.3 * np.trace(K) / 20 * np.eye(20)) @ K
-    assert_allclose((R @ smooth.ridge_map(R, Y, 0.3).T).T, expected, rtol=1e-9)
+    assert_allclose((R @ smooth_functions.ridge_map(R, Y, 0.3).T).T, expected, rtol=1e-9)
 
 
 def test_rebuilding_scatter_in_blocks(monkeypatch):

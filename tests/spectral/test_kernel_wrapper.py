@@ -18,9 +18,9 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import nearfar
 from nearfar import GMML, MMC, RCA, CovarianceMetric, Kernelized
-from nearfar.base import MetricLearner
 from nearfar.catalog import METHODS
-from nearfar.core import kernels
+from nearfar.estimators.base import MetricLearner
+from nearfar.numerics import kernels
 from tests.learners import accuracy, all_pairs, data, distances, fit
 
 X, Y = data()
@@ -178,10 +178,10 @@ def test_saved_and_loaded(tmp_path):
     "inner", ['{"class": "GMML", "settings": {"later": 1}}', '{"class": "os"}', '{"class": "GMML", "settings": 3}']
 )
 def test_a_file_with_another_inner_learner_is_named(tmp_path, inner):
-    from nearfar.core import storage
+    from nearfar.io import tensor_file
 
     text = {"format": "nearfar-learner-1", "class": "Kernelized", "settings": f'{{"learner": {inner}}}', "fitted": "{}"}
-    storage.write(tmp_path / "a", {}, text)
+    tensor_file.write(tmp_path / "a", {}, text)
     for kind in (Kernelized, MetricLearner):
         with pytest.raises(ValueError, match="a holds no Kernelized of this version"):
             kind.load(tmp_path / "a")
@@ -238,7 +238,7 @@ def test_rings_come_apart():
 )
 def test_every_linear_learner_has_a_kernel_form(method):
     inner = getattr(nearfar, method.name)(**method.small)
-    if not isinstance(inner, nearfar.base.Mahalanobis):
+    if not isinstance(inner, nearfar.estimators.base.Mahalanobis):
         pytest.skip("it is not linear")
     if "random_state" in inner.get_params():
         inner.set_params(random_state=0)

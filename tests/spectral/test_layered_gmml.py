@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import nearfar
-from nearfar.core import manifolds
+from nearfar.numerics import manifolds
 from tests.learners import data, distances, fit
 from tests.references.low_rank_gmml import mean, scatters
 

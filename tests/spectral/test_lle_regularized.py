@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from nearfar import HighDimensionalDCA, LLERegularizedMetric
-from nearfar.core import graphs
+from nearfar.neighbors import graphs
 from tests.learners import all_pairs, data, distances, fit
 from tests.references import lle_regularized as loops
 

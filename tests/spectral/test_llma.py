@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar import LLMA
-from nearfar.core.geometry import smooth_shift
+from nearfar.spectral.embedding.llma import smooth_shift
 from tests.finite_differences import derivative_along
 from tests.learners import data, fit
 from tests.references import llma as loops

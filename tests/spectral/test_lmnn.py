@@ -8,11 +8,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from nearfar import LMNN
-from nearfar.core import scatter
-from nearfar.core.margins import active_set, impostors, large_margin_data, newton, strata, triplet_mining
-from nearfar.core.margins.large_margin import Hinge
-from nearfar.core.optimize import Solution
-from tests.core import conic
+from nearfar.numerics import scatter
+from nearfar.numerics.optimize import Solution
+from nearfar.spectral.margin import impostors
+from nearfar.spectral.margin.lmnn import active_set, mining, newton, stratified
+from nearfar.spectral.margin.lmnn import problem as large_margin_data
+from nearfar.spectral.margin.lmnn.objective import Hinge
+from tests import conic
 from tests.learners import accuracy, data, distances, fit, toy
 from tests.references import lmnn as loops
 
@@ -140,7 +142,7 @@ def test_solvers_agree(loss):
 def test_solvers_agree_on_listed_triplets():
     pytest.importorskip("clarabel")
     X, y = data(50, 3)
-    triplets = triplet_mining.nearest_triplets(X, y, 2, 3)
+    triplets = mining.nearest_triplets(X, y, 2, 3)
     exact, found = (LMNN(solver=s, tol=1e-6).fit(X, triplets=triplets) for s in ("sdp", "lbfgs"))
     assert exact.converged_
     assert_allclose(found.objective_, exact.objective_, rtol=1e-5)
@@ -163,7 +165,7 @@ def test_program_refuses_what_is_too_large():
     with pytest.raises(ValueError, match=r"^LMNN: .*features.*lbfgs"):
         LMNN(solver="sdp").fit(np.random.default_rng(0).normal(size=(80, 70)), np.arange(80) % 2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nearfar.core.margins.triplet_sdp.LARGEST", 20)
+        patch.setattr("nearfar.spectral.margin.lmnn.sdp.LARGEST", 20)
         with pytest.raises(ValueError, match=r"^LMNN: .*triplets.*lbfgs"):
             LMNN(solver="sdp").fit(X, y)
 
@@ -417,16 +419,16 @@ def test_progress_and_silence(capsys):
         LMNN(max_iter=2).fit(X, y)
 
 
-@pytest.mark.parametrize("strategy", triplet_mining.STRATEGIES)
+@pytest.mark.parametrize("strategy", mining.STRATEGIES)
 def test_mined_triplets_obey_labels(strategy):
     X, y = rows(60, 5)
-    triplets = triplet_mining.mine(X, y, strategy, 3, seed=0)
+    triplets = mining.mine(X, y, strategy, 3, seed=0)
     a, p, n = triplets.T
     assert (y[a] == y[p]).all()
     assert (y[a] != y[n]).all()
     assert (a != p).all()
     assert len(np.unique(triplets, axis=0)) == len(triplets)
-    assert_array_equal(triplets, triplet_mining.mine(X, y, strategy, 3, seed=0))
+    assert_array_equal(triplets, mining.mine(X, y, strategy, 3, seed=0))
     if strategy != "batch_semi_hard":
         assert len(triplets) == 60 * 9
 
@@ -446,7 +448,7 @@ def test_mined_triplets_equal_loops(strategy):
             else:
                 negatives = others[-2:] if strategy in ("extreme_hpen", "extreme_epen") else others[:2]
             expected += [(i, j, l) for l in negatives]
-    assert set(map(tuple, triplet_mining.mine(X, y, strategy, 2).tolist())) == set(expected)
+    assert set(map(tuple, mining.mine(X, y, strategy, 2).tolist())) == set(expected)
 
 
 def test_sampled_negatives_follow_the_weights():
@@ -455,16 +457,16 @@ def test_sampled_negatives_follow_the_weights():
     D = np.sum((U[:, None] - U) ** 2, axis=2)
     with np.errstate(all="raise"):
         for d in (1, 2, 3, 5):
-            assert np.isfinite(triplet_mining.log_weights(np.array([0.0, 4.0]), d)).all()
-    w = triplet_mining.log_weights(D, 5)
+            assert np.isfinite(mining.log_weights(np.array([0.0, 4.0]), d)).all()
+    w = mining.log_weights(D, 5)
     r = np.sqrt(D[0, 1:])
     assert_allclose(np.exp(w[0, 1:]), np.minimum(1.4, 1 / (r**3 * (1 - r**2 / 4))), rtol=1e-6)
     lengths = np.arange(1, 61)[:, None]
-    same = [triplet_mining.mine(rows, y, "negative_sampling", 1, seed=0) for rows in (X, lengths * X)]
+    same = [mining.mine(rows, y, "negative_sampling", 1, seed=0) for rows in (X, lengths * X)]
     assert_array_equal(*same)
     drawn = np.zeros(60)
     for seed in range(300):
-        triplets = triplet_mining.mine(X, y, "negative_sampling", 1, seed=seed)
+        triplets = mining.mine(X, y, "negative_sampling", 1, seed=seed)
         drawn[triplets[0, 2]] += 1
     p = np.where(y != y[0], np.exp(w[0]), 0)
     p /= p.sum()
@@ -472,11 +474,11 @@ def test_sampled_negatives_follow_the_weights():
     assert drawn[y == y[0]].sum() == 0
 
 
-@pytest.mark.parametrize("draw", [triplet_mining.rejection_draws, triplet_mining.gumbel_draws])
+@pytest.mark.parametrize("draw", [mining.rejection_draws, mining.gumbel_draws])
 def test_draws_of_different_columns_have_the_law_of_one_after_the_other(draw):
     labels = np.array([1, 0, 2, 1, 0, 1, 2])
     D = np.array([0.0, 0.3, 1.2, 2.0, 2.5, 0.1, 3.9])
-    weights = np.where(labels == 1, 0.0, np.exp(triplet_mining.log_weights(D, 3)))
+    weights = np.where(labels == 1, 0.0, np.exp(mining.log_weights(D, 3)))
     assert np.ptp(weights[labels != 1]) > 0.5
     own = np.ones(20_000, dtype=int)
     found = draw(np.tile(D, (20_000, 1)), own, labels, 3, 2, np.random.default_rng(0))
@@ -493,12 +495,12 @@ def test_draws_of_different_columns_have_the_law_of_one_after_the_other(draw):
 def test_as_many_different_negatives_as_there_are():
     X, y = data(40, 5, 2)
     k = int(min(np.bincount(y))) - 1
-    triplets = triplet_mining.mine(X, y, "negative_sampling", k, seed=0)
+    triplets = mining.mine(X, y, "negative_sampling", k, seed=0)
     assert len(np.unique(triplets, axis=0)) == len(triplets) == 40 * k * k
     assert (y[triplets[:, 0]] != y[triplets[:, 2]]).all()
 
 
-@pytest.mark.parametrize("strategy", triplet_mining.STRATEGIES)
+@pytest.mark.parametrize("strategy", mining.STRATEGIES)
 @pytest.mark.parametrize("pull", ["targets", "triplets"])
 def test_learning_from_mined_triplets(strategy, pull):
     X, y = data()
@@ -506,7 +508,7 @@ def test_learning_from_mined_triplets(strategy, pull):
     assert learner.converged_
     if strategy == "negative_sampling":
         return
-    triplets = triplet_mining.mine(X, y, strategy, 3)
+    triplets = mining.mine(X, y, strategy, 3)
     M, seen, f = learner.get_mahalanobis_matrix(), {}, 0.0
     for i, j, l in triplets:
         d_ij, d_il = (float((X[i] - X[q]) @ M @ (X[i] - X[q])) for q in (j, l))
@@ -519,7 +521,7 @@ def test_learning_from_mined_triplets(strategy, pull):
 def test_size_of_the_rows_does_not_matter(settings):
     X, y = data()
     X = X / np.sqrt(np.mean(np.var(X, axis=0)))
-    triplets = {} if settings else {"triplets": triplet_mining.mine(X, y, "batch_hard", 2)}
+    triplets = {} if settings else {"triplets": mining.mine(X, y, "batch_hard", 2)}
     learner = LMNN(random_state=0, **settings).fit(X, y, **triplets)
     for size in (2.0**-500, 2.0**10, 2.0**500):
         other = LMNN(random_state=0, **settings).fit(size * X, y, **triplets)
@@ -599,9 +601,9 @@ def test_strata_have_larger_spheres_from_round_to_round(monkeypatch):
         seen.append(radius / np.std(Y, axis=0).mean())
         return np.zeros(0, dtype=int)
 
-    monkeypatch.setattr(strata, "sample", sample)
+    monkeypatch.setattr(stratified, "sample", sample)
     with pytest.warns(UserWarning, match="no sphere"):
-        strata.stratified(X, y, None, 1, {"rounds": 3, "spheres": 1, "radius": 0.2, "growth": 0.5}, 0)
+        stratified.stratified(X, y, None, 1, {"rounds": 3, "spheres": 1, "radius": 0.2, "growth": 0.5}, 0)
     assert_allclose(seen, [0.2, 0.7, 1.2])
 
 
@@ -614,7 +616,7 @@ def test_strata_draw_fewer_spheres_and_rows_from_round_to_round():
         return Solution(np.eye(4))
 
     settings = {"rounds": 8, "spheres": 10, "radius": 1e9, "share": 0.5}
-    strata.stratified(X, y, solve, 1, settings, 0)
+    stratified.stratified(X, y, solve, 1, settings, 0)
     expected = []
     for t, spheres in enumerate((10, 8, 6, 5, 4, 3, 2, 2)):
         share = max(0.5 - 0.05 * t, 0.2)

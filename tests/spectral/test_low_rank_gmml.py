@@ -7,8 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import nearfar
-from nearfar.core import manifolds
-from nearfar.core.geometry import subspaces
+from nearfar.numerics import manifolds
+from nearfar.spectral.geometric.low_rank_gmml import subspaces
 from tests.finite_differences import gradient as numerical_gradient
 from tests.learners import accuracy, data, fit, toy
 from tests.references import low_rank_gmml as loops

@@ -7,8 +7,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from nearfar import MDSMetric
-from nearfar.core.empirical_risk import target_fit, target_pairs
-from tests.core import conic
+from nearfar.spectral import target_pairs
+from nearfar.spectral.embedding.mds import stress
+from tests import conic
 from tests.learners import data, distances, fit
 from tests.references import mds as loops
 
@@ -16,7 +17,7 @@ from tests.references import mds as loops
 def test_unchanged_targets_give_the_identity():
     X, _ = data()
     i, j = target_pairs.listed(60, None, 0)
-    found = target_fit.sstress(target_fit.ListedTargets(X, i, j, np.sum((X[i] - X[j]) ** 2, axis=1)), 0.3 * np.eye(4))
+    found = stress.sstress(stress.ListedTargets(X, i, j, np.sum((X[i] - X[j]) ** 2, axis=1)), 0.3 * np.eye(4))
     assert_allclose(found.x.T @ found.x, np.eye(4), atol=1e-4)
 
 
@@ -39,8 +40,8 @@ def test_class_sums_equal_listed_pairs():
     X = X - X.mean(axis=0)
     i, j = target_pairs.listed(60, None, 0)
     square = np.sum((X[i] - X[j]) ** 2, axis=1)
-    sums = target_fit.ClassTargets(X, y, 0.3, 2.0)
-    pairs = target_fit.ListedTargets(X, i, j, square * np.where(y[i] == y[j], 0.3, 2.0))
+    sums = stress.ClassTargets(X, y, 0.3, 2.0)
+    pairs = stress.ListedTargets(X, i, j, square * np.where(y[i] == y[j], 0.3, 2.0))
     A = np.random.default_rng(0).normal(size=(4, 4))
     for name in ("S", "T", "weight", "constant"):
         assert_allclose(getattr(sums, name), getattr(pairs, name), rtol=1e-9)
@@ -226,6 +227,6 @@ def test_dependent_features_do_not_hold_the_search_up(d):
 
 def test_stretching_back_leaves_a_matrix_as_it_was():
     A = np.random.default_rng(0).normal(size=(4, 4))
-    far = target_fit.stretched(A, 3.0)
+    far = stress.stretched(A, 3.0)
     assert_allclose(np.trace(far), 3 * np.trace(A))
-    assert_allclose(target_fit.stretched(far, 1 / 3), A, atol=1e-14)
+    assert_allclose(stress.stretched(far, 1 / 3), A, atol=1e-14)

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from nearfar import KernelNuSVMMetric, NuSVMMetric
-from tests.core import conic
+from tests import conic
 from tests.learners import all_pairs, data, fit
 from tests.references import nu_svm as loops
 

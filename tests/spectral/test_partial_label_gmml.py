@@ -9,9 +9,8 @@ from scipy.optimize import lsq_linear
 from sklearn.utils import estimator_checks
 
 import nearfar
-from nearfar.core.geometry import candidates
-from nearfar.core.nnls import nnls
-from nearfar.spectral.geometric.partial_label_gmml import scatters
+from nearfar.spectral.geometric.partial_label_gmml import candidates, scatters
+from nearfar.spectral.geometric.partial_label_gmml.nnls import nnls
 from tests.learners import accuracy, data, toy
 from tests.references import partial_label_gmml as loops
 

@@ -12,11 +12,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import KNeighborsClassifier
 
 import nearfar
-from nearfar.core import eig, scatter
-from nearfar.core.constraints import LabelPairs, encode
-from nearfar.learner import row_order
+from nearfar.estimators.mahalanobis import row_order
+from nearfar.numerics import eig, scatter
+from nearfar.numerics.constraints import LabelPairs, encode
 from nearfar.spectral.scatter import fisher, side_information
-from tests.core import conic
+from tests import conic
 from tests.learners import all_pairs, data, distances, toy
 from tests.references import dca as dca_loops
 from tests.references import mmc as mmc_loops
@@ -749,7 +749,7 @@ def test_gmml_reports_what_auto_adds():
 
 @pytest.mark.parametrize(("n", "seed"), [(60, 9), (60, 24), (90, 10)])  # the best t lies beside the coarse grid
 def test_gmml_tunes_t_by_cross_validation(n, seed):
-    from nearfar.core.geometry import tuning
+    from nearfar.spectral.geometric.gmml import cross_validation
 
     Z, y = toy(n, seed)
     learner = nearfar.GMML("auto").fit(Z, y)
@@ -758,7 +758,7 @@ def test_gmml_tunes_t_by_cross_validation(n, seed):
     # the slow way: a learner per fold and t, on rows in the order of the fit
     order = row_order(Z)
     Zs, ys = (Z - Z.mean(axis=0))[order], y[order]
-    fold = tuning.folds(encode(ys)[1])
+    fold = cross_validation.folds(encode(ys)[1])
     assert (np.stack([np.bincount(fold[ys == c], minlength=5) for c in range(3)]) == n / 15).all()
 
     def hits(t):
@@ -771,7 +771,7 @@ def test_gmml_tunes_t_by_cross_validation(n, seed):
             found += np.sum(said == ys[fold == k])
         return found
 
-    middle = max(tuning.COARSE, key=lambda t: (hits(t), -abs(t - 0.5), -t))
+    middle = max(cross_validation.COARSE, key=lambda t: (hits(t), -abs(t - 0.5), -t))
     fine = [round(middle + 0.02 * step, 12) for step in range(-5, 6)]
     assert learner.t_ != middle
     assert_allclose(learner.t_, max(fine, key=lambda t: (hits(t), -abs(t - 0.5))), atol=1e-12)

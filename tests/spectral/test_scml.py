@@ -9,9 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import eigh
 
 from nearfar import SCML
-from nearfar.core.discriminants import local_directions
-from nearfar.core.margins import compositional
-from nearfar.core.margins.triplet_mining import nearest_triplets
+from nearfar.spectral.margin.lmnn.mining import nearest_triplets
+from nearfar.spectral.margin.scml import linear_program, local_directions
 from tests.finite_differences import derivative_along
 from tests.learners import data, fit
 from tests.references import scml as loops
@@ -34,7 +33,7 @@ def problem(seed=0, n=40, d=4, K=12, kind="overlapping"):
 def test_value_and_gradient_equal_loops():
     X, T, B = problem()
     w = np.maximum(np.random.default_rng(1).normal(size=len(B)) / 10, 0.0)
-    exact = compositional.TripletHinges(X, T, B, 0.01)
+    exact = linear_program.TripletHinges(X, T, B, 0.01)
     M = sum(w_k * np.outer(b, b) for w_k, b in zip(w, B, strict=True))
     point = exact.at(w, 0.5)
     assert_allclose(point.value, loops.objective(M, X, T) + 0.01 * w.sum(), rtol=1e-12)
@@ -48,13 +47,13 @@ def test_value_and_gradient_equal_loops():
 
 @pytest.mark.parametrize("cells", [1 << 20, 20])
 def test_curvature_equals_that_of_the_table(cells, monkeypatch):
-    monkeypatch.setattr(compositional, "CELLS", cells)
+    monkeypatch.setattr(linear_program, "CELLS", cells)
     X, T, B = problem()
     a, p, n = T.T
     D = ((X[a] - X[p]) @ B.T) ** 2 - ((X[a] - X[n]) @ B.T) ** 2
     at, within = np.array([0, 3, 7]), np.arange(0, len(T), 2)
     expected = D[within][:, at].T @ D[within][:, at] / (len(T) * 0.3)
-    assert_allclose(compositional.TripletHinges(X, T, B, 0.01).curvature(at, within, 0.3), expected, rtol=1e-10)
+    assert_allclose(linear_program.TripletHinges(X, T, B, 0.01).curvature(at, within, 0.3), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("kind", ["overlapping", "apart", "copies", "contradictory"])
@@ -64,7 +63,7 @@ def test_weights_are_those_of_the_linear_program(kind, beta):
         X, T, B = problem(seed, kind=kind)
         best = loops.program(X, B, T, beta)
         for tol in (1e-2, max(1e-5, 1e-11 / beta)):  # the bound is as good as rounding beside beta lets it be
-            found = compositional.minimise(compositional.TripletHinges(X, T, B, beta), tol=tol)
+            found = linear_program.minimise(linear_program.TripletHinges(X, T, B, beta), tol=tol)
             assert found.converged, found.message
             assert (found.x >= 0).all()
             assert best * (1 - 1e-6) <= found.objective
@@ -74,7 +73,7 @@ def test_weights_are_those_of_the_linear_program(kind, beta):
 
 def test_what_stops_early_says_how_far_it_is():
     X, T, B = problem(n=60)
-    found = compositional.minimise(compositional.TripletHinges(X, T, B, 1e-3), tol=1e-6, max_iter=3)
+    found = linear_program.minimise(linear_program.TripletHinges(X, T, B, 1e-3), tol=1e-6, max_iter=3)
     assert not found.converged
     assert "gap" in found.message
     assert found.objective - found.duality_gap <= loops.program(X, B, T, 1e-3) <= found.objective
@@ -85,7 +84,7 @@ def test_a_gap_that_rounding_hides_ends_the_search():
     for seed in range(4):
         X, T, B = problem(seed, n=12, d=2, K=3)
         with np.errstate(all="raise", under="ignore"):
-            found = compositional.minimise(compositional.TripletHinges(X, T, B, 1.0), tol=1e-16)
+            found = linear_program.minimise(linear_program.TripletHinges(X, T, B, 1.0), tol=1e-16)
         assert found.converged == (found.duality_gap <= 1e-16 * found.objective)
         gaps.append(found.duality_gap / found.objective)
     assert min(gaps) >= 0

@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
 import nearfar
-from nearfar.core import manifolds
+from nearfar.numerics import manifolds
 from tests.learners import all_pairs, distances
 from tests.references import spd_gmml as loops
 

@@ -6,9 +6,9 @@ from numpy.testing import assert_allclose
 from sklearn.exceptions import ConvergenceWarning
 
 import nearfar
-from nearfar.core import manifolds
-from nearfar.core.constraints import LabelPairs, written_out
-from nearfar.core.geometry import stiefel
+from nearfar.numerics import manifolds
+from nearfar.numerics.constraints import LabelPairs, written_out
+from nearfar.spectral import stiefel
 from tests.finite_differences import gradient as numerical_gradient
 from tests.learners import accuracy, all_pairs, data, distances, fit, toy
 from tests.references import stiefel_spd as loops

@@ -13,8 +13,8 @@ import torch
 import torch.multiprocessing as mp
 
 from nearfar.train import TrainConfig, TrainError, open_run, train
-from nearfar.train.build import Step
 from nearfar.train.checkpoint import load_tensors, read_about
+from nearfar.train.setup import Step
 
 OBJECTIVES = {
     "row": "TripletLoss()",

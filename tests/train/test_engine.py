@@ -18,17 +18,17 @@ from safetensors.torch import save_file
 from nearfar.data import open_dataset
 from nearfar.data.decode import BadImageError
 from nearfar.deep.networks.weights import TrunkError
-from nearfar.deep.proxies import NeighbourProxyLoss
-from nearfar.deep.terms import SetTerm
+from nearfar.deep.objective.terms import SetTerm
+from nearfar.deep.proxies.class_proxies import NeighbourProxyLoss
 from nearfar.train import TrainConfig, TrainError, Watcher, embed_run, evaluate_run, load_embedder, open_run, train
-from nearfar.train import build as building
+from nearfar.train import setup as building
 from nearfar.train.checkpoint import load_tensors, read_about, replace_file, save_tensors
 from nearfar.train.features import embed
-from nearfar.train.finish import task_of
 from nearfar.train.loading import load_step
 from nearfar.train.monitor import score_unseen_and_seen
-from nearfar.train.progress import ProgressLine, line, summary
-from nearfar.train.run_folder import RunFolder
+from nearfar.train.run import RunFolder
+from nearfar.train.scoring import task_of
+from nearfar.train.watchers import ProgressLine, line, summary
 
 RICH = "0.5*TripletLoss() + AMSoftmaxLoss() + 0.1*EnergyConfusion(pairs='one')"
 
@@ -149,7 +149,7 @@ def test_ctrl_c_writes_a_checkpoint_and_resuming_changes_nothing(tmp_path, monke
 KILLED = """
 import os, signal, sys
 from nearfar.train import TrainConfig, train
-from nearfar.train.build import Step
+from nearfar.train.setup import Step
 
 def deadly(plain, left):
     def call(*args):
@@ -212,7 +212,7 @@ def test_a_sampler_that_does_not_fit_is_a_wrong_setting(tmp_path, small, sampler
 def scores_of(monkeypatch, values):
     """Let the evaluations of the next run score these on the unseen classes."""
     given = iter(values)
-    monkeypatch.setattr("nearfar.train.engine.score_unseen_and_seen", lambda parts: {"unseen_map_at_r": next(given)})
+    monkeypatch.setattr("nearfar.train.trainer.score_unseen_and_seen", lambda parts: {"unseen_map_at_r": next(given)})
 
 
 def test_patience_ends_a_run_and_survives_being_broken_off(tmp_path, monkeypatch, small) -> None:
@@ -430,7 +430,7 @@ def test_nothing_is_left_of_a_run_whose_first_checkpoint_does_not_fit(tmp_path, 
     def full(*_: object) -> None:
         raise TrainError("the disk is full")
 
-    monkeypatch.setattr("nearfar.train.run_folder.save_tree", full)  # after the weights of the best epoch
+    monkeypatch.setattr("nearfar.train.run.save_tree", full)  # after the weights of the best epoch
     with pytest.raises(TrainError, match="full"):
         train(small(), tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
@@ -444,7 +444,7 @@ def test_two_do_not_train_in_one_folder(tmp_path, monkeypatch, small) -> None:
         monkeypatch.undo()
         return building.build(config, start, **how)
 
-    monkeypatch.setattr("nearfar.train.engine.build", train_there_too)
+    monkeypatch.setattr("nearfar.train.trainer.build", train_there_too)
     run = train(small(), tmp_path / "run", progress=False)
     assert run.config.objective == "TripletLoss()"
 
@@ -480,8 +480,8 @@ def test_steps_end_a_run_inside_an_epoch(tmp_path, small) -> None:
 
 def test_a_folder_that_cannot_be_written_in_is_refused_before_the_work(tmp_path, monkeypatch, small) -> None:
     run = train(small(epochs=1), tmp_path / "run", progress=False)
-    monkeypatch.setattr("nearfar.train.finish.os.access", lambda path, mode: False)
-    monkeypatch.setattr("nearfar.train.finish.task_of", lambda run: pytest.fail("opened the data"))
+    monkeypatch.setattr("nearfar.train.scoring.os.access", lambda path, mode: False)
+    monkeypatch.setattr("nearfar.train.scoring.task_of", lambda run: pytest.fail("opened the data"))
     with pytest.raises(TrainError, match=r"run: scores of the test are kept in it, and it cannot be written in"):
         evaluate_run(run)
 
@@ -511,7 +511,7 @@ def test_validation_classes_of_one_item_each_are_not_measured(tmp_path, small) -
 def test_a_run_takes_a_loss_of_ones_own_and_its_network_needs_it_no_more(tmp_path, monkeypatch, small) -> None:
     folder = tmp_path / "modules"
     folder.mkdir()
-    own = "from nearfar.deep.terms import SetTerm\nclass Norms(SetTerm):\n    def value(self, batch):\n"
+    own = "from nearfar.deep.objective.terms import SetTerm\nclass Norms(SetTerm):\n    def value(self, batch):\n"
     (folder / "norms_of_ones_own.py").write_text(own + "        return (batch.x.norm(dim=1) - 1).square().mean()\n")
     monkeypatch.syspath_prepend(folder)
     objective = "TripletLoss() + 0.5*norms_of_ones_own:Norms()"
@@ -646,7 +646,7 @@ def test_frozen_trunk_features_are_computed_once(tmp_path, monkeypatch, small) -
 
 def test_frozen_features_are_those_of_the_network(tmp_path, small) -> None:
     from nearfar.data import open_task
-    from nearfar.train.build import build
+    from nearfar.train.setup import build
 
     parts = build(small(freeze_trunk=True, trunk="conv4(width=8)", image_size=16))
     task = open_task("digits", image_size=16)

@@ -8,11 +8,11 @@ from numpy.testing import assert_array_equal
 from nearfar import JRS, EpisodicTrainer, TripletLoss
 from nearfar.deep.episodes import Episode
 from nearfar.deep.networks.embedder import Embedder
-from nearfar.deep.pair_networks import episode_of
+from nearfar.deep.networks.pair_terms import episode_of
 from nearfar.train import TrainError, evaluate_run, train
-from nearfar.train.build import build
 from nearfar.train.checkpoint import load_tensors
 from nearfar.train.episodic import Episodes
+from nearfar.train.setup import build
 
 MODES = ("maml", "fomaml", "sequential")
 

@@ -19,11 +19,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nearfar import TripletLoss
-from nearfar.core.checks import check_pairs
 from nearfar.evaluation import verify_pairs
+from nearfar.numerics.checks import check_pairs
 from nearfar.report import report_run
 from nearfar.train import DeepMetric, TrainConfig, embed_run, train
-from nearfar.train.known_pairs import KnownPairBatches, KnownPairs
+from nearfar.train.listed_pairs import KnownPairBatches, KnownPairs
 
 QUICK = {"embedding_dim": 8, "epochs": 2, "random_state": 0, "settings": {"device": "cpu"}}
 

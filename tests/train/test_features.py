@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from nearfar.data import open_dataset
-from nearfar.data.symmetries import with_symmetries
+from nearfar.data.transforms.symmetries import with_symmetries
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.trunks import make_trunk
 from nearfar.train.features import cached_features, embed

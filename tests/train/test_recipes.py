@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar.data.augment import Augment
-from nearfar.deep.objective import parse_objective
+from nearfar.deep.objective.parser import parse_objective
 from nearfar.deep.samplers.resolve import make_sampler
 from nearfar.train import TrainConfig, TrainError, recipe, recipe_names
 from nearfar.train.recipes import PAPERS

@@ -10,7 +10,7 @@ from nearfar.cli.fitting import fit_to
 from nearfar.evaluation import evaluate
 from nearfar.report import report_run
 from nearfar.train import TrainError, embed_run, evaluate_run, load_embedder, train
-from nearfar.train.finish import task_of
+from nearfar.train.scoring import task_of
 from tests.test_cli import run as command
 
 
@@ -44,7 +44,7 @@ def test_a_standardised_network_is_one_of_standardised_rows(table, tmp_path, sma
 
 
 def test_the_units_are_those_of_the_training_rows(table, tmp_path, small):
-    from nearfar.train.build import build
+    from nearfar.train.setup import build
 
     parts = build(config_of(table, small, standardize=True))
     rows, scale = parts.train.array.astype(np.float64), parts.step.embedder.scale

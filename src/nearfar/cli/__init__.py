@@ -21,9 +21,8 @@ from ..progress import listening
 from ..quoting import PATH, in_brief
 from . import evaluating, exporting, fitting, indexing, inspecting, listing, reporting, searching
 from .bars import bars_for
-from .output import WRITABLE
-from .own_code import caused_by_own_code, of_own_code
-from .settings import (
+from .encoding import WRITABLE
+from .options import (
     GO_ON,
     TestClasses,
     choices,
@@ -35,7 +34,8 @@ from .settings import (
     short_of_memory,
     way_out,
 )
-from .stopping import Stopping
+from .own_code import caused_by_own_code, of_own_code
+from .signals import Stopping
 
 LONGEST = 1500
 """Characters of a message: our own errors cut what they quote, and those of other libraries are cut here."""

@@ -9,7 +9,7 @@ from threading import Lock, Timer
 from typing import TYPE_CHECKING
 
 from ..progress import Listener
-from .settings import is_first
+from .options import is_first
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

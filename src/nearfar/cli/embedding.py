@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.distances import DISTANCES
-from ..core.types import Ints
 from ..data import Dataset, open_dataset
-from ..data.arrays import read_gallery
-from ..data.columns import on_embeddings
+from ..data.checks.columns import on_embeddings
 from ..data.dataset import some
 from ..data.items import UNKNOWN
-from ..data.numpy_files import read_arrays
 from ..data.open import TABLES, match_classes, of_classes, open_source, same_classes
+from ..data.readers.arrays import read_gallery
+from ..data.readers.numpy_files import read_arrays
+from ..numerics.distances import DISTANCES
+from ..numerics.types import Ints
 from ..quoting import quoted
-from .learners import load_learner, transformed
-from .settings import check_out
+from .options import check_out
+from .saved_learners import load_learner, transformed
 
 
 class Chosen(NamedTuple):
@@ -175,7 +175,7 @@ def opened_on(source: Path, chosen: Chosen, apart: bool = True) -> tuple[Dataset
     check_there(source)
     if not is_run(source):
         raise ValueError(f"DATA: say what to score {source.name} on, for example an .npz of rows and labels")
-    from ..train.finish import task_of
+    from ..train.scoring import task_of
 
     task = task_of(source)
     test = task.test.only(match_classes(task.test, chosen.classes)) if chosen.classes else task.test
@@ -232,8 +232,8 @@ def _told(file: Path, key: str) -> str:
 
 def embed_to(source: Path, data: str, out: Path, skip_bad: bool, label: str | None = None) -> str:
     """Embed data and write an .npz; returns one line on what was written."""
-    from ..core.files import whole
     from ..data.items import open_items
+    from ..io.atomic_files import whole
     from .index_files import named_by_paths, root_of
 
     check_out(out)

@@ -22,8 +22,8 @@ def export(source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])
     """
     from ..export import export_learner, export_run
     from .embedding import check_there, is_embeddings, is_run
-    from .learners import load_learner
-    from .settings import check_out
+    from .options import check_out
+    from .saved_learners import load_learner
 
     check_there(source)
     if is_embeddings(source):

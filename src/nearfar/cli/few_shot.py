@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.distances import unit_rows
 from ..data import Dataset
 from ..evaluation.few_shot import FewShot, few_shot, one_shot_accuracy
 from ..evaluation.intervals import interval
+from ..numerics.distances import unit_rows
 from ..progress import counted
 from .embedding import Chosen, distance_of, embedded_on, is_run, items_on
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..data.one_shot_runs import OneShotRun
-    from ..deep.pair_networks import PairTerm
+    from ..data.readers.one_shot_runs import OneShotRun
+    from ..deep.networks.pair_terms import PairTerm
 
 
 def score_few_shot(protocol: str, source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
@@ -47,7 +47,7 @@ def score_episodes(source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
         dataset, rows = embedded_on(source, chosen)
         found = few_shot(rows, dataset.labels, **how, distance=distance_of(source))
     if is_run(source) and chosen.all_of_run:
-        from ..train.run_folder import write_json
+        from ..train.run import write_json
 
         write_json(source / "few_shot.json", found.to_dict())
     left = f", {found.left_out} left out for fewer than {found.shots + found.queries} items" if found.left_out else ""
@@ -88,7 +88,7 @@ def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor
     import torch
 
     from ..data.loader import make_loader
-    from ..deep.pair_networks import PairTerm
+    from ..deep.networks.pair_terms import PairTerm
     from ..train import TrainConfig
     from ..train.features import as_floats
     from ..train.loading import load_step
@@ -120,7 +120,7 @@ def one_shot_runs_of(source: Path, data: str | None) -> str:
     """
     if not is_run(source) or data is None:
         raise ValueError("--protocol one-shot-runs: expected RUN and the folder or zip of the one-shot runs")
-    from ..data.one_shot_runs import read_one_shot_runs
+    from ..data.readers.one_shot_runs import read_one_shot_runs
     from ..train import TrainConfig
 
     runs = read_one_shot_runs(data, image_size=TrainConfig.from_json(source / "config.json").image_size)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ..core.settings import misfit
 from ..progress import stage
 from ..quoting import quoted
-from .settings import TestClasses, check_out
+from ..settings import misfit
+from .options import TestClasses, check_out
 
 if TYPE_CHECKING:
-    from ..core.types import AnyArray
     from ..data import Task
+    from ..numerics.types import AnyArray
 
 ENOUGH = 4  # classes: two to learn from and two to test on
 
@@ -87,9 +87,9 @@ def fit_to(
     """Fit and save a learner; returns the table of its scores on the test classes."""
     import numpy as np
 
-    from ..data.columns import uneven
+    from ..data.checks.columns import uneven
     from .embedding import is_embeddings
-    from .learners import items_of, remark
+    from .saved_learners import items_of, remark
     from .scoring import score_learner
 
     check_out(out)
@@ -124,7 +124,7 @@ def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], **h
 
 def is_linear(learner: Any) -> bool:
     """Whether the distances of a learner on rows are those of its components alone."""
-    from ..learner import Mahalanobis
+    from ..estimators.mahalanobis import Mahalanobis
 
     return isinstance(learner, Mahalanobis) and not learner._matrices
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..core.types import AnyArray
     from ..data import Dataset
     from ..index import Index
+    from ..numerics.types import AnyArray
 
 
 WAIT = 600.0
@@ -31,7 +31,7 @@ def one_at_a_time(file: Path) -> Iterator[None]:
     OSError
         Its folder cannot be written in.
     """
-    from ..core.files import locked
+    from ..io.atomic_files import locked
 
     def tell() -> None:
         if sys.stderr is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..quoting import quoted
+from .image_paths import about_home, data_from_home, form_in, forms_of, from_home, home_of, labels_of, sources_of
 from .index_files import (
     embedded_by,
     items_of,
@@ -19,9 +20,8 @@ from .index_files import (
     one_at_a_time,
     weights_of,
 )
-from .places import about_home, data_from_home, form_in, forms_of, from_home, home_of, labels_of, sources_of
-from .settings import check_out
-from .showing import classes_of
+from .options import check_out
+from .search_results import classes_of
 
 if TYPE_CHECKING:
     from ..data import Dataset

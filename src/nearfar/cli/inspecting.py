@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from .settings import TestClasses
+from .options import TestClasses
 
 if TYPE_CHECKING:
-    from ..data.inspection import Inspection
+    from ..data.checks.inspection import Inspection
 
 HEADS = ("part", "items", "classes", "least of a class", "median", "most")
 
@@ -48,9 +48,9 @@ def inspect(
     out
         Write all that was found, with every name, to this .json file too.
     """
-    from ..core.files import whole
-    from ..data.inspection import inspect_data
-    from .settings import check_out
+    from ..data.checks.inspection import inspect_data
+    from ..io.atomic_files import whole
+    from .options import check_out
 
     if out is not None:
         check_out(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..catalog import METHODS, Method, missing
+from ..catalog import HERE, METHODS, Method, missing
 from ..quoting import quoted
 
 
@@ -75,7 +75,7 @@ def description(method: Method) -> str:
         text
         for text in (
             f"{method.name}({', '.join(settings)})",
-            f"{method.kind}, from {method.takes}; {method.paper}; {method.at}.py",
+            f"{method.kind}, from {method.takes}; {method.paper}; {method.path.relative_to(HERE).as_posix()}",
             about,
             inspect.getdoc(thing),
         )

@@ -50,7 +50,7 @@ def report(
         Leave out images of DATA that cannot be decoded, and count them.
     """
     from .embedding import choose
-    from .settings import check_out
+    from .options import check_out
 
     if out is not None:
         check_out(out)

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ..core.types import AnyArray
 from ..data import Dataset
 from ..data.items import UNKNOWN
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from ..extras import hint
+from ..numerics.types import AnyArray
 from ..progress import stage
 from .embedding import Chosen, Embedded, distance_of, embed_with, embedded_with_gallery, is_embeddings, is_run
-from .learners import items_of, load_learner, remark
+from .saved_learners import items_of, load_learner, remark
 
 
 @dataclass(frozen=True)

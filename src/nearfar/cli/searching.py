@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from .image_paths import pictures_of
 from .index_files import load_index, names_of, open_embedded, weights_of
-from .places import pictures_of
-from .settings import check_out
-from .showing import (
+from .options import check_out
+from .search_results import (
     classes_of,
     distance_text,
     group_lines,

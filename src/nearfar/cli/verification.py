@@ -45,7 +45,7 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
         found = verify_pairs(rows, ij, same, folds=folds, **how)
         about = f"{about.removesuffix('.')}, pairs of {pairs}."
     if is_run(source) and chosen.all_of_run and pairs is None:
-        from ..train.run_folder import write_json
+        from ..train.run import write_json
 
         write_json(source / "verification.json", found.to_dict())
     return f"{about}\n\n{found}"
@@ -58,7 +58,7 @@ def score_identification(source: Path, chosen: Chosen, fars: Sequence[float] = (
     how |= {"gallery": embedded.gallery_rows, "gallery_labels": embedded.gallery_labels, **embedded.groups()}
     found = identify(embedded.rows, embedded.dataset.labels, distance=distance_of(source), **how)
     if is_run(source) and chosen.all_of_run:
-        from ..train.run_folder import write_json
+        from ..train.run import write_json
 
         write_json(source / "identification.json", found.to_dict())
     return f"{embedded.about()}\n\n{found}"

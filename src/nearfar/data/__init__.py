@@ -4,8 +4,8 @@ Importing this package imports neither torch nor Pillow; `nearfar.data.loader` a
 the torch side.
 """
 
+from .checks.inspection import Inspection, inspect_data
 from .dataset import DataError, DataNotFoundError, Dataset, Task, carve_validation
-from .inspection import Inspection, inspect_data
 from .items import open_items
 from .open import open_dataset, open_task
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from ..quoting import quoted
-from .changes import Affine, Crop, Draw, Erasing, Mirror, ResizedCrop
-from .colors import Blur, Color, Gray
 from .dataset import DataError, some
+from .transforms.colors import Blur, Color, Gray
+from .transforms.geometry import Affine, Crop, Draw, Erasing, Mirror, ResizedCrop
 
 
 class Augment(nn.Module):

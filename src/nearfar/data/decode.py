@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..progress import counted
 from .dataset import ArrayReader, DataError, Dataset, Source, number_labels
-from .files import Files
+from .readers.files import Files
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 LOOKED_AT = 32  # images of a set that tell whether all are grey

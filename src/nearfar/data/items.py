@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import DATA, LABELS, finite_singles, load_npz, names_in
 from .dataset import DataError, Dataset, some
 from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
-from .files import Files, FolderFiles, open_files, refuse_special
-from .folder import OTHERS, read_folder, unread
-from .numpy_files import read_array
 from .open import Named, as_text, located, open_dataset
-from .text_tables import TABLES, check_label
+from .readers.arrays import DATA, LABELS, finite_singles, load_npz, names_in
+from .readers.files import Files, FolderFiles, open_files, refuse_special
+from .readers.folder import OTHERS, read_folder, unread
+from .readers.numpy_files import read_array
+from .readers.text_tables import TABLES, check_label
 
 UNKNOWN = ""
 """The class of items that have none."""
@@ -59,7 +59,7 @@ def open_items(source: Named, *, label: str | None = None, skip_bad: bool = Fals
         if any(alone):
             return replace(_loose(path.stem, ImageReader(files, tuple(names)), skip_bad), notes=tuple(unread(files)))
     if path.is_file() and path.name.endswith(TABLES):
-        from .manifest import read_manifest
+        from .readers.manifest import read_manifest
 
         return read_manifest(path, label=label, skip_bad=skip_bad, unlabelled=UNKNOWN).items
     if path.is_file() and path.suffix in (".npy", ".npz"):

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..quoting import PATH, quoted
 from .dataset import DataError, DataNotFoundError, Dataset, Source, Task, carve_validation, some, unseen_half
-from .files import refuse_special
-from .text_tables import TABLES, check_label
+from .readers.files import refuse_special
+from .readers.text_tables import TABLES, check_label
 
 ACCEPTED = (
     "a folder or .zip with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip, "
@@ -140,14 +140,14 @@ def open_source(
     check_label(source, label)
     kind, _, path = source.partition(":")
     if kind in ARCHIVES and path:
-        read = getattr(import_module(f"nearfar.data.{kind}"), f"read_{kind}")
+        read = getattr(import_module(f"nearfar.data.readers.{kind}"), f"read_{kind}")
         return read(path, image_size=image_size, skip_bad=skip_bad)
     if source == "digits":
-        from .digits import read_digits
+        from .readers.digits import read_digits
 
         return read_digits(image_size=image_size)
     if source == "glyphs":
-        from .glyphs import read_glyphs
+        from .synthetic.glyphs import read_glyphs
 
         return read_glyphs(image_size=image_size or 28)
     return _open_path(source, label, image_size, skip_bad)
@@ -161,16 +161,16 @@ def _open_path(source: str, label: str | None, image_size: int | None, skip_bad:
         )
     refuse_special(path)
     if path.name.endswith(TABLES):
-        from .manifest import read_manifest
+        from .readers.manifest import read_manifest
 
         return read_manifest(path, label=label, image_size=image_size, skip_bad=skip_bad)
     if path.suffix == ".npz":
-        from .arrays import read_npz
+        from .readers.arrays import read_npz
 
         return read_npz(path, image_size=image_size)
     if path.is_dir() or path.suffix == ".zip":
-        from .folder import read_folder
-        from .omniglot import is_omniglot, read_omniglot
+        from .readers.folder import read_folder
+        from .readers.omniglot import is_omniglot, read_omniglot
 
         read = read_omniglot if is_omniglot(path) else read_folder
         return read(path, image_size=image_size, skip_bad=skip_bad)

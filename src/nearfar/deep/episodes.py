@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .directions import unit
+from .unit_vectors import unit
 
 
 class Episode(NamedTuple):

@@ -1,6 +1,5 @@
 """Scores of embeddings: exact, blocked, with their chance level; arrays or tensors, labels of any hashable kind."""
 
-from .accepting import Verification
 from .clustering import ami, cluster, nmi, pairwise_f1
 from .few_shot import FewShot, few_shot, one_shot_accuracy
 from .generalization import diversity, h_divergence, joint_error
@@ -19,6 +18,7 @@ from .protocol import (
 from .rerank import Ranking, augment_gallery, csls, expand_queries, k_reciprocal
 from .retrieval import Retrieval, retrieve
 from .scores import Scores
+from .threshold_curves import Verification
 from .verification import verify, verify_pairs
 
 __all__ = [

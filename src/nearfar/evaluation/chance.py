@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import digamma, gammaln
 
-from ..core.types import AnyArray, Array
+from ..numerics.types import AnyArray, Array
 
 
 def random_recall(relevant: AnyArray, items: AnyArray | int, k: int) -> Array:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from ..core.distances import as_rows, check_distance, unit_rows
-from ..core.types import Array, Ints
+from ..numerics.distances import as_rows, check_distance, unit_rows
+from ..numerics.types import Array, Ints
 from ..progress import counted
 from .kmeans import Rows, lloyd, seeds
 from .labels import class_numbers

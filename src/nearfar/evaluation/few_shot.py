@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.distances import as_rows, check_distance
-from ..core.episodes import EpisodeShape, check_shape, draw_episodes
-from ..core.types import AnyArray, Array, Bools
+from ..numerics.distances import as_rows, check_distance
+from ..numerics.episodes import EpisodeShape, check_shape, draw_episodes
+from ..numerics.types import AnyArray, Array, Bools
 from .intervals import Interval, interval
 from .labels import check_lengths, class_numbers
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.distances import as_rows
-from ..core.neighbors import nearest
-from ..core.types import AnyArray, Bools, Ints
+from ..neighbors.nearest import nearest
+from ..numerics.distances import as_rows
+from ..numerics.types import AnyArray, Bools, Ints
 from .intervals import Interval, interval, stratified_parts
 from .labels import check_lengths, class_numbers
 

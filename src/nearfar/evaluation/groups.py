@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.types import Ints
+from ..numerics.types import Ints
 from .labels import check_lengths, class_numbers
 
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core.distances import check_distance
-from ..core.nearness import on_grid
-from ..core.neighbors import nearest
-from .accepting import checked_rates, kept_at, rare_of
+from ..neighbors.blocks import on_grid
+from ..neighbors.nearest import nearest
+from ..numerics.distances import check_distance
 from .groups import Members, kinds_of
 from .retrieval import protocol_of
+from .threshold_curves import checked_rates, kept_at, rare_of
 from .verification import FARS
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ..core.types import Ints
+from ..numerics.types import Ints
 
 Rows: TypeAlias = NDArray[np.float32]
 Nearest: TypeAlias = Callable[[Rows, Rows], tuple[Rows, Ints]]  # squared distance to, and number of the nearest centre

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.constraints import is_missing
-from ..core.types import Ints
+from ..numerics.constraints import is_missing
+from ..numerics.types import Ints
 
 
 def class_numbers(labels: Any, *others: Any, names: tuple[str, ...] = ("labels", "gallery_labels")) -> tuple[Ints, ...]:

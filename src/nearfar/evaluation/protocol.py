@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.distances import as_rows
-from ..core.types import AnyArray, Ints
+from ..numerics.distances import as_rows
+from ..numerics.types import AnyArray, Ints
 from .chance import random_map_at_r, random_mrr, random_precision, random_recall
 from .clustering import ami, checked_engine, cluster, nmi, pairwise_f1
 from .labels import class_numbers

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..core.distances import as_rows, pair_distances, unit_rows
-from ..core.neighbors import nearest
-from ..core.types import AnyArray, Array, Ints
+from ..neighbors.nearest import nearest
+from ..numerics.distances import as_rows, pair_distances, unit_rows
+from ..numerics.types import AnyArray, Array, Ints
 
 BLOCK_BYTES = 2**26  # what the temporary arrays of one block of queries may take
 

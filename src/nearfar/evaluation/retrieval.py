@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.distances import as_rows
-from ..core.nearness import Block, Product, Space, passes
-from ..core.neighbors import Ranked, parts, rank_block, true_cells
-from ..core.types import Array, Bools, Ints
+from ..neighbors.blocks import Block, Product, Space, passes
+from ..neighbors.nearest import Ranked, parts, rank_block, true_cells
+from ..numerics.distances import as_rows
+from ..numerics.types import Array, Bools, Ints
 from .groups import Members, kinds_of
 from .labels import check_lengths, class_numbers
 

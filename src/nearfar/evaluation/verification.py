@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.distances import as_rows, check_distance, distance_blocks, pair_distances, unit_rows
-from ..core.nearness import on_grid
-from ..core.types import AnyArray, Bools, Ints
-from .accepting import Verification, checked_rates, scored
+from ..neighbors.blocks import on_grid
+from ..numerics.distances import as_rows, check_distance, distance_blocks, pair_distances, unit_rows
+from ..numerics.types import AnyArray, Bools, Ints
 from .groups import kinds_of
 from .labels import check_lengths
 from .retrieval import protocol_of
+from .threshold_curves import Verification, checked_rates, scored
 
 FARS = (0.1, 0.01, 0.001)
 BINS = 2**20 + 1  # distances are known to a millionth of their range; simple fractions of it lie inside bins

@@ -6,7 +6,7 @@
 array([['east']], dtype='<U5')
 """
 
-from ..core.near_pairs import Groups, NearPairs
+from ..neighbors.near_pairs import Groups, NearPairs
 from .index import Found, Index
 
 __all__ = ["Found", "Groups", "Index", "NearPairs"]

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.distances import chunks, pair_distances, starts, unit_rows
-from ..core.types import AnyArray, Array, Ints
+from ..numerics.distances import chunks, pair_distances, starts, unit_rows
+from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import quoted
 
 MORE = 2  # candidates asked of faiss, relative to the neighbours wanted

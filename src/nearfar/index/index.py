@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core import storage
-from ..core.distances import as_rows, check_distance
-from ..core.near_pairs import Groups, NearPairs, groups_within, nearest_pairs
-from ..core.neighbors import Gallery
-from ..core.types import AnyArray, Array, Ints
+from ..io import tensor_file
+from ..io.untrusted import parse_json
+from ..neighbors.near_pairs import Groups, NearPairs, groups_within, nearest_pairs
+from ..neighbors.nearest import Gallery
+from ..numerics.distances import as_rows, check_distance
+from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import quoted
-from ..reading import parse_json
 from .approximate import Approximate
 
 FORMAT = "nearfar index 1"
@@ -200,7 +200,7 @@ class Index:
         if self.labels is not None:
             arrays["labels"] = self.labels if self.labels.dtype.kind == "i" else _bytes(self.labels)
         text = {"format": FORMAT, "distance": self.distance, "engine": self.engine, "about": json.dumps(self.about)}
-        storage.write(path, arrays, text)
+        tensor_file.write(path, arrays, text)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Index:
@@ -213,7 +213,7 @@ class Index:
         ValueError
             It is not an index, or does not hold what one holds.
         """
-        arrays, text = storage.read(path)
+        arrays, text = tensor_file.read(path)
         if text.get("format") != FORMAT:
             raise ValueError(f"{os.fspath(path)} is not an index (expected one that `nearfar index` wrote)")
         labels = arrays.get("labels")

@@ -3,7 +3,7 @@
 Importing this package loads neither Matplotlib, Pillow nor Jinja.
 """
 
-from .compare import Comparison, compare, write_comparison
+from .comparison import Comparison, compare, write_comparison
 from .content import Curve, Items, Other, ReportContent
 from .page import build_report
 from .run import ReportError, read_run, report_run

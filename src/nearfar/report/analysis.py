@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..evaluation import Verification, verify
-from .against import Against, set_against
 from .content import ReportContent
-from .pairs import PairDistances, measure_pairs
+from .pair_distances import PairDistances, measure_pairs
+from .paired_models import Against, set_against
 from .retrieval import Confusion, QueryNeighbors, class_recall, confusions, drawn, query_neighbors, worst
 from .spectrum import Spectrum, spectrum
 from .tsne import LIMIT, TILES, map_items, map_positions

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ..core.files import whole
+from ..io.atomic_files import whole
 from . import sections
 from .analysis import Analysis, analyse
-from .compared import compared, verdict
 from .content import ReportContent
+from .paired_section import compared, verdict
 from .pictures import Thumbnails
 from .plots import Plotter
 from .retrieval import class_recall

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..evaluation import Verification
 from .content import Curve
-from .pairs import PairDistances
+from .pair_distances import PairDistances
 from .spectrum import Spectrum
 
 if TYPE_CHECKING:

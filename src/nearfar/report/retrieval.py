@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.neighbors import nearest
 from ..evaluation.groups import Members, kinds_of
+from ..neighbors.nearest import nearest
 from .content import Items
 
 DEPTH = 100  # neighbours looked at when the first right one is sought

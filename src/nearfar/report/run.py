@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ..data import DataError, Dataset, open_task
 from ..data.dataset import some
-from ..data.given import GIVEN
-from ..data.numpy_files import read_arrays
 from ..data.open import located
+from ..data.readers.in_memory import GIVEN
+from ..data.readers.numpy_files import read_arrays
+from ..io.untrusted import parse_json, read_json
 from ..quoting import quoted
-from ..reading import parse_json, read_json
 from .content import Attention, Curve, Items, Other, ReportContent
 from .page import build_report
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.distances import unit_rows
+from ..numerics.distances import unit_rows
 from ..progress import stage
 from .content import Items
 

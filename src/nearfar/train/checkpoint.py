@@ -21,8 +21,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ..core.files import whole
-from ..reading import parse_json
+from ..io.atomic_files import whole
+from ..io.untrusted import parse_json
 from .config import TrainError
 
 MARK = "nearfar checkpoint 1"

@@ -14,10 +14,10 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from ..reading import read_json
+from ..io.untrusted import read_json
 from .config import TrainConfig, TrainError
 from .interrupts import asked_by_others, held_back, let_through
-from .run_folder import missing_folders, remove_empty, write_json
+from .run import missing_folders, remove_empty, write_json
 
 A_FEW = 64  # classes with which objectives are tried out that do not count theirs
 COUNTS = re.compile(r"class_counts\s*=\s*[\[(]([^\])]*)")
@@ -162,7 +162,7 @@ def _collected(done: Sequence[Trial], contents: Sequence[dict[str, Any]]) -> Com
 
 def check_objectives(objectives: Sequence[str], base: TrainConfig) -> None:
     """Raise for an objective that cannot be built, before any other is trained; the number of classes is not known."""
-    from ..deep.objective import parse_objective
+    from ..deep.objective.parser import parse_objective
 
     for objective in objectives:
         counts = COUNTS.search(objective)
@@ -224,7 +224,7 @@ class _Shared:
 def _begin(stopped: Any) -> None:
     import torch
 
-    from . import engine, finish  # noqa: F401
+    from . import scoring, trainer  # noqa: F401
 
     torch.set_num_threads(1)
     _Shared.stopped = stopped
@@ -266,8 +266,8 @@ def _run_in_pool(trial: Trial) -> dict[str, Any]:
 
 def run_trial(trial: Trial) -> dict[str, Any]:
     """Train and score one trial, or read its scores where it is finished."""
-    from .engine import train
-    from .finish import evaluate_run
+    from .scoring import evaluate_run
+    from .trainer import train
 
     done = trial.folder / "scores.json"
     if not done.exists():

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from ..io.untrusted import read_json
 from ..quoting import PATH, in_brief, quoted
-from ..reading import read_json
 
 AtLeastOne = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # a product of two, such as epochs and batches, has 64 bits
 Side = Annotated[int, Meta(ge=1, le=8192)]  # pixels; more is a typing error that would fill the memory

@@ -9,21 +9,21 @@ import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState, GradientState
 
-from ..deep import processes
+from ..deep import distributed
 from .config import TrainConfig
 
 
 def make_accelerator(config: TrainConfig) -> Accelerator:
     """Return a fresh accelerator: one process may train several times, with other settings."""
-    AcceleratorState._reset_state(reset_partial_state=processes.world() == 1)
+    AcceleratorState._reset_state(reset_partial_state=distributed.world() == 1)
     GradientState._reset_state()
-    alone = processes.world() == 1
+    alone = distributed.world() == 1
     on_cpu = config.device == "cpu" or _many_without_gpu()
     # A trunk that stands still for some epochs has no gradients to wait for.
     several = DistributedDataParallelKwargs(find_unused_parameters=config.freeze_epochs is not None)
     accelerator = Accelerator(mixed_precision=config.precision, cpu=on_cpu, kwargs_handlers=[several])
-    if alone and processes.world() > 1:
-        atexit.register(processes.leave)
+    if alone and distributed.world() > 1:
+        atexit.register(distributed.leave)
     return accelerator
 
 

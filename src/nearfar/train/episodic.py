@@ -7,13 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..deep import processes
-from ..deep.borrowed import BorrowsLayer
+from ..deep import distributed
 from ..deep.episodes import Episode
-from ..deep.kernels import JointTerm
 from ..deep.networks.episodic import adapted, value_of
-from ..deep.pair_networks import PairTerm, episode_of
-from ..deep.terms import Sum
+from ..deep.networks.pair_terms import PairTerm, episode_of
+from ..deep.objective.network_layers import BorrowsLayer
+from ..deep.objective.terms import Sum
+from ..deep.wholebatch.kernel_embeddings import JointTerm
 from .config import TrainConfig, TrainError
 
 
@@ -58,7 +58,7 @@ class Episodes(NamedTuple):
         TrainError
             If nothing is left to query, or several processes share the batch.
         """
-        if processes.world() > 1:
+        if distributed.world() > 1:
             raise TrainError("episodes: one process only, an episode cannot be divided")
         support, _, query, *_ = episode_of(labels, self.shots)
         if not len(query):

@@ -13,24 +13,24 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
-from ..core import checks, constraints
-from ..core.types import AnyArray, Ints
 from ..data import Dataset, Task
 from ..data.dataset import carve_validation
-from ..data.given import GIVEN, are_rows, as_column, even, images
+from ..data.readers.in_memory import GIVEN, are_rows, as_column, even, images
 from ..deep.networks.embedder import Embedder
-from ..fitted import Fitted, named
-from .arguments import arguments_of, config_of
-from .build import build
+from ..estimators.fitted import Fitted, named
+from ..numerics import checks, constraints
+from ..numerics.types import AnyArray, Ints
 from .checkpoint import read_about, save_tensors, undisturbed
 from .config import TrainConfig
-from .engine import Trainer
+from .estimator_config import arguments_of, config_of
 from .features import embed
-from .finish import as_trained
 from .interrupts import Interrupts
-from .known_pairs import KnownPairs, refuse_classes
+from .listed_pairs import KnownPairs, refuse_classes
 from .loading import load_embedder
-from .run_folder import RunFolder, open_run
+from .run import RunFolder, open_run
+from .scoring import as_trained
+from .setup import build
+from .trainer import Trainer
 
 Self = TypeVar("Self", bound="DeepMetric")
 

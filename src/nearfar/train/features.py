@@ -19,7 +19,7 @@ from ..data.augment import to_float
 from ..data.dataset import ArrayReader, Dataset, PickedReader
 from ..data.decode import ImageReader
 from ..data.loader import make_loader
-from ..data.symmetries import TurnedReader
+from ..data.transforms.symmetries import TurnedReader
 from ..deep.networks.embedder import Embedder
 from ..progress import counted
 from .checkpoint import replace_file

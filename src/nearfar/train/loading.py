@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.weights import NETWORK
-from .build import Step, make_embedder, make_step
 from .checkpoint import load_tensors, shape_of
 from .config import TrainConfig, TrainError
 from .devices import make_accelerator
-from .run_folder import Run, RunFolder, open_run
+from .run import Run, RunFolder, open_run
+from .setup import Step, make_embedder, make_step
 
 Network = TypeVar("Network", bound=nn.Module)
 

@@ -11,11 +11,11 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from ..data import Dataset
-from ..deep import processes
-from ..deep.proxies import NeighbourProxyLoss
-from .build import Parts
+from ..deep import distributed
+from ..deep.proxies.class_proxies import NeighbourProxyLoss
 from .config import TrainError
 from .features import Floats, encode
+from .setup import Parts
 
 
 def score_unseen_and_seen(parts: Parts) -> dict[str, float]:
@@ -53,9 +53,11 @@ def neighbour_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, 
 
 def embed_together(parts: Parts, dataset: Dataset) -> Floats:
     """Embed a set with the model as it is, each process its share of the items; all return all."""
-    world, n, config = processes.world(), len(dataset), parts.config
+    world, n, config = distributed.world(), len(dataset), parts.config
     share = -(-n // world)
-    mine = np.arange(processes.rank() * share, (processes.rank() + 1) * share) % n  # every process takes equally many
+    mine = (
+        np.arange(distributed.rank() * share, (distributed.rank() + 1) * share) % n
+    )  # every process takes equally many
     model: Any = parts.model
 
     def forward(items: Tensor) -> Tensor:
@@ -97,7 +99,7 @@ def refit_proxies(parts: Parts) -> None:
 
 def from_first(row: dict[str, Any]) -> dict[str, Any]:
     """Return on every process what the first one has."""
-    if processes.world() == 1:
+    if distributed.world() == 1:
         return row
     found: dict[str, Any] = broadcast_object_list([row])[0]
     return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..data import Dataset
-from ..deep.heads import HeadLoss
-from ..deep.proxies import ClassProxyLoss
-from ..deep.terms import RowLoss, Sum
+from ..deep.objective.terms import RowLoss, Sum
+from ..deep.proxies.class_proxies import ClassProxyLoss
+from ..deep.proxies.heads import HeadLoss
 from .config import TrainConfig, TrainError
 
 

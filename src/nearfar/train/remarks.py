@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.distances import unit_rows
+from ..numerics.distances import unit_rows
 from .config import TrainConfig
 from .features import Floats
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .build import Parts
 from .checkpoint import fitting, random_state, set_random_state
 from .config import TrainError
 from .monitor import refit_proxies
+from .setup import Parts
 
 RESUMED, CHANGED = "resume: the checkpoint", "damaged, of another version, or of data that have changed since"
 

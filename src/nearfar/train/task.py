@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from ..data import DataNotFoundError, Dataset, Task, open_task
-from ..data.given import GIVEN
 from ..data.open import located
-from ..data.symmetries import with_more_classes
+from ..data.readers.in_memory import GIVEN
+from ..data.transforms.symmetries import with_more_classes
 from .config import TrainConfig, TrainError
 
 SMALL = ("conv4", "mlp", "identity", "spd")  # trunks that the field feeds with 84x84 images of photographs

@@ -5,11 +5,11 @@ L = L_base + lambda_1 L_energy + lambda_2 L_diversity
 
 from __future__ import annotations
 
-from ...core.checks import is_finite
+from ...numerics.checks import is_finite
 from ..losses.triplet import TripletLoss
+from ..objective.terms import Sum, Term
 from ..regularizers.diversity_confusion import DiversityConfusion
 from ..regularizers.energy_confusion import EnergyConfusion
-from ..terms import Sum, Term
 
 
 class CMLLoss(Sum):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..losses.am_softmax import am_softmax
-from ..proxies import ClassProxyLoss
+from ..proxies.class_proxies import ClassProxyLoss
 
 
 class CosFaceLoss(ClassProxyLoss):

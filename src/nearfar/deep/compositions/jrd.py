@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..kernels import LAYERS
 from ..losses.am_softmax import AMSoftmaxLoss
+from ..objective.terms import Sum
 from ..regularizers.jrs import JRS
-from ..terms import Sum
+from ..wholebatch.kernel_embeddings import LAYERS
 
 
 class JRDLoss(Sum):

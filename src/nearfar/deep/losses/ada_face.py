@@ -13,10 +13,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..angles import sine
-from ..class_scores import own_and_others, softmax_loss
-from ..proxies import ClassProxyLoss
-from ..rows import safe_sqrt
+from ..pairwise.comparison import safe_sqrt
+from ..proxies.angular_margins import sine
+from ..proxies.class_proxies import ClassProxyLoss
+from ..proxies.logits import own_and_others, softmax_loss
 
 
 def ada_face(own: Tensor, others: Tensor, quality: Tensor, scale: float, margin: float) -> Tensor:

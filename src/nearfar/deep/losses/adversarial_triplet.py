@@ -15,14 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .. import processes, triplets
-from ..batch import Batch
-from ..directions import unit
-from ..objective import parse_objective
-from ..proxies import ClassProxyLoss
-from ..rows import Comparison
-from ..terms import RowLoss, Term
-from ..triplets import identity_layers, indices, negative_generator, through
+from .. import distributed
+from ..objective.batch import Batch
+from ..objective.parser import parse_objective
+from ..objective.terms import RowLoss, Term
+from ..pairwise import triplets
+from ..pairwise.comparison import Comparison
+from ..pairwise.triplets import identity_layers, indices, negative_generator, through
+from ..proxies.class_proxies import ClassProxyLoss
+from ..unit_vectors import unit
 
 
 def adversarial_triplet(
@@ -131,7 +132,7 @@ class AdversarialTriplet(Term):
             Mg = through(self.metric, g.detach())
             points, mapped = (a.detach(), n.detach(), g), (Ma.detach(), Mp.detach(), through(self.metric, g, held=True))
         J_gen = adversarial_triplet(points, mapped, self.lam1, self.lam2, self.alpha)
-        J_gen = J_gen.sum() / processes.total(J_gen.new_tensor(float(len(J_gen)))).clamp_min(1)
+        J_gen = J_gen.sum() / distributed.total(J_gen.new_tensor(float(len(J_gen)))).clamp_min(1)
         J_m = triplets.share(self.loss, Ma, Mp, through(self.metric, n) if self.epoch < self.pretrain else Mg)
         self._last = J_gen.detach(), J_m.detach()
         return J_gen + self.weight * J_m + batch.x.sum() * 0

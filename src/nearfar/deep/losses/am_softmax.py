@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ..class_scores import softmax_loss
-from ..proxies import ClassProxyLoss
+from ..proxies.class_proxies import ClassProxyLoss
+from ..proxies.logits import softmax_loss
 
 
 def am_softmax(own: Tensor, others: Tensor, scale: float, margin: float) -> Tensor:

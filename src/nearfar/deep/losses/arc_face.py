@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..angles import add_angle, check_margin
-from ..class_scores import softmax_loss
-from ..proxies import ClassProxyLoss
+from ..proxies.angular_margins import add_angle, check_margin
+from ..proxies.class_proxies import ClassProxyLoss
+from ..proxies.logits import softmax_loss
 
 
 def arc_face(own: Tensor, others: Tensor, scale: float, margin: float) -> Tensor:

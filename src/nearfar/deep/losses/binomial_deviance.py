@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...core.settings import check_options
-from ..order import negatives, positives
-from ..row_sums import softplus_sums
-from ..rows import Rows, count
-from ..terms import RowLoss
+from ...settings import check_options
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import negatives, positives
+from ..pairwise.reductions import softplus_sums
 
 REDUCTIONS = ("balanced", "anchor", "sum")
 

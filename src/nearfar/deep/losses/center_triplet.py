@@ -10,12 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import check_options
-from ..batch import Batch
-from ..directions import unit
-from ..relations import UNKNOWN
-from ..rows import DISTANCES, dissimilarity
-from ..terms import SetTerm
+from ...settings import check_options
+from ..objective.batch import Batch
+from ..objective.relations import UNKNOWN
+from ..objective.terms import SetTerm
+from ..pairwise.comparison import DISTANCES, dissimilarity
+from ..unit_vectors import unit
 
 CENTERS = ("mean", "input_mean")
 NEGATIVES = ("points", "centers")

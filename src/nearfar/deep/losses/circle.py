@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ..order import positives
-from ..row_sums import masked_logsumexp
-from ..rows import Rows
-from ..terms import RowLoss
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows
+from ..pairwise.hinges import positives
+from ..pairwise.reductions import masked_logsumexp
 
 
 def circle(rows: Rows, margin: float, scale: float) -> tuple[Tensor, Tensor]:

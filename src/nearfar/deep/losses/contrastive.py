@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.settings import check_options
-from ..order import hinges, negatives, positives
-from ..row_sums import hinge_squares
-from ..rows import Rows, count
-from ..terms import RowLoss
+from ...settings import check_options
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import hinges, negatives, positives
+from ..pairwise.reductions import hinge_squares
 
 # form: (margin of its source, distance that its formula uses)
 FORMS = {"hadsell": (1.0, "euclidean"), "survey": (0.25, "sq_euclidean"), "xbm": (0.5, "cosine")}

@@ -10,8 +10,8 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..heads import HeadLoss, smoothed
-from ..relations import UNKNOWN
+from ..objective.relations import UNKNOWN
+from ..proxies.heads import HeadLoss, smoothed
 
 
 def cross_entropy_head(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ...core.settings import check_options
-from ..batch import Batch
-from ..class_scatter import FisherMap, fisher_map
-from ..heads import HeadLoss
-from ..relations import UNKNOWN
+from ...settings import check_options
+from ..objective.batch import Batch
+from ..objective.relations import UNKNOWN
+from ..proxies.heads import HeadLoss
+from ..wholebatch.class_scatter import FisherMap, fisher_map
 
 
 def deep_fisher(outputs: Tensor, targets: Tensor) -> Tensor:

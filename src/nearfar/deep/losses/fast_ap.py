@@ -12,10 +12,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..histograms import soft_histogram
-from ..order import positives
-from ..rows import Rows, count
-from ..terms import RowLoss
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import positives
+from ..pairwise.soft_histograms import soft_histogram
 
 FARTHEST = 4.0  # squared distance of opposite unit vectors
 

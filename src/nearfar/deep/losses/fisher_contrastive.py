@@ -12,10 +12,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..fisher_hinge import FirstPass, FisherHinge
-from ..order import positives
-from ..row_sums import pair_sums
-from ..rows import Rows, count
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import positives
+from ..pairwise.reductions import pair_sums
+from ..wholebatch.fisher_hinge import FirstPass, FisherHinge
 
 
 def pair_scatter(rows: Rows) -> tuple[Tensor, Tensor]:

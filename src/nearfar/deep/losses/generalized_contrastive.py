@@ -12,15 +12,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import check_options
-from .. import processes
-from ..batch import Batch
-from ..directions import unit
-from ..functions import recomputed
-from ..order import hinges, negatives, positives
-from ..row_sums import hinge_squares
-from ..rows import Comparison, Rows, count, dissimilarity, spans
-from ..terms import RowLoss
+from ...settings import check_options
+from .. import distributed
+from ..autograd import recomputed
+from ..objective.batch import Batch
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Comparison, Rows, count, dissimilarity, spans
+from ..pairwise.hinges import hinges, negatives, positives
+from ..pairwise.reductions import hinge_squares
+from ..unit_vectors import unit
 
 # form: distance that its formula uses
 FORMS = {"squared": "euclidean", "survey": "sq_euclidean"}
@@ -108,7 +108,7 @@ class GeneralizedContrastiveLoss(RowLoss):
         blocks = spans(c.anchors, len(c.ref), self.block)
         parts = [recomputed(one, c.x, c.ref, lo, hi) for lo, hi in blocks]
         num = sum((num for num, _ in parts), batch.x.sum() * 0)
-        return num / processes.total(sum((den for _, den in parts), batch.x.new_zeros(()))).clamp_min(1)
+        return num / distributed.total(sum((den for _, den in parts), batch.x.new_zeros(()))).clamp_min(1)
 
     def _graded_similarity(self, batch: Batch, lo: int, hi: int, is_self: bool) -> tuple[Tensor, Tensor]:
         """Return g of a block of anchors and where it is known, both (b, m)."""

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..order import positives
-from ..row_sums import masked_logsumexp, near_and_rivals
-from ..rows import Rows
-from ..terms import RowLoss
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows
+from ..pairwise.hinges import positives
+from ..pairwise.reductions import masked_logsumexp, near_and_rivals
 
 
 def generalized_lifted(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...core.settings import check_options
-from ..order import positives
-from ..row_sums import finite, tilted
-from ..rows import Rows, count
-from ..terms import RowLoss
+from ...settings import check_options
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import positives
+from ..pairwise.reductions import finite, tilted
 
 FORMS = ("paper", "mixture")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...core.settings import check_options
-from ..heads import HeadLoss
+from ...settings import check_options
+from ..proxies.heads import HeadLoss
 
 
 def hinge_head(outputs: Tensor, signs: Tensor, margin: float, squared: bool) -> Tensor:

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import processes
-from ..histograms import soft_histogram
-from ..order import positives
-from ..rows import Rows, count
-from ..terms import RowLoss
+from .. import distributed
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import positives
+from ..pairwise.soft_histograms import soft_histogram
 
 FARTHEST = 2.0  # one minus the least cosine
 
@@ -74,6 +74,6 @@ class HistogramLoss(RowLoss):
         return {name: value for name, value in super().stats_.items() if name != "active"}
 
     def divided(self, num: Tensor, den: Tensor) -> Tensor:
-        counts = processes.gather(num.expand(2 * self.num_bins + 2)[None]).sum(0).view(2, -1)
-        near, far = counts / processes.total(den.detach()).expand(2).clamp_min(1)[:, None]
-        return histogram(near, far) / processes.world()
+        counts = distributed.gather(num.expand(2 * self.num_bins + 2)[None]).sum(0).view(2, -1)
+        near, far = counts / distributed.total(den.detach()).expand(2).clamp_min(1)[:, None]
+        return histogram(near, far) / distributed.world()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..heads import RegressionHead
+from ..proxies.heads import RegressionHead
 
 
 def huber_head(residual: Tensor, delta: float) -> Tensor:

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .. import processes
-from ..batch import Batch
-from ..draws import rehearsal
-from ..order import negatives, positives
-from ..row_sums import hinge_squares, pair_sums
-from ..rows import Comparison, Rows, count
-from ..sweep import sum_over_anchors
-from ..two_pass import TwoPassLoss
+from .. import distributed
+from ..objective.batch import Batch
+from ..pairwise.blockwise import sum_over_anchors
+from ..pairwise.comparison import Comparison, Rows, count
+from ..pairwise.contextual import TwoPassLoss
+from ..pairwise.hinges import negatives, positives
+from ..pairwise.reductions import hinge_squares, pair_sums
+from ..rng import rehearsal
 
 
 class Means(NamedTuple):
@@ -69,11 +69,11 @@ class IntraPairVarianceLoss(TwoPassLoss):
         return Means(1 - (total / number.clamp_min(1)).expand(2))  # an empty batch sums to a number
 
     def find(self, c: Comparison, batch: Batch) -> Means | None:
-        if processes.world() == 1 and self._one_block(c):
+        if distributed.world() == 1 and self._one_block(c):
             return None
         with rehearsal(self.mine, c.x):  # with a graph: the gradient reaches the pairs through their means, too
             total, number = sum_over_anchors(self.sums, c, mine=self.mine, block=self.block, whole=self.whole)
-        return self.conclude(processes.gather(total.expand(2)[None]).sum(0), processes.total(number.detach()))
+        return self.conclude(distributed.gather(total.expand(2)[None]).sum(0), distributed.total(number.detach()))
 
     def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Means) -> tuple[Tensor, Tensor]:
         return intra_pair_variance(rows, found, self.pos_eps, self.neg_eps), sums[1]

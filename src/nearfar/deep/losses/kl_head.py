@@ -10,9 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import check_options
-from ..functions import traced
-from ..heads import HeadLoss, smoothed
+from ...settings import check_options
+from ..autograd import traced
+from ..proxies.heads import HeadLoss, smoothed
 
 DIRECTIONS = ("forward", "reverse")
 

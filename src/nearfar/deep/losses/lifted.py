@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...core.settings import check_options
-from ..order import negatives, positives
-from ..row_sums import finite, near_and_rivals
-from ..rows import Rows, count
-from ..two_pass import SidedLoss, Sides
+from ...settings import check_options
+from ..pairwise.comparison import Rows, count
+from ..pairwise.contextual import SidedLoss, Sides
+from ..pairwise.hinges import negatives, positives
+from ..pairwise.reductions import finite, near_and_rivals
 
 REDUCTIONS = ("mean", "sum")
 

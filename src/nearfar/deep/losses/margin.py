@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .. import processes
-from ..batch import Batch, check_range
-from ..order import hinges, negatives, positives
-from ..relations import UNKNOWN
-from ..rows import Comparison, Rows, count
-from ..two_pass import BoundLoss
+from .. import distributed
+from ..objective.batch import Batch, check_range
+from ..objective.relations import UNKNOWN
+from ..pairwise.comparison import Comparison, Rows, count
+from ..pairwise.contextual import BoundLoss
+from ..pairwise.hinges import hinges, negatives, positives
 
 
 class Boundary(NamedTuple):
@@ -117,7 +117,7 @@ class MarginLoss(BoundLoss):
         if not self.nu:
             return value
         beta = self.boundaries(batch)
-        return value + self.nu * beta.sum() / max(beta.numel(), 1) / processes.world()
+        return value + self.nu * beta.sum() / max(beta.numel(), 1) / distributed.world()
 
 
 def _offsets(name: str, number: int | None) -> nn.Parameter | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..heads import RegressionHead
+from ..proxies.heads import RegressionHead
 
 
 def mse_head(residual: Tensor) -> Tensor:

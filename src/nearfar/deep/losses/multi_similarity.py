@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ..order import positives
-from ..row_sums import masked_logsumexp, near_and_rivals
-from ..rows import Rows, filled
-from ..terms import RowLoss
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, filled
+from ..pairwise.hinges import positives
+from ..pairwise.reductions import masked_logsumexp, near_and_rivals
 
 
 def multi_similarity(

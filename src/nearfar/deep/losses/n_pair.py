@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...core.settings import check_options
-from .. import processes
-from ..batch import Batch
-from ..order import hinges, negatives, positives
-from ..row_sums import near_and_rivals
-from ..rows import Rows, count
-from ..terms import RowLoss
+from ...settings import check_options
+from .. import distributed
+from ..objective.batch import Batch
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import hinges, negatives, positives
+from ..pairwise.reductions import near_and_rivals
 
 FORMS = {"npair": "dot", "hinge": "sq_euclidean"}
 
@@ -86,4 +86,4 @@ class NPairLoss(RowLoss):
         value = super().share(batch)
         if not self.reg:
             return value
-        return value + self.reg / (max(len(batch.x), 1) * processes.world()) * batch.x.square().sum()
+        return value + self.reg / (max(len(batch.x), 1) * distributed.world()) * batch.x.square().sum()

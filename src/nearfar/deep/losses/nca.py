@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...core.settings import check_options
-from ..order import positives
-from ..row_sums import finite, masked_logsumexp, near_and_rivals
-from ..rows import Rows, count
-from ..terms import RowLoss
+from ...settings import check_options
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import positives
+from ..pairwise.reductions import finite, masked_logsumexp, near_and_rivals
 
 DENOMINATORS = ("all", "negatives")
 POSITIVES = ("sum", "each")

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ..order import positives
-from ..row_sums import near_and_rivals
-from ..rows import Rows, count
-from ..terms import RowLoss
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import positives
+from ..pairwise.reductions import near_and_rivals
 
 
 def nt_xent(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..directions import unit
-from ..proxies import ClassProxyLoss
-from ..relations import UNKNOWN
+from ..objective.relations import UNKNOWN
+from ..proxies.class_proxies import ClassProxyLoss
+from ..unit_vectors import unit
 
 
 def p2s_grad(cosine: Tensor, own: Tensor) -> Tensor:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import check_options
-from ..order import positives
-from ..row_sums import soft_counts
-from ..rows import Rows, count
-from ..terms import RowLoss
+from ...settings import check_options
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import positives
+from ..pairwise.reductions import soft_counts
 
 VARIANTS = ("O", "Iu", "Ib", "Ds", "Dq")
 

@@ -13,11 +13,11 @@ import warnings
 import torch
 from torch import Tensor
 
-from ...core.settings import check_options
-from ..batch import Batch
-from ..class_scatter import bounded_ratio, deviations, in_range, traces
-from ..directions import unit
-from ..terms import SetTerm
+from ...settings import check_options
+from ..objective.batch import Batch
+from ..objective.terms import SetTerm
+from ..unit_vectors import unit
+from ..wholebatch.class_scatter import bounded_ratio, deviations, in_range, traces
 
 FORMS = ("ratio", "log", "neg_trace_ratio")
 FLOOR = 1e-6  # share of the total scatter that is added to denominators

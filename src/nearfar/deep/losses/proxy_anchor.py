@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from .. import processes
-from ..batch import Batch
-from ..class_scores import class_log_sum_exp, own_and_others
-from ..proxies import ClassProxyLoss, in_blocks
-from ..row_sums import masked_logsumexp
-from ..rows import spans
+from .. import distributed
+from ..objective.batch import Batch
+from ..pairwise.comparison import spans
+from ..pairwise.reductions import masked_logsumexp
+from ..proxies.class_proxies import ClassProxyLoss, in_blocks
+from ..proxies.logits import class_log_sum_exp, own_and_others
 
 
 def proxy_anchor(near: Tensor, far: Tensor, scale: float, margin: float) -> Tensor:
@@ -86,5 +86,5 @@ class ProxyAnchorLoss(ClassProxyLoss):
         parts = in_blocks(one, spans(batch.anchors, self.num_classes, self.block), batch.x, w)
         if not parts:
             parts = [batch.x.new_full((2, self.num_classes), -torch.inf) + 0 * batch.x.sum()]
-        near, far = merged(processes.gather(merged(torch.stack(parts))[None]))
-        return proxy_anchor(near, far, self.scale, self.margin) / processes.world()
+        near, far = merged(distributed.gather(merged(torch.stack(parts))[None]))
+        return proxy_anchor(near, far, self.scale, self.margin) / distributed.world()

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.settings import check_options
-from ..class_scores import own_and_others
-from ..proxies import NeighbourProxyLoss, nearest
-from ..relations import UNKNOWN
+from ...settings import check_options
+from ..objective.relations import UNKNOWN
+from ..proxies.class_proxies import NeighbourProxyLoss, nearest
+from ..proxies.logits import own_and_others
 
 ASSIGNMENTS = ("class", "nearest")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..class_scores import softmax_loss
-from ..proxies import NeighbourProxyLoss
+from ..proxies.class_proxies import NeighbourProxyLoss
+from ..proxies.logits import softmax_loss
 
 
 def proxy_nca_plus_plus(own: Tensor, others: Tensor) -> Tensor:

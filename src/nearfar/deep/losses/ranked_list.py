@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..order import negatives, positives
-from ..rows import Rows
-from ..terms import RowLoss
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows
+from ..pairwise.hinges import negatives, positives
 
 
 def ranked_list(

@@ -12,10 +12,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..order import positives
-from ..row_sums import soft_counts
-from ..rows import Rows, count
-from ..terms import RowLoss
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import positives
+from ..pairwise.reductions import soft_counts
 
 
 def smooth_ap(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:

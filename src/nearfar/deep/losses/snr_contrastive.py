@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .. import processes
-from ..batch import Batch
-from ..directions import LEAST_NORM, unit
-from ..order import positives
-from ..rows import Comparison, Rows, count
-from ..two_pass import BoundLoss
+from .. import distributed
+from ..objective.batch import Batch
+from ..pairwise.comparison import Comparison, Rows, count
+from ..pairwise.contextual import BoundLoss
+from ..pairwise.hinges import positives
+from ..unit_vectors import LEAST_NORM, unit
 
 
 class Signals(NamedTuple):
@@ -107,4 +107,4 @@ class SNRContrastiveLoss(BoundLoss):
         value = super().share(batch)
         if not self.zero_mean:
             return value
-        return value + self.zero_mean * batch.x.sum(1).abs().sum() / max(len(batch.x), 1) / processes.world()
+        return value + self.zero_mean * batch.x.sum(1).abs().sum() / max(len(batch.x), 1) / distributed.world()

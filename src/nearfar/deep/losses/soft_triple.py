@@ -12,12 +12,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import processes
-from ..batch import Batch
-from ..class_centres import similarity, spread
-from ..class_scores import softmax_loss
-from ..directions import unit
-from ..proxies import ClassProxyLoss
+from .. import distributed
+from ..objective.batch import Batch
+from ..proxies.class_centers import similarity, spread
+from ..proxies.class_proxies import ClassProxyLoss
+from ..proxies.logits import softmax_loss
+from ..unit_vectors import unit
 
 
 def soft_triple(own: Tensor, others: Tensor, scale: float, margin: float) -> Tensor:
@@ -91,7 +91,7 @@ class SoftTripleLoss(ClassProxyLoss):
         K, w = self.centers, self._centres(self.proxies.to(batch.x.dtype))
         pairs = self.num_classes * K * (K - 1)
         value = super().share(batch)
-        return value + self.tau / max(pairs, 1) * spread(w) / processes.world() if self.tau else value
+        return value + self.tau / max(pairs, 1) * spread(w) / distributed.world() if self.tau else value
 
     def _centres(self, w: Tensor) -> Tensor:
         """Return the centres, (K, C, d)."""

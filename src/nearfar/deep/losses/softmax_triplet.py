@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..batch import Batch
-from ..functions import applied
-from ..order import positives
-from ..row_sums import finite, masked_logsumexp
-from ..rows import Comparison, Rows, count, exponentials_, filled
-from ..terms import RowLoss
+from ..autograd import applied
+from ..objective.batch import Batch
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Comparison, Rows, count, exponentials_, filled
+from ..pairwise.hinges import positives
+from ..pairwise.reductions import finite, masked_logsumexp
 
 LEAST = 1e-7  # 1 - p is never taken to be smaller
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..angles import multiplied
-from ..class_scores import cosines, own_and_others, softmax_loss
-from ..directions import LEAST_NORM, unit
-from ..proxies import ClassProxyLoss
-from ..rows import safe_sqrt
+from ..pairwise.comparison import safe_sqrt
+from ..proxies.angular_margins import multiplied
+from ..proxies.class_proxies import ClassProxyLoss
+from ..proxies.logits import cosines, own_and_others, softmax_loss
+from ..unit_vectors import LEAST_NORM, unit
 
 
 def sphere_face(own: Tensor, others: Tensor, length: Tensor, margin: int, ease: float) -> Tensor:

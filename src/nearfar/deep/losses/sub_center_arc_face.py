@@ -12,13 +12,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..angles import add_angle, check_margin
-from ..batch import Batch, check_range
-from ..class_centres import nearest_cosine
-from ..class_scores import softmax_loss
-from ..directions import unit
-from ..proxies import ClassProxyLoss
-from ..relations import UNKNOWN
+from ..objective.batch import Batch, check_range
+from ..objective.relations import UNKNOWN
+from ..proxies.angular_margins import add_angle, check_margin
+from ..proxies.class_centers import nearest_cosine
+from ..proxies.class_proxies import ClassProxyLoss
+from ..proxies.logits import softmax_loss
+from ..unit_vectors import unit
 
 
 def sub_center_arc_face(own: Tensor, others: Tensor, scale: float, margin: float) -> Tensor:

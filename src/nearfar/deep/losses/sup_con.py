@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..order import positives
-from ..row_sums import near_and_rivals
-from ..rows import Rows, count
-from ..terms import RowLoss
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import positives
+from ..pairwise.reductions import near_and_rivals
 
 
 def sup_con(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..order import positives
-from ..rows import Rows, count
-from ..terms import RowLoss
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import positives
 
 
 def threshold_consistent_margin(rows: Rows, pos_margin: float, neg_margin: float) -> tuple[Tensor, Tensor]:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...core.settings import check_options
-from ..order import hinges, negatives, positives, sum_over_positives
-from ..rows import Rows, count
-from ..two_pass import SidedLoss, Sides, reference_pairs, reference_rows
+from ...settings import check_options
+from ..pairwise.comparison import Rows, count
+from ..pairwise.contextual import SidedLoss, Sides, reference_pairs, reference_rows
+from ..pairwise.hinges import hinges, negatives, positives, sum_over_positives
 
 REDUCTIONS = ("active", "valid", "sum")
 KINDS = ("all", "semihard", "hard")

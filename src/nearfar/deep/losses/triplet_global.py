@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...core.settings import check_options
-from ..order import positives
-from ..rows import Rows, count
-from ..two_pass import TwoPassLoss
+from ...settings import check_options
+from ..pairwise.comparison import Rows, count
+from ..pairwise.contextual import TwoPassLoss
+from ..pairwise.hinges import positives
 
 OVER = ("pairs", "triplets")
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ..angles import check_margin, turned
-from ..order import positives
-from ..row_sums import near_and_rivals
-from ..rows import Rows, count
-from ..terms import RowLoss
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Rows, count
+from ..pairwise.hinges import positives
+from ..pairwise.reductions import near_and_rivals
+from ..proxies.angular_margins import check_margin, turned
 
 
 def tuplet_margin(rows: Rows, scale: float, margin: float) -> tuple[Tensor, Tensor]:

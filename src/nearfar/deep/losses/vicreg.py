@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import processes
-from ..batch import Batch
-from ..order import positives
-from ..relations import UNKNOWN, is_classes
-from ..rows import Comparison, Rows, count, on_host
-from ..terms import RowLoss
+from .. import distributed
+from ..objective.batch import Batch
+from ..objective.relations import UNKNOWN, is_classes
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import Comparison, Rows, count, on_host
+from ..pairwise.hinges import positives
 
 
 def vicreg(z: Tensor, gamma: float, eps: float) -> tuple[Tensor, Tensor]:
@@ -122,11 +122,11 @@ class VICRegLoss(RowLoss):
 
     def share(self, batch: Batch) -> Tensor:
         value = super().share(batch)
-        views = [batch.x] if batch.ref is None else [batch.x, processes.gather(batch.ref)]
+        views = [batch.x] if batch.ref is None else [batch.x, distributed.gather(batch.ref)]
         if not all(len(z) for z in views):
             return value
         for z in views:
             v, c = vicreg(z, self.gamma, self.eps)
             both = self.variance * v + self.covariance * c
-            value = value + both * (2 / len(views)) / processes.world()  # a single view is both Z and Z'
+            value = value + both * (2 / len(views)) / distributed.world()  # a single view is both Z and Z'
         return value

@@ -13,13 +13,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import check_options
-from ..batch import Batch
-from ..class_scatter import Deviations, bounded_ratio, deviations, in_range, traces
-from ..directions import unit
-from ..draws import SavedDraws, own_draws
-from ..order import hinges
-from ..terms import SetTerm
+from ...settings import check_options
+from ..objective.batch import Batch
+from ..objective.terms import SetTerm
+from ..pairwise.hinges import hinges
+from ..rng import SavedDraws, own_draws
+from ..unit_vectors import unit
+from ..wholebatch.class_scatter import Deviations, bounded_ratio, deviations, in_range, traces
 
 LAYERS = ("pooled", "embedding")
 RIDGE = 1e-4  # share of the mean variance within classes, added to each variance

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import processes
-from ..batch import Batch
-from ..proxies import ClassProxyLoss
-from ..relations import UNKNOWN
-from ..terms import RowLoss, Term
+from .. import distributed
+from ..objective.batch import Batch
+from ..objective.relations import UNKNOWN
+from ..objective.terms import RowLoss, Term
+from ..proxies.class_proxies import ClassProxyLoss
 
 
 def cross_batch(memory: Tensor, new: Tensor, position: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class CrossBatchMemory(Term):
         """Return the batch compared with the memory; for a proxy loss, the memory as anchors."""
         features = self.features.to(batch.x.dtype)
         if isinstance(self.loss, ClassProxyLoss):
-            cut = [self.size * part // processes.world() for part in (processes.rank(), processes.rank() + 1)]
+            cut = [self.size * part // distributed.world() for part in (distributed.rank(), distributed.rank() + 1)]
             return Batch(features, self.classes, slice(*cut))
         batch.classes("CrossBatchMemory")
         return batch._replace(ref=features, ref_y=self.classes, ref_ids=None if batch.ids is None else self.ids)

@@ -5,8 +5,8 @@ all (a, p, n) with p in P(a), n in N(a)
 
 from __future__ import annotations
 
-from ..mining import Miner
-from ..rows import Rows
+from ..pairwise.comparison import Rows
+from .base import Miner
 
 
 def batch_all(rows: Rows) -> Rows:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import torch
 
-from ..mining import Miner
-from ..order import narrowed, positives
-from ..rows import Rows, Triplets
+from ..pairwise.comparison import Rows, Triplets
+from ..pairwise.hinges import narrowed, positives
+from .base import Miner
 
 
 def batch_hard(rows: Rows) -> Rows:

@@ -5,11 +5,11 @@ n(a, p) = argmin_{n in N(a), d_an > d_ap} d_an,    for every positive pair (a, p
 
 from __future__ import annotations
 
-from ...core.settings import check_options
-from ..mining import Miner
-from ..order import narrowed
-from ..rows import Rows
-from ..triplets import semi_hard
+from ...settings import check_options
+from ..pairwise.comparison import Rows
+from ..pairwise.hinges import narrowed
+from ..pairwise.triplets import semi_hard
+from .base import Miner
 
 FALLBACKS = ("farthest", "hardest", "skip")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..draws import draw
-from ..mining import Miner
-from ..order import narrowed, positives
-from ..rows import Rows, Triplets
+from ..pairwise.comparison import Rows, Triplets
+from ..pairwise.hinges import narrowed, positives
+from ..rng import draw
+from .base import Miner
 
 
 def distance_weighted(rows: Rows, cutoff: float, limit: float) -> Rows:

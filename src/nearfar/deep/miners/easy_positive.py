@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import torch
 
-from ...core.settings import check_options
-from ..mining import Miner
-from ..order import narrowed, next_above, positives
-from ..rows import Rows, Triplets
+from ...settings import check_options
+from ..pairwise.comparison import Rows, Triplets
+from ..pairwise.hinges import narrowed, next_above, positives
+from .base import Miner
 
 NEGATIVES = ("hard", "semi_hard", "all")
 

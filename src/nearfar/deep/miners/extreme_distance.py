@@ -3,7 +3,7 @@
     p(a) = argmin or argmax_{p in P(a)} d_ap,    n(a) = argmax or argmin_{n in N(a)} d_an
 
 The easiest or hardest positive with the easiest or hardest negative; "assorted": every anchor draws which. It searches
-the batch, or a whole set with ``nearfar.deep.offline.mine_offline``.
+the batch, or a whole set with ``nearfar.deep.miners.offline.mine_offline``.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...core.settings import check_options
-from ..mining import Miner
-from ..order import narrowed
-from ..rows import Rows, Triplets
+from ...settings import check_options
+from ..pairwise.comparison import Rows, Triplets
+from ..pairwise.hinges import narrowed
+from .base import Miner
 
 CHOICES = ("easiest", "hardest", "assorted")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..mining import Miner
-from ..rows import Rows
+from ..pairwise.comparison import Rows
+from .base import Miner
 
 
 def informative_pairs(rows: Rows, epsilon: float) -> Rows:

@@ -5,10 +5,10 @@ n ~ uniform on N(a) for every positive pair (a, p);   or k pairs (p, n), each un
 
 from __future__ import annotations
 
-from ..draws import draw
-from ..mining import Miner
-from ..order import narrowed, positives
-from ..rows import Rows, Triplets
+from ..pairwise.comparison import Rows, Triplets
+from ..pairwise.hinges import narrowed, positives
+from ..rng import draw
+from .base import Miner
 
 
 def random_negative(rows: Rows, k: int | None) -> Rows:

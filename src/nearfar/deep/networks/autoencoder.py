@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...core.settings import check_options
-from ...core.types import Seed
-from ..codecs import PENALTIES, Codec, Hidden, omega, squared_error, widths
-from ..reconstruction import Reconstruction, check_numbers
+from ...numerics.types import Seed
+from ...settings import check_options
+from .reconstruction.codecs import PENALTIES, Codec, Hidden, omega, squared_error, widths
+from .reconstruction.learner import Reconstruction, check_numbers
 
 
 def autoencoder(network: nn.Module, x: Tensor, penalty: str, lam: float) -> Tensor:

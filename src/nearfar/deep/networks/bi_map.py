@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...core.settings import Checked
-from ..spd import orthonormal_columns
+from ...settings import Checked
+from .spd import orthonormal_columns
 
 
 def bi_map(X: Tensor, W: Tensor) -> Tensor:
@@ -34,8 +34,8 @@ class BiMap(Checked, nn.Module):
 
     Notes
     -----
-    W keeps orthonormal columns only if it is trained by `nearfar.deep.spd.StiefelSGD`; `stiefel_parameters(net)` and
-    `other_parameters(net)` divide the weights of a network between two optimisers.
+    W keeps orthonormal columns only if it is trained by `nearfar.deep.networks.spd.StiefelSGD`;
+    `stiefel_parameters(net)` and `other_parameters(net)` divide the weights of a network between two optimisers.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, relu
 
-from ...core.settings import Checked
+from ...settings import Checked
 
 
 class Conv4(Checked, nn.Module):

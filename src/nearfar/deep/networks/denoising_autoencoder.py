@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...core.settings import check_options
-from ...core.types import AnyArray, Seed
-from ..codecs import LEVELS, NOISES, PENALTIES, Codec, Hidden, corrupt, omega, squared_error, widths
-from ..reconstruction import Reconstruction, check_numbers
+from ...numerics.types import AnyArray, Seed
+from ...settings import check_options
+from .reconstruction.codecs import LEVELS, NOISES, PENALTIES, Codec, Hidden, corrupt, omega, squared_error, widths
+from .reconstruction.learner import Reconstruction, check_numbers
 
 
 def denoising_autoencoder(network: nn.Module, x: Tensor, noisy: Tensor, penalty: str, lam: float) -> Tensor:

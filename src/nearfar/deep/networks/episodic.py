@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ...core.settings import Checked, check_options
+from ...settings import Checked, check_options
 from ..episodes import Episode
-from ..terms import Term
+from ..objective.terms import Term
 
 MODES = ("maml", "fomaml", "sequential")
 Weights = dict[str, Tensor]

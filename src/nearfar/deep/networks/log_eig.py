@@ -12,8 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...core.settings import Checked
-from ..spd import spectral
+from ...settings import Checked
+from .spd import spectral
 
 
 def log_eig(X: Tensor, eps: float) -> Tensor:

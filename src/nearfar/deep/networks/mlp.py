@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from ...core.settings import Checked
+from ...settings import Checked
 
 
 class MLP(Checked, nn.Module):

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from ...core.settings import Checked
+from ...settings import Checked
+from ..autograd import recomputed
 from ..episodes import Episode, prototypes
-from ..functions import recomputed
 from .scales import GROUPS, Relation
 
 CELLS = 2**24  # values of one layer held at a time

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from ...core.settings import Checked
-from ..spd import spectral
+from ...settings import Checked
+from .spd import spectral
 
 
 def re_eig(X: Tensor, eps: float) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ...core.settings import check_options
+from ...settings import check_options
 
 MODES = ("concat", "sequential", "replicated")
 UPDATES = ("all", "anchor_branch")

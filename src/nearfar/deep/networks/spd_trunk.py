@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.utils.parametrizations import orthogonal
 
-from ...core.settings import Checked
-from ..spd import orthonormal_columns
+from ...settings import Checked
 from .bi_map import bi_map
 from .log_eig import LogEig
 from .re_eig import ReEig
+from .spd import orthonormal_columns
 
 PLACES, NUMBERS = 5, 8
 """Numbers per pixel: those of its place, and those of each channel."""

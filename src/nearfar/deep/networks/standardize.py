@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core.types import AnyArray
+from ...numerics.types import AnyArray
 from ..precision import PreciseBuffers
 
 HALF = (torch.float16, torch.bfloat16)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..imported import import_attribute, is_library, parse_call
+from ..user_code import import_attribute, is_library, parse_call
 from .weights import TrunkError, load_weights
 
 Shape = tuple[int, ...]

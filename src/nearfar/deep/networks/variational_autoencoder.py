@@ -14,9 +14,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from ...core.types import AnyArray, Seed
-from ..codecs import Codec, Hidden, squared_error, widths
-from ..reconstruction import Reconstruction, check_numbers
+from ...numerics.types import AnyArray, Seed
+from .reconstruction.codecs import Codec, Hidden, squared_error, widths
+from .reconstruction.learner import Reconstruction, check_numbers
 
 WIDEST = 20.0  # log s^2 stays within this, up and down
 

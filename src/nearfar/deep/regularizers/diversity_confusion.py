@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...core.settings import check_options
-from ..batch import Batch
-from ..directions import unit
-from ..terms import SetTerm
+from ...settings import check_options
+from ..objective.batch import Batch
+from ..objective.terms import SetTerm
+from ..unit_vectors import unit
 
 
 def diversity_confusion(x: Tensor, center: bool) -> Tensor:

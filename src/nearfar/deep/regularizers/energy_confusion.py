@@ -14,13 +14,13 @@ from numbers import Integral
 import torch
 from torch import Tensor, nn
 
-from ...core.settings import check_options
-from ..batch import Batch
-from ..borrowed import BorrowsLayer
-from ..directions import unit
-from ..draws import SavedDraws, own_draws
-from ..terms import SetTerm
-from ..triplets import through
+from ...settings import check_options
+from ..objective.batch import Batch
+from ..objective.network_layers import BorrowsLayer
+from ..objective.terms import SetTerm
+from ..pairwise.triplets import through
+from ..rng import SavedDraws, own_draws
+from ..unit_vectors import unit
 
 
 def class_moments(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

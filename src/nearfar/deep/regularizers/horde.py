@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..batch import Batch
-from ..directions import LEAST_NORM, normalized, unit
-from ..functions import applied
-from ..objective import parse_objective
-from ..terms import Term
+from ..autograd import applied
+from ..objective.batch import Batch
+from ..objective.parser import parse_objective
+from ..objective.terms import Term
+from ..unit_vectors import LEAST_NORM, normalized, unit
 
 
 class _Moments(torch.autograd.Function):

@@ -17,11 +17,11 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from ..batch import Batch
-from ..functions import host_array
-from ..relations import masks
-from ..rows import Comparison, Rows, spans
-from ..two_pass import BoundLoss
+from ..autograd import host_array
+from ..objective.batch import Batch
+from ..objective.relations import masks
+from ..pairwise.comparison import Comparison, Rows, spans
+from ..pairwise.contextual import BoundLoss
 
 
 class ClassPairs(NamedTuple):

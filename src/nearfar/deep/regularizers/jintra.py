@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..kernels import LAYERS, ClassSums, JointTerm
-from ..rows import safe_sqrt
+from ..pairwise.comparison import safe_sqrt
+from ..wholebatch.kernel_embeddings import LAYERS, ClassSums, JointTerm
 
 
 def jintra(sums: ClassSums, squared: bool) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..kernels import ClassSums, JointTerm
+from ..wholebatch.kernel_embeddings import ClassSums, JointTerm
 
 
 def jrs(sums: ClassSums) -> Tensor:

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Sampler
 
-from ...core.constraints import is_missing
-from ...core.settings import Checked
-from .. import processes
-from ..relations import UNKNOWN
+from ...numerics.constraints import is_missing
+from ...settings import Checked
+from .. import distributed
+from ..objective.relations import UNKNOWN
 
 Ints = NDArray[np.int64]
 
@@ -176,7 +176,7 @@ class BatchSampler(Checked, Sampler[list[int]]):
             yield batch[rows].tolist()
 
     def _rows_of_rank(self) -> slice:
-        world, rank = processes.world(), processes.rank()
+        world, rank = distributed.world(), distributed.rank()
         if self.batch_size % world:
             raise ValueError(f"batch_size: must divide among {world} processes, got {self.batch_size}")
         part = self.batch_size // world

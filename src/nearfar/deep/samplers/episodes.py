@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...core.episodes import EpisodeShape, check_shape, draw_episodes
+from ...numerics.episodes import EpisodeShape, check_shape, draw_episodes
 from .base import BatchSampler, Classes, Ints, by_class
 
 QUERIES = ("balanced", "random")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from numpy.typing import ArrayLike
 
-from ..imported import import_attribute, is_library, parse_call
+from ..user_code import import_attribute, is_library, parse_call
 from .base import BatchSampler, by_class
 from .class_ratio import ClassRatioSampler
 from .m_per_class import MPerClassSampler

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ...base import FromPairs, Mahalanobis, named
-from ...core import checks, constraints
-from ...core.bayesian import directions, variational
-from ...core.bayesian.directions import RandomWeights
-from ...core.bayesian.variational import Answers, Gaussian
-from ...core.constraints import LabelPairs, Pairs
-from ...core.optimize import Report, Solution
-from ...core.types import AnyArray, Array
+from ...estimators.base import FromPairs, Mahalanobis, named
+from ...numerics import checks, constraints
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.optimize import Report, Solution
+from ...numerics.types import AnyArray, Array
+from . import variational, weighted_directions
+from .variational import Answers, Gaussian
+from .weighted_directions import RandomWeights
 
 
 def bayesian_pair_metric(
@@ -36,7 +36,7 @@ def bayesian_pair_metric(
     report: Report | None = None,
 ) -> Solution:
     """Posterior mean (K + 1,) as `x` and ``attributes["cov"]``; V (d, K), see `BayesianPairMetric`."""
-    W = augmented(directions.squares(X @ V, pairs.i, pairs.j))
+    W = augmented(weighted_directions.squares(X @ V, pairs.i, pairs.j))
     data = Answers(W, pairs.sign, pairs.weights)
     xi = None if start is None else variational.spread(W, start)
     return variational.logistic_posterior(data, theta0, delta, xi=xi, max_iter=max_iter, tol=tol, report=report)
@@ -114,11 +114,11 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.above(0, prior_precision=self.prior_precision)
         k = self.n_components or min(X.shape[1], 50)
-        theta0 = directions.entries(self.prior_mean, k + 1, "prior_mean")
-        V, told = directions.unit_principal(X, k), constraints.written_out(pairs)
+        theta0 = weighted_directions.entries(self.prior_mean, k + 1, "prior_mean")
+        V, told = weighted_directions.unit_principal(X, k), constraints.written_out(pairs)
         found = bayesian_pair_metric(X, told, V, theta0, self.prior_precision, start=self._last(k), **self._search())
         attributes = {"basis": V, "posterior_mean": found.x, "posterior_cov": found.attributes["cov"]}
-        return found.with_x(directions.components(V, found.x[:-1]), attributes=attributes)
+        return found.with_x(weighted_directions.components(V, found.x[:-1]), attributes=attributes)
 
     def _last(self, k: int) -> Gaussian | None:
         """The last posterior under `warm_start`."""

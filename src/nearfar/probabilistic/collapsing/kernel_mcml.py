@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import FromPairs, KernelMetric
-from ...core import certified, checks, constraints
-from ...core.constraints import LabelPairs, Pairs
-from ...core.kernels import Kernel
-from ...core.neighborhoods.collapse import WEIGHTINGS, Collapse
-from ...core.optimize import Report, Solution
-from ...core.types import Array, Ints
+from ...estimators.base import FromPairs, KernelMetric
+from ...numerics import certified_psd, checks, constraints
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.kernels import Kernel
+from ...numerics.optimize import Report, Solution
+from ...numerics.types import Array, Ints
+from .objective import WEIGHTINGS, Collapse
 
 
 def kernel_mcml(
@@ -34,7 +34,7 @@ def kernel_mcml(
     """L (r, r) on rows R of the kernel map, R R' = K; see `KernelMCML`."""
     problem = Collapse(R, told, weighting, trace=reg)
     search: dict[str, Any] = {"start": start, "max_iter": max_iter, "tol": tol, "report": report}
-    return certified.minimise(problem, problem.gap, problem.scaling(), **search)
+    return certified_psd.minimise(problem, problem.gap, problem.scaling(), **search)
 
 
 class KernelMCML(FromPairs, KernelMetric):

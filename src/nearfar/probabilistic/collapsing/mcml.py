@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...base import FromPairs, Mahalanobis
-from ...core import ascent, certified, checks, constraints, eig, psd, scatter, starts
-from ...core.constraints import LabelPairs, Pairs
-from ...core.neighborhoods.collapse import WEIGHTINGS, Collapse
-from ...core.optimize import Report, Solution, lbfgs
-from ...core.types import Array, Ints
+from ...estimators.base import FromPairs, Mahalanobis
+from ...numerics import certified_psd, checks, constraints, eig, gradient_descent, initialization, psd, scatter
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.optimize import Report, Solution, lbfgs
+from ...numerics.types import Array, Ints
+from .objective import WEIGHTINGS, Collapse
 
 
 def mcml(
@@ -35,9 +35,11 @@ def mcml(
     problem = Collapse(X, told, weighting, **{penalty: reg})
     if rank is not None:
         first = eig.gevd(scatter.total(X), problem.S0, rank)[1].T
-        return low_rank(problem, starts.median_scaled(X, first) if start is None else start, max_iter, tol, report)
+        return low_rank(
+            problem, initialization.median_scaled(X, first) if start is None else start, max_iter, tol, report
+        )
     A = problem.scaling()
-    return certified.minimise(problem, problem.gap, A, max_iter=max_iter, tol=tol, start=start, report=report)
+    return certified_psd.minimise(problem, problem.gap, A, max_iter=max_iter, tol=tol, start=start, report=report)
 
 
 def low_rank(problem: Collapse, L0: Array, max_iter: int, tol: float, report: Report | None) -> Solution:
@@ -48,7 +50,9 @@ def low_rank(problem: Collapse, L0: Array, max_iter: int, tol: float, report: Re
         f, G = problem(L)
         return f / n, 2 / n * L @ G
 
-    found = lbfgs(per_row, L0, stop=ascent.hardly_changes(1e-2 * tol), max_iter=max_iter, tol=0.0, report=report)
+    found = lbfgs(
+        per_row, L0, stop=gradient_descent.hardly_changes(1e-2 * tol), max_iter=max_iter, tol=0.0, report=report
+    )
     return found.with_x(psd.compress(found.x), objective=problem(found.x)[0])
 
 

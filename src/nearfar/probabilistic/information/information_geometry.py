@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...base import FromLabels, Mahalanobis, named
-from ...core import checks, scatter
-from ...core.information_theory import information
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array
+from ...estimators.base import FromLabels, Mahalanobis, named
+from ...numerics import checks, scatter
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array
+from . import label_precision
 
 
 def information_geometry(
     X: Array, labels: AnyArray, lam: float = 0.5, ridge: float = 0.0, n_components: int | None = None
 ) -> Solution:
     """Return L (k, d) as `x`; labels are codes (n,) or memberships (n, c); see `InformationGeometryMetric`."""
-    B = information.label_precision(X, labels, lam)
-    L, value = information.inverse_metric(B, lam, ridge)
+    B = label_precision.label_precision(X, labels, lam)
+    L, value = label_precision.inverse_metric(B, lam, ridge)
     return Solution(scatter.widest(L, X, n_components), value)
 
 

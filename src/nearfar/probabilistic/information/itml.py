@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky
 
-from ...base import FromPairs, Mahalanobis
-from ...core import checks, constraints, psd
-from ...core.constraints import LabelPairs, Pairs
-from ...core.information_theory import logdet, priors
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array
+from ...estimators.base import FromPairs, Mahalanobis
+from ...numerics import checks, constraints, psd
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array
+from . import logdet, priors
 
 
 def itml(

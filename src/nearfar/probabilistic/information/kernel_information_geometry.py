@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import FromLabels, KernelMetric
-from ...core import checks, scatter
-from ...core.information_theory import information
-from ...core.kernels import Kernel
-from ...core.optimize import Solution
-from ...core.types import Array, Ints
+from ...estimators.base import FromLabels, KernelMetric
+from ...numerics import checks, scatter
+from ...numerics.kernels import Kernel
+from ...numerics.optimize import Solution
+from ...numerics.types import Array, Ints
+from . import label_precision
 
 
 def kernel_information_geometry(
     R: Array, labels: Ints, lam: float = 0.5, ridge: float = 0.01, n_components: int | None = None
 ) -> Solution:
     """Return L (k, r) on rows R of the kernel map, as `x`; see `KernelInformationGeometryMetric`."""
-    B = information.label_precision(R, labels, lam)
-    L, value = information.inverse_metric(B, lam, ridge)
+    B = label_precision.label_precision(R, labels, lam)
+    L, value = label_precision.inverse_metric(B, lam, ridge)
     return Solution(scatter.widest(L, R, n_components), value)
 
 

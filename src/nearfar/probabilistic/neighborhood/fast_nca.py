@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import FromLabels, Mahalanobis
-from ...core import checks, starts
-from ...core.neighborhoods.fast_neighborhood import maximise_listed
-from ...core.neighborhoods.neighborhood import Ridge
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array, Ints
+from ...estimators.base import FromLabels, Mahalanobis
+from ...numerics import checks, initialization
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array, Ints
+from .fast_search import maximise_listed
+from .search import Ridge
 
 
 def fast_nca(X: Array, labels: Ints, L0: Array, k: int = 10, reg: float = 0.0, **search: Any) -> Solution:
@@ -95,7 +95,7 @@ class FastNCA(FromLabels, Mahalanobis):
 
     @property
     def _span(self) -> bool:
-        return starts.in_span(self.init, self.n_components)
+        return initialization.in_span(self.init, self.n_components)
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
         checks.at_least(0, reg=self.reg)
@@ -103,9 +103,9 @@ class FastNCA(FromLabels, Mahalanobis):
         checks.counts(0, refresh=self.refresh)
         checks.one_of(("accuracy", "log"), objective=self.objective)
         checks.one_of((None, "median"), init_scale=self.init_scale)
-        L0 = starts.start(X, labels, self.init, self.n_components, self.random_state)
+        L0 = initialization.start(X, labels, self.init, self.n_components, self.random_state)
         if self.init_scale == "median":
-            L0 = starts.median_scaled(X, L0)
+            L0 = initialization.median_scaled(X, L0)
         last = self._start(L0.shape)
         search = {"kind": self.objective, "refresh": self.refresh, "warm": last is not None, **self._search()}
         found = fast_nca(X, labels, L0 if last is None else last, self.k, self.reg, **search)

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ...base import FromLabels, KernelMetric
-from ...core import checks, starts
-from ...core.kernels import Kernel
-from ...core.neighborhoods.fast_neighborhood import maximise_listed
-from ...core.neighborhoods.neighborhood import NO_RIDGE, Ridge
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array, Ints
+from ...estimators.base import FromLabels, KernelMetric
+from ...numerics import checks, initialization
+from ...numerics.kernels import Kernel
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array, Ints
+from .fast_search import maximise_listed
+from .search import NO_RIDGE, Ridge
 
 
 def kernel_fast_nca(R: Array, labels: Ints, L0: Array, k: int = 10, ridge: Ridge = NO_RIDGE, **search: Any) -> Solution:
@@ -128,7 +128,7 @@ class KernelFastNCA(FromLabels, KernelMetric):
         checks.at_least(0, reg=reg)
         checks.counts(1, k=self.k)
         checks.counts(0, refresh=self.refresh)
-        first = starts.start(R, labels, self.init, self.n_components, self.random_state)
+        first = initialization.start(R, labels, self.init, self.n_components, self.random_state)
         last = self._start(first.shape)
         L0 = first if last is None else last
         ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)

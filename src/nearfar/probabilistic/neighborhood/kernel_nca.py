@@ -10,20 +10,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import FromLabels, KernelMetric
-from ...core import checks, starts
-from ...core.kernels import Kernel
-from ...core.neighborhoods import neighborhood, softmax
-from ...core.neighborhoods.neighborhood import Ridge
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array, Ints
+from ...estimators.base import FromLabels, KernelMetric
+from ...numerics import checks, initialization
+from ...numerics.kernels import Kernel
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array, Ints
+from .. import neighbor_softmax
+from . import search as neighborhood
+from .search import Ridge
 
 
 def kernel_nca(
     R: Array, labels: Ints, L0: Array, objective: str = "accuracy", ridge: Ridge = neighborhood.NO_RIDGE, **search: Any
 ) -> Solution:
     """L (k, r) on rows R of the kernel map, R R' = K; `search` is max_iter, tol, dtype and report. See `KernelNCA`."""
-    return neighborhood.maximise_dense(softmax.sorted_rows(R, labels), objective, L0, ridge=ridge, **search)
+    return neighborhood.maximise_dense(neighbor_softmax.sorted_rows(R, labels), objective, L0, ridge=ridge, **search)
 
 
 class KernelNCA(FromLabels, KernelMetric):
@@ -117,12 +118,12 @@ class KernelNCA(FromLabels, KernelMetric):
         checks.one_of(("float64", "float32"), dtype=self.dtype)
         reg = 1e-3 * len(R) if self.reg is None else self.reg
         checks.at_least(0, reg=reg)
-        L0 = starts.start(R, labels, self.init, self.n_components, self.random_state)
+        L0 = initialization.start(R, labels, self.init, self.n_components, self.random_state)
         last = self._start(L0.shape)
         if last is not None:
             L0 = last
         elif self.init_scale == "median":
-            L0 = starts.median_scaled(R, L0)
+            L0 = initialization.median_scaled(R, L0)
         ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
         search = {"dtype": self.dtype, "warm": last is not None, **self._search()}
         return kernel_nca(R, labels, L0, self.objective, ridge, **search)

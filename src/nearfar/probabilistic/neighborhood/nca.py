@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ...base import FromLabels, Mahalanobis, named
-from ...core import ascent, checks, starts
-from ...core.neighborhoods import neighborhood, softmax
-from ...core.neighborhoods.neighborhood import Ridge
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array, Ints
+from ...estimators.base import FromLabels, Mahalanobis, named
+from ...numerics import checks, gradient_descent, initialization
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array, Ints
+from .. import neighbor_softmax
+from . import search as neighborhood
+from .search import Ridge
 
 
 def nca(
@@ -32,7 +33,7 @@ def nca(
     **search: Any,
 ) -> Solution:
     """L (k, d) from the start L0; `search` is max_iter, tol, dtype, report, warm. See `NCA`."""
-    rows, search["ridge"] = softmax.sorted_rows(X, labels), Ridge(reg)
+    rows, search["ridge"] = neighbor_softmax.sorted_rows(X, labels), Ridge(reg)
     if batch_size is None or batch_size >= len(rows.X):
         return neighborhood.maximise_dense(rows, objective, L0, **search)
     return neighborhood.maximise_in_batches(rows, objective, L0, batch_size=batch_size, seed=seed, **search)
@@ -50,7 +51,7 @@ class NCA(FromLabels, Mahalanobis):
     reg : float
         Weight of the squared Frobenius norm of L beside a sum over rows (not their mean).
     init : str or array-like of shape (k, d)
-        "auto", "lda", "pca", "identity", "random" (see `core.starts.start`), or the components themselves.
+        "auto", "lda", "pca", "identity", "random" (see `numerics.initialization.start`), or the components themselves.
     init_scale : None or "median"
         "median": scale the start so that the median squared distance is 1. The softmax has unit bandwidth: where
         rows lie far apart each has one neighbour, and gradients vanish.
@@ -120,7 +121,7 @@ class NCA(FromLabels, Mahalanobis):
             self._check()
             R = np.asarray(X, dtype=np.float64) - np.mean(X, axis=0)  # later rows may differ in other features
             L = self._first(R, labels) if first else np.asarray(self.components_, dtype=np.float64)
-            adam = ascent.Adam(ascent.step_length(L), getattr(self, "stream_", None))
+            adam = gradient_descent.Adam(gradient_descent.step_length(L), getattr(self, "stream_", None))
             value, gradient = neighborhood.of_rows(L, R, labels, self.objective, Ridge(self.reg))
             self._keep(adam(L, -gradient), X.dtype)
             self._record(Solution(L, value, adam.k, converged=False, attributes={"stream": adam.state}))
@@ -133,12 +134,14 @@ class NCA(FromLabels, Mahalanobis):
 
     def _first(self, X: Array, labels: Ints) -> Array:
         """Components before the first step."""
-        L = starts.start(X, labels, self.init, self.n_components, self.random_state)
-        return L if self.init_scale is None else starts.median_scaled(X, L)
+        L = initialization.start(X, labels, self.init, self.n_components, self.random_state)
+        return L if self.init_scale is None else initialization.median_scaled(X, L)
 
     @property
     def _span(self) -> bool:
-        return self.batch_size is None and starts.in_span(self.init, self.n_components)  # Adam's steps turn with axes
+        return self.batch_size is None and initialization.in_span(
+            self.init, self.n_components
+        )  # Adam's steps turn with axes
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
         self._check()

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ...base import FromPairs, KernelMetric
-from ...core import checks
-from ...core.constraints import LabelPairs, Pairs
-from ...core.empirical_risk import risk
-from ...core.kernels import Kernel
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array
+from ...estimators.base import FromPairs, KernelMetric
+from ...numerics import checks
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.kernels import Kernel
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array
+from . import solvers
 
 
 def kernel_pcca(
@@ -34,10 +34,10 @@ def kernel_pcca(
 ) -> Solution:
     """L (k, r) on rows R of the kernel map, R R' = K; `search` is max_iter, tol and report. See `KernelPCCA`."""
     scale = np.sqrt(len(R) / np.sum(R**2)) if normalize_kernel else 1.0
-    losses = risk.risk(scale * R, pairs, pair_weight)
+    losses = solvers.risk(scale * R, pairs, pair_weight)
     k = n_components or R.shape[1]
-    L0 = risk.whitened_directions(scale * R, k) if start is None else start / scale
-    found = risk.minimise(losses, L0, 1.0, learn_b=False, beta=beta, reg=reg, **search)
+    L0 = solvers.whitened_directions(scale * R, k) if start is None else start / scale
+    found = solvers.minimise(losses, L0, 1.0, learn_b=False, beta=beta, reg=reg, **search)
     return found.with_x(scale * found.x, attributes={})
 
 
@@ -129,7 +129,7 @@ class KernelPCCA(FromPairs, KernelMetric):
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.at_least(0, reg=self.reg)
         checks.above(0, beta=self.beta)
-        checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
+        checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
         settings = self._settings("n_components", "beta", "reg", "pair_weight", "normalize_kernel")
         start = self._start((self.n_components or R.shape[1], R.shape[1]))
         return kernel_pcca(R, pairs, start=start, **settings, **self._search())

@@ -11,13 +11,13 @@ from typing import Any
 
 from scipy.special import expit
 
-from ...base import FromPairs, Mahalanobis, named
-from ...core import ascent, checks
-from ...core.constraints import LabelPairs, Pairs
-from ...core.empirical_risk import risk
-from ...core.notices import warn
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array
+from ...estimators.base import FromPairs, Mahalanobis, named
+from ...fit_warnings import warn
+from ...numerics import checks, gradient_descent
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array
+from . import solvers
 
 
 def ldml(
@@ -34,19 +34,19 @@ def ldml(
     **search: Any,
 ) -> Solution:
     """L (k, d); ``attributes["b"]`` is b. `search` is max_iter, tol and report; see `LDML`."""
-    R = risk.risk(X, pairs, pair_weight)
+    R = solvers.risk(X, pairs, pair_weight)
     d, k = X.shape[1], n_components or X.shape[1]
     if not R.both:
         warn("pairs are all similar or all dissimilar, which leaves b undetermined: it stays 1")
     L0, b = (None, 1.0) if start is None else start
     common: dict[str, Any] = {"learn_b": fit_bias and R.both, "reg": reg, **search}
     if batch_size is not None:
-        L0 = risk.whitened_directions(X, k) if L0 is None else L0
-        return risk.minimise_in_batches(R, L0, b, batch_size=batch_size, seed=seed, **common)
+        L0 = solvers.whitened_directions(X, k) if L0 is None else L0
+        return solvers.minimise_in_batches(R, L0, b, batch_size=batch_size, seed=seed, **common)
     if L0 is not None and k < d:
-        return risk.minimise(R, L0, b, **common)
-    found = risk.minimise_convex(R, risk.whitening(X), L0, b, **common)
-    return found if k == d else risk.minimise(R, found.x[:k], found.attributes["b"], **common)
+        return solvers.minimise(R, L0, b, **common)
+    found = solvers.minimise_convex(R, solvers.whitening(X), L0, b, **common)
+    return found if k == d else solvers.minimise(R, found.x[:k], found.attributes["b"], **common)
 
 
 class LDML(FromPairs, Mahalanobis):
@@ -127,11 +127,11 @@ class LDML(FromPairs, Mahalanobis):
         with named(self):
             X, labels, first = self._streamed(X, y)
             checks.at_least(0, reg=self.reg)
-            checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
-            R = risk.of_labels(X, labels, self.pair_weight)
-            L = risk.whitened_directions(R.X, self.n_components or X.shape[1]) if first else self.components_
-            adam = ascent.Adam(ascent.step_length(L), getattr(self, "stream_", None))
-            found = risk.stream(adam, R, L, 1.0 if first else self.b_, learn_b=self.fit_bias, beta=1.0, reg=self.reg)
+            checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
+            R = solvers.of_labels(X, labels, self.pair_weight)
+            L = solvers.whitened_directions(R.X, self.n_components or X.shape[1]) if first else self.components_
+            adam = gradient_descent.Adam(gradient_descent.step_length(L), getattr(self, "stream_", None))
+            found = solvers.stream(adam, R, L, 1.0 if first else self.b_, learn_b=self.fit_bias, beta=1.0, reg=self.reg)
             self._keep(found.x, X.dtype)
             self._record(found.with_x(found.x, attributes={**found.attributes, "stream": adam.state}))
         return self
@@ -142,7 +142,7 @@ class LDML(FromPairs, Mahalanobis):
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.at_least(0, reg=self.reg)
         checks.counts(1, **checks.told(batch_size=self.batch_size))
-        checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
+        checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
         last = self._start((self.n_components or X.shape[1], X.shape[1]))
         settings = self._settings("reg", "pair_weight", "n_components", "fit_bias", "batch_size") | self._search()
         start = None if last is None else (last, getattr(self, "b_", 1.0))

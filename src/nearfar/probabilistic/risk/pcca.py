@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import FromPairs, Mahalanobis, named
-from ...core import ascent, checks, starts
-from ...core.constraints import LabelPairs, Pairs
-from ...core.empirical_risk import risk
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array
+from ...estimators.base import FromPairs, Mahalanobis, named
+from ...numerics import checks, gradient_descent, initialization
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array
+from . import solvers
 
 
 def pcca(
@@ -30,11 +30,11 @@ def pcca(
     **search: Any,
 ) -> Solution:
     """L (k, d) from the start L0; `search` is max_iter, tol and report. See `PCCA`."""
-    R = risk.risk(X, pairs, pair_weight)
+    R = solvers.risk(X, pairs, pair_weight)
     common: dict[str, Any] = {"learn_b": False, "beta": beta, "reg": reg, **search}
     if batch_size is None:
-        return risk.minimise(R, L0, 1.0, **common)
-    return risk.minimise_in_batches(R, L0, 1.0, batch_size=batch_size, seed=seed, **common)
+        return solvers.minimise(R, L0, 1.0, **common)
+    return solvers.minimise_in_batches(R, L0, 1.0, batch_size=batch_size, seed=seed, **common)
 
 
 class PCCA(FromPairs, Mahalanobis):
@@ -110,10 +110,10 @@ class PCCA(FromPairs, Mahalanobis):
         with named(self):
             X, labels, first = self._streamed(X, y)
             self._check()
-            R = risk.of_labels(X, labels, self.pair_weight)
+            R = solvers.of_labels(X, labels, self.pair_weight)
             L = self._first(R.X) if first else self.components_
-            adam = ascent.Adam(ascent.step_length(L), getattr(self, "stream_", None))
-            found = risk.stream(adam, R, L, 1.0, learn_b=False, beta=self.beta, reg=self.reg)
+            adam = gradient_descent.Adam(gradient_descent.step_length(L), getattr(self, "stream_", None))
+            found = solvers.stream(adam, R, L, 1.0, learn_b=False, beta=self.beta, reg=self.reg)
             self._keep(found.x, X.dtype)
             self._record(found.with_x(found.x, attributes={"stream": adam.state}))
         return self
@@ -124,14 +124,14 @@ class PCCA(FromPairs, Mahalanobis):
     def _check(self) -> None:
         checks.at_least(0, reg=self.reg)
         checks.above(0, beta=self.beta)
-        checks.one_of(risk.WEIGHTINGS, pair_weight=self.pair_weight)
+        checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
 
     def _first(self, X: Array) -> Array:
         """Components before the first step."""
         if isinstance(self.init, str) and self.init == "pca":
-            return risk.whitened_directions(X, self.n_components or X.shape[1])
-        L = starts.start(X, None, self.init, self.n_components, self.random_state)
-        return L if not isinstance(self.init, str) else starts.median_scaled(X, L)
+            return solvers.whitened_directions(X, self.n_components or X.shape[1])
+        L = initialization.start(X, None, self.init, self.n_components, self.random_state)
+        return L if not isinstance(self.init, str) else initialization.median_scaled(X, L)
 
     @property
     def _span(self) -> bool:

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ...base import FromPairs, Mahalanobis
-from ...core import checks, graphs, psd, scatter
-from ...core.constraints import LabelPairs, Pairs
-from ...core.discriminants import locality
-from ...core.optimize import Solution
-from ...core.types import Array
+from ...estimators.base import FromPairs, Mahalanobis
+from ...neighbors import graphs
+from ...numerics import checks, psd, scatter
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.optimize import Solution
+from ...numerics.types import Array
+from .. import locality
 
 
 def lle_regularized(

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ...base import FromPairs, MetricLearner, named
-from ...core import checks, manifolds, psd
-from ...core.constraints import LabelPairs, Pairs
-from ...core.geometry import geodesic
-from ...core.optimize import Solution, stopped
-from ...core.types import AnyArray, Array, Ints
+from ...estimators.base import FromPairs, MetricLearner, named
+from ...numerics import checks, manifolds, psd
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.optimize import Solution, stopped
+from ...numerics.types import AnyArray, Array, Ints
+from .. import geodesic
 
 
 def grassmann_gmml(

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ...base import FromPairs, Mahalanobis, MetricLearner, named
-from ...core import checks, manifolds, psd
-from ...core.constraints import LabelPairs, Pairs
-from ...core.geometry import geodesic
-from ...core.types import AnyArray, Array, Ints
+from ...estimators.base import FromPairs, Mahalanobis, MetricLearner, named
+from ...numerics import checks, manifolds, psd
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.types import AnyArray, Array, Ints
+from .. import geodesic
 
 EMBEDDINGS = ("matrix", "vec")
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import FromPairs, Mahalanobis
-from ...core.constraints import LabelPairs, Pairs
-from ...core.geometry import stiefel
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array
+from ...estimators.base import FromPairs, Mahalanobis
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array
+from .. import stiefel
 
 
 def stiefel_spd(

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ...base import FromChunklets, KernelMetric
-from ...core import checks, scatter
-from ...core.discriminants.discriminant import SOLVERS, chunklet_covariance, discriminative_components
-from ...core.kernels import Kernel
-from ...core.optimize import Solution
-from ...core.types import Array, Bools, Ints
+from ...estimators.base import FromChunklets, KernelMetric
+from ...numerics import checks, scatter
+from ...numerics.kernels import Kernel
+from ...numerics.optimize import Solution
+from ...numerics.types import Array, Bools, Ints
+from ..discriminant import SOLVERS, chunklet_covariance, discriminative_components
 
 
 def kernel_dca(

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ...base import FromPairs, KernelMetric
-from ...core import checks, psd
-from ...core.constraints import LabelPairs, Pairs, written_out
-from ...core.kernels import Kernel
-from ...core.margins.nu_margin import NuMargin, nu_margin
-from ...core.optimize import Solution
-from ...core.scatter import pair_scatters
-from ...core.types import Array
+from ...estimators.base import FromPairs, KernelMetric
+from ...numerics import checks, psd
+from ...numerics.constraints import LabelPairs, Pairs, written_out
+from ...numerics.kernels import Kernel
+from ...numerics.optimize import Solution
+from ...numerics.scatter import pair_scatters
+from ...numerics.types import Array
+from ..nu_svm_dual import NuMargin, nu_margin
 
 
 def kernel_nu_svm(

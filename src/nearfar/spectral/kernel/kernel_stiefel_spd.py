@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import FromPairs, KernelMetric
-from ...core.constraints import LabelPairs, Pairs
-from ...core.geometry import stiefel
-from ...core.kernels import Kernel
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array
+from ...estimators.base import FromPairs, KernelMetric
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.kernels import Kernel
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array
+from .. import stiefel
 
 
 def kernel_stiefel_spd(

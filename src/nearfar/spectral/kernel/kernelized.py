@@ -17,10 +17,10 @@ from sklearn.utils.validation import check_consistent_length
 
 import nearfar
 
-from ...base import KernelMetric, MetricLearner, named
-from ...core import checks, constraints
-from ...core.kernels import Kernel
-from ...core.types import AnyArray, Array
+from ...estimators.base import KernelMetric, MetricLearner, named
+from ...numerics import checks, constraints
+from ...numerics.kernels import Kernel
+from ...numerics.types import AnyArray, Array
 
 TUPLES = ("pairs", "pair_labels", "pair_weights", "triplets", "quadruplets", "quadruplet_weights")
 ROUTED = (*TUPLES, "distances", "target_pairs", "target_distances", "chunklets", "negative_links", "privileged", "rows")

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...base import FromPairs, KernelMetric
-from ...core import checks, graphs, scatter
-from ...core.constraints import LabelPairs, Pairs
-from ...core.discriminants import locality
-from ...core.kernels import Kernel
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array
+from ...estimators.base import FromPairs, KernelMetric
+from ...neighbors import graphs
+from ...numerics import checks, scatter
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.kernels import Kernel
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array
+from .. import locality
 
 
 def lle_regularized(

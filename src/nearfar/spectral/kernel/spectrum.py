@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ...base import FromPairs, KernelMetric
-from ...core import checks, psd, scatter
-from ...core.constraints import LabelPairs, Pairs, with_similar
-from ...core.kernels import Kernel
-from ...core.optimize import Solution
-from ...core.types import Array
+from ...estimators.base import FromPairs, KernelMetric
+from ...numerics import checks, psd, scatter
+from ...numerics.constraints import LabelPairs, Pairs, with_similar
+from ...numerics.kernels import Kernel
+from ...numerics.optimize import Solution
+from ...numerics.types import Array
 
 
 def spectrum(

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ...base import FromPairs, Mahalanobis
-from ...core import checks, psd, scatter
-from ...core.constraints import LabelPairs, Pairs, written_out
-from ...core.margins.nu_margin import NuMargin, nu_margin
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array
+from ...estimators.base import FromPairs, Mahalanobis
+from ...numerics import checks, psd, scatter
+from ...numerics.constraints import LabelPairs, Pairs, written_out
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array
+from ..nu_svm_dual import NuMargin, nu_margin
 
 
 def nu_svm(

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from sklearn.covariance import MinCovDet, oas
 
-from ...base import FromLabels, Mahalanobis
-from ...core import checks, constraints, mahalanobis, scatter
-from ...core.optimize import Solution
-from ...core.types import AnyArray, Array, Ints
+from ...estimators.base import FromLabels, Mahalanobis
+from ...numerics import checks, constraints, mahalanobis, scatter
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array, Ints
 
 
 def covariance(
@@ -68,7 +68,7 @@ def estimated(X: Array, shrinkage: float | str | None, seed: Any, freedom: int) 
 class CovarianceMetric(FromLabels, Mahalanobis):
     """The classical Mahalanobis distance: the inverse of the (shrunk) covariance.
 
-    Distances between sets of points are in `nearfar.core.mahalanobis`.
+    Distances between sets of points are in `nearfar.numerics.mahalanobis`.
 
     Parameters
     ----------

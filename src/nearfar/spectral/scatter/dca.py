@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import FromChunklets, Mahalanobis
-from ...core import checks, scatter
-from ...core.discriminants.discriminant import SOLVERS, chunklet_covariance, discriminative_components
-from ...core.optimize import Solution
-from ...core.types import Array, Bools, Ints
+from ...estimators.base import FromChunklets, Mahalanobis
+from ...numerics import checks, scatter
+from ...numerics.optimize import Solution
+from ...numerics.types import Array, Bools, Ints
+from ..discriminant import SOLVERS, chunklet_covariance, discriminative_components
 
 
 def dca(X: Array, chunklets: Ints, apart: Bools, n_components: int | None = None, **settings: Any) -> Solution:

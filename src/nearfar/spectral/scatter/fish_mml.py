@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from ...base import FromLabels, Mahalanobis, named
-from ...core import checks, psd, scatter
-from ...core.optimize import Report, Solution, stopped
-from ...core.types import AnyArray, Array, Ints
+from ...estimators.base import FromLabels, Mahalanobis, named
+from ...numerics import checks, psd, scatter
+from ...numerics.optimize import Report, Solution, stopped
+from ...numerics.types import AnyArray, Array, Ints
 
 
 def fish_mml(

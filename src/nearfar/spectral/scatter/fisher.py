@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ...base import FromPairs, Mahalanobis
-from ...core import checks, eig, psd, scatter
-from ...core.constraints import LabelPairs, Pairs
-from ...core.notices import warn
-from ...core.optimize import Solution
-from ...core.types import Array
+from ...estimators.base import FromPairs, Mahalanobis
+from ...fit_warnings import warn
+from ...numerics import checks, eig, psd, scatter
+from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.optimize import Solution
+from ...numerics.types import Array
 
 
 def fisher(

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...base import FromLabels, Mahalanobis
-from ...core import checks, eig, scatter
-from ...core.constraints import class_sizes
-from ...core.neighbors import nearest
-from ...core.optimize import Solution
-from ...core.types import Array, Ints
+from ...estimators.base import FromLabels, Mahalanobis
+from ...neighbors.nearest import nearest
+from ...numerics import checks, eig, scatter
+from ...numerics.constraints import class_sizes
+from ...numerics.optimize import Solution
+from ...numerics.types import Array, Ints
 
 KINDS = ("weighted", "orthonormalized", "plain")
 BLOCK = 1 << 17  # affinities at a time, which stay in the cache

@@ -1,0 +1,195 @@
+"""From the words of a command to the settings of a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, NoReturn
+
+from cyclopts import Parameter
+
+from ..io.untrusted import parse_json
+from ..quoting import quoted
+
+TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", show_default=False)]
+
+GO_ON = {
+    "train": "; `nearfar train --resume --out RUN` goes on from the last checkpoint, where there is one",
+    "compare": "; the same command goes on",
+}
+
+LESS = {
+    "train": "a smaller --batch-size or --image-size",
+    "compare": "a smaller batch_size or image_size (--set)",
+    "fit": "a learner with fewer n_components or landmarks, or of fewer items,",
+}
+
+WITHOUT = {
+    "train": "; --skip-bad leaves out such images; a run that has a checkpoint goes on with --resume --skip-bad",
+    "compare": "; --set skip_bad=true leaves out such images",
+}
+
+LAST_WORDS = "NEARFAR_LAST_WORDS"
+"""Where the processes of `launch` leave what they would say at the end: the name of a folder, in the environment."""
+
+
+def is_first() -> bool:
+    """Return whether this process is the one that prints and writes."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def launch(devices: int) -> NoReturn:
+    """Run this command again under torchrun, one process per device; what the first to fail said is said once."""
+    if devices < 1:
+        raise ValueError(f"--devices: expected 1 or more, got {devices}")
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
+    with TemporaryDirectory() as folder:
+        os.environ[LAST_WORDS] = folder
+        try:
+            run.main([f"--nproc_per_node={devices}", "--standalone", "-m", "nearfar", *sys.argv[1:]])
+        except SignalException as signal:
+            raise KeyboardInterrupt from signal
+        except ChildFailedError as error:
+            code = error.get_first_failure()[1].exitcode
+            said = sorted(Path(folder).iterdir(), key=lambda path: path.stat().st_mtime_ns)
+            text = (
+                said[0].read_text("utf-8", errors="surrogateescape")
+                if said
+                else f"a process of the {devices} ended with exit code {code}"
+            )
+            print(f"nearfar: {text}", file=sys.stderr)
+            sys.exit(code if code > 0 else 1)
+        finally:
+            del os.environ[LAST_WORDS]
+    sys.exit(0)
+
+
+def last_words(message: str) -> None:
+    """Say why the command ends; one of several processes leaves that to the command that started them."""
+    folder = os.environ.get(LAST_WORDS)
+    if folder is None:
+        if sys.stderr is not None:  # closed; print would take stdout
+            print(f"nearfar: {message}", file=sys.stderr)
+    else:
+        Path(folder, os.environ.get("RANK", "0")).write_text(message, "utf-8", errors="surrogateescape")
+
+
+def short_of_memory(error: Exception, command: str) -> str | None:
+    """Say what takes less memory where that has run out; None where it is another error.
+
+    PyTorch raises a RuntimeError then, of a class of its own for accelerators only.
+    """
+    text = " ".join(str(error).split()).rpartition("DefaultCPUAllocator: ")[2]
+    of_torch = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator: " in str(error)
+    if not (of_torch or isinstance(error, MemoryError)):
+        return None
+    reason = f" ({text})" if text else ""
+    return f"the memory is not enough{reason}; {LESS.get(command, 'a part of the items at a time')} takes less"
+
+
+def way_out(error: Exception, command: str) -> str:
+    """Say what leaves out an image that cannot be decoded; nothing of another error."""
+    if type(error).__name__ != "BadImageError":
+        return ""
+    return WITHOUT.get(command, "; --skip-bad leaves out such images")
+
+
+def settable(message: str, command: str) -> str:
+    """Say of an unknown option that is a setting that --set takes it; nothing of another error."""
+    option = re.match(r'Unknown option: "?--([\w-]+)', message)  # older versions of the parser quote the option
+    if option is None or command not in GO_ON:
+        return ""
+    from ..train import TrainConfig
+
+    name = option[1].replace("-", "_")
+    return f" It is a setting: --set {name}=VALUE." if name in TrainConfig.__struct_fields__ else ""
+
+
+def make_config(
+    chosen: dict[str, Any],
+    settings: tuple[str, ...],
+    recipe: str | None,
+    resumed: Path | None = None,
+    varied: Collection[str] = (),
+) -> Any:
+    """Resolve a TrainConfig: a recipe, over it the options that were given, over them the --set ones.
+
+    A run that is `resumed` has its own settings: those that are given, without data, are laid over them, for training
+    to refuse what differs; where none is given, None is returned. Epochs that are given, or `varied`, take the place of
+    the steps of a recipe or of a run.
+
+    Raises
+    ------
+    ValueError
+        No data; both epochs and steps.
+    """
+    from ..train import TrainConfig
+
+    fields: dict[str, Any] = {}
+    if resumed is not None:
+        if not (settings or recipe or any(value is not None for value in chosen.values())):
+            return None
+        if chosen["data"] is None:
+            fields = TrainConfig.from_json(resumed / "config.json").to_dict()
+    if recipe:
+        from ..train import recipe as read_recipe
+
+        fields |= read_recipe(recipe)
+    given = {name: value for name, value in chosen.items() if value is not None}
+    given |= dict(_setting(text) for text in settings)
+    fields |= given
+    if "epochs" in given or "epochs" in varied:
+        if given.get("steps") is not None or "steps" in varied:
+            raise ValueError("epochs and steps both say how long to train: give one of them")
+        fields["steps"] = None
+    if "data" not in fields:
+        raise ValueError("DATA: say what to train on, for example `nearfar train glyphs --out runs/glyphs`")
+    return TrainConfig.of(**fields)
+
+
+def check_out(out: Path) -> None:
+    """Make the folder of a file; refuse one that cannot be written, before the work of which it holds the result.
+
+    Raises
+    ------
+    ValueError
+        If there is a folder of that name, or its own folder cannot be made or written in.
+    """
+    if out.is_dir():
+        raise ValueError(f"--out: {out} is a folder; expected the name of a file")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out: the folder {out.parent} cannot be made ({error.strerror})") from error
+    if not os.access(out.parent, os.W_OK):
+        raise ValueError(f"--out: the folder {out.parent} cannot be written in")
+
+
+def choices(vary: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Collect the values of every setting that is given as field=value, each once."""
+    found: dict[str, list[Any]] = {}
+    for name, value in (_setting(text, "--vary") for text in vary):
+        values = found.setdefault(name, [])
+        if value not in values:
+            values.append(value)
+    return found
+
+
+def _setting(text: str, option: str = "--set") -> tuple[str, Any]:
+    """Split field=value; the value is JSON where it can be (0.1, true, [1, 2]), else text."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"{option}: expected field=value, got {quoted(text)}")
+    try:
+        return name, parse_json(value)
+    except ValueError:
+        return name, value

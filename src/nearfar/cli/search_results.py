@@ -1,0 +1,113 @@
+"""Neighbours and duplicates of an index: as lines, as a table, as a page of pictures."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..data import Dataset
+    from ..data.items import NamedReader
+    from ..index import Found, Index
+    from ..numerics.types import AnyArray
+    from ..report.content import Items
+
+Neighbours = list[tuple[str, int, float, str, str]]  # of one query
+ROUNDING = 1e-12  # of distances between unit rows that float32 should have made equal
+
+
+def classes_of(index: Index) -> list[str]:
+    """The class of every item, empty where the index has none."""
+    return [""] * len(index) if index.labels is None else [str(label) for label in index.labels]
+
+
+def neighbour_rows(index: Index, names: Sequence[str], found: Found) -> Iterator[Neighbours]:
+    """Yield, for each query, its name and the rank, distance, class and name of its neighbours."""
+    for query, distances, positions in zip(names, *found, strict=True):
+        rows: Neighbours = []
+        for rank, (distance, at) in enumerate(zip(distances, positions, strict=True), start=1):
+            if at >= 0:
+                label = "" if index.labels is None else str(index.labels[at])
+                rows.append((query, rank, float(distance), label, str(index.names[at])))
+        yield rows
+
+
+def distance_text(distance: float) -> str:
+    """Return a distance as text; between equal items, which float32 leaves a rounding error apart, it is 0."""
+    return f"{distance if distance > ROUNDING else 0.0:.4g}"
+
+
+def neighbour_lines(names: Sequence[str], found: Sequence[Neighbours]) -> Iterator[str]:
+    """Yield a heading for each query, and below it its neighbours."""
+    wide = max((len(label) for rows in found for _, _, _, label, _ in rows), default=0)
+    for query, rows in zip(names, found, strict=True):
+        yield query if rows else f"{query}: none"
+        for _, rank, distance, label, name in rows:
+            yield f"  {rank:>3}  {distance_text(distance):>10}  {label:<{wide}}  {name}"
+
+
+def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: int) -> Iterator[str]:
+    """Yield a heading for a group, and below it its items."""
+    kinds = len({row[2] for row in rows})
+    yield f"group {number}: {len(rows)} items" + (f" of {kinds} classes" if kinds > 1 else "")
+    yield from (f"  {distance_text(distance):>10}  {label:<{wide}}  {name}" for _, distance, label, name in rows)
+
+
+def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Write a .csv, whole or not at all."""
+    from ..io.atomic_files import whole
+
+    with whole(out, "w", newline="", encoding="utf-8", errors="surrogateescape") as handle:
+        csv.writer(handle).writerows([heading, *rows])
+
+
+def write_hits(
+    out: Path,
+    index: Index,
+    queries: Dataset,
+    rows: AnyArray,
+    names: Sequence[str],
+    found: Found,
+    pictures: NamedReader,
+) -> None:
+    """Write a page with every query and its neighbours in an index of `pictures`."""
+    from ..report.content import Items
+    from ..report.search_page import Line, Near, write_found
+
+    lines = []
+    for q, (distances, positions) in enumerate(zip(*found, strict=True)):
+        near = [Near(int(at), distance_text(d)) for d, at in zip(distances, positions, strict=True) if at >= 0]
+        lines.append(Line(Near(q, ""), near))
+    note = f"Each query, and what is nearest to it among {len(index):,} items, with the {index.distance} distance."
+    asked = Items(rows, queries.labels, queries.classes, names, queries.read)
+    write_found(out, lines, items_in(index, pictures), title=f"Nearest to {queries.name}", note=note, queries=asked)
+
+
+def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: str, pictures: NamedReader) -> None:
+    """Write a page with every group of near items, those of several classes first."""
+    import numpy as np
+
+    from ..report.search_page import Line, Near, write_found
+
+    order = np.flatnonzero(numbers >= 0)
+    order = order[np.argsort(numbers[order], kind="stable")]
+    groups = filter(len, np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1))
+    labels = np.array(classes_of(index))
+    lines = []
+    for group in sorted(groups, key=lambda group: (labels[group] == labels[group[0]]).all()):
+        first, *others = (Near(int(at), distance_text(distances[at])) for at in group)
+        lines.append(Line(first, others))
+    note = f"{about}. Below each item stands its distance to the nearest other; groups of several classes come first."
+    write_found(out, lines, items_in(index, pictures), title="Items that are nearly the same", note=note)
+
+
+def items_in(index: Index, pictures: NamedReader) -> Items:
+    """The items of an index, with their pictures."""
+    import numpy as np
+
+    from ..report.content import Items
+
+    classes, labels = np.unique(classes_of(index), return_inverse=True)
+    return Items(index.embeddings, labels, classes.tolist(), index.names.tolist(), pictures)

@@ -1,1 +1,0 @@
-"""What the Bayesian methods share: posteriors over weights, and what to ask about next."""

@@ -1,1 +1,0 @@
-"""What the geometric methods share: geodesics, manifolds of frames and subspaces, curves, smooth fields."""

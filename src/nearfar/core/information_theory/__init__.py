@@ -1,1 +1,0 @@
-"""What the methods of information theory share: divergences between Gaussians and between metrics."""

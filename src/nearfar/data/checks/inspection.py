@@ -1,0 +1,293 @@
+"""Look at data before anything is trained on them: what there is, how it is split, and what would spoil a result."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from ...progress import counted
+from ..dataset import DataError, Dataset, Kind, Task, some
+from ..decode import BadImageError
+from ..open import Named, in_both, open_dataset, open_source, open_task
+from .columns import on_columns, on_gallery, on_groups
+
+T = TypeVar("T")
+
+FEW = 20  # test classes below which scores depend on the draw of the classes
+FEWEST = 5  # validation classes below which the choice of a checkpoint does
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a task, with the least, the median and the largest number of items of a class."""
+
+    role: str
+    items: int
+    classes: int
+    least: int
+    median: float
+    most: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `inspect_data` has found.
+
+    Parameters
+    ----------
+    name : str
+        What the data are called.
+    kind : {"image", "row"}
+        What an item is.
+    parts : tuple of Part
+        Training, validation, test or query, and gallery; all items as one part where no task can be made of them.
+    smallest, largest : tuple of int
+        Shape (height, width, channels) of the images with the fewest and the most pixels, or (d,) of rows.
+    bad : tuple of str
+        Names of images that cannot be decoded.
+    copies : tuple of tuples of str
+        Names of equal items of one class, group by group; of the test, or of training and validation.
+    conflicts : tuple of tuples of str
+        Names of equal items with several classes, group by group.
+    leaked : tuple of str
+        Names of items of the test that equal one of training or validation.
+    remarks : tuple of str
+        Sentences on all that should be looked at, with what can be done; empty where nothing was found.
+    protocol : str
+        The sentence that a run on these data prints, empty where no task can be made of them.
+    """
+
+    name: str
+    kind: Kind
+    parts: tuple[Part, ...]
+    smallest: tuple[int, ...]
+    largest: tuple[int, ...]
+    bad: tuple[str, ...]
+    copies: tuple[tuple[str, ...], ...]
+    conflicts: tuple[tuple[str, ...], ...]
+    leaked: tuple[str, ...]
+    remarks: tuple[str, ...]
+    protocol: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values, for a .json file."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Read:
+    """Items that can be read, with the shape of each and a digest of what it holds."""
+
+    items: Dataset
+    shapes: list[tuple[int, ...]]
+    digests: list[bytes]
+
+    @classmethod
+    def of(cls, part: Dataset) -> Read:
+        """Read a part, several items at a time."""
+        with ThreadPoolExecutor() as pool:
+            seen = list(counted(pool.map(partial(_seen, part), range(len(part))), "reading", len(part)))
+        good = np.array([one is not None for one in seen])
+        bad = tuple(part.names[i] for i in np.flatnonzero(~good))
+        items = part if good.all() else replace(part.subset(good), bad=part.bad + bad)
+        return cls(items, [one[0] for one in seen if one], [one[1] for one in seen if one])
+
+
+def _seen(part: Dataset, i: int) -> tuple[tuple[int, ...], bytes] | None:
+    try:
+        item = part.read(i)
+    except BadImageError:
+        return None
+    return item.shape, hashlib.sha256(item.tobytes()).digest()
+
+
+class Item(NamedTuple):
+    """Where an item stands."""
+
+    role: str
+    label: str
+    name: str
+
+
+def inspect_data(
+    source: Named,
+    *,
+    test: Named | None = None,
+    test_classes: Sequence[str] = (),
+    seed: int = 0,
+    label: str | None = None,
+) -> Inspection:
+    """Read every item of a source once, and say what training on it would meet.
+
+    Parameters
+    ----------
+    source, test, test_classes, seed, label
+        As in `open_task`.
+
+    Raises
+    ------
+    DataError
+        Where the source cannot be opened at all.
+    """
+    why = ""
+    try:
+        task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed, label=label)
+    except DataError as error:
+        if test is not None or test_classes:
+            raise
+        task, why = without_task(source, error, label)
+    parts = {role: Read.of(part) for role, part in named_parts(task, bool(why)).items() if len(part)}
+    shapes = [shape for read in parts.values() for shape in read.shapes]
+    groups = equal_items(parts)
+    copies = [items for items in groups if of_one_class(items) and not leaks(items)]
+    conflicts = [items for items in groups if not of_one_class(items)]
+    found = Inspection(
+        name=task.name,
+        kind=task.train.kind,
+        parts=tuple(measured(role, read.items) for role, read in parts.items() if len(read.items)),
+        smallest=min(shapes, key=np.prod, default=()),
+        largest=max(shapes, key=np.prod, default=()),
+        bad=tuple(dict.fromkeys(name for read in parts.values() for name in read.items.bad)),
+        copies=tuple(map(named, copies)),
+        conflicts=tuple(map(named, conflicts)),
+        leaked=tuple(item.name for items in groups for item in leaks(items)),
+        remarks=(),
+        protocol="" if why else task.protocol,
+    )
+    columns = (*on_columns(task.train), *on_gallery(task), *on_groups(task))
+    remarks = (why, *on_files(found), *on_classes(found, task), *on_sizes(found), *columns)
+    return replace(found, remarks=tuple(remark for remark in remarks if remark))
+
+
+def without_task(source: Named, error: DataError, label: str | None) -> tuple[Task, str]:
+    """All items as the training part of a task, and a sentence on why no task can be made of them."""
+    items, opened = readable(open_dataset, source, label=label), readable(open_source, source, label=label)
+    why = f"No task can be made of these: {error}."
+    if 2 <= len(items.classes) < 4 and opened.roles is None:  # as `nearfar fit` takes them
+        why += " A learner can be fitted: it learns from one half of each class and is scored on the other."
+    why += "".join(f" {note[0].upper()}{note[1:]}." for note in opened.items.notes)  # there is no protocol to say it
+    return Task(items.name, items, None, items.subset([]), None, ""), why
+
+
+def readable(opened: Callable[..., T], source: Named, **settings: Any) -> T:
+    """Open data; where an image that cannot be decoded prevents that, without such images."""
+    try:
+        return opened(source, **settings)
+    except BadImageError:
+        return opened(source, skip_bad=True, **settings)
+
+
+def named_parts(task: Task, alone: bool) -> dict[str, Dataset]:
+    """The parts by their roles."""
+    if alone:
+        return {"all": task.train}
+    parts = {"train": task.train, "validation": task.validation}
+    parts |= {"test": task.test} if task.gallery is None else {"query": task.test, "gallery": task.gallery}
+    return {role: part for role, part in parts.items() if part is not None}
+
+
+def equal_items(parts: dict[str, Read]) -> list[list[Item]]:
+    """Groups of items that hold the same, two or more each."""
+    equal: dict[tuple[tuple[int, ...], bytes], list[Item]] = defaultdict(list)
+    for role, read in parts.items():
+        labels = [read.items.classes[label] for label in read.items.labels]
+        for shape, digest, label, name in zip(read.shapes, read.digests, labels, read.items.names, strict=True):
+            equal[shape, digest].append(Item(role, label, name))
+    return [items for items in equal.values() if len(items) > 1]
+
+
+def measured(role: str, part: Dataset) -> Part:
+    """Count a part."""
+    counts = part.class_counts[part.class_counts > 0]
+    return Part(role, len(part), len(counts), int(counts.min()), float(np.median(counts)), int(counts.max()))
+
+
+def of_one_class(items: Sequence[Item]) -> bool:
+    """Whether all have the same class."""
+    return len({item.label for item in items}) == 1
+
+
+def named(items: Sequence[Item]) -> tuple[str, ...]:
+    """The names, with the class of each where they differ."""
+    if of_one_class(items):
+        return tuple(item.name for item in items)
+    return tuple(f"{item.name} ({item.label})" for item in items)
+
+
+def leaks(items: Sequence[Item]) -> list[Item]:
+    """Return the items of the test among equal ones, where others of these are in training or validation."""
+    tested = [item for item in items if item.role not in ("train", "validation")]
+    return tested if len(tested) < len(items) else []
+
+
+def on_files(found: Inspection) -> Iterator[str]:
+    """Sentences on single items."""
+    what = f"{found.kind}(s)"
+    if found.bad:
+        yield (
+            f"{len(found.bad)} image(s) cannot be decoded ({some(found.bad, SHOWN)}): training stops at the first, "
+            "unless --skip-bad leaves them out."
+        )
+    if found.leaked:
+        yield (
+            f"{len(found.leaked)} {what} of the test are in training too ({some(found.leaked, SHOWN)}): scores will be "
+            "too good."
+        )
+    if found.conflicts:
+        yield (
+            f"{len(found.conflicts)} group(s) of equal {what} have several classes ({shown(found.conflicts)}): at most "
+            "one can be right."
+        )
+    if found.copies:
+        more = sum(len(group) - 1 for group in found.copies)
+        yield f"{more} {what} are exact copies of another of their class ({shown(found.copies)})."
+
+
+def shown(groups: Sequence[Sequence[str]]) -> str:
+    """The first few groups."""
+    return some([" = ".join(group[:SHOWN]) for group in groups], SHOWN)
+
+
+def on_classes(found: Inspection, task: Task) -> Iterator[str]:
+    """Sentences on single classes."""
+    both = in_both(task.train, task.validation, task.test)
+    if both:
+        known = "training" if task.validation is None else "training or validation"
+        yield (
+            f"{len(both)} class(es) are in {known} and in the test ({some(both, SHOWN)}): what is measured is "
+            "not how unseen classes are told apart."
+        )
+    alone = any(part.role == "all" for part in found.parts)
+    for role, part in named_parts(task, alone).items():
+        lone = [part.classes[c] for c in np.flatnonzero(part.class_counts == 1)]
+        if lone and role in ("train", "all"):
+            yield f"{len(lone)} training class(es) have one {found.kind} ({some(lone, SHOWN)}): it has no partner."
+        elif lone and role == "test":
+            yield f"{len(lone)} test class(es) have one {found.kind} ({some(lone, SHOWN)}): it can only distract."
+
+
+def on_sizes(found: Inspection) -> Iterator[str]:
+    """Sentences on how many items and classes there are."""
+    roles = {part.role: part for part in found.parts}
+    learnt, tested = roles.get("train") or roles.get("all"), roles.get("test") or roles.get("query")
+    if learnt is not None and learnt.most > 10 * learnt.median:
+        yield (
+            f"The largest training class has {learnt.most:,} {found.kind}s, half of the classes at most "
+            f"{learnt.median:g}. The sampler m_per_class, which is the default, lets each class count the same."
+        )
+    if tested is not None and tested.classes < FEW:
+        yield f"The test has {tested.classes} classes: with so few, scores depend much on which they are."
+    chosen_by = roles.get("validation")
+    if chosen_by is not None and chosen_by.classes < FEWEST:
+        yield (
+            f"The validation has {chosen_by.classes} classes: the checkpoint that so few choose is much a matter of "
+            "chance; `--set validation=0.3` takes that share of the training classes."
+        )

@@ -1,0 +1,82 @@
+"""Images that are in training and in the test: the very same file, or the very same pixels."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..dataset import Dataset, PickedReader, Task, some
+from ..decode import ImageReader
+from ..readers.files import FolderFiles, ZipFiles
+
+ENDS = 4096  # bytes at the end of a file that are compared before whole files are
+
+
+def remark_shared(task: Task) -> str:
+    """Return a sentence on the test images that are training images too, empty where there are none.
+
+    Images in memory are compared by their pixels, others by their files and the boxes that are cut from them; of these
+    only such are read whole as agree in size and end, or in an archive in size and checksum, with another. Rows are not
+    compared, nor are files of a folder with those of an archive.
+    """
+    learnt = [part for part in (task.train, task.validation) if part is not None]
+    tested = [part for part in (task.test, task.gallery) if part is not None]
+    for marks in (_pixels, _files):
+        known = {mark for part in learnt for mark, _ in marks(part)}
+        found = list(dict.fromkeys(name for part in tested for mark, name in marks(part) if mark in known))
+        if found and marks is _files:
+            found = _equal(learnt, tested, known)
+        if found:
+            return f"NOT disjoint: {len(found)} test image(s) are training images too ({some(found, 3)})."
+    return ""
+
+
+def _pixels(part: Dataset) -> Iterator[tuple[Hashable, str]]:
+    if part.kind == "image" and part.array is not None:
+        for image, name in zip(part.array, part.names, strict=True):
+            yield (image.shape, hashlib.sha256(image.tobytes()).digest()), name
+
+
+def _files(part: Dataset) -> Iterator[tuple[Hashable, str]]:
+    for files, path, box, name in _places(part):
+        yield (box, *_mark(files, path)), name
+
+
+def _mark(files: FolderFiles | ZipFiles, path: str) -> tuple[int, int | bytes]:
+    """What tells most files apart, at little cost."""
+    if isinstance(files, ZipFiles):
+        return files.mark(path)
+    with Path(files.root, path).open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - ENDS))
+        return size, file.read()
+
+
+def _equal(learnt: list[Dataset], tested: list[Dataset], known: set[Hashable]) -> list[str]:
+    """Names of the test images whose whole files equal one of training, looked for among those that may."""
+    contents = {content for content, _ in _contents(learnt, known)}
+    found = [name for content, name in _contents(tested, known) if content in contents]
+    return list(dict.fromkeys(found))
+
+
+def _contents(parts: list[Dataset], known: set[Hashable]) -> Iterator[tuple[Hashable, str]]:
+    for part in parts:
+        for files, path, box, name in _places(part):
+            if (box, *_mark(files, path)) in known:
+                yield (box, hashlib.sha256(files.read(path)).digest()), name
+
+
+def _places(part: Dataset) -> Iterator[tuple[FolderFiles | ZipFiles, str, tuple[int, ...] | None, str]]:
+    """File, box and name of every image of a set that is not in memory."""
+    if part.array is not None:
+        return
+    for i, name in enumerate(part.names):
+        read: Any = part.read
+        while isinstance(read, PickedReader):
+            read, i = read.read, int(read.index[i])
+        if not isinstance(read, ImageReader) or not isinstance(read.files, FolderFiles | ZipFiles):
+            return
+        box = None if read.boxes is None else read.boxes[i]
+        yield read.files, read.paths[i], None if box is None else tuple(box), name

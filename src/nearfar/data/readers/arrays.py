@@ -1,0 +1,155 @@
+"""Rows, embeddings or images with labels in one .npz file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...quoting import quoted
+from ..dataset import DataError, Dataset, Source, some
+from .folder import ROLES
+from .numpy_files import read_arrays
+
+DATA = ("X", "x", "embeddings")
+LABELS = ("y", "labels")
+GALLERY = "gallery_"
+TOO_LARGE = "values that float32 does not hold, above 3.4e38"
+
+
+def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
+    """Read `X` (or `embeddings`) with `y` (or `labels`), and `split`, `classes` and `names` where they are there.
+
+    Parameters
+    ----------
+    path : str or Path
+        An .npz file. `X` is (n, d), taken as float32 rows, or (n, H, W) or (n, H, W, C) uint8, taken as images;
+        `y` is (n,) integers or strings; `split` is (n,) strings such as "train" and "test"; `classes` is text that
+        integers in `y` number from 0, and `names` (n,) text or integers that say what each item is called, as `nearfar
+        embed` writes them; `groups` (n,) is the camera, video or the like of each.
+    image_size : int, optional
+        Make every image a square of this side; rows are left as they are.
+
+    Raises
+    ------
+    DataError
+        Where an array is missing, of unfit shape or kind, holds Python objects, or holds NaN or infinity.
+    """
+    arrays = load_npz(Path(path))
+    items = _dataset(path, arrays, image_size)
+    if "split" not in arrays:
+        return Source(items)
+    return Source(items, _roles(path, arrays["split"], len(items)), "split by the array split")
+
+
+def read_gallery(path: str | Path) -> Dataset | None:
+    """Read what the items of an .npz search, from the arrays `gallery_embeddings`, `gallery_labels` and the like.
+
+    Returns
+    -------
+    Dataset or None
+        None where the file has no gallery: its items then search each other.
+    """
+    arrays = load_npz(Path(path))
+    return _dataset(path, arrays, None, GALLERY) if any(GALLERY + key in arrays for key in DATA) else None
+
+
+def _dataset(path: str | Path, arrays: dict[str, NDArray], image_size: int | None, prefix: str = "") -> Dataset:
+    key, label_key = (_first(path, arrays, [prefix + name for name in names]) for names in (DATA, LABELS))
+    array, labels = _items(path, key, arrays[key]), arrays[label_key]
+    if labels.shape != (len(array),):
+        raise DataError(f"{path}: {label_key} has shape {labels.shape}; expected ({len(array)},), one per row of {key}")
+    if len(array) == 0:
+        raise DataError(f"{path}: {key} is empty")
+    missing = np.flatnonzero(np.isnan(labels) if labels.dtype.kind == "f" else [])
+    if len(missing):
+        raise DataError(f"{path}: {len(missing)} row(s) have no label ({label_key} is NaN), first row {missing[0]}")
+    if image_size is not None and array.ndim == 4 and array.shape[1:3] != (image_size, image_size):
+        from ..decode import fit
+
+        array = np.stack([fit(image, image_size) for image in array])
+    items = Dataset.from_array(Path(path).stem, array, labels, names=names_in(arrays, len(array), prefix))
+    groups = arrays.get(f"{prefix}groups")
+    if groups is not None and groups.shape != labels.shape:
+        raise DataError(
+            f"{path}: {prefix}groups has shape {groups.shape}; expected {labels.shape}, one per row of {key}"
+        )
+    classes = _classes(path, items, labels, arrays.get(f"{prefix}classes"))
+    return replace(items, classes=classes, groups=None if groups is None else groups.astype(np.str_))
+
+
+def names_in(arrays: Mapping[str, NDArray], n: int, prefix: str = "") -> list[str] | None:
+    """What the items are called, where the array `names` says so for every one in text or in whole numbers."""
+    names = arrays.get(f"{prefix}names")
+    told = names is not None and names.shape == (n,) and names.dtype.kind in "iuU"
+    return names.astype(np.str_).tolist() if names is not None and told else None
+
+
+def _classes(path: str | Path, items: Dataset, labels: NDArray, classes: NDArray | None) -> tuple[str, ...]:
+    """What the classes are called, where integer labels number the array `classes`."""
+    if classes is None or classes.ndim != 1 or classes.dtype.kind != "U" or labels.dtype.kind not in "iu":
+        return items.classes
+    numbers = [int(number) for number in items.classes]
+    if min(numbers) < 0 or max(numbers) >= len(classes):
+        raise DataError(
+            f"{path}: labels run from {min(numbers)} to {max(numbers)}, but there are {len(classes)} classes"
+        )
+    return tuple(str(classes[number]) for number in numbers)
+
+
+def load_npz(path: Path) -> dict[str, NDArray]:
+    """Read all arrays of a file, or raise a DataError."""
+    try:
+        return {key: _text(array) for key, array in read_arrays(path).items()}
+    except ValueError as error:
+        raise DataError(f"{path}: not a readable .npz file ({error})") from error
+
+
+def _text(array: NDArray) -> NDArray:
+    """The array, with bytes read as UTF-8: labels and splits are text."""
+    return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
+
+
+def _first(path: str | Path, arrays: dict[str, NDArray], names: Sequence[str]) -> str:
+    for name in names:
+        if name in arrays:
+            return name
+    raise DataError(f"{path}: has no array {' or '.join(names)}; it has {some(sorted(arrays)) or 'none'}")
+
+
+def _items(path: str | Path, key: str, array: NDArray) -> NDArray:
+    if array.ndim == 2 and array.dtype.kind in "fiub":
+        return finite_singles(array, f"{path}: {key}")
+    images = array[..., None] if array.ndim == 3 else array
+    if images.ndim == 4 and images.dtype == np.uint8 and images.shape[3] in (1, 3):
+        return images
+    expected = "(n, d) numbers, or (n, H, W) or (n, H, W, 1 or 3) uint8"
+    raise DataError(f"{path}: {key} has shape {array.shape} and type {array.dtype}; expected {expected}")
+
+
+def finite_singles(numbers: NDArray, what: str) -> NDArray[np.float32]:
+    """Rows (n, d) in float32, or a DataError that says of `what` which row it cannot hold."""
+    rows = as_singles(numbers)
+    bad = ~np.isfinite(rows).all(axis=1)
+    if bad.any():
+        row = int(bad.argmax())
+        held = TOO_LARGE if np.isfinite(numbers[row]).all() else "NaN or infinity"
+        raise DataError(f"{what} holds {held}, first in row {row}")
+    return rows
+
+
+def as_singles(numbers: NDArray) -> NDArray[np.float32]:
+    """Numbers in float32, in the same memory where they are that; those above 3.4e38 become infinite."""
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32, copy=False)
+
+
+def _roles(path: str | Path, split: NDArray, n: int) -> NDArray[np.str_]:
+    unknown = sorted({str(role) for role in split.ravel()} - ROLES.keys())
+    if split.shape != (n,) or unknown:
+        got = f"value {quoted(unknown[0])}" if unknown else f"shape {split.shape}"
+        raise DataError(f"{path}: split has {got}; expected ({n},) of {', '.join(ROLES)}")
+    return np.array([ROLES[str(role)] for role in split])

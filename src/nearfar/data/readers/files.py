@@ -1,0 +1,206 @@
+"""A folder or a zip archive, read the same way."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from ...io.untrusted import LARGEST_IMAGE, PIECE, Unreadable, check_regular, read_file, read_stream
+from ...quoting import PATH, in_brief, quoted
+from ..dataset import DataError, DataNotFoundError
+
+BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+"""What reading a damaged archive raises; RuntimeError where it is encrypted, or packed in a way of its own."""
+
+DENSE = 2**12
+"""Bytes that are unpacked at a time where each may stand for 20,000, as with bzip2 and LZMA: 80 MB at most."""
+
+
+SAYS_UTF8 = 0x800
+"""The flag of an archive's entry whose name is UTF-8; others are to be of code page 437."""
+
+
+class Files(Protocol):
+    """Named files below one root; names are relative and use forward slashes."""
+
+    @property
+    def root(self) -> str: ...
+
+    def names(self) -> list[str]: ...
+
+    def tops(self) -> list[str]: ...
+
+    def read(self, name: str) -> bytes: ...
+
+    def __contains__(self, name: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class FolderFiles:
+    """The files below a folder, hidden ones left out."""
+
+    root: str
+
+    def names(self) -> list[str]:
+        return sorted(self._walk())
+
+    def _walk(self) -> Iterator[str]:
+        for folder, inner, files in os.walk(self.root, followlinks=True):
+            inner[:] = [name for name in inner if not (_hidden(name) or _leads_up(folder, name))]
+            relative = Path(folder).relative_to(self.root)
+            yield from ((relative / name).as_posix() for name in files if not _hidden(name))
+
+    def tops(self) -> list[str]:
+        return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir() and not _hidden(entry.name))
+
+    def read(self, name: str) -> bytes:
+        path = Path(self.root, name)
+        try:
+            return read_file(path, LARGEST_IMAGE)
+        except Unreadable as error:
+            raise DataError(f"{in_brief(str(path), PATH)}: cannot be read ({error})") from error
+        except OSError as error:
+            raise DataNotFoundError(f"{in_brief(str(path), PATH)}: cannot be read ({error.strerror})") from error
+        except ValueError as error:  # a zero byte
+            raise DataNotFoundError(f"{quoted(name)}: is no name of a file ({error})") from error
+
+    def __contains__(self, name: str) -> bool:
+        path = os.path.join(self.root, name)
+        return os.path.exists(path) and not os.path.isdir(path)  # of what is no regular file, reading says so
+
+
+@dataclass
+class ZipFiles:
+    """The files of a zip archive. Every process opens the archive for itself."""
+
+    root: str
+    _open: dict[int, zipfile.ZipFile] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def _zip(self) -> zipfile.ZipFile:
+        # A handle shared by forked workers would share its file position.
+        if os.getpid() not in self._open:
+            try:
+                self._open[os.getpid()] = zipfile.ZipFile(self.root)
+            except BROKEN as error:
+                raise DataError(f"{self.root}: not a readable zip archive ({error})") from error
+        return self._open[os.getpid()]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"root": self.root, "_open": {}}
+
+    def names(self) -> list[str]:
+        return self._names
+
+    @cached_property
+    def _names(self) -> list[str]:
+        entries = (name for name in self._members if not name.endswith("/"))
+        return sorted(name for name in entries if not any(map(_hidden, name.split("/"))))
+
+    def tops(self) -> list[str]:
+        return sorted({name.split("/", 1)[0] for name in self.names() if "/" in name})
+
+    def read(self, name: str) -> bytes:
+        if name not in self._members:
+            raise DataNotFoundError(f"{self.root}: has no file {quoted(name)}")
+        entry = self._members[name]
+        dense = entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+        try:
+            with self._zip.open(entry) as file:  # what it says of its size need not be true
+                return read_stream(file, LARGEST_IMAGE, DENSE if dense else PIECE)
+        except BROKEN as error:
+            raise DataError(f"{in_brief(f'{self.root}/{name}', PATH)}: cannot be read ({error})") from error
+
+    def mark(self, name: str) -> tuple[int, int]:
+        """Size and checksum of a file, which the archive lists: nothing is unpacked."""
+        entry = self._members[name]
+        return entry.file_size, entry.CRC
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    @cached_property
+    def _members(self) -> dict[str, zipfile.ZipInfo]:
+        # a name that was written twice is one file, the later
+        return {_name_in(entry): entry for entry in self._zip.infolist()}
+
+
+def open_files(path: str | Path) -> Files:
+    """Open a folder or a zip archive.
+
+    Raises
+    ------
+    DataError
+        Where nothing is there, or it is another kind of archive (the message then says how to unpack it).
+    """
+    path = Path(path)
+    if path.is_dir():
+        return FolderFiles(str(path))
+    if not path.exists():
+        raise DataNotFoundError(f"{path}: no such file or folder")
+    refuse_special(path)
+    if path.name.endswith((".tgz", ".tar.gz", ".tar", ".tar.bz2")):
+        raise DataError(f"{path}: unpack it first (tar xf {path.name}) and give the folder")
+    if not zipfile.is_zipfile(path):
+        raise DataError(f"{path}: neither a folder nor a zip archive")
+    return ZipFiles(str(path))
+
+
+def refuse_special(path: Path) -> None:
+    """Raise a DataError where there is neither a folder nor a regular file, but a pipe, a device or a socket."""
+    if path.is_dir():
+        return
+    try:
+        check_regular(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def locate(files: Files, name: str) -> str:
+    """Find the prefix ("" or one top folder with a slash) below which the file `name` lies.
+
+    Raises
+    ------
+    DataNotFoundError
+        Where no top folder has it.
+    """
+    for prefix in ("", *(top + "/" for top in files.tops())):
+        if prefix + name in files:
+            return prefix
+    raise DataNotFoundError(f"{files.root}: has no {name}, neither at its top nor one folder down")
+
+
+def lines(files: Files, name: str) -> list[str]:
+    """Read the non-empty lines of a text file."""
+    text = files.read(name).decode("utf-8-sig", errors="replace")
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _leads_up(folder: str, name: str) -> bool:
+    """Whether a link leads to a folder in which it lies: what is below would come again and again."""
+    path = os.path.join(folder, name)
+    if not os.path.islink(path):
+        return False
+    target, walked = os.path.realpath(path), (Path(folder), *Path(folder).parents)  # other links may lie on the way
+    return any(Path(os.path.realpath(above)).is_relative_to(target) for above in walked)
+
+
+def _name_in(entry: zipfile.ZipInfo) -> str:
+    """The name of a file in an archive: many tools write UTF-8 and do not say so, as the format wants it."""
+    if entry.flag_bits & SAYS_UTF8 or entry.filename.isascii():
+        return entry.filename
+    try:
+        return entry.filename.encode("cp437").decode("utf-8")
+    except UnicodeError:
+        return entry.filename
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"

@@ -1,0 +1,110 @@
+"""A folder (or zip) with one folder per class, or with train/ and test/ folders of such class folders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..dataset import DataError, Source, some
+from ..decode import SUFFIXES, ImageReader, guess_channels, image_source
+from .files import Files, open_files
+from .text_tables import TABLES
+
+OTHERS = (".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd", ".svg", ".tga")
+"""Endings of images that no reader here decodes: left out, and told."""
+ROLES = {
+    "train": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+    "query": "query",
+    "gallery": "gallery",
+}
+
+
+def read_folder(
+    path: str | Path, *, image_size: int | None = None, skip_bad: bool = False, unlabelled: str | None = None
+) -> Source:
+    """Read images whose class is the folder in which they lie.
+
+    Parameters
+    ----------
+    path : str or Path
+        A folder or a zip archive. A class is a folder that holds images; nested folders give names such as
+        "Sanskrit/character01". Folders named train and test (or train, query and gallery; also validation) at
+        the top are the split, in whatever case; of train and validation alone, the validation is the test.
+    image_size : int, optional
+        Make every image a square of this side (shorter side resized, centre cut).
+    skip_bad : bool
+        Leave out images that cannot be decoded.
+    unlabelled : str, optional
+        The class of images that lie beside the class folders, and then no item has a role; not given, such images are
+        left out, which the notes say.
+
+    Raises
+    ------
+    DataError
+        Where the folder is missing, holds no image, or holds images outside of class folders only.
+    """
+    files = open_files(path)
+    names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
+    if not names:
+        tables = [name for name in files.names() if name.endswith(TABLES)]
+        told = (
+            f"; a table in it is named by itself, such as {path}/{tables[0]}" if tables and Path(path).is_dir() else ""
+        )
+        raise DataError(f"{path}: holds no image (looked for {', '.join(SUFFIXES)}){told}")
+    parts = _strip_common([tuple(name.split("/")[:-1]) for name in names])
+    loose = [name for name, part in zip(names, parts, strict=True) if not part]
+    if len(loose) == len(names):
+        raise DataError(f"{path}: its {len(names)} images lie in no class folder; expected {path}/CLASS/IMAGE")
+    if loose and unlabelled is None:
+        kept = [i for i, part in enumerate(parts) if part]
+        names, parts = [names[i] for i in kept], [parts[i] for i in kept]
+    roles = _roles(parts)
+    labels = ["/".join(part if roles is None else part[1:]) for part in parts]
+    if unlabelled is not None:
+        labels, roles, loose = [label or unlabelled for label in labels], None, []
+    elif "" in labels:
+        raise DataError(f"{path}: {names[labels.index('')]} lies in no class folder of its split")
+    reader = ImageReader(files, tuple(names), guess_channels(files, names), size=image_size)
+    split = "" if roles is None else "split by the folders " + ", ".join(sorted({part[0] for part in parts}))
+    source = image_source(Path(path).stem, reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+    notes = [f"{len(loose)} image(s) in no class folder left out ({some(loose, 3)})"] if loose else []
+    notes += unread(files)
+    beside = [] if roles is not None else _beside_a_split(parts)
+    if beside:
+        notes.append(f"train and its like are no split but parts of class names, as {some(beside, 3)} is beside them")
+    return replace(source, items=replace(source.items, notes=tuple(notes)))
+
+
+def unread(files: Files) -> list[str]:
+    """Return a note on images of kinds that no reader here decodes, where there are any."""
+    others = [name for name in files.names() if name.lower().endswith(OTHERS)]
+    return [f"{len(others)} file(s) of kinds that are not read left out ({some(others, 3)})"] if others else []
+
+
+def _strip_common(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Drop the folders that all paths share, as zip archives have at their top, but never a class folder."""
+    while len({part[:1] for part in parts}) == 1 and all(len(part) > 1 for part in parts):
+        parts = [part[1:] for part in parts]
+    return parts
+
+
+def _roles(parts: list[tuple[str, ...]]) -> list[str] | None:
+    tops = {part[0].lower() for part in parts if part}
+    if not (tops <= ROLES.keys() and _split(tops)):
+        return None
+    return [ROLES[part[0].lower()] if part else "" for part in parts]
+
+
+def _split(tops: set[str]) -> bool:
+    """Whether folders of these names, in lower case, split the images."""
+    return "train" in tops and any(ROLES.get(top) in ("validation", "test", "query") for top in tops)
+
+
+def _beside_a_split(parts: list[tuple[str, ...]]) -> list[str]:
+    """Return the folders that keep those beside them from being a split."""
+    tops = sorted({part[0] for part in parts if part})
+    return [top for top in tops if top.lower() not in ROLES] if _split({top.lower() for top in tops}) else []

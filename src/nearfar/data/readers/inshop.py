@@ -1,0 +1,59 @@
+"""In-Shop Clothes Retrieval: 7,982 garments of DeepFashion (Liu et al., 2016), as queries and gallery."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..dataset import DataError, Source
+from ..decode import ImageReader, image_source
+from .files import Files, lines, locate, open_files
+from .official import Counts, Expected, check_counts
+
+OFFICIAL = {"train": Counts(25882, 3997), "query": Counts(14218, 3985), "gallery": Counts(12612, 3985)}
+PARTITIONS = ("Eval/list_eval_partition.txt", "list_eval_partition.txt")
+
+
+def read_inshop(
+    path: str | Path,
+    *,
+    image_size: int | None = None,
+    skip_bad: bool = False,
+    expected: Expected | None = OFFICIAL,
+) -> Source:
+    """Read the extracted archive in its official protocol: queries search in a gallery of other images.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder with list_eval_partition.txt (or Eval/ that holds it) and img/, or the one around it, or a zip.
+    image_size, skip_bad
+        As in `read_folder`.
+    expected : mapping, optional
+        Counts per role; None accepts any.
+    """
+    files = open_files(path)
+    top, partition = _partition(files)
+    rows = [line.split() for line in lines(files, top + partition)]
+    if len(rows) < 3 or rows[1][:3] != ["image_name", "item_id", "evaluation_status"]:
+        raise DataError(f"{path}: {partition} is not a count, a header and rows of image_name item_id status")
+    rows = rows[2:]
+    if any(len(row) != 3 or row[2] not in OFFICIAL for row in rows):
+        raise DataError(f"{path}: {partition} has a row that is not image_name item_id and train, query or gallery")
+    names, labels, roles = ([row[i] for row in rows] for i in range(3))
+    check_counts("In-Shop", roles, labels, expected)
+    base = _image_base(files, top, names[0])
+    reader = ImageReader(files, tuple(base + name for name in names), size=image_size)
+    split = "official split into training garments, queries and gallery"
+    return image_source("In-Shop", reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+
+
+def _partition(files: Files) -> tuple[str, str]:
+    try:
+        return locate(files, PARTITIONS[0]), PARTITIONS[0]
+    except DataError:
+        return locate(files, PARTITIONS[1]), PARTITIONS[1]
+
+
+def _image_base(files: Files, top: str, first: str) -> str:
+    """The names in the list begin with img/; the official archive nests that folder once more in Img/."""
+    return next((base for base in (top, f"{top}Img/", f"{top}img/") if base + first in files), top)

@@ -1,0 +1,318 @@
+"""A table that names an image and its label in every row, or holds rows of numbers and their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...quoting import in_brief, quoted
+from ..dataset import DataError, DataNotFoundError, Dataset, Source, some
+from ..decode import Box, ImageReader, guess_channels, image_source
+from .arrays import TOO_LARGE, as_singles
+from .files import Files, FolderFiles
+from .folder import ROLES
+from .parquet import read_parquet
+from .text_tables import read_text_table
+
+SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
+SYNONYMS |= {"file_name": "path"}  # as beside the images of Hugging Face
+ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "group", "name")
+"""Columns that are found also as `Class` or `LABEL`, where no other has that name."""
+SIDES = ("x1", "y1", "x2", "y2")
+LABELS = ("label", "class", "target", "y")
+"""Where the labels of rows of numbers may stand; the first that there is."""
+CALL_IT = "call the column of the classes `label`, or name it: --label NAME, in Python label="
+NO_FEATURES = ("split", "query", "gallery", "group", "category", "name", "", "__index_level_0__")
+"""The last two are pandas' index."""
+LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
+TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no", "none", "nan")
+WIDEST = 12  # columns of a table that a message shows
+LONGEST = 20  # characters of a cell that it shows
+MANY = 1000  # columns among which one that was meant is looked for
+FAR = 2**31 - 1  # pixels; no image is larger
+
+Table = Mapping[str, Sequence[Any]]
+
+
+def read_manifest(
+    path: str | Path,
+    *,
+    label: str | None = None,
+    image_size: int | None = None,
+    skip_bad: bool = False,
+    unlabelled: str | None = None,
+) -> Source:
+    """Read the images that a table lists, or the rows that it holds.
+
+    Parameters
+    ----------
+    path : str or Path
+        A .csv or .tsv (header line, UTF-8), a .jsonl (one object in every line), one of these packed as .gz, or a
+        .parquet file. Columns: `path` (relative to the table, or absolute) and `label`; optional `split` (train,
+        validation, test, query, gallery), `query` and `gallery` (true or false, for the test rows), `group` (camera,
+        video: as in `Dataset`), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty = whole image).
+        Others are not read; but without `path` a row is the numbers (or true and false) in all other columns but
+        `name`, its name, and the label may also stand in `class`, `target` or `y`. In a .parquet or .jsonl file a
+        column may hold lists of numbers, equally many in every row; in a .parquet also the images themselves, as bytes
+        or as pairs of bytes and path, which stand for `path`.
+        The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class, ...
+    label : str, optional
+        The column of the labels, by the name that it has in the file; it is nothing else then, and a column `label`
+        beside it is as any other.
+    image_size, skip_bad
+        As in `read_folder`.
+    unlabelled : str, optional
+        The class of items without a label; not given, they are an error.
+
+    Raises
+    ------
+    DataError
+        Where a column is missing (the first rows are shown), a value is unfit, or an image file is missing.
+
+    Notes
+    -----
+    Where there are only train and validation rows, a task is tested on the validation rows.
+    """
+    path = Path(path)
+    whole, stored = _columns(path, label)
+    place = _place(path, whole, label, unlabelled)
+    column = whole[place] if place is not None else [""] * len(next(iter(whole.values()), ()))
+    table = {name: other for name, other in whole.items() if name != place}
+    if "path" not in table:
+        return _rows_source(path, table, _features(path, table, whole), _labels(path, column, unlabelled))
+    paths = [str(value) for value in table["path"]]
+    if not paths:
+        raise DataError(f"{path}: has no rows")
+    labels = _labels(path, column, unlabelled)
+    roles, split = _roles(path, table), _split(path, table)
+    files: Files = stored or FolderFiles(str(path.parent))
+    if not skip_bad and stored is None:
+        _check_files(path, files, paths)
+    reader = ImageReader(files, tuple(paths), guess_channels(files, paths), _boxes(path, whole), image_size)
+    groups = _groups(path, table)
+    return image_source(name_of(path), reader, labels, roles=roles, split=split, groups=groups, skip_bad=skip_bad)
+
+
+def name_of(path: Path) -> str:
+    """The name of a table without its endings."""
+    return path.with_suffix("").stem if path.suffix == ".gz" else path.stem
+
+
+def _place(path: Path, table: Table, label: str | None, unlabelled: str | None) -> str | None:
+    """The name of the column of the labels; None where items without a label are taken and there is none."""
+    if label is not None:
+        if label in table:
+            return label
+        near = get_close_matches(in_brief(label), [in_brief(name) for name in [*table][:MANY]], n=1)
+        hint = f"; did you mean {quoted(near[0])}?" if near else ""
+        raise DataError(f"{path}: has no column {quoted(label)}{hint}; it has {_few(list(table))}")
+    images = "path" in table
+    found = next((name for name in LABELS[: 1 if images else None] if name in table), None)
+    if found is not None or (unlabelled is not None and not any(name in table for name in LABELS)):
+        return found
+    none = "label'" if images else f"path', as tables of images, nor any of {', '.join(LABELS)}, as rows of numbers"
+    raise DataError(f"{path}: has no column '{none}; {_show(table)}; {CALL_IT}")
+
+
+def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
+    """Columns of numbers as (n, d); errors show the whole table, with its labels."""
+    columns = {name: column for name, column in table.items() if name not in NO_FEATURES}
+    numbers = [_numbers(column) for column in columns.values()]
+    wrong = next((name for name, found in zip(columns, numbers, strict=True) if found is None), None)
+    if numbers and wrong is None and any(map(len, whole.values())):
+        given = np.array(numbers).T
+        rows = as_singles(given)
+        large = np.argwhere(np.isinf(rows) & np.isfinite(given))
+        if len(large):
+            row, column = large[0]
+            where = f"first in row {row + 1} after the header, in {quoted([*columns][column])}"
+            raise DataError(f"{path}: holds {TOO_LARGE}, {where}")
+        return rows
+    reason = "; without images, all other columns must be numbers"
+    if wrong is not None:
+        row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
+        reason += f", but {quoted(wrong)} holds {quoted(value)} in row {row}; names of rows stand in a column `name`"
+        reason += ", classes in that of --label"
+    raise DataError(f"{path}: has no column 'path'; {_show(whole)}{reason}")
+
+
+def _numbers(column: Sequence[Any]) -> NDArray[np.float64] | None:
+    """A column (n,) of numbers, or of true and false; None where it is neither. An empty cell is a missing number."""
+    if isinstance(column, np.ndarray):
+        return column
+    values = ["nan" if value in ("", None) else value for value in column]
+    try:
+        found = np.array(values, dtype=np.float64)
+        return found if found.ndim == 1 else None
+    except OverflowError:  # integers of JSON have no end
+        return None
+    except (TypeError, ValueError):
+        flags = [LOGICAL.get(str(value).lower()) for value in values]
+        return None if None in flags else np.array(flags, dtype=np.float64)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    except (TypeError, ValueError):
+        return value in ("", None)
+    return True
+
+
+def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: list[Any]) -> Source:
+    columns = [name for name in table if name not in NO_FEATURES]
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(bad):
+        column = columns[int(np.isfinite(rows[bad[0]]).argmin())]
+        where = f"first row {bad[0] + 1} after the header, in {quoted(column)}"
+        raise DataError(f"{path}: {len(bad)} row(s) lack a number, {where}")
+    names = [str(name) for name in table["name"]] if "name" in table else None
+    items = Dataset.from_array(name_of(path), rows, labels, names=names, columns=columns)
+    items, roles = replace(items, groups=_groups(path, table)), _roles(path, table)
+    return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
+
+
+def _columns(path: Path, label: str | None) -> tuple[Table, Files | None]:
+    """The columns by the names that they have here, and the images where the table holds them itself."""
+    labels = LABELS if label is None else (label.lower(),)
+    table, stored = read_parquet(path, labels) if path.suffix == ".parquet" else (read_text_table(path), None)
+    small = [name.lower() for name in table]
+    any_case = set(ANY_CASE).difference(() if label is None else LABELS)  # beside a chosen one these are as any other
+    known = {name: name.lower() for name in table if name.lower() in any_case and small.count(name.lower()) == 1}
+    known |= {name: plain for name, plain in SYNONYMS.items() if plain not in small}
+    known.pop(label or "", None)
+    return {known.get(name, name): column for name, column in table.items()}, stored
+
+
+def _show(table: Table) -> str:
+    rows = list(zip(*table.values(), strict=True))[:3]
+    shown = " | ".join(_few([str(value) for value in row]) for row in rows)
+    return f"it has {_few(list(table))}; first rows: {shown or 'none'}"
+
+
+def _few(values: Sequence[str]) -> str:
+    rest = f",... ({len(values)} columns)" if len(values) > WIDEST else ""
+    return ",".join(in_brief(value, LONGEST) for value in values[:WIDEST]) + rest
+
+
+def _labels(path: Path, column: Sequence[Any], unlabelled: str | None) -> list[Any]:
+    empty = [i for i, value in enumerate(column) if value in (None, "") or (isinstance(value, float) and isnan(value))]
+    if empty and unlabelled is None:
+        raise DataError(f"{path}: {len(empty)} row(s) have no label, first row {empty[0] + 1} after the header")
+    several = next((i for i, value in enumerate(column) if isinstance(value, list | dict)), None)
+    if several is not None:
+        what = f"row {several + 1} has the label {quoted(column[several])}"
+        raise DataError(f"{path}: {what}; expected one text or number")
+    missing = set(empty)
+    return [unlabelled if i in missing else str(value) for i, value in enumerate(column)] if empty else list(column)
+
+
+def _groups(path: Path, table: Table) -> NDArray[np.str_] | None:
+    """Return the camera, video or the like of every row, where the table tells them."""
+    if "group" not in table:
+        return None
+    names = ["" if value is None or value != value else str(value) for value in table["group"]]
+    if "" in names:
+        raise DataError(f"{path}: {names.count('')} row(s) have no group, first row {names.index('') + 1}")
+    return np.array(names, dtype=np.str_)
+
+
+def _roles(path: Path, table: Table) -> list[str] | None:
+    """Return the role of every row: its split, or for a row of the test whether it is a query or in the gallery."""
+    flagged = "query" in table or "gallery" in table
+    if "split" not in table and not flagged:
+        return None
+    n = len(next(iter(table.values())))
+    split = [str(value).lower() for value in table.get("split", ["test"] * n)]
+    unknown = sorted(set(split) - ROLES.keys())
+    if unknown:
+        raise DataError(f"{path}: unknown split {quoted(unknown[0])}; expected {', '.join(ROLES)}")
+    roles = [ROLES[value] for value in split]
+    if not flagged:
+        return roles
+    held = [i for i in range(n) if roles[i] in (("test",) if "test" in roles else ("test", "validation"))]
+    return _flagged(path, roles, held, _flags(path, table, "query"), _flags(path, table, "gallery"))
+
+
+def _split(path: Path, table: Table) -> str:
+    """Say what split the rows."""
+    told = any(column in table for column in ("split", "query", "gallery"))
+    return f"split by the columns of {path.name}" if told else ""
+
+
+def _flagged(path: Path, roles: list[str], held: list[int], query: list[bool], gallery: list[bool]) -> list[str]:
+    if all(query[i] and gallery[i] for i in held):
+        return roles  # everyone asks everyone else: leave-one-out
+    both = [i for i in held if query[i] and gallery[i]]
+    neither = [i for i in held if not (query[i] or gallery[i])]
+    if both or neither:
+        what, row = ("both query and gallery", both[0]) if both else ("neither query nor gallery", neither[0])
+        raise DataError(f"{path}: test row {row + 1} is {what}; mark either all test rows as both, or each as one")
+    for i in held:
+        roles[i] = "query" if query[i] else "gallery"
+    return roles
+
+
+def _flags(path: Path, table: Table, column: str) -> list[bool]:
+    """Read true and false; a missing column is the opposite of the other one."""
+    if column not in table:
+        other = "gallery" if column == "query" else "query"
+        return [not flag for flag in _flags(path, table, other)]
+    values = ["" if value is None else str(value).lower() for value in table[column]]
+    unknown = [value for value in values if value not in TRUE + FALSE]
+    if unknown:
+        raise DataError(f"{path}: column {column!r} holds {quoted(unknown[0])}; expected true or false")
+    return [value in TRUE for value in values]
+
+
+def _boxes(path: Path, table: Table) -> list[Box | None] | None:
+    given = [side for side in SIDES if side in table]
+    if not given:
+        return None
+    if len(given) < 4:
+        missing = ", ".join(side for side in SIDES if side not in given)
+        raise DataError(f"{path}: a crop box needs the columns {', '.join(SIDES)}; {missing} missing; {_show(table)}")
+    return [_box(path, i, [table[side][i] for side in SIDES]) for i in range(len(table["path"]))]
+
+
+def _box(path: Path, row: int, values: Sequence[Any]) -> Box | None:
+    if all(str(value).lower() in ("", "none", "nan") for value in values):
+        return None
+    try:
+        left, top, right, bottom = (_pixel(value) for value in values)
+    except (TypeError, ValueError):
+        raise DataError(f"{path}: row {row + 1} has the crop box {_told(values)}; expected four numbers") from None
+    except OverflowError:
+        expected = f"four numbers of pixels, at most {FAR:,}"
+        raise DataError(f"{path}: row {row + 1} has the crop box {_told(values)}; expected {expected}") from None
+    if left >= right or top >= bottom:
+        raise DataError(f"{path}: row {row + 1} has the crop box {_told(values)}; expected x1 < x2 and y1 < y2")
+    return left, top, right, bottom
+
+
+def _pixel(value: Any) -> int:
+    number = float(value)
+    if abs(number) > FAR:
+        raise OverflowError
+    return round(number)
+
+
+def _told(values: Sequence[Any]) -> str:
+    return f"[{', '.join(map(quoted, values))}]"
+
+
+def _check_files(path: Path, files: Files, paths: Sequence[str]) -> None:
+    missing = [name for name in paths if name not in files]
+    if missing:
+        how = "with / between folders" if any("\\" in name for name in missing) else f"as seen from {path.parent}"
+        what = f"{len(missing)} of {len(paths)} images do not exist: {some(missing, 3)}"
+        raise DataNotFoundError(f"{path}: {what}; paths are written {how}")

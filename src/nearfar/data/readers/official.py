@@ -1,0 +1,51 @@
+"""What the official archives share: official counts, and the cut of the classes in two halves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dataset import DataError
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Images and classes that one part of an archive must have."""
+
+    images: int
+    classes: int
+
+
+Expected = Mapping[str, Counts]
+
+
+def first_half(class_ids: NDArray[np.int64]) -> list[str]:
+    """Give "train" to the items of the first half of the class ids in sorted order, "test" to the rest."""
+    ids = np.unique(class_ids)
+    seen = ids[: len(ids) // 2]
+    return np.where(np.isin(class_ids, seen), "train", "test").tolist()
+
+
+def check_counts(name: str, roles: Sequence[str], labels: Sequence[object], expected: Expected | None) -> None:
+    """Compare an archive's images and classes per role with the official counts.
+
+    Raises
+    ------
+    DataError
+        Where any differs; the message says what was found and what was expected.
+    """
+    if expected is None:
+        return
+    found = {role: Counts(0, 0) for role in expected}
+    for role in dict.fromkeys(roles):
+        of_role = [label for label, r in zip(labels, roles, strict=True) if r == role]
+        found[role] = Counts(len(of_role), len(set(of_role)))
+    if found != dict(expected):
+        raise DataError(f"{name}: found {_say(found)}; expected {_say(expected)}")
+
+
+def _say(counts: Expected) -> str:
+    return ", ".join(f"{role} {c.images} images of {c.classes} classes" for role, c in counts.items())

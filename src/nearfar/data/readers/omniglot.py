@@ -1,0 +1,54 @@
+"""Omniglot: handwritten characters of many alphabets (Lake et al., 2015), from its official zip archives."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ..dataset import DataError, Source
+from ..decode import SUFFIXES, ImageReader, image_source
+from .files import open_files
+
+CHARACTER = re.compile(r"[^/]+/character\d+/\d{4}_\d{2}\.png$")
+
+
+def read_omniglot(path: str | Path, *, image_size: int | None = None, skip_bad: bool = False) -> Source:
+    """Read an Omniglot archive such as `images_background_small1.zip`, or its extracted folder.
+
+    Parameters
+    ----------
+    path : str or Path
+        Holds `<top>/<alphabet>/character<NN>/<NNNN>_<MM>.png`.
+    image_size : int, optional
+        28 where not given.
+    skip_bad : bool
+        Leave out images that cannot be decoded.
+
+    Returns
+    -------
+    Source
+        Classes are named "Sanskrit/character01"; there is no split.
+
+    Notes
+    -----
+    The originals are 105x105, black ink on white. They are inverted, so that ink is bright (255) on a dark
+    ground (0), and resized to 28x28 with an antialiasing bilinear filter.
+    """
+    files = open_files(path)
+    names = [name for name in files.names() if is_character(name)]
+    if not names:
+        raise DataError(f"{path}: holds no <alphabet>/character<NN>/<image>.png, so it is not an Omniglot archive")
+    labels = ["/".join(name.split("/")[-3:-1]) for name in names]
+    reader = ImageReader(files, tuple(names), channels=1, size=image_size or 28, invert=True)
+    return image_source(f"Omniglot {Path(path).stem}", reader, labels, skip_bad=skip_bad)
+
+
+def is_character(name: str) -> bool:
+    """Whether a path is one of an Omniglot image."""
+    return CHARACTER.search(name) is not None
+
+
+def is_omniglot(path: str | Path) -> bool:
+    """Whether a folder or zip holds Omniglot images and nothing else."""
+    names = [name for name in open_files(path).names() if name.lower().endswith(SUFFIXES)]
+    return bool(names) and all(map(is_character, names))

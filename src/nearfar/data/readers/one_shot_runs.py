@@ -1,0 +1,105 @@
+"""Omniglot's own one-shot classification runs (Lake et al., 2015): 20 runs of 20-way 1-shot.
+
+run01/training/class01.png ... class20.png      one image of each class
+run01/test/item01.png ... item20.png            what is classified
+run01/class_labels.txt                          a line per test item: its path and that of its training image
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...quoting import quoted
+from ..dataset import DataError
+from ..decode import SUFFIXES, ImageReader
+from .files import Files, lines, open_files
+
+LABELS = "class_labels.txt"
+
+
+class OneShotRun(NamedTuple):
+    """One run.
+
+    Attributes
+    ----------
+    name : its folder, such as "run01"
+    training : (c, H, W, 1) uint8 images, one per class
+    test : (t, H, W, 1) uint8 images
+    answers : (t,) which training image each test image belongs to
+    """
+
+    name: str
+    training: NDArray[np.uint8]
+    test: NDArray[np.uint8]
+    answers: NDArray[np.int64]
+
+
+def read_one_shot_runs(path: str | Path, *, image_size: int | None = None) -> list[OneShotRun]:
+    """Read the runs of a folder or zip.
+
+    Parameters
+    ----------
+    path : str or Path
+        Holds folders with `training/`, `test/` and `class_labels.txt`, at its top or below other folders.
+    image_size : int, optional
+        Side of the square images; 28 where not given.
+
+    Returns
+    -------
+    list of OneShotRun
+        In the order of their names. Images are inverted and resized as those of `read_omniglot`.
+
+    Raises
+    ------
+    DataError
+        Where there is no run, a run has no labels or not one for each of its test images, or a line of them does not
+        name a test and a training image.
+    """
+    files = open_files(path)
+    folders = [PurePosixPath(name).parent for name in files.names() if PurePosixPath(name).name == LABELS]
+    if not folders:
+        raise DataError(f"{path}: holds no {LABELS}, so there are no one-shot runs in it")
+    parts = {PurePosixPath(name).parent for name in files.names()}
+    bare = sorted(part.parent for part in parts if part.name == "test" and part.parent / "training" in parts)
+    lost = [folder for folder in bare if folder not in folders]
+    if lost:
+        raise DataError(f"{path}: {lost[0]} holds no {LABELS}, though it has test/ and training/")
+    return [_read_run(files, folder, image_size or 28) for folder in folders]
+
+
+def _read_run(files: Files, folder: PurePosixPath, size: int) -> OneShotRun:
+    pairs = [line.split() for line in lines(files, str(folder / LABELS))]
+    if not pairs or any(len(pair) != 2 for pair in pairs):
+        raise DataError(f"{files.root}/{folder / LABELS}: expected lines with a test image and its training image")
+    tests = [_image(files, folder, "test", name) for name, _ in pairs]
+    own = [_image(files, folder, "training", name) for _, name in pairs]
+    asked = [name for name in _images(files, folder / "test") if name not in tests]
+    if asked:
+        raise DataError(
+            f"{files.root}/{folder / LABELS}: has no line for {PurePosixPath(asked[0]).name} of {folder}/test"
+        )
+    training = _images(files, folder / "training")
+    answers = np.searchsorted(training, own)  # `names` gives the training images sorted
+    return OneShotRun(folder.name, _pixels(files, training, size), _pixels(files, tests, size), answers)
+
+
+def _images(files: Files, folder: PurePosixPath) -> list[str]:
+    """Return the images of a folder, sorted."""
+    return [name for name in files.names() if PurePosixPath(name).parent == folder and name.lower().endswith(SUFFIXES)]
+
+
+def _image(files: Files, folder: PurePosixPath, part: str, name: str) -> str:
+    """Return where an image of a run lies: lines name it from the run's parent on, whatever the parent is called."""
+    found = str(folder / part / PurePosixPath(name).name)
+    if found not in files or PurePosixPath(name).parent.name != part:
+        raise DataError(f"{files.root}/{folder / LABELS}: {quoted(name)} is no image of {folder / part}")
+    return found
+
+
+def _pixels(files: Files, names: list[str], size: int) -> NDArray[np.uint8]:
+    read = ImageReader(files, tuple(names), channels=1, size=size, invert=True)
+    return np.stack([read(i) for i in range(len(names))])

@@ -1,0 +1,137 @@
+"""The columns of a Parquet table: a list of numbers in every row, as embeddings are stored, is as many columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...io.untrusted import check_expansion, parse_json
+from ...quoting import PATH, in_brief, quoted
+from ..dataset import DataError, some
+from .parquet_images import ParquetImages
+
+WITHOUT = "write the table anew without the metadata `huggingface`"
+
+
+def read_parquet(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[Any]], ParquetImages | None]:
+    """Return the columns by their names, and the images where a column holds them: their names are the column `path`.
+
+    Lists of d numbers in a column `e` become e[0], ..., e[d - 1]. Beside images, or paths of images, which are read in
+    place of numbers, lists stay as they are. In the columns `labels`, numbers of Hugging Face's classes become their
+    names, and -1 a missing label.
+
+    Raises
+    ------
+    DataError
+        Where pyarrow is missing, the file cannot be read, or lists differ in length.
+    """
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import read_schema, read_table
+    except ImportError as error:
+        raise DataError(f"{path}: Parquet needs pyarrow; pip install 'nearfar[tables]'") from error
+    try:
+        fields = list(read_schema(path)) if path.is_file() else []
+        if path.is_file():
+            _check_size(path)
+        listed = any(field.name.lower() in ("path", "file_name") for field in fields)
+        pictures = [] if listed else [field for field in fields if _holds_bytes(field.type)]
+        stored = _images(path, pictures) if pictures else None
+        table = read_table(path, columns=[f.name for f in fields if f not in pictures] if pictures else None)
+        names = _class_names(path, table.schema)
+        columns: dict[str, Sequence[Any]] = {} if stored is None else {"path": stored.names()}
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if not listed and stored is None and _holds_numbers(column.type):
+                columns |= _numbers_of(path, name, column)
+            elif name.lower() in labels and name in names:
+                columns[name] = _called(path, name, column.to_pylist(), names[name])
+            else:
+                columns[name] = column.to_pylist()
+        return columns, stored
+    except (ArrowException, OSError) as error:
+        raise DataError(
+            f"{path}: not a readable Parquet file ({in_brief(str(error).splitlines()[0], PATH)})"
+        ) from error
+
+
+def _check_size(path: Path) -> None:
+    """Raise an OSError for a table that would fill the memory: a few bytes may stand for a million equal cells."""
+    from pyarrow.parquet import read_metadata
+
+    about = read_metadata(path)
+    check_expansion(8 * about.num_rows * about.num_columns, path.stat().st_size)
+
+
+def _holds_bytes(kind: Any) -> bool:
+    """Whether the cells of a column are bytes, or Hugging Face's pairs of bytes and path."""
+    from pyarrow import types
+
+    if types.is_struct(kind):
+        return any(part.name == "bytes" and _holds_bytes(part.type) for part in kind)
+    return types.is_binary(kind) or types.is_large_binary(kind)
+
+
+def _images(path: Path, fields: Sequence[Any]) -> ParquetImages:
+    """The images of the one column that holds bytes, or of that which is called image."""
+    from pyarrow import types
+
+    chosen = fields if len(fields) == 1 else [field for field in fields if field.name == "image"]
+    if not chosen:
+        several = some([field.name for field in fields])
+        raise DataError(f"{path}: {len(fields)} columns hold bytes ({several}); call that of the images 'image'")
+    return ParquetImages.of(path, chosen[0].name, paired=types.is_struct(chosen[0].type))
+
+
+def _class_names(path: Path, schema: Any) -> dict[str, list[str]]:
+    """The class names of columns of numbers, where Hugging Face tells them."""
+    try:
+        told = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
+        features = told.get("info", {}).get("features", {})
+        found = {name: kind["names"] for name, kind in features.items() if isinstance(kind, dict) and "names" in kind}
+    except (ValueError, AttributeError) as error:
+        raise DataError(f"{path}: its metadata of Hugging Face are damaged ({error}); {WITHOUT}") from error
+    for name, names in found.items():
+        if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
+            wrong = f"expected a list of text as names of the classes of {quoted(name)}, got {quoted(names)}"
+            raise DataError(f"{path}: its metadata of Hugging Face are damaged ({wrong}); {WITHOUT}")
+    return found
+
+
+def _called(path: Path, name: str, numbers: Sequence[Any], names: Sequence[str]) -> list[str | None]:
+    """The names of classes by their numbers; of -1, which stands for no label, none."""
+    other = next((number for number in numbers if number is not None and type(number) is not int), None)
+    if other is not None:
+        told = f"its metadata of Hugging Face name classes by numbers, but column {quoted(name)} holds {quoted(other)}"
+        raise DataError(f"{path}: {told}; {WITHOUT}")
+    far = next((number for number in numbers if number is not None and not -1 <= number < len(names)), None)
+    if far is not None:
+        raise DataError(f"{path}: column {quoted(name)} holds {far}, but there are {len(names)} classes")
+    return [None if number in (None, -1) else names[number] for number in numbers]
+
+
+def _holds_numbers(kind: Any) -> bool:
+    """Whether the cells of a column are lists of numbers."""
+    from pyarrow import types
+
+    lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return lists and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type))
+
+
+def _numbers_of(path: Path, name: str, column: Any) -> dict[str, Sequence[Any]]:
+    from pyarrow.compute import list_flatten, list_value_length
+
+    lengths = set(list_value_length(column).to_pylist())
+    if len(lengths - {None}) > 1:
+        first_two = " and ".join(str(length) for length in sorted(lengths - {None})[:2])
+        raise DataError(
+            f"{path}: column {quoted(name)} holds lists of {first_two} numbers; features are equally many in every row"
+        )
+    if None in lengths:
+        raise DataError(f"{path}: column {quoted(name)} has no list in {column.null_count} of {len(column)} rows")
+    numbers = list_flatten(column).to_numpy()  # a missing number is NaN
+    numbers = numbers if numbers.dtype.kind == "f" else numbers.astype(np.float64)
+    features = np.ascontiguousarray(numbers.reshape(len(column), *lengths or {0}).T)
+    return {f"{name}[{i}]": feature for i, feature in enumerate(features)}

@@ -1,0 +1,130 @@
+"""Images that a Parquet table holds itself, as the sets of Hugging Face do: read when they are needed."""
+
+from __future__ import annotations
+
+import warnings
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ..dataset import DataError
+
+KEPT = 2**29  # bytes of groups of rows that a process keeps, and the last one; a group is the least that can be read
+OFTEN = 100  # groups read again while fewer than ten times as many images were asked for: a shuffled order
+SMALL = 100  # images in a group that costs little
+Group: TypeAlias = tuple[str, str, int, int]
+
+
+@dataclass(frozen=True)
+class ParquetImages:
+    """The encoded images in a column of a table, as files of the names that they have there.
+
+    Parameters
+    ----------
+    root : str
+        The table.
+    column : str
+        Of bytes, or of Hugging Face's pairs of bytes and path.
+    places : mapping of str to int
+        The row of each name.
+    written : int
+        When the table was written, in nanoseconds: groups of an older one of its name are no longer its own.
+    """
+
+    root: str
+    column: str
+    places: Mapping[str, int]
+    written: int
+
+    @classmethod
+    def of(cls, path: Path, column: str, paired: bool) -> ParquetImages:
+        """Name the images by their paths where these tell them apart, else by their rows."""
+        from pyarrow.parquet import ParquetFile
+
+        with ParquetFile(path) as file:
+            n, names = file.metadata.num_rows, list[Any]()
+            leaf = f"{column}.path"
+            if paired and any(file.metadata.schema.column(i).path == leaf for i in range(file.metadata.num_columns)):
+                names = [(cell or {}).get("path") for cell in file.read(columns=[leaf]).column(0).to_pylist()]
+        if None in names or len(set(names)) < n:
+            names = [f"{path.stem}[{i}]" for i in range(n)]
+        leaf, places = f"{column}.bytes" if paired else column, {name: i for i, name in enumerate(names)}
+        return cls(str(path), leaf, places, path.stat().st_mtime_ns)
+
+    def names(self) -> list[str]:
+        return list(self.places)
+
+    def tops(self) -> list[str]:
+        return []
+
+    def read(self, name: str) -> bytes:
+        i = self.places[name]
+        group = bisect_right(self._starts, i) - 1
+        value = _group(self.root, self.column, group, self.written)[i - self._starts[group]].as_py()
+        value = value["bytes"] if isinstance(value, dict) else value
+        if value is None:
+            raise DataError(f"{self.root}: {name} holds no bytes")
+        return bytes(value)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.places
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """The first row of each group."""
+        from pyarrow.parquet import read_metadata
+
+        about, starts = read_metadata(self.root), [0]
+        for i in range(about.num_row_groups - 1):
+            starts.append(starts[-1] + about.row_group(i).num_rows)
+        return starts
+
+
+class Groups:
+    """The groups of rows that were read last, as many as KEPT bytes hold."""
+
+    def __init__(self) -> None:
+        self.columns: dict[Group, Any] = {}
+        self.dropped: set[Group] = set()
+        self.asked, self.again = Counter[str](), Counter[str]()
+
+    def __call__(self, root: str, column: str, number: int, written: int) -> Any:
+        """Return the column of a group of the table that was written then."""
+        from pyarrow.parquet import ParquetFile
+
+        group = root, column, number, written
+        self.asked[root] += 1
+        found = self.columns.pop(group, None)
+        if found is None:
+            with ParquetFile(root) as file:  # opened anew: a file is shared neither by processes nor by threads
+                found = file.read_row_group(number, columns=[column]).column(0)
+            self._make_room(found.nbytes)
+            if group in self.dropped and len(found) > SMALL:
+                self._tell(root, found.nbytes)
+        self.columns[group] = found  # as the last one
+        return found
+
+    def _make_room(self, size: int) -> None:
+        for group in list(self.columns):
+            if size + sum(column.nbytes for column in list(self.columns.values())) <= KEPT:
+                return
+            self.columns.pop(group, None)
+            self.dropped.add(group)
+
+    def _tell(self, root: str, size: int) -> None:
+        """Warn once where nearly every image costs the reading of a whole group."""
+        self.again[root] += 1
+        if self.again[root] == OFTEN > self.asked[root] / 10:
+            warnings.warn(
+                f"{root}: images are asked for in another order than theirs, so that a group of {size / 2**20:.0f} MB "
+                f"is read for nearly each one ({KEPT >> 20} MB are kept); write the table anew in small groups, with "
+                f"pyarrow.parquet.write_table(table, path, row_group_size={SMALL})",
+                stacklevel=4,
+            )
+
+
+_group = Groups()

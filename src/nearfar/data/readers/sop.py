@@ -1,0 +1,50 @@
+"""Stanford Online Products: 22,634 products of an online shop (Song et al., 2016), with their official split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..dataset import DataError, Source
+from ..decode import ImageReader, image_source
+from .files import lines, locate, open_files
+from .official import Counts, Expected, check_counts
+
+OFFICIAL = {"train": Counts(59551, 11318), "test": Counts(60502, 11316)}
+HEADER = ["image_id", "class_id", "super_class_id", "path"]
+
+
+def read_sop(
+    path: str | Path,
+    *,
+    image_size: int | None = None,
+    skip_bad: bool = False,
+    expected: Expected | None = OFFICIAL,
+) -> Source:
+    """Read the zip, or its extracted folder, in its zero-shot protocol.
+
+    Parameters
+    ----------
+    path : str or Path
+        `Stanford_Online_Products.zip`, the folder of that name (with Ebay_train.txt and Ebay_test.txt) or the
+        one around it.
+    image_size, skip_bad
+        As in `read_folder`.
+    expected : mapping, optional
+        Counts per role; None accepts any.
+    """
+    files = open_files(path)
+    top = locate(files, "Ebay_train.txt")
+    names: list[str] = []
+    labels: list[int] = []
+    roles: list[str] = []
+    for role in ("train", "test"):
+        rows = [line.split() for line in lines(files, f"{top}Ebay_{role}.txt")]
+        if not rows or rows[0] != HEADER or any(len(row) != 4 or not row[1].isdigit() for row in rows[1:]):
+            raise DataError(f"{path}: Ebay_{role}.txt is not a table of {' '.join(HEADER)}")
+        names += [top + row[3] for row in rows[1:]]
+        labels += [int(row[1]) for row in rows[1:]]
+        roles += [role] * (len(rows) - 1)
+    check_counts("Stanford Online Products", roles, labels, expected)
+    reader = ImageReader(files, tuple(names), size=image_size)
+    split = "official zero-shot split of Ebay_train.txt and Ebay_test.txt"
+    return image_source("Stanford Online Products", reader, labels, roles=roles, split=split, skip_bad=skip_bad)

@@ -1,0 +1,112 @@
+"""The columns of a table that is text: .csv, .tsv, and .jsonl with one object in every line; also packed as .gz."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from io import BufferedReader, TextIOWrapper
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from ...io.untrusted import Unpacking, check_regular, parse_json
+from ...quoting import PATH, in_brief, quoted
+from ..dataset import DataError
+
+TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
+"""Endings of all tables, those that are no text among them."""
+
+
+def check_label(source: str, label: str | None) -> None:
+    """Refuse the name of a column where a source has none."""
+    if label is not None and not source.endswith(TABLES):
+        endings = ", ".join(ending for ending in TABLES if not ending.endswith(".gz"))
+        raise DataError(f"label: {source} has no columns, so {quoted(label)} names none; tables have them ({endings})")
+
+
+def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
+    """Return the columns by their names; those of a .csv or .tsv are text, and a key that a .jsonl lacks is None.
+
+    In a .jsonl without images, lists of d numbers under a key `e` become e[0], ..., e[d - 1].
+
+    Raises
+    ------
+    DataError
+        Where the file cannot be read, is empty, or its lines do not fit each other.
+    """
+    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    try:
+        check_regular(path)
+        with _opened(path) as file:
+            if kind == ".jsonl":
+                return _of_objects(path, file)
+            rows = [row for row in csv.reader(file, delimiter="\t" if kind == ".tsv" else ",") if row]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: its text is not UTF-8; save it as {kind[1:].upper()} in UTF-8") from error
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        raise DataError(f"{path}: not a readable {kind[1:].upper()} file ({error})") from error
+    return _of_rows(path, rows, "tabs" if kind == ".tsv" else "commas")
+
+
+def _opened(path: Path) -> TextIO:
+    if path.suffix != ".gz":
+        return path.open(newline="", encoding="utf-8-sig")
+    packed = gzip.GzipFile(path)
+    return TextIOWrapper(BufferedReader(Unpacking(packed, path.stat().st_size)), encoding="utf-8-sig", newline="")
+
+
+def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequence[Any]]:
+    if not rows:
+        raise DataError(f"{path}: is empty; expected a header line with path,label")
+    header = [name.strip() for name in rows[0]]
+    if len(header) == 1 and {";", "\t", ","} & set(header[0]):
+        advice = f"save it as {'TSV' if marks == 'tabs' else 'CSV'} with {marks}"
+        raise DataError(f"{path}: its columns are not separated by {marks}: {quoted(header[0])}; {advice}")
+    times = Counter(header)
+    twice = next((name for name in header if name and times[name] > 1), None)
+    if twice is not None:
+        raise DataError(f"{path}: column {quoted(twice)} occurs {times[twice]} times")
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != len(header):
+            raise DataError(
+                f"{path}: row {number} has {len(row)} values for {len(header)} columns: {in_brief(','.join(row), PATH)}"
+            )
+    return {name: [row[i].strip() for row in rows[1:]] for i, name in enumerate(header)}
+
+
+def _of_objects(path: Path, lines: Iterable[str]) -> dict[str, Sequence[Any]]:
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line)
+        except ValueError as error:
+            raise DataError(f"{path}: line {number} is no JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise DataError(f'{path}: line {number} is no object such as {{"path": ..., "label": ...}}')
+        rows.append(row)
+    if not rows:
+        raise DataError(f'{path}: is empty; expected lines such as {{"path": ..., "label": ...}}')
+    table: dict[str, Sequence[Any]] = {}
+    keys = dict.fromkeys(name for row in rows for name in row)
+    images = any(name.lower() in ("path", "file_name") for name in keys)
+    for name in keys:
+        column = [row.get(name) for row in rows]
+        table |= {name: column} if images else _features(name, column)
+    return table
+
+
+def _features(name: str, column: list[Any]) -> dict[str, Sequence[Any]]:
+    """A column; lists of as many numbers in every row, as embeddings are stored, are as many columns."""
+    if name.lower() == "label" or not all(isinstance(cell, list) for cell in column):
+        return {name: column}
+    try:
+        numbers = np.array(column, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):  # lists of several lengths, of text, or of integers without end
+        return {name: column}
+    return {f"{name}[{i}]": feature for i, feature in enumerate(np.ascontiguousarray(numbers.T))}

@@ -1,0 +1,1 @@
+"""Data drawn on the spot, which need no files."""

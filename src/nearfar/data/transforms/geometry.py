@@ -1,0 +1,192 @@
+"""The random changes of which `nearfar.data.augment` makes augmentations, on whole batches of images.
+
+Each is a callable of (images, draw), where draw(low, high, *shape) gives uniform values on the images' device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from msgspec import Meta
+from torch import Tensor
+from torch.nn import functional
+
+from ..dataset import DataError
+
+Draw = Callable[..., Tensor]
+"""draw(low, high, *shape): uniform values on the images' device."""
+
+Chance = Annotated[float, Meta(ge=0, le=1)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+Acute = Annotated[float, Meta(ge=0, lt=90)]  # degrees
+AtLeastOne = Annotated[int, Meta(ge=1)]
+PartOfArea = Annotated[float, Meta(gt=0, le=1)]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Rotate, shift, scale and shear about the centre, with bilinear sampling.
+
+    Parameters
+    ----------
+    degrees : float
+        Greatest rotation, either way.
+    translate : float
+        Greatest shift as a share of the side, either way.
+    scale : (float, float)
+        Least and greatest enlargement.
+    shear : float
+        Greatest shear along the rows in degrees, either way.
+    fill : float
+        Value of what comes from outside.
+    """
+
+    degrees: NotNegative = 10.0
+    translate: NotNegative = 0.1
+    scale: tuple[Positive, Positive] = (0.9, 1.1)
+    shear: Acute = 10.0
+    fill: float = 0.0
+
+    def __call__(self, images: Tensor, draw: Draw) -> Tensor:
+        n, _, height, width = images.shape
+        angle = draw(-self.degrees, self.degrees, n) * (math.pi / 180)
+        shear = torch.tan(draw(-self.shear, self.shear, n) * (math.pi / 180))
+        zoom = 1 / draw(*self.scale, n)
+        shift = draw(-2 * self.translate, 2 * self.translate, 2, n)
+        cos, sin = torch.cos(angle) * zoom, torch.sin(angle) * zoom
+        aspect = height / width  # grid coordinates are shares of the sides, a rotation is in pixels
+        rows = [cos, (shear * cos - sin) * aspect, shift[0], sin / aspect, shear * sin + cos, shift[1]]
+        return _sample(images, torch.stack(rows, dim=1).view(n, 2, 3), (height, width), self.fill)
+
+
+@dataclass(frozen=True)
+class ResizedCrop:
+    """Cut a random rectangle and bring it to `size`, with bilinear sampling (no antialiasing).
+
+    Parameters
+    ----------
+    size : int, optional
+        Side of the result; that of the input where not given.
+    area : (float, float)
+        Least and greatest share of the image's area.
+    ratio : (float, float)
+        Least and greatest width over height, drawn on a logarithmic scale.
+    """
+
+    size: AtLeastOne | None = None
+    area: tuple[PartOfArea, PartOfArea] = (0.2, 1.0)
+    ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)
+
+    def __call__(self, images: Tensor, draw: Draw) -> Tensor:
+        n, _, height, width = images.shape
+        area = draw(*self.area, n)
+        ratio = torch.exp(draw(math.log(self.ratio[0]), math.log(self.ratio[1]), n))
+        wide = torch.sqrt(area * ratio * height / width).clamp(max=1)  # shares of the sides
+        high = torch.sqrt(area / ratio * width / height).clamp(max=1)
+        left, top = draw(-1, 1, n) * (1 - wide), draw(-1, 1, n) * (1 - high)
+        none = torch.zeros_like(wide)
+        rows = torch.stack([wide, none, left, none, high, top], dim=1).view(n, 2, 3)
+        return _sample(images, rows, (self.size or height, self.size or width), 0.0)
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Cut a square at a random place, after padding.
+
+    Parameters
+    ----------
+    size : int, optional
+        Side of the result; that of the input where not given.
+    padding : int, optional
+        Pixels added on every side before; an eighth of the side where neither is given, else 0.
+    fill : float
+        Value of the padding.
+    """
+
+    size: AtLeastOne | None = None
+    padding: Annotated[int, Meta(ge=0)] | None = None
+    fill: float = 0.0
+
+    def __call__(self, images: Tensor, draw: Draw) -> Tensor:
+        n, channels, height, width = images.shape
+        padding = self.padding
+        if padding is None:
+            padding = 0 if self.size else min(height, width) // 8
+        high, wide = self.size or height, self.size or width
+        padded = functional.pad(images, [padding] * 4, value=self.fill)
+        spare = (padded.shape[2] - high, padded.shape[3] - wide)
+        if min(spare) < 0:
+            raise DataError(
+                f"crop: size {self.size} is larger than the padded {padded.shape[2]}x{padded.shape[3]} images"
+            )
+        top, left = ((draw(0, s + 1, n).long().clamp(max=s))[:, None] for s in spare)
+        rows = top + torch.arange(high, device=images.device)
+        columns = left + torch.arange(wide, device=images.device)
+        item = torch.arange(n, device=images.device)[:, None, None, None]
+        channel = torch.arange(channels, device=images.device)[:, None, None]
+        return padded[item, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """Swap left and right with probability `p`."""
+
+    p: Chance = 0.5
+
+    def __call__(self, images: Tensor, draw: Draw) -> Tensor:
+        return torch.where(draw(0, 1, len(images), 1, 1, 1) < self.p, images.flip(3), images)
+
+
+@dataclass(frozen=True)
+class Erasing:
+    """Fill a random rectangle (Zhong et al., 2020).
+
+    Parameters
+    ----------
+    p : float
+        Probability for every image.
+    area : (float, float)
+        Least and greatest share of the image's area.
+    aspect : (float, float)
+        Least and greatest height over width.
+    fill : float
+        Value of the rectangle.
+
+    Notes
+    -----
+    The paper draws again when a rectangle does not fit, here its longer side is cut; the paper fills with random
+    values, here with one value.
+    """
+
+    p: Chance = 0.5
+    area: tuple[PartOfArea, PartOfArea] = (0.02, 0.4)
+    aspect: tuple[Positive, Positive] = (0.3, 1 / 0.3)
+    fill: float = 0.0
+
+    def __call__(self, images: Tensor, draw: Draw) -> Tensor:
+        n, _, height, width = images.shape
+        pixels = draw(*self.area, n) * (height * width)
+        aspect = draw(*self.aspect, n)
+        high = torch.sqrt(pixels * aspect).round().clamp(1, height)
+        wide = torch.sqrt(pixels / aspect).round().clamp(1, width)
+        top, left = (draw(0, 1, n) * (height - high)).round(), (draw(0, 1, n) * (width - wide)).round()
+        inside = _between(top, high, height)[:, None, :, None] & _between(left, wide, width)[:, None, None, :]
+        chosen = draw(0, 1, n, 1, 1, 1) < self.p
+        return torch.where(inside & chosen, images.new_tensor(self.fill), images)
+
+
+def _between(start: Tensor, length: Tensor, side: int) -> Tensor:
+    position = torch.arange(side, device=start.device)
+    return (position >= start[:, None]) & (position < (start + length)[:, None])  # (n, side)
+
+
+def _sample(images: Tensor, rows: Tensor, size: tuple[int, int], fill: float) -> Tensor:
+    """Bilinear values at affinely mapped positions; `rows` (n, 2, 3) maps result to image, both in [-1, 1]."""
+    shape = [len(images), images.shape[1], *size]
+    grid = functional.affine_grid(rows.to(images.dtype), shape, align_corners=False)
+    return functional.grid_sample(images - fill, grid, mode="bilinear", align_corners=False) + fill

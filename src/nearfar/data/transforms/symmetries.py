@@ -1,0 +1,85 @@
+"""More classes from symmetries: a character turned or mirrored is another character (Santoro et al., 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...quoting import quoted
+from ..dataset import ArrayReader, DataError, Dataset, Task
+from ..decode import load
+
+TURNS = {"rotations": 4, "all": 8}
+
+
+@dataclass(frozen=True)
+class TurnedReader:
+    """Item i of n x turns: item i % n of another reader, turned i // n times by 90 degrees, from 4 on mirrored too."""
+
+    read: Callable[[int], NDArray[Any]]
+    n: int
+
+    def __call__(self, i: int) -> NDArray[Any]:
+        turn, base = divmod(i, self.n)
+        image = np.rot90(self.read(base), turn % 4)
+        return np.ascontiguousarray(image[:, ::-1] if turn >= 4 else image)
+
+
+def with_symmetries(dataset: Dataset, kind: str = "rotations") -> Dataset:
+    """Add the rotations by 90 degrees of every class, and its mirror images, as classes of their own.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Images. Only for training: apply it after the validation classes are cut off.
+    kind : {"rotations", "all"}
+        Four times as many classes, or eight times with the mirror images.
+
+    Returns
+    -------
+    Dataset
+        Classes are named "Sanskrit/character01", "Sanskrit/character01 turned 90", "... mirrored".
+
+    Raises
+    ------
+    DataError
+        For rows, or an unknown kind.
+
+    Notes
+    -----
+    A class that looks the same when turned is split into several that cannot be told apart. With few such classes
+    that harms less than the others help.
+    """
+    if kind not in TURNS or dataset.kind != "image":
+        raise DataError(
+            f"symmetries: expected one of {', '.join(TURNS)} of images, got {quoted(kind)} of {dataset.kind}s"
+        )
+    n, turns = len(dataset), range(TURNS[kind])
+    read = TurnedReader(dataset.read, n)
+    marks = [_mark(turn) for turn in turns]
+    turned = replace(
+        dataset,
+        labels=np.concatenate([dataset.labels + turn * len(dataset.classes) for turn in turns]),
+        classes=tuple(name + mark for mark in marks for name in dataset.classes),
+        names=tuple(name + mark for mark in marks for name in dataset.names),
+        read=read,
+        array=None,
+    )
+    array = None if dataset.array is None else load(read, len(turned))
+    return turned if array is None else replace(turned, array=array, read=ArrayReader(array))
+
+
+def with_more_classes(task: Task, kind: str) -> Task:
+    """Return the task with the symmetries of its training classes as further classes; validation and test stay."""
+    train = with_symmetries(task.train, kind)
+    more = f"trained on {len(train.classes):,} classes, with those turned{' or mirrored' if kind == 'all' else ''}"
+    return replace(task, train=train, protocol=f"{task.protocol.removesuffix('.')}; {more}.")
+
+
+def _mark(turn: int) -> str:
+    angle = f" turned {90 * (turn % 4)}" if turn % 4 else ""
+    return angle + (" mirrored" if turn >= 4 else "")

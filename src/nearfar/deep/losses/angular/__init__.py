@@ -1,0 +1,115 @@
+"""Angular loss (Wang et al., 2017).
+
+    hinge:    L = mean over active (a, p, n) of [ ||a - p||^2 - 4 T ||n - c||^2 ]_+           c = (a + p) / 2
+    softmax:  L = 1/|P| sum_{(a,p) in P} log(1 + sum_{n in N(a)} e^{4 T (a + p).n - 2 (1 + T) a.p})
+    T = tan^2(alpha);  on unit vectors the bracket is 4 T (a + p).n - 2 (1 + T) a.p + 2 - 6 T
+
+P: pairs of similar samples; N(a): samples dissimilar to a; all vectors have unit length.
+"""
+
+from __future__ import annotations
+
+from math import radians, tan
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from ....settings import check_options
+from ...pairwise.comparison import Rows, count
+from ...pairwise.contextual import SidedLoss, Sides, reference_pairs
+from ...pairwise.hinges import FEW, negatives, positives
+from .midpoints import Rule, midpoint_products, midpoint_sums
+
+FORMS = ("hinge", "softmax")
+REDUCTIONS = ("active", "valid", "sum")
+EXACT = 5.0  # T up to which products of exponentials of unit vectors stay in range
+
+
+def angular(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor the sum over its positives of log(1 + sum_n e^f) and their number."""
+    columns, keep = positives(rows, one_by_one=True)
+    far, source = negatives(rows), rows.d if sides.square else sides.ref
+    rule = Rule(4 * T, hinge=False, square=sides.square)
+    pull = 2 * (1 + T) * rows.d.gather(1, columns)  # -2 (1 + T) a.p
+    if columns.shape[1] > FEW and T <= EXACT:
+        f = midpoint_products(far, source, rule).gather(1, columns) + pull
+    else:
+        f = midpoint_sums(far, source, columns, pull, rule)[0]
+    return torch.where(keep, softplus(f, threshold=40), 0.0).sum(1), count(rows.pos)
+
+
+def angular_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor the sum of the hinges of all its triplets, and how many are active."""
+    columns, keep = positives(rows, one_by_one=True)
+    offset = torch.where(keep, 2 * (1 + T) * rows.d.gather(1, columns) + 2 - 6 * T, -torch.inf)
+    source = rows.d if sides.square else sides.ref
+    value, active = midpoint_sums(
+        negatives(rows), source, columns, offset, Rule(4 * T, hinge=True, square=sides.square)
+    )
+    return value.sum(1), active.sum(1)
+
+
+def mined_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor the sum of the hinges of its mined triplets, and how many are active."""
+    assert rows.triplets is not None
+    p, n, keep = rows.triplets
+    far = rows.d.gather(1, n) + reference_pairs(rows, sides, p, n)
+    f = 2 * (1 + T) * rows.d.gather(1, p) - 4 * T * far + 2 - 6 * T
+    value = torch.where(keep, f.clamp_min(0), 0.0)
+    return value.sum(1), count(value > 0)
+
+
+class AngularLoss(SidedLoss):
+    """Angle at the negative of the triangle that it forms with a positive pair, kept below alpha.
+
+    Parameters
+    ----------
+    alpha : float
+        Upper bound of the angle, in degrees: above 0 and below 89 (the paper takes 36 to 55, by data set). 0 is
+        pure attraction.
+    form : str
+        "hinge" over all, or the mined, triplets (the paper's triplet form), or "softmax" over the negatives of every
+        positive pair (the paper's batch form, usually added to ``NPairLoss`` with the weight 2).
+    mine : callable, optional
+        A miner; "softmax" reads the pairs it keeps.
+    reduction : str
+        With "hinge": divide by the number of triplets with a positive loss ("active"), by that of all chosen triplets
+        ("valid"), or by nothing ("sum"). "softmax" averages the positive pairs, or sums them ("sum").
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    Embeddings are scaled to unit length. The survey prints a formula without the negative and with the distance inside
+    the tangent, which cannot be meant. A pair without negatives contributes zero.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 45.0,
+        *,
+        form: str = "hinge",
+        mine: Any = None,
+        reduction: str = "active",
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="dot", normalize=True, mine=mine, block=block)
+        check_options(self, FORMS, form=form)
+        check_options(self, REDUCTIONS, reduction=reduction)
+        if not 0 <= alpha < 89:
+            raise ValueError(f"AngularLoss: alpha must be in [0, 89) degrees, got {alpha}")
+        self.alpha, self.form, self.reduction = alpha, form, reduction
+
+    def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
+        T = max(tan(radians(self.alpha)) ** 2, 1e-30)  # not 0: 0 times the infinity of non-negatives is NaN
+        if self.form == "softmax":
+            return angular(rows, found, T)
+        if rows.triplets is not None:
+            value, active = mined_hinges(rows, found, T)
+            valid = count(rows.triplets.keep)
+        else:
+            value, active = angular_hinges(rows, found, T)
+            valid = count(rows.pos) * count(rows.neg)
+        return value, active if self.reduction == "active" else valid

@@ -1,0 +1,142 @@
+"""Sums over the negatives of a pair (a, p) of functions of s_an + s_pn, for the few positives p of each anchor a.
+
+The row of p is a row of the given matrix, or is formed again from the reference vectors. Positives are taken one after
+the other, so that memory stays that of one block of rows. Distances here are minus inner products.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...autograd import applied, exact, recomputed
+from ...pairwise.comparison import count
+from ...pairwise.reductions import FLOOR, cache_parts, masked_logsumexp
+
+
+class Rule(NamedTuple):
+    """How sums are formed: the scale f, hinges or else log-sum-exp, and rows of a square matrix or else of vectors."""
+
+    scale: float
+    hinge: bool
+    square: bool
+
+
+class _Sums(torch.autograd.Function):
+    """See `midpoint_sums`; everything but the result is computed again in the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, far: Tensor, source: Tensor, columns: Tensor, offset: Tensor, rule: Rule
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(far, source, columns, offset)
+        ctx.rule = rule
+        sums, active = torch.empty_like(offset), torch.zeros_like(columns, dtype=torch.int32)
+        for part in cache_parts(far):
+            for k in range(columns.shape[1]):
+                f = _exponents(far[part], source, columns[part, k], rule)
+                if rule.hinge:
+                    f = f.add_(offset[part, k : k + 1]).clamp_min_(0)
+                    sums[part, k], active[part, k] = f.sum(1), count(f > 0)
+                else:
+                    sums[part, k] = offset[part, k] + f.logsumexp(1)
+        ctx.mark_non_differentiable(active)
+        return sums, active
+
+    @staticmethod
+    @exact
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        far, source, columns, offset = ctx.saved_tensors
+        rule: Rule = ctx.rule
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it with a graph
+            apart = [part.view_as(part) for part in (far, source, offset)]  # one may be computed from another
+            sums = _plain(apart[0], apart[1], columns, apart[2], rule)
+            wanted = [part for part in apart if part.requires_grad]
+            found = iter(torch.autograd.grad(sums, wanted, grads[0], create_graph=True, allow_unused=True))
+            far_, source_, offset_ = (next(found) if part.requires_grad else None for part in apart)
+            return far_, source_, None, offset_, None
+        to_far, to_source, to_offset = torch.zeros_like(far), torch.zeros_like(source), torch.zeros_like(offset)
+        for part in cache_parts(far):
+            for k in range(columns.shape[1]):
+                p = columns[part, k]
+                slope = _slopes(_exponents(far[part], source, p, rule), offset[part, k : k + 1], rule)
+                slope = slope.mul_(grads[0][part, k : k + 1])
+                to_offset[part, k] = slope.sum(1) if rule.hinge else grads[0][part, k]
+                slope = slope.mul_(-rule.scale)
+                to_far[part] += slope
+                if rule.square:
+                    to_source.index_add_(0, p, slope)
+                else:
+                    to_source.index_add_(0, p, slope @ source, alpha=-1)
+                    to_source.sub_(slope.T @ source[p])
+        return to_far, to_source, None, to_offset, None
+
+
+def _exponents(far: Tensor, source: Tensor, p: Tensor, rule: Rule) -> Tensor:
+    """Return f (s_an + s_pn), -inf for samples that are no negatives."""
+    row = source[p] if rule.square else (source[p] @ source.T).neg_()
+    return row.add_(far).mul_(-rule.scale)
+
+
+def _plain(far: Tensor, source: Tensor, columns: Tensor, offset: Tensor, rule: Rule) -> Tensor:
+    """Return the sums of `midpoint_sums`, with a graph."""
+    sums = []
+    for k, p in enumerate(columns.T):
+        row = source[p] if rule.square else -(source[p] @ source.T)
+        f, more = (row + far) * -rule.scale, offset[:, k]
+        if rule.hinge:
+            sums.append((f + more[:, None]).clamp_min(0).sum(1))
+        else:
+            sums.append(more + masked_logsumexp(f, f.isfinite()))
+    return torch.stack(sums, 1) if sums else offset
+
+
+def _slopes(f: Tensor, offset: Tensor, rule: Rule) -> Tensor:
+    if rule.hinge:
+        return (f > -offset).to(f.dtype)
+    most = f.amax(1, keepdim=True)
+    f = torch.threshold_(f.sub_(torch.where(most.isfinite(), most, 0.0)), FLOOR, -torch.inf).exp_()
+    return f.div_(f.sum(1, keepdim=True).clamp_min(torch.finfo(f.dtype).tiny))
+
+
+def midpoint_sums(far: Tensor, source: Tensor, columns: Tensor, offset: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
+    """Sum over the negatives n of each anchor and each of its positives p.
+
+    Parameters
+    ----------
+    far : (b, m) minus the inner products of anchor and reference; +inf for all but the negatives
+    source : (m, m) minus the inner products of the references (`rule.square`), or (m, d) their vectors
+    columns : (b, K) positives
+    offset : (b, K) per pair
+    rule : Rule
+
+    Returns
+    -------
+    (b, K) sum_n [offset + f (s_an + s_pn)]_+ and the number of its positive terms, or
+    offset + log sum_n exp(f (s_an + s_pn)), -inf without negatives, and zeros.
+    """
+    sums, active = applied(_Sums, far, source, columns, offset, rule)
+    return sums, active
+
+
+def midpoint_products(far: Tensor, source: Tensor, rule: Rule) -> Tensor:
+    """Return log sum_n exp(f (s_an + s_pn)) for every reference p, (b, m), as one matrix product.
+
+    For unit vectors only, where no exponent leaves [-4f, 0]: exact while 4f < 80.
+    """
+    near = torch.exp(-rule.scale * (far + 1))
+    if rule.square:
+        totals = near @ torch.exp(-rule.scale * (source + 1)).T
+    else:
+        size = max(len(far), 1)
+        spans = [(lo, min(lo + size, len(source))) for lo in range(0, len(source), size)]
+        parts = [recomputed(_part_product, near, source, *s, rule.scale) for s in spans]
+        totals = torch.cat(parts, 1) if parts else near
+    some = totals > 0
+    return torch.where(some, torch.where(some, totals, 1.0).log() + 2 * rule.scale, -torch.inf)
+
+
+def _part_product(near: Tensor, ref: Tensor, lo: int, hi: int, scale: float) -> Tensor:
+    return near @ torch.exp(scale * (ref[lo:hi] @ ref.T - 1)).T

@@ -1,0 +1,150 @@
+"""Facility location clustering loss (Oh Song, Jegelka, Rathod & Murphy, 2017).
+
+    L  = [ max_{|S| = C_b} A(S) - Ft ]_+,    A(S) = F(S) + gamma Delta(g(S), y),    Delta = 1 - NMI
+    F  = - sum_i min_{j in S} rho_ij,        Ft = sum_c max_{j in c} - sum_{i in c} rho_ij
+
+rho is the distance of unit vectors, C_b the number of classes in the batch, g(S) each point's nearest facility. The
+maximum is sought greedily and refined by swaps, on indices; value and gradient then come from two gathers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...autograd import host_array
+from ...objective.batch import Batch
+from ...objective.terms import SetTerm
+from ...pairwise.comparison import safe_sqrt
+from ...unit_vectors import unit
+from .search import Search
+
+PAPER_BATCH = 128
+
+
+def facility_location(z: Tensor, facility: Tensor, oracle: Tensor, gamma_delta: float) -> Tensor:
+    """Return [F(S) + gamma Delta - Ft]_+ of unit vectors z; each point's facility and class medoid are (m,) indices."""
+
+    def reach(to: Tensor) -> Tensor:
+        return safe_sqrt((z - z[to]).square().sum(1)).sum()  # the gradient flows to both ends
+
+    F, Ft = -reach(facility), -reach(oracle)
+    return (F - Ft + gamma_delta).relu()
+
+
+class FacilityLocationLoss(SetTerm):
+    """Structured clustering loss: the best wrong clustering of the batch must cost more than the classes.
+
+    Parameters
+    ----------
+    gamma : float
+        Weight of the structured margin at first. The paper does not state it; 10 comes from later code.
+    refine : str, optional
+        "paper" (Algorithm 2), "exact", "full", or None for the greedy choice alone.
+    greedy : str
+        "full" (Algorithm 1) or "stochastic" (a random subset of candidates per step).
+    nmi : str
+        Mean of the entropies: "geometric" (the paper's) or "arithmetic" (scikit-learn's).
+    agreement : str
+        Delta is one minus this: "nmi" (the paper's), "ami", "ari", "vmeasure", or "const" (1 only for the classes).
+    decay : float
+        Factor on gamma per epoch; `on_epoch` sets the epoch (paper: 0.94, period not stated).
+    period : int, optional
+        Batches of the training per factor on gamma in place of an epoch, such as the 500 of later code.
+    passes : int
+        Refinement passes, T of the paper.
+    epsilon : float
+        Stochastic greedy looks at (m / C_b) ln(1 / epsilon) candidates per step.
+    warm_start_oracle : bool
+        Also start from the class medoids, so that the maximum found is never below Ft.
+    normalize_sum : bool
+        Divide F and Ft by the number of samples m and gamma by 128, the paper's batch: the weight of the margin and
+        the size of the loss then do not depend on the batch. At m = 128 this is the paper's loss over 128.
+    seed : int
+        Seed of the stochastic greedy choice; the state counts the calls in training mode.
+
+    Attributes
+    ----------
+    gamma_ : float
+        Gamma of the present epoch, or of the next batch.
+    stats_ : dict of str to float
+        Values of the last call: "active" (1 if the loss is positive), "delta", "gamma".
+
+    Notes
+    -----
+    Samples of unknown class are left out. A batch of one class, or with no class twice, is no clustering problem: the
+    loss is 0. Sample with ``ClassRatioSampler``. Approximate search may end below Ft; the loss is then 0.
+
+    Examples
+    --------
+    >>> _ = torch.manual_seed(0)
+    >>> loss = FacilityLocationLoss(gamma=1.0)
+    >>> bool(loss(torch.randn(8, 4), torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])) > 0)
+    True
+    """
+
+    epoch: Tensor
+    calls: Tensor
+
+    def __init__(
+        self,
+        gamma: float = 10.0,
+        *,
+        refine: str | None = "paper",
+        greedy: str = "full",
+        nmi: str = "geometric",
+        agreement: str = "nmi",
+        decay: float = 0.94,
+        period: int | None = None,
+        passes: int = 5,
+        epsilon: float = 0.1,
+        warm_start_oracle: bool = False,
+        normalize_sum: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if gamma < 0 or decay <= 0:
+            raise ValueError(f"FacilityLocationLoss: gamma must be at least 0, decay positive, got {gamma}, {decay}")
+        self.search = Search(refine, greedy, nmi, agreement, passes, epsilon, warm_start_oracle)
+        self.search.check(self)
+        self.gamma, self.decay, self.period = gamma, decay, period
+        self.normalize_sum, self.seed = normalize_sum, seed
+        self.register_buffer("epoch", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.stats_: dict[str, float] = {}
+
+    @property
+    def gamma_(self) -> float:
+        times = int(self.epoch) if self.period is None else int(self.calls) // self.period
+        return float(self.gamma * self.decay**times)
+
+    def on_epoch(self, epoch: int) -> None:
+        """Set the epoch, counted from 0, of the gamma schedule."""
+        self.epoch.fill_(epoch)
+
+    def value(self, batch: Batch) -> Tensor:
+        if batch.ref is not None:
+            raise ValueError("FacilityLocationLoss: ref does not apply, facilities are chosen inside the batch")
+        batch = batch.known("FacilityLocationLoss")
+        found = self._indices(batch.x.detach(), batch.classes("FacilityLocationLoss"))
+        if found is None:
+            return batch.x.sum() * 0
+        value = facility_location(unit(batch.x), *found)
+        self.stats_["active"] = float(value.detach() > 0)
+        return value / len(batch.x) if self.normalize_sum else value
+
+    @torch.compiler.disable
+    def _indices(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, float] | None:
+        """Return the facility and the medoid of each point, and gamma Delta; None where nothing is to be clustered."""
+        self.stats_ = {"active": 0.0, "delta": 0.0, "gamma": self.gamma_}
+        names, classes = np.unique(host_array(y), return_inverse=True)
+        if len(names) < 2 or len(names) == len(x):
+            return None
+        gamma = self.gamma_ * (len(x) / PAPER_BATCH if self.normalize_sum else 1)
+        z = host_array(unit(x.cpu().double()))
+        facility, oracle, delta = self.search.run(z, classes, gamma, (self.seed, int(self.calls)))
+        if self.training:  # a validation pass must not change the draws of training
+            self.calls += 1
+        self.stats_["delta"] = delta
+        return torch.from_numpy(facility).to(x.device), torch.from_numpy(oracle).to(x.device), gamma * delta

@@ -1,0 +1,69 @@
+"""Mining over a whole set: any triplet miner, in blocks of anchors, with the embeddings of an earlier network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ...settings import no_option
+from ..objective.batch import AnyLabels, make_batch
+from ..pairwise.comparison import DISTANCES, Comparison, Rows
+
+
+@torch.no_grad()
+def mine_offline(
+    mine: Callable[[Rows], Rows],
+    embeddings: Tensor,
+    labels: AnyLabels,
+    *,
+    distance: str = "sq_euclidean",
+    normalize: bool = True,
+    block: int = 1024,
+) -> Tensor:
+    """Return the triplets that a miner chooses when the whole set is one batch.
+
+    Parameters
+    ----------
+    mine : callable
+        A miner of triplets, such as ``BatchHard()``, ``ExtremeDistance("easiest", "hardest")``, ``RandomNegative()``.
+    embeddings : (n, d) float tensor
+        Embeddings of all training samples.
+    labels : (n,) integers
+        -1 is unknown: never an anchor, positive or negative.
+    distance, normalize
+        As in ``TripletLoss``.
+    block : int
+        Anchors at a time: memory is block x n.
+
+    Returns
+    -------
+    (t, 3) int64
+        Anchor, positive and negative, in order of anchors; ``TripletSampler(labels, batch_size, triplets=...)`` makes
+        batches of them.
+
+    Raises
+    ------
+    ValueError
+        If the miner narrows masks without choosing triplets (``BatchAll``, ``EasyPositive("all")``), or the distance
+        is not known.
+    """
+    if block < 1:
+        raise ValueError(f"mine_offline: block must be at least 1, got {block}")
+    if distance not in DISTANCES:
+        raise ValueError(f"mine_offline: {no_option(DISTANCES, 'distance', distance)}")
+    batch = make_batch(embeddings, labels, None, None, None)
+    x, y, n = batch.x, batch.y, len(batch.x)
+    c = Comparison(x, y, x, y, slice(0, n), is_self=True, distance=distance, normalize=normalize).prepared()
+    found = [_triplets(mine, c.block(c.x, c.ref, lo, min(lo + block, n)), lo) for lo in range(0, n, block)]
+    return torch.cat(found) if found else torch.zeros(0, 3, dtype=torch.int64)
+
+
+def _triplets(mine: Callable[[Rows], Rows], rows: Rows, first: int) -> Tensor:
+    triplets = mine(rows).triplets
+    if triplets is None:
+        raise ValueError(f"mine_offline: {mine!r} chooses no triplets")
+    anchors = torch.arange(len(rows.d), device=rows.d.device)[:, None] + first
+    chosen = torch.stack([anchors.expand_as(triplets.keep), triplets.positive, triplets.negative], 2)
+    return chosen[triplets.keep]

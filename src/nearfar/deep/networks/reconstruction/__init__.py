@@ -1,0 +1,1 @@
+"""What the networks that reconstruct their input share: their layers, and the learner around them."""

@@ -1,0 +1,64 @@
+"""The one-shot head, which compares two embeddings coordinate by coordinate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, relu
+
+from ..episodes import prototypes
+from ..objective.relations import UNKNOWN
+
+
+class SiameseHead(nn.Module):
+    """Probability that two items are of one class (Koch, Zemel & Salakhutdinov, 2015): sigmoid(w . |h - h'| + b).
+
+    Parameters
+    ----------
+    dim : int
+        Width of the embeddings h.
+
+    Notes
+    -----
+    A weighted L1 distance, computed as two unweighted ones (of the positive and of the negative weights), so that no
+    (n, m, d) array is built. It cannot be differentiated twice.
+
+    Examples
+    --------
+    >>> head = SiameseHead(4)
+    >>> head(torch.rand(3, 4), torch.rand(5, 4)).shape
+    torch.Size([3, 5])
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(-torch.rand(dim) / dim**0.5)  # farther apart is less alike
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    def forward(self, h: Tensor, ref: Tensor) -> Tensor:
+        """Return the (n, m) log-odds that rows of h (n, d) and of ref (m, d) are of one class."""
+        more, less = relu(self.weight), relu(-self.weight)
+        return torch.cdist(h * more, ref * more, p=1) - torch.cdist(h * less, ref * less, p=1) + self.bias
+
+    def loss(self, h: Tensor, labels: Tensor, *, balanced: bool = True) -> Tensor:
+        """Return the cross-entropy of all pairs of a batch.
+
+        Parameters
+        ----------
+        h : (n, d) float tensor
+        labels : (n,) integers
+            A sample of unknown class, -1, is in no pair.
+        balanced : bool
+            Count the mean over similar and the mean over dissimilar pairs equally; otherwise take the mean over all.
+        """
+        i, j = torch.triu_indices(len(h), len(h), offset=1, device=h.device)
+        same, known = labels[i] == labels[j], labels != UNKNOWN
+        counts = (known[i] & known[j]).to(h.dtype)  # all pairs are kept, so that nothing waits for a device
+        values = binary_cross_entropy_with_logits(self(h, h)[i, j], same.to(h.dtype), reduction="none")
+        kinds = [counts * same, counts * ~same] if balanced else [counts]
+        return torch.stack([(values * part).sum() / part.sum().clamp_min(1) for part in kinds]).mean()
+
+    def classify(self, query: Tensor, support: Tensor, labels: Tensor, n_way: int) -> Tensor:
+        """Return the (q,) class with the largest mean probability over its support samples."""
+        odds = self(query, support).sigmoid()
+        return prototypes(odds.T, labels, n_way).argmax(0)

@@ -1,0 +1,182 @@
+"""Positive definite matrices in a network: functions of the eigenvalues, and weights with orthonormal columns.
+
+    f(X) = V diag(f(lambda)) V^T                     X = V diag(lambda) V^T
+    gradient: V (K o (V^T sym(G) V)) V^T             K_ij = (f_i - f_j) / (lambda_i - lambda_j), f' where they tie
+
+K is the matrix of divided differences of Daleckii and Krein: at ties its limit, f', is exact, where differentiating
+the eigenvectors divides by zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from ..autograd import applied
+
+Function = Callable[[Tensor], Tensor]
+
+
+def symmetric(X: Tensor) -> Tensor:
+    """Return the symmetric part of (..., n, n) matrices."""
+    return (X + X.mT) / 2
+
+
+def divided_differences(values: Tensor, f: Tensor, slope: Function) -> Tensor:
+    """Return the (..., n, n) divided differences of a function at eigenvalues.
+
+    Parameters
+    ----------
+    values, f : (..., n) tensors
+        Eigenvalues and the function there.
+    slope : callable
+        The derivative, taken half way between two eigenvalues that (nearly) tie.
+
+    Notes
+    -----
+    "Nearly" is a gap below the cube root of the machine epsilon, relative to the eigenvalues: there the rounding of
+    the quotient and the error of the half-way slope are equal.
+    """
+    a, b = values[..., :, None], values[..., None, :]
+    gap = a - b
+    tied = gap.abs() <= torch.finfo(values.dtype).eps ** (1 / 3) * torch.maximum(a.abs(), b.abs())
+    quotient = (f[..., :, None] - f[..., None, :]) / torch.where(tied, 1.0, gap)
+    return torch.where(tied, slope((a + b) / 2), quotient)
+
+
+class _Spectral(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, X: Tensor, f: Function, slope: Function) -> Tensor:
+        values, V = torch.linalg.eigh(symmetric(X).double())
+        image = f(values)
+        ctx.save_for_backward(values, V, image)
+        ctx.slope = slope
+        return ((V * image[..., None, :]) @ V.mT).to(X.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        values, V, image = ctx.saved_tensors
+        K = divided_differences(values, image, ctx.slope)
+        G = symmetric(grads[0].double())
+        return (V @ (K * (V.mT @ G @ V)) @ V.mT).to(grads[0].dtype), None, None
+
+
+def spectral(X: Tensor, f: Function, slope: Function) -> Tensor:
+    """Apply a function to the eigenvalues of symmetric matrices.
+
+    Parameters
+    ----------
+    X : (..., n, n) float tensor
+        Symmetrised first.
+    f, slope : callable
+        The function and its derivative, elementwise on the float64 eigenvalues.
+
+    Returns
+    -------
+    (..., n, n) tensor of the type of X
+
+    Notes
+    -----
+    The gradient is exact at ties of eigenvalues, and symmetric. It cannot be differentiated again. Computed in
+    float64, O(n^3) a matrix.
+
+    Examples
+    --------
+    >>> X = torch.tensor([[2.0, 1.0], [1.0, 2.0]])
+    >>> spectral(X, torch.square, lambda values: 2 * values)
+    tensor([[5., 4.],
+            [4., 5.]])
+    """
+    if X.ndim < 2 or X.shape[-1] != X.shape[-2]:
+        raise ValueError(f"X: expected (..., n, n) matrices, got shape {tuple(X.shape)}")
+    return applied(_Spectral, X, f, slope)
+
+
+def orthonormal_columns(A: Tensor) -> Tensor:
+    """Return the orthonormal Q of A = Q R, (n, m) with n >= m, that has R with a positive diagonal."""
+    Q, R = torch.linalg.qr(A)
+    sign = torch.where(R.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(A.dtype)
+    return Q * sign[..., None, :]
+
+
+def stiefel_step(W: Tensor, G: Tensor, lr: float) -> Tensor:
+    """Return W after one descent step on the matrices with orthonormal columns.
+
+    Parameters
+    ----------
+    W : (n, m) tensor
+        With orthonormal columns.
+    G : (n, m) tensor
+        The gradient in W without its constraint.
+    lr : float
+        Step along the projected gradient G - W sym(W^T G), before the columns are made orthonormal again.
+    """
+    return orthonormal_columns(W - lr * (G - W @ symmetric(W.mT @ G)))
+
+
+class StiefelSGD(torch.optim.Optimizer):
+    """Gradient descent for weights with orthonormal columns.
+
+    Parameters
+    ----------
+    params : iterable of (n, m) parameters
+        Those of `stiefel_parameters(net)`; any other optimiser takes the rest.
+    lr : float
+        Step length.
+    momentum : float
+        Momentum of the projected gradient; it is projected onto the new tangent space at every step.
+
+    Examples
+    --------
+    >>> W = nn.Parameter(orthonormal_columns(torch.randn(4, 2)))
+    >>> optimizer = StiefelSGD([W], lr=0.1)
+    >>> W.sum().backward()
+    >>> optimizer.step()
+    >>> bool(torch.allclose(W.mT @ W, torch.eye(2), atol=1e-6))
+    True
+    """
+
+    def __init__(self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.0) -> None:
+        if lr < 0 or not 0 <= momentum < 1:
+            raise ValueError(f"StiefelSGD: lr must be at least 0 and momentum in [0, 1), got {lr} and {momentum}")
+        super().__init__(params, {"lr": lr, "momentum": momentum})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for W in group["params"]:
+                if W.grad is not None:
+                    W.copy_(stiefel_step(W, self._direction(W, group["momentum"]), group["lr"]))
+        return loss
+
+    def _direction(self, W: Tensor, momentum: float) -> Tensor:
+        assert W.grad is not None
+        if not momentum:
+            return W.grad
+        tangent = W.grad - W @ symmetric(W.mT @ W.grad)
+        state = self.state[W]
+        state["momentum"] = momentum * state["momentum"] + tangent if state else tangent
+        found: Tensor = state["momentum"]
+        return found
+
+
+def stiefel_parameters(net: nn.Module) -> list[nn.Parameter]:
+    """List the weights of a network that must keep orthonormal columns: those its modules name in `orthonormal`."""
+    names = ((module, name) for module in net.modules() for name in getattr(module, "orthonormal", ()))
+    return [module.get_parameter(name) for module, name in names]
+
+
+def other_parameters(net: nn.Module) -> list[nn.Parameter]:
+    """List the other parameters of a network."""
+    own = {id(weight) for weight in stiefel_parameters(net)}
+    return [weight for weight in net.parameters() if id(weight) not in own]

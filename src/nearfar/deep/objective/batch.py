@@ -1,0 +1,220 @@
+"""The batch that every term of an objective sees: validated, in float32 or float64, gathered over processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from .. import distributed
+from ..autograd import traced
+from .relations import UNKNOWN, Labels, LabelSets, is_classes, labelled
+
+AnyLabels: TypeAlias = Labels | Sequence[int]
+NO_TUPLES = (  # what the third argument is in another library
+    "takes embeddings and labels, and all else by name (ref=, ref_labels=, pooled=, ids=); in place of tuples of "
+    "indices a loss has a miner, TripletLoss(mine=BatchHard()), or takes a relation matrix as its labels"
+)
+
+
+class Batch(NamedTuple):
+    """The global batch as every term sees it: with several processes, the samples of all of them in rank order.
+
+    Attributes
+    ----------
+    x : (n, d) raw embeddings; losses that compare directions normalise them themselves
+    y : labels: (n,) classes (-1 unknown), an (n, m) relation matrix, or label sets
+    anchors : the rows of x that this process computes
+    pooled : (n, D) features of the trunk, if given
+    scores : (n, C) class scores, published by a proxy loss of the same objective
+    ids : (n,) which sample of the data set each row is, if given
+    ref, ref_y : another set to compare with, if given; None is the batch itself
+    ref_ids : (m,) which sample each row of ref is, -1 unknown; the same sample is neither similar nor dissimilar
+    """
+
+    x: Tensor
+    y: Labels
+    anchors: slice
+    pooled: Tensor | None = None
+    scores: Tensor | None = None
+    ref: Tensor | None = None
+    ref_y: Labels | None = None
+    ids: Tensor | None = None
+    ref_ids: Tensor | None = None
+
+    def classes(self, who: str) -> Tensor:
+        """Return the (n,) class labels, or raise if the supervision is of another kind."""
+        if not is_classes(self.y):
+            raise ValueError(f"{who}: labels must be one class per sample, got a relation or label sets")
+        assert isinstance(self.y, Tensor)
+        return self.y
+
+    def class_numbers(self, who: str, num_classes: int) -> Tensor:
+        """Return the (n,) class labels, or raise if one is not below num_classes (checked on the CPU)."""
+        y = self.classes(who)
+        check_range(f"{who}: labels", y, num_classes)
+        return y
+
+    def known(self, who: str) -> Batch:
+        """Return the batch without the samples of unknown class."""
+        y = self.classes(who)
+        keep = y != UNKNOWN
+        if bool(keep.all()):
+            return self
+        pooled = None if self.pooled is None else self.pooled[keep]
+        scores = None if self.scores is None else self.scores[keep]
+        ids = None if self.ids is None else self.ids[keep]
+        return self._replace(x=self.x[keep], y=y[keep], pooled=pooled, scores=scores, ids=ids)
+
+
+def check_range(name: str, numbers: Tensor, end: int) -> None:
+    """Raise unless the numbers are in 0..end - 1, or unknown; checked on the CPU only, to make no device wait."""
+    if numbers.device.type != "cpu" or not len(numbers) or traced():
+        return
+    lo, hi = int(numbers.numpy().min()), int(numbers.numpy().max())
+    if lo < UNKNOWN or hi >= end:
+        raise ValueError(f"{name} must be in 0..{end - 1}, got {lo if lo < UNKNOWN else hi}")
+
+
+def make_batch(
+    embeddings: Tensor,
+    labels: AnyLabels,
+    ref: Tensor | None,
+    ref_labels: AnyLabels | None,
+    pooled: Tensor | None,
+    ids: Tensor | Sequence[int] | None = None,
+) -> Batch:
+    """Validate one process's samples and gather those of all processes."""
+    check_tensor("embeddings", embeddings)
+    if embeddings.ndim == 3 and getattr(labels, "shape", None) == embeddings.shape[:2]:
+        told = f"got a batch of batches, {tuple(embeddings.shape)}"
+        raise ValueError(f"embeddings: {told}; samplers are for DataLoader(batch_sampler=...), not for sampler=")
+    x = _floats("embeddings", embeddings)
+    n = len(x)
+    if ref is None and ref_labels is not None:
+        raise ValueError("ref: needed with ref_labels, one row per label")
+    y = _labels("labels", labels, n, x.device)
+    pooled = None if pooled is None else _pooled(pooled, n)
+    ids = None if ids is None else _ids(ids, n, x.device)
+    if ref is not None and ref_labels is None and isinstance(y, Tensor) and y.ndim == 2:
+        ref_labels = torch.full((len(ref),), UNKNOWN)  # a relation matrix says all
+    ref, ref_y = _reference(x, x if ref is embeddings else ref, ref_labels)  # converted once if both are one tensor
+    _check_kinds(y, ref_y)
+    _check_relation(y, n if ref is None else len(ref))
+    batch = Batch(x, y, slice(0, n), pooled, ref=ref, ref_y=ref_y, ids=ids)
+    return batch if distributed.world() == 1 else _gathered(batch)
+
+
+def _gathered(batch: Batch) -> Batch:
+    """Return the batch of all processes; this process computes the anchors that it held before."""
+    y, n = batch.y, len(batch.x)
+    if not isinstance(y, Tensor) or not is_classes(y):
+        raise ValueError("labels: only one class per sample works with several processes")
+    distributed.check_equal_parts(n, batch.x.device)
+    own = slice(distributed.rank() * n, (distributed.rank() + 1) * n)
+    x, y = distributed.gather(batch.x), distributed.gather(y)
+    pooled = None if batch.pooled is None else distributed.gather(batch.pooled)
+    ids = None if batch.ids is None else distributed.gather(batch.ids)
+    return batch._replace(x=x, y=y, anchors=own, pooled=pooled, ids=ids)
+
+
+def check_tensor(name: str, x: object) -> None:
+    """Raise unless x is a tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: expected a (n, d) float tensor, got {type(x).__name__}")
+
+
+def check_width(who: str, x: object, width: int) -> None:
+    """Raise unless x is a (n, width) tensor of embeddings."""
+    check_tensor("embeddings", x)
+    assert isinstance(x, Tensor)
+    if x.ndim != 2 or x.shape[1] != width:
+        got = f"have {x.shape[1]}" if x.ndim == 2 else f"are of shape {tuple(x.shape)}"
+        raise ValueError(f"{who}: embedding_dim is {width}, embeddings {got}")
+
+
+def _pooled(pooled: Tensor, n: int) -> Tensor:
+    check_tensor("pooled", pooled)
+    rows = _floats("pooled", pooled.flatten(1) if pooled.ndim > 2 else pooled)
+    if len(rows) != n:
+        raise ValueError(f"pooled: expected one row per embedding, {n}, got {len(rows)}")
+    return rows
+
+
+def _ids(ids: Tensor | Sequence[int], n: int, device: torch.device) -> Tensor:
+    numbers = torch.as_tensor(ids, device=device)
+    if numbers.shape != (n,) or numbers.is_floating_point():
+        raise ValueError(f"ids: expected ({n},) integers, got {numbers.dtype} of shape {tuple(numbers.shape)}")
+    return numbers.long()
+
+
+def _reference(x: Tensor, ref: Tensor | None, ref_labels: AnyLabels | None) -> tuple[Tensor | None, Labels | None]:
+    if ref is None:
+        return None, None
+    if ref_labels is None:
+        raise ValueError("ref_labels: needed with ref, one label per row")
+    ref = _floats("ref", ref).to(x.dtype)
+    if ref.shape[1] != x.shape[1]:
+        raise ValueError(f"ref: expected {x.shape[1]} columns like the embeddings, got {ref.shape[1]}")
+    return ref, _labels("ref_labels", ref_labels, len(ref), x.device)
+
+
+def _check_kinds(y: Labels, ref_y: Labels | None) -> None:
+    """Raise unless samples and references have labels of one kind; with a relation matrix, ref_labels are not read."""
+    if isinstance(y, LabelSets):
+        widths = [labels.hot.shape[1] for labels in (y, ref_y) if isinstance(labels, LabelSets)]
+        if ref_y is not None and (len(widths) < 2 or widths[0] != widths[1]):
+            raise ValueError(f"ref_labels: expected LabelSets of {widths[0]} columns like the labels")
+    elif ref_y is not None and is_classes(y) and not is_classes(ref_y):
+        raise ValueError("ref_labels: expected one class per row like the labels, got a relation or label sets")
+
+
+def _check_relation(y: Labels, columns: int) -> None:
+    if not isinstance(y, Tensor) or y.ndim != 2:
+        return
+    if y.shape[1] != columns:
+        told = f"the relation matrix needs one column per reference, {columns}, got {y.shape[1]}"
+        raise ValueError(f"labels: {told}; classes are (n,) integers")
+    if y.device.type == "cpu" and not traced() and y.numel() and bool(y.amax() > 1):
+        told = f"the relation matrix holds numbers up to 1, which says the same, got {float(y.amax()):.3g}"
+        raise ValueError(f"labels: {told}; divide scores by the highest there is")
+
+
+def _floats(name: str, x: Tensor) -> Tensor:
+    check_tensor(name, x)
+    if x.ndim != 2 or not x.is_floating_point():
+        raise ValueError(f"{name}: expected a (n, d) float tensor, got {x.dtype} of shape {tuple(x.shape)}")
+    x = x if x.dtype == torch.float64 else x.float()
+    host = x.device.type == "cpu" and not traced()
+    if host and not isfinite(float(x.detach().sum())):  # one entry that is not finite makes the sum so
+        bad = int((~x.detach().isfinite().all(1)).sum())
+        if bad:
+            raise ValueError(f"{name}: {bad} of {len(x)} rows are not finite")
+    return x
+
+
+def _numbers(name: str, labels: Tensor | Sequence[int], device: torch.device) -> Tensor:
+    if isinstance(labels, Tensor):
+        return labels.to(device)
+    try:
+        return torch.as_tensor(labels, device=device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        got = f"expected (n,) integers or a relation matrix, got {labels!r:.40}"
+        numbered = "np.unique(classes, return_inverse=True)[1] numbers classes, once for all samples"
+        raise ValueError(f"{name}: {got}; {numbered}") from error
+
+
+def _labels(name: str, labels: AnyLabels, n: int, device: torch.device) -> Labels:
+    if isinstance(labels, LabelSets):
+        y: Labels = LabelSets(_numbers(name, labels.hot, device), labels.overlap)
+    else:
+        y = _numbers(name, labels, device)
+        if y.ndim not in (1, 2) or (y.ndim == 1 and y.is_floating_point()):
+            raise ValueError(f"{name}: expected (n,) integers or a relation matrix, got {y.dtype} {tuple(y.shape)}")
+        y = y.long() if y.ndim == 1 else y
+    if labelled(y) != n:
+        raise ValueError(f"{name}: expected one per embedding, {n}, got {labelled(y)}")
+    return y

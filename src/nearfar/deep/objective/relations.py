@@ -1,0 +1,171 @@
+"""Who is similar to whom: the masks that every pair and triplet loss reads.
+
+Supervision comes as class labels (an integer per sample, -1 = unknown), as a relation matrix (1 similar, 0 dissimilar,
+-1 unknown, one row per anchor and one column per reference), or as label sets (similar when two sets meet).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..autograd import traced
+
+UNKNOWN = -1
+SHORT = 512  # labels up to which reading them as a list is faster
+FEW = 1 << 16  # comparisons up to which the way with NumPy does not pay
+
+
+class LabelSets(NamedTuple):
+    """Several labels per sample.
+
+    Attributes
+    ----------
+    hot : Tensor
+        (n, C) multi-hot matrix; losses take arrays, too.
+    overlap : float
+        Two samples are similar when the Jaccard index of their sets is above this; 0 means that they share a label.
+    """
+
+    hot: Tensor
+    overlap: float = 0.0
+
+    @classmethod
+    def of(cls, sets: Sequence[Sequence[int]], num_classes: int | None = None, overlap: float = 0.0) -> LabelSets:
+        """Build the multi-hot matrix from one collection of class numbers per sample."""
+        width = num_classes or 1 + max((max(labels, default=0) for labels in sets), default=0)
+        hot = torch.zeros(len(sets), width)
+        rows = [row for row, labels in enumerate(sets) for _ in labels]
+        columns = [label for labels in sets for label in labels]
+        wrong = [label for label in columns if not 0 <= label < width]
+        if wrong:
+            raise ValueError(f"sets: labels must be in 0..{width - 1}, got {wrong[0]}; an empty set is unknown")
+        hot[rows, columns] = 1.0
+        return cls(hot, overlap)
+
+    def __len__(self) -> int:
+        return len(self.hot)
+
+
+Labels: TypeAlias = Tensor | LabelSets
+
+
+def of_pairs(n: int, similar: Tensor | Sequence[Any], dissimilar: Tensor | Sequence[Any]) -> Tensor:
+    """Return the (n, n) relation matrix of n samples of which listed pairs are known, and no others.
+
+    Parameters
+    ----------
+    n : int
+    similar, dissimilar : (m, 2) integers
+        Numbers of two samples, in any order. They may be empty.
+
+    Raises
+    ------
+    ValueError
+        Pairs of another shape or dtype, a number that is not in 0..n-1, or a pair that is in both lists.
+
+    Examples
+    --------
+    >>> of_pairs(3, similar=torch.tensor([[0, 1]]), dissimilar=torch.tensor([[2, 1]]))
+    tensor([[-1,  1, -1],
+            [ 1, -1,  0],
+            [-1,  0, -1]])
+    """
+    near, far = _pairs("similar", similar, n), _pairs("dissimilar", dissimilar, n)
+    relation = torch.full((n, n), UNKNOWN, device=near.device)
+    for pairs, kind in ((near, 1), (far, 0)):
+        i, j = pairs.T
+        if kind == 0 and (relation[i, j] == 1).any():
+            both = pairs[relation[i, j] == 1][0].tolist()
+            raise ValueError(f"dissimilar: the pair {both} is also in similar")
+        relation[i, j] = relation[j, i] = kind
+    return relation
+
+
+def _pairs(name: str, listed: Tensor | Sequence[Any], n: int) -> Tensor:
+    """Return checked pairs (m, 2)."""
+    try:
+        pairs = torch.as_tensor(listed)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name}: expected integers of shape (m, 2), got {listed!r:.40}") from error
+    if pairs.shape == (0,):
+        return pairs.new_empty(0, 2, dtype=torch.long)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.is_floating_point() or pairs.dtype == torch.bool:
+        raise ValueError(f"{name}: expected integers of shape (m, 2), got {pairs.dtype} of shape {tuple(pairs.shape)}")
+    if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < n:
+        raise ValueError(f"{name}: samples have numbers 0..{n - 1}, got {int(pairs.min())}..{int(pairs.max())}")
+    return pairs.long()
+
+
+def labelled(labels: Labels) -> int:
+    """Return the number of labelled samples."""
+    return len(labels.hot) if isinstance(labels, LabelSets) else len(labels)
+
+
+def is_classes(labels: Labels) -> bool:
+    """Return whether the supervision is one class label per sample."""
+    return isinstance(labels, Tensor) and labels.ndim == 1
+
+
+def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tensor]:
+    """Return the (b, m) masks of similar and dissimilar references for the anchors in `rows`.
+
+    A pair with an unknown member is in neither mask. The anchor itself is not taken out here.
+    """
+    if isinstance(labels, LabelSets):
+        assert isinstance(ref_labels, LabelSets)
+        return _of_sets(labels, ref_labels.hot, rows)
+    assert isinstance(ref_labels, Tensor)
+    if labels.ndim == 2:
+        relation = labels[rows]
+        _check_degrees(relation)
+        return relation > 0, relation == 0
+    mine, theirs = labels[rows].unsqueeze(1), ref_labels  # (b, 1), (m,)
+    same = _equal(mine, theirs)
+    if _all_known(labels) and (ref_labels is labels or _all_known(ref_labels)):
+        return same, ~same
+    known = (mine != UNKNOWN) & (theirs != UNKNOWN)
+    return same & known, ~same & known
+
+
+def _check_degrees(relation: Tensor) -> None:
+    """Raise if some are similar in part; asked only where reading the answer does not wait for a device."""
+    if not relation.is_floating_point() or relation.device.type != "cpu" or traced():
+        return
+    between = relation[(relation > 0) & (relation < 1)]
+    if len(between):
+        told = f"the relation matrix has degrees between 0 and 1, first {float(between[0]):.3g}"
+        raise ValueError(
+            f"labels: {told}; only GeneralizedContrastiveLoss learns from degrees, others from 1, 0 and -1"
+        )
+
+
+def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
+    """Compare classes; many, on a CPU, with NumPy and in 16 bits if they fit, which is several times as fast."""
+    if mine.device.type != "cpu" or traced() or mine.numel() * theirs.numel() < FEW:
+        return mine == theirs
+    a, b = mine.numpy(), theirs.numpy()
+    if max(a.max(), b.max(), -a.min(), -b.min()) < 2**15:
+        a, b = a.astype(np.int16), b.astype(np.int16)
+    return torch.from_numpy(a == b)
+
+
+def _all_known(labels: Tensor) -> bool:
+    """Whether no label is unknown, asked only where reading the answer does not wait for a device."""
+    if labels.device.type != "cpu" or traced():
+        return False
+    return UNKNOWN not in (labels.tolist() if len(labels) < SHORT else labels.numpy())
+
+
+def _of_sets(labels: LabelSets, ref_hot: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
+    hot = labels.hot[rows].float()
+    ref_hot = ref_hot.float()
+    shared = hot @ ref_hot.T  # (b, m) sizes of the intersections
+    sizes, ref_sizes = hot.sum(1)[:, None], ref_hot.sum(1)[None]
+    known = (sizes > 0) & (ref_sizes > 0)
+    similar = shared > labels.overlap * (sizes + ref_sizes - shared)
+    return similar & known, ~similar & known

@@ -1,0 +1,299 @@
+"""What an objective is made of. Terms add and scale as in the papers: ``TripletLoss(0.1) + 0.3 * EnergyConfusion()``.
+
+There are four kinds of term; a method is a final class of one of them and states one thing:
+
+- `RowLoss`: compares each anchor with a reference; states ``rows(rows) -> (numerator, denominator)`` per anchor;
+- `ClassProxyLoss` (in `deep.proxies`): compares each sample with learnable class proxies of its own;
+- `SetTerm`: a number of the whole batch; states ``value(batch) -> scalar``;
+- `Sum`: weighted terms, which keeps each part's value for the log.
+
+Every term is called the same way, ``term(embeddings, labels)``: `Term.forward` says what else it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ...settings import check_options, checked
+from .. import distributed
+from ..pairwise.blockwise import sum_over_anchors
+from ..pairwise.comparison import DISTANCES, Comparison, Rows
+from ..precision import PreciseBuffers
+from ..rng import rehearsal
+from .batch import NO_TUPLES, AnyLabels, Batch, check_tensor, make_batch
+from .relations import Labels
+from .term_text import sum_text
+
+Self = TypeVar("Self", bound="Term")
+
+
+class Term(PreciseBuffers):
+    """One part of an objective; its `repr` is the text that makes it."""
+
+    _given: dict[str, Any]
+
+    def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
+        term = super().__new__(cls)
+        object.__setattr__(term, "_given", checked(cls, args, kwargs))
+        return term
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._given.items())})"
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: AnyLabels,
+        *others: Any,
+        ref: Tensor | None = None,
+        ref_labels: AnyLabels | None = None,
+        pooled: Tensor | None = None,
+        ids: Tensor | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Return the value of the term, a scalar.
+
+        Parameters
+        ----------
+        embeddings : (n, d) float tensor
+            Raw (not normalised) embeddings; half precision is computed in float32.
+        labels : (n,) integers, (n, m) relation matrix, or LabelSets
+            Class per sample (-1 unknown), or who is similar to whom (1, 0, -1 unknown).
+        ref, ref_labels : (m, d) float tensor, (m,) integers, optional
+            Compare with these instead of with the batch itself; beside a relation matrix they need no labels.
+        pooled : (n, D) float tensor, optional
+            The trunk's features, for terms that act on them.
+        ids : (n,) integers, optional
+            Which sample of the data set each embedding is, for terms that remember samples.
+
+        Raises
+        ------
+        TypeError
+            If embeddings, ref or pooled is no tensor, or more is given without a name.
+        ValueError
+            If shapes or lengths disagree, or embeddings are not finite (checked on the CPU).
+        """
+        check_tensor("embeddings", embeddings)
+        if others:
+            raise TypeError(f"{type(self).__name__}: {NO_TUPLES}")
+        if torch.is_autocast_enabled(embeddings.device.type):
+            with torch.autocast(embeddings.device.type, enabled=False):
+                return self.forward(embeddings, labels, ref=ref, ref_labels=ref_labels, pooled=pooled, ids=ids)
+        return distributed.whole(self.share(make_batch(embeddings, labels, ref, ref_labels, pooled, ids)))
+
+    def share(self, batch: Batch) -> Tensor:
+        """Return this process's share of the value; the shares of all processes add up to it."""
+        raise NotImplementedError
+
+    @property
+    def reads_scores(self) -> bool:
+        """Whether the term reads the class scores of another loss in the objective."""
+        return False
+
+    def publish(self, batch: Batch) -> Batch:
+        """Return the batch with the class scores, if this term has them."""
+        return batch
+
+    def parts(self) -> list[tuple[float, Term]]:
+        return [(1.0, self)]
+
+    def _check_miner(self, mine: Any) -> None:
+        if mine is not None and (not callable(mine) or isinstance(mine, (type, Term))):
+            raise TypeError(f"{type(self).__name__}: mine must be a miner such as BatchHard(), got {mine!r}")
+
+    def __add__(self, other: Term) -> Sum:
+        if not isinstance(other, Term):
+            return NotImplemented
+        return Sum([*self.parts(), *other.parts()])
+
+    def __radd__(self, other: int) -> Sum:
+        return Sum(self.parts()) if other == 0 else NotImplemented  # sum() begins with 0
+
+    def __mul__(self, weight: float) -> Sum:
+        if isinstance(weight, Term):
+            raise TypeError("an objective is a weighted sum: multiply a term by a number, not by a term")
+        return Sum([(float(weight) * own, term) for own, term in self.parts()])
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, number: float) -> Sum:
+        if isinstance(number, Term) or not number:
+            raise TypeError("an objective is a weighted sum: divide a term by a number that is not 0")
+        return Sum([(own / float(number), term) for own, term in self.parts()])
+
+    def __neg__(self) -> Sum:
+        return self * -1
+
+    def __sub__(self, other: Term) -> Sum:
+        return self + -other if isinstance(other, Term) else NotImplemented
+
+
+class Sum(Term):
+    """A weighted sum of terms.
+
+    Attributes
+    ----------
+    weights, terms
+        The summands.
+    parts_ : dict of str to Tensor
+        Unweighted value of every part at the last call, without gradient.
+    """
+
+    def __init__(self, parts: Sequence[tuple[float, Term]]) -> None:
+        super().__init__()
+        self.weights = [weight for weight, _ in parts]
+        if not all(isfinite(weight) for weight in self.weights):
+            raise ValueError(f"the weights of an objective must be finite, got {self.weights}")
+        self.terms = nn.ModuleList(term for _, term in parts)
+        self.parts_: dict[str, Tensor] = {}
+
+    def parts(self) -> list[tuple[float, Term]]:
+        return list(zip(self.weights, self.terms, strict=True))
+
+    def names(self) -> list[str]:
+        """Return one name per part: its class, numbered when it occurs again."""
+        names = [getattr(term, "title", type(term).__name__) for term in self.terms]
+        times = [names[: k + 1].count(name) for k, name in enumerate(names)]
+        return [name if n == 1 else f"{name}_{n}" for name, n in zip(names, times, strict=True)]
+
+    def share(self, batch: Batch) -> Tensor:
+        if any(term.reads_scores for _, term in self.parts()):
+            for _, term in self.parts():
+                batch = term.publish(batch)
+        shares = [term.share(batch) for _, term in self.parts()]
+        values = distributed.total(torch.stack([share.detach() for share in shares]))
+        self.parts_ = dict(zip(self.names(), values, strict=True))
+        return torch.stack([w * share for w, share in zip(self.weights, shares, strict=True)]).sum()
+
+    @property
+    def stats_(self) -> dict[str, dict[str, float]]:
+        """Statistics of every part that has them (see `RowLoss.stats_`)."""
+        rows = zip(self.names(), self.terms, strict=True)
+        return {name: term.stats_ for name, term in rows if hasattr(term, "stats_")}
+
+    def __repr__(self) -> str:
+        return sum_text(self.parts()) if type(self) is Sum else super().__repr__()
+
+
+class RowLoss(Term):
+    """A loss that is a sum over anchors, each compared with a reference.
+
+    Parameters
+    ----------
+    distance : str
+        One of "sq_euclidean", "euclidean", "cosine", "dot".
+    normalize : bool
+        Scale embeddings and reference to unit length first.
+    mine : callable, optional
+        A miner: narrows the masks of a block of rows.
+    block : int, optional
+        Anchors at a time; the value is the same for any block, memory is block x references. None chooses.
+
+    Attributes
+    ----------
+    reduction : str
+        "sum" leaves the sum over anchors undivided; anything else divides by the sum of the denominators.
+    stats_ : dict of str to float
+        For the last call: "active" (share of anchors with a positive loss), "positive", "negative" (mean distances).
+    whole : bool
+        Whether rows read one another, so that all are held at once where they fit.
+    """
+
+    whole = False
+
+    def __init__(self, *, distance: str, normalize: bool, mine: Any = None, block: int | None = None) -> None:
+        super().__init__()
+        check_options(self, DISTANCES, distance=distance)
+        self._check_miner(mine)
+        self.distance, self.normalize, self.mine, self.block = distance, normalize, mine, block
+        self.reduction = "mean"
+        self._last: Comparison | None = None
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return (numerator, denominator) per anchor of the block, each (b,), or (b, k) for a sum of k means."""
+        raise NotImplementedError
+
+    def held(self) -> tuple[Tensor, ...]:
+        """Return the tensors, besides distances, that the rows have a gradient in."""
+        return tuple(part for part in self._parameters.values() if part is not None)
+
+    def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
+        """Return what the batch is compared with."""
+        if batch.ref is None:
+            return batch.x, batch.y
+        assert batch.ref_y is not None
+        return batch.ref, batch.ref_y
+
+    def comparison(self, batch: Batch) -> Comparison:
+        ref, ref_y = self.reference(batch)
+        how = (self.distance, self.normalize)
+        comparison = Comparison(batch.x, batch.y, ref, ref_y, batch.anchors, ref is batch.x, *how)
+        return comparison if batch.ref_ids is None else comparison._replace(ids=batch.ids, ref_ids=batch.ref_ids)
+
+    def share(self, batch: Batch) -> Tensor:
+        comparison = self.comparison(batch)
+        x = comparison.x.detach()
+        self._last = comparison._replace(x=x, ref=x if comparison.is_self else comparison.ref.detach())
+        return self.divided(*self.summed(comparison))
+
+    def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
+        """Return the numerator and the denominator, summed over the anchors."""
+        more = self.held()  # before `rows`, which may drop its graph
+        return sum_over_anchors(self.rows, comparison, mine=self.mine, block=self.block, whole=self.whole, more=more)
+
+    def divided(self, num: Tensor, den: Tensor) -> Tensor:
+        """Return this process's sum of the numerators over the denominators of all processes."""
+        if self.reduction != "sum":
+            den = distributed.total(den.detach())
+            num = num / torch.where(den > 0, den, torch.inf)
+        return num.sum() if num.ndim else num
+
+    @property
+    def stats_(self) -> dict[str, float]:
+        if self._last is None:
+            return {}
+        with torch.no_grad(), rehearsal(self.mine, self._last.x):
+            sums = _row_statistics(self, self._last)
+        return {
+            "active": sums["active"] / max(sums["anchors"], 1.0),
+            "positive": sums["positive"] / max(sums["positives"], 1.0),
+            "negative": sums["negative"] / max(sums["negatives"], 1.0),
+        }
+
+
+def _row_statistics(loss: RowLoss, comparison: Comparison) -> dict[str, float]:
+    sums = dict.fromkeys(("active", "anchors", "positive", "positives", "negative", "negatives"), 0.0)
+
+    def gather(rows: Rows) -> tuple[Tensor, Tensor]:
+        num, den = loss.rows(loss.mine(rows) if loss.mine is not None else rows)
+        found = {
+            "active": (num > 0).reshape(len(num), -1).any(1).sum(),
+            "anchors": (rows.pos | rows.neg).any(1).sum(),
+            "positive": rows.d.masked_fill(~rows.pos, 0).sum(),
+            "positives": rows.pos.sum(),
+            "negative": rows.d.masked_fill(~rows.neg, 0).sum(),
+            "negatives": rows.neg.sum(),
+        }
+        for key, value in found.items():
+            sums[key] += float(value)
+        return num, den
+
+    sum_over_anchors(gather, comparison, block=loss.block)
+    return sums
+
+
+class SetTerm(Term):
+    """A term of the whole batch; with several processes, each computes it and counts an equal share."""
+
+    def value(self, batch: Batch) -> Tensor:
+        """Return the scalar value."""
+        raise NotImplementedError
+
+    def share(self, batch: Batch) -> Tensor:
+        if not len(batch.x):
+            return batch.x.sum() * 0
+        return self.value(batch) / distributed.world()

@@ -1,0 +1,212 @@
+"""The sum of a row loss over all anchors, and its gradient, in blocks of rows that stay in a processor's cache.
+
+The gradient of a sum is a sum over blocks, so the value and the gradient of a block are finished before the next one
+begins: no matrix of all comparisons is written to memory, and none is kept. The distances have no graph, because their
+gradient is known: two matrix products. Where a row has several numerators, whose weights follow only from the sums over
+all blocks, the blocks are kept for the backward pass or, if they are too large, computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..autograd import exact, recomputed, traced
+from ..rng import Generators, drawn_again, generators
+from .comparison import FULL, Comparison, RowFunction, Rows, on_host, slopes, spans
+
+CACHED = 1 << 20  # comparisons of a block: fewer cost more calls, more do not fit the processor's caches
+LEAST = 64  # rows of a block, below which matrix products are slow
+
+
+def cuts(c: Comparison, block: int | None, whole: bool) -> list[tuple[int, int]]:
+    """Cut the anchors into blocks. None takes what a cache holds; on a device, or if `whole`, all if they fit."""
+    m = len(c.ref)
+    if block is None and not whole and on_host(c.x):
+        block = max(LEAST, CACHED // max(m, 1)) * torch.get_num_threads()
+    return spans(c.anchors, m, block)
+
+
+def sum_over_anchors(
+    loss: RowFunction,
+    comparison: Comparison,
+    *,
+    mine: Callable[[Rows], Rows] | None = None,
+    block: int | None = None,
+    whole: bool = False,
+    more: Sequence[Tensor] = (),
+) -> tuple[Tensor, Tensor]:
+    """Sum a row loss over the anchors.
+
+    Parameters
+    ----------
+    loss, comparison, mine, block
+        As in `terms.RowLoss`.
+    whole : bool
+        Hold all rows at once where they fit.
+    more : sequence of tensors
+        Tensors besides the distances that the loss has a gradient in, such as its parameters; unless `whole`, they
+        must not depend on the vectors that are compared.
+
+    Returns
+    -------
+    Numerator and denominator, two scalars or two (k,) vectors.
+    """
+    c = comparison.prepared()
+
+    def chosen(rows: Rows) -> tuple[Tensor, Tensor]:
+        found = loss(mine(rows) if mine is not None else rows)
+        _check_per_anchor(loss, found, len(rows.d))
+        return found
+
+    blocks = cuts(c, block, whole)
+    if not blocks:
+        return c.x.sum() * 0, c.x.new_zeros(())
+    if len(blocks) > 1 and not whole and not traced():
+        inputs = [c.x, c.ref, *(part for part in more if part.requires_grad)]
+        if not torch.is_grad_enabled():
+            inputs = [part.detach() for part in inputs]
+        start = None if mine is None else generators(c.x)
+        plan = _Plan(c, chosen, blocks, block is None and len(c.x) * len(c.ref) <= FULL, start)
+        num, den = _Swept.apply(plan, *inputs)
+        return num, den
+    return _summed(c, chosen, blocks, c.x, c.ref)
+
+
+def _check_per_anchor(loss: RowFunction, found: object, b: int) -> None:
+    """Raise unless a loss, which may be a user's own, returns two tensors with an entry per anchor."""
+    parts = found if isinstance(found, tuple) else (found,)
+    shapes = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in parts]
+    if len(shapes) != 2 or any(not shape or shape[0] != b for shape in shapes):
+        told = f"expected a numerator and a denominator per anchor, tensors of shape ({b},)"
+        raise TypeError(f"{getattr(loss, '__qualname__', loss)}: {told}, got {' and '.join(map(str, shapes))}")
+
+
+def _summed(
+    c: Comparison, loss: RowFunction, blocks: list[tuple[int, int]], x: Tensor, ref: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Sum the blocks with a graph; if there are several, each is computed again in the backward pass."""
+
+    def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
+        num, den = loss(c.block(x, ref, lo, hi))
+        return num.sum(0), den.sum(0, dtype=num.dtype)
+
+    if len(blocks) == 1:
+        return one(x, ref, *blocks[0])
+    parts = [recomputed(one, x, ref, lo, hi) for lo, hi in blocks]
+    return torch.stack([num for num, _ in parts]).sum(0), torch.stack([den for _, den in parts]).sum(0)
+
+
+class _Gradients:
+    """Sums over blocks of the gradients in the two sides of a comparison, where wanted, and in the other tensors."""
+
+    def __init__(self, c: Comparison, x: Tensor, ref: Tensor, more: Sequence[Tensor], wanted: Sequence[bool]) -> None:
+        self.c, self.x, self.ref, self.more = c, x, ref, more
+        self.to_x = torch.zeros_like(x) if wanted[0] else None
+        self.to_ref = torch.zeros_like(ref) if wanted[1] else None
+        self.columns = ref.new_zeros(len(ref))  # sums of the columns of all slopes
+        self.to_more = [torch.zeros_like(part) for part in more]
+
+    def add(self, rows: Rows, num: Tensor, weight: Tensor | None) -> None:
+        """Add the gradient of the sum of a block's numerators, (b,), or (b, k) with weights (k,)."""
+        if not num.requires_grad:
+            return
+        weights = torch.ones_like(num) if weight is None else weight.expand_as(num)
+        to_d, *to_more = torch.autograd.grad(num, (rows.d, *self.more), weights, retain_graph=True, allow_unused=True)
+        for total, part in zip(self.to_more, to_more, strict=True):
+            if part is not None:
+                total += part
+        if to_d is not None and (self.to_x is not None or self.to_ref is not None):
+            self._spread(slopes(to_d, rows.d.detach(), rows.distance), slice(rows.first, rows.first + len(to_d)))
+
+    def _spread(self, slope: Tensor, part: slice) -> None:
+        x = self.x[part]
+        if self.to_x is not None:
+            self.to_x[part].addmm_(slope, self.ref, alpha=-1)
+            if self.c.is_euclidean:
+                self.to_x[part] += slope.sum(1)[:, None] * x
+        if self.to_ref is not None:
+            self.to_ref.addmm_(slope.T, x, alpha=-1)
+            if self.c.is_euclidean:
+                self.columns += slope.sum(0)
+
+    def total(self) -> list[Tensor | None]:
+        if self.to_ref is not None and self.c.is_euclidean:
+            self.to_ref += self.columns[:, None] * self.ref
+        scale = 2 if self.c.distance == "sq_euclidean" else 1
+        return [None if part is None else part.mul_(scale) for part in (self.to_x, self.to_ref)] + self.to_more
+
+
+class _Plan(NamedTuple):
+    """What is summed: the comparison, the loss of its rows, the blocks, and whether their graphs may be kept.
+
+    `start` is where a miner's draws begin: blocks that are computed again draw the same.
+    """
+
+    c: Comparison
+    loss: RowFunction
+    blocks: list[tuple[int, int]]
+    keep: bool
+    start: Generators | None
+
+    def again(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.start is None else drawn_again(self.start)
+
+    def block(self, x: Tensor, ref: Tensor, lo: int, hi: int, graph: bool) -> tuple[Rows, Tensor, Tensor]:
+        """Return the rows of a block, whose distances begin a graph of their own, and the loss of each."""
+        with torch.no_grad():
+            rows = self.c.block(x, ref, lo, hi)
+        with torch.set_grad_enabled(graph), torch.autocast(x.device.type, enabled=False):
+            return rows, *self.loss(rows._replace(d=rows.d.requires_grad_(graph)))
+
+
+class _Swept(torch.autograd.Function):
+    """See the docstring of the module."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: _Plan, x: Tensor, ref: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(x, ref, *more)
+        ctx.plan, ctx.wanted, ctx.kept = plan, ctx.needs_input_grad[1:3], []
+        graph, gradients, sums = any(ctx.needs_input_grad), _Gradients(plan.c, x, ref, more, ctx.wanted), []
+        for lo, hi in plan.blocks:
+            rows, num, den = plan.block(x, ref, lo, hi, graph)
+            sums.append((num.detach().sum(0), den.sum(0)))
+            if graph and num.ndim == 1:
+                gradients.add(rows, num, None)
+            elif graph and plan.keep:
+                ctx.kept.append((rows, num))
+            else:
+                graph = False
+        ctx.gradients = gradients.total() if graph and not ctx.kept else None
+        num, den = (torch.stack(parts).sum(0) for parts in zip(*sums, strict=True))
+        den = den.to(num.dtype)
+        ctx.mark_non_differentiable(den)
+        return num, den
+
+    @staticmethod
+    @exact
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        plan, (x, ref, *more), g = ctx.plan, ctx.saved_tensors, grads[0]
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it with a graph
+            sides = x.view_as(x), ref.view_as(ref)  # two inputs, even where both are one tensor
+            with plan.again():
+                num, _ = _summed(plan.c, plan.loss, plan.blocks, *sides)
+            wanted = [part for part in (*sides, *more) if part.requires_grad]  # a fixed reference needs no gradient
+            found = iter(torch.autograd.grad(num, wanted, g, create_graph=True, allow_unused=True))
+            return None, *(next(found) if part.requires_grad else None for part in (*sides, *more))
+        if ctx.gradients is not None:
+            return None, *(None if part is None else g * part for part in ctx.gradients)
+        gradients = _Gradients(plan.c, x, ref, more, ctx.wanted)
+        if ctx.kept:
+            for rows, num in ctx.kept:
+                gradients.add(rows, num, g)
+            return None, *gradients.total()
+        with plan.again():
+            for lo, hi in plan.blocks:
+                rows, num, _ = plan.block(x, ref, lo, hi, graph=True)
+                gradients.add(rows, num, g)
+        return None, *gradients.total()

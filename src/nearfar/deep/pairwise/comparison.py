@@ -1,0 +1,248 @@
+"""The one engine of every pair, triplet and proxy loss.
+
+A batch is compared with a reference: itself, a memory, the class proxies, the class means. A row holds one anchor's
+dissimilarities to the whole reference and the masks of its similar and dissimilar samples. A row loss maps a block of
+rows to (numerator, denominator) per anchor, each (b,) or, for a sum of several means, (b, k); the engine sums both
+over blocks and divides once. So every reduction of the literature is exact under blocking, memory is O(block x m),
+and no pair or triplet index is ever built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..autograd import applied, traced
+from ..objective.relations import UNKNOWN, Labels, is_classes, masks
+from ..unit_vectors import unit
+
+DISTANCES = ("sq_euclidean", "euclidean", "cosine", "dot")
+FLOOR = -60.0  # exponents below it add nothing that a float64 sum could hold, and would be slow denormal numbers
+FEW = 512  # rows of a square matrix that are turned in a processor's cache
+SMALL = 1 << 13  # entries so few that the number of calls takes the time
+FULL = 1 << 24  # comparisons held at once before `block=None` starts to cut the batch
+
+
+class Triplets(NamedTuple):
+    """Mined triplets, at most k of each anchor.
+
+    Attributes
+    ----------
+    positive, negative : Tensor
+        (b, k) int64 columns of the block.
+    keep : Tensor
+        (b, k) bool: which of the k places hold a triplet.
+    """
+
+    positive: Tensor
+    negative: Tensor
+    keep: Tensor
+
+
+class Rows(NamedTuple):
+    """A block of anchors compared with the reference.
+
+    Attributes
+    ----------
+    d : Tensor
+        (b, m) dissimilarities: smaller is nearer, whatever the distance ("dot" gives the negative inner product,
+        "cosine" one minus the cosine).
+    pos, neg : Tensor
+        (b, m) bool: similar references (never the anchor itself) and dissimilar ones. Miners narrow them.
+    distance : str
+        Which of `DISTANCES` filled `d`.
+    dim : int
+        Dimension of the embeddings.
+    triplets : Triplets or None
+        Where a miner chooses one negative for each of some positives.
+    first : int
+        Which sample of the batch the block's first anchor is.
+    """
+
+    d: Tensor
+    pos: Tensor
+    neg: Tensor
+    distance: str
+    dim: int
+    triplets: Triplets | None = None
+    first: int = 0
+
+
+RowFunction = Callable[[Rows], tuple[Tensor, Tensor]]
+
+
+def safe_sqrt(x: Tensor) -> Tensor:
+    """Square root with gradient 0, not infinity, where x is 0 (two equal points)."""
+    positive = x > 0
+    return torch.where(positive, torch.where(positive, x, 1.0).sqrt(), 0.0)
+
+
+class _Distances(torch.autograd.Function):
+    """See `prepared_rows`; where two points coincide the gradient of "euclidean" is 0."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, ref: Tensor, distance: str) -> Tensor:
+        if distance.endswith("euclidean"):
+            squares = x.square().sum(1)
+            others = squares if x is ref else ref.square().sum(1)
+            d = torch.addmm(others, x, ref.T, alpha=-2).add_(squares[:, None]).clamp_min_(0)
+        else:
+            d = torch.mm(-x, ref.T)
+            d = d.add_(1) if distance == "cosine" else d
+        d = d.sqrt_() if distance == "euclidean" else d
+        ctx.distance, ctx.itself = distance, x is ref
+        ctx.save_for_backward(x, ref, d)
+        return d
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, ref, d = ctx.saved_tensors
+        g = slopes(grads[0], d, ctx.distance)
+        if ctx.itself:
+            parts = [g + g.T] if len(g) <= FEW else [g, g.T]  # one product instead of two, where transposing is cheap
+            return sum(_to_side(part, x, x, ctx.distance) for part in parts), None, None
+        one = _to_side(g, x, ref, ctx.distance) if ctx.needs_input_grad[0] else None
+        other = _to_side(g.T, ref, x, ctx.distance) if ctx.needs_input_grad[1] else None
+        return one, other, None
+
+
+def _to_side(g: Tensor, x: Tensor, ref: Tensor, distance: str) -> Tensor:
+    """Return the gradient in x of the comparison of its rows with ref, from that in `slopes`."""
+    if distance in ("cosine", "dot"):
+        return -(g @ ref)
+    scale = 2 if distance == "sq_euclidean" else 1
+    return torch.addmm(g.sum(1)[:, None] * x, g, ref, beta=scale, alpha=-scale)
+
+
+def slopes(g: Tensor, d: Tensor, distance: str) -> Tensor:
+    """Turn a gradient in distances into one in half squared distances, or in minus the products of the vectors.
+
+    For "sq_euclidean" the result is half of it.
+    """
+    if distance != "euclidean":
+        return g
+    slope = torch.threshold(d, 0, torch.inf)  # where two points coincide it is 0
+    return g / slope if torch.is_grad_enabled() else torch.div(g, slope, out=slope)
+
+
+def prepared_rows(x: Tensor, ref: Tensor, distance: str) -> Tensor:
+    """Return the (b, m) dissimilarities of rows of x to rows of ref; those of "cosine" have unit length."""
+    if on_host(x) and len(x) * len(ref) < SMALL and distance in ("cosine", "dot"):
+        s = x @ ref.T
+        return 1 - s if distance == "cosine" else -s
+    d: Tensor = applied(_Distances, x, ref, distance)
+    return d
+
+
+def sq_euclidean(x: Tensor, ref: Tensor) -> Tensor:
+    """Return the (b, m) squared Euclidean distances, from one matrix product."""
+    return prepared_rows(x, ref, "sq_euclidean")
+
+
+def dissimilarity(x: Tensor, ref: Tensor, distance: str) -> Tensor:
+    """Return the (b, m) dissimilarities of rows of x to rows of ref; `distance` is one of `DISTANCES`."""
+    sides = (unit(x), unit(ref)) if distance == "cosine" else (x, ref)
+    return prepared_rows(*sides, distance)
+
+
+def on_host(x: Tensor) -> bool:
+    """Return whether NumPy may read and write the memory of x: on a CPU, and not in a compiled graph."""
+    return x.device.type == "cpu" and not traced()
+
+
+def is_small(x: Tensor) -> bool:
+    """Return whether x is on the host with so few entries that the number of calls, not of entries, takes the time."""
+    return on_host(x) and x.numel() < SMALL
+
+
+def filled(x: Tensor, keep: Tensor, otherwise: float, scale: float = 1.0) -> Tensor:
+    """Return scale x where `keep`, and elsewhere a number, in a new matrix without a graph."""
+    x = x if scale == 1 else x.detach() * scale
+    if is_small(x) or not on_host(x):
+        return torch.where(keep, x, otherwise)
+    result = x.detach().clone() if scale == 1 else x
+    np.copyto(result.numpy(), otherwise, where=~keep.numpy(), casting="unsafe")  # writes only the few that change
+    return result
+
+
+def exponentials_(x: Tensor) -> Tensor:
+    """Overwrite x, at most 0, by its exponentials, 0 where they would add nothing to 1.
+
+    A processor is slow to find a 0, and to square what is nearly 0.
+    """
+    floor = FLOOR if x.dtype == torch.float64 else FLOOR * 2 / 3
+    return torch.threshold_(x.clamp_min_(floor).exp_(), 2 * exp(floor), 0.0)
+
+
+def count(mask: Tensor) -> Tensor:
+    """Return how many entries of each row are True."""
+    return mask.sum(1, dtype=torch.int32)  # several times faster on a CPU than the int64 default
+
+
+class Comparison(NamedTuple):
+    """What is compared with what, and how.
+
+    Attributes
+    ----------
+    x, y : the whole batch: (n, d) embeddings and their labels
+    ref, ref_y : the reference: (m, d) vectors and their labels
+    anchors : the rows of x that this process computes
+    is_self : whether the reference is the batch itself, so that every anchor meets itself
+    distance, normalize : one of `DISTANCES`; whether both sides are scaled to unit length first
+    ready : whether they are `prepared`
+    ids, ref_ids : which sample each row is, (n,) and (m,), -1 unknown: no sample is compared with itself; or None
+    """
+
+    x: Tensor
+    y: Labels
+    ref: Tensor
+    ref_y: Labels
+    anchors: slice
+    is_self: bool
+    distance: str
+    normalize: bool
+    ready: bool = False
+    ids: Tensor | None = None
+    ref_ids: Tensor | None = None
+
+    @property
+    def is_euclidean(self) -> bool:
+        return self.distance.endswith("euclidean")
+
+    def prepared(self) -> Comparison:
+        """Normalise or centre once for all blocks: distances do not change, float32 cancellation shrinks."""
+        x, ref = self.x, self.ref
+        if not self.ready and (self.normalize or self.distance == "cosine"):
+            x = unit(x)
+            ref = x if self.ref is self.x else unit(ref)
+        elif not self.ready and self.is_euclidean and len(ref):
+            center = ref.detach().mean(0)
+            x = x - center
+            ref = x if self.ref is self.x else ref - center
+        return self._replace(x=x, ref=ref, normalize=False, ready=True)
+
+    def block(self, x: Tensor, ref: Tensor, lo: int, hi: int) -> Rows:
+        """Return rows lo to hi (indices into the batch) of a comparison that is `prepared`."""
+        pos, neg = masks(self.y, self.ref_y, slice(lo, hi))
+        if self.is_self:  # no anchor is its own positive or negative, whatever a relation matrix says
+            pos.diagonal(lo).fill_(False)
+            if not is_classes(self.y):
+                neg.diagonal(lo).fill_(False)
+        if self.ids is not None and self.ref_ids is not None:
+            other = (self.ids[lo:hi, None] != self.ref_ids) | (self.ref_ids == UNKNOWN)
+            pos, neg = pos & other, neg & other
+        if hi - lo < len(x) or torch.compiler.is_compiling():  # compiled functions cannot take one tensor twice
+            x = x[lo:hi]
+        return Rows(prepared_rows(x, ref, self.distance), pos, neg, self.distance, x.shape[1], first=lo)
+
+
+def spans(anchors: slice, m: int, block: int | None) -> list[tuple[int, int]]:
+    """Cut the anchors into blocks of rows; None chooses the whole batch up to `FULL` comparisons."""
+    n = anchors.stop - anchors.start
+    size = block or max(1, n if n * m <= FULL else FULL // (2 * m))
+    return [(lo, min(lo + size, anchors.stop)) for lo in range(anchors.start, anchors.stop, size)]

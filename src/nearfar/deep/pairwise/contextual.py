@@ -1,0 +1,188 @@
+"""Row losses that need something of the whole batch before any row can be counted.
+
+A first pass over the rows, block by block, finds it; the second sums the rows as every row loss does. Three kinds:
+
+- a statistic of the batch, such as a mean or whether one hinge over the batch is active (`TwoPassLoss`);
+- a number of each reference's own row, where a positive pair (i, j) reads the rows of both its sides (`SidedLoss`).
+  Its blocks are computed again in the backward pass, like those of `sweep.sum_over_anchors`;
+- the reference vectors themselves, from which single rows are formed again (`Sides.ref`).
+
+So the result is exact for any block, on any number of processes, and with a memory as reference.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import distributed
+from ..autograd import recomputed
+from ..objective.batch import Batch
+from ..objective.relations import Labels, LabelSets
+from ..objective.terms import RowLoss
+from ..rng import rehearsal
+from .blockwise import cuts, sum_over_anchors
+from .comparison import Comparison, RowFunction, Rows, prepared_rows, safe_sqrt
+
+
+class BoundLoss(RowLoss):
+    """A row loss whose rows read what `find` returned for the present comparison."""
+
+    _found: Any = None
+
+    def find(self, c: Comparison, batch: Batch) -> Any:
+        """Return a named tuple with what the rows need besides themselves, or None."""
+        raise NotImplementedError
+
+    def second_pass(self, rows: Rows, found: Any) -> tuple[Tensor, Tensor]:
+        """Return (numerator, denominator) per anchor of the block, as `RowLoss.rows` does."""
+        raise NotImplementedError
+
+    def comparison(self, batch: Batch) -> Comparison:
+        c = super().comparison(batch).prepared()
+        self._found = self.find(c, batch)
+        return c
+
+    def _one_block(self, c: Comparison) -> bool:
+        return cuts(c, self.block, self.whole) == [(0, len(c.x))]
+
+    def held(self) -> tuple[Tensor, ...]:
+        return () if self._found is None else tuple(part for part in self._found if isinstance(part, Tensor))
+
+    @property
+    def rows(self) -> RowFunction:
+        """The row function of the present comparison: a later call does not change what backward computes again."""
+        found = self._found
+        self._found = _detached(found)  # enough for the statistics; no graph is kept alive
+        return lambda rows: self.second_pass(rows, found)
+
+
+def _detached(found: Any) -> Any:
+    if found is None:
+        return None
+    return found._make(part.detach() if isinstance(part, Tensor) else part for part in found)
+
+
+class TwoPassLoss(BoundLoss):
+    """A row loss that needs sums over the whole batch: a method states `sums`, `conclude` and `finish`.
+
+    Where one block holds all rows of the only process, the sums are formed once.
+    """
+
+    whole = True
+
+    def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return two sums per anchor, (b,) or (b, k) each."""
+        raise NotImplementedError
+
+    def conclude(self, total: Tensor, number: Tensor) -> Any:
+        """Return a named tuple of what follows from the sums over all anchors.
+
+        They have a gradient only where the sums are formed once, so the loss must have the same gradient with them held
+        constant. Where they have one, the second derivative is exact too.
+        """
+        raise NotImplementedError
+
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Any) -> tuple[Tensor, Tensor]:
+        """Return (numerator, denominator) per anchor of the block."""
+        raise NotImplementedError
+
+    def find(self, c: Comparison, batch: Batch) -> Any:
+        if distributed.world() == 1 and self._one_block(c):
+            return None
+        with torch.no_grad(), rehearsal(self.mine, c.x):
+            total, number = sum_over_anchors(self.sums, c, mine=self.mine, block=self.block, whole=self.whole)
+        return self.conclude(distributed.total(total), distributed.total(number))
+
+    def second_pass(self, rows: Rows, found: Any) -> tuple[Tensor, Tensor]:
+        sums = self.sums(rows)
+        if found is None:
+            total, number = (part.sum(0) for part in sums)
+            found = self.conclude(total, number.to(total.dtype))
+        return self.finish(rows, sums, found)
+
+
+class Sides(NamedTuple):
+    """What a pair reads besides its anchor's row.
+
+    Attributes
+    ----------
+    ref : (m, d) prepared reference vectors
+    square : whether the rows are those of the whole batch compared with itself, row j being reference j's
+    other : (m,) statistic of each reference's own row; None where `square`
+    """
+
+    ref: Tensor
+    square: bool
+    other: Tensor | None
+
+
+class SidedLoss(BoundLoss):
+    """A row loss of pairs that read both rows: a method states `second_pass`, and `statistic` if it has one.
+
+    The row of a reference is its comparison with the batch: with the batch as reference, the row of that sample.
+    """
+
+    whole = True
+
+    def statistic(self, rows: Rows) -> Tensor:
+        """Return a number per row, (b,); a method whose pairs need none does not define it."""
+        raise NotImplementedError
+
+    def held(self) -> tuple[Tensor, ...]:
+        return super().held() if self.whole else ()  # otherwise rows read only their distances
+
+    def find(self, c: Comparison, batch: Batch) -> Sides:
+        square = c.is_self and self._one_block(c)
+        needless = square or type(self).statistic is SidedLoss.statistic
+        return Sides(c.ref, square, None if needless else self._statistics(c))
+
+    def _statistics(self, c: Comparison) -> Tensor:
+        """Return the (m,) statistics of the rows of all references."""
+        c = _flipped(c)
+
+        def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> Tensor:
+            rows = c.block(x, ref, lo, hi)
+            return self.statistic(self.mine(rows) if self.mine is not None else rows)
+
+        blocks = cuts(c, self.block, self.whole)
+        with rehearsal(self.mine, c.x):
+            parts = [recomputed(one, c.x, c.ref, lo, hi) for lo, hi in blocks]
+        return torch.cat(parts) if parts else c.x.new_zeros(0)
+
+
+def reference_rows(rows: Rows, sides: Sides, columns: Tensor) -> Tensor:
+    """Return the (b, m) dissimilarities of one reference of each row, `columns` (b,), to all references."""
+    return rows.d[columns] if sides.square else prepared_rows(sides.ref[columns], sides.ref, rows.distance)
+
+
+def reference_pairs(rows: Rows, sides: Sides, one: Tensor, other: Tensor) -> Tensor:
+    """Return the (b, k) dissimilarities of pairs of references, given by their columns."""
+    ref = sides.ref
+    if rows.distance in ("cosine", "dot"):
+        parts = [(ref[i] * ref[j]).sum(1) for i, j in zip(one.T, other.T, strict=True)]
+    else:
+        parts = [(ref[i] - ref[j]).square().sum(1) for i, j in zip(one.T, other.T, strict=True)]
+    products = torch.stack(parts, 1) if parts else rows.d[:, :0]
+    if rows.distance == "euclidean":
+        return safe_sqrt(products)
+    return {"cosine": 1 - products, "dot": -products, "sq_euclidean": products}[rows.distance]
+
+
+def _flipped(c: Comparison) -> Comparison:
+    """Return the comparison whose anchors are all the references."""
+    if c.is_self:
+        return c._replace(anchors=slice(0, len(c.x)))
+    y, ref_y = _flipped_labels(c.y, c.ref_y)
+    c = c._replace(ids=c.ref_ids, ref_ids=c.ids)
+    return c._replace(x=c.ref, y=y, ref=c.x, ref_y=ref_y, anchors=slice(0, len(c.ref)))
+
+
+def _flipped_labels(y: Labels, ref_y: Labels) -> tuple[Labels, Labels]:
+    if isinstance(y, LabelSets) and isinstance(ref_y, LabelSets):
+        return LabelSets(ref_y.hot, y.overlap), y
+    if isinstance(y, Tensor) and y.ndim == 2:
+        return y.T, y.new_zeros(len(y))  # masks of a relation are read from its rows alone
+    return ref_y, y

@@ -1,0 +1,179 @@
+"""Positives against negatives without triplets: hinges and searches in O(K m) or O(m log m) a row.
+
+A row has K positives and m references. Where K is small and known (on a CPU), one pass over the row for each positive
+beats sorting the row; otherwise the row is sorted once. Both give the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ..autograd import applied, recomputed, traced
+from .comparison import FULL, Rows, Triplets, count, filled, is_small, on_host
+
+FEW = 12  # positives of a row up to which one pass for each is faster than a sort
+
+
+def positives(rows: Rows, *, one_by_one: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the (b, k) columns of each row's positives and which of the k places hold one.
+
+    On a CPU k is the largest number of positives of a row. On a device, or in a compiled graph, knowing it would
+    wait for the device: there k is the width of the row. A caller that takes the columns `one_by_one` would rather wait
+    once than go through the whole row.
+    """
+    b, m = rows.pos.shape
+    if one_by_one and not on_host(rows.pos) and not traced():
+        values, columns = rows.pos.byte().topk(int(rows.pos.sum(1).max()) if b else 0, 1)
+        return columns, values.bool()
+    if not on_host(rows.pos):
+        return torch.arange(m, device=rows.d.device).expand(b, m), rows.pos
+    if is_small(rows.pos):
+        most = max(count(rows.pos).tolist(), default=0)
+        values, columns = rows.pos.byte().topk(most, 1)
+        return columns, values.bool()
+    row, column = np.divmod(rows.pos.numpy().reshape(-1).nonzero()[0], m)
+    most = len(row) // b
+    if most and row[::most].tolist() == row[most - 1 :: most].tolist() == list(range(b)):  # rows of equal numbers
+        return torch.from_numpy(column.reshape(b, most)), torch.ones(b, most, dtype=torch.bool)
+    number = np.bincount(row, minlength=b)
+    keep = np.arange(number.max()) < number[:, None]
+    columns = np.zeros(keep.shape, dtype=np.int64)
+    columns[keep] = column
+    return torch.from_numpy(columns), torch.from_numpy(keep)
+
+
+def sum_over_positives(rows: Rows, one: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Sum ``one(column, real)``, two (b,) tensors, over the places of the positives, one after the other.
+
+    Where they would take much memory together, backward computes each again.
+    """
+    columns, keep = positives(rows, one_by_one=True)
+    value, number = rows.d.sum(1) * 0, torch.zeros_like(count(rows.pos))
+    again = columns.shape[1] * rows.pos.numel() > FULL and not traced()
+    for column, real in zip(columns.T, keep.T, strict=True):
+        more = recomputed(one, column, real) if again else one(column, real)
+        value, number = value + more[0], number + more[1]
+    return value, number
+
+
+def negatives(rows: Rows) -> Tensor:
+    """Return the (b, m) dissimilarities with everything but the negatives at infinity.
+
+    A gradient at the infinite entries is passed on too; no finite value has one there.
+    """
+    value: Tensor = applied(_Negatives, rows.d, rows.neg)
+    return value
+
+
+class _Negatives(torch.autograd.Function):
+    """See `negatives`."""
+
+    @staticmethod
+    def forward(ctx: Any, d: Tensor, neg: Tensor) -> Tensor:
+        return filled(d, neg, torch.inf)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0], None
+
+
+def narrowed(rows: Rows, triplets: Triplets) -> Rows:
+    """Keep of a block only mined triplets: as triplets, and as masks for losses that read pairs."""
+    pos, neg = (marks(rows.pos, columns, triplets.keep) for columns in (triplets.positive, triplets.negative))
+    return rows._replace(pos=pos, neg=neg, triplets=triplets)
+
+
+def marks(mask: Tensor, columns: Tensor, keep: Tensor) -> Tensor:
+    """Return a mask of the shape of another, which holds the kept columns, (b, k), of its rows."""
+    room = torch.zeros_like(mask, dtype=torch.uint8)
+    return room.scatter_reduce_(1, columns, keep.to(torch.uint8), "amax").view(torch.bool)
+
+
+class _Hinges(torch.autograd.Function):
+    """See `hinges`; the gradient needs only the counts."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor]:
+        value, k, c = (_by_columns if t.shape[1] <= FEW else _by_sorting)(t, v, beyond)
+        ctx.save_for_backward(k, c)
+        ctx.mark_non_differentiable(k)
+        return value, k
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        k, c = ctx.saved_tensors
+        return grads[0][:, None] * k, -grads[0][:, None] * c, None
+
+
+def hinges(t: Tensor, v: Tensor, beyond: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Sum the hinges of every threshold of a row with every value of the row.
+
+    Parameters
+    ----------
+    t : (b, K) thresholds; -inf never activates
+    v : (b, m) values; +inf is never activated
+    beyond : (b, K) bounds, each at most its threshold; only values above them count
+
+    Returns
+    -------
+    (b,) sums over thresholds and values of [t - v]_+, and (b, K) numbers of values that count below each threshold.
+    """
+    return applied(_Hinges, t, v, beyond)
+
+
+def _by_columns(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    value = v.new_zeros(len(v))
+    k = torch.zeros_like(t, dtype=torch.int32)
+    c = torch.empty_like(v) if t.shape[1] else torch.zeros_like(v)
+    for column in range(t.shape[1]):
+        hinge = torch.sub(t[:, column : column + 1], v, out=torch.empty_like(v) if column else c)
+        hinge.clamp_min_(0)
+        if beyond is not None:
+            hinge.masked_fill_(v <= beyond[:, column : column + 1], 0)
+        value += hinge.sum(1)
+        active = hinge.sign_()  # on a CPU several times as fast as a comparison
+        k[:, column] = active.sum(1)
+        if column:
+            c += active
+    return value, k, c
+
+
+def _by_sorting(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    near = v.sort(1).values
+    totals = pad(near.masked_fill(near.isinf(), 0).double().cumsum(1), (1, 0))  # of the k smallest
+    k = torch.searchsorted(near, t)
+    total, c = totals.gather(1, k), t.shape[1] - torch.searchsorted(t.sort(1).values, v, right=True)
+    if beyond is not None:
+        least = torch.searchsorted(near, beyond, right=True)
+        k, total = k - least, total - totals.gather(1, least)
+        c = c - t.shape[1] + torch.searchsorted(beyond.sort(1).values, v)
+    return (k * t.double() - total).masked_fill(k == 0, 0).sum(1).to(v.dtype), k, c
+
+
+def next_above(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Find for every threshold the smallest value of its row that is strictly above it.
+
+    Parameters
+    ----------
+    t : (b, K) thresholds
+    v : (b, m) values; +inf is never found
+
+    Returns
+    -------
+    (b, K) columns of v, arbitrary where nothing is above, and (b, K) whether something is.
+    """
+    if t.shape[1] <= FEW:
+        above = [torch.where(v > column[:, None], v, torch.inf).min(1) for column in t.T]
+        if not above:
+            return t.long(), t.bool()
+        least, columns = (torch.stack(part, 1) for part in zip(*above, strict=True))
+        return columns, least < torch.inf
+    near, order = v.sort(1)
+    k = torch.searchsorted(near, t, right=True).clamp_max(max(v.shape[1] - 1, 0))
+    return order.gather(1, k), (near.gather(1, k) > t) & near.gather(1, k).isfinite()

@@ -1,0 +1,299 @@
+"""Sums over the rows of a block, with gradients of their own that keep little and work in a processor's cache: softly
+counted ranks, tilted means of exponentials, and plain sums over positives and negatives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..autograd import applied
+from .comparison import FLOOR, exponentials_, filled, is_small
+
+CACHED = 1 << 17  # entries of a part whose temporaries stay in a processor's cache
+
+
+def finite(x: Tensor, otherwise: float = 0.0) -> Tensor:
+    """Return x with its infinities, which carry no gradient, replaced by another value."""
+    return torch.where(x.isfinite(), x, otherwise)
+
+
+def log1p_(x: Tensor) -> Tensor:
+    """Overwrite x, above -1, by log(1 + x), exact where x is tiny too, and faster than a processor's own."""
+    y = x + 1
+    return x.sub_(y - 1).div_(y).add_(y.log_())  # first restores what rounding the sum lost
+
+
+def cache_parts(x: Tensor) -> list[slice]:
+    """Cut the rows of a matrix into parts that stay in a processor's cache; on a device, one part."""
+    n, m = x.shape
+    size = max(1, CACHED // max(m, 1)) if x.device.type == "cpu" else max(n, 1)
+    return [slice(lo, min(lo + size, n)) for lo in range(0, n, size)]
+
+
+class _NearAndRivals(torch.autograd.Function):
+    """See `near_and_rivals`; one matrix, the weights, is kept for the gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, scale: float, reach: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        ctx.scale, near = scale, d.gather(1, columns)
+        weights = filled(d, keep, -torch.inf, scale)
+        if reach is not None:  # several times as fast as a comparison
+            limit = (scale * reach).clamp_max_(torch.finfo(d.dtype).max)
+            weights = torch.threshold_(weights.sub_(limit), 0, -torch.inf)
+        most = weights.amax(1, keepdim=True) if d.shape[1] else weights.new_zeros(len(d), 1)
+        most = most.clamp_min_(torch.finfo(d.dtype).min)  # finite where nothing is kept
+        weights = exponentials_(weights.sub_(most))
+        total = weights.sum(1, keepdim=True)
+        value = total.log().add_(most if reach is None else most + limit).squeeze(1)
+        ctx.save_for_backward(d, columns, keep, value, weights, total, reach)
+        return near, value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (d, columns, keep, value, weights, total, reach), g = ctx.saved_tensors, ctx.scale * grads[1][:, None]
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
+            keep = keep if reach is None else keep & (d < reach)
+            shift = torch.where(value.isinf(), 0.0, value)[:, None]
+            low = torch.where(keep, ctx.scale * d - shift, 0.0)
+            slope = (g * torch.where(keep, low.exp(), 0.0)).scatter_add(1, columns, grads[0])
+            return slope, None, None, None, None
+        slope = weights * torch.where(total > 0, g / total, 0.0)
+        return slope.scatter_add_(1, columns, grads[0]), None, None, None, None
+
+
+def near_and_rivals(
+    d: Tensor, columns: Tensor, keep: Tensor, scale: float | Tensor, reach: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return (b, K) columns of d, and (b,) log sum exp(scale d) over the kept entries of each row.
+
+    If a row keeps none, that is -inf, with zero gradient. With `reach`, (b, 1), and a negative scale, entries that are
+    not below it are left out.
+    """
+    if is_small(d):
+        return d.gather(1, columns), masked_logsumexp(d, keep if reach is None else keep & (d < reach), scale)
+    if isinstance(scale, Tensor):  # it is learnt, and the function below holds it constant
+        return d.gather(1, columns), masked_logsumexp(scale * d, keep if reach is None else keep & (d < reach))
+    near, value = applied(_NearAndRivals, d, columns, keep, scale, reach)
+    return near, value
+
+
+def masked_logsumexp(values: Tensor, keep: Tensor, scale: float | Tensor = 1.0) -> Tensor:
+    """Return log sum exp(scale value) over the kept entries of each row.
+
+    If a row keeps none, that is -inf, with zero gradient.
+    """
+    if is_small(values):
+        least = torch.finfo(values.dtype).min  # infinities alone would have no second derivative
+        total = torch.where(keep, values if scale == 1 else values * scale, least).logsumexp(1)
+        return torch.where(total > least / 2, total, -torch.inf)
+    return near_and_rivals(values, keep.new_zeros(len(keep), 0, dtype=torch.int64), keep, scale)[1]
+
+
+class _SoftCounts(torch.autograd.Function):
+    """See `soft_counts`; the sigmoids are computed again in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        near = d.gather(1, columns)
+        t, v, counts = near / temperature, filled(d, keep, torch.inf, 1 / temperature), torch.empty_like(near)
+        if t.shape[1]:  # beyond, nothing counts, and denormal numbers would be slow
+            v.clamp_max_(t.amax(1, keepdim=True) - FLOOR)
+        for part in cache_parts(v):
+            room = torch.empty_like(v[part])
+            for k in range(t.shape[1]):
+                counts[part, k] = torch.sub(t[part, k : k + 1], v[part], out=room).sigmoid_().sum(1)
+        ctx.save_for_backward(d, keep, t, v, columns)
+        ctx.temperature = temperature
+        return near, counts
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        d, keep, t, v, columns = ctx.saved_tensors
+        g = grads[1] / ctx.temperature
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
+            v = torch.where(keep, d / ctx.temperature, torch.inf)
+            near = ((d / ctx.temperature).gather(1, columns)[:, :, None] - v[:, None]).sigmoid()  # (b, K, m)
+            slope = near * (1 - near) * g[:, :, None]
+            return (-slope.sum(1)).scatter_add(1, columns, slope.sum(2) + grads[0]), None, None, None
+        to_t, to_v = torch.empty_like(t), torch.empty_like(v) if t.shape[1] else torch.zeros_like(v)
+        for part in cache_parts(v):
+            room = torch.empty_like(v[part])
+            for k in range(t.shape[1]):
+                near = torch.sub(t[part, k : k + 1], v[part], out=room).sigmoid_()
+                slope = near.addcmul_(near, near, value=-1)
+                to_t[part, k] = slope.sum(1)
+                if k:
+                    to_v[part].addcmul_(slope, g[part, k : k + 1], value=-1)
+                else:
+                    torch.mul(slope, -g[part, :1], out=to_v[part])
+        return to_v.scatter_add_(1, columns, to_t.mul_(g).add_(grads[0])), None, None, None
+
+
+def soft_counts(d: Tensor, columns: Tensor, keep: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Count, softly, how many kept values of a row lie below some of its values.
+
+    Parameters
+    ----------
+    d, keep : (b, m) values, and which count
+    columns : (b, K) int64, columns of the values t that they are compared with
+    temperature : float
+        Temperature of the sigmoid that replaces the step.
+
+    Returns
+    -------
+    (b, K) values at the columns, t, and (b, K) sums over the kept d of 1 / (1 + exp((d - t) / temperature)).
+    """
+    counted: tuple[Tensor, Tensor] = applied(_SoftCounts, d, columns, keep, temperature)
+    return counted
+
+
+class _Tilted(torch.autograd.Function):
+    """See `tilted`; keeps the exponentials."""
+
+    @staticmethod
+    def forward(ctx: Any, d: Tensor, keep: Tensor, T: float, beta: float, detach: bool) -> Tensor:
+        limits = torch.finfo(d.dtype)
+        heights = filled(d, keep, torch.inf)
+        least = heights.amin(1, keepdim=True) if d.shape[1] else d.new_zeros(len(d), 1)
+        heights = heights.sub_(least.clamp_max_(limits.max))  # where nothing counts all stays infinite
+        below = _exponentials(heights, -beta / T) if beta else keep
+        above = _exponentials(heights, -(1 + beta) / T)
+        total = above.sum(1, keepdim=True)
+        count = below.sum(1, keepdim=True, dtype=d.dtype).clamp_min_(limits.tiny)
+        ctx.save_for_backward(d, keep, below, above, count, total)
+        ctx.T, ctx.beta, ctx.detach = T, beta, detach
+        return total.log().sub_(least, alpha=1 / T).sub_(count.log()).squeeze(1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        d, keep, below, above, count, total = ctx.saved_tensors
+        g, beta = grads[0][:, None] / -ctx.T, 0.0 if ctx.detach else ctx.beta
+        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
+            tilt = (d.detach() if ctx.detach else d) * ctx.beta
+            high, low = (_kept_softmax(heights / -ctx.T, keep) for heights in (d + tilt, tilt))
+            return g * ((1 + beta) * high - beta * low), None, None, None, None
+        slope = above * torch.where(total > 0, (1 + beta) * g / total, 0.0)
+        if beta:
+            slope.addcmul_(below, g / count, value=-beta)
+        return slope, None, None, None, None
+
+
+def _exponentials(heights: Tensor, scale: float) -> Tensor:
+    """Return exp(scale heights), in one new matrix, 0 where it would add nothing to 1."""
+    result = torch.empty_like(heights)
+    for part in cache_parts(heights):
+        exponentials_(torch.mul(heights[part], scale, out=result[part]))
+    return result
+
+
+def _kept_softmax(values: Tensor, keep: Tensor) -> Tensor:
+    some = keep.any(1, keepdim=True)
+    logits = torch.where(some, torch.where(keep, values, -torch.inf), 0.0)
+    return torch.where(keep, logits.softmax(1), 0.0)
+
+
+def tilted(d: Tensor, keep: Tensor, temperature: float, beta: float, detach: bool = False) -> Tensor:
+    """Return log sum_n w_n e^{-d_n / T} of each row, with w = softmax(-beta d / T), over its kept entries.
+
+    Parameters
+    ----------
+    d, keep : (b, m) dissimilarities, and which count
+    temperature : float
+        T.
+    beta : float
+        Tilt, not negative: 0 is the logarithm of the mean of e^{-d / T}.
+    detach : bool
+        Hold w constant in the gradient.
+
+    Returns
+    -------
+    (b,) values; -inf, with zero gradient, where nothing counts.
+
+    Examples
+    --------
+    >>> d, every = torch.tensor([[0.0, 1.0]]), torch.ones(1, 2, dtype=torch.bool)
+    >>> bool(tilted(d, every, 1.0, 1.0) > tilted(d, every, 1.0, 0.0))
+    True
+    """
+    value: Tensor = applied(_Tilted, d, keep, temperature, beta, detach)
+    return value
+
+
+class _HingeSquares(torch.autograd.Function):
+    """See `hinge_squares`; one matrix, the hinges, is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, margin: float) -> Tensor:
+        hinge = torch.rsub(v, margin).clamp_min_(0)
+        ctx.margin = margin
+        ctx.save_for_backward(v, hinge)
+        return torch.linalg.vector_norm(hinge, dim=1).square_()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        v, hinge = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            hinge = (ctx.margin - v).clamp_min(0)
+        return hinge * (-2 * grads[0][:, None]), None
+
+
+def hinge_squares(v: Tensor, margin: float) -> Tensor:
+    """Return the (b,) sums over the values v, (b, m), of [margin - v]_+^2; +inf adds nothing."""
+    value: Tensor = applied(_HingeSquares, v, margin)
+    return value
+
+
+class _SoftplusSums(torch.autograd.Function):
+    """See `softplus_sums`; one matrix, the sigmoids, is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, at: float, scale: float) -> Tensor:
+        heights = torch.rsub(v, at).mul_(scale)
+        value = log1p_(exponentials_(heights.abs().neg_())).sum(1).add_(heights.clamp_min(0).sum(1))
+        ctx.at, ctx.scale = at, scale
+        ctx.save_for_backward(v, heights.clamp_min_(FLOOR).sigmoid_())
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        v, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            slope = (ctx.scale * (ctx.at - v)).sigmoid()
+        return slope * (-ctx.scale * grads[0][:, None]), None, None
+
+
+def softplus_sums(v: Tensor, at: float, scale: float) -> Tensor:
+    """Return the (b,) sums over the values v, (b, m), of log(1 + exp(scale (at - v))); +inf adds nothing."""
+    value: Tensor = applied(_SoftplusSums, v, at, scale)
+    return value
+
+
+class _PairSums(torch.autograd.Function):
+    """See `pair_sums`."""
+
+    @staticmethod
+    def forward(ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(columns, keep, neg)
+        near = torch.where(keep, d.gather(1, columns), 0.0).sum(1)
+        far = torch.empty_like(near)
+        for part in cache_parts(d):
+            far[part] = torch.where(neg[part], d[part], 0.0).sum(1)
+        return near, far
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        columns, keep, neg = ctx.saved_tensors
+        near, far = (grad[:, None] for grad in grads)
+        slope = torch.where(neg, far, 0.0).scatter_add(1, columns, torch.where(keep, near, 0.0))
+        return slope, None, None, None
+
+
+def pair_sums(d: Tensor, columns: Tensor, keep: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the (b,) sums of each row's kept columns (b, K), and of its entries where `neg`."""
+    near, far = applied(_PairSums, d, columns, keep, neg)
+    return near, far

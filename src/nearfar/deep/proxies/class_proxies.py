@@ -1,0 +1,241 @@
+"""Losses with class proxies: how they compare a batch, and proxies that are computed instead of learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ...settings import check_options
+from ..autograd import recomputed
+from ..objective.batch import Batch, check_width
+from ..objective.relations import UNKNOWN, Labels
+from ..objective.terms import RowLoss
+from ..pairwise.comparison import FULL, spans
+from ..unit_vectors import unit
+from .logits import cosines, own_and_others
+
+SOURCES = ("learned", "class_mean", "kmeans")
+ROUNDS = 20  # of k-means, at most
+
+
+def in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *inputs: Tensor) -> list[Tensor]:
+    """Return ``one(*inputs, lo, hi)`` for every block; if there are several, backward computes them again."""
+    if len(blocks) == 1:
+        return [one(*inputs, *blocks[0])]
+    return [recomputed(one, *inputs, lo, hi) for lo, hi in blocks]
+
+
+def sum_in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *inputs: Tensor) -> Tensor:
+    """Return the sum of a scalar over blocks, computed as in `in_blocks`; 0, with a gradient, if there is no block."""
+    parts = in_blocks(one, blocks, *inputs)
+    return parts[0] if len(parts) == 1 else sum(parts, inputs[0].sum() * 0)
+
+
+class ClassProxyLoss(RowLoss):
+    """A loss of samples against learnable class proxies, the mean over the samples of known class.
+
+    The labels are class numbers 0 to num_classes - 1. The proxies are a parameter of the loss: an optimiser group can
+    pick them out, and they are saved with it.
+
+    A method states ``per_sample(own, others)``: the loss per sample, from its scaled cosine to its own proxy and the
+    log-sum-exp of those to the other proxies, -inf where there are none.
+
+    Parameters
+    ----------
+    num_classes, embedding_dim : int
+        Shape of `proxies`.
+    block : int, optional
+        Samples at a time; the value is the same for any block.
+
+    Attributes
+    ----------
+    scale : float
+        Factor on the cosines.
+    """
+
+    scale: float
+
+    def __init__(self, num_classes: int, embedding_dim: int, *, block: int | None = None) -> None:
+        super().__init__(distance="dot", normalize=True, block=block)
+        self.num_classes = num_classes
+        self.proxies = nn.Parameter(torch.empty(num_classes, embedding_dim))
+        nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
+        self.register_buffer("proxy_labels", torch.arange(num_classes), persistent=False)
+        self._seen: tuple[Tensor, Tensor] | None = None
+
+    def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
+        name = type(self).__name__
+        if batch.ref is not None:
+            raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
+        batch.class_numbers(name, self.num_classes)
+        return self.proxies_for(batch.x), self.proxy_labels
+
+    def proxies_for(self, x: Tensor) -> Tensor:
+        """Return the proxies in the precision of embeddings (n, d), or raise where these are of another length."""
+        check_width(type(self).__name__, x, self.proxies.shape[1])
+        return self.proxies.to(x.dtype)
+
+    def publish(self, batch: Batch) -> Batch:
+        """Give the cosines to the class proxies, the class-level representation, to the other terms."""
+        return batch._replace(scores=cosines(batch.x, self.reference(batch)[0]))
+
+    def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
+        """Return the (b,) losses, 0 where `others` is -inf."""
+        raise NotImplementedError
+
+    def directions(self, w: Tensor) -> Tensor:
+        """Return what every block compares with, made once: the unit proxies."""
+        return unit(w)
+
+    def logits(self, x: Tensor, w: Tensor) -> Tensor:
+        """Return the (b, C) scaled cosines of embeddings to proxies; w are the `directions` of the proxies."""
+        return unit(x, self.scale) @ w.T
+
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the (n, num_classes) logits of embeddings (n, d), without margin: the largest is the class found."""
+        return self.logits(embeddings, self.directions(self.proxies_for(embeddings)))
+
+    def find(self, x: Tensor, w: Tensor, y: Tensor) -> Tensor | None:
+        """Return what the losses of a block need of the whole batch, or None."""
+        return None
+
+    def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
+        """Return the losses of some samples, 0 for those of unknown class."""
+        return self.per_sample(*own_and_others(self.logits(x[rows], w), y[rows]))
+
+    def counted(self, y: Tensor) -> Tensor:
+        """Return which samples the mean is over."""
+        return y != UNKNOWN
+
+    def compare(self, batch: Batch) -> Tensor:
+        """Return this process's share of the loss of a batch, which leaves no trace in the proxies."""
+        w, y = self.directions(self.reference(batch)[0]), batch.classes(type(self).__name__)
+        self._seen, found = (batch.x.detach(), y), self.find(batch.x, w, y)
+
+        def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
+            return self.losses(x, w, y, slice(lo, hi), found).sum()
+
+        total = sum_in_blocks(one, spans(batch.anchors, self.num_classes, self.block), batch.x, w)
+        return total / self.counted(y).sum().clamp_min(1)
+
+    def share(self, batch: Batch) -> Tensor:
+        return self.compare(batch)
+
+    @property
+    def stats_(self) -> dict[str, float]:
+        """The last call's share of samples with a positive loss, and mean distance (minus the cosine) to proxies."""
+        if self._seen is None:
+            return {}
+        x, y = self._seen
+        return _statistics(self, x, y)
+
+
+@torch.no_grad()
+def nearest(x: Tensor, w: Tensor) -> Tensor:
+    """Return for each row of x (n, d) the row of w (C, d) at the smallest angle, (n,)."""
+    return torch.cat([cosines(rows, w).argmax(1) for rows in x.split(max(1, FULL // len(w)))])
+
+
+@torch.no_grad()
+def _statistics(loss: ClassProxyLoss, x: Tensor, y: Tensor) -> dict[str, float]:
+    w, sums = loss.directions(loss.proxies.to(x.dtype)), x.new_zeros(3)
+    found = loss.find(x, w, y)
+    for rows in (slice(*span) for span in spans(slice(0, len(x)), loss.num_classes, loss.block)):
+        cosine, known = loss.logits(x[rows], w) / loss.scale, y[rows] != UNKNOWN
+        own = cosine.gather(1, y[rows].clamp_min(0)[:, None]).squeeze(1)
+        rest = cosine.sum(1) - own
+        active = loss.losses(x, w, y, rows, found) > 0
+        sums += torch.stack([torch.where(known, part, 0.0).sum() for part in (active, own, rest)])
+    known = (y != UNKNOWN).sum().clamp_min(1)
+    active, own, rest = (sums / known).tolist()
+    return {"active": active, "positive": -own, "negative": -rest / max(loss.num_classes - 1, 1)}
+
+
+def class_means(x: Tensor, y: Tensor, fallback: Tensor) -> Tensor:
+    """Return the (C, d) means of the rows of x by class; a class without rows keeps its row of `fallback`."""
+    sums = torch.zeros_like(fallback).index_add_(0, y, x.to(fallback.dtype))
+    counts = torch.bincount(y, minlength=len(fallback))
+    return torch.where(counts[:, None] > 0, sums / counts.clamp_min(1)[:, None], fallback)
+
+
+def kmeans(x: Tensor, centers: Tensor) -> Tensor:
+    """Return the centres of Lloyd's k-means from the given start; centre c is the one that began as row c."""
+    member = None
+    for _ in range(ROUNDS):
+        found = torch.cat([torch.cdist(rows, centers).argmin(1) for rows in x.split(4096)])
+        if member is not None and torch.equal(found, member):
+            break
+        member, centers = found, class_means(x, found, centers)
+    return centers
+
+
+class NeighbourProxyLoss(ClassProxyLoss):
+    """A loss of squared distances over a temperature to proxies that are learned, class means, or k-means centres.
+
+    Between unit vectors -||z - p||^2 / T is 2 z.p / T up to a constant, which cancels.
+    """
+
+    def __init__(
+        self, num_classes: int, embedding_dim: int, *, temperature: float, proxies: str, block: int | None
+    ) -> None:
+        super().__init__(num_classes, embedding_dim, block=block)
+        check_options(self, SOURCES, proxies=proxies)
+        self.temperature, self.scale, self.source = temperature, 2 / temperature, proxies
+        torch.nn.init.normal_(self.proxies, std=1 / 8)
+        if proxies != "learned":
+            self.proxies.requires_grad_(False)
+        if proxies == "class_mean":
+            self.register_buffer("sums", torch.zeros(num_classes, embedding_dim))
+            self.register_buffer("counts", torch.zeros(num_classes, dtype=torch.int64))
+
+    def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
+        w, y = super().reference(batch)
+        # blocks are computed again in the backward pass, after the parameter has moved on to new means
+        return (w.detach(), y) if self.source == "class_mean" else (w, y)
+
+    def share(self, batch: Batch) -> Tensor:
+        value = super().share(batch)
+        if self.source == "class_mean" and self.training:
+            self._follow(batch)
+        return value
+
+    @torch.no_grad()
+    def _follow(self, batch: Batch) -> None:
+        """Move the proxies to the means of all embeddings seen so far; this batch counts from the next call on."""
+        y = batch.classes(type(self).__name__)
+        x, y = unit(batch.x[y != UNKNOWN]).to(self.sums.dtype), y[y != UNKNOWN]
+        self.sums.index_add_(0, y, x)
+        self.counts.index_add_(0, y, torch.ones_like(y))
+        means = self.sums / self.counts.clamp_min(1)[:, None]
+        # a copy: the loss just computed still needs the old proxies for its gradient
+        self.proxies.data = torch.where(self.counts[:, None] > 0, means.to(self.proxies.dtype), self.proxies)
+
+    @torch.no_grad()
+    def refit(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Set the proxies from the embeddings of a whole training set.
+
+        Parameters
+        ----------
+        embeddings : (n, d) float tensor
+        labels : (n,) integers; -1 is left out
+
+        Notes
+        -----
+        "class_mean" takes the means of the unit embeddings and starts its running means there; "kmeans" goes on from
+        the means with k-means, so that each centre stays tied to the class where it began.
+        """
+        if self.source == "learned":
+            raise ValueError(f"{type(self).__name__}: learned proxies are not refitted; choose class_mean or kmeans")
+        y = torch.as_tensor(labels, device=self.proxies.device)
+        start = self.proxies.data
+        start = start if start.dtype == torch.float64 else start.float()  # a sum in half precision is no sum
+        x = unit(embeddings.to(start))[y != UNKNOWN]
+        y = y[y != UNKNOWN]
+        means = class_means(x, y, start)
+        if self.source == "class_mean":
+            self.counts.copy_(torch.bincount(y, minlength=self.num_classes))
+            self.sums.copy_(means * self.counts[:, None])
+        found = means if self.source == "class_mean" else kmeans(x, means)
+        self.proxies.data = found.to(self.proxies.dtype)

@@ -1,0 +1,159 @@
+"""Losses on the outputs of one linear layer after the embedding: classification and regression on class labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...settings import check_options
+from ..objective.batch import Batch, check_width
+from ..objective.relations import UNKNOWN, LabelSets
+from ..objective.terms import Term
+from ..pairwise.comparison import spans
+from ..unit_vectors import unit
+from .class_proxies import sum_in_blocks
+
+REDUCTIONS = ("mean", "sum")
+
+
+class HeadLoss(Term):
+    """A linear head and a loss on its outputs; the library keeps the embedding, not the outputs.
+
+    A method states ``term(outputs, targets)``. Labels are class numbers, or `LabelSets` whose rows are any (n, C)
+    targets, such as class probabilities; samples of unknown class, or with an empty row, are left out. The weight is
+    the parameter `proxies`, (outputs, embedding_dim), beside the parameter `bias`.
+
+    Parameters
+    ----------
+    num_classes, embedding_dim : int
+        Shape of the head.
+    outputs : int, optional
+        Rows of the weight; None is one per class.
+    normalize : bool
+        Outputs are cosines, without bias.
+    reduction : str
+        "mean" over the samples of known class, or "sum".
+    block : int, optional
+        Samples at a time.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        *,
+        outputs: int | None = None,
+        normalize: bool = False,
+        reduction: str = "mean",
+        block: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_options(self, REDUCTIONS, reduction=reduction)
+        self.num_classes, self.reduction, self.block = num_classes, reduction, block
+        self.proxies = nn.Parameter(torch.empty(outputs or num_classes, embedding_dim))
+        nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
+        self.bias = None if normalize else nn.Parameter(torch.zeros(len(self.proxies)))
+        self.register_buffer("classes", torch.arange(num_classes), persistent=False)
+
+    classes: Tensor
+    probabilities = False  # whether the targets are distributions, so that rows of LabelSets are scaled to sum 1
+
+    def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss per sample, (b,), of (b, outputs) on (b, num_classes) targets."""
+        raise NotImplementedError
+
+    def class_term(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Return the loss per sample for (b,) class numbers; anything for unknown ones."""
+        return self.term(outputs, (y[:, None] == self.classes).to(outputs.dtype))
+
+    def loss_of_rows(self, classes: bool) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return `class_term` or `term`: a later call must not change what backward computes again."""
+        return self.class_term if classes else self.term
+
+    def outputs(self, x: Tensor, *w: Tensor) -> Tensor:
+        """Return the (n, outputs) outputs of the head for (n, d) embeddings; w are the `directions`, if made before."""
+        return self.linear(x, 1.0, *w)
+
+    def logits(self, x: Tensor, *w: Tensor) -> Tensor:
+        """Return what `term` reads for (n, d) embeddings: the outputs, or the outputs times a scale."""
+        return self.outputs(x, *w)
+
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the (n, outputs) outputs for embeddings (n, d): where there is one per class, the largest is found."""
+        return self.logits(embeddings)
+
+    def directions(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return what every block compares with, made once: the unit rows of the weight, where outputs are cosines."""
+        return (unit(self.proxies.to(x.dtype)),) if self.bias is None and self.proxies is not None else ()
+
+    def linear(self, x: Tensor, scale: float, *w: Tensor) -> Tensor:
+        """Return the outputs times a scale, in one product."""
+        check_width(type(self).__name__, x, self.proxies.shape[1])
+        weight = self.proxies.to(x.dtype)
+        if self.bias is None:
+            return unit(x, scale) @ (w or self.directions(x))[0].T
+        return torch.addmm(self.bias.to(x.dtype), x, weight.T, beta=scale, alpha=scale)
+
+    def publish(self, batch: Batch) -> Batch:
+        """Give the outputs, the class-level representation, to the other terms."""
+        return batch._replace(scores=self.outputs(batch.x))
+
+    def share(self, batch: Batch) -> Tensor:
+        y = self._labels(batch)
+        known = y != UNKNOWN if y.ndim == 1 else (y != 0).any(1)
+        loss_of = self.loss_of_rows(y.ndim == 1)
+
+        def one(x: Tensor, *rest: Any) -> Tensor:
+            *w, lo, hi = rest
+            return torch.where(known[lo:hi], loss_of(self.logits(x[lo:hi], *w), y[lo:hi]), 0.0).sum()
+
+        blocks = spans(batch.anchors, self.num_classes, self.block)
+        total = sum_in_blocks(one, blocks, batch.x, *self.directions(batch.x))
+        return total if self.reduction == "sum" else total / known.sum().clamp_min(1)
+
+    def _labels(self, batch: Batch) -> Tensor:
+        """Return the (n,) checked class numbers or the (n, C) targets."""
+        name = type(self).__name__
+        if batch.ref is not None:
+            raise ValueError(f"{name}: ref does not apply, this loss has a linear head")
+        if isinstance(batch.y, LabelSets):
+            if batch.y.hot.shape[1] != self.num_classes:
+                width = batch.y.hot.shape[1]
+                raise ValueError(f"{name}: labels need one column per class, {self.num_classes}, got {width}")
+            hot = batch.y.hot.to(batch.x.dtype)
+            return hot / hot.sum(1, keepdim=True).clamp_min(torch.finfo(hot.dtype).tiny) if self.probabilities else hot
+        return batch.class_numbers(name, self.num_classes)
+
+
+class RegressionHead(HeadLoss):
+    """A head that regresses one number per class, or the class number: a method states `residual_loss`.
+
+    Parameters
+    ----------
+    target : str
+        "onehot": 1 for the own class and 0 for the others; "index": one output, the class number, which orders the
+        classes.
+    """
+
+    def __init__(self, num_classes: int, embedding_dim: int, *, target: str, reduction: str, block: int | None) -> None:
+        check_options(self, ("onehot", "index"), target=target)
+        outputs = 1 if target == "index" else None
+        super().__init__(num_classes, embedding_dim, outputs=outputs, reduction=reduction, block=block)
+        self.target = target
+
+    def residual_loss(self, residual: Tensor) -> Tensor:
+        """Return the elementwise loss of outputs minus targets."""
+        raise NotImplementedError
+
+    def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if self.target == "index":
+            targets = (targets @ self.classes.to(targets.dtype))[:, None]
+        return self.residual_loss(outputs - targets).sum(1)
+
+
+def smoothed(targets: Tensor, smoothing: float) -> Tensor:
+    """Return distributions mixed with the uniform one."""
+    return targets if not smoothing else (1 - smoothing) * targets + smoothing / targets.shape[1]

@@ -1,0 +1,1 @@
+"""Terms of the whole batch: kernel embeddings of classes, scatters, Fisher criteria."""

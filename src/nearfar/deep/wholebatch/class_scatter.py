@@ -1,0 +1,94 @@
+"""Scatter of a batch within and between its classes, from class sums: no pair of samples and no matrix is formed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..unit_vectors import LEAST_NORM
+
+
+def in_range(x: Tensor) -> Tensor:
+    """Return x, not empty, over its largest entry, a constant: ratios of scatters stay, and squares are in range."""
+    return x / x.detach().abs().amax().clamp_min(LEAST_NORM)
+
+
+class Deviations(NamedTuple):
+    """What every sample adds to the scatters: the mean of the rows' outer products with themselves is a scatter matrix.
+
+    Attributes
+    ----------
+    within : (n, d) z_i less the mean of its class
+    between : (n, d) the mean of its class less the mean of all
+    comparable : () whether there are two classes, a class of two samples, and any spread at all
+    """
+
+    within: Tensor
+    between: Tensor
+    comparable: Tensor
+
+
+def deviations(x: Tensor, y: Tensor) -> Deviations:
+    """Split every row of x, (n, d) with n > 0, into its deviations; y: (n,) any integers."""
+    y = torch.unique(y, return_inverse=True)[1]
+    centred = x - x.mean(0)
+    counts = torch.bincount(y)
+    sums = centred.new_zeros(len(counts), x.shape[1]).index_add(0, y, centred)
+    between = (sums / counts[:, None])[y]
+    with torch.no_grad():
+        limits = torch.finfo(x.dtype)
+        rounding = (16 * limits.eps) ** 2 * x.square().sum() + limits.tiny / limits.eps
+        comparable = (counts > 1).any() & (len(counts) > 1) & (centred.square().sum() > rounding)
+    return Deviations(centred - between, between, comparable)
+
+
+def traces(parts: Deviations) -> tuple[Tensor, Tensor]:
+    """Return the traces of the within and of the between scatter, with biased variances: they add up to the total."""
+    return parts.within.square().sum(1).mean(), parts.between.square().sum(1).mean()
+
+
+def bounded_ratio(top: Tensor, bottom: Tensor, floor: float, comparable: Tensor) -> Tensor:
+    """Return top / (bottom + floor (top + bottom)), at most 1 / floor; 0 with zero gradient where not comparable."""
+    low = torch.where(comparable, bottom + floor * (top + bottom), 1.0)
+    return torch.where(comparable, top / low, top * 0)
+
+
+class FisherMap(NamedTuple):
+    """Fisher coordinates (z - mean) @ components.T of embeddings z.
+
+    Attributes
+    ----------
+    mean : (d,)
+    components : (k, d), k at most C - 1
+    eigenvalues : (k,) gamma of R, falling: lambda / (1 + lambda) for those of S_W^-1 S_B
+    """
+
+    mean: Tensor
+    components: Tensor
+    eigenvalues: Tensor
+
+    def __call__(self, embeddings: Tensor) -> Tensor:
+        return (embeddings.to(self.mean) - self.mean) @ self.components.T
+
+
+def fisher_map(z: Tensor, targets: Tensor, within: bool) -> FisherMap:
+    """Return the least-squares fit of Fisher's targets to embeddings, rotated to the eigenvectors of R = T' F / n.
+
+    Parameters
+    ----------
+    z, targets : (n, d) embeddings and (n, C) targets, whose columns sum to 0
+    within : bool
+        Scale coordinates to unit variance within classes, which is 1 - gamma of the total, not to unit total variance.
+    """
+    z, T = z.detach().double(), targets.double()
+    centred = z - z.mean(0)
+    W = torch.linalg.pinv(centred, rtol=1e-10) @ T
+    R = T.T @ centred @ W / len(z)
+    gamma, V = torch.linalg.eigh((R + R.T) / 2)
+    gamma, V = gamma.flip(0), V.flip(1)
+    keep = gamma > 1e-9
+    gamma, V = gamma[keep], V[:, keep]
+    scale = gamma * (1 - gamma).clamp_min(1e-9) if within else gamma
+    return FisherMap(z.mean(0), (W @ V / scale.sqrt()).T, gamma)

@@ -1,0 +1,297 @@
+"""The scikit-learn shells: here is what every method shares, while a method's own file holds its formula.
+
+How to add a learner
+--------------------
+One file where `catalog.py` says: a docstring (name, paper, formula), one pure function named like it, one final class::
+
+    class GMML(FromPairs, Mahalanobis):                # how supervision arrives, what is learned
+        def __init__(self, t=0.5, *, n_components=None, n_pairs="all", random_state=None):
+            self.t = t                                 # only store, as scikit-learn asks
+            ...
+
+        def _solve(self, X, pairs):                    # X: float64, centred; pairs: Pairs or LabelPairs
+            return gmml(X, pairs, self.t)              # L (k, d), or a numerics.optimize.Solution with x = L
+
+What `_solve` gets besides X:
+
+=============  ==========================================================================================
+FromLabels     ``labels``: codes 0..c-1, -1 unknown; at least two classes and one similar pair are there
+FromPairs      ``pairs``: `Pairs` (i, j, similar, weight), or `LabelPairs` where the class has ``n_pairs="all"``;
+               `scatter.pair_scatters` takes both, `constraints.written_out` makes the first of the second
+FromTriplets   ``labels, triplets``: one of them is None; triplets (m, 3) are (anchor, positive, negative)
+FromChunklets  ``chunklets``: codes, -1 for rows in none; with ``_links = True`` also which of them are apart
+FromSets       ``candidates``: (n, q) booleans, the classes that each row may have
+=============  ==========================================================================================
+
+The shells validate, check `n_components`, `max_iter` and `tol`, centre (``_center = False`` turns that off), sort rows
+so that their order does not matter when constraints come from labels, set the fitted attributes (`Solution.attributes`
+adds any others), cast to the input's float type, and put the estimator's name in front of every ValueError: functions
+in `numerics` and in method files just raise ``ValueError("reg must be ...")`` (`numerics.checks` has the usual ones).
+`_solve` hands its function `self._settings("reg", ...)`, `self._search()` (`max_iter`, `tol`, `report`) and
+`self._start()`, the last components under `warm_start`. `self._as_given(values)` puts values of the rows that `_solve`
+sees into the user's order. A linear method that needs only row differences says ``_span = True``: see `Mahalanobis`.
+
+The laws that every learner must obey, and what a method's reference file holds, are in `tests/test_learners.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_array
+
+from ..numerics import checks, constraints
+from ..numerics.constraints import LabelPairs, Pairs
+from ..numerics.pair_differences import pair_squares
+from ..numerics.types import AnyArray
+from . import thresholds
+from .fitted import named
+from .kernel import KernelMetric
+from .mahalanobis import Mahalanobis, MetricLearner, Self
+
+__all__ = [
+    "FromChunklets",
+    "FromLabels",
+    "FromPairs",
+    "FromSets",
+    "FromTriplets",
+    "KernelMetric",
+    "Mahalanobis",
+    "MetricLearner",
+    "named",
+]
+
+
+class FromLabels(MetricLearner):
+    """`fit(X, y)`; a class with ``_y_required = False`` gets ``labels=None`` from `fit(X)`."""
+
+    def fit(self: Self, X: AnyArray, y: AnyArray | None = None) -> Self:
+        """Learn from labelled rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,)
+            Class labels of any kind; the number -1 means unknown.
+        """
+        with named(self):
+            if y is None and not self._y_required:
+                return self._learn(self._rows(X), None)
+            X, labels = self._labelled(X, y)
+            constraints.require_classes(labels, similar=self._y_required)
+            return self._learn(X, labels, own=True)
+
+
+class FromPairs(MetricLearner):
+    """`fit(X, y)` or `fit(X, pairs=..., pair_labels=..., pair_weights=...)`.
+
+    With labels, the setting `n_pairs` says which pairs are used: "all" (exact and never written out, for methods that
+    need only pair scatters), an integer (so many of each kind, drawn with `random_state`) or None (20 c^2 of each kind
+    for c classes). A method that cannot use weights sets ``_weights = False``.
+    """
+
+    _weights = True
+    _both_kinds = True
+    _strategy = "accuracy"
+
+    def fit(
+        self: Self,
+        X: AnyArray,
+        y: AnyArray | None = None,
+        *,
+        pairs: AnyArray | None = None,
+        pair_labels: AnyArray | None = None,
+        pair_weights: AnyArray | None = None,
+        rows: AnyArray | None = None,
+    ) -> Self:
+        """Learn from labelled rows or from pairs of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,), optional
+            Class labels; -1 means unknown. Not read where `pairs` are given.
+        pairs : array-like of shape (m, 2), optional
+            Row numbers of X.
+        pair_labels : array-like of shape (m,), optional
+            +1 similar, -1 dissimilar. Default: all similar.
+        pair_weights : array-like of shape (m,), optional
+            At least 0. Default: all 1.
+        rows : array-like of shape (n,), optional
+            The number that pairs use for each row of X. Default: 0..n-1. Pairs with other numbers are left out, so that
+            one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
+        """
+        with named(self):
+            checks.only_with("pairs", pairs, pair_labels=pair_labels, pair_weights=pair_weights)
+            if pairs is None:
+                X, labels = self._labelled(X, y, "; pass labels, or pairs= and pair_labels=")
+                return self._learn(X, self._from_labels(labels), own=True)
+            given, X = X, self._rows(X)
+            if pair_weights is not None and not self._weights:
+                raise ValueError("pair_weights are not supported by this method")
+            if rows is not None:
+                pairs, pair_labels, pair_weights = checks.present(
+                    pairs, rows, len(X), "pairs", pair_labels, pair_weights
+                )
+            told = checks.check_pairs(pairs, pair_labels, pair_weights, len(X))
+            if self._both_kinds:
+                counts = told.weights > 0
+                constraints.require_both(int((told.similar & counts).sum()), int((~told.similar & counts).sum()))
+            self._learn(X, told)
+            return self._calibrate(given, told)  # not X, which has lost the names of its columns
+
+    def _from_labels(self, labels: constraints.Ints) -> Pairs | LabelPairs:
+        """Make pairs from labels as the setting `n_pairs` says."""
+        constraints.require_classes(labels)
+        n_pairs: Any = getattr(self, "n_pairs", "all")
+        if n_pairs == "all":
+            return LabelPairs(labels, getattr(self, "weighting", "pairs"))
+        if n_pairs is not None:
+            checks.counts(1, n_pairs=n_pairs)
+        return constraints.pairs_from_labels(labels, n_pairs, getattr(self, "random_state", None))
+
+    def _told(self, pairs: Pairs) -> dict[str, Any]:
+        """Return `pairs_` in the user's row numbers, and `pair_labels_`, for methods with a result for each pair."""
+        ij = np.sort(self._given(np.stack([pairs.i, pairs.j], axis=1)), axis=1)
+        return {"pairs": ij, "pair_labels": np.where(pairs.similar, 1, -1)}
+
+    def _calibrate(self: Self, X: AnyArray, told: Pairs) -> Self:
+        """Set the threshold of `predict` to the best one on the given pairs, by the `_strategy` of the class."""
+        if told.similar.any() and not told.similar.all():
+            distance = np.sqrt(pair_squares(np.asarray(self.transform(X)), told.i, told.j))
+            self.threshold_ = thresholds.calibrate(distance, told.similar, self._strategy, weight=told.weight)
+        return self
+
+
+class FromTriplets(MetricLearner):
+    """`fit(X, y)` or `fit(X, triplets=...)`; `_solve` gets labels and triplets, one of them None."""
+
+    def fit(
+        self: Self,
+        X: AnyArray,
+        y: AnyArray | None = None,
+        *,
+        triplets: AnyArray | None = None,
+        rows: AnyArray | None = None,
+    ) -> Self:
+        """Learn from labelled rows or from triplets of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,), optional
+            Class labels; -1 means unknown. Not read where `triplets` are given.
+        triplets : array-like of shape (m, 3), optional
+            Row numbers (anchor, positive, negative): the first two are nearer to each other than the first and third.
+        rows : array-like of shape (n,), optional
+            The number that triplets use for each row of X. Default: 0..n-1. Triplets of other rows are left out, so
+            that one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
+        """
+        with named(self):
+            if triplets is None:
+                X, labels = self._labelled(X, y, "; pass labels, or triplets=")
+                constraints.require_classes(labels)
+                return self._learn(X, labels, None, own=True)
+            X = self._rows(X)
+            if rows is not None:
+                triplets = checks.present(triplets, rows, len(X), "triplets")[0]
+            return self._learn(X, None, checks.check_indices(triplets, 3, len(X), "triplets"))
+
+
+class FromChunklets(MetricLearner):
+    """`fit(X, y)`, `fit(X, chunklets=...)` or `fit(X, pairs=...)`.
+
+    With labels each class is one chunklet, unless `n_chunklets` draws small ones; similar pairs make chunklets by
+    transitive closure. With ``_links = True``, `_solve` also gets (c, c) booleans: which chunklets differ in class.
+    """
+
+    _links = False
+
+    def fit(
+        self: Self,
+        X: AnyArray,
+        y: AnyArray | None = None,
+        *,
+        chunklets: AnyArray | None = None,
+        negative_links: AnyArray | None = None,
+        pairs: AnyArray | None = None,
+        pair_labels: AnyArray | None = None,
+        rows: AnyArray | None = None,
+    ) -> Self:
+        """Learn from labelled rows, or from chunklets: small sets of rows known to be of one class each.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,), optional
+            Class labels; -1 means unknown. Not read where chunklets or pairs are given.
+        chunklets : array-like of shape (n,), optional
+            Number of each row's chunklet, -1 for rows in none.
+        negative_links : array-like of shape (m, 2), optional
+            Numbers of two chunklets that are of different classes. Default: any two chunklets are.
+        pairs : array-like of shape (m, 2), optional
+            Row numbers of X, instead of chunklets.
+        pair_labels : array-like of shape (m,), optional
+            +1 similar, -1 dissimilar. Default: all similar.
+        rows : array-like of shape (n,), optional
+            The number that pairs use for each row of X. Default: 0..n-1. Pairs of other rows, and links to chunklets
+            of other rows, are left out, so that one list serves every fold of a search (route ``rows=np.arange(n)``).
+        """
+        with named(self):
+            checks.only_with("chunklets", chunklets, negative_links=negative_links)
+            checks.only_with("pairs", pairs, pair_labels=pair_labels)
+            if chunklets is not None and pairs is not None:
+                raise ValueError("chunklets and pairs were given; pass one of them")
+            if chunklets is None and pairs is None:
+                X, labels = self._labelled(X, y, "; pass labels, chunklets= or pairs=")
+                constraints.require_classes(labels)
+                return self._learn(X, *self._linked(*self._from_labels(labels)), own=True)
+            X = self._rows(X)
+            if chunklets is None:
+                if rows is not None:
+                    pairs, pair_labels = checks.present(pairs, rows, len(X), "pairs", pair_labels)
+                closed = constraints.close(checks.check_pairs(pairs, pair_labels, None, len(X)), len(X))
+                return self._learn(X, *self._linked(*closed))
+            told = checks.check_chunklets(chunklets, negative_links, len(X), partly=rows is not None)
+            return self._learn(X, *self._linked(*told))
+
+    def _linked(self, chunklets: constraints.Ints, apart: constraints.Bools) -> tuple[Any, ...]:
+        return (chunklets, apart) if self._links else (chunklets,)
+
+    def _from_labels(self, labels: constraints.Ints) -> tuple[constraints.Ints, constraints.Bools]:
+        """Return one chunklet per class, or `n_chunklets` drawn ones of `chunklet_size` rows; and which differ."""
+        n_chunklets, chunklets = getattr(self, "n_chunklets", None), labels
+        if n_chunklets is not None:
+            size, seed = getattr(self, "chunklet_size", 2), getattr(self, "random_state", None)
+            checks.counts(1, n_chunklets=n_chunklets)
+            checks.counts(2, chunklet_size=size)
+            chunklets = constraints.chunklets_from_labels(labels, n_chunklets, size, seed)
+        known = chunklets >= 0
+        kind = labels[known][np.unique(chunklets[known], return_index=True)[1]]
+        return chunklets, kind[:, None] != kind
+
+
+class FromSets(MetricLearner):
+    """`fit(X, y)` with labels, or with a 0/1 matrix of the classes that each row may have."""
+
+    def fit(self: Self, X: AnyArray, y: AnyArray | None = None) -> Self:
+        """Learn from rows for which only candidate classes are known.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n, q) or (n,)
+            1 where row i may be of class k. Or labels: each is its row's only candidate, and -1 allows any class.
+        """
+        with named(self):
+            if y is None or np.asarray(y).shape[1:] in ((), (1,)):
+                X, labels = self._labelled(X, y)
+                constraints.require_classes(labels)
+                return self._learn(X, (labels[:, None] == np.arange(labels.max() + 1)) | (labels[:, None] < 0))
+            X, candidates = self._rows(X), check_array(y)
+            whole = np.isin(candidates, (0, 1)).all() and candidates.any(axis=1).all()
+            if candidates.shape[0] != len(X) or not whole:
+                needs = f"y must be a 0/1 matrix with {len(X)} rows, as X has, and a 1 in every row"
+                raise ValueError(f"{needs}; got shape {candidates.shape}, values {np.unique(candidates)[:5].tolist()}")
+            return self._learn(X, candidates.astype(bool))

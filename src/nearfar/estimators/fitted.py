@@ -1,0 +1,287 @@
+"""What every fitted learner can do with its metric: distances, neighbours, decisions on pairs, saving to a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from .. import catalog
+from ..fit_warnings import LEARNER
+from ..io import tensor_file
+from ..io.untrusted import parse_json
+from ..neighbors import nearest
+from ..numerics import checks
+from ..numerics.pair_differences import pair_squares
+from ..numerics.types import AnyArray, Array
+from . import thresholds
+from .signature_hints import saying_what_it_takes
+
+Self = TypeVar("Self", bound="Fitted")
+
+WIDE = 3000  # so many features that a square matrix of them may not fit into memory
+# messages of SciPy and Python about overflows inside a computation, which name nothing that a user knows
+OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of range")
+
+
+@contextmanager
+def named(estimator: object) -> Iterator[None]:
+    """Put the estimator's name in front of every ValueError, warning, overflow and MemoryError raised inside."""
+    name = type(estimator).__name__
+    before = LEARNER.set(name)
+    try:
+        yield
+    except NotFittedError:
+        raise
+    except MemoryError as error:
+        d = getattr(estimator, "n_features_in_", 0)
+        if d < WIDE or str(error).startswith(name):
+            raise
+        told = f"a matrix of {d} x {d} features takes {8e-9 * d * d:.2g} GB, and {name} may need several"
+        hint = "take fewer features; PCA(len(X) - 1) keeps all that fewer rows than features say"
+        raise MemoryError(f"{name}: {str(error) or 'out of memory'}; {told}: {hint}") from error
+    except (ValueError, OverflowError) as error:
+        text = str(error)
+        if text.startswith(name):
+            raise
+        if any(words in text for words in OVERFLOWS):
+            text = "numbers became infinite or vanished on the way; scale the features of X (or the weights)"
+        elif isinstance(error, OverflowError):
+            raise
+        raise ValueError(f"{name}: {text}") from error
+    finally:
+        LEARNER.reset(before)
+
+
+@contextmanager
+def nameless() -> Iterator[None]:
+    """Silence the warning that feature names are missing: pairs of points are arrays, which have none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        yield
+
+
+def has_threshold(estimator: Fitted) -> bool:
+    """Return True if there is a threshold, which decisions on pairs need; else raise an AttributeError."""
+    if not hasattr(estimator, "threshold_"):
+        raise AttributeError(
+            "no threshold_ yet: fit on pairs of both kinds, or call calibrate_threshold or set_threshold"
+        )
+    return True
+
+
+class Fitted(BaseEstimator):
+    """Methods that need only `transform`: after it the learned distance is Euclidean."""
+
+    _holds: tuple[str, ...] = ("n_features_in_", "components_")  # what `transform` cannot do without
+    _matrices = False  # whether X may be a stack of matrices
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Let the errors of `fit` name this class: the `fit` of a shell is shared, and Python would name the shell."""
+        for name in {"fit", "partial_fit"} & cls.__dict__.keys():
+            setattr(cls, name, saying_what_it_takes(cls.__dict__[name]))
+        super().__init_subclass__(**settings)
+
+    def transform(self, X: AnyArray) -> AnyArray:
+        """Map rows so that Euclidean distances between them are the learned ones."""
+        raise NotImplementedError
+
+    def pair_distance(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
+        """Return the learned distance of each pair of points.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (m, 2, d), or of shape (m, 2) with `X`
+            Points, or row numbers of `X`.
+        X : array-like of shape (n, d), optional
+
+        Returns
+        -------
+        ndarray of shape (m,)
+        """
+        check_is_fitted(self)
+        with named(self):
+            if X is not None:
+                Z = np.asarray(self.transform(X))
+                ij = checks.check_indices(pairs, 2, len(Z), "pairs")
+                return np.sqrt(pair_squares(Z, ij[:, 0], ij[:, 1]))
+            points = np.asarray(pairs)
+            if points.ndim < 3 or points.shape[1] != 2:
+                raise ValueError(f"pairs must have shape (m, 2, d), or (m, 2) with X=; got shape {points.shape}")
+            with nameless():
+                a, b = np.asarray(self.transform(points[:, 0])), np.asarray(self.transform(points[:, 1]))
+            return np.linalg.norm(a - b, axis=1)
+
+    def pair_score(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
+        """Return the similarity of each pair of points, minus `pair_distance`: higher is nearer."""
+        return -self.pair_distance(pairs, X)
+
+    def get_metric(self) -> Callable[..., float]:
+        """Return the learned distance as a function of two points, as ``KNeighborsClassifier(metric=...)`` takes it."""
+        check_is_fitted(self)
+        return PointDistance(self)
+
+    def kneighbors(
+        self, X: AnyArray, queries: AnyArray | None = None, n_neighbors: int = 5, return_distance: bool = True
+    ) -> Any:
+        """Find the exact nearest rows of `X` under the learned distance.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Where to search.
+        queries : array-like of shape (q, d), optional
+            Default: the rows of `X`; a row is then not its own neighbour.
+        n_neighbors : int
+        return_distance : bool
+
+        Returns
+        -------
+        distances : ndarray of shape (q, n_neighbors)
+            Only with `return_distance`.
+        indices : ndarray of shape (q, n_neighbors)
+            Nearest first.
+        """
+        with named(self):
+            Z = np.asarray(self.transform(X))
+            Q = Z if queries is None else np.asarray(self.transform(queries))
+            most = len(Z) - (queries is None)
+            if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= most:
+                raise ValueError(f"n_neighbors must be 1 to {most} (the rows that can be found); got {n_neighbors!r}")
+            distances, indices = nearest.nearest(Q, Z, n_neighbors, exclude_self=queries is None)
+        return (distances, indices) if return_distance else indices
+
+    def calibrate_threshold(
+        self: Self,
+        pairs: AnyArray,
+        pair_labels: AnyArray,
+        *,
+        X: AnyArray | None = None,
+        strategy: str = "accuracy",
+        min_rate: float | None = None,
+        beta: float = 1.0,
+    ) -> Self:
+        """Set `threshold_`, the distance up to which `predict` says similar, to the best for these pairs.
+
+        Parameters
+        ----------
+        pairs, X
+            As for `pair_distance`.
+        pair_labels : array-like of shape (m,)
+            +1 similar, -1 dissimilar.
+        strategy : str
+            "accuracy", "balanced" (both kinds of pairs weigh a half), "f_beta", "max_tpr" or "max_tnr" (with the other
+            rate at least `min_rate`).
+        min_rate : float, optional
+        beta : float
+        """
+        with named(self):
+            distance = self.pair_distance(pairs, X)
+            similar = checks.check_pair_labels(pair_labels, len(distance))
+            self.threshold_ = thresholds.calibrate(distance, similar, strategy, min_rate, beta)
+        return self
+
+    def set_threshold(self: Self, threshold: float) -> Self:
+        """Set `threshold_` by hand."""
+        check_is_fitted(self)
+        if not isinstance(threshold, Real) or np.isnan(threshold):
+            raise ValueError(f"{type(self).__name__}: threshold must be a number; got {threshold!r}")
+        self.threshold_ = float(threshold)
+        return self
+
+    @available_if(has_threshold)
+    def predict(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
+        """Return +1 for pairs at most `threshold_` apart, -1 for others; exists only once there is a threshold."""
+        return np.where(self.pair_distance(pairs, X) <= self.threshold_, 1, -1)
+
+    @available_if(has_threshold)
+    def decision_function(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
+        """Return `pair_score`; exists only once there is a threshold."""
+        return self.pair_score(pairs, X)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write settings and fitted arrays to a safetensors file, from which `load` makes the same learner.
+
+        Raises
+        ------
+        ValueError
+            A setting that is code (a callable kernel, a random generator) cannot be saved.
+        """
+        check_is_fitted(self)
+        settings = self.get_params(deep=False)
+        fitted = {key: value for key, value in vars(self).items() if key.endswith("_") and not key.startswith("_")}
+        with named(self):
+            tensors, plain = tensor_file.split("set", settings)
+            fitted_tensors, fitted_plain = tensor_file.split("fit", fitted)
+            text = {"class": type(self).__name__, "settings": json.dumps(plain), "fitted": json.dumps(fitted_plain)}
+            text["reported"] = json.dumps(vars(self).get("_reported", ()))  # what the next fit takes away
+            tensor_file.write(path, tensors | fitted_tensors, {"format": "nearfar-learner-1", **text})
+
+    @classmethod
+    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+        """Read a learner that `save` wrote; its class must be one of the catalogue, and no code of the file is run.
+
+        Called on a class, it raises a ValueError if the file holds no learner of that class or of a subclass.
+        """
+        tensors, text = tensor_file.read(path)
+        method = catalog.BY_NAME.get(text.get("class", ""))
+        if text.get("format") != "nearfar-learner-1" or method is None or method.kind not in ("learner", "wrapper"):
+            raise ValueError(f"{os.fspath(path)} holds no learner of nearfar")
+        kind = getattr(import_module(method.module), method.name)
+        if not issubclass(kind, cls):
+            raise ValueError(f"{os.fspath(path)} holds {kind.__name__}, not {cls.__name__}")
+        try:
+            settings = tensor_file.join("set", tensors, parse_json(text["settings"]))
+            # JSON has no tuples; a list would do for a setting that was a tuple, except in clones and `repr`
+            learner = kind(**{name: tensor_file.as_tuple(value) for name, value in settings.items()})._restored()
+            fitted = tensor_file.join("fit", tensors, parse_json(text["fitted"]))
+            vars(learner)["_reported"] = tuple(parse_json(text.get("reported", "[]")))
+            flaw = tensor_file.flaw(fitted, kind._holds)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {error}") from error
+        for key, value in fitted.items():
+            if not key.endswith("_") or key.startswith("_"):
+                raise ValueError(f"{os.fspath(path)} holds {key!r}, which is no fitted attribute")
+            setattr(learner, key, value)
+        if flaw:
+            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {flaw}")
+        return learner
+
+    def _restored(self: Self) -> Self:
+        """Return this learner, just made from a file; a subclass makes here what its settings only describe."""
+        return self
+
+
+class PointDistance:
+    """The learned distance of two points, by the learner's own `transform`."""
+
+    def __init__(self, learner: Fitted) -> None:
+        self.learner = learner
+
+    def __call__(self, u: AnyArray, v: AnyArray, squared: bool = False) -> float:
+        with nameless():
+            a, b = np.asarray(self.learner.transform(np.stack([u, v])))
+        d2 = float(np.sum((a - b) ** 2))
+        return d2 if squared else d2**0.5
+
+
+class LinearDistance:
+    """The Mahalanobis distance of two points, without input checks: brute-force searches call it often."""
+
+    def __init__(self, components: Array) -> None:
+        self.components = components
+
+    def __call__(self, u: AnyArray, v: AnyArray, squared: bool = False) -> float:
+        z = self.components @ (np.asarray(u, dtype=np.float64) - np.asarray(v, dtype=np.float64))
+        return float(z @ z) if squared else float(z @ z) ** 0.5

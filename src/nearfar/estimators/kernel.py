@@ -1,0 +1,93 @@
+"""The learner of a metric in the feature space of a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ..numerics import checks, kernels
+from ..numerics.types import AnyArray, Array, Ints
+from .fitted import named
+from .mahalanobis import MetricLearner, row_order
+
+
+class KernelMetric(MetricLearner):
+    """The linear method on an empirical kernel map: d(a, b) = |T' (k(a) - k(b))| with T = `dual_coef_`.
+
+    `_solve` gets the map's rows R (n, r) as its X, with R R' = K. A subclass stores the settings `kernel` ("rbf",
+    "linear", "polynomial", "laplacian", "cosine", "precomputed" or a callable), `gamma` (None: `median_gamma`),
+    `degree`, `coef0`, `landmarks` (None: every row) and `random_state`.
+    """
+
+    _holds = ("n_features_in_", "dual_coef_", "X_fit_", "landmarks_", "gamma_")
+    kernel: kernels.Kernel
+    gamma: float | None
+    degree: float
+    coef0: float
+    landmarks: int | None
+
+    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+        X = np.asarray(X, dtype=np.float64)
+        checks.above(0, **checks.told(gamma=self.gamma))
+        checks.counts(1, **checks.told(landmarks=self.landmarks))
+        gamma = kernels.median_gamma(X, self.kernel) if self.gamma is None else float(self.gamma)
+        settings = self._settings("degree", "coef0", "landmarks")
+        found = kernels.kernel_map(X, self.kernel, gamma=gamma, seed=getattr(self, "random_state", None), **settings)
+        self._carried = self._in_map(X, found)
+        self.gamma_, self.landmarks_, self._basis = gamma, self._given(found.landmarks), found.basis
+        self.X_fit_: AnyArray = np.zeros((0, X.shape[1])) if self.kernel == "precomputed" else X[found.landmarks]
+        return found.rows
+
+    def _in_map(self, X: Array, found: kernels.KernelMap) -> Array | None:
+        """Return, under `warm_start`, components in the new map that give its landmarks their images of the last fit.
+
+        In a wrapper, the setting `warm_start` is that of its `learner`.
+        """
+        warm = getattr(getattr(self, "learner", self), "warm_start", False)
+        if not warm or not hasattr(self, "dual_coef_"):
+            return None
+        rows = 0 if self.kernel == "precomputed" else len(self.dual_coef_)
+        if self.X_fit_.shape != (rows, X.shape[1]):
+            return None
+        return np.asarray(self._image(X[found.landmarks]).T @ found.basis)
+
+    def _last_components(self) -> Array | None:
+        # kept until `_keep`: a method may ask for it more than once
+        return self.__dict__.get("_carried")
+
+    def _order(self, X: AnyArray) -> Ints:
+        # the columns of a kernel matrix belong to its rows, so rows may not be sorted alone
+        return np.arange(len(X)) if self.kernel == "precomputed" else row_order(X)
+
+    def _keep(self, components: Array, dtype: Any) -> None:
+        super()._keep(components, dtype)
+        self.dual_coef_ = np.ascontiguousarray(self.__dict__.pop("_basis") @ components.T, dtype=dtype)
+        self.__dict__.pop("_carried", None)
+
+    def transform(self, X: AnyArray) -> AnyArray:
+        """Map rows to ``k(X) @ dual_coef_``: Euclidean distances between the results are the learned ones.
+
+        Parameters
+        ----------
+        X : array-like of shape (q, d), or (q, n) kernel values with the training rows for "precomputed"
+
+        Returns
+        -------
+        ndarray of shape (q, k)
+        """
+        check_is_fitted(self)
+        with named(self):
+            return self._image(self._rows(X, reset=False)).astype(self.dual_coef_.dtype, copy=False)
+
+    def _image(self, X: AnyArray) -> AnyArray:
+        if self.kernel == "precomputed":
+            return X[:, self.landmarks_] @ self.dual_coef_
+        X = np.asarray(X, np.float64)
+        return kernels.gram(X, self.X_fit_, self.kernel, self.gamma_, self.degree, self.coef0) @ self.dual_coef_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags

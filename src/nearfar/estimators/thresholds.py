@@ -1,0 +1,86 @@
+"""Where to cut distances into similar and dissimilar: one sort and running counts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..numerics import checks
+from ..numerics.types import Array, Bools
+
+STRATEGIES = ("accuracy", "balanced", "f_beta", "max_tpr", "max_tnr")
+
+
+def calibrate(
+    distance: Array,
+    similar: Bools,
+    strategy: str = "accuracy",
+    min_rate: float | None = None,
+    beta: float = 1.0,
+    weight: Array | None = None,
+) -> float:
+    """Return the threshold t for which the rule "similar if distance <= t" is best.
+
+    Parameters
+    ----------
+    distance : ndarray of shape (m,)
+    similar : ndarray of shape (m,)
+        The truth.
+    strategy : str
+        "accuracy"; "balanced": the mean of the rates at which both kinds are told right; "f_beta" of the similar class;
+        "max_tpr": the most similar pairs found while the true negative rate is at least `min_rate`; "max_tnr": the
+        other way round.
+    min_rate : float or None
+        In [0, 1]; needed by the last two.
+    beta : float
+        At least 0, weight of recall over precision in "f_beta".
+    weight : ndarray of shape (m,), optional
+        What each pair counts, at least 0. Default: all 1.
+
+    Returns
+    -------
+    float
+        Halfway between two distances; the largest where accepting every pair is best, and below the smallest where
+        accepting none is.
+
+    >>> calibrate(np.array([1.0, 2.0, 5.0]), np.array([True, True, False]))
+    3.5
+    """
+    checks.one_of(STRATEGIES, strategy=strategy)
+    if weight is not None:
+        distance, similar, weight = distance[weight > 0], similar[weight > 0], weight[weight > 0]
+    if similar.all() or not similar.any():
+        raise ValueError("calibration needs both similar and dissimilar pairs")
+    if strategy.startswith("max") and (min_rate is None or not 0 <= min_rate <= 1):
+        raise ValueError(f"min_rate must be in [0, 1] for strategy={strategy!r}; got {min_rate!r}")
+    checks.at_least(0, beta=beta)
+    order = np.argsort(distance, kind="stable")
+    d, truth = distance[order], similar[order]
+    # equal weights are dropped, because rounding in their sums would decide between equal scores
+    counts = np.ones(len(d), dtype=np.intp) if weight is None or np.ptp(weight) == 0 else weight[order]
+    # the k nearest pairs may be accepted, k = 0..m, if the next distance differs
+    tp, fp = np.r_[0, np.cumsum(counts * truth)], np.r_[0, np.cumsum(counts * ~truth)]
+    cuts = np.r_[True, d[1:] > d[:-1], True]
+    score = scores(tp, fp, strategy, min_rate or 0.0, beta)
+    k = int(np.argmax(np.where(cuts, score, -np.inf)))
+    if k == 0:
+        return float(np.nextafter(d[0], d.dtype.type(-np.inf)))
+    if k == len(d):
+        return float(d[-1])
+    middle = d.dtype.type(d[k - 1] + (d[k] - d[k - 1]) / 2)  # NumPy 1 halves a float32 to a float64
+    # between two neighbouring floats there is none: rounded up, the threshold would accept the next pair
+    return float(middle if middle < d[k] else d[k - 1])
+
+
+def scores(tp: Array, fp: Array, strategy: str, min_rate: float, beta: float) -> Array:
+    """Return what the strategy maximises, for every number of accepted pairs."""
+    tpr, tnr = tp / tp[-1], (fp[-1] - fp) / fp[-1]
+    if strategy == "accuracy":
+        return tp - fp
+    if strategy == "balanced":
+        return tpr + tnr
+    if strategy == "f_beta":
+        wanted = beta**2 * tp[-1] + tp + fp  # 0 where nothing is accepted and only precision counts
+        return (1 + beta**2) * tp / np.maximum(wanted, np.finfo(np.float64).tiny)
+    found, kept = (tpr, tnr) if strategy == "max_tpr" else (tnr, tpr)
+    # the rate decides first, then the other rate among equals
+    return np.where(kept >= min_rate, found + 1e-9 * kept, -np.inf)

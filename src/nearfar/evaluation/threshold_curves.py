@@ -1,0 +1,165 @@
+"""How well one threshold on the distance tells two kinds of pairs apart, from how many of each lie within it.
+
+TAR(t)    share of pairs of one class that lie within the distance t (true accept rate)
+FAR(t)    share of pairs of two classes that lie within t (false accept rate)
+EER       the rate at which FAR(t) = 1 - TAR(t)
+AUC       probability that a pair of one class is nearer than a pair of two, ties counting one half
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..numerics.types import Array
+
+POINTS = 201  # points of the curve
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How well one threshold on the distance tells pairs of one class from pairs of two.
+
+    Attributes
+    ----------
+    auc, eer : float
+    eer_threshold : float
+        The distance at which both errors are the EER.
+    accuracy, threshold : float
+        Share of right answers at the best threshold, both kinds of pairs weighing the same; and that distance.
+    tar_at, threshold_at : dict of float to float
+        By FAR: the TAR that it allows, and the largest distance that keeps it; None where even the least does not.
+    n_similar, n_dissimilar : int
+        Pairs of one class, in two groups where there are groups, and pairs of two classes.
+    distance : str
+    curve : tuple of two lists of float
+        FAR, evenly spaced on a logarithmic scale, and the TAR at each.
+    fold_accuracies : list of float
+        Accuracy of each fold of listed pairs at the best threshold of the other folds; empty without folds.
+    grouped : bool
+        Whether pairs of one class within one group were left out.
+    """
+
+    auc: float
+    eer: float
+    eer_threshold: float
+    accuracy: float
+    threshold: float
+    tar_at: dict[float, float]
+    threshold_at: dict[float, float | None]
+    n_similar: int
+    n_dissimilar: int
+    distance: str
+    curve: tuple[list[float], list[float]] = field(repr=False)
+    fold_accuracies: list[float] = field(default_factory=list)
+    grouped: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that JSON can hold; the rates become strings."""
+        plain = asdict(self)
+        return plain | {name: {f"{far:g}": v for far, v in plain[name].items()} for name in ("tar_at", "threshold_at")}
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, float, float | None]] = [("AUC", self.auc, None), ("EER", self.eer, self.eer_threshold)]
+        rows += [("Accuracy, balanced", self.accuracy, self.threshold)]
+        rows += [(f"TAR at FAR {far:g}", self.tar_at[far], self.threshold_at[far]) for far in self.tar_at]
+        lines = [f"{'score':<18}{'value':>8}{'threshold':>11}"]
+        lines += [f"{name:<18}{value:>8.4f}" + ("" if at is None else f"{at:>11.4g}") for name, value, at in rows]
+        similar, dissimilar = (" in two groups", " classes") if self.grouped else ("", "")
+        counts = f"{self.n_similar:,} pairs of one class{similar}, {self.n_dissimilar:,} of two{dissimilar}"
+        lines += [f"{counts}; {self.distance} distance"]
+        if self.fold_accuracies:
+            mean, k = np.mean(self.fold_accuracies), len(self.fold_accuracies)
+            error = np.std(self.fold_accuracies, ddof=1) / np.sqrt(k)
+            lines += [
+                f"accuracy of {k} folds by the best threshold of the others: {mean:.4f} ± {error:.4f} (std. error)"
+            ]
+        if self.rare:
+            few = f"none of the {self.n_dissimilar:,} pairs of two classes may pass: too few to measure such a rate"
+            lines += [f"at FAR {' and '.join(f'{far:g}' for far in self.rare)} {few}"]
+        return "\n".join(lines)
+
+    @property
+    def rare(self) -> list[float]:
+        """The FARs that are less than one of the pairs of two classes: too few to measure them."""
+        return rare_of(self.tar_at, self.n_dissimilar)
+
+
+def rare_of(rates: Iterable[float], wrong: int) -> list[float]:
+    """Return the rates that allow not one of so many answers that would be wrong."""
+    return [rate for rate in rates if not _allowed(rate, wrong)]
+
+
+def checked_rates(fars: Sequence[float] | float) -> list[float]:
+    """One rate or several, checked before anything is counted."""
+    rates: list[float] = np.atleast_1d(fars).tolist()
+    if not all(0 < far < 1 for far in rates):
+        raise ValueError(f"fars: expected rates between 0 and 1, got {tuple(rates)}")
+    return rates
+
+
+def scored(
+    thresholds: Array, counts: NDArray[np.int64], rates: Sequence[float], distance: str, grouped: bool = False
+) -> Verification:
+    """Scores from how many pairs of each kind (2, t) lie at each threshold and beyond the one before."""
+    P, N = (int(n) for n in counts.sum(axis=1))
+    if not P or not N:
+        missing = "two classes" if P else "one class in two groups" if grouped else "one class"
+        raise ValueError(f"verification needs pairs of both kinds; there is no pair of {missing}")
+    accepted = counts.cumsum(axis=1)
+    tar, far = accepted[0] / P, accepted[1] / N
+    auc = float(np.sum(counts[0] * (N - accepted[1] + counts[1] / 2))) / P / N
+    best = int(np.argmax(tar - far))
+    eer, at = _equal_errors(tar, far)
+    tar_at, threshold_at = kept_at(rates, thresholds, tar, accepted[1])
+    grid = np.geomspace(1 / N, 1.0, POINTS)
+    places = [_last(accepted[1], _allowed(rate, N)) for rate in grid]
+    return Verification(
+        auc=auc,
+        eer=eer,
+        eer_threshold=float(thresholds[at]),
+        accuracy=float((1 + tar[best] - far[best]) / 2),
+        threshold=float(thresholds[best]),
+        tar_at=tar_at,
+        threshold_at=threshold_at,
+        n_similar=P,
+        n_dissimilar=N,
+        distance=distance,
+        curve=(grid.tolist(), [float(tar[k]) if k >= 0 else 0.0 for k in places]),
+        grouped=grouped,
+    )
+
+
+def kept_at(
+    rates: Sequence[float], thresholds: Array, right: Array, wrong: NDArray[np.int64]
+) -> tuple[dict[float, float], dict[float, float | None]]:
+    """By rate of wrong answers: the share of right ones that it allows, and the largest threshold that keeps it.
+
+    `right` (share) and `wrong` (number) are what each threshold (t,) accepts.
+    """
+    at = {rate: _last(wrong, _allowed(rate, int(wrong[-1]))) for rate in rates}
+    shares = {rate: float(right[k]) if k >= 0 else 0.0 for rate, k in at.items()}
+    return shares, {rate: float(thresholds[k]) if k >= 0 else None for rate, k in at.items()}
+
+
+def _last(accepted: NDArray[np.int64], most: int) -> int:
+    """The last threshold that accepts so many pairs at most; -1 if none does. A float would convert all counts."""
+    return int(np.searchsorted(accepted, most, side="right")) - 1
+
+
+def _allowed(rate: float, pairs: int) -> int:
+    """How many pairs a rate allows; rounding takes none away."""
+    return int(rate * pairs * (1 + 1e-12))
+
+
+def _equal_errors(tar: Array, far: Array) -> tuple[float, int]:
+    """The rate at which both errors are equal, on the line between two thresholds, and the latter of them."""
+    surplus = far - (1 - tar)
+    k = int(np.argmax(surplus >= 0))
+    before, rate = (surplus[k - 1], far[k - 1]) if k else (-1.0, 0.0)
+    share = -before / (surplus[k] - before)
+    return float(rate + share * (far[k] - rate)), k

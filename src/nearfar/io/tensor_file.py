@@ -1,0 +1,158 @@
+"""Arrays and a little text in one file of the safetensors format, written and read without running any code.
+
+The format is eight bytes of length, a JSON header, then the raw little-endian numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..numerics.types import AnyArray
+from ..quoting import quoted
+from .atomic_files import whole
+from .untrusted import Unreadable, parse_json, read_file
+
+NAMES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "|i1",
+    "U8": "|u1",
+    "BOOL": "|b1",
+}
+DTYPES = {np.dtype(code): name for name, code in NAMES.items()}
+MAX_HEADER = 100_000_000
+
+
+def write(path: str | os.PathLike[str], arrays: dict[str, AnyArray], metadata: dict[str, str]) -> None:
+    """Write arrays and text under names; the file appears whole or not at all.
+
+    Raises
+    ------
+    ValueError
+        An array has a type that the format lacks (text, objects, complex numbers).
+    """
+    header: dict[str, Any] = {"__metadata__": metadata}
+    blobs, end = [], 0
+    for name, array in arrays.items():
+        data = np.ascontiguousarray(array)
+        data = data.astype(data.dtype.newbyteorder("<"), copy=False)
+        if data.dtype not in DTYPES:
+            raise ValueError(f"{name}: arrays of dtype {data.dtype} cannot be saved")
+        header[name] = {
+            "dtype": DTYPES[data.dtype],
+            "shape": list(np.shape(array)),
+            "data_offsets": [end, end + data.nbytes],
+        }
+        blobs.append(data.reshape(-1).view(np.uint8).data)  # its own memory: an index may take half of what there is
+        end += data.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with whole(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.writelines(blobs)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, str]]:
+    """Return the arrays and the text of a file that `write` (or any safetensors library) made.
+
+    Raises
+    ------
+    ValueError
+        The file is not of this format, or is cut short.
+    """
+    try:
+        raw = read_file(path)
+        size = int.from_bytes(raw[:8], "little")
+        if not 2 <= size <= min(MAX_HEADER, len(raw) - 8):
+            raise ValueError("its header is missing or cut short")
+        header = parse_json(raw[8 : 8 + size])
+        metadata = {key: str(value) for key, value in dict(header.pop("__metadata__", {})).items()}
+        arrays = {name: unpack(raw, 8 + size, entry) for name, entry in header.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, Unreadable) as error:
+        raise ValueError(f"{os.fspath(path)} is not a readable safetensors file: {error}") from None
+    return arrays, metadata
+
+
+def unpack(raw: bytes, start: int, entry: dict[str, Any]) -> AnyArray:
+    """Return one array of the file."""
+    dtype = np.dtype(NAMES[entry["dtype"]])
+    shape = tuple(int(n) for n in entry["shape"])
+    a, b = (int(x) for x in entry["data_offsets"])
+    count = int(np.prod(shape, dtype=object)) if shape else 1
+    if min(shape, default=0) < 0 or b - a != count * dtype.itemsize or not 0 <= a <= b <= len(raw) - start:
+        raise ValueError(f"the offsets {a}, {b} do not fit shape {shape}")
+    return np.frombuffer(raw, dtype, count, start + a).reshape(shape).copy()
+
+
+def split(group: str, values: dict[str, Any]) -> tuple[dict[str, AnyArray], dict[str, Any]]:
+    """Split named values into numeric arrays (under "group/name", or "group/name/k" for a list) and JSON values."""
+    tensors: dict[str, AnyArray] = {}
+    plain: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, np.ndarray) and value.dtype != object and value.dtype.kind != "U":
+            tensors[f"{group}/{name}"] = value
+        elif isinstance(value, list) and value and all(isinstance(item, np.ndarray) for item in value):
+            tensors |= {f"{group}/{name}/{k}": item for k, item in enumerate(value)}
+        else:
+            plain[name] = as_json(name, value)
+    return tensors, plain
+
+
+def as_json(name: str, value: Any) -> Any:
+    """Return the value in a form that JSON can hold; text arrays become {"text": [...]}."""
+    if isinstance(value, np.ndarray):
+        return {"text": [str(item) for item in value]}
+    try:
+        return json.loads(json.dumps(value, default=np.generic.item))  # NumPy's numbers too, however deep inside
+    except TypeError:
+        raise ValueError(f"{name}={value!r} cannot be saved; only numbers, text and arrays can") from None
+
+
+def join(group: str, tensors: dict[str, AnyArray], plain: dict[str, Any]) -> dict[str, Any]:
+    """Put together again what `split` took apart."""
+    values: dict[str, Any] = {name: texts(value["text"]) if is_text(value) else value for name, value in plain.items()}
+    for key, tensor in tensors.items():
+        place, name, *rest = key.split("/")
+        if place == group and rest:
+            values.setdefault(name, []).append(tensor)
+        elif place == group:
+            values[name] = tensor
+    return values
+
+
+def as_tuple(value: Any) -> Any:
+    """Return a list of plain values as a tuple, and any other value as it is."""
+    return tuple(value) if isinstance(value, list) and not any(isinstance(v, np.ndarray) for v in value) else value
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == {"text"}
+
+
+def texts(words: Any) -> AnyArray:
+    """Return a list of text as an array."""
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"expected a list of text, got {quoted(words)}")
+    return np.array(words, dtype=object)
+
+
+def flaw(values: dict[str, Any], needed: Sequence[str]) -> str:
+    """Say which needed value is missing, holds no numbers or is not finite; return "" if all are fine."""
+    for name in needed:
+        if name not in values:
+            return f"it lacks {name}"
+        value = values[name]
+        for part in value if isinstance(value, (list, tuple)) else [value]:
+            numbers = np.asarray(part)
+            if numbers.dtype.kind not in "biuf" or not np.isfinite(numbers).all():
+                return f"{name} is not finite numbers"
+    return ""

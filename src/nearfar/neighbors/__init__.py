@@ -1,0 +1,1 @@
+"""Exact nearest neighbors, pairs within a distance and neighborhood graphs, in blocks."""

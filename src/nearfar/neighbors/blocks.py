@@ -1,0 +1,214 @@
+"""Nearness of queries to a gallery: exact for listed pairs, fast with a known error for whole blocks.
+
+    cosine:     nearness = x.y / (|x| |y|)
+    euclidean:  nearness = -|x - y|^2 / 2, in units of a power of two near the radius of the data
+
+A block is one matrix product of centred factors, with a known bound on its error. Cosines are rounded to a grid of
+2^-44 (far above float64 noise, far below what float32 rows can tell apart), so that noise never decides an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import copy
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..numerics.distances import check_distance, chunks, pair_cosines, pair_distances, row_squares, starts, unit_rows
+from ..numerics.types import AnyArray, Array, Ints
+
+GRID = 2.0**-44
+SAMPLE = 1024  # gallery rows that fix the centre
+Hidden = Callable[[Ints], tuple[Ints, Ints]]
+WIDEST = 128  # the product is padded to a multiple of it, so that columns fall into equal groups
+
+
+class Space:
+    """Queries and a gallery under one distance: gives the nearness of listed pairs; larger means nearer.
+
+    Parameters
+    ----------
+    queries, gallery : ndarray of shape (n, d), (m, d)
+        Rows as `as_rows` gives them.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        How they are compared.
+    own : ndarray of int, shape (n,), optional
+        For every query, the gallery row that it must not find.
+    hidden : callable, optional
+        Further cells that are not found: for b queries their places, 0 to b - 1, and the gallery rows.
+    """
+
+    def __init__(
+        self,
+        queries: AnyArray,
+        gallery: AnyArray,
+        distance: str,
+        own: Ints | None = None,
+        hidden: Hidden | None = None,
+    ) -> None:
+        self.queries, self.gallery, self.own, self.hidden = queries, gallery, own, hidden
+        self.cosine = check_distance(distance) == "cosine"
+        sample = gallery[:: -(-len(gallery) // SAMPLE)]
+        self.centre = np.median(unit_rows(sample) if self.cosine else sample.astype(np.float64), axis=0)
+        self.squares = (row_squares(queries), row_squares(gallery)) if self.cosine else None
+        radius = 1.0 if self.cosine else max(self._radius(queries), self._radius(gallery))
+        self.unit = float(2.0 ** np.ceil(np.log2(radius)))
+
+    def asking(self, queries: AnyArray) -> Space:
+        """Return a space of the same gallery, already prepared, with other queries."""
+        other = copy(self)
+        other.queries, other.own, other.hidden = queries, None, None
+        other.squares = None if self.squares is None else (row_squares(queries), self.squares[1])
+        return other
+
+    def _radius(self, rows: AnyArray) -> float:
+        return max(1e-100, *(float(np.linalg.norm(part - self.centre, axis=1).max()) for part in chunks(rows)))
+
+    def exact(self, i: Ints, j: Ints) -> Array:
+        """Return the nearness of the pairs ``queries[i], gallery[j]``; each value depends on its two rows alone."""
+        if self.cosine:
+            return on_grid(pair_cosines(self.queries, self.gallery, i, j, self.squares))
+        return pair_distances(self.queries, self.gallery, i, j, "sqeuclidean") / (-2.0 * self.unit**2)
+
+    def left(self, rows: Ints) -> Array:
+        """Factors of queries, (b, d) or (b, d + 1)."""
+        x = self.queries[rows]
+        return unit_rows(x) if self.cosine else np.insert((x - self.centre) / self.unit, x.shape[1], 1.0, axis=1)
+
+    def right(self, y: AnyArray) -> Array:
+        """Factors of gallery rows, centred, which adds the same to all values of one query and saves digits."""
+        if self.cosine:
+            return unit_rows(y) - self.centre
+        y = (y - self.centre) / self.unit
+        return np.insert(y, y.shape[1], -0.5 * np.einsum("ij,ij->i", y, y), axis=1)
+
+    def error(self, left: Array, longest: float, unit: float) -> Array:
+        """Return a bound (b,) on |value - exact| for products in a precision with the given unit roundoff.
+
+        ``longest`` is the length of the longest gallery factor. Dot products of d terms err by at most d roundoffs
+        of the sum of |factor| |factor|; the exact values have such an error of their own, in float64.
+        """
+        length = np.linalg.norm(left[:, : len(self.centre)], axis=1)
+        if self.cosine:
+            product, exact = length * longest, np.ones(len(left))
+        else:
+            product, exact = (length + 0.5 * longest) * longest, 0.5 * (length + longest) ** 2
+        return (len(self.centre) + 10) * (unit * product + 2.0**-51 * exact) + self.cosine * GRID
+
+
+class Product:
+    """Nearness of blocks of queries to the whole gallery, up to a constant per query and a known error.
+
+    Parameters
+    ----------
+    space : Space
+        What is compared.
+    dtype : numpy.float32 or numpy.float64
+        float64 cosines are final: on the grid, and equal for equal gallery rows.
+    """
+
+    def __init__(self, space: Space, dtype: Any) -> None:
+        self.space, self.last = space, dtype is np.float64
+        self.final = self.last and space.cosine
+        m = len(space.gallery)
+        self.right = np.zeros((-(-m // WIDEST) * WIDEST, space.right(space.gallery[:1]).shape[1]), dtype=dtype)
+        for start, part in zip(starts(space.gallery), chunks(space.gallery), strict=True):
+            self.right[start : start + len(part)] = space.right(part)
+        d = len(space.centre)
+        self.longest = float(np.sqrt(np.einsum("ij,ij->i", self.right[:, :d], self.right[:, :d]).max()))
+        self.limit = len(self.right) if self.last else 64 + m // 64  # most close pairs of a query to settle one by one
+        self.postponed: list[Ints] = []
+        self._buffer = np.empty(0, dtype=dtype)
+        self.original = originals(space.gallery) if self.last else np.arange(0)
+
+    def asking(self, queries: AnyArray) -> Product:
+        """Return a product with the same gallery factors and other queries; tables are not shared."""
+        other = copy(self)
+        other.space, other.postponed, other._buffer = self.space.asking(queries), [], self._buffer[:0]
+        return other
+
+    def postpone(self, rows: Ints) -> None:
+        """Leave these queries to the float64 product."""
+        self.postponed.append(rows)
+
+    def free(self) -> None:
+        """Give the memory back."""
+        self.right = self._buffer = np.empty((0, 0), dtype=self.right.dtype)
+
+    def block(self, rows: Ints) -> Block:
+        """Values of these queries; the table is overwritten by the next block."""
+        left = self.space.left(rows)
+        values = self._table(len(rows))
+        np.matmul(left.astype(self.right.dtype), self.right.T, out=values)
+        if self.final:
+            values += (left @ self.space.centre)[:, None]
+            on_grid(values, out=values)
+            copies = np.flatnonzero(self.original != np.arange(len(self.original)))
+            values[:, copies] = values[:, self.original[copies]]
+        values[:, len(self.space.gallery) :] = -np.inf
+        if self.space.own is not None:
+            values[np.arange(len(rows)), self.space.own[rows]] = -np.inf
+        if self.space.hidden is not None:
+            values[self.space.hidden(rows)] = -np.inf
+        return Block(self, rows, values, self._slack(left))
+
+    def _table(self, rows: int) -> AnyArray:
+        size = rows * len(self.right)
+        if self._buffer.size < size:
+            self._buffer = np.empty(size, dtype=self.right.dtype)
+        return self._buffer[:size].reshape(rows, len(self.right))
+
+    def _slack(self, left: Array) -> AnyArray:
+        if self.final:
+            return np.zeros(len(left))
+        unit = 2.0**-53 if self.last else 2.0**-24
+        slack = 2.0 * self.space.error(left, self.longest, unit)
+        return np.nextafter(slack.astype(self.right.dtype), np.inf, dtype=self.right.dtype)
+
+    def exact(self, rows: Ints, columns: Ints) -> Array:
+        """Return the exact nearness of listed pairs; in the last pass equal gallery rows are computed once."""
+        if not self.last:
+            return self.space.exact(rows, columns)
+        m = len(self.original)
+        pairs, inverse = np.unique(rows * m + self.original[columns], return_inverse=True)
+        return self.space.exact(pairs // m, pairs % m)[inverse.ravel()]
+
+
+class Block(NamedTuple):
+    """Values (b, padded m) of the queries ``rows``; differences above ``slack`` (b,) are certain."""
+
+    product: Product
+    rows: Ints
+    values: AnyArray
+    slack: AnyArray
+
+    def exact(self, at: Ints, columns: Ints) -> Array:
+        """Final nearness of the listed cells; ``at`` counts rows of the block."""
+        product = self.product
+        return self.values[at, columns] if product.final else product.exact(self.rows[at], columns)
+
+
+def passes(space: Space, rows: Ints) -> Iterator[tuple[Product, Ints]]:
+    """The float32 product for all rows, then the float64 product for those that were postponed."""
+    for dtype in (np.float32, np.float64):
+        product = Product(space, dtype)
+        yield product, rows
+        rows = np.concatenate([np.empty(0, np.intp), *product.postponed])
+        product.free()
+        if rows.size == 0:
+            return
+
+
+def originals(gallery: AnyArray) -> Ints:
+    """For every row the first row that equals it."""
+    rows = np.ascontiguousarray(gallery) + gallery.dtype.type(0)  # -0 becomes 0
+    keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return first[inverse.ravel()]
+
+
+def on_grid(values: Array, out: Array | None = None) -> Array:
+    """Values rounded to multiples of 2^-44."""
+    out = np.multiply(values, 1.0 / GRID, out=out)
+    return np.multiply(np.rint(out, out=out), GRID, out=out)

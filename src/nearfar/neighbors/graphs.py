@@ -1,0 +1,49 @@
+"""Neighbourhood graphs: who is near whom, and the weights that rebuild each row from its neighbours (LLE)."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ..numerics.types import Array, Ints
+from .nearest import nearest
+
+
+def neighbors(X: Array, k: int) -> Ints:
+    """Return each row's k nearest other rows, shape (n, k).
+
+    Raises
+    ------
+    ValueError
+        k is not in 1..n-1.
+    """
+    if not 1 <= k < len(X):
+        raise ValueError(f"n_neighbors must be in 1..{len(X) - 1}, one less than the rows; got {k}")
+    return nearest(X, X, k, exclude_self=True)[1]
+
+
+def lle_weights(X: Array, k: int = 10, reg: float = 1e-3) -> csr_array:
+    """Return weights S (n, n), rows of sum 1, for which S X is nearest to X; a row weighs only its k neighbours.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    k : int
+    reg : float
+        Ridge of each row's k x k Gram matrix, in units of its mean eigenvalue.
+
+    Notes
+    -----
+    Roweis & Saul (2000).
+    """
+    near = neighbors(X, k)
+    S = np.empty(near.shape)
+    step = max(1, (1 << 22) // (k * (k + X.shape[1])))
+    for a in range(0, len(X), step):
+        Z = X[near[a : a + step]] - X[a : a + step, None]
+        G = Z @ Z.transpose(0, 2, 1)
+        ridge = reg * np.trace(G, axis1=1, axis2=2) / k
+        G += np.where(ridge > 0, ridge, 1.0)[:, None, None] * np.eye(k)
+        s = np.linalg.solve(G, np.ones((len(Z), k, 1)))[:, :, 0]
+        S[a : a + step] = s / s.sum(axis=1, keepdims=True)
+    return csr_array((S.ravel(), near.ravel(), np.arange(0, near.size + 1, k)), shape=(len(X), len(X)))

@@ -1,0 +1,215 @@
+"""Pairs of rows that lie near each other, exactly: all within a distance, or the nearest of all.
+
+A block of rows is compared with all rows from its own first one on. A matrix product, with its error allowed for,
+finds the pairs that may be near enough; distances of these pairs alone, without cancellation, decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from ..numerics.distances import as_rows, check_distance, chunks, pair_distances, starts, unit_rows
+from ..numerics.types import AnyArray, Array, Ints
+from ..progress import stage
+from .blocks import originals
+from .nearest import true_cells
+
+CELLS = 2**22  # distances at a time
+LARGEST = 2_000_000  # pairs that are listed
+MANY = 1 / 64  # share of candidates among all pairs looked at, above which a float64 product is worth its time
+
+
+class NearPairs(NamedTuple):
+    """Pairs i < j, nearest first, ties by i and then j.
+
+    Attributes
+    ----------
+    i, j : ndarray of int, shape (p,)
+    distances : ndarray of float64, shape (p,)
+    """
+
+    i: Ints
+    j: Ints
+    distances: Array
+
+
+def pairs_within(rows: Any, within: float, *, distance: str = "euclidean") -> NearPairs:
+    """Return all pairs of rows that are at most `within` apart.
+
+    Parameters
+    ----------
+    rows : array-like of shape (n, d)
+    within : float
+        At least 0.
+    distance : {"euclidean", "sqeuclidean", "cosine"}
+
+    Returns
+    -------
+    NearPairs
+
+    Raises
+    ------
+    ValueError
+        Bad rows or distance, a negative or NaN `within`, or more than two million pairs within it.
+
+    Notes
+    -----
+    n^2 d / 2 products in float32; memory: a float32 copy of the rows, four million distances, and the pairs found.
+
+    Examples
+    --------
+    >>> pairs_within([[0.0], [5.0], [0.1], [5.3]], 1.0)[:2]
+    (array([0, 1]), array([2, 3]))
+    """
+    if not within >= 0:
+        raise ValueError(f"within: expected a distance of at least 0, got {within}")
+    return _search(as_rows(rows, "rows"), check_distance(distance), float(within), None)
+
+
+def nearest_pairs(rows: Any, k: int, *, distance: str = "euclidean") -> NearPairs:
+    """Return the k nearest of all pairs of rows, or all pairs if there are fewer; otherwise like `pairs_within`."""
+    if not isinstance(k, Integral) or not 1 <= k <= LARGEST:
+        raise ValueError(f"k: expected 1 to {LARGEST:,}, got {k!r}")
+    return _search(as_rows(rows, "rows"), check_distance(distance), np.inf, k)
+
+
+class Groups(NamedTuple):
+    """Rows joined by chains of near pairs.
+
+    Attributes
+    ----------
+    numbers : ndarray of int, shape (n,)
+        The group of each row, numbered in the order of their first rows; -1 for a row that is near no other.
+    distances : ndarray of float64, shape (n,)
+        From each row to the nearest other of its group; infinity for a row without a group.
+    """
+
+    numbers: Ints
+    distances: Array
+
+
+def groups_within(rows: Any, within: float, *, distance: str = "euclidean") -> Groups:
+    """Return the groups of rows that chains of pairs at most `within` apart join; else like `pairs_within`.
+
+    Equal rows are one group whatever `within` is. There may be any number of them: only pairs of distinct rows count
+    towards the limit of two million.
+
+    Examples
+    --------
+    >>> groups_within([[0.0], [5.0], [0.1], [5.3], [9.0]], 1.0).numbers
+    array([ 0,  1,  0,  1, -1])
+    """
+    x = as_rows(rows, "rows")
+    distinct, place, copies = np.unique(originals(x), return_inverse=True, return_counts=True)
+    pairs = pairs_within(x[distinct], within, distance=distance)
+    links = coo_array((np.ones(len(pairs.i)), (pairs.i, pairs.j)), shape=(len(distinct), len(distinct)))
+    joined = connected_components(links, directed=False)[1][place]
+    nearest = np.where(copies > 1, 0.0, np.inf)
+    np.minimum.at(nearest, pairs.i, pairs.distances)
+    np.minimum.at(nearest, pairs.j, pairs.distances)
+    found = np.isfinite(nearest[place])
+    first, number = np.unique(joined[found], return_index=True, return_inverse=True)[1:]
+    numbers = np.full(len(x), -1, dtype=np.intp)
+    numbers[found] = np.argsort(np.argsort(first))[number]
+    return Groups(numbers, nearest[place])
+
+
+def _search(rows: AnyArray, distance: str, within: float, k: int | None) -> NearPairs:
+    table = Nearness(rows, distance)
+    found = NearPairs(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
+    for start, stop in counted_blocks(len(rows)):
+        width = CELLS // (stop - start)
+        for first in range(start, len(rows), width):
+            i, j = table.pairs(slice(start, stop), slice(first, first + width), within, k)
+            if len(i) + len(found.i) > LARGEST and k is None:
+                raise ValueError(
+                    f"within: more than {LARGEST:,} pairs lie within {within:g}; choose a smaller distance"
+                )
+            d = pair_distances(rows, rows, i, j, distance)
+            keep = d <= within
+            found = _merged(found, NearPairs(i[keep], j[keep], d[keep]), k)
+            if k is not None and len(found.i) == k:
+                within = float(found.distances[-1])
+        if within == 0 and k is not None:
+            break  # pairs of later rows come after these
+    return found
+
+
+def counted_blocks(n: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of blocks of rows that take CELLS cells with all following rows, or with a part of these.
+
+    A product of few rows takes several times as long per row, so a block has many rows and meets the others in parts.
+    """
+    start, least = 0, int(CELLS**0.5) // 4
+    with stage("comparing", n * (n - 1) // 2) as done:
+        while start < n - 1:
+            stop = min(n, start + max(1, least, CELLS // (n - start)))
+            yield start, stop
+            done((stop - start) * (2 * n - start - stop - 1) // 2)
+            start = stop
+
+
+class Nearness:
+    """How near rows are to the rows after them: the cosine, or -|x - y|^2 / 2 in units of the longest row squared.
+
+    A product in float32 finds candidates; where rounding leaves too many of them, a product in float64 does.
+    """
+
+    def __init__(self, rows: AnyArray, distance: str) -> None:
+        self.rows, self.distance, self.unit = rows, distance, 1.0
+        if distance != "cosine":
+            self.centre = rows.mean(axis=0, dtype=np.float64)
+            squares = (np.einsum("ij,ij->i", x, x).max() for x in (part - self.centre for part in chunks(rows)))
+            self.unit = float(2.0 ** np.ceil(np.log2(max(float(np.sqrt(max(squares))), 1e-100))))
+        self.single = np.empty((len(rows), rows.shape[1] + 2), dtype=np.float32)
+        for start, part in zip(starts(rows), chunks(rows), strict=True):
+            of_part = slice(start, start + len(part))
+            self.single[of_part] = self.factors(of_part, np.float32)
+
+    def factors(self, rows: slice, dtype: Any) -> AnyArray:
+        """Return rows with two more columns, which make the inner product of two rows their nearness."""
+        x = self.rows[rows]
+        x = unit_rows(x) if self.distance == "cosine" else (x - self.centre) / self.unit
+        half = 0.0 * x[:, 0] if self.distance == "cosine" else np.einsum("ij,ij->i", x, x) / 2
+        return np.column_stack([x, -half, np.ones(len(x))]).astype(dtype)
+
+    def bar(self, within: float) -> float:
+        """Return the nearness of two rows that are this far apart."""
+        if self.distance == "cosine":
+            return 1.0 - within
+        square = within * within if self.distance == "euclidean" else within
+        return -square / self.unit / self.unit / 2
+
+    def pairs(self, rows: slice, others: slice, within: float, k: int | None) -> tuple[Ints, Ints]:
+        """Return all pairs (i, j), i in `rows`, j > i in `others`, perhaps within the distance and the k nearest."""
+        left, right, own = self.single[rows], self.single[others], rows.start == others.start
+        row, column = self._cells(left, right, own, within, k)
+        if len(row) > MANY * len(left) * len(right):
+            left, right = (self.factors(part, np.float64) for part in (rows, others))
+            row, column = self._cells(left, right, own, within, k)
+        return row + rows.start, column + others.start
+
+    def _cells(self, left: AnyArray, right: AnyArray, own: bool, within: float, k: int | None) -> tuple[Ints, Ints]:
+        swapped = np.r_[: right.shape[1] - 2, -1, -2]
+        table = left[:, swapped] @ right.T
+        if own:  # every pair once
+            table[:, : len(left)][np.tri(len(left), dtype=np.bool_)] = -np.inf
+        bar = self.bar(within)
+        if k is not None and np.isinf(bar) and table.size > k:
+            bar = float(np.partition(table.ravel(), table.size - k)[table.size - k])
+        # d + 2 products err by d + 3 roundoffs of at most 2; a value and the bar err both
+        row, column = true_cells(table >= bar - 2 * (right.shape[1] + 6) * float(np.finfo(right.dtype).eps))
+        after = column > row if own else slice(None)
+        return row[after], column[after]
+
+
+def _merged(old: NearPairs, new: NearPairs, k: int | None) -> NearPairs:
+    i, j, d = (np.concatenate(both) for both in zip(old, new, strict=True))
+    order = np.lexsort((j, i, d))[:k]
+    return NearPairs(i[order], j[order], d[order])

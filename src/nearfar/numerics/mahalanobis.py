@@ -1,0 +1,131 @@
+"""Mahalanobis distances between points, from points to sets, and between sets (Mahalanobis, 1936; McLachlan, 1999)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..fit_warnings import warn
+from . import psd
+from .types import AnyArray, Array
+
+
+def covariance(X: AnyArray, assume_centered: bool = False) -> Array:
+    """Return the unbiased covariance X_c' X_c / (n - 1), shape (d, d), or X' X / n if the rows are centred already."""
+    X = np.asarray(X, dtype=np.float64)
+    if assume_centered:
+        return X.T @ X / len(X)
+    if len(X) < 2:
+        raise ValueError(f"a covariance needs at least 2 points; got {len(X)}")
+    C = X - X.mean(axis=0)
+    return C.T @ C / (len(X) - 1)
+
+
+def pooled_covariance(sets: Sequence[AnyArray]) -> Array:
+    """sum_l (n_l - 1) Sigma_l / (n - c): one covariance for c sets of points with their own means."""
+    n = sum(len(points) for points in sets)
+    if n <= len(sets):
+        raise ValueError(f"{len(sets)} sets of {n} points leave no freedom for a covariance; one set needs 2 points")
+    several = [points for points in sets if len(points) > 1]
+    return np.sum([(len(p) - 1) * covariance(p) for p in several], axis=0) / (n - len(sets))
+
+
+def shrink(C: Array, shrinkage: float) -> Array:
+    """(1 - shrinkage) C + shrinkage tr(C) / d I."""
+    return (1 - shrinkage) * C + shrinkage * np.trace(C) / len(C) * np.eye(len(C))
+
+
+def ledoit_wolf(X: Array, S: Array, freedom: int | None = None) -> float:
+    """Return how much to shrink the covariance S = X'X / n of centred rows (Ledoit & Wolf, 2004), without a copy of X.
+
+    Parameters
+    ----------
+    freedom : int, optional
+        How many independent rows the n rows less their means are worth. Default: n.
+    """
+    spread = float(np.sum((S - np.trace(S) / len(S) * np.eye(len(S))) ** 2))
+    error = float(np.sum(np.einsum("nd,nd->n", X, X) ** 2) / len(X) - np.sum(S**2)) / (freedom or len(X))
+    return min(max(error, 0.0) / spread, 1.0) if spread > 0 else 0.0
+
+
+def few_rows(
+    X: Array, shrinkage: float | str, freedom: int, scale: float, n_components: int | None
+) -> tuple[Array, Array] | None:
+    """Return `scale` times the shrunk covariance of X, with fewer rows than features, and its `whitener`, from an SVD.
+
+    None if too little of the identity is mixed in, or if more components are asked for than there are rows.
+
+    Parameters
+    ----------
+    shrinkage : "lw", "oas" or float
+    freedom : int
+        As for `ledoit_wolf`.
+    """
+    (n, d), (_, s, V) = X.shape, np.linalg.svd(X, full_matrices=False)
+    w = s**2 / n
+    mean, size = w.sum() / d, float(w @ w)
+    spread = size - d * mean**2
+    if shrinkage == "lw":
+        error = float(np.sum(np.einsum("nd,nd->n", X, X) ** 2)) / n - size
+        share = min(max(error, 0.0) / freedom / spread, 1.0) if spread > 0 else 0.0
+    elif shrinkage == "oas":
+        share = min((size / d**2 + mean**2) / ((n + 1) * spread / d**2), 1.0) if spread > 0 else 1.0
+    else:
+        share = float(shrinkage)
+    floor = scale * share * mean
+    v = scale * (1 - share) * w + floor
+    if floor <= 10 * d * psd.EPS * v[0] or (n_components or 0) > len(v):
+        return None
+    if n_components is not None:
+        L = (v[:n_components] ** -0.5)[:, None] * psd.fix_signs(V[:n_components].T).T
+    else:
+        L = psd.around(V, v**-0.5 - floor**-0.5, floor**-0.5)
+    return psd.around(V, v - floor, floor), L
+
+
+def whitener(C: Array, n_components: int | None = None) -> tuple[Array, int]:
+    """Return L with L' L = C^-1 (the pseudo-inverse if C is singular, with a warning), and the rank of C.
+
+    Returns
+    -------
+    L : ndarray of shape (d, d) or (n_components, d)
+        The symmetric root; with `n_components`, rows for the directions of largest variance.
+    rank : int
+    """
+    w, V = psd.spectrum(C)
+    r = psd.rank(w)
+    if r < len(w):
+        message = f"the covariance has rank {r} of {len(w)}; distances along its null directions are 0 (or shrink it)"
+        warn(message)
+    root = np.zeros(len(w))
+    root[:r] = w[:r] ** -0.5
+    L = root[:, None] * V.T
+    return (V @ L if n_components is None else L[:n_components]), r
+
+
+def point_to_point(x: AnyArray, y: AnyArray, C: Array) -> Array:
+    """sqrt((x - y)' C^-1 (x - y)) for two points or two arrays of rows."""
+    return np.linalg.norm((np.asarray(x, dtype=np.float64) - y) @ whitener(C)[0].T, axis=-1)
+
+
+def point_to_set(x: AnyArray, points: AnyArray, shrinkage: float = 0.0) -> Array:
+    """Return the distance from x, shape (d,) or (n, d), to the mean of a set (m, d), under that set's own covariance.
+
+    All points of x share one decomposition.
+    """
+    points = np.asarray(points, dtype=np.float64)
+    return point_to_point(x, points.mean(axis=0), shrink(covariance(points), shrinkage))
+
+
+def set_to_set(A: AnyArray, B: AnyArray, shrinkage: float = 0.0) -> float:
+    """Return the distance between the means of two sets of rows, under their pooled covariance.
+
+    Its square times n_A n_B / (n_A + n_B) is Hotelling's T^2.
+
+    >>> round(set_to_set([[0.0], [2.0]], [[5.0], [7.0]]), 6)
+    3.535534
+    """
+    A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
+    C = shrink(pooled_covariance([A, B]), shrinkage)
+    return float(point_to_point(A.mean(axis=0), B.mean(axis=0), C))

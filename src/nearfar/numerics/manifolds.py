@@ -1,0 +1,166 @@
+"""Points that are matrices: orthonormal columns, positive definite matrices and their logarithms, subspaces.
+
+A stack holds one matrix per sample, shape (n, d, q).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from ..fit_warnings import warn
+from .types import Array
+
+FLOOR = 1e-12
+
+
+def orthonormal(A: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """Return U, whose orthonormal columns span those of A (d, p), and a function from gradients in U to gradients in A.
+
+    A search over any A of full rank is a search over the Stiefel manifold, without constraints. Where the function
+    depends on the span of U alone, the same is a search over the Grassmann manifold.
+
+    Returns
+    -------
+    U : ndarray of shape (d, p)
+        A = U R with R upper triangular and a positive diagonal.
+    pullback : callable
+        df/dU (d, p) -> df/dA (d, p).
+    """
+    Q, R = np.linalg.qr(A)
+    signs = np.where(np.diag(R) < 0, -1.0, 1.0)
+    U, R = Q * signs, signs[:, None] * R
+
+    def pullback(G: Array) -> Array:
+        Y = U.T @ G
+        H = G - U @ Y + U @ np.tril(Y - Y.T, -1)
+        return solve_triangular(R, H.T).T
+
+    return U, pullback
+
+
+def through_rows(check: Callable[..., Any], X: Any, *rest: Any) -> Any:
+    """Apply a check of tables to X; if X is a stack, each matrix is one row for the check and a matrix again after it.
+
+    Parameters
+    ----------
+    check : callable
+        (rows, *rest) -> rows, or a tuple that starts with them.
+    """
+    stack = X if hasattr(X, "ndim") else np.asarray(X)
+    if stack.ndim != 3:
+        return check(X, *rest)
+    stack = np.asarray(stack)
+    found = check(stack.reshape(len(stack), -1), *rest)
+    if isinstance(found, tuple):
+        return (found[0].reshape(stack.shape), *found[1:])
+    return found.reshape(stack.shape)
+
+
+def require_spd(X: Array) -> None:
+    """Raise a ValueError that names a matrix of X (n, d, d) if it is not square, symmetric and positive definite."""
+    if X.shape[1] != X.shape[2]:
+        raise ValueError(f"X must hold square matrices; got shape {X.shape}")
+    scale = np.maximum(np.abs(X).max(axis=(1, 2)), np.finfo(X.dtype).tiny)
+    off = np.abs(X - X.transpose(0, 2, 1)).max(axis=(1, 2)) / scale
+    if off.max() > 1e-5:
+        raise ValueError(f"X[{off.argmax()}] is not symmetric; its transpose differs by a share of {off.max():.3g}")
+    w = np.linalg.eigvalsh(X)
+    low = np.where(w[:, -1] > 0, w[:, 0] / scale, -np.inf)
+    if low.min() < -10 * np.finfo(X.dtype).eps:
+        raise ValueError(
+            f"X[{low.argmin()}] is not positive definite; its smallest eigenvalue is {w[low.argmin(), 0]:.3g}"
+        )
+
+
+def spd_log(X: Array) -> Array:
+    """Matrix logarithms of positive definite matrices (n, d, d).
+
+    Warns
+    -----
+    UserWarning
+        A matrix is singular to working precision; its eigenvalues are raised to 1e-12 of its largest.
+    """
+    w, V = np.linalg.eigh((X + X.transpose(0, 2, 1)) / 2)
+    low = FLOOR * w[:, -1:]
+    if (w < low).any():
+        warn(f"{(w < low).any(axis=1).sum()} matrices are singular; eigenvalues were raised")
+    return (V * np.log(np.maximum(w, low))[:, None, :]) @ V.transpose(0, 2, 1)
+
+
+def vectors(T: Array) -> Array:
+    """Return symmetric matrices (n, d, d) as rows of d (d + 1) / 2 numbers that have the same inner products.
+
+    >>> vectors(np.array([[[1.0, 2.0], [2.0, 3.0]]])).round(3)
+    array([[1.   , 2.828, 3.   ]])
+    """
+    i, j = np.triu_indices(T.shape[1])
+    return T[:, i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+
+
+def matrices(rows: Array) -> Array:
+    """Return the symmetric matrices (n, d, d) from which `vectors` made these rows.
+
+    Raises
+    ------
+    ValueError
+        The length of the rows is not d (d + 1) / 2 for any d.
+    """
+    k = rows.shape[1]
+    d = int((np.sqrt(8 * k + 1) - 1) / 2)
+    if d * (d + 1) // 2 != k:
+        raise ValueError(f"rows of {k} numbers are no symmetric matrices; these have 1, 3, 6, 10, ... d (d + 1) / 2")
+    i, j = np.triu_indices(d)
+    T = np.zeros((len(rows), d, d))
+    T[:, i, j] = T[:, j, i] = rows / np.where(i == j, 1.0, np.sqrt(2.0))
+    return T
+
+
+def rectified(T: Array, floor: float = 0.0) -> Array:
+    """Return the symmetric matrices T (n, d, d) with eigenvalues below `floor` raised to it."""
+    w, V = np.linalg.eigh(T)
+    return (V * np.maximum(w, floor)[:, None, :]) @ V.transpose(0, 2, 1)
+
+
+def require_spans(X: Array) -> None:
+    """Raise unless the columns of each basis (n, d, q) are independent and each row (n, d) is nonzero.
+
+    Raises
+    ------
+    ValueError
+        A basis (or row) spans too little; the message says which.
+
+    Warns
+    -----
+    UserWarning
+        The columns of a basis are not orthonormal.
+    """
+    d, q = (X.shape[1], 1) if X.ndim == 2 else X.shape[1:]
+    if q > d:
+        raise ValueError(f"X must hold matrices with at least as many rows as columns; got shape {X.shape}")
+    s = np.linalg.svd(X.reshape(len(X), d, q), compute_uv=False)
+    thin = s[:, -1] <= d * np.finfo(X.dtype).eps * s[:, 0]
+    if thin.any():
+        raise ValueError(f"X[{thin.argmax()}] spans fewer than {q} dimensions")
+    off = np.abs(s - 1).max(axis=1)
+    if X.ndim == 3 and off.max() > 1e-5:
+        warn(f"the columns of X[{off.argmax()}] are not orthonormal; their span is used")
+
+
+def spans(X: Array) -> Array:
+    """Orthonormal bases (n, d, q) of the columns of each matrix, or (n, d, 1) of each row."""
+    return np.linalg.qr(X[:, :, None] if X.ndim == 2 else X)[0]
+
+
+def unit_bases(U: Array, M: Array) -> Array:
+    """Return for every basis U (n, d, q) a V of the same span with V' M V = I: `projectors` gives V V'."""
+    C = np.linalg.cholesky(U.transpose(0, 2, 1) @ M @ U)
+    return np.linalg.solve(C, U.transpose(0, 2, 1)).transpose(0, 2, 1)
+
+
+def projectors(U: Array, M: Array) -> Array:
+    """Return U (U' M U)^-1 U' for every basis U (n, d, q); it depends on the span of U alone."""
+    return U @ np.linalg.solve(U.transpose(0, 2, 1) @ M @ U, U.transpose(0, 2, 1))

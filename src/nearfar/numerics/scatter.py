@@ -1,0 +1,271 @@
+"""Scatter matrices by class sums and Laplacians instead of loops over pairs, without any (pairs, d, d) array."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+
+from ..fit_warnings import warn
+from . import checks, psd
+from .constraints import LabelPairs, Pairs, class_sizes, require_both, require_classes
+from .pair_differences import differences
+from .types import Array, Bools, Ints
+
+BLOCK = 1 << 20  # numbers in one block of deviations
+HIGH = 256  # fewest pairs in a block: with fewer, adding up (d, d) products would take most of the time
+NARROW = 40  # up to so many features, differences of all pairs take less time than a Laplacian
+CANCELLED = 1e-8  # share of squared lengths below which a Laplacian cannot tell squared differences from rounding
+ROUNDING = 1e-24  # squares that rounding leaves between equal rows, relative to those of other rows
+
+
+class PairScatters(NamedTuple):
+    """Weighted sums of (x_i - x_j)(x_i - x_j)' over similar and over dissimilar pairs, and their total weights."""
+
+    similar: Array
+    dissimilar: Array
+    n_similar: float
+    n_dissimilar: float
+
+    def mean(self) -> tuple[Array, Array]:
+        """Both scatters divided by their weights."""
+        return self.similar / self.n_similar, self.dissimilar / self.n_dissimilar
+
+
+def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
+    """Scatters of similar and dissimilar pairs, given one by one or implied by labels.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    pairs : Pairs or LabelPairs
+
+    Raises
+    ------
+    ValueError
+        One of the two sets is empty.
+
+    Warns
+    -----
+    UserWarning
+        All similar pairs coincide.
+    """
+    found = label_scatters(X, pairs) if isinstance(pairs, LabelPairs) else listed_scatters(X, pairs)
+    if np.trace(found.similar) <= ROUNDING * np.trace(found.dissimilar):
+        found = found._replace(similar=np.zeros_like(found.similar))
+        message = "all similar pairs coincide, so their scatter is 0; only dissimilar pairs and regularisation count"
+        warn(message)
+    return found
+
+
+def label_scatters(X: Array, pairs: LabelPairs) -> PairScatters:
+    """Scatters of all the pairs that labels imply."""
+    require_classes(pairs.labels)
+    checks.one_of(tuple(SCATTERS), weighting=pairs.weighting)
+    return SCATTERS[pairs.weighting](*known(X, pairs.labels))
+
+
+def listed_scatters(X: Array, pairs: Pairs) -> PairScatters:
+    """Scatters of pairs given one by one."""
+    require_both(int(pairs.similar.sum()), int((~pairs.similar).sum()))
+    similar, dissimilar = pairs.part(similar=True), pairs.part(similar=False)
+    return PairScatters(
+        weighted_outer(X, *similar[:2], similar.weight),
+        weighted_outer(X, *dissimilar[:2], dissimilar.weight),
+        float(similar.weights.sum()),
+        float(dissimilar.weights.sum()),
+    )
+
+
+def all_pairs(X: Array, labels: Ints) -> PairScatters:
+    """Return the scatters of all pairs with weight 1, in O(n d^2): sum_c n_c S_c, and n S_t less that."""
+    n = class_sizes(labels)
+    similar = deviations(X, labels, class_means(X, labels), n.astype(float))
+    n_similar = float((n * (n - 1.0)).sum() / 2)
+    return PairScatters(similar, len(X) * total(X) - similar, n_similar, len(X) * (len(X) - 1) / 2 - n_similar)
+
+
+def class_balanced_pairs(X: Array, labels: Ints) -> PairScatters:
+    """Return the scatters of all pairs, weighted so that the pairs of each class, and of each two classes, sum to 1."""
+    n = class_sizes(labels).astype(float)
+    means = class_means(X, labels)
+    several = n > 1
+    similar = deviations(X, labels, means, 2 * several / np.maximum(n - 1, 1))
+    others = len(n) - 1
+    m = means - means.mean(axis=0)
+    dissimilar = deviations(X, labels, means, others / n) + len(n) * m.T @ m
+    return PairScatters(similar, dissimilar, float(several.sum()), len(n) * others / 2)
+
+
+SCATTERS = {"pairs": all_pairs, "class": class_balanced_pairs}
+
+
+def weighted_outer(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> Array:
+    """sum_k w_k (x_i[k] - x_j[k])(x_i[k] - x_j[k])'.
+
+    Many pairs of long rows go through the Laplacian of their graph, O(m d + n d^2), others through blocks of
+    differences, O(m d^2). So do rows that are so near to each other, compared with their distance from 0, that the
+    Laplacian would leave only rounding errors.
+    """
+    if len(i) > len(X) and X.shape[1] > NARROW:
+        Y = laplacian_times(X, i, j, weight)
+        S = X.T @ Y
+        square = np.einsum("nd,nd->n", X, X)
+        sums = square[i] + square[j]
+        if np.trace(S) > CANCELLED * float(sums.sum() if weight is None else sums @ weight):
+            return (S + S.T) / 2
+    S = np.zeros((X.shape[1],) * 2)
+    for part, Z in differences(X, i, j, HIGH):
+        S += Z.T @ (Z if weight is None else Z * weight[part, None])
+    return (S + S.T) / 2
+
+
+def laplacian_times(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> Array:
+    """(diag(W 1) - W) X for the graph with edges i-j of the given weights (both directions)."""
+    w = np.ones(len(i)) if weight is None else weight
+    n = len(X)
+    W = coo_array((np.r_[w, w], (np.r_[i, j], np.r_[j, i])), shape=(n, n)).tocsr()
+    return np.asarray(W.sum(axis=1)).reshape(-1, 1) * X - W @ X
+
+
+def class_means(X: Array, labels: Ints) -> Array:
+    """Return the mean of each class 0..c-1, shape (c, d); every row must have a class."""
+    n = class_sizes(labels)
+    members = csr_array((np.ones(len(X)), (labels, np.arange(len(X)))), shape=(len(n), len(X)))
+    return np.asarray(members @ X) / n[:, None]
+
+
+def known(X: Array, labels: Ints) -> tuple[Array, Ints]:
+    """Return the rows that have a class, and their labels; no copy is made if all have one."""
+    keep = labels >= 0
+    return (X, labels) if keep.all() else (X[keep], labels[keep])
+
+
+def deviations(X: Array, labels: Ints, means: Array, weight: Array | None = None) -> Array:
+    """sum_i weight[c_i] (x_i - mean[c_i])(x_i - mean[c_i])', in blocks of rows."""
+    S = np.zeros((X.shape[1],) * 2)
+    step = max(1, BLOCK // max(X.shape[1], 1))
+    for a in range(0, len(X), step):
+        c = labels[a : a + step]
+        C = X[a : a + step] - means[c]
+        S += C.T @ (C if weight is None else C * weight[c, None])
+    return (S + S.T) / 2
+
+
+def within(X: Array, labels: Ints) -> Array:
+    """sum over classes and members of (x - mu_c)(x - mu_c)'; rows with label -1 are left out."""
+    X, labels = known(X, labels)
+    return deviations(X, labels, class_means(X, labels))
+
+
+def between(X: Array, labels: Ints) -> Array:
+    """sum_c n_c (mu_c - mu)(mu_c - mu)'; rows with label -1 are left out."""
+    X, labels = known(X, labels)
+    M = class_means(X, labels) - X.mean(axis=0)
+    return (M * class_sizes(labels)[:, None]).T @ M
+
+
+def total(X: Array) -> Array:
+    """sum over rows of (x - mu)(x - mu)'."""
+    return deviations(X, np.zeros(len(X), dtype=np.intp), X.mean(axis=0, keepdims=True))
+
+
+def unit(X: Array) -> float:
+    """Return a power of two near the deviation of the features: dividing rows by it rounds nothing."""
+    largest = float(np.abs(X).max(initial=0.0)) or 1.0
+    size = largest * float(np.sqrt(np.mean(np.var(X / largest, axis=0))))
+    return float(2.0 ** np.round(np.log2(size))) if size > 0 else 1.0
+
+
+def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
+    """Return the mean of (mu_l - mu_m)(mu_l - mu_m)' over pairs (l, m) of chunklets that are apart, in both orders.
+
+    Parameters
+    ----------
+    apart : ndarray of shape (c, c)
+        Symmetric; True where a negative link keeps two chunklets apart.
+    """
+    means, links = class_means(*known(X, chunklets)), np.count_nonzero(apart)
+    if links == 0:
+        raise ValueError("no two chunklets are apart; at least one negative link is needed")
+    S = np.zeros((X.shape[1],) * 2)
+    step = max(1, BLOCK // len(means))
+    for a in range(0, len(means), step):
+        linked = apart[a : a + step].astype(np.float64)
+        M = means[a : a + step]
+        # rows of the links' Laplacian at a time: often there are so many chunklets that a list of links would not fit
+        S += M.T @ (linked.sum(axis=1)[:, None] * M - linked @ means)
+    return (S + S.T) / links
+
+
+def quartic(X: Array, W: Array) -> Array:
+    """sum_{i<j} (z' W z) z z' over all pairs, z = x_i - x_j, for symmetric W, in O(n d^2)."""
+    C = X - X.mean(axis=0)
+    G = C.T @ C
+    a = np.einsum("nd,nd->n", C @ W, C)
+    return len(C) * (C * a[:, None]).T @ C + np.sum(W * G) * G + 2 * G @ W @ G
+
+
+def data_span(X: Array) -> Array:
+    """Return orthonormal rows (r, d) that span the differences of the rows of X, so that projecting loses nothing."""
+    _, s, Vt = np.linalg.svd(centred_triangle(X), full_matrices=False)
+    return Vt[s > max(X.shape) * np.finfo(float).eps * s.max(initial=0.0)]
+
+
+def widest(L: Array, X: Array, k: int | None) -> Array:
+    """Return k rows of L' L (None: all), for the directions in which rows of X differ most in it; the last may be 0.
+
+    The longest rows of L would not do: in some problems they lie where rows of X hardly differ.
+    """
+    if k is None:
+        return psd.compress(L)
+    U = axes(X @ L.T, k)[1]
+    return np.pad(U.T @ L, ((0, k - U.shape[1]), (0, 0)))
+
+
+def axes(X: Array, k: int) -> tuple[Array, Array]:
+    """Return the k largest eigenvalues of ``total(X)``, falling, and their vectors (d, k), signs fixed.
+
+    With more features than rows it works in the span of the rows, if that has k directions, without a (d, d) matrix.
+    """
+    span = data_span(X) if X.shape[1] > len(X) else None
+    if span is None or k > len(span):
+        w, V = psd.spectrum(total(X))
+        return w[:k], V[:, :k]
+    w, V = psd.spectrum(total(X @ span.T))
+    return w[:k], psd.fix_signs(span.T @ V[:, :k])
+
+
+def span_or_axes(X: Array, least: int) -> Array:
+    """Return `data_span` if there are more features than rows and it has `least` directions, else all axes (d, d)."""
+    span = data_span(X) if X.shape[1] > len(X) else None
+    return np.eye(X.shape[1]) if span is None or len(span) < least else span
+
+
+def centred_triangle(X: Array) -> Array:
+    """Return the centred rows C, or if they are many a triangular R with R' R = C' C, made from blocks of C."""
+    n, d = X.shape
+    mean, step = X.mean(axis=0), 4 * d
+    if n <= step:
+        return X - mean
+    R = np.empty((0, d))
+    for a in range(0, n, step):
+        R = np.asarray(np.linalg.qr(np.concatenate([R, X[a : a + step] - mean]), mode="r"))
+    return R
+
+
+def pca(X: Array, count: int | None, at_least: int | None = None) -> Array | None:
+    """Return the first `count` principal directions of X as rows (count, d), or None if `count` is None.
+
+    Raises
+    ------
+    ValueError
+        `count` is not in 1..rank, or below `at_least`.
+    """
+    if count is None:
+        return None
+    V = data_span(X)
+    if not (at_least or 1) <= count <= len(V):
+        raise ValueError(f"pca must be in {at_least or 1}..{len(V)} (n_components to the rank of X); got {count}")
+    return psd.fix_signs(V[:count].T).T

@@ -1,0 +1,151 @@
+"""Active selection of pairs for a Bayesian metric (Yang, Jin & Sukthankar, 2007).
+
+    ask about the pairs with the largest H(p),  p = E_q[sigma(-t)],  t = theta' w ~ N(m'w, w'Cw)
+
+H(p) = -p log p - (1 - p) log(1 - p). "bald": H(p) - E_q[H(sigma(-t))], what an answer tells of theta. "margin": -|m'w|.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+
+from ....estimators.base import named
+from ....numerics import checks, constraints
+from ....numerics.types import AnyArray, Array, Ints, Seed
+from .. import variational
+from . import querying
+
+STRATEGIES = ("entropy", "bald", "margin", "random")
+BLOCK = 1 << 14  # pairs scored at a time
+
+
+def active_pairs(mean: Array, variance: Array, strategy: str = "entropy", nodes: int = 32, seed: Seed = None) -> Array:
+    """Scores of pairs whose log-odds t have this mean and variance, higher first to ask."""
+    if strategy == "random":
+        return constraints.generator(seed).random(len(mean))
+    if strategy == "margin":
+        return -np.abs(mean)
+    total = variational.entropy(variational.expected("probability", mean, variance, nodes))
+    return total if strategy == "entropy" else total - variational.expected("entropy", mean, variance, nodes)
+
+
+class ActivePairSelector(BaseEstimator):
+    """Choose the pairs whose labels a Bayesian learner should be told next.
+
+    Parameters
+    ----------
+    learner : BayesianPairMetric
+        Or any learner from pairs with a method ``log_odds(pairs, X)`` giving mean and variance.
+    strategy : "entropy", "bald", "margin" or "random"
+    unique_points : bool
+        No point in two pairs of one selection: uncertain pairs are often near copies of each other.
+    nodes : int
+        Of the trapezoid rule for the one-dimensional integral over t; 32 are exact to 1e-6.
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    learner_, pairs_, pair_labels_
+        After `loop`: the learner, and what was asked and answered, in order.
+
+    Notes
+    -----
+    Yang, Jin & Sukthankar, UAI 2007, who approximate the integral over theta by Laplace's method; it depends on t only,
+    so one dimension suffices. Probabilities are those of the posterior, negative weights included.
+    """
+
+    def __init__(
+        self,
+        learner: Any,
+        strategy: str = "entropy",
+        *,
+        unique_points: bool = False,
+        nodes: int = 32,
+        random_state: Any = None,
+    ) -> None:
+        self.learner = learner
+        self.strategy = strategy
+        self.unique_points = unique_points
+        self.nodes = nodes
+        self.random_state = random_state
+
+    def select(self, pool: AnyArray, n: int = 1, X: AnyArray | None = None) -> tuple[Ints, Array]:
+        """Positions in the pool of the n best pairs, best first, and their scores; the learner is fitted.
+
+        Parameters
+        ----------
+        pool : array-like of shape (m, 2), or (m, 2, d) points
+        n : int
+            With `unique_points`, fewer are returned where the pool has no more disjoint pairs.
+        X : array-like of shape (q, d), optional
+            The rows that the pool's numbers mean.
+        """
+        with named(self):
+            pool = np.asarray(pool)
+            self._check(n=n)
+            if pool.ndim == 0 or len(pool) < n:
+                raise ValueError(f"n={n} pairs cannot be chosen from a pool of shape {pool.shape}")
+            if self.unique_points and X is None:
+                raise ValueError("unique_points needs a pool of row numbers, and X")
+            return self._best(self.learner, pool, n, X, constraints.generator(self.random_state))
+
+    def _check(self, **counts: int) -> None:
+        checks.one_of(STRATEGIES, strategy=self.strategy)
+        checks.counts(1, nodes=self.nodes, **counts)
+
+    def _best(self, learner: Any, pool: AnyArray, n: int, X: AnyArray | None, seed: Seed) -> tuple[Ints, Array]:
+        laws = [learner.log_odds(pool[a : a + BLOCK], X) for a in range(0, len(pool), BLOCK)]
+        scores = np.concatenate([active_pairs(a, v, self.strategy, self.nodes, seed) for a, v in laws])
+        chosen = querying.best(scores, n, pool if self.unique_points else None)
+        return chosen, scores[chosen]
+
+    def candidates(self, X: AnyArray, n_random: int = 1000, n_neighbors: int = 5) -> Ints:
+        """A pool: drawn pairs of rows of X, and each row with its nearest neighbours under the learner's metric."""
+        return querying.candidates(np.asarray(self.learner.transform(X)), n_random, n_neighbors, self.random_state)
+
+    def loop(
+        self,
+        X: AnyArray,
+        pool: AnyArray,
+        oracle: Callable[[AnyArray], AnyArray],
+        *,
+        rounds: int = 10,
+        batch_size: int = 10,
+        callback: Callable[[int, Any], None] | None = None,
+    ) -> Any:
+        """Ask, refit, and ask again until the pool is empty; starts with random pairs, until both answers were heard.
+
+        Parameters
+        ----------
+        X, pool : array-like of shape (n, d), (m, 2)
+            Rows, and numbers of these rows.
+        oracle : callable
+            Pairs (batch_size, 2) -> +1 similar, -1 dissimilar.
+        callback : callable, optional
+            Called with (number of answers, learner) after each refit.
+
+        Returns
+        -------
+        A clone of `learner`, fitted to all answers once they were of both kinds.
+        """
+        with named(self):
+            self._check(rounds=rounds, batch_size=batch_size)
+            rng, pool = constraints.generator(self.random_state), checks.check_indices(pool, 2, len(X), "pool")
+        self.learner_ = clone(self.learner).set_params(warm_start=True)
+        order, self.pairs_, self.pair_labels_ = rng.permutation(len(pool)), pool[:0], np.zeros(0, dtype=int)
+        while rounds > 0 and len(order):
+            rounds -= 1
+            n, both = min(batch_size, len(order)), len(np.unique(self.pair_labels_)) == 2
+            chosen = self._best(self.learner_, pool[order], n, X, rng)[0] if both else np.arange(n)
+            asked, order = pool[order[chosen]], np.delete(order, chosen)
+            told = querying.answers(oracle, asked)
+            self.pairs_, self.pair_labels_ = np.r_[self.pairs_, asked], np.r_[self.pair_labels_, told]
+            if len(np.unique(self.pair_labels_)) == 2:
+                self.learner_.fit(X, pairs=self.pairs_, pair_labels=self.pair_labels_)
+                if callback is not None:
+                    callback(len(self.pairs_), self.learner_)
+        return self.learner_

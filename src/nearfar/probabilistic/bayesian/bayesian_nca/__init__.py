@@ -1,0 +1,129 @@
+"""Bayesian neighbourhood components analysis (Wang & Tan, 2017).
+
+    max_q  E_q[sum_i sum_{j in J_i} log p_ij] - KL(q | N(m0, V0)),  log p_ij by its quadratic bound
+    p_ij = exp(-m'u_ij) / sum_{t in N_i} exp(-m'u_it),  u_ij = [((x_i - x_j)' v_l)^2]_l,  M = V diag(m) V'
+    q = N(m, V_T),  V_T^-1 = V0^-1 + 1/2 sum_i |J_i| sum_t (u_it - mean_i)(u_it - mean_i)'
+
+N_i: the k nearest rows of any class; J_i: those of i's class; v_l: principal directions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....estimators.base import FromLabels, Mahalanobis
+from ....fit_warnings import warn
+from ....neighbors import nearest
+from ....numerics import checks, psd, scatter
+from ....numerics.optimize import Report, Solution
+from ....numerics.types import AnyArray, Array, Ints
+from .. import weighted_directions
+from ..variational import Gaussian
+from ..weighted_directions import RandomWeights
+from . import neighbor_posterior
+from .neighbor_posterior import ProjectedNeighbors
+
+
+def bayesian_nca(
+    X: Array,
+    labels: Ints,
+    V: Array,
+    prior: Gaussian,
+    n_neighbors: int = 10,
+    *,
+    start: Array | None = None,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """Posterior mean (K,) as `x` and ``attributes["cov"]``; V (d, K), see `BayesianNCA`."""
+    X, labels = scatter.known(X, labels)
+    N = nearest.nearest(X, X, n_neighbors, exclude_self=True)[1]
+    near = ProjectedNeighbors(X @ V, N, labels[N] == labels[:, None])
+    search: dict[str, Any] = {"start": start, "max_iter": max_iter, "tol": tol, "report": report}
+    return neighbor_posterior.neighbor_posterior(near, prior, **search)
+
+
+class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
+    """A distribution over metrics under which near rows are of one class.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Principal directions. Default: 50, or as many as features.
+    n_neighbors : int
+        k, at least 2; nearest in the input space, once for all.
+    prior_mean : float or array-like of shape (n_components,)
+        m0. Directions are scaled so that weights of 1 give two rows a mean squared distance of 1.
+    prior_cov : float or array-like of shape (n_components, n_components)
+        V0, a number standing for that multiple of the identity.
+    max_iter : int
+    tol : float
+        Stop where no entry of the gradient is larger, in units of 1 / posterior standard deviation.
+    warm_start, verbose : bool
+
+    Attributes
+    ----------
+    basis_ : ndarray of shape (d, K)
+        V.
+    posterior_mean_, posterior_cov_ : ndarray of shape (K,), (K, K)
+    components_ : ndarray of shape (K, d)
+        diag(max(m, 0))^(1/2) V': single weights can come out negative.
+    objective_ : float
+        The evidence bound, `history_` its rise.
+
+    Notes
+    -----
+    Wang & Tan, IEEE TNNLS 29(7), 2018 (arXiv 2016). The paper's updates of the mean are steps with the fixed matrix
+    V_T, and V_T itself never changes: here L-BFGS finds the same maximum, scaled by V_T. A survey takes neighbours of
+    the row's class only, which leaves nothing to learn, and counts j twice in the normaliser. The paper's k, K, m0
+    and V0 are not known to us. Rows without a neighbour of their class count as neighbours only.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        n_neighbors: int = 10,
+        prior_mean: AnyArray | float = 1.0,
+        prior_cov: AnyArray | float = 1.0,
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.n_neighbors = n_neighbors
+        self.prior_mean = prior_mean
+        self.prior_cov = prior_cov
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def _solve(self, X: Array, labels: Ints) -> Solution:
+        checks.counts(2, n_neighbors=self.n_neighbors)
+        k = self.n_components or min(X.shape[1], 50)
+        V, prior = weighted_directions.unit_principal(X, k), self._prior(k)
+        last = self._found_before("posterior_mean_")
+        start = last if last is not None and len(last) == k else None
+        n_neighbors = self._available(int((labels >= 0).sum()))
+        found = bayesian_nca(X, labels, V, prior, n_neighbors, start=start, **self._search())
+        attributes = {"basis": V, "posterior_mean": found.x, "posterior_cov": found.attributes["cov"]}
+        return found.with_x(weighted_directions.components(V, found.x), attributes=attributes)
+
+    def _prior(self, k: int) -> Gaussian:
+        mean = weighted_directions.entries(self.prior_mean, k, "prior_mean")
+        cov = checks.table(self.prior_cov, f"prior_cov must be a number above 0 or a {(k, k)} matrix")
+        cov = psd.require_pd(cov * np.eye(k) if cov.ndim == 0 else cov, "prior_cov")
+        if cov.shape != (k, k):
+            raise ValueError(f"prior_cov must have shape {(k, k)}; got {cov.shape}")
+        return Gaussian(mean, cov)
+
+    def _available(self, n: int) -> int:
+        """n_neighbors, or as many as there are other rows, with a warning."""
+        if self.n_neighbors >= n:
+            warn(f"n_neighbors={self.n_neighbors} is more than the {n - 1} other rows; using these")
+        return min(self.n_neighbors, n - 1)

@@ -1,0 +1,145 @@
+"""The convex problem of collapsing classes, and how far a metric is from its optimum.
+
+    f(M) = sum_i w_i KL(p0_i || p_i) = <M, S0> + sum_i w_i (log sum_{k != i} exp(-d_ik) - log(n_c - 1))
+    G = S0 - T(p),  S0 = sum_c 2 w_c n_c / (n_c - 1) S_c,  T(p) = sum_ij w_i p_ij x_ij x_ij'
+
+with p0_i uniform over the class of i. Where pairs are given instead, p0_i is uniform over the m_i rows that they call
+similar to i, m_i stands for n_c - 1, and S0 = sum_ij w_i p0_ij x_ij x_ij'. Up to the constant, its dual is
+max_p sum_i w_i H(p_i) over p with S0 - T(p) positive semi-definite, and f(M) less the dual value of M's own p is
+<M, G>.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import cholesky, inv, solve_triangular
+
+from ...numerics import eig, psd, scatter
+from ...numerics.constraints import Pairs
+from ...numerics.optimize import lbfgs
+from ...numerics.types import Array, Ints
+from .. import neighbor_softmax
+from ..neighbor_softmax import SortedRows
+
+WEIGHTINGS = ("sample", "pair")
+BARRIER = 0.1  # share of the rows that its term is worth at the optimum
+STEPS, MEMORY = 60, 30
+Target = tuple[SortedRows, Ints, Callable[[Array], Array]]
+
+
+class Inner(NamedTuple):
+    """A dual point strictly inside: its slack matrix S0 - T(p), positive definite, and its value."""
+
+    slack: Array
+    value: float
+
+
+class Collapse:
+    """f, G and the duality gap.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    told : ndarray of shape (n,) or Pairs
+        Codes; -1 rows are left out. Or pairs, of which the similar ones count; rows in none of them stay neighbours.
+    weighting : {"sample", "pair"}
+        w_i = 1, or n_c - 1: every same-class pair the same.
+    trace, frobenius : float
+        Adds trace tr(M) + frobenius |M|^2 / 2.
+    """
+
+    def __init__(
+        self, X: Array, told: Ints | Pairs, weighting: str = "sample", trace: float = 0.0, frobenius: float = 0.0
+    ) -> None:
+        self.trace, self.frobenius = trace, frobenius
+        self.rows, mates, scattered = by_pairs(X, told) if isinstance(told, Pairs) else by_labels(X, told)
+        self.weight = np.where(mates > 0, mates if weighting == "pair" else 1.0, 0.0)
+        self.constant = -float(self.weight @ np.log(np.maximum(mates, 1)))
+        S0 = scattered(self.weight / np.maximum(mates, 1)) + trace * np.eye(X.shape[1])
+        self.S0 = S0 if frobenius else eig.shrunk(S0, name="the within-class scatter (give reg)")
+
+    def scaling(self) -> Array:
+        """A symmetric A for which the start L = A has the median squared distance 1 within classes."""
+        S = self.S0 + self.frobenius * np.eye(len(self.S0))
+        return psd.power(S, -0.5, 1e-12 * float(np.trace(S))) * np.sqrt(self.weight.sum() / len(S))
+
+    def __call__(self, L: Array) -> tuple[float, Array]:
+        """f and G at M = L' L."""
+        X = self.rows.X
+        blocks = neighbor_softmax.cut(self.rows.sizes, neighbor_softmax.height(len(X)))
+        anchors = [block for block in blocks if self.weight[block.start : block.stop].any()]
+        F, T = neighbor_softmax.neighbor_metric(X @ L.T, X, self.rows.sizes, "normaliser", self.weight, blocks=anchors)
+        value = float(np.vdot(L, L @ self.S0)) - F + self.constant
+        G = self.S0 - psd.symmetrize(T)
+        if not self.frobenius:
+            return value, G
+        M = L.T @ L
+        return value + self.frobenius * float(np.vdot(M, M)) / 2, G + self.frobenius * M
+
+    def gap(self, L: Array, f: float, G: Array) -> float:
+        """A bound on f - min f: f less the value of a dual point near M's own."""
+        complementarity = float(np.vdot(L, L @ G))
+        if self.frobenius:
+            M = L.T @ L
+            w = np.linalg.eigvalsh(G - self.frobenius * M)
+            square = self.frobenius * float(np.vdot(M, M))
+            return complementarity - square / 2 + float(np.sum(np.minimum(w, 0.0) ** 2)) / (2 * self.frobenius)
+        if self.inner is None:
+            return np.inf
+        C = cholesky(self.inner.slack, lower=True)
+        low = np.linalg.eigvalsh(solve_triangular(C, solve_triangular(C, G, lower=True).T, lower=True))[0]
+        t = max(0.0, -low) / (1 + max(0.0, -low))
+        return float(f - (1 - t) * (f - complementarity) - t * self.inner.value)
+
+    @cached_property
+    def inner(self) -> Inner | None:
+        """The p of an M on the way to min f(M) - t log det M, where G = t M^-1 is definite and <M, G> = t d.
+
+        Rich kernels may have none such. With a trace penalty p0 serves then, whose slack is the penalty's and value 0.
+        """
+        A, seen = self.scaling(), dict[str, Any]()
+        t, least = BARRIER * float(self.weight.sum()) / len(A), psd.LEAST * psd.EPS * float(np.trace(self.S0))
+
+        def with_barrier(K: Array) -> tuple[float, Array]:
+            L = K @ A
+            f, G = self(L)
+            seen.update(slack=G, value=f - float(np.vdot(L, L @ G)))
+            return f - 2 * t * float(np.linalg.slogdet(K)[1]), 2 * (K @ (A @ G @ A) - t * inv(K).T)
+
+        def inside(before: float = 0.0, now: float = 0.0) -> bool:
+            return bool(np.linalg.eigvalsh(seen["slack"])[0] > least)
+
+        first = 1.1 * np.eye(len(A))  # the first step has length 1: with one feature it must not lead from 1 to 0
+        lbfgs(with_barrier, first, stop=inside, max_iter=STEPS, tol=0.0, memory=MEMORY)
+        if inside():
+            return Inner(**seen)
+        return Inner(self.trace * np.eye(len(A)), 0.0) if self.trace else None
+
+
+def by_labels(X: Array, labels: Ints) -> Target:
+    """Sorted rows, how many others p0 of each counts, and the map from w_i p0_i to S0."""
+    rows = neighbor_softmax.sorted_rows(X, labels)
+    codes = np.repeat(np.arange(len(rows.sizes)), rows.sizes)
+
+    def scattered(share: Array) -> Array:
+        C = rows.X - scatter.class_means(rows.X, codes)[codes]
+        return (C * (2 * share * rows.sizes[codes])[:, None]).T @ C
+
+    return rows, rows.sizes[codes] - 1, scattered
+
+
+def by_pairs(X: Array, pairs: Pairs) -> Target:
+    """The same for given pairs: rows that are similar to some come first, so that blocks of other rows can be left out.
+
+    Each row is a class of its own: the normaliser needs no classes, and large ones cost a product.
+    """
+    near = pairs.part(similar=True)
+    mates = np.bincount(np.r_[near.i, near.j], minlength=len(X))
+    order = np.argsort(mates == 0, kind="stable")
+    place = np.argsort(order)
+    rows, i, j = SortedRows(X[order], np.ones(len(X), dtype=np.intp), order), place[near.i], place[near.j]
+    return rows, mates[order], lambda share: scatter.weighted_outer(rows.X, i, j, share[i] + share[j])

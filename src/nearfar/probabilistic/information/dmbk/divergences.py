@@ -1,0 +1,140 @@
+"""Kullback-Leibler divergences between Gaussian classes seen through a projection, and how evenly they are spread.
+
+    K_ab(U) = 1/2 [log det G_b - log det G_a + tr(G_b^-1 (G_a + d_ab d_ab')) - p]
+    G_a = U' Sigma_a U,  d_ab = U' (mu_a - mu_b),  U (d, p)
+
+Each K depends on U only through the space that its columns span.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ....numerics import mahalanobis, psd, scatter
+from ....numerics.constraints import generator
+from ....numerics.pair_differences import PairList
+from ....numerics.types import Array, Ints, Seed
+
+TINY = 1e-12  # added to divergences before their logarithm, as two classes may coincide
+FLAT = 1e-12  # share of the identity in projected covariances, as columns of U may become parallel
+LONG = 50  # number of features at which products take as long as differences of rows
+
+
+class Classes(NamedTuple):
+    """Gaussian classes: means (c, d), covariances (c, d, d), sizes (c,)."""
+
+    means: Array
+    covs: Array
+    sizes: Array
+
+    def mapped(self, A: Array) -> Classes:
+        """The classes of rows A' x."""
+        return Classes(self.means @ A, A.T @ self.covs @ A, self.sizes)
+
+
+def gaussians(X: Array, labels: Ints, shrinkage: list[float]) -> Classes:
+    """Return mean, covariance and size of each class 0..c-1; each class must have two rows or more.
+
+    Parameters
+    ----------
+    shrinkage : list of float
+        Share of the scaled identity in each class's covariance; a millionth of the overall variance is added to all.
+    """
+    d = X.shape[1]
+    parts = [X[labels == c] for c in range(len(shrinkage))]
+    covs = [
+        mahalanobis.shrink(mahalanobis.covariance(rows - rows.mean(axis=0), assume_centered=True), s)
+        for rows, s in zip(parts, shrinkage, strict=True)
+    ]
+    floor = 1e-6 * float(np.trace(scatter.total(X))) / (len(X) * d) or 1.0
+    return Classes(
+        scatter.class_means(X, labels),
+        np.stack(covs) + floor * np.eye(d),
+        np.array([float(len(rows)) for rows in parts]),
+    )
+
+
+def first_directions(Y: Array, labels: Ints, p: int, n_init: int, seed: Seed) -> list[Array]:
+    """Return starts U (d, p): most variance between classes, most variance at all, and `n_init` random ones."""
+    rng, d = generator(seed), Y.shape[1]
+    between, total = psd.spectrum(scatter.between(Y, labels))[1], psd.spectrum(scatter.total(Y))[1]
+    return [between[:, :p], total[:, :p], *(rng.normal(size=(d, p)) / np.sqrt(d) for _ in range(n_init))]
+
+
+def divergences(U: Array, classes: Classes) -> Array:
+    """K, shape (c, c), K[a, b] = KL(a | b)."""
+    G = propped(U.T @ classes.covs @ U)
+    B: Array = np.linalg.inv(G).astype(np.float64, copy=False)
+    return from_projected(G, B, classes.means @ U)
+
+
+def propped(G: Array) -> Array:
+    """Return G (c, p, p) with a tiny share of the identity added."""
+    share: Array = FLAT / G.shape[1] * np.einsum("cpp->c", G)
+    return G + share[:, None, None] * np.eye(G.shape[1])
+
+
+def from_projected(G: Array, B: Array, m: Array) -> Array:
+    """K from projected covariances G, their inverses B and projected means m (c, p)."""
+    c, p = m.shape
+    volume = np.linalg.slogdet(G)[1]
+    d = m - m[:, None]  # d[b, a] = m_a - m_b
+    traces = G.reshape(c, -1) @ B.reshape(c, -1).T
+    apart = np.einsum("bap,bap->ab", d @ B, d)
+    return (volume - volume[:, None] + traces + apart - p) / 2
+
+
+def weighted_gradient(U: Array, W: Array, classes: Classes) -> Array:
+    """d sum_ab W_ab K_ab / dU, for W (c, c) that does not depend on U."""
+    SU = classes.covs @ U
+    G, m = propped(U.T @ SU), classes.means @ U
+    B = np.linalg.inv(G)
+    d = m - m[:, None]  # d[b, a] = m_a - m_b
+    pull = W.T[:, :, None] * (d @ B)
+    spread = np.einsum("ab,apq->bpq", W, G) + np.swapaxes(W.T[:, :, None] * d, 1, 2) @ d
+    out, into = W.sum(axis=1)[:, None, None], W.sum(axis=0)[:, None, None]
+    inner = (into - out) * B + np.einsum("ab,bpq->apq", W, B) - B @ spread @ B
+    return (SU @ inner).sum(axis=0) + classes.means.T @ (pull.sum(axis=0) - pull.sum(axis=1))
+
+
+def balance(U: Array, classes: Classes, alpha: float) -> tuple[float, Array]:
+    """Mean over ordered pairs of classes of log e_ab + alpha log K_ab, and its gradient by U.
+
+    e_ab is the share of n_a n_b K_ab in its sum over pairs: the first part is largest, -log(c (c - 1)), where all
+    n_a n_b K_ab are equal, and does not change when all K grow.
+    """
+    c = len(classes.sizes)
+    off = ~np.eye(c, dtype=bool)
+    K = np.where(off, divergences(U, classes) + TINY, 1.0)
+    size = np.where(off, np.outer(classes.sizes, classes.sizes), 0.0)
+    total, logs = float(np.vdot(size, K)), np.log(K)
+    value = float((logs + np.log(np.where(off, size, 1.0)))[off].mean() - np.log(total) + alpha * logs[off].mean())
+    W = np.where(off, (1 + alpha) / (c * (c - 1) * K) - size / total, 0.0)
+    return value, weighted_gradient(U, W, classes)
+
+
+class MeanDistance:
+    """Mean of |U' (x_i - x_j)| over pairs of rows of X (n, d), smooth at 0, and its gradient by U.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    i, j : ndarray of shape (m,)
+    """
+
+    def __init__(self, X: Array, i: Ints, j: Ints) -> None:
+        rows, ends = np.unique(np.concatenate([i, j]), return_inverse=True)
+        first, second = np.split(ends, 2)
+        # projecting rows before taking differences pays where rows are long, and fewer than pairs
+        self.pairs = PairList(first, second, len(rows)) if len(i) * (1 - LONG / X.shape[1]) > len(rows) else None
+        self.X = X[i] - X[j] if self.pairs is None else X[rows]
+
+    def __call__(self, U: Array) -> tuple[float, Array]:
+        Z = self.X @ U
+        square = np.einsum("mp,mp->m", Z, Z) if self.pairs is None else self.pairs.squared_distances(Z)
+        distance = np.sqrt(square + 1e-12)
+        weight = 1 / (len(distance) * distance)
+        pull = weight[:, None] * Z if self.pairs is None else self.pairs.laplacian_times(weight, Z)
+        return float(distance.mean()), self.X.T @ pull

@@ -1,0 +1,37 @@
+"""The precision of rows under a label kernel, from class sums; information-geometric metrics invert it.
+
+    lam X' K_L^-1 X,  K_L = Y Y' + lam I
+
+Y (n, c): one-hot labels, or memberships. By Woodbury's identity this is X'X - X'Y (lam I + Y'Y)^-1 Y'X; for one-hot
+rows S_w + sum_c lam n_c / (lam + n_c) mu_c mu_c', with S_w the scatter within classes. No n x n matrix is formed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import solve
+
+from ...numerics import eig, psd, scatter
+from ...numerics.constraints import class_sizes
+from ...numerics.types import AnyArray, Array
+
+
+def label_precision(X: Array, labels: AnyArray, lam: float) -> Array:
+    """lam X' K_L^-1 X, shape (d, d), for codes (n,) (rows with -1 are left out) or memberships (n, c)."""
+    if labels.ndim == 2:
+        cross = X.T @ labels
+        return psd.symmetrize(X.T @ X - cross @ solve(lam * np.eye(labels.shape[1]) + labels.T @ labels, cross.T))
+    X, labels = scatter.known(X, labels)
+    n, means = class_sizes(labels), scatter.class_means(X, labels)
+    return scatter.deviations(X, labels, means) + (means.T * (lam * n / (lam + n))) @ means
+
+
+def inverse_metric(B: Array, lam: float, ridge: float) -> tuple[Array, float]:
+    """Return L with L' L = M = (B / lam + eps I)^-1, and tr(M^-1 M) - log det M, which M minimises.
+
+    eps is `ridge` times the mean eigenvalue of B / lam.
+    """
+    B = B / lam
+    B = eig.shrunk(B + ridge * np.trace(B) / len(B) * np.eye(len(B)), name="the precision of the rows")
+    w, V = psd.spectrum(B)
+    return (V / np.sqrt(w)).T[::-1], float(len(B) + np.log(w).sum())

@@ -1,0 +1,270 @@
+"""The metric nearest to a prior, in the LogDet divergence, under soft bounds on squared distances of pairs.
+
+    min_{A PD, xi}  D(A, A0) + sum_c gamma_c D(xi_c, b_c)   s.t.  s_c (p_c - xi_c) <= 0,  p_c = v_c' A v_c
+    D(A, B) = tr(A B^-1) - log det(A B^-1) - d
+
+s_c = +1 for similar pairs (b_c an upper bound), -1 for dissimilar ones (a lower bound). Given A, the best slack xi_c is
+p_c where the bound is violated and b_c elsewhere, so that
+
+    f(A) = D(A, A0) + sum over violated c of gamma_c (p_c / b_c - log(p_c / b_c) - 1),
+
+convex and once differentiable, is all there is to minimise. In coordinates where the prior, and then the current A, is
+the identity, the Hessian is I + sum gamma_c (n_c n_c') x (n_c n_c') over unit vectors n_c: never singular, and with few
+clusters of eigenvalues. Newton steps by conjugate gradients then need a handful of products with the matrix of the
+violated pairs instead of thousands of rank-one updates. One sweep of such updates makes the best start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import lapack
+from scipy.linalg.blas import ddot, dsymv, dsyr, dsyrk
+
+from ...fit_warnings import warn
+from ...numerics.optimize import Report, Solution, stopped
+from ...numerics.types import Array, Bools
+from .logdet_newton import DENSE, again, conjugate, logdet, logdet_gap, step
+
+IDENTICAL = 1e-24  # squared distance under the prior, relative to the largest
+
+
+class Bounded(NamedTuple):
+    """Pairs with a bound each.
+
+    Attributes
+    ----------
+    V : ndarray of shape (c, d)
+        Differences of the pairs' points.
+    sign : ndarray of shape (c,)
+        +1.0: the squared distance is at most the bound, -1.0: at least.
+    bound : ndarray of shape (c,)
+        Above 0.
+    gamma : ndarray of shape (c,)
+        Cost of a violation: infinite for hard bounds, 0 for pairs that do not count.
+    """
+
+    V: Array
+    sign: Array
+    bound: Array
+    gamma: Array
+
+    def violated(self, p: Array) -> Bools:
+        """Return where squared distances p are on the wrong side of their bound."""
+        return self.sign * (p - self.bound) > 0
+
+    def part(self, keep: Bools) -> Bounded:
+        return Bounded(*(field[keep] for field in self))
+
+
+def nearest(
+    pairs: Bounded,
+    L0: Array,
+    solver: str = "newton",
+    *,
+    last: Array | None = None,
+    max_iter: int = 1000,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """Return the solution A as `x` (d, d).
+
+    Parameters
+    ----------
+    pairs : Bounded
+    L0 : ndarray of shape (d, d)
+        Invertible; the prior is L0' L0.
+    solver : {"newton", "projections"}
+        `projections` works with infinite gamma too.
+    last : ndarray of shape (k, d), optional
+        Components where "newton" begins, where they are invertible and better than its own start.
+    tol : float
+        See `newton` and `projections`.
+
+    Returns
+    -------
+    Solution
+        ``attributes["dual"]``: multipliers (c,), 0 for satisfied bounds; ``attributes["slacks"]``: xi (c,).
+
+    Notes
+    -----
+    Where there are fewer pairs than features, everything happens in the span of the differences.
+    """
+    U = pairs.V @ L0.T
+    usable = apart(np.einsum("cd,cd->c", U, U), pairs.sign) & (pairs.gamma > 0)
+    inner, d = pairs._replace(V=U).part(usable), U.shape[1]
+    Q = np.linalg.qr(inner.V.T)[0] if 0 < len(inner.V) < d else None
+    if Q is not None:
+        inner = inner._replace(V=inner.V @ Q)
+    search: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": report}
+    found = newton(inner, start=again(last, L0, Q), **search) if solver == "newton" else projections(inner, **search)
+    A = found.x if Q is None else np.eye(d) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
+    dual, slacks = np.zeros(len(U)), pairs.bound.copy()
+    dual[usable], slacks[usable] = found.attributes["dual"], found.attributes["slacks"]
+    A = L0.T @ A @ L0
+    return found.with_x((A + A.T) / 2, attributes={"dual": dual, "slacks": slacks})
+
+
+def apart(p: Array, sign: Array) -> Bools:
+    """Return which pairs join different points, and warn of dissimilar ones that do not: no metric separates them."""
+    different = p > IDENTICAL * p.max(initial=0.0)
+    lost = int((~different & (sign < 0)).sum())
+    if lost:
+        warn(f"{lost} dissimilar pairs join identical points; no metric can separate them")
+    return different
+
+
+def expect_both(sign: Array) -> None:
+    """Warn where all pairs are similar, or all are dissimilar."""
+    if abs(sign.sum()) == len(sign):
+        warn("all pairs are of one kind; their bounds pull one way only")
+
+
+def penalty(p: Array, pairs: Bounded) -> float:
+    """sum over violated pairs of gamma (p / b - log(p / b) - 1)."""
+    x = p / pairs.bound
+    return float(pairs.gamma @ np.where(pairs.sign * (x - 1) > 0, x - np.log(x) - 1, 0.0))
+
+
+def penalty_along(p: Array, q: Array, pairs: Bounded) -> Callable[[float], float]:
+    """Return the penalty as a function of t, for a step that moves squared distances p to p + t q; see `step`."""
+    return lambda t: penalty(p + t * q, pairs)
+
+
+def multipliers(p: Array, pairs: Bounded) -> Array:
+    """Return the optimal multipliers at squared distances p: s gamma (1 / b - 1 / p) where violated, else 0."""
+    return np.maximum(0.0, pairs.sign * pairs.gamma * (1 / pairs.bound - 1 / p))
+
+
+def newton(
+    pairs: Bounded, *, start: Array | None = None, max_iter: int, tol: float, report: Report | None = None
+) -> Solution:
+    """Run Newton's method from one sweep of projections or a better `start`, in coordinates where the current A is I.
+
+    Stops where the duality gap is at most tol^2 / 2: every squared distance then is within a factor of about 1 +- tol
+    of the optimum's.
+
+    Notes
+    -----
+    With A = L' L and rows u_c = L v_c, A's neighbours are L' (I + S) L. The gradient by S is E = L L' - I + sum_c s_c
+    dual_c u_c u_c', and the gap of A and those multipliers is tr(E) - log det(I + E). A step costs a few products of
+    the violated rows (m, d) with a (d, d) matrix, O(m d^2).
+    """
+    d, one, history = pairs.V.shape[1], np.eye(pairs.V.shape[1]), []
+    L = swept(pairs)
+    if start is not None and value_of(start, pairs) < value_of(L, pairs):
+        L = start
+    U, volume = pairs.V @ L.T, logdet(L)
+    for k in range(max_iter + 1):
+        p, T = np.einsum("cd,cd->c", U, U), L @ L.T
+        slack = penalty(p, pairs)
+        history.append(float(T.trace()) - d - volume + slack)
+        dual = multipliers(p, pairs)
+        bad = dual > 0
+        W = U[bad]
+        E = T - one + (W.T * (pairs.sign * dual)[bad]) @ W
+        gap = logdet_gap(E)
+        if report is not None and k:
+            report(k, history[-1], gap)
+        if gap <= tol**2 / 2 or k == max_iter:
+            break
+        S = direction(E, W, (pairs.gamma / p**2)[bad])
+        q = np.einsum("cd,cd->c", U @ S, U)
+        C = step(S, E, T, penalty_along(p, q, pairs), slack)
+        L, U = C.T @ L, U @ C
+        volume += logdet(C)
+    converged = bool(gap <= tol**2 / 2)
+    message = "" if converged else stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
+    attributes = {"dual": dual, "slacks": np.where(bad, p, pairs.bound)}
+    return Solution(L.T @ L, history[-1], max(1, k), converged, message, gap, np.array(history), attributes)
+
+
+def swept(pairs: Bounded) -> Array:
+    """Return triangular L, L' L = A after one sweep of `projections` in a shuffled order; or I if that is no worse.
+
+    From there Newton's method takes half as many steps, most of which would be damped.
+    """
+    d, free = pairs.V.shape[1], np.eye(pairs.V.shape[1])
+    A, mixed = np.eye(d, order="F"), np.random.default_rng(0).permutation(len(pairs.V))
+    for v, s, b, gamma in zip(pairs.V[mixed], *(field[mixed].tolist() for field in pairs[1:]), strict=True):
+        A = project_one(A, v, s, gamma, 0.0, b)[0]
+    L, failed = lapack.dpotrf(A, clean=1)
+    if failed:
+        return free
+    return L if value_of(L, pairs) < value_of(free, pairs) else free
+
+
+def value_of(L: Array, pairs: Bounded) -> float:
+    """f(L' L) + d of a triangular L."""
+    U = pairs.V @ L.T
+    return float(np.vdot(L, L)) - logdet(L) + penalty(np.einsum("cd,cd->c", U, U), pairs)
+
+
+def direction(E: Array, U: Array, h: Array) -> Array:
+    """S with S + sum_c h_c (u_c' S u_c) u_c u_c' = -E, by conjugate gradients, more exact the smaller E is.
+
+    Few pairs: exactly, from the (m, m) system for q_c = u_c' S u_c, which has the squares of U U' as matrix.
+    """
+    if len(U) <= DENSE * U.shape[1]:
+        root = np.sqrt(h)
+        K = dsyrk(1.0, (np.sqrt(root)[:, None] * U).T, trans=1)  # upper triangle
+        np.square(K, out=K)
+        K.ravel("K")[:: len(K) + 1] += 1.0
+        y = lapack.dposv(K, root * np.einsum("cd,cd->c", U @ E, U), overwrite_a=1)[1]
+        return (U.T * (root * y)) @ U - E
+    return conjugate(E, lambda P: (U.T * (h * np.einsum("cd,cd->c", U @ P, U))) @ U)
+
+
+def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:
+    """Cyclic Bregman projections on one bound at a time, from the prior I (Davis et al., algorithm 1, corrected).
+
+    Stops where a sweep changes the multipliers by at most tol times their length.
+
+    Notes
+    -----
+    Each projection needs the one before it, and costs two BLAS calls on one triangle of A (`symv`, `syr`), in place.
+    """
+    c, d = pairs.V.shape
+    A, dual, slack = np.eye(d, order="F"), [0.0] * c, pairs.bound.tolist()
+    told = list(zip(pairs.V, pairs.sign.tolist(), pairs.gamma.tolist(), strict=True))
+    for k in range(1, max_iter + 1):
+        before = np.array(dual)
+        for j, (v, s, gamma) in enumerate(told):
+            A, dual[j], slack[j] = project_one(A, v, s, gamma, dual[j], slack[j])
+        change, length = float(np.abs(before - dual).sum()), float(np.linalg.norm(dual))
+        if report is not None:
+            report(k, change, tol * length)
+        if change <= tol * length:
+            break
+    converged = bool(change <= tol * length)
+    message = "" if converged else stopped("projections", k, "change of the multipliers", change, tol * length)
+    A = np.triu(A) + np.triu(A, 1).T
+    attributes = {"dual": np.array(dual), "slacks": np.array(slack)}
+    value, gap = primal_and_gap(A, attributes["dual"], pairs)
+    return Solution(A, value, k, converged, message, gap, attributes=attributes)
+
+
+def project_one(A: Array, v: Array, s: float, gamma: float, dual: float, slack: float) -> tuple[Array, float, float]:
+    """A (upper triangle, overwritten), multiplier and slack after the projection on one bound."""
+    Av = dsymv(1.0, A, v)
+    p = ddot(v, Av)
+    a = s * (1 / p - 1 / slack) / (1 + 1 / gamma)
+    if a > dual:
+        a = dual
+    if a == 0:
+        return A, dual, slack
+    A = dsyr(s * a / (1 - s * a * p), Av, a=A, overwrite_a=1)
+    return A, dual - a, 1 / (1 / slack + s * a / gamma)
+
+
+def primal_and_gap(A: Array, dual: Array, pairs: Bounded) -> tuple[float, float | None]:
+    """Return f(A) and its distance from the dual value; for hard bounds D(A, I) and None."""
+    volume = float(np.linalg.slogdet(A)[1])
+    divergence = float(np.trace(A)) - len(A) - volume
+    if np.isinf(pairs.gamma).any():
+        return divergence, None
+    value = divergence + penalty(np.einsum("cd,cd->c", pairs.V @ A, pairs.V), pairs)
+    bound = -volume + float(pairs.gamma @ np.log1p(-pairs.sign * dual * pairs.bound / pairs.gamma))
+    return value, max(0.0, value - bound)

@@ -1,0 +1,76 @@
+"""Steps of Newton's method on problems with the LogDet divergence, in coordinates where the current metric is I.
+
+A step leads from M = L' L to L' (I + t S) L; E is the gradient by S at S = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import lapack
+
+from ...numerics.types import Array
+
+SINGULAR = 1e-8  # entry on the diagonal of a triangular factor, relative to the largest
+DENSE = 5  # pairs per feature up to which one dense system beats conjugate gradients
+
+
+def logdet(C: Array) -> float:
+    """log det of C C' for a triangular C."""
+    return 2 * float(np.log(C.diagonal()).sum())
+
+
+def logdet_gap(E: Array) -> float:
+    """Return the LogDet divergence tr(E) - log det(I + E) of I + E from I, maybe infinite; a bit more for small E."""
+    r = float(np.linalg.norm(E))
+    if r < 0.1:  # no digits are lost
+        return r * r / 2 + r**3 / (3 * (1 - r))
+    C, failed = lapack.dpotrf(np.eye(len(E)) + E, lower=1)
+    return np.inf if failed else max(0.0, float(E.trace()) - logdet(C))
+
+
+def again(last: Array | None, L0: Array, Q: Array | None) -> Array | None:
+    """Return triangular L with last' last = L0' (L' L) L0, in coordinates Q (d, q) if given; None if singular."""
+    if last is None:
+        return None
+    G = last @ np.linalg.inv(L0)
+    G = G if Q is None else G @ Q
+    if len(G) < G.shape[1]:
+        return None
+    L = np.asarray(np.linalg.qr(G, mode="r"))
+    L *= np.where(L.diagonal() < 0, -1.0, 1.0)[:, None]
+    return L if L.diagonal().min() > SINGULAR * L.diagonal().max() else None
+
+
+def conjugate(E: Array, curvature: Callable[[Array], Array], max_iter: int = 200) -> Array:
+    """Solve S + curvature(S) = -E, for a positive semi-definite map, by conjugate gradients."""
+    S, R = np.zeros_like(E), -E
+    P, rr = R.copy(), float(np.vdot(E, E))
+    goal = rr * min(0.01, rr)
+    for _ in range(max_iter):
+        HP = P + curvature(P)
+        a = rr / float(np.vdot(P, HP))
+        S += a * P
+        R -= a * HP
+        rr, before = float(np.vdot(R, R)), rr
+        if rr <= goal:
+            break
+        P = R + rr / before * P
+    return (S + S.T) / 2
+
+
+def step(S: Array, E: Array, T: Array, cost: Callable[[float], float], start: float) -> Array:
+    """Return triangular C with C C' = I + t S, halving t from 1 or less until f with penalty cost(t) falls."""
+    t, one = 1.0, np.eye(len(S))
+    trace, slope = float(np.vdot(S, T)), float(np.vdot(E, S))
+    for _ in range(60):
+        C, failed = lapack.dpotrf(one + t * S, lower=1, clean=1)
+        if failed and t == 1:
+            t = min(1.0, -1.8 / float(np.linalg.eigvalsh(S)[0]))  # halved below: nine tenths of the way to singular
+        elif not failed:
+            value = t * trace - logdet(C) + cost(t)
+            if value <= start + 1e-4 * t * slope + 1e-14 * abs(start):
+                break
+        t /= 2
+    return C

@@ -1,0 +1,151 @@
+"""Least squared-residual metric learning (Liu, Guo, Zhou & Wang, 2012).
+
+    min_{M PD}  D(M, M0) + gamma sum_t w_t (d_M(a, b) - d_M(c, d))_+^2,   sum_t w_t = 1
+    D(A, B) = tr(A B^-1) - log det(A B^-1) - d
+
+(a, b, c, d): rows of quadruplet t, a and b to be nearer to each other than c and d; w_t: its weight; M0: prior;
+d_M(a, b) = sqrt((a - b)' M (a - b)). Convex in M, as the geometric mean of two squared distances is concave.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cholesky
+
+from ....estimators.base import FromTriplets, Mahalanobis, named
+from ....numerics import checks, constraints, scatter
+from ....numerics.optimize import Solution
+from ....numerics.types import AnyArray, Array, Ints
+from .. import priors
+from . import comparisons
+
+
+def lsml(X: Array, quadruplets: Ints, weight: Array, L0: Array, gamma: float = 1.0, **search: Any) -> Solution:
+    """Return M (d, d) as `x` for the prior L0' L0; `search` is of `comparisons.nearest`."""
+    a, b, c, d = quadruplets.T
+    return comparisons.nearest(X[a] - X[b], X[c] - X[d], gamma * weight / weight.sum(), L0, **search)
+
+
+class LSML(FromTriplets, Mahalanobis):
+    """The metric nearest to a prior that gets comparisons of two distances right: a to b is less than c to d.
+
+    Parameters
+    ----------
+    gamma : float
+        What the mean squared residual weighs beside the divergence from the prior. Paper: 1.
+    prior : "identity", "covariance" or array-like of shape (d, d)
+        "covariance": the inverse covariance of X.
+    n_components : int, optional
+        Keep this many directions: those along which rows differ most in the metric.
+    n_quadruplets : int or None
+        Drawn from labels: a pair of one class beside a pair of two. None: 20 c^2 for c classes.
+    max_iter : int
+        Newton steps.
+    tol : float
+        Squared distances are within about this factor of the optimum's.
+    warm_start, verbose : bool
+    random_state : int, RandomState, Generator or None
+        Draws quadruplets.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    quadruplets_ : ndarray of shape (m, 4)
+        Rows of X: the quadruplets that were drawn from labels, or the given ones.
+    objective_, duality_gap_ : float
+        The gap bounds the distance from the minimum, of which there is one.
+
+    Notes
+    -----
+    Liu et al., "Metric learning from relative comparisons by minimizing squared residual", ICDM 2012, without its
+    sparse form. The paper descends along the gradient and clips eigenvalues; Newton's method needs a few steps, and the
+    dual problem, which the paper does not have, certifies that it is done. Points of a quadruplet that coincide are
+    no difficulty: c = d leaves the squared distance of a and b.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 0], [0, 3], [1, 0], [1, 3]])
+    >>> M = LSML(gamma=10).fit(X, quadruplets=[[0, 1, 0, 2], [2, 3, 1, 3]]).get_mahalanobis_matrix()
+    >>> bool(M[0, 0] > 5 * M[1, 1])
+    True
+    """
+
+    _span = property(priors.span_setting)
+
+    def __init__(
+        self,
+        gamma: float = 1.0,
+        *,
+        prior: AnyArray | str = "identity",
+        n_components: int | None = None,
+        n_quadruplets: int | None = None,
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.gamma = gamma
+        self.prior = prior
+        self.n_components = n_components
+        self.n_quadruplets = n_quadruplets
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: AnyArray,
+        y: AnyArray | None = None,
+        *,
+        quadruplets: AnyArray | None = None,
+        quadruplet_weights: AnyArray | None = None,
+        triplets: AnyArray | None = None,
+        rows: AnyArray | None = None,
+    ) -> LSML:
+        """Learn from labelled rows, from triplets (see `FromTriplets.fit`), or from comparisons of two distances.
+
+        Parameters
+        ----------
+        X, y, triplets, rows
+            A triplet (a, p, n) is the quadruplet (a, p, a, n). Labels and triplets are not read beside quadruplets.
+        quadruplets : array-like of shape (m, 4), optional
+            Row numbers (a, b, c, d): a and b are nearer to each other than c and d.
+        quadruplet_weights : array-like of shape (m,), optional
+            At least 0; only their ratios matter. Default: all alike.
+        """
+        with named(self):
+            if quadruplets is None:
+                if quadruplet_weights is not None:
+                    raise ValueError("quadruplet_weights belong to quadruplets=, which were not given")
+                if y is None and triplets is None:
+                    told = "pass labels, triplets= or quadruplets="
+                    raise ValueError(f"requires y to be passed, but the target y is None; {told}")
+                return super().fit(X, y, triplets=triplets, rows=rows)
+            X, weight = self._rows(X), quadruplet_weights
+            if rows is not None:
+                quadruplets, weight = checks.present(quadruplets, rows, len(X), "quadruplets", weight)
+            listed = checks.check_indices(quadruplets, 4, len(X), "quadruplets")
+            if weight is not None:
+                weight = checks.check_weights(weight, len(listed), "quadruplet_weights")
+            return self._learn(X, None, None, listed, weight)
+
+    def _solve(
+        self, X: Array, labels: Ints, triplets: Ints, quadruplets: Ints | None = None, weight: Array | None = None
+    ) -> Solution:
+        checks.above(0, gamma=self.gamma)
+        if triplets is not None:
+            quadruplets = triplets[:, [0, 1, 0, 2]]
+        elif quadruplets is None:
+            checks.counts(1, **checks.told(n_quadruplets=self.n_quadruplets))
+            quadruplets = constraints.quadruplets_from_labels(labels, self.n_quadruplets, self.random_state)
+        weight = np.ones(len(quadruplets)) if weight is None else weight
+        L0 = priors.factor(self.prior, X)
+        found = lsml(X, quadruplets, weight, L0, self.gamma, last=self._start(), **self._search())
+        L = cholesky(found.x) if self.n_components is None else scatter.widest(cholesky(found.x), X, self.n_components)
+        return found.with_x(L, attributes={"quadruplets": self._given(quadruplets)})

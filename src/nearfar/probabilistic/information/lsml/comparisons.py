@@ -1,0 +1,147 @@
+"""The metric nearest to a prior in the LogDet divergence, with a penalty for comparisons of distances it gets wrong.
+
+    min_{M PD}  f(M) = D(M, M0) + sum_c w_c (sqrt p_c - sqrt q_c)_+^2,   p_c = v_c' M v_c,  q_c = u_c' M u_c
+    D(A, B) = tr(A B^-1) - log det(A B^-1) - d
+
+v_c: difference of two points that should be nearer to each other than the two whose difference is u_c. A term is
+p + q - 2 sqrt(p q) where p > q; the geometric mean is concave, and value and slope vanish at p = q, so that f is
+strictly convex in M although distances are square roots.
+
+With its slopes alpha <= w and beta <= 0 a term is alpha p + beta q, as it is homogeneous. So the dual problem is to
+maximise log det(M0^-1 + sum_c alpha_c v_c v_c' + beta_c u_c u_c'), and the Hessian of a term has rank one:
+(w / 2) sqrt(p q) A x A with A = v v' / p - u u' / q.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import lapack
+
+from ....numerics.optimize import Report, Solution, stopped
+from ....numerics.types import Array
+from ..logdet_newton import DENSE, again, conjugate, logdet, logdet_gap, step
+
+
+def nearest(
+    near: Array,
+    far: Array,
+    weight: Array,
+    L0: Array,
+    *,
+    last: Array | None = None,
+    max_iter: int,
+    tol: float,
+    report: Report | None = None,
+) -> Solution:
+    """Return the solution M as `x` (d, d).
+
+    Parameters
+    ----------
+    near, far : ndarray of shape (c, d)
+        v and u.
+    weight : ndarray of shape (c,)
+    L0 : ndarray of shape (d, d)
+        Invertible; the prior is L0' L0.
+    last : ndarray of shape (k, d), optional
+        Components to begin with, where they are invertible and better than the prior.
+    tol : float
+        Stops where the duality gap is at most tol^2 / 2: every squared distance then is within a factor of about
+        1 +- tol of the optimum's.
+
+    Notes
+    -----
+    Where there are fewer differences than features, everything happens in their span.
+    """
+    R, d = np.concatenate([near, far]) @ L0.T, len(L0)
+    Q = np.linalg.qr(R.T)[0] if len(R) < d else None
+    found = newton(R if Q is None else R @ Q, weight, max_iter, tol, report, again(last, L0, Q))
+    M = found.x if Q is None else np.eye(d) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
+    M = L0.T @ M @ L0
+    return found.with_x((M + M.T) / 2)
+
+
+def residual(s: Array, weight: Array) -> float:
+    """Return the sum of w (sqrt p - sqrt q)^2 over comparisons with p > q; s holds all p, then all q."""
+    near, far = np.split(np.sqrt(s), 2)
+    short = np.maximum(near - far, 0.0)
+    return float(weight @ (short * short))
+
+
+def residual_along(s: Array, change: Array, weight: Array) -> Callable[[float], float]:
+    """Return the residual as a function of t, for a step that moves s to s + t change; see `logdet_steps.step`."""
+    return lambda t: residual(np.maximum(s + t * change, 0.0), weight)
+
+
+def newton(
+    R: Array, weight: Array, max_iter: int, tol: float, report: Report | None = None, start: Array | None = None
+) -> Solution:
+    """Find M, as `x`, by Newton's method in coordinates where first the prior, then the current M = L' L, is I.
+
+    Starts at the best multiple of the prior, or at a better `start`. M's neighbours are L' (I + S) L; the gradient by S
+    is E = L (M0^-1 + sum_c alpha_c v_c v_c' + beta_c u_c u_c') L' - I, and the gap of M and those slopes is
+    tr(E) - log det(I + E).
+    """
+    m, d = len(weight), R.shape[1]
+    one, history = np.eye(d), []
+    L = one * np.sqrt(d / (d + residual(np.einsum("cd,cd->c", R, R), weight)))
+
+    def value(L: Array) -> float:
+        U = R @ L.T
+        return float(np.vdot(L, L)) - logdet(L) + residual(np.einsum("cd,cd->c", U, U), weight)
+
+    if start is not None and value(start) < value(L):
+        L = start
+    R, volume = R @ L.T, logdet(L)
+    for k in range(max_iter + 1):
+        s = np.einsum("cd,cd->c", R, R)
+        p, q = np.split(s, 2)
+        wrong = np.flatnonzero((p > q) & (weight > 0))
+        pair, w = np.concatenate([wrong, m + wrong]), weight[wrong]
+        p, q, W = p[wrong], q[wrong], R[pair]
+        r, T, miss = np.sqrt(q / p), L @ L.T, residual(s, weight)
+        history.append(float(T.trace()) - d - volume + miss)
+        # if two points that should be apart coincide, u and its part of the gradient are 0
+        slopes = np.concatenate([w * (1 - r), w * (1 - np.divide(1.0, r, out=np.ones_like(r), where=r > 0))])
+        E = T - one + (W.T * slopes) @ W
+        gap = logdet_gap(E)
+        if report is not None and k:
+            report(k, history[-1], gap)
+        if gap <= tol**2 / 2 or k == max_iter:
+            break
+        S = direction(E, W, p, q, w)
+        C = step(S, E, T, residual_along(s, np.einsum("cd,cd->c", R @ S, R), weight), miss)
+        R, L = R @ C, C.T @ L
+        volume += logdet(C)
+    converged = bool(gap <= tol**2 / 2)
+    message = "" if converged else stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
+    return Solution(L.T @ L, history[-1], max(1, k), converged, message, gap, np.array(history))
+
+
+def direction(E: Array, W: Array, p: Array, q: Array, weight: Array) -> Array:
+    """S with S + sum_c h_c <A_c, S> A_c = -E, h_c = (w / 2) sqrt(p q), for rows W of v and then of u.
+
+    Few comparisons: exactly, from the system for <A_c, S>, whose matrix comes from squares of inner products. Many: by
+    conjugate gradients, more exact the smaller E is.
+    """
+    c, d = len(p), W.shape[1]
+    h = weight * np.sqrt(p * q) / 2
+    a = np.concatenate([1 / p, -np.divide(1.0, q, out=np.zeros_like(q), where=q > 0)])
+    if 0 < c <= DENSE * d:
+        root = np.concatenate([h, h]) ** 0.5 * a
+        scaled = np.sqrt(np.abs(root))[:, None] * W
+        G = scaled @ scaled.T
+        G *= G
+        K = G[:c, :c] - G[:c, c:] - G[c:, :c] + G[c:, c:]
+        K.ravel()[:: c + 1] += 1.0
+        e = root * np.einsum("cd,cd->c", W @ E, W)
+        y = lapack.dposv(K, e[:c] + e[c:], overwrite_a=1)[1]
+        return (W.T * (root * np.concatenate([y, y]))) @ W - E
+
+    def curvature(P: Array) -> Array:
+        s = a * np.einsum("cd,cd->c", W @ P, W)
+        s = h * (s[:c] + s[c:])
+        return (W.T * (a * np.concatenate([s, s]))) @ W
+
+    return conjugate(E, curvature)

@@ -1,0 +1,71 @@
+"""Starts of metrics that stay near a prior: the prior's factor, and bounds from distances under it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cholesky
+
+from ...numerics import checks, eig, mahalanobis, psd
+from ...numerics.constraints import generator, unrank_same
+from ...numerics.pair_differences import pair_squares
+from ...numerics.types import AnyArray, Array, Seed
+
+TRIED = 2000  # pairs whose distances calibrate the bounds
+
+
+def span_setting(learner: Any) -> str | bool:
+    """Return the `_span` of a learner with a `prior`: outside the rows' span an identity prior is left as it is."""
+    return "identity" if isinstance(learner.prior, str) and learner.prior == "identity" else False
+
+
+def factor(prior: AnyArray | str, X: Array) -> Array:
+    """L0 (d, d), invertible, with L0' L0 the prior.
+
+    Parameters
+    ----------
+    prior : "identity", "covariance" or array-like of shape (d, d)
+        "covariance" stands for the inverse covariance of X; a little is added to a singular one, with a warning.
+    """
+    d = X.shape[1]
+    if isinstance(prior, str):
+        if prior == "identity":
+            return np.eye(d)
+        if prior == "covariance":
+            return psd.power(eig.shrunk(mahalanobis.covariance(X), name="the covariance"), -0.5)
+        raise ValueError(f"prior must be 'identity', 'covariance' or a ({d}, {d}) array; got {prior!r}")
+    matrix = psd.require_pd(prior, "prior")
+    if matrix.shape != (d, d):
+        raise ValueError(f"prior must have shape {(d, d)}; got {matrix.shape}")
+    return cholesky(matrix)
+
+
+def distance_bounds(X: Array, L0: Array, bounds: Any, percentiles: Any, seed: Seed = 0) -> Array:
+    """Return bounds (u, l): the user's, or percentiles of squared distances under L0' L0 between different rows.
+
+    The percentiles are over all pairs or 2000 random ones; [1, 1] if all rows are equal.
+    """
+    if bounds is not None:
+        return ordered(bounds, "bounds must be two rising finite numbers above 0")
+    low, high = ordered(percentiles, "percentiles must be two rising numbers above 0, at most 100", 100.0)
+    n = len(X)
+    every = n * (n - 1) // 2
+    tried = np.arange(every) if every <= TRIED else generator(seed).integers(every, size=TRIED)
+    i, j = unrank_same(tried, np.array([n]))
+    d2 = pair_squares(X @ L0.T, i, j)
+    d2 = d2[d2 > 1e-24 * d2.max(initial=0.0)]
+    return np.percentile(d2, [low, high]) if len(d2) else np.ones(2)
+
+
+def slack_weight(n_pairs: int) -> float:
+    """Return the default weight of each pair's bound beside the prior: 1, but all pairs together at most 200."""
+    return min(1.0, 200.0 / n_pairs)
+
+
+def ordered(pair: Any, needs: str, top: float = np.inf) -> Array:
+    """Return two finite numbers 0 < u < l <= top, or raise a ValueError that says what is needed."""
+    found = checks.table(pair, needs)
+    if found.shape != (2,) or not np.isfinite(found).all() or not 0 < found[0] < found[1] <= top:
+        raise ValueError(f"{needs}; got {pair!r}")
+    return found

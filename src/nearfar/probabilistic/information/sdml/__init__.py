@@ -1,0 +1,150 @@
+"""Sparse metric learning by a penalised log-determinant (Qi, Tang, Zha, Chen & Zhang, 2009).
+
+    min_{M PD}  tr(S M) - log det M + sparsity sum_{i != j} |M_ij|,   S = M0^-1 + balance (P+ - P-)
+
+P+, P-: sums of (x_i - x_j)(x_i - x_j)' over the similar and over the dissimilar pairs; M0: prior. S need not be
+definite; a minimum exists exactly where a positive definite W has W_ii = S_ii and |W_ij - S_ij| <= sparsity.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cholesky, eigh
+
+from ....estimators.base import FromPairs, Mahalanobis
+from ....fit_warnings import warn
+from ....numerics import checks, scatter
+from ....numerics.constraints import LabelPairs, Pairs
+from ....numerics.optimize import Solution
+from ....numerics.types import AnyArray, Array
+from .. import priors
+from .graphical_lasso import UnboundedError, sparse_inverse
+
+SHARE = 0.9  # share of the balance at which the metric becomes infinite
+
+
+def sdml(P: Array, A: Array, balance: float | None = None, sparsity: float = 0.01, **search: Any) -> Solution:
+    """Return M (d, d) as `x` for P = P+ - P- and A = M0^-1; `search` is of `sparse_inverse`."""
+    if balance is None:
+        radius = float(np.abs(eigh(P, A, eigvals_only=True)).max())
+        balance = SHARE / radius if radius > np.finfo(np.float64).tiny else SHARE
+    try:
+        found = sparse_inverse(A + balance * P, sparsity, **search)
+    except UnboundedError as error:
+        most = largest(P, A, sparsity, limit(error.direction, P, A, sparsity))
+        told = f"no metric minimises the objective with balance={balance:.4g}, only with less than about {most:.4g}"
+        balance = SHARE * most
+        warn(f"{told}; {balance:.4g} was taken")
+        found = sparse_inverse(A + balance * P, sparsity, **search)
+    return found.with_x(found.x, attributes={"balance": float(balance), "metric": found.x})
+
+
+def limit(D: Array, P: Array, A: Array, sparsity: float) -> float:
+    """The balance from which on the objective falls along D for ever."""
+    penalty = float(np.abs(D).sum() - np.trace(D))
+    return (float(np.vdot(A, D)) + sparsity * penalty) / -float(np.vdot(P, D))
+
+
+def largest(P: Array, A: Array, sparsity: float, high: float) -> float:
+    """The largest balance with which there is a minimum, or up to 1 % less, if there is none with `high`."""
+    low = -1 / float(eigh(P, A, eigvals_only=True, subset_by_index=[0, 0])[0])
+    while high > 1.01 * low:
+        middle = low * float(np.sqrt(high / low))
+        try:
+            gap = sparse_inverse(A + middle * P, sparsity, max_iter=100, tol=0.0, feasible=True).duality_gap
+            low, high = (middle, high) if gap is not None and np.isfinite(gap) else (low, middle)
+        except UnboundedError as error:
+            high = min(middle, limit(error.direction, P, A, sparsity))
+    return low
+
+
+class SDML(FromPairs, Mahalanobis):
+    """The metric near a prior, with few entries off its diagonal, that brings similar pairs together and others apart.
+
+    Parameters
+    ----------
+    balance : float, optional
+        What a pair's squared distance weighs beside the divergence from the prior. Default: 0.9 over the spectral
+        radius of P+ - P- (in coordinates where the prior is the identity), with which S is positive definite. Too large
+        a one has no minimum; then 0.9 of the largest that has one is taken, with a warning.
+    sparsity : float
+        The penalty on entries off the diagonal, at least 0.
+    prior : "identity", "covariance" or array-like of shape (d, d)
+        "covariance": the inverse covariance of X.
+    n_components : int, optional
+        Keep this many directions: those along which rows differ most in the metric.
+    n_pairs : int, "all" or None
+        Pairs made from labels: so many of each kind, all, or 20 c^2 of each kind for c classes. Where these are more of
+        one kind, a dissimilar pair weighs so much that both kinds weigh alike.
+    max_iter : int
+        Newton steps.
+    tol : float
+        Squared distances are within about this factor of the optimum's.
+    warm_start, verbose : bool
+    random_state : int, RandomState, Generator or None
+        Draws pairs.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    metric_ : ndarray of shape (d, d)
+        M with its exact zeros, before directions are dropped.
+    balance_ : float
+    objective_, duality_gap_ : float
+        The gap bounds the distance from the minimum.
+
+    Notes
+    -----
+    Qi et al., "An efficient sparse metric learning in high-dimensional space via l1-penalized log-determinant
+    regularization", ICML 2009. The paper goes through the dual by blocks, from a definite S; Newton steps on the
+    entries of M that are not 0 need none. The penalty sees entries as they are: scale features alike. O(d^3) a step.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 0], [0, 3], [1, 0], [1, 3]])
+    >>> M = SDML().fit(X, [0, 0, 1, 1]).get_mahalanobis_matrix()
+    >>> bool(M[0, 0] > 2 * M[1, 1])
+    True
+    """
+
+    def __init__(
+        self,
+        balance: float | None = None,
+        *,
+        sparsity: float = 0.01,
+        prior: AnyArray | str = "identity",
+        n_components: int | None = None,
+        n_pairs: int | str | None = None,
+        max_iter: int = 100,
+        tol: float = 1e-5,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.balance = balance
+        self.sparsity = sparsity
+        self.prior = prior
+        self.n_components = n_components
+        self.n_pairs = n_pairs
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+        checks.at_least(0, sparsity=self.sparsity)
+        if self.balance is not None:
+            checks.above(0, balance=self.balance)
+        told = scatter.pair_scatters(X, pairs)
+        R = np.linalg.inv(priors.factor(self.prior, X))
+        start = self._found_before("metric_")
+        # labels may give fewer pairs of one kind than were asked for; the other kind would decide alone
+        given = isinstance(pairs, Pairs) and not pairs.from_labels
+        P = told.similar - (1.0 if given else told.n_similar / told.n_dissimilar) * told.dissimilar
+        found = sdml(P, R @ R.T, self.balance, self.sparsity, start=start, **self._search())
+        L = cholesky(found.x)
+        return found.with_x(L if self.n_components is None else scatter.widest(L, X, self.n_components))

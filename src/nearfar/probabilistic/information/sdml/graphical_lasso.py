@@ -1,0 +1,186 @@
+"""A sparse matrix whose inverse is near a symmetric one, which need not be definite: the graphical lasso.
+
+    min_{M PD}  tr(S M) - log det M + lam sum_{i != j} |M_ij|
+    max_{W PD}  log det W + d    s.t.  W_ii = S_ii,  |W_ij - S_ij| <= lam
+
+The dual has a point, and then the minimum exists, exactly where there is no M with tr(S M) + lam sum |M_ij| <= 0: along
+such an M the objective falls for ever. A search over M finds one of the two, whether S is definite or not.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import lapack, solve_triangular
+
+from ....numerics.optimize import Report, Solution, stopped
+from ....numerics.types import Array, Bools
+from ..logdet_newton import logdet, logdet_gap
+
+ROUNDS = 6  # of Newton steps with fewer and fewer entries
+
+
+class UnboundedError(ValueError):
+    """The objective has no minimum: `direction`, positive definite, is one along which it falls for ever."""
+
+    def __init__(self, direction: Array) -> None:
+        super().__init__("the objective has no minimum")
+        self.direction = direction
+
+
+class Point(NamedTuple):
+    """An M with its Cholesky factor M = C C', its inverse W and the sum of the objective's linear parts."""
+
+    M: Array
+    C: Array
+    W: Array
+    linear: float
+
+    @property
+    def value(self) -> float:
+        return self.linear - logdet(self.C)
+
+
+def sparse_inverse(
+    S: Array,
+    lam: float,
+    *,
+    start: Array | None = None,
+    max_iter: int,
+    tol: float,
+    report: Report | None = None,
+    feasible: bool = False,
+) -> Solution:
+    """M (d, d) as `x`, with exact zeros.
+
+    Parameters
+    ----------
+    S : ndarray of shape (d, d)
+    lam : float
+        At least 0.
+    start : ndarray of shape (d, d), optional
+        M to begin with, where it is positive definite and better than the inverse of the diagonal of S.
+    max_iter : int
+        Newton steps.
+    tol : float
+        Stops where the duality gap is at most tol^2 / 2.
+    feasible : bool
+        Stop as soon as there is a finite gap: the minimum exists.
+
+    Raises
+    ------
+    UnboundedError
+
+    Notes
+    -----
+    Newton's method on the entries that are not held at zero, within the orthant of their signs (Oztoprak, Nocedal,
+    Rennie & Olsen, 2012), where S has a unit diagonal. Entries that a step would carry over zero are held there, and
+    the step is found anew, by conjugate gradients; M x M, the inverse of the whole Hessian, preconditions them.
+    """
+    scale = np.sqrt(np.maximum(S.diagonal(), 0.0))
+    if not scale.all():
+        raise UnboundedError(np.diag((scale == 0).astype(np.float64)))
+    one, sizes = np.eye(len(S)), np.outer(scale, scale)
+    S, lams = S / sizes, lam / sizes * (1 - one)
+    volume, history = 2 * float(np.log(scale).sum()), []
+    now = measured(one, S, lams)
+    assert now is not None
+    last = None if start is None else measured(start * sizes, S, lams)
+    now = last if last is not None and last.value < now.value else now
+    for k in range(max_iter + 1):
+        if now.linear <= 0:
+            raise UnboundedError(now.M / sizes)
+        gap = duality_gap(now, S, lams)
+        history.append(now.value + volume)
+        if report is not None and k:
+            report(k, history[-1], gap)
+        if gap <= tol**2 / 2 or k == max_iter or (feasible and np.isfinite(gap)):
+            break
+        now = step(now, S, lams)
+    converged = bool(gap <= tol**2 / 2)
+    message = "" if converged else stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
+    return Solution(now.M / sizes, history[-1], max(1, k), converged, message, gap, np.array(history))
+
+
+def measured(M: Array, S: Array, lams: Array) -> Point | None:
+    """Return the point at M, or None if M is not positive definite."""
+    C, failed = lapack.dpotrf(M, lower=1, clean=1)
+    if failed:
+        return None
+    W = lapack.dpotri(C, lower=1)[0]
+    return Point(M, C, np.tril(W) + np.tril(W, -1).T, float(np.vdot(S, M) + np.vdot(lams, np.abs(M))))
+
+
+def duality_gap(now: Point, S: Array, lams: Array) -> float:
+    """Return the gap of M and the dual point near its best multiple's inverse; infinite if that is not definite."""
+    d, more = len(S), now.linear / len(S) - 1
+    R = np.clip(now.W * (1 + more) - S, -lams, lams)
+    E = (now.C.T @ (S + R) @ now.C) / (1 + more) - np.eye(d)
+    multiple = logdet_gap(E) + float(np.sum(lams * np.abs(now.M) - R * now.M)) / (1 + more)
+    return multiple + d * float(more - np.log1p(more))
+
+
+def step(now: Point, S: Array, lams: Array) -> Point:
+    """The next point: a Newton step in the orthant of the signs, or where that fails a thresholded gradient step."""
+    G, size = S - now.W, np.abs(now.M)
+    pull = np.where(size > 0, -G - lams * np.sign(now.M), -soft(G, lams))
+    X = newton_point(now, pull, np.where(size > 0, np.sign(now.M), np.sign(pull)), lams > 0)
+    D = X - now.M
+    fall = -float(np.vdot(pull, D))
+    K = solve_triangular(now.C, solve_triangular(now.C, D, lower=True).T, lower=True)
+    t = 1.0
+    while fall < 0 and t > 1e-6:
+        # a difference of two volumes, or of two values, would leave nothing but rounding near the minimum
+        C, failed = lapack.dpotrf(np.eye(len(K)) + t * K, lower=1)
+        if not failed:
+            M = X if t == 1 else now.M + t * D
+            change = t * float(np.vdot(S, D)) + float(np.vdot(lams, np.abs(M) - size)) - logdet(C)
+            if change <= 1e-4 * t * fall + 1e-16 * len(K):
+                return measured(M, S, lams) or now
+        t /= 2
+    t = 1.0
+    for _ in range(60):
+        found = measured(soft(now.M - t * G, t * lams), S, lams)
+        if found is not None and found.value < now.value:
+            return found
+        t /= 2
+    return now
+
+
+def soft(X: Array, lams: Array) -> Array:
+    """Return X with its entries moved towards 0 by lams, at most to 0."""
+    return np.sign(X) * np.maximum(np.abs(X) - lams, 0.0)
+
+
+def newton_point(now: Point, pull: Array, signs: Array, sparse: Bools) -> Array:
+    """Return the Newton point where entries that would change sign are held at 0 and others allow for that."""
+    free, D = (signs != 0) | ~sparse, np.zeros_like(pull)
+    for _ in range(ROUNDS):
+        D = direction(now, D, -pull, free)
+        crossing = free & sparse & ((now.M + D) * signs < 0)
+        if not crossing.any():
+            break
+        free &= ~crossing
+        D[crossing] = -now.M[crossing]
+    X = now.M + D
+    return np.where(sparse & (X * signs <= 0), 0.0, X)
+
+
+def direction(now: Point, D: Array, slope: Array, free: Bools, max_iter: int = 100) -> Array:
+    """D with (W D W + slope) = 0 on free entries, and as given elsewhere, by preconditioned conjugate gradients."""
+    rest = np.where(free, -slope - now.W @ D @ now.W, 0.0)
+    Z = np.where(free, now.M @ rest @ now.M, 0.0)
+    P, rz, D = Z.copy(), float(np.vdot(rest, Z)), D.copy()
+    goal = rz * min(1e-4, rz)
+    for _ in range(max_iter if rz > 0 else 0):
+        HP = np.where(free, now.W @ P @ now.W, 0.0)
+        t = rz / float(np.vdot(P, HP))
+        D += t * P
+        rest -= t * HP
+        Z = np.where(free, now.M @ rest @ now.M, 0.0)
+        rz, before = float(np.vdot(rest, Z)), rz
+        if rz <= goal:
+            break
+        P = Z + rz / before * P
+    return (D + D.T) / 2

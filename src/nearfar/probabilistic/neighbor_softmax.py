@@ -1,0 +1,241 @@
+"""The softmax over neighbours of the neighbourhood methods, in blocks: never an n x n matrix.
+
+    p_ij = exp(-d_ij) / sum_{k != i} exp(-d_ik),  d_ij = |z_i - z_j|^2,  p_i = sum of p_ij over the class of i
+
+A sum F of p_i, log p_i or -log sum_k exp(-d_ik) over anchors i has W = -dF/dd and, with S = W + W',
+
+    dF/dL = 2 U' X,  dF/dM = X' U,  U = S Y - diag(S 1) Y  (Y = Z for the first, X for the second).
+
+Rows are sorted by class, so that the class of a block's rows is one slice of its columns. A block takes one product
+for its distances, one exponential per pair and two products for U. Exponents are relative to each row's nearest
+neighbour and end at a floor far below what the float type resolves beside 1: denormal numbers are slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ..numerics.constraints import class_sizes
+from ..numerics.types import AnyArray, Array, Bools, Ints
+
+VALUES = 1 << 18  # pairs of one block
+FLOOR = {"float32": -40.0, "float64": -300.0}  # exponents
+
+
+class SortedRows(NamedTuple):
+    """Rows of known class, sorted by class.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d)
+    sizes : ndarray of shape (c,)
+        Rows of each class.
+    order : ndarray of shape (n,)
+        Where the rows come from.
+    """
+
+    X: AnyArray
+    sizes: Ints
+    order: Ints
+
+    @property
+    def weight(self) -> Array:
+        """1.0 for rows that are anchors, 0.0 for those alone in their class, which are neighbours only."""
+        return np.repeat(np.where(self.sizes > 1, 1.0, 0.0), self.sizes)
+
+    def astype(self, dtype: str) -> SortedRows:
+        """The same rows in another float type."""
+        return self._replace(X=self.X.astype(dtype, copy=False))
+
+
+def sorted_rows(X: Array, labels: Ints) -> SortedRows:
+    """Rows with a label of at least 0 in the order of their labels (codes 0..c-1)."""
+    order = np.argsort(labels, kind="stable")[(labels < 0).sum() :]
+    return SortedRows(X[order], class_sizes(labels), order)
+
+
+class AnchorBlock(NamedTuple):
+    """Anchors `start:stop`, whose classes are the columns `first:last`; `same` where these are several classes."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+    same: Bools | None
+
+
+def cut(sizes: Ints, height: int) -> Iterator[AnchorBlock]:
+    """Blocks of at most `height` rows: parts of one class, or several small classes together."""
+    ends = np.cumsum(sizes)
+    c = 0
+    while c < len(sizes):
+        first, many = int(ends[c] - sizes[c]), int(np.searchsorted(ends, ends[c] - sizes[c] + height, side="right"))
+        if many > c + 1:
+            codes = np.repeat(np.arange(c, many), sizes[c:many])
+            yield AnchorBlock(first, int(ends[many - 1]), first, int(ends[many - 1]), codes[:, None] == codes)
+            c = many
+            continue
+        last = int(ends[c])
+        for start in range(first, last, height):
+            yield AnchorBlock(start, min(start + height, last), first, last, None)
+        c += 1
+
+
+def height(n: int) -> int:
+    """Rows of a block over n columns."""
+    return max(16, VALUES // max(n, 1))
+
+
+class Shares(NamedTuple):
+    """For each anchor, its term of F, and the weights in W of its own class's columns and of all columns."""
+
+    value: AnyArray
+    near: AnyArray
+    every: AnyArray
+
+
+def accuracy(same: AnyArray, total: AnyArray, same_shift: AnyArray, shift: AnyArray) -> Shares:
+    """F = sum_i p_i."""
+    p = same / total
+    return Shares(p, 1 / total, p / total)
+
+
+def log_accuracy(same: AnyArray, total: AnyArray, same_shift: AnyArray, shift: AnyArray) -> Shares:
+    """F = sum_i log p_i: both sums relative to their own largest term, so that nothing underflows."""
+    return Shares(np.log(same) + same_shift - np.log(total) - shift, 1 / same, 1 / total)
+
+
+def log_normaliser(same: AnyArray, total: AnyArray, same_shift: AnyArray, shift: AnyArray) -> Shares:
+    """F = -sum_i log sum_k exp(-d_ik)."""
+    return Shares(-np.log(total) - shift, np.zeros_like(total), 1 / total)
+
+
+KINDS = {"accuracy": accuracy, "log": log_accuracy, "normaliser": log_normaliser}
+
+
+def neighbor_sums(
+    Z: AnyArray,
+    sizes: Ints,
+    kind: str,
+    weight: Array,
+    *,
+    blocks: Iterable[AnchorBlock] | None = None,
+) -> tuple[float, AnyArray]:
+    """F and U of the module's formulas, for Y = Z.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, k)
+        Mapped rows, sorted by class, in float32 or float64.
+    sizes : ndarray of shape (c,)
+        Rows of each class.
+    kind : {"accuracy", "log", "normaliser"}
+    weight : ndarray of shape (n,)
+        Of each anchor's term; 0 where the anchor is alone in its class.
+    blocks : iterable of AnchorBlock, optional
+        Only these anchors, all columns. Default: all.
+
+    Returns
+    -------
+    F : float
+    U : ndarray of shape (n, k)
+
+    Notes
+    -----
+    O(n^2 k) time; memory one block of 2 MB (1 MB in float32) and a few (n, k) arrays.
+    """
+    Z1 = with_ones(Z)
+    S1, F = np.zeros((Z1.shape[1], len(Z)), Z.dtype), 0.0
+    for block, P, square in exponents(Z, sizes, blocks):
+        rows, columns = slice(block.start, block.stop), slice(block.first, block.last)
+        part = weigh(P, block, kind, Z1, weight[rows], square)
+        F += part.value
+        S1[:, rows] += part.moments.T
+        if kind != "normaliser":
+            S1[:, columns] += (part.near * Z1[rows]).T @ part.Q
+        S1 -= (part.every * Z1[rows]).T @ P
+    return F, S1[:-1].T - S1[-1][:, None] * Z
+
+
+def neighbor_metric(
+    Z: AnyArray, X: AnyArray, sizes: Ints, kind: str, weight: Array, *, blocks: Iterable[AnchorBlock] | None = None
+) -> tuple[float, Array]:
+    """F and dF/dM (d, d), with A = X' W X: A + A' - X' diag(S 1) X.
+
+    It takes two products per block where `neighbor_sums` takes three, so it is faster if d is at most about 2 k.
+    """
+    d, X1 = X.shape[1], with_ones(X)
+    A, S1, F = np.zeros((d, d)), np.zeros(len(X), X.dtype), 0.0
+    for block, P, square in exponents(Z, sizes, blocks):
+        rows, columns = slice(block.start, block.stop), slice(block.first, block.last)
+        part = weigh(P, block, kind, X1, weight[rows], square)
+        F += part.value
+        A += X[rows].T @ part.moments[:, :d]
+        S1[rows] += part.moments[:, d]
+        if kind != "normaliser":
+            S1[columns] += part.near[:, 0] @ part.Q
+        S1 -= part.every[:, 0] @ P
+    return F, A + A.T - X.T @ (S1[:, None] * X)
+
+
+def with_ones(Y: AnyArray) -> AnyArray:
+    """[Y, 1], so that one product gives sums too."""
+    return np.hstack([Y, np.ones((len(Y), 1), Y.dtype)])
+
+
+def exponents(
+    Z: AnyArray, sizes: Ints, blocks: Iterable[AnchorBlock] | None = None
+) -> Iterator[tuple[AnchorBlock, AnyArray, AnyArray]]:
+    """Blocks of |z_i|^2 - d_ij (-inf for i itself) in one buffer, and the |z_i|^2 of their rows."""
+    n, square = len(Z), np.einsum("nk,nk->n", Z, Z)
+    left, right = with_ones(2 * Z), np.ascontiguousarray(np.hstack([Z, -square[:, None]]).T)
+    buffer = np.empty((height(n), n), Z.dtype)
+    for block in cut(sizes, height(n)) if blocks is None else blocks:
+        P = np.dot(left[block.start : block.stop], right, out=buffer[: block.stop - block.start])
+        own = np.arange(len(P))
+        P[own, block.start + own] = -np.inf
+        yield block, P, square[block.start : block.stop]
+
+
+class Part(NamedTuple):
+    """A block's part of F, its Q (own classes), and with W = near Q - every P (padded): W [Y, 1]."""
+
+    value: float
+    Q: AnyArray
+    near: AnyArray
+    every: AnyArray
+    moments: AnyArray
+
+
+def weigh(P: AnyArray, block: AnchorBlock, kind: str, Y1: AnyArray, weight: Array, square: AnyArray) -> Part:
+    """Return the block's part; P, which holds exponents, becomes their exp."""
+    columns = slice(block.first, block.last)
+    Q, same_shift = own_class(P[:, columns], block.same) if kind == "log" else (None, None)
+    shift = exponentiate(P)
+    if Q is None:
+        Q = P[:, columns] if block.same is None else P[:, columns] * block.same
+    near, every = Q @ Y1[columns], P @ Y1
+    if kind == "normaliser":
+        same_shift, shift = shift, shift - square
+    shares = KINDS[kind](near[:, -1], every[:, -1], shift if same_shift is None else same_shift, shift)
+    w = weight.astype(P.dtype)
+    a, b = (w * shares.near)[:, None], (w * shares.every)[:, None]
+    return Part(float(weight @ shares.value), Q, a, b, a * near - b * every)
+
+
+def own_class(C: AnyArray, same: Bools | None) -> tuple[AnyArray, AnyArray]:
+    """exp of the exponents of a block's own classes and their shift."""
+    Q = C.copy() if same is None else np.where(same, C, C.dtype.type(-np.inf))
+    return Q, exponentiate(Q)
+
+
+def exponentiate(P: AnyArray) -> AnyArray:
+    """P becomes exp(P - shift) with each row's largest exponent as its shift, which is returned."""
+    shift = np.maximum(P.max(axis=1), np.finfo(P.dtype).min)
+    P -= shift[:, None]
+    np.maximum(P, FLOOR[P.dtype.name], out=P)
+    np.exp(P, out=P)
+    return shift

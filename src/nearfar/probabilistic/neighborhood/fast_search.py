@@ -1,0 +1,71 @@
+"""The search for components over the nearest neighbours of each class only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...numerics.optimize import Solution
+from ...numerics.types import Array, Ints
+from . import listed_softmax
+from . import search as neighborhood
+from .listed_softmax import Lists
+from .search import Ridge, Terms
+
+
+def maximise_listed(
+    X: Array,
+    labels: Ints,
+    L0: Array,
+    k: int,
+    *,
+    kind: str = "accuracy",
+    ridge: Ridge,
+    refresh: int = 0,
+    near: Array | None = None,
+    warm: bool = False,
+    **search: Any,
+) -> Solution:
+    """Find components at a maximum of F - ridge over k hits and k misses of each row.
+
+    Parameters
+    ----------
+    refresh : int
+        How many times the neighbours are found anew under the components found, and the search goes on.
+    near : ndarray of shape (n, q), optional
+        Rows whose Euclidean distances give the first neighbours. Default: X.
+    warm : bool
+        L0 is the result of another search, so this search may rightly end where it begins.
+
+    Returns
+    -------
+    Solution
+        ``attributes["neighbors"]``: the rows' hits and misses of the last search, as `listed.neighbor_table` has them.
+    """
+    known = labels >= 0
+    X, labels = X[known], labels[known]
+    rows = X if near is None else near[known]
+    found, spent, history = Solution(L0), 0, np.zeros(0)
+    for _ in range(refresh + 1):
+        lists = listed_softmax.nearest_lists(rows, labels, k)
+        n = float(lists.weight.sum())
+        found = neighborhood.maximise(over(lists, X, kind), found.x, ridge=ridge, n=n, **search)
+        if not (spent or warm):
+            found = neighborhood.warned_if_stuck(found, L0, n, kind, ridge)
+        spent, history = spent + found.n_iter, np.concatenate([history, np.asarray(found.history)])
+        rows = X @ found.x.T
+    at, last = np.flatnonzero(known), listed_softmax.neighbor_table(lists, min(k, len(labels) - 1))
+    table = np.full((len(known), last.shape[1]), -1)
+    table[at] = np.where(last >= 0, at[last], -1)
+    return found.with_x(found.x, n_iter=spent, history=history, attributes={"neighbors": table})
+
+
+def over(lists: Lists, X: Array, kind: str) -> Terms:
+    """F over lists."""
+
+    def terms(L: Array) -> tuple[float, Array]:
+        F, U = listed_softmax.neighbor_sums(X @ L.T, lists, kind)
+        return F, 2 * U.T @ X
+
+    return terms

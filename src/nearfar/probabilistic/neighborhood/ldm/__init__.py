@@ -1,0 +1,133 @@
+"""Local distance metric (Yang, Jin, Sukthankar & Liu, 2006).
+
+    max_{gamma >= 0}  sum_i [ log sum_{j in S_i} e_ij - log sum_{j in S_i or D_i} e_ij ]
+    e_ij = exp(-sum_k gamma_k (v_k' (x_i - x_j))^2)
+
+v_k: principal directions; S_i, D_i: rows similar and dissimilar to row i.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....estimators.base import FromPairs, Mahalanobis
+from ....numerics import checks, constraints, initialization, scatter
+from ....numerics.constraints import LabelPairs, Pairs
+from ....numerics.optimize import Solution
+from ....numerics.types import Array, Seed
+from . import diagonal
+
+
+def ldm(
+    X: Array,
+    pairs: Pairs | LabelPairs,
+    n_components: int | None = None,
+    *,
+    neighbors: int | None = None,
+    solver: str = "direct",
+    n_init: int = 1,
+    seed: Seed = None,
+    last: Array | None = None,
+    **search: Any,
+) -> Solution:
+    """L = diag(gamma)^(1/2) V' (k, d): the best of `n_init` searches, or one from `last` (k, d).
+
+    `search` is max_iter, tol and report.
+    """
+    V = scatter.axes(X, n_components or len(scatter.span_or_axes(X, 1)))[1]
+    deviation = (X @ V).std(axis=0)
+    # directions without scatter get no weight; the others are searched in units of their variance
+    scale = np.where(deviation > 1e-9 * deviation.max(), deviation, np.inf)
+    F = diagonal.likelihood(X @ V / scale, pairs, neighbors, near=X)
+    if last is not None and len(last) == V.shape[1]:
+        flat, n_init = np.sum((last @ V) ** 2, axis=0), 1
+    else:
+        flat = np.sum(initialization.median_scaled(X, V.T)[0] ** 2)
+    first = flat * np.where(np.isfinite(scale), scale, 0.0) ** 2
+    climb = diagonal.by_bounds if solver == "mm" else diagonal.directly
+    rng = constraints.generator(seed)
+    tries = [first, *(first * np.exp(rng.normal(size=(n_init - 1, len(first)))))]
+    best = max((climb(F, gamma, **search) for gamma in tries), key=lambda found: found.value)
+    gamma = best.x / scale**2
+    return best.with_x(np.sqrt(gamma)[:, None] * V.T, attributes={"gamma": gamma, "basis": V})
+
+
+class LDM(FromPairs, Mahalanobis):
+    """Weights of principal directions for which similar rows are likely neighbours.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Principal directions; default: all, or those in which rows differ where these are fewer than features. The
+        metric is diagonal in them.
+    neighbors : int, optional
+        With labels: only so many nearest similar and dissimilar rows of each row count, by the Euclidean distances
+        of X. Default: all.
+    solver : "direct" or "mm"
+        L-BFGS within bounds, or the paper's repeated maximisation of a lower bound, which is slower.
+    n_init : int
+        Starts: all weights equal, then random ones. The objective is not concave.
+    n_pairs : "all", int or None
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
+    max_iter : int
+    tol : float
+        Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1.
+    warm_start : bool
+        Start from the last fit alone.
+    verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+        Rows ``sqrt(gamma_k) v_k``.
+    gamma_ : ndarray of shape (k,)
+    basis_ : ndarray of shape (d, k)
+        Columns v_k.
+    objective_ : float
+
+    Notes
+    -----
+    Yang, Jin, Sukthankar & Liu, AAAI 2006. The objective is that of `NCA` with ``objective="log"``, restricted to
+    metrics that share the data's principal directions. A survey's account lacks the minus between the two sums, and
+    its lower bound a sign and the entropy term that make it a bound. Rows without a similar row are no anchors.
+    """
+
+    _weights = False
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        neighbors: int | None = None,
+        solver: str = "direct",
+        n_init: int = 1,
+        n_pairs: int | str | None = "all",
+        max_iter: int = 100,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.neighbors = neighbors
+        self.solver = solver
+        self.n_init = n_init
+        self.n_pairs = n_pairs
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+        checks.one_of(("direct", "mm"), solver=self.solver)
+        checks.counts(1, n_init=self.n_init)
+        if self.neighbors is not None:
+            checks.counts(1, neighbors=self.neighbors)
+            if isinstance(pairs, Pairs):
+                raise ValueError('neighbors needs labels and n_pairs="all"; given pairs all count')
+        settings = self._settings("n_components", "neighbors", "solver", "n_init") | self._search()
+        return ldm(X, pairs, seed=self.random_state, last=self._start(), **settings)

@@ -1,0 +1,116 @@
+"""The softmax over a few listed neighbours per row; `probabilistic.neighbor_softmax` has that over all pairs.
+
+p_ij = exp(-d_ij) / sum_{k in N_i} exp(-d_ik),  j in N_i;  p_i = sum of p_ij over the neighbours like i
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...fit_warnings import warn
+from ...neighbors import nearest
+from ...numerics.pair_differences import PairList
+from ...numerics.types import AnyArray, Array, Bools, Ints
+from ..neighbor_softmax import KINDS
+
+
+class Lists(NamedTuple):
+    """Neighbours of rows and whether each is like its row; rows without a neighbour of the same kind are no anchors.
+
+    Attributes
+    ----------
+    pairs : PairList
+        (anchor, neighbour), sorted by anchor.
+    same : ndarray of shape (m,)
+        In the list's order.
+    anchors : ndarray of shape (a,)
+        Rows that have a list.
+    weight : ndarray of shape (a,)
+        1.0, or 0.0 where no neighbour is like the anchor.
+    """
+
+    pairs: PairList
+    same: Bools
+    anchors: Ints
+    weight: Array
+
+
+def lists(i: Ints, j: Ints, same: Bools, n: int) -> Lists:
+    """Neighbours j of anchors i among n rows."""
+    pairs = PairList(i, j, n)
+    same = same[pairs.order]
+    anchors = np.unique(i)
+    mates = np.bincount(pairs.i, same, n)[anchors]
+    return Lists(pairs, same, anchors, np.where(mates > 0, 1.0, 0.0))
+
+
+def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
+    """The k nearest rows of the same class (hits) and the k nearest of other classes (misses), as many as there are.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    labels : ndarray of shape (n,)
+        Codes of at least 0.
+    name : str
+        The user's name for k, for the warning that there are fewer neighbours.
+    """
+    found = []
+    largest = {True: 0, False: 0}
+    for c in range(int(labels.max()) + 1):
+        own, others = np.flatnonzero(labels == c), np.flatnonzero(labels != c)
+        for rows, same in ((own, True), (others, False)):
+            width = min(k, len(rows) - same)
+            largest[same] = max(largest[same], width)
+            if width < 1:
+                continue
+            near = nearest.nearest(X[own], X[rows], width, exclude_self=same)[1]
+            found.append((np.repeat(own, width), rows[near].ravel(), np.full(near.size, same)))
+    for same, kind in ((True, "its class"), (False, "other classes")):
+        if largest[same] < k:
+            message = f"{name}={k} is more than any row's {largest[same]} neighbours of {kind}, which are used"
+            warn(message)
+    i, j, same_class = (np.concatenate(part) for part in zip(*found, strict=True))
+    return lists(i, j, same_class, len(X))
+
+
+def neighbor_table(lists: Lists, k: int) -> Ints:
+    """Neighbours by row, shape (n, 2 k): up to k of the row's kind, then up to k others, -1 where there are fewer."""
+    pairs, n = lists.pairs, lists.pairs.n
+    place = np.arange(len(pairs)) - pairs.bounds[pairs.i]
+    hits = np.bincount(pairs.i, lists.same, n).astype(np.intp)
+    found = np.full((n, 2 * k), -1)
+    found[pairs.i, np.where(lists.same, place, place - hits[pairs.i] + k)] = pairs.j
+    return found
+
+
+def neighbor_sums(Z: AnyArray, lists: Lists, kind: str, moments: AnyArray | None = None) -> tuple[float, AnyArray]:
+    """F and U as in `probabilistic.neighbor_softmax`, over lists.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, k)
+    kind : {"accuracy", "log", "normaliser"}
+    moments : ndarray of shape (n, q), optional
+        Default Z.
+
+    Notes
+    -----
+    O(m (k + q)) time, O(m + n (k + q)) memory for m listed neighbours.
+    """
+    starts, counts = lists.pairs.bounds[lists.anchors], np.diff(lists.pairs.bounds)[lists.anchors]
+    exponents = -lists.pairs.squared_distances(Z)
+    shift = np.maximum.reduceat(exponents, starts)
+    e = np.exp(exponents - np.repeat(shift, counts))
+    if kind == "log":
+        near_shift = np.maximum.reduceat(np.where(lists.same, exponents, -np.inf), starts)
+        near_shift = np.where(lists.weight > 0, near_shift, 0.0)
+        q = np.exp(np.where(lists.same, exponents - np.repeat(near_shift, counts), -np.inf))
+    else:
+        near_shift, q = shift, np.where(lists.same, e, 0.0)
+    near = np.where(lists.weight > 0, np.add.reduceat(q, starts), 1.0)
+    shares = KINDS[kind](near, np.add.reduceat(e, starts), near_shift, shift)
+    w = q * np.repeat(lists.weight * shares.near, counts) - e * np.repeat(lists.weight * shares.every, counts)
+    return float(lists.weight @ shares.value), -lists.pairs.laplacian_times(w, Z if moments is None else moments)

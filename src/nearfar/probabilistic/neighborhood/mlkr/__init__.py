@@ -1,0 +1,149 @@
+"""Metric learning for kernel regression (Weinberger & Tesauro, 2007).
+
+    min_L  sum_i |h_i - y_i|^2,   h_i = sum_{j != i} k_ij y_j / sum_{j != i} k_ij,   k_ij = exp(-|L (x_i - x_j)|^2)
+
+h_i: what all other rows predict for row i; y_i: its target, a number or several.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....estimators.base import Mahalanobis, named
+from ....fit_warnings import warn
+from ....numerics import checks, gradient_descent, initialization, scatter
+from ....numerics.optimize import Report, Solution, lbfgs
+from ....numerics.types import AnyArray, Array
+from .regression import leave_one_out_error
+
+ROUGH = 1e-3  # tol of the search whose directions are a start
+FLAT = 1e-12  # largest gradient at which a search may end: where rows lie near each other all gradients are small
+
+
+def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | None = None, **search: Any) -> Solution:
+    """L (k, d) from the start L0, for targets Y (n, m); `search` is max_iter. See `MLKR`."""
+    size = float(np.abs(X).max()) or 1.0
+    unit = size * (float(np.sqrt(np.mean((X / size) ** 2))) or 1.0)
+    largest = float(np.abs(Y).max())
+    spread = largest * float(np.linalg.norm(Y / largest))
+    R, T, K0 = X / unit, Y / spread, unit * L0
+    told = None if report is None else lambda k, value, rest: report(k, value * spread**2, rest)
+    # the objective is a share of the targets' squares, so that `tol` does not depend on their units
+    stop, least = gradient_descent.hardly_changes(tol), min(FLAT, 1e-3 * tol)
+    found = lbfgs(lambda K: leave_one_out_error(K, R, T), K0, stop=stop, tol=least, report=told, **search)
+    if len(X) > 2 and X.any() and np.array_equal(found.x, K0):
+        message = "the search stays at its start: rows lie too far apart for a kernel of unit width, or too near"
+        warn(f'{message}; scale the features, or set init_scale="median"')
+    return found.times(spread**2).with_x(found.x / unit)
+
+
+class MLKR(Mahalanobis):
+    """Rows with near targets should lie near each other: the least error of predicting each row's from all others'.
+
+    Targets are numbers, not classes, and -1 is one of them. Scale features first.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Rows of L; default: as many as features, or as directions in which rows differ where these are fewer.
+    init : str or array-like of shape (k, d)
+        "whole": the k leading directions of the rows under the metric of a first, rough search with k = d, without
+        which few components often end far from the best ones. "auto": that where k is below d, else "identity".
+        "pca", "identity", "random" (see `numerics.initialization.start`), or the components themselves.
+    init_scale : None or "median"
+        "median": scale the start so that the median squared distance is 1. The kernel has unit width: where rows lie
+        far apart each has one neighbour, and gradients vanish.
+    max_iter : int
+    tol : float
+        Stop where an iteration lowers the error by no more than this share of the targets' sum of squares around
+        their mean. 1e-4 predicts about as well in a tenth of the time.
+    warm_start, verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    objective_ : float
+        The sum over rows of squared leave-one-out errors.
+
+    Notes
+    -----
+    Weinberger & Tesauro, AISTATS 2007. The width of the kernel is part of L. O(n^2 k) per evaluation, in blocks.
+    Weights are relative to each row's nearest neighbour: of a row far from all others, that one's target is the
+    prediction. The regression of the paper, and one by few neighbours:
+
+        make_pipeline(MLKR(), KNeighborsRegressor(len(X), weights=lambda d: np.exp(d.min(1, keepdims=True)**2 - d**2)))
+        make_pipeline(StandardScaler(), MLKR(n_components=2), KNeighborsRegressor(10))
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 0], [0.1, 3], [1, 0], [1.1, 3], [2, 0], [2.1, 3]])
+    >>> L = MLKR().fit(X, 7 * X[:, 0]).components_
+    >>> bool(np.abs(L[:, 0]).max() > 2 * np.abs(L[:, 1]).max())
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        init: str | AnyArray = "auto",
+        init_scale: str | None = None,
+        max_iter: int = 1000,
+        tol: float = 1e-9,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.init = init
+        self.init_scale = init_scale
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: AnyArray, y: AnyArray | None = None) -> MLKR:
+        """Learn from rows and their targets.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,) or (n, m)
+            Finite numbers, not all equal; the squared errors of several columns add up.
+        """
+        with named(self):
+            X = self._rows(X)
+            Y = checks.targets(y, len(X))
+            self._sorted = order = self._order(X)
+            return self._learn(X[order], Y[order], own=True)
+
+    @property
+    def _span(self) -> bool:  # the other starts are of the shape of L, where nothing of size d x d is formed
+        return isinstance(self.init, str) and (self.n_components is None or self.init in ("auto", "whole"))
+
+    def _solve(self, X: Array, Y: Array) -> Solution:
+        checks.one_of((None, "median"), init_scale=self.init_scale)
+        k, init = self.n_components or X.shape[1], self.init
+        if isinstance(init, str):
+            checks.one_of(("auto", "whole", "pca", "identity", "random"), init=init)
+            if init == "auto":
+                init = "identity" if k == X.shape[1] else "whole"
+        whole = isinstance(init, str) and init == "whole"
+        L0 = self._start((k, X.shape[1]))
+        if L0 is None:
+            L0 = scatter.span_or_axes(X, k) if whole else initialization.start(X, None, init, k, self.random_state)
+            L0 = L0 if self.init_scale is None else initialization.median_scaled(X, L0)
+            if whole:
+                L = mlkr(X, Y, L0, tol=ROUGH, max_iter=self.max_iter).x
+                L0 = initialization.principal(X @ L.T, k) @ L
+        return mlkr(X, Y, L0, **self._search())
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags

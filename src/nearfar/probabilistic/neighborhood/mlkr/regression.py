@@ -1,0 +1,36 @@
+"""The error of leave-one-out kernel regression, in blocks: never an n x n matrix.
+
+    f = sum_i |e_i|^2,  e_i = h_i - y_i,  h_i = sum_j p_ij y_j,  p_ij = exp(-d_ij) / sum_{k != i} exp(-d_ik)
+
+With V_ij = -df/dd_ij = 2 p_ij e_i' (y_j - h_i) and S = V + V', df/dL = 2 U' X where U = S Z - diag(S 1) Z, Z = X L'.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....numerics.types import Array
+from ...neighbor_softmax import cut, exponentiate, exponents, with_ones
+
+VALUES = 1 << 16  # pairs of one block, of which two tables are held: they stay in the cache
+LEAST = 16  # rows of a block
+
+
+def leave_one_out_error(L: Array, X: Array, Y: Array) -> tuple[float, Array]:
+    """f and df/dL for L (k, d), rows X (n, d) and targets Y (n, m), in O(n^2 (k + m))."""
+    Z, Y1, f = X @ L.T, with_ones(Y), 0.0
+    Z1 = with_ones(Z)
+    S1, sizes = np.zeros((Z1.shape[1], len(X))), np.array([len(X)])
+    for block, P, _ in exponents(Z, sizes, cut(sizes, max(LEAST, VALUES // len(X)))):
+        rows = slice(block.start, block.stop)
+        exponentiate(P)
+        sums = P @ Y1
+        h = sums[:, :-1] / sums[:, -1:]
+        e = h - Y[rows]
+        f += float(np.vdot(e, e))
+        # exponents are relative to each row's nearest neighbour: no sum that divides is below 1
+        e *= 2 / sums[:, -1:]
+        P *= np.column_stack([e, -np.einsum("nm,nm->n", e, h)]) @ Y1.T  # becomes V
+        S1[:, rows] += (P @ Z1).T
+        S1 += Z1[rows].T @ P
+    return f, 2 * (S1[:-1] - S1[-1] * Z.T) @ X

@@ -1,0 +1,124 @@
+"""Learn two metrics at once: the distance in one view is the threshold for the distance in the other.
+
+    f(M, P) = sum_p w_p log(1 + exp(s_p (|x_p|_M^2 - |z_p|_P^2))) + reg_x pen(M) + reg_z pen(P),  sum_p w_p = 1
+
+pen is the trace, or half the squared Frobenius norm. Both metrics are diagonal blocks of one PSD matrix L' L, and f
+depends on these blocks alone, so the search and the certificate for one metric also serve two.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import block_diag, eigvalsh
+from scipy.special import entr
+
+from ....numerics import checks, psd, scatter
+from ....numerics.pair_differences import PairList
+from ....numerics.types import AnyArray, Array
+from ..logistic import softplus
+
+PENALTIES = ("trace", "frobenius")
+
+
+class TwoViews(NamedTuple):
+    """The problem; calling it with L (r, d + e) gives f and df/d(L' L).
+
+    Attributes
+    ----------
+    X, Z : ndarray of shape (n, d), (n, e)
+        Rows in both views; e may be 0.
+    pairs : PairList
+    s, w : ndarray of shape (m,)
+        Signs and weights, in the list's order.
+    reg : (float, float)
+        reg_x, reg_z.
+    penalty : {"trace", "frobenius"}
+    """
+
+    X: Array
+    Z: Array
+    pairs: PairList
+    s: Array
+    w: Array
+    reg: tuple[float, float]
+    penalty: str = "trace"
+
+    def __call__(self, L: Array) -> tuple[float, Array]:
+        near, far = (self.pairs.squared_distances(view @ half.T) for view, half in self.halves(L))
+        value, sigma = softplus(self.s * (near - far))
+        pull = self.w * self.s * sigma
+        f, blocks = float(self.w @ value), []
+        for (view, half), reg, sign in zip(self.halves(L), self.reg, (1.0, -1.0), strict=True):
+            M = half.T @ half
+            trace = self.penalty == "trace"
+            f += reg * float(np.trace(M) if trace else np.vdot(M, M) / 2)
+            G = sign * view.T @ self.pairs.laplacian_times(pull, view)
+            blocks.append(G + reg * (np.eye(len(M)) if trace else M))
+        return f, psd.symmetrize(block_diag(*blocks))
+
+    def halves(self, L: Array) -> list[tuple[Array, Array]]:
+        """Return each view with its columns of L."""
+        d = self.X.shape[1]
+        return [(self.X, L[:, :d]), (self.Z, L[:, d:])]
+
+    def gap(self, L: Array, f: float, G: Array) -> float:
+        """Return a bound on f - min f; without any penalty, only how far the optimality conditions are from met."""
+        d = self.X.shape[1]
+        halves = zip(self.reg, self.halves(L), (G[:d, :d], G[d:, d:]), strict=True)
+        blocks = [(reg, half, B) for reg, (_, half), B in halves if len(B)]
+        if all(reg > 0 for reg, *_ in blocks):
+            if self.penalty == "trace":
+                return self.dual_gap(L, f, blocks)
+            return sum(strong_gap(*block) for block in blocks)
+        rest = sum(negative(B) * float(np.vdot(half, half)) for _, half, B in blocks)
+        return max(float(np.vdot(L, L @ G)), 0.0) + rest
+
+    def dual_gap(self, L: Array, f: float, blocks: list[tuple[float, Array, Array]]) -> float:
+        """Return f less the dual value sum w H(a); a is sigma, shrunk until the gradient has no negative eigenvalue."""
+        near, far = (self.pairs.squared_distances(view @ half.T) for view, half in self.halves(L))
+        shrink = min(reg / (reg + negative(B)) for reg, _, B in blocks)
+        a = shrink * softplus(self.s * (near - far))[1]
+        return max(f - float(self.w @ (entr(a) + entr(1 - a))), 0.0)
+
+    def scaling(self) -> Array:
+        """Return coordinates for the search: roots of the inverse covariances, divided by the root of their width."""
+        views = [view for view in (self.X, self.Z) if view.shape[1]]
+        roots = []
+        for view in views:
+            C = scatter.total(view) / len(view)
+            floor = 1e-4 * float(np.trace(C)) / len(C) or 1.0
+            roots.append(psd.power(C, -0.5, floor=floor) / np.sqrt(2 * len(C)))
+        return block_diag(*roots)
+
+
+def second(view: AnyArray | None, n: int) -> Array:
+    """Check and return the user's second view of n rows; for None, one without features."""
+    needs = "privileged must be a matrix of finite numbers"
+    Z = np.zeros((n, 0)) if view is None else checks.table(view, needs)
+    if Z.ndim != 2 or not np.isfinite(Z).all():
+        raise ValueError(f"{needs}; got shape {Z.shape}, or NaN or infinity in it")
+    if len(Z) != n:
+        raise ValueError(f"privileged must have the {n} rows of X; got {len(Z)}")
+    return Z
+
+
+def negative(G: Array) -> float:
+    """Return the negative part of the smallest eigenvalue."""
+    return max(0.0, -float(eigvalsh(G, subset_by_index=[0, 0])[0]))
+
+
+def strong_gap(reg: float, L: Array, G: Array) -> float:
+    """Return max over PSD M' of <G, M - M'> - reg / 2 |M - M'|^2, a bound on f - min f if f is reg-strongly convex."""
+    M = L.T @ L
+    D = M - psd.project(M - G / reg)[0]
+    return float(np.vdot(G, D)) - reg / 2 * float(np.vdot(D, D))
+
+
+def unit_scale(X: Array) -> float:
+    """Return the root mean square distance of two rows; 1 if all are equal."""
+    n, d = X.shape
+    if d == 0:
+        return 1.0
+    return float(np.sqrt(2 * np.trace(scatter.total(X)) / max(n - 1, 1))) or 1.0

@@ -1,0 +1,256 @@
+"""The search for L, or for a convex M and a threshold, that makes the logistic loss of pairs small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...numerics import gradient_descent, psd, scatter
+from ...numerics.constraints import LabelPairs, Pairs, generator
+from ...numerics.optimize import Report, Solution, lbfgs, stopped
+from ...numerics.pair_differences import PairList
+from ...numerics.types import AnyArray, Array, Ints, Seed
+from .. import neighbor_softmax
+from ..neighborhood.search import batches
+from .logistic import LabelledPairs, ListedPairs, Loss
+
+WEIGHTINGS = ("none", "balanced")
+ROUNDS = 3
+
+
+class Risk(NamedTuple):
+    """Rows and their pairs, whose weights sum to 1: the loss is a mean."""
+
+    X: Array
+    pairs: ListedPairs | LabelledPairs
+    both: bool
+
+    def __call__(self, L: Array, b: float, beta: float = 1.0, by_metric: bool = False) -> Loss:
+        """The loss; `pull` gives the gradient by L, or with `by_metric` the one by M = L' L."""
+        Z = self.X @ L.T
+        return self.pairs.loss(Z, self.X if by_metric else Z, b, beta)
+
+
+def risk(X: Array, pairs: Pairs | LabelPairs, pair_weight: str = "none") -> Risk:
+    """Set up the loss of listed pairs, or of all that labels imply: all pairs weigh the same, or each kind a half."""
+    if isinstance(pairs, LabelPairs):
+        rows = neighbor_softmax.sorted_rows(X, pairs.labels)
+        n = float(len(rows.X))
+        similar = float((rows.sizes * (rows.sizes - 1.0)).sum() / 2)
+        dissimilar = n * (n - 1) / 2 - similar
+        w = kind_weights(similar, dissimilar, pair_weight)
+        return Risk(rows.X, LabelledPairs(rows, *w), both=True)
+    listed = PairList(pairs.i, pairs.j, len(X))
+    weight = pairs.weights / pairs.weights.sum()
+    similar = float(weight[pairs.similar].sum())
+    w = kind_weights(similar, 1 - similar, pair_weight)
+    weight = weight * np.where(pairs.similar, *w)
+    both = bool(pairs.similar.any() and not pairs.similar.all())
+    return Risk(X, ListedPairs(listed, pairs.sign[listed.order], weight[listed.order]), both)
+
+
+def of_labels(X: AnyArray, labels: Ints, pair_weight: str) -> Risk:
+    """Set up the loss of all pairs of a batch of labelled rows."""
+    return risk(X - X.mean(axis=0, dtype=np.float64), LabelPairs(labels), pair_weight)
+
+
+def kind_weights(similar: float, dissimilar: float, pair_weight: str) -> tuple[float, float]:
+    """Return the weight of a similar and of a dissimilar pair, given the total of each kind."""
+    if pair_weight == "balanced" and similar > 0 and dissimilar > 0:
+        return 0.5 / similar, 0.5 / dissimilar
+    return 1 / (similar + dissimilar), 1 / (similar + dissimilar)
+
+
+def whitening(X: Array) -> Array:
+    """Return the square root (d, d) of the inverse covariance within the span of the rows, 0 outside it."""
+    w, V = psd.spectrum(scatter.total(X) / len(X))
+    r = psd.rank(w)
+    return (V[:, :r] / np.sqrt(w[:r])) @ V[:, :r].T
+
+
+def whitened_directions(X: Array, k: int) -> Array:
+    """The k principal directions scaled to mean squared distance 1 over all pairs; 0 beyond the rank."""
+    w, V = psd.spectrum(scatter.total(X) / len(X))
+    r = min(psd.rank(w), k)
+    L = np.zeros((k, X.shape[1]))
+    L[:r] = V[:, :r].T / np.sqrt(2 * r * w[:r, None])
+    return L
+
+
+def gradient(R: Risk, L: Array, b: float, beta: float, reg: float) -> tuple[float, Array, float]:
+    """Loss + reg |L|^2, its gradient by L, and by b."""
+    loss = R(L, b, beta)
+    return loss.value + reg * float(np.sum(L**2)), 2 * (loss.pull.T @ R.X + reg * L), loss.slope
+
+
+def minimise(
+    R: Risk,
+    L0: Array,
+    b: float,
+    *,
+    learn_b: bool,
+    beta: float = 1.0,
+    reg: float = 0.0,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """A local minimum over L (k, d) and, if `learn_b`, b: ``attributes["b"]``."""
+
+    def packed(x: Array) -> tuple[float, Array]:
+        value, G, slope = gradient(R, x[:-1], float(x[-1, 0]), beta, reg)
+        return value, pack(G, slope if learn_b else 0.0)
+
+    stop = gradient_descent.hardly_changes(1e-2 * tol)
+    found = lbfgs(packed, pack(L0, b), stop=stop, max_iter=max_iter, tol=1e-3 * tol, report=report)
+    return unpacked(found)
+
+
+def stream(
+    adam: gradient_descent.Adam, R: Risk, L: Array, b: float, learn_b: bool, beta: float, reg: float
+) -> Solution:
+    """Take one step of Adam on L and b; the objective returned is that before the step."""
+    value, G, slope = gradient(R, L, b, beta, reg)
+    x = adam(pack(L, b), pack(G, slope if learn_b else 0.0))
+    return unpacked(Solution(x, value, adam.k, converged=False))
+
+
+def pack(L: Array, b: float) -> Array:
+    """Return L with one more row, which holds b."""
+    return np.vstack([L, b * np.eye(1, L.shape[1])])
+
+
+def unpacked(found: Solution) -> Solution:
+    """Return the solution with L as `x` and b apart."""
+    return found.with_x(found.x[:-1], attributes={"b": float(found.x[-1, 0])})
+
+
+def minimise_convex(
+    R: Risk,
+    A: Array,
+    L0: Array | None,
+    b: float,
+    *,
+    learn_b: bool,
+    reg: float = 0.0,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """Minimise loss + reg tr M over PSD M = L' L and b, by a full-rank factor K with L = K A.
+
+    Returns
+    -------
+    Solution
+        `x` is L (d, d) and ``attributes["b"]`` b. ``attributes["kkt"]`` is (negative part of the smallest eigenvalue
+        of G = df/dM, |<M, G>|, |df/db|), all 0 at the optimum: converged when tr(M) times the first, the second, and
+        |b| times the third sum to at most `tol`.
+    """
+    seen: dict[str, Any] = {}
+
+    def packed(x: Array) -> tuple[float, Array]:
+        L, b = x[:-1] @ A, float(x[-1, 0])
+        loss = R(L, b, by_metric=True)
+        G = psd.symmetrize(R.X.T @ loss.pull) + reg * np.eye(len(A))
+        slope = loss.slope if learn_b else 0.0
+        seen.update(L=L, b=b, G=G, slope=slope)
+        return loss.value + reg * float(np.sum(L**2)), pack(2 * L @ G @ A, slope)
+
+    def stop(before: float, now: float) -> bool:
+        return residual(seen)[1] <= tol or before - now <= 1e-14 * max(1.0, abs(now))
+
+    K = np.eye(len(A)) / np.sqrt(2 * len(A)) if L0 is None else L0 @ np.linalg.pinv(A)
+    spent, history = 0, np.zeros(0)
+    for _ in range(ROUNDS):
+        found = lbfgs(packed, pack(K, b), stop=stop, max_iter=max_iter - spent, tol=0.0, report=report)
+        spent, history = spent + found.n_iter, np.concatenate([history, np.asarray(found.history)])
+        value = packed(found.x)[0]
+        kkt, size = residual(seen)
+        if size <= tol or spent >= max_iter:
+            break
+        K, b = full_rank(found.x[:-1]), float(found.x[-1, 0])
+    message = "" if size <= tol else stopped("L-BFGS", spent, "optimality", size, tol)
+    attributes = {"kkt": kkt, "b": seen["b"]}
+    return Solution(psd.compress(seen["L"]), value, spent, size <= tol, message, history=history, attributes=attributes)
+
+
+def residual(seen: dict[str, Any]) -> tuple[Array, float]:
+    """The three optimality conditions, and their weighted sum."""
+    L, G = seen["L"], seen["G"]
+    low = max(0.0, -float(np.linalg.eigvalsh(G)[0]))
+    kkt = np.array([low, abs(float(np.vdot(L, L @ G))), abs(seen["slope"])])
+    return kkt, float(kkt @ np.array([np.sum(L**2), 1.0, abs(seen["b"])]))
+
+
+def full_rank(K: Array) -> Array:
+    """Return K moved a little, so that the search can reach every direction."""
+    M = K.T @ K
+    return psd.components(M + 1e-4 * np.trace(M) / len(M) * np.eye(len(M)))
+
+
+def minimise_in_batches(
+    R: Risk,
+    L0: Array,
+    b: float,
+    *,
+    batch_size: int,
+    learn_b: bool,
+    beta: float = 1.0,
+    reg: float = 0.0,
+    max_iter: int = 100,
+    tol: float = 1e-6,
+    seed: Seed = None,
+    report: Report | None = None,
+) -> Solution:
+    """Find L and b by steps on batches: of listed pairs, or with labels of anchors with all later rows."""
+    rng = generator(seed)
+    epoch, loss_of = batched(R, batch_size, rng)
+
+    def on_batch(x: Array, batch: Any) -> tuple[float, Array]:
+        L = x[:-1]
+        loss, share = loss_of(L, float(x[-1, 0]), beta, batch)
+        G = 2 * (loss.pull.T @ R.X + share * reg * L)
+        return loss.value + share * reg * float(np.sum(L**2)), pack(G, loss.slope if learn_b else 0.0)
+
+    step = gradient_descent.step_length(L0)
+    found = unpacked(
+        gradient_descent.descend(on_batch, epoch, pack(L0, b), step=step, max_iter=max_iter, tol=tol, report=report)
+    )
+    return found.with_x(found.x, objective=gradient(R, found.x, found.attributes["b"], beta, reg)[0])
+
+
+def batched(
+    R: Risk, size: int, rng: np.random.Generator
+) -> tuple[Callable[[], Iterator[Any]], Callable[..., tuple[Loss, float]]]:
+    """Return what gives the batches of an epoch, and the loss of a batch as its share of an epoch's."""
+    pairs, X = R.pairs, R.X
+    if isinstance(pairs, LabelledPairs):
+        rows = pairs.rows
+        blocks = list(neighbor_softmax.cut(rows.sizes, max(1, min(neighbor_softmax.height(len(X)), size // 8 or 1))))
+
+        def of_blocks(L: Array, b: float, beta: float, batch: Any) -> tuple[Loss, float]:
+            Z = X @ L.T
+            share = sum(block.stop - block.start for block in batch) / len(X)
+            return pairs.loss(Z, Z, b, beta, blocks=batch), share
+
+        return lambda: batches(blocks, size, rng), of_blocks
+
+    def of_pairs(L: Array, b: float, beta: float, batch: Any) -> tuple[Loss, float]:
+        part = subset(pairs, batch)
+        Z = X @ L.T
+        return part.loss(Z, Z, b, beta), len(batch) / len(pairs.w)
+
+    def parts() -> Iterator[Any]:
+        order = rng.permutation(len(pairs.w))
+        return (order[a : a + size] for a in range(0, len(order), size))
+
+    return parts, of_pairs
+
+
+def subset(pairs: ListedPairs, chosen: Any) -> ListedPairs:
+    """A part of listed pairs."""
+    chosen = np.sort(chosen)
+    listed = PairList(pairs.pairs.i[chosen], pairs.pairs.j[chosen], pairs.pairs.n)
+    return ListedPairs(listed, pairs.s[chosen], pairs.w[chosen])

@@ -1,0 +1,202 @@
+"""Objectives against scores over seeds: means with 95% t-intervals, as text, Markdown and a section of HTML.
+
+mean +- t_{0.975, n-1} s / sqrt(n),  s^2 = sum (x - mean)^2 / (n - 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..evaluation import interval
+from .interval_plot import draw_intervals
+from .plots import Html, Plotter
+from .standings import describe, flat_scores
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SHOWN = ("recall_at_1", "map_at_r", "r_precision", "nmi", "f1")
+CHOSEN_BY = "validation_"
+"""What begins the name of a score on validation classes, by which settings are chosen; they come first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Scores of several objectives over several seeds.
+
+    Parameters
+    ----------
+    objectives : tuple of str
+        One per row.
+    scores : tuple of str
+        Score names such as "recall_at_1", one per column.
+    values : dict
+        (objective, score) -> values of the seeds, (n,).
+    note : str
+        How it was measured.
+    """
+
+    objectives: tuple[str, ...]
+    scores: tuple[str, ...]
+    values: Mapping[tuple[str, str], NDArray[np.float64]]
+    note: str = ""
+
+    def mean(self, objective: str, score: str) -> float:
+        """Mean over the seeds; NaN where there is none."""
+        values = self.values[objective, score]
+        return float(values.mean()) if len(values) else float("nan")
+
+    def half(self, objective: str, score: str) -> float:
+        """Half the 95% interval; NaN for fewer than two seeds."""
+        values = self.values[objective, score]
+        return interval(values).half if len(values) else float("nan")
+
+    def best(self, score: str) -> str | None:
+        """The objective with the highest mean."""
+        known = [o for o in self.objectives if np.isfinite(self.mean(o, score))]
+        return max(known, key=lambda o: self.mean(o, score)) if known else None
+
+    def cell(self, objective: str, score: str) -> str:
+        """Mean and half interval as text."""
+        mean, half = self.mean(objective, score), self.half(objective, score)
+        if not np.isfinite(mean):
+            return "-"
+        return f"{mean:.3f} ± {half:.3f}" if np.isfinite(half) else f"{mean:.3f}"
+
+    def seeds(self, objective: str) -> int:
+        """Number of seeds that an objective was run with."""
+        return max(len(self.values[objective, score]) for score in self.scores)
+
+    def markdown(self) -> str:
+        """The table in Markdown; the best mean of each score is bold."""
+        head = ["Objective", *map(score_name, self.scores), "Seeds"]
+        lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+        for objective in self.objectives:
+            cells = [self._marked(objective, score) for score in self.scores]
+            lines.append([_markdown_cell(objective), *cells, str(self.seeds(objective))])
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def _marked(self, objective: str, score: str) -> str:
+        cell = self.cell(objective, score)
+        return f"**{cell}**" if objective == self.best(score) else cell
+
+    def table(self) -> Table:
+        """The table for a terminal."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table("Objective", box=None, header_style="bold", caption=self.note or None)
+        for score in self.scores:
+            table.add_column(score_name(score), justify="right", no_wrap=True)
+        for o in self.objectives:
+            cells = [Text(self.cell(o, s), style="bold green" if o == self.best(s) else "") for s in self.scores]
+            table.add_row(Text(o), *cells)
+        return table
+
+    def html(self) -> Html:
+        """A section for a page of reports: a chart of the first score and the table."""
+        from .page import template
+
+        charts = self._charts()
+        return Html(template("compare").render(comparison=self, charts=charts, name=score_name))
+
+    @property
+    def drawn(self) -> str:
+        """The score that the chart shows: the first that is not a validation score."""
+        return next((s for s in self.scores if not s.startswith(CHOSEN_BY)), self.scores[0])
+
+    def _charts(self) -> list[Html]:
+        """The chart for wide pages, and the one for narrow ones."""
+        score = self.drawn
+        shown = sorted((o for o in self.objectives if len(self.values[o, score])), key=lambda o: -self.mean(o, score))
+        if not shown:
+            return []
+        alt = f"{score_name(score)} of {len(shown)} objectives, best first: {shown[0]}"
+        halves = np.array([self.half(o, score) for o in shown])
+        values = [self.values[o, score] for o in shown]
+        plotter, unit = Plotter(), score_name(score)
+        return [
+            draw_intervals(plotter, shown, values, halves, alt=alt, unit=unit, narrow=narrow)
+            for narrow in (False, True)
+        ]
+
+
+def compare(
+    runs: Mapping[str, Sequence[Any]],
+    *,
+    scores: Sequence[str] = (),
+    baseline: Any = None,
+    baseline_name: str = "raw pixels",
+    note: str = "",
+) -> Comparison:
+    """Collect the scores of several objectives.
+
+    Parameters
+    ----------
+    runs : mapping of str to sequence of Scores or mapping
+        Objective -> the scores of its seeds.
+    scores : sequence of str
+        Score names such as "recall_at_1"; the main ones that all runs have where not given.
+    baseline : Scores or mapping, optional
+        Scores without training, shown as the first row.
+    baseline_name : str
+        Its name.
+    note : str
+        How it was measured.
+
+    Examples
+    --------
+    >>> table = compare({"a": [{"recall_at": {1: 0.5}}, {"recall_at": {1: 0.7}}], "b": [{"recall_at": {1: 0.4}}]})
+    >>> print(table.markdown())
+    | Objective | Recall@1 | Seeds |
+    | --- | ---: | ---: |
+    | a | **0.600 ± 1.271** | 2 |
+    | b | 0.400 | 1 |
+    """
+    rows = {**({baseline_name: [baseline]} if baseline is not None else {}), **runs}
+    flat = {name: [flat_scores(run) for run in seeds] for name, seeds in rows.items()}
+    if not flat:
+        raise ValueError("runs must name one objective or more, got none")
+    known = {score: None for seeds in flat.values() for run in seeds for score in run}
+    usual = [*(CHOSEN_BY + score for score in SHOWN), *SHOWN]
+    columns = tuple(scores) or tuple(score for score in usual if score in known)
+    if not columns:
+        raise ValueError(f"runs have none of the scores {', '.join(SHOWN)}")
+    values = {}
+    for objective, seeds in flat.items():
+        for score in columns:
+            values[objective, score] = np.array([run[score] for run in seeds if score in run])
+    return Comparison(tuple(flat), columns, values, note)
+
+
+def score_name(score: str) -> str:
+    """The printed name of a score.
+
+    Examples
+    --------
+    >>> score_name("recall_at_1"), score_name("validation_map_at_r")
+    ('Recall@1', 'MAP@R, validation')
+    """
+    described = describe(score.removeprefix(CHOSEN_BY))
+    name = described[0] if described else score
+    return f"{name}, validation" if described and score.startswith(CHOSEN_BY) else name
+
+
+def _markdown_cell(text: str) -> str:
+    """Return a name for Markdown, an objective as code: the `*` of two weights would mean italics between them."""
+    text = text.replace("|", "\\|")
+    return f"`{text}`" if "(" in text else text
+
+
+def write_comparison(comparison: Comparison, path: str | Path, *, title: str = "Objectives compared") -> Path:
+    """Write a comparison as one self-contained HTML file."""
+    from .page import template, write
+
+    page = template("comparison").render(title=title, section=comparison.html(), note=comparison.note)
+    return write(Path(path), page.encode(errors="replace"))

@@ -1,0 +1,118 @@
+"""Distances of similar and of dissimilar pairs, all or a sample, for their histograms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..evaluation.groups import Members, kinds_of
+from ..numerics.distances import pair_distances
+from .content import Items
+
+SAMPLE = 100_000  # pairs of each kind
+BINS = 100  # of the histograms whose overlap is told
+
+
+@dataclass(frozen=True, eq=False)
+class PairDistances:
+    """Sorted distances of pairs of one class and of two classes, and whether they are all pairs or a sample."""
+
+    similar: NDArray[np.float64]
+    dissimilar: NDArray[np.float64]
+    complete: bool
+
+    def edges(self, bins: int) -> NDArray[np.float64]:
+        """Edges (bins + 1,) of histograms of both."""
+        low, high = min(self.similar[0], self.dissimilar[0]), max(self.similar[-1], self.dissimilar[-1])
+        return np.linspace(low, high + 1e-9 * abs(high) or 1.0, bins + 1)
+
+    def overlap(self) -> float:
+        """Area that the two histograms share, in [0, 1]."""
+        edges = self.edges(BINS)
+        shares = [np.histogram(d, edges)[0] / len(d) for d in (self.similar, self.dissimilar)]
+        return float(np.minimum(*shares).sum())
+
+
+def measure_pairs(
+    queries: Items, gallery: Items | None, distance: str, *, sample: int = SAMPLE, seed: int = 0
+) -> PairDistances | None:
+    """Measure all pairs where there are few, else a seeded sample drawn uniformly from each kind.
+
+    Parameters
+    ----------
+    queries, gallery : Items
+        Pairs are (query, gallery item); without a gallery, two different queries. Two of one class and group are none.
+    distance : str
+        "cosine" (1 - cosine), "euclidean" or "sqeuclidean".
+    sample : int
+        Most pairs of each kind.
+    seed : int
+        Draws the sample.
+
+    Returns
+    -------
+    PairDistances or None
+        None where one of the two kinds has no pair.
+    """
+    n, m = len(queries), len(gallery or queries)
+    complete = n * m <= 2 * sample
+    picked = _all_pairs(queries, gallery) if complete else _drawn_pairs(queries, gallery, sample, seed)
+    pool = gallery or queries
+    measured = [np.sort(pair_distances(queries.embeddings, pool.embeddings, i, j, distance)) for i, j in picked]
+    if not all(map(len, measured)):
+        return None
+    return PairDistances(measured[0], measured[1], complete)
+
+
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def _kinds(queries: Items, gallery: Items | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Numbers of queries and of gallery items, class by class; those of one number are no pair.
+
+    They are one item, or of one class and group.
+    """
+    alone, pool = gallery is None, gallery or queries
+    told = kinds_of(queries.labels, pool.labels, queries.groups, None if alone else pool.groups, alone)
+    if told is not None:
+        return told
+    rank = np.empty(len(pool), dtype=np.int64)
+    rank[np.argsort(pool.labels, kind="stable")] = np.arange(len(pool))
+    return rank if alone else np.full(len(queries), len(pool)), rank
+
+
+def _all_pairs(queries: Items, gallery: Items | None) -> tuple[Pairs, Pairs]:
+    if gallery is None:
+        i, j = np.triu_indices(len(queries), 1)
+    else:
+        i, j = (axis.ravel() for axis in np.indices((len(queries), len(gallery))))
+    same = queries.labels[i] == (gallery or queries).labels[j]
+    own, there = _kinds(queries, gallery)
+    similar = same & (own[i] != there[j])
+    return (i[similar], j[similar]), (i[~same], j[~same])
+
+
+def _drawn_pairs(queries: Items, gallery: Items | None, sample: int, seed: int) -> tuple[Pairs, Pairs]:
+    """Draw a query with weight = its number of partners, then a partner uniformly: every pair is as likely."""
+    rng = np.random.default_rng(seed)
+    pool = gallery or queries
+    counts = np.bincount(pool.labels, minlength=len(queries.classes))
+    size, start = counts[queries.labels], (np.cumsum(counts) - counts)[queries.labels]
+    own, there = _kinds(queries, gallery)
+    members = Members(own, there)  # class by class
+    away, first = members.sizes[own], members.begins[own]
+    i = _weighted(rng, size - away, sample)
+    place = start[i] + rng.integers(0, np.maximum(size[i] - away[i], 1))
+    place += np.where(place >= first[i], away[i], 0)
+    k = _weighted(rng, len(pool) - size, sample)
+    other = rng.integers(0, np.maximum(len(pool) - size[k], 1))
+    other += np.where(other >= start[k], size[k], 0)
+    return (i, members.rows[place]), (k, members.rows[other])
+
+
+def _weighted(rng: np.random.Generator, weights: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    if not weights.sum():
+        return np.zeros(0, dtype=np.int64)
+    return rng.choice(len(weights), size=count, p=weights / weights.sum())

@@ -1,0 +1,150 @@
+"""Two models on the same queries: which of them each finds, and how sure the difference of a score is.
+
+    D = sum_q (s_q - s'_q) / n                    s_q, s'_q: a score of query q by this model and by the other
+    var D = C / (C - 1) sum_c (S_c - n_c D)^2 / n^2      S_c: the sum of s - s' over the n_c queries of class c of C
+
+The queries of a class share what makes it hard: classes are the sample, and the 95% interval is Student's with C - 1
+degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..numerics.types import Array
+from .content import Items, Other
+from .retrieval import QueryNeighbors, query_neighbors, worst
+
+NUMBERED = re.compile(r"(.*)\[\d+\]", re.DOTALL)  # what `Dataset.from_array` calls items without names
+SHOWN = 8  # queries that one model finds and the other does not
+
+
+class OtherItemsError(ValueError):
+    """Two models that were not given the same items; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A mean over queries by this model and by the other, and the 95% interval (low, high) of what lies between."""
+
+    this: float
+    other: float
+    interval: tuple[float, float] | None
+
+    @property
+    def size(self) -> float:
+        """This less the other."""
+        return self.this - self.other
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Against:
+    """This model's neighbours and the other's, of the same queries.
+
+    Attributes
+    ----------
+    this, other : QueryNeighbors
+    gained, lost : ndarray of int
+        Rows of queries whose nearest neighbour is right by this model alone, and by the other alone; the clearest
+        cases first, at most two per class.
+    differences : dict
+        Of Recall@1, and of MAP@R where all that is to be found was looked at, by their keys.
+    """
+
+    this: QueryNeighbors
+    other: QueryNeighbors
+    gained: NDArray[np.int64]
+    lost: NDArray[np.int64]
+    differences: dict[str, Difference]
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Number of queries found first by both models, by this alone, by the other alone, and by neither."""
+        this, other = self.this.right[:, 0], self.other.right[:, 0]
+        both, by_this, by_other = int((this & other).sum()), int(this.sum()), int(other.sum())
+        return both, by_this - both, by_other - both, len(this) - by_this - by_other + both
+
+
+def set_against(found: QueryNeighbors, other: Other) -> Against:
+    """Compare the neighbours that a model found with those of another.
+
+    Raises
+    ------
+    OtherItemsError
+        If the other was given other items.
+    """
+    alone = found.gallery is found.queries
+    _check_same(found.queries, other.queries, other.name)
+    if alone != (other.gallery is None):
+        raise OtherItemsError(f"{other.name}: only one of the two searches a gallery")
+    if other.gallery is not None:
+        _check_same(found.gallery, other.gallery, f"{other.name}, gallery")
+    gallery = None if other.gallery is None else replace(other.gallery, groups=found.gallery.groups)
+    theirs = query_neighbors(replace(other.queries, groups=found.queries.groups), gallery, other.distance)
+    assert theirs is not None  # as this model has found some, of the same classes
+    mine, yours = found.right[:, 0], theirs.right[:, 0]
+    labels = found.query_labels()
+    differences = {"recall_at_1": difference(mine.astype(float), yours.astype(float), labels)}
+    precise, precise_there = average_precision(found), average_precision(theirs)
+    if precise is not None and precise_there is not None:
+        differences["map_at_r"] = difference(precise, precise_there, labels)
+    gained, lost = worst(theirs, SHOWN, among=mine), worst(found, SHOWN, among=yours)
+    return Against(found, theirs, gained, lost, differences)
+
+
+def difference(this: Array, other: Array, labels: NDArray[np.int64]) -> Difference:
+    """Means of two scores of each query (n,), and the interval of their difference over classes."""
+    from scipy.special import stdtrit
+
+    n, members = len(labels), np.bincount(labels)
+    by_class = np.bincount(labels, weights=this - other)[members > 0]
+    members = members[members > 0]
+    d, c = float((this - other).mean()), len(members)
+    interval = None
+    if c > 1:
+        half = stdtrit(c - 1, 0.975) * np.sqrt(c / (c - 1) * np.square(by_class - d * members).sum()) / n
+        interval = (d - float(half), d + float(half))
+    return Difference(float(this.mean()), float(other.mean()), interval)
+
+
+def average_precision(found: QueryNeighbors) -> Array | None:
+    """Average precision over the R nearest of each query (q,); None where some R neighbours were not looked at."""
+    R = found.relevant
+    if R.max() > found.depth:
+        return None
+    right = found.right[:, : R.max()] & (np.arange(R.max()) < R[:, None])
+    precision = np.cumsum(right, axis=1) / np.arange(1, R.max() + 1)
+    means: Array = (precision * right).sum(axis=1) / R
+    return means
+
+
+def _check_same(items: Items, other: Items, name: str) -> None:
+    if len(items) != len(other):
+        raise OtherItemsError(f"{name}: was given {len(other):,} items, not these {len(items):,}")
+    classes = [np.asarray(each.classes, dtype=str)[each.labels] for each in (items, other)]
+    differs = classes[0] != classes[1]
+    if items.names and other.names and _array_of(items.names) == _array_of(other.names):
+        differs |= np.asarray(items.names, dtype=str) != np.asarray(other.names, dtype=str)
+    if differs.any():
+        first = int(differs.argmax())
+        theirs, ours = (f"{each.name(first)!r} of class {each.class_name(first)!r}" for each in (other, items))
+        raise OtherItemsError(f"{name}: was given other items; number {first} is {theirs}, not {ours}")
+
+
+def _array_of(names: Sequence[str]) -> str | None:
+    """The array whose items are only numbered: "test" for test[0], test[1], ...; None where they have names.
+
+    Such a name says nothing beside one of another array: embeddings of the same items are files of any name.
+    """
+    numbered = [NUMBERED.fullmatch(str(name)) for name in names]
+    arrays = {None if match is None else match[1] for match in numbered}
+    return arrays.pop() if len(arrays) == 1 else None

@@ -1,0 +1,77 @@
+"""The section that sets a model against another on the same items."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .content import ReportContent
+from .paired_models import Against, Difference
+from .retrieval import QueryNeighbors
+from .sections import Pens, Section, asked, neighbour
+from .standings import flat_scores, standings
+
+NEIGHBOURS = 6  # of either model, for a query
+
+
+def compared(content: ReportContent, against: Against | None, pens: Pens) -> Section | None:
+    """Scores of both, and queries that only one of them finds."""
+    if against is None or content.other is None:
+        return None
+    other = content.other
+    both, gained, lost, neither = against.counts()
+    values = {
+        "name": other.name,
+        "rows": _rows(content, against),
+        "n": len(against.this.kept),
+        "both": both,
+        "gained": gained,
+        "lost": lost,
+        "neither": neither,
+        "only_this": [_query(against, int(row), pens) for row in against.gained],
+        "only_other": [_query(against, int(row), pens) for row in against.lost],
+    }
+    return Section("against", f"Against {other.name}", values)
+
+
+def verdict(against: Against, content: ReportContent) -> str:
+    """One sentence on which of the two is better."""
+    assert content.other is not None
+    told = against.differences["recall_at_1"]
+    how = "better" if told.size > 0 else "worse"
+    judged = f"clearly {how}" if told.clear else "no clear difference"
+    return f"Against {content.other.name}: Recall@1 {told.size:+.3f}{_within(told)}, {judged}."
+
+
+def _within(told: Difference) -> str:
+    if told.interval is None:
+        return ""
+    low, high = told.interval
+    return f" (95% interval over classes {low:+.3f} to {high:+.3f})"
+
+
+def _rows(content: ReportContent, against: Against) -> list[dict[str, Any]]:
+    assert content.other is not None
+    theirs = flat_scores(content.other.scores)
+    return [
+        {
+            "name": s.name,
+            "meaning": s.meaning,
+            "this": s.value,
+            "other": theirs[s.key],
+            "told": against.differences.get(s.key),
+        }
+        for s in standings(content)
+        if s.key in theirs
+    ]
+
+
+def _query(against: Against, row: int, pens: Pens) -> dict[str, Any]:
+    return {
+        **asked(against.this, row, pens),
+        "this": _line(against.this, row, pens),
+        "other": _line(against.other, row, pens),
+    }
+
+
+def _line(found: QueryNeighbors, row: int, pens: Pens) -> list[dict[str, Any]]:
+    return [neighbour(found, row, place, pens) for place in range(min(NEIGHBOURS, found.depth))]

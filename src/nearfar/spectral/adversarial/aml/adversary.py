@@ -1,0 +1,69 @@
+"""An adversary of pairs: it moves similar points apart and dissimilar ones together, as seen by a metric M.
+
+p - p' = P (x - x') for similar pairs, P = beta M^2 (2 I + beta M^2)^-1, and c (x - x'), c = beta / (2 + beta), for
+dissimilar ones; midpoints stay
+F(M) = tr(M S) + (1 + alpha c^2) tr(M^-1 D) + alpha tr(M P S P)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....numerics import psd
+from ....numerics.optimize import Solution, stopped
+from ....numerics.types import Array, Bools
+
+CLOSE = 1e-5  # eigenvalues nearer than this share of the largest: a derivative replaces their divided difference
+
+
+def value(L: Array, S: Array, D: Array, alpha: float, beta: float) -> tuple[float, Array]:
+    """Return F and dF/dM at M = L' L; P M P has the eigenvalues h(m) = m g(m)^2 for eigenvalues m of M."""
+    m, U = psd.spectrum(L.T @ L)
+    a = 1 + alpha * (beta / (2 + beta)) ** 2
+    h = stretched(m, beta)[0]
+    S_U, inverse = U.T @ S @ U, (U / m) @ U.T
+    B = inverse @ D
+    gap = m[:, None] - m
+    near = np.abs(gap) <= CLOSE * m[0]
+    middle = stretched((m[:, None] + m) / 2, beta)[1]
+    H = np.where(near, middle, (h[:, None] - h) / np.where(near, 1.0, gap))
+    F = m @ np.diag(S_U) + a * np.trace(B) + alpha * h @ np.diag(S_U)
+    return float(F), S - a * B @ inverse + alpha * U @ (H * S_U) @ U.T
+
+
+def stretched(m: Array, beta: float) -> tuple[Array, Array]:
+    """h(m) and h'(m), h(m) = m g^2 with g = beta m^2 / (2 + beta m^2)."""
+    b = beta * m**2
+    g = b / (2 + b)
+    return m * g**2, g**2 * (10 + b) / (2 + b)
+
+
+def confusion(M: Array, beta: float) -> Array:
+    """Return P, which maps the difference of a similar pair to that of its adversaries."""
+    m, U = psd.spectrum(M)
+    b = beta * m**2
+    return (U * (b / (2 + b))) @ U.T
+
+
+def alternate(S: Array, D: Array, L: Array, alpha: float, beta: float, max_iter: int, tol: float) -> Solution:
+    """Repeat M <- (S + alpha P S P)^-1 #_1/2 (1 + alpha c^2) D until M hardly changes."""
+    a = 1 + alpha * (beta / (2 + beta)) ** 2
+    plain = value(L, S, D, alpha, beta)[0]
+    history, change = [1.0], np.inf
+    for k in range(1, max_iter + 1):
+        M, P = L.T @ L, confusion(L.T @ L, beta)
+        L = psd.sharp_factor(S + alpha * P @ S @ P.T, a * D)
+        change = float(np.linalg.norm(L.T @ L - M) / np.linalg.norm(M))
+        history.append(value(L, S, D, alpha, beta)[0] / plain)
+        if change <= tol:
+            return Solution(L, history[-1], k, history=np.array(history))
+    message = stopped("the alternation", max_iter, "relative change", change, tol)
+    return Solution(L, history[-1], max_iter, False, message, history=np.array(history))
+
+
+def moved(points: Array, similar: Bools, M: Array, beta: float) -> Array:
+    """Return the adversaries (m, 2, d) of pairs (m, 2, d), which have the same midpoints and other differences."""
+    half = (points[:, 0] - points[:, 1]) / 2
+    answer = np.where(similar[:, None], half @ confusion(M, beta), beta / (2 + beta) * half)
+    middle = points.mean(axis=1)
+    return np.stack([middle + answer, middle - answer], axis=1)

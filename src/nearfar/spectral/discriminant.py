@@ -1,0 +1,119 @@
+"""Discriminative components of two scatters, for both the linear and the kernel learner."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..fit_warnings import warn
+from ..numerics import eig, mahalanobis, psd, scatter
+from ..numerics.optimize import Solution
+from ..numerics.types import Array, Ints
+
+SOLVERS = ("gevd", "hoi")
+SINGLE = "every chunklet has a single row; chunklets of two or more are needed"
+
+
+def discriminative_components(
+    C_b: Array, C_w: Array, p: int | None = None, solver: str = "gevd", on_singular: str = "shrink", tol: float = 1e-9
+) -> Solution:
+    """Return A with A' C_w A = I and A' C_b A diagonal and falling, which makes |A' C_b A| / |A' C_w A| large.
+
+    Parameters
+    ----------
+    C_b, C_w : ndarray of shape (d, d)
+        Scatter between and within.
+    p : int or None
+        Columns of A. None: the rank of C_b, below d.
+    solver : str
+        "gevd": C_b a = mu C_w a, the optimum. "hoi": whiten C_b in its range first, then diagonalise C_w there
+        (Hoi et al., 2006), a subspace of the range of C_b.
+    tol : float
+        Eigenvalues of C_b below ``tol * largest`` count as 0.
+
+    Returns
+    -------
+    Solution
+        `x` is A' (p, d), `objective` log |A' C_b A|, ``attributes["eigenvalues"]`` its diagonal.
+    """
+    b, V = psd.spectrum(C_b)
+    rank, d = int((b > tol * max(b[0], 0.0)).sum()), len(b)
+    if rank == 0:
+        raise ValueError("all chunklet means coincide, so there is no scatter between them")
+    most = min(rank, max(d - 1, 1))
+    if p is not None and p > most:
+        raise ValueError(f"n_components must be at most {most} (the rank of the between scatter, below d); got {p}")
+    p = most if p is None else p
+    if solver == "gevd":
+        mu, A = eig.gevd(C_b, C_w, p, on_singular, "the within-chunklet covariance")
+    else:
+        Z = V[:, :rank] / np.sqrt(b[:rank])
+        inner = eig.shrunk(Z.T @ C_w @ Z, on_singular, "the within-chunklet covariance")
+        w, U = psd.spectrum(inner)
+        mu, A = 1 / w[::-1][:p], psd.fix_signs(Z @ U[:, ::-1][:, :p] / np.sqrt(w[::-1][:p]))
+    return Solution(A.T, objective=float(np.log(mu).sum()), attributes={"eigenvalues": mu})
+
+
+def chunklet_covariance(X: Array, chunklets: Ints) -> Array:
+    """Return the covariance (d, d) of rows about the mean of their chunklet; chunklets of a single row do not count.
+
+    Raises
+    ------
+    ValueError
+        No chunklet has two rows.
+    """
+    sizes = np.bincount(chunklets[chunklets >= 0])
+    if sizes.max() < 2:
+        raise ValueError(SINGLE)
+    return scatter.within(X, chunklets) / int(sizes[sizes > 1].sum())
+
+
+def without_singles(chunklets: Ints) -> Ints:
+    """Return the chunklets of two rows or more as codes 0, 1, ...; -1 for all other rows.
+
+    Raises
+    ------
+    ValueError
+        No chunklet has two rows.
+    """
+    sizes = np.append(np.bincount(chunklets[chunklets >= 0]), 0)  # the last entry is that of -1
+    codes = np.where(sizes > 1, np.cumsum(sizes > 1) - 1, -1)[chunklets]
+    if codes.max(initial=-1) < 0:
+        raise ValueError(SINGLE)
+    alone = int((sizes == 1).sum())
+    if alone:
+        warn(f"{alone} chunklets of a single row carry nothing; they were left out")
+    return codes
+
+
+def within_chunklets(X: Array, chunks: Ints, lost: int, weighting: str) -> Array:
+    """Return the covariance (d, d) of rows about the mean of their chunklet; each chunklet counts `lost` rows less.
+
+    Parameters
+    ----------
+    chunks : ndarray of shape (n,)
+        Codes, -1 for rows in no chunklet.
+    weighting : "rows" or "chunklets"
+        Whether all rows count the same, or all chunklets.
+    """
+    rows, codes = scatter.known(X, chunks)
+    return scatter.deviations(rows, codes, scatter.class_means(rows, codes), row_weights(codes, lost, weighting))
+
+
+def row_weights(codes: Ints, lost: int, weighting: str) -> Array:
+    """Return the weight (c,) in the covariance of a row of each chunklet."""
+    sizes = np.bincount(codes) - lost
+    return np.full(len(sizes), 1 / sizes.sum()) if weighting == "rows" else 1 / (sizes * len(sizes))
+
+
+def shrunk_within(
+    X: Array, chunks: Ints, lost: int, weighting: str, shrinkage: float | str = 0.0
+) -> tuple[Array, float]:
+    """Return `within_chunklets` with a share of the scaled identity mixed in, and that share; "lw" estimates it."""
+    C = within_chunklets(X, chunks, lost, weighting)
+    if isinstance(shrinkage, str):
+        rows, codes = scatter.known(X, chunks)
+        weight = len(rows) * row_weights(codes, lost, weighting)
+        rows = (rows - scatter.class_means(rows, codes)[codes]) * np.sqrt(weight)[codes, None]
+        # the two rows of a pair deviate alike: n rows of c chunklets are worth n - c
+        shrinkage = mahalanobis.ledoit_wolf(rows, C, len(rows) - len(weight))
+    return mahalanobis.shrink(C, shrinkage), shrinkage

@@ -1,0 +1,237 @@
+"""Rows moved by a smooth field so that similar ones meet and nearby ones keep their distance.
+
+    y(x) = x + B pi(x),   pi_r(x) = exp(-|x - c_r|^2 / (2 omega^2))
+    f(B) = sum_S |y_i - y_j|^2 + lam sum_{i, j} w_ij (|y_i - y_j| - |x_i - x_j|)^2 + rho |B|^2
+    w_ij = exp(-|x_i - x_j|^2 / sigma^2)
+
+f is majorised by a quadratic in B with one matrix for all steps, so every step lowers f. These steps are slow if the
+field has many bumps, so L-BFGS goes first, in units of that matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+
+from ....neighbors import graphs
+from ....numerics import scatter
+from ....numerics.distances import squared_distances
+from ....numerics.gradient_descent import hardly_changes
+from ....numerics.optimize import Report, Solution, in_unit, lbfgs, stopped
+from ....numerics.pair_differences import PairList
+from ....numerics.types import Array, Ints
+
+LEAST = 1e-8  # pairs of smaller weight w_ij are left out
+
+
+class Field(NamedTuple):
+    """Centres (k, d), coefficients B (d, k) and width omega of a field."""
+
+    centers: Array
+    coef: Array
+    width: float
+
+    def __call__(self, X: Array) -> Array:
+        """Return the rows as the field moves them."""
+        return X + bumps(X, self.centers, self.width) @ self.coef.T
+
+
+def bumps(X: Array, centers: Array, width: float) -> Array:
+    """pi of each row, shape (n, k)."""
+    return np.exp(-squared_distances(X, centers) / (2 * width**2))
+
+
+def far_rows(X: Array, k: int) -> Array:
+    """Return k different rows far from each other: each is the farthest from those before, the first from the mean."""
+    X = np.unique(X, axis=0)
+    if len(X) <= k:
+        return X
+    far, chosen = np.sum((X - X.mean(axis=0)) ** 2, axis=1), []
+    for _ in range(k):
+        chosen.append(int(np.argmax(far)))
+        distance = np.sum((X - X[chosen[-1]]) ** 2, axis=1)
+        far = distance if len(chosen) == 1 else np.minimum(far, distance)
+    return X[chosen]
+
+
+def held(X: Array, k: int | None, sigma: float | None) -> tuple[Ints, Ints, Array]:
+    """Return pairs i < j of near rows (k None: of all) and w_ij; default of sigma^2: their median squared distance."""
+    n = len(X)
+    if k is None or k >= n - 1:
+        i, j = np.triu_indices(n, 1)
+    else:
+        near = graphs.neighbors(X, k)
+        a, b = np.repeat(np.arange(n), k), near.ravel()
+        i, j = np.divmod(np.unique(np.minimum(a, b) * n + np.maximum(a, b)), n)
+    square = PairList(i, j, n).squared_distances(X)
+    unit = float(np.median(square)) if sigma is None else sigma**2
+    w = np.exp(-square / (unit or 1.0))
+    keep = w >= LEAST
+    return i[keep], j[keep], w[keep]
+
+
+class Shift:
+    """The problem on given rows.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    i, j : ndarray of shape (m,)
+        Similar pairs.
+    weight : ndarray of shape (m,)
+    centers : ndarray of shape (k, d)
+    lam, width : float
+    near : (i, j, w)
+        Pairs that keep their distance.
+    ridge : float
+        rho in units of the mean eigenvalue of the rest of the quadratic.
+    """
+
+    def __init__(
+        self,
+        X: Array,
+        i: Ints,
+        j: Ints,
+        weight: Array,
+        centers: Array,
+        lam: float,
+        width: float,
+        near: tuple[Ints, Ints, Array],
+        ridge: float = 1e-8,
+    ) -> None:
+        self.X, self.lam, self.P = X, lam, bumps(X, centers, width)
+        self.similar, self.near = PairList(i, j, len(X)), PairList(near[0], near[1], len(X))
+        self.weight, self.w = weight[self.similar.order], near[2][self.near.order]
+        self.d = np.sqrt(self.near.squared_distances(X))
+        H = self.P.T @ self.pulled(self.P)
+        trace = float(np.trace(H)) / len(H)
+        self.rho = ridge * (trace if trace > 0 else 1.0)
+        self.H = cho_factor((H + H.T) / 2 + self.rho * np.eye(len(H)))
+        self.base = self.P.T @ self.pulled(X)
+
+    def pulled(self, Y: Array) -> Array:
+        """Return (Lap_S + lam Lap_w) Y; w counts in both directions."""
+        return self.similar.laplacian_times(self.weight, Y) + self.near.laplacian_times(2 * self.lam * self.w, Y)
+
+    def value(self, B: Array) -> tuple[float, Array, Array]:
+        """Return f, the moved rows, and the distances of near rows."""
+        Y = self.X + self.P @ B.T
+        q = np.sqrt(self.near.squared_distances(Y))
+        f = self.weight @ self.similar.squared_distances(Y) + 2 * self.lam * self.w @ (q - self.d) ** 2
+        return float(f + self.rho * np.sum(B * B)), Y, q
+
+    def step(self, Y: Array, q: Array) -> Array:
+        """Return the B at which the majoriser at Y is least."""
+        ratio = np.divide(self.d, q, out=np.zeros_like(q), where=q > 0)
+        kept = self.near.laplacian_times(2 * self.lam * self.w * ratio, Y)
+        return cho_solve(self.H, self.P.T @ kept - self.base).T
+
+    def gradient(self, B: Array) -> Array:
+        """df/dB."""
+        _, Y, q = self.value(B)
+        ratio = np.divide(self.d, q, out=np.zeros_like(q), where=q > 0)
+        pull = self.pulled(Y) - self.near.laplacian_times(2 * self.lam * self.w * ratio, Y)
+        return 2 * pull.T @ self.P + 2 * self.rho * B
+
+
+def majorise(
+    problem: Shift, B: Array, *, max_iter: int = 200, tol: float = 1e-6, report: Report | None = None
+) -> Solution:
+    """Return B of a small f, from a start; stop once a step lowers f by less than ``tol * max(1, f)``.
+
+    In units in which the majoriser's curvature H is 1, its step is half a gradient step. L-BFGS works in these units,
+    much faster than steps of the majoriser, which follow only to tell whether f can still fall.
+    """
+    enough = hardly_changes(tol)
+    f, Y, q = problem.value(B)
+    history, spent, U = [f], 0, np.triu(problem.H[0])  # H = U' U
+
+    def in_units(C: Array) -> tuple[float, Array]:
+        B = solve_triangular(U, C.T).T
+        f, Y, q = problem.value(B)
+        return f, 2 * (B - problem.step(Y, q)) @ U.T
+
+    if max_iter > 1:
+        found = lbfgs(in_units, B @ U.T, max_iter=max_iter - 1, tol=0.0, stop=enough, report=report)
+        if found.value < f:
+            B, spent = solve_triangular(U, found.x.T).T, found.n_iter
+            history.extend([] if found.history is None else found.history)
+            f, Y, q = problem.value(B)
+    for k in range(spent + 1, max_iter + 1):
+        last, before = B, f
+        B = problem.step(Y, q)
+        f, Y, q = problem.value(B)
+        if report is not None:
+            report(k, f, before - f)
+        if f > before:  # rounding
+            return Solution(last, before, k, history=np.array(history))
+        history.append(f)
+        if enough(before, f):
+            return Solution(B, f, k, history=np.array(history))
+    message = stopped("majorisation", max_iter, "fall", before - f, tol * max(1.0, f))
+    return Solution(B, f, max_iter, False, message, history=np.array(history))
+
+
+def shifts(
+    X: Array, i: Ints, j: Ints, weight: Array, centers: Array, *, last: Sequence[Array] = (), **settings: Any
+) -> tuple[list[Field], Solution]:
+    """Run `stages` with some rows of X as centres; if features outnumber rows, in their span, which no shift leaves."""
+    if X.shape[1] <= len(X):
+        return stages(X, i, j, weight, centers, last=last, **settings)
+    V, mean = scatter.span_or_axes(X, 1), X.mean(axis=0)
+    last = [V @ B for B in last if len(B) == X.shape[1]]
+    found, solution = stages(
+        (X - mean) @ V.T, i, j, weight, (centers - mean) @ V.T, last=last, scale=scatter.unit(X), **settings
+    )
+    return [Field(mean + field.centers @ V, V.T @ field.coef, field.width) for field in found], solution
+
+
+def stages(
+    X: Array,
+    i: Ints,
+    j: Ints,
+    weight: Array,
+    centers: Array,
+    *,
+    lam: float = 0.1,
+    omega: float | None = None,
+    sigma: float | None = None,
+    n_neighbors: int | None = 50,
+    n_stages: int = 1,
+    ridge: float = 1e-2,
+    last: Sequence[Array] = (),
+    scale: float | None = None,
+    **limits: Any,
+) -> tuple[list[Field], Solution]:
+    """Return fields in turn, each with half the width and range of the one before, and the last one's solution (x = B).
+
+    Parameters
+    ----------
+    omega : float or None
+        None: a third of the root mean square distance of rows and centres.
+    last : sequence of ndarray of shape (d, k)
+        Where each stage starts, if its shape fits.
+    scale : float or None
+        The deviation of the features, in units of which the search goes. None: that of the columns of X.
+    """
+    fields: list[Field] = []
+    u = scatter.unit(X) if scale is None else scale  # else tol would mean more or less for rows in other units
+    X, centers, last = X / u, centers / u, [B / u for B in last]
+    omega, sigma = (None if width is None else width / u for width in (omega, sigma))
+    limits["report"] = in_unit(limits.get("report"), u * u)
+    if omega is None:
+        omega = float(np.sqrt(np.mean(squared_distances(X, centers)))) / 3 or 1.0
+    for k in range(n_stages):
+        problem = Shift(X, i, j, weight, centers, lam, omega, held(X, n_neighbors, sigma), ridge)
+        B = np.zeros(centers.T.shape)
+        if k < len(last) and last[k].shape == B.shape:
+            B = last[k]
+        found = majorise(problem, B, **limits)
+        field = Field(centers, found.x, omega)
+        fields.append(Field(u * centers, u * found.x, u * omega))
+        X, centers, omega = field(X), field(centers), omega / 2
+        sigma = None if sigma is None else sigma / 2
+    return fields, found.with_x(u * found.x).times(u * u)

@@ -1,0 +1,124 @@
+"""The geodesic from the inverse similar scatter to the dissimilar scatter, with a prior that keeps both definite.
+
+M = (S + lam M0^-1)^-1 #_t (D + lam M0)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import eigvalsh, inv
+
+from ..fit_warnings import warn
+from ..numerics import checks, psd, scatter
+from ..numerics.constraints import LabelPairs, Pairs, class_sizes, require_classes
+from ..numerics.types import AnyArray, Array, Ints
+
+CANCELLED = 1e-6  # share of sums of squares: smaller differences of them have few digits left
+
+
+def relative(reg: float | str, S: Array) -> float:
+    """Return lam, with reg in units of tr(S) / d; "auto" is 1e-6, with a warning, if S is nearly singular, else 0."""
+    unit = float(np.trace(S)) / len(S) or 1.0
+    if isinstance(reg, str) and reg == "auto":
+        w = eigvalsh(psd.symmetrize(S))
+        if w[0] >= 1e-9 * w[-1] > 0:
+            return 0.0
+        message = f"the similar scatter is nearly singular; {1e-6 * unit:.3g} times the prior was added"
+        warn(message)
+        return 1e-6 * unit
+    if isinstance(reg, str):
+        raise ValueError(f'reg must be a finite number >= 0 or "auto"; got {reg!r}')
+    checks.at_least(0, reg=reg)
+    return float(reg) * unit
+
+
+def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = None) -> tuple[Array, Array]:
+    """Return S + lam M0^-1 and D + lam M0, with M0 the identity unless a prior is given.
+
+    Raises
+    ------
+    ValueError
+        The prior is not a positive definite matrix of the shape of S, or S + lam M0^-1 is singular.
+    """
+    M0 = None if prior is None else psd.require_pd(prior, "prior")
+    if M0 is not None and M0.shape != S.shape:
+        raise ValueError(f"prior must have shape {S.shape}; got {M0.shape}")
+    lam, I = relative(reg, S), np.eye(len(S))
+    if lam > 0:
+        S, D = S + lam * (I if M0 is None else inv(M0)), D + lam * (I if M0 is None else M0)
+    w = eigvalsh(psd.symmetrize(S))
+    if psd.is_singular(w):
+        raise ValueError(f"reg={reg} leaves the similar scatter singular (rank {psd.rank(w)} of {len(w)}); use reg > 0")
+    return S, D
+
+
+def stack_scatters(T: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
+    """Return the means of (T_i - T_j)(T_i - T_j)' over similar and over dissimilar pairs, for matrices T (n, d, q).
+
+    Each column, taken from all matrices, is a table of rows, whose scatters come from class sums.
+
+    Warns
+    -----
+    UserWarning
+        All similar pairs coincide.
+    """
+    found = [column_scatters(np.ascontiguousarray(T[:, :, k]), pairs) for k in range(T.shape[2])]
+    S, D = np.sum([one.similar for one in found], axis=0), np.sum([one.dissimilar for one in found], axis=0)
+    if np.trace(S) <= scatter.ROUNDING * np.trace(D):
+        S = np.zeros_like(S)
+        warn("all similar pairs coincide; only dissimilar pairs and regularisation count")
+    return S / found[0].n_similar, D / found[0].n_dissimilar
+
+
+def column_scatters(X: Array, pairs: Pairs | LabelPairs) -> scatter.PairScatters:
+    """Scatters of one column; unlike `pair_scatters`, similar pairs may coincide in it without a warning."""
+    return scatter.label_scatters(X, pairs) if isinstance(pairs, LabelPairs) else scatter.listed_scatters(X, pairs)
+
+
+def projector_scatters(V: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
+    """`stack_scatters` of T_i = V_i V_i' for V (n, d, q): no T is formed where class sums leave digits enough."""
+    narrow = V.shape[2] < V.shape[1]
+    if narrow and isinstance(pairs, LabelPairs) and pairs.weighting in tuple(scatter.SCATTERS):
+        require_classes(pairs.labels)
+        S, D, size = class_scatters(*scatter.known(V, pairs.labels), pairs.weighting)
+        if np.trace(S) > CANCELLED * size:
+            return S, D
+    return stack_scatters(V @ V.transpose(0, 2, 1), pairs)
+
+
+def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array, float]:
+    """Return the mean scatters of all pairs that labels imply, and the sum of squares behind the first one's trace.
+
+    With Q_c the sum of T_i^2 over a class and P_c the mean of its T_i, the class scatters by Q_c - n_c P_c^2.
+    """
+    n, d = class_sizes(labels).astype(float), V.shape[1]
+    c, whole = len(n), n.sum()
+    pairs = weighting == "pairs"
+    near = n if pairs else 2 * (n > 1) / np.maximum(n - 1, 1)
+    far, share = (whole - n, n) if pairs else ((c - 1) / n, np.ones(c))
+    S, D, between, mean = np.zeros((4, d, d))
+    size = 0.0
+    for k in range(c):
+        U = V[labels == k]
+        rows = U.transpose(0, 2, 1).reshape(-1, d)
+        Q = (U @ (U.transpose(0, 2, 1) @ U)).transpose(0, 2, 1).reshape(-1, d).T @ rows
+        P = rows.T @ rows / n[k]
+        within = Q - n[k] * P @ P
+        S += near[k] * within
+        D += far[k] * within
+        between += share[k] * P @ P
+        mean += share[k] * P
+        size += near[k] * float(np.trace(Q))
+    D += share.sum() * between - mean @ mean
+    n_similar = float((n * (n - 1)).sum() / 2 if pairs else (n > 1).sum())
+    n_dissimilar = whole * (whole - 1) / 2 - n_similar if pairs else c * (c - 1) / 2
+    n_similar = max(n_similar, 1.0)  # 0 where every class has one row
+    return psd.symmetrize(S) / n_similar, psd.symmetrize(D) / n_dissimilar, size / n_similar
+
+
+def unit_mean(V: Array, pairs: Pairs | LabelPairs, t: float, reg: float | str) -> tuple[Array, float]:
+    """Return L of the geometric mean of projectors V_i V_i', scaled to tr M = d, and the unscaled objective."""
+    S, D = regularized(*projector_scatters(V, pairs), reg)
+    L = psd.sharp_factor(S, D, t)
+    value = np.sum(L * (L @ S)) + np.trace(np.linalg.solve(L.T @ L, D))
+    return L * np.sqrt(len(L) / np.sum(L**2)), float(value)

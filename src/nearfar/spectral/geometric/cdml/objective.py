@@ -1,0 +1,171 @@
+"""Learn curves from pairs by squared hinges on squared distances along them, all pairs at once or in batches.
+
+When curves begin to bend, the nearest points of some rows jump to far branches, and so does the value. No line search
+gets past a jump, however little has been learned. So the best straight lines come first, where nothing jumps, and
+steps of Adam lead past the jumps that end a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ....numerics import checks, gradient_descent, psd, scatter
+from ....numerics.constraints import Pairs, generator
+from ....numerics.optimize import Report, Solution, lbfgs, stopped
+from ....numerics.pair_differences import PairList
+from ....numerics.types import AnyArray, Array, Ints, Seed
+from . import curves
+
+LARGE = 1_000_000  # nearest points per evaluation above which batches are taken
+PASSING = 50  # steps of Adam taken to get past a jump
+SHORT = 0.2  # their length, as a share of Adam's usual one
+FALL = 0.01  # the search goes on if the value falls by at least this share from jump to jump
+TRIES = 8  # steps of a line search: if all of them meet jumps, shorter ones would too
+BEND = 1e-2  # size of a start's higher coefficients, as a share of the linear ones
+
+
+def check_margins(margins: Any) -> tuple[float, float]:
+    """Return margins (near, far); raise unless 0 <= near < far."""
+    needs = "margins must be two numbers, 0 <= near < far"
+    found = checks.table(margins, needs)
+    if found.shape != (2,) or not np.isfinite(found).all() or not 0 <= found[0] < found[1]:
+        raise ValueError(f"{needs}; got {margins!r}")
+    return float(found[0]), float(found[1])
+
+
+def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: float, seed: Seed) -> Array:
+    """Return nearly straight curves (m, d, c) on which pairs have the mean squared distance `level`; or the user's."""
+    d = X.shape[1]
+    if not isinstance(init, str):
+        needs = f"init must be a finite array of shape {(m, d, c)}"
+        given = checks.table(init, needs)
+        if given.shape != (m, d, c) or not np.isfinite(given).all():
+            raise ValueError(f"{needs}; got shape {given.shape}")
+        return given
+    checks.one_of(("pca", "gmml"), init=init)
+    if init == "pca":
+        L = scatter.axes(X, m)[1].T
+    else:
+        S, D = scatter.pair_scatters(X, pairs).mean()
+        ridge = (0.1 * np.trace(S) / d or 1.0) * np.eye(d)
+        L = psd.compress(psd.sharp_factor(S + ridge, D + ridge), m)
+    listed = PairList(pairs.i, pairs.j, len(X))
+    mean = np.average(listed.squared_distances(X @ L.T), weights=pairs.weights[listed.order])
+    L = L * np.sqrt(level / mean) if mean > 0 else L
+    found = BEND * np.sqrt(np.mean(L**2)) * generator(seed).normal(size=(m, d, c))
+    found[:, :, 0] = L
+    return found
+
+
+class PairLoss:
+    """mean w max(0, d^2 - near)^2 over similar and mean w max(0, far - d^2)^2 over dissimilar pairs, + lam |curves|^2.
+
+    Both sums are divided by the total weight of all pairs, of both kinds together.
+    """
+
+    def __init__(self, X: Array, pairs: Pairs, margins: tuple[float, float], lam: float) -> None:
+        self.X, self.pairs, self.lam = X, pairs, lam
+        self.limit = np.where(pairs.similar, *margins)
+        self.weight = pairs.weights / pairs.weights.sum()
+        self.curvature = np.inf
+
+    def __call__(self, C: Array, batch: Ints | None = None) -> tuple[float, Array]:
+        """Return value and gradient, or the share of a batch in them."""
+        take = slice(None) if batch is None else batch
+        weight, limit, sign = self.weight[take], self.limit[take], self.pairs.sign[take]
+        rows, places = np.unique(np.r_[self.pairs.i[take], self.pairs.j[take]], return_inverse=True)
+        listed = PairList(places[: len(weight)], places[len(weight) :], len(rows))
+        X, order = self.X[rows], listed.order
+        found = curves.Embedding(C, X)
+        excess = np.maximum(sign[order] * (listed.squared_distances(found.y) - limit[order]), 0.0)
+        slope = 2 * weight[order] * excess * sign[order]
+        G, self.curvature = found.pull_back(2 * listed.laplacian_times(slope, found.y)), found.least_curvature()
+        share = self.lam * float(weight.sum())
+        return float(weight[order] @ excess**2) + share * float(np.sum(C**2)), G + 2 * share * C
+
+
+class Best:
+    """A loss that remembers the best curves at which it was evaluated."""
+
+    def __init__(self, loss: PairLoss, C: Array) -> None:
+        self.loss, self.C, self.value = loss, C, loss(C)[0]
+
+    def __call__(self, C: Array) -> tuple[float, Array]:
+        value, gradient = self.loss(C)
+        if value < self.value:
+            self.C, self.value = C.copy(), value
+        return value, gradient
+
+
+def minimise(
+    X: Array,
+    pairs: Pairs,
+    C: Array,
+    margins: tuple[float, float],
+    lam: float,
+    *,
+    straight: bool = False,
+    solver: str = "auto",
+    batch_size: int = 1024,
+    seed: Seed = None,
+    max_iter: int = 200,
+    tol: float = 1e-5,
+    report: Report | None = None,
+) -> Solution:
+    """Search from the curves C (m, d, c), or if `straight` from the best lines found from C's linear coefficients."""
+    loss = PairLoss(X, pairs, margins, lam)
+    if solver == "auto":
+        solver = "adam" if len(np.unique(np.r_[pairs.i, pairs.j])) * len(C) > LARGE else "lbfgs"
+    best, spent = Best(loss, C), 0
+    if straight and C.shape[2] > 1 and max_iter > 1:
+        lines = lbfgs(loss, C[:, :, :1], max_iter=max_iter // 2, tol=tol, report=report)
+        bends = C[:, :, 1:] * np.sqrt(np.mean(lines.x**2) / (np.mean(C[:, :, :1] ** 2) or 1.0))
+        best, spent = Best(loss, np.concatenate([lines.x, 0 * bends], axis=2)), lines.n_iter
+        C = np.concatenate([lines.x, bends], axis=2)
+    if solver == "lbfgs":
+        found = past_jumps(best, C, max_iter=max_iter - spent, tol=tol, report=report)
+    else:
+        rng, m = generator(seed), len(pairs.i)
+
+        def batches() -> Iterator[Ints]:
+            order = rng.permutation(m)
+            return iter(np.array_split(order, -(-m // batch_size)))
+
+        step = gradient_descent.step_length(C[:, :, 0])
+        found = gradient_descent.descend(loss, batches, C, step=step, max_iter=max_iter - spent, tol=tol, report=report)
+    best(found.x)
+    value = loss(best.C)[0]
+    message = found.message + (f"; {spent} iterations on straight lines came before" if found.message and spent else "")
+    changes = {"n_iter": spent + found.n_iter, "attributes": {"curvature": loss.curvature}}
+    return found.with_x(best.C, objective=value, message=message, **changes)
+
+
+def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Report | None) -> Solution:
+    """Run L-BFGS from C; when a jump ends it, again from the best curves that some steps of Adam find beyond the jump.
+
+    The search has converged when the gradient vanishes, or when jumps end it twice and the value hardly fell between.
+    """
+    spent, settled, ended, history = 0, False, np.inf, [best.value]
+    while spent < max_iter and not settled:
+        found = lbfgs(best, C, max_iter=max_iter - spent, tol=tol, report=report, tries=TRIES)
+        spent += found.n_iter
+        history.extend([] if found.history is None else found.history)
+        settled = found.converged or ended - best.value <= FALL * max(1.0, best.value)
+        if not settled:
+            ended, C, adam = (
+                best.value,
+                best.C,
+                gradient_descent.Adam(SHORT * gradient_descent.step_length(best.C[:, :, 0])),
+            )
+            for k in range(min(PASSING, max_iter - spent)):
+                value, gradient = best(C)
+                C = adam(C, gradient, (1 + np.cos(np.pi * k / PASSING)) / 2)
+                history.append(value)
+                spent += 1
+            C = best.C
+    slope = float(np.abs(best(best.C)[1]).max())
+    message = "" if settled else stopped("the search", spent, "gradient", slope, tol)
+    return Solution(best.C, best.value, spent, settled, message, history=np.minimum.accumulate(history))

@@ -1,0 +1,150 @@
+"""Layered geometric metric learning (Hajiabadi, Godaz, Ghasemi & Monsefi, 2019).
+
+    layer l:  W_l = (S_l + reg I)^-1 #_t (D_l + reg I) = V Lam V',  U_l = V_p Lam_p^(1/2)
+    x <- f(U_l' x)
+
+S_l, D_l: mean scatters of the similar and of the dissimilar pairs of what enters the layer. One pass, no gradients.
+With f the identity, U_l of full rank and reg = 0 the metric of L layers is W_1^L: depth is nothing without f.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ....estimators.base import FromPairs, MetricLearner, named
+from ....fit_warnings import warn
+from ....numerics import checks, psd, scatter
+from ....numerics.constraints import LabelPairs, Pairs
+from ....numerics.optimize import Solution
+from ....numerics.types import AnyArray, Array
+from ... import geodesic
+from .layers import ACTIVATIONS, Layer
+
+
+def layered_gmml(
+    X: Array,
+    pairs: Pairs | LabelPairs,
+    dims: Sequence[int | None],
+    t: float = 0.5,
+    reg: float | str = 0.1,
+    activation: str = "tanh",
+    normalise: bool = True,
+) -> list[Layer]:
+    """Layers of so many outputs each (None: as many as inputs), `activation` between them; see `LayeredGMML`."""
+    layers: list[Layer] = []
+    for k, p in enumerate(dims):
+        Z = ACTIVATIONS[activation](layers[-1](X)) if k else X
+        if p is not None and p > Z.shape[1]:
+            raise ValueError(f"layer {k + 1} has {Z.shape[1]} inputs, too few for {p} outputs")
+        mean = Z.mean(axis=0)
+        L = psd.sharp_factor(*geodesic.regularized(*scatter.pair_scatters(Z - mean, pairs).mean(), reg), t)
+        layer = Layer(psd.compress(L, p), mean, 1.0)
+        if normalise and k < len(dims) - 1:
+            layer = layer._replace(scale=float(np.sqrt(np.mean(layer(Z) ** 2))) or 1.0)
+        layers.append(layer)
+        X = Z
+    return layers
+
+
+class LayeredGMML(FromPairs, MetricLearner):
+    """Geometric mean metrics one behind the other, with a nonlinearity between them.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Outputs of the last layer.
+    n_layers : int
+        1 is `GMML`.
+    dims : sequence of int, optional
+        Outputs of the layers but the last. Default: as many as features.
+    t : float
+        Point on the geodesic, in [0, 1].
+    reg : float or "auto"
+        As for `GMML`, in each layer anew.
+    activation : "identity", "tanh", "relu" or "reeig"
+        f, after each layer but the last. "reeig" reads k (k + 1) / 2 outputs as a symmetric matrix and raises its
+        eigenvalues to 1e-4. With "identity" and no fewer dimensions depth is vacuous, and a warning says so.
+    normalise : bool
+        Scale what leaves a layer to a root mean square of 1.
+    n_pairs, weighting, random_state
+        As for `GMML`.
+
+    Attributes
+    ----------
+    layers_, means_ : list of ndarray
+        L of shape (k, inputs) and the mean of what enters, layer by layer.
+    scales_ : ndarray of shape (n_layers,)
+    components_ : ndarray of shape (k, inputs)
+        L of the last layer.
+
+    Notes
+    -----
+    Hajiabadi, Godaz, Ghasemi & Monsefi, "Layered geometric learning", ICAISC 2019. Centring and `normalise` are ours,
+    and that the last layer has no activation.
+    """
+
+    _holds = ("n_features_in_", "layers_", "means_", "scales_")
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        n_layers: int = 2,
+        dims: Sequence[int] | None = None,
+        t: float = 0.5,
+        reg: float | str = 0.1,
+        activation: str = "tanh",
+        normalise: bool = True,
+        n_pairs: int | str | None = "all",
+        weighting: str = "pairs",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_layers = n_layers
+        self.dims = dims
+        self.t = t
+        self.reg = reg
+        self.activation = activation
+        self.normalise = normalise
+        self.n_pairs = n_pairs
+        self.weighting = weighting
+        self.random_state = random_state
+
+    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+        return np.asarray(X, dtype=np.float64)
+
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+        checks.counts(1, n_layers=self.n_layers)
+        checks.between(0, 1, t=self.t)
+        checks.one_of(tuple(ACTIVATIONS), activation=self.activation)
+        hidden = self._hidden()
+        if self.activation == "identity" and self.n_layers > 1 and {*hidden} <= {None, X.shape[1]}:
+            warn(f"{self.n_layers} linear layers only give a power of one metric")
+        settings = (self.t, self.reg, self.activation, self.normalise)
+        layers = layered_gmml(X, pairs, [*hidden, self.n_components], *settings)
+        L, means, scales = zip(*layers, strict=True)
+        return Solution(L[-1], attributes={"layers": [*L], "means": [*means], "scales": np.array(scales)})
+
+    def _hidden(self) -> list[int | None]:
+        """Outputs of the layers but the last."""
+        if self.dims is None:
+            return [None] * (self.n_layers - 1)
+        dims, many = np.asarray(self.dims), self.n_layers - 1
+        if dims.shape != (many,) or (many and dims.dtype.kind not in "iu") or (dims < 1).any():
+            needs = f"dims must hold an integer >= 1 for each layer but the last, {many} in all"
+            raise ValueError(f"{needs}; got {self.dims!r}")
+        return [*self.dims]
+
+    def transform(self, X: AnyArray) -> AnyArray:
+        """What leaves the last layer, shape (n, k): Euclidean distances between its rows are the learned ones."""
+        check_is_fitted(self)
+        with named(self):
+            X = self._rows(X, reset=False)
+        Z, f = X.astype(np.float64), ACTIVATIONS[self.activation]
+        for k, layer in enumerate(map(Layer, self.layers_, self.means_, self.scales_)):
+            Z = layer(f(Z) if k else Z)
+        return Z.astype(X.dtype)

@@ -1,0 +1,66 @@
+"""Subspaces on which the eigenvalues of U' S U U' D U are best: costs on the Grassmann manifold and their search."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....numerics import manifolds, psd
+from ....numerics.constraints import generator
+from ....numerics.optimize import Report, Solution, in_unit, lbfgs
+from ....numerics.types import Array, Seed
+
+INITS = ("discriminant", "pca", "random")
+
+
+def cost(U: Array, S: Array, D: Array, kind: str) -> tuple[float, Array]:
+    """Return sum_i f(lam_i) and its gradient in U (d, p); f is log^2 / 4 for "riemannian", twice the root for "trace".
+
+    With U' S U = C C' and C' U' D U C = Q diag(lam) Q', a basis in which both are diagonal gives the gradient.
+    """
+    C, lam, Q = psd.sharp_spectrum(U.T @ S @ U, U.T @ D @ U)
+    lam = np.maximum(lam, np.finfo(np.float64).tiny)
+    if kind == "riemannian":
+        value, slope = np.log(lam) ** 2 / 4, np.log(lam) / (2 * lam)
+    else:
+        value, slope = 2 * lam**0.5, lam**-0.5
+    P, R = psd.sharp_from_spectrum(C, np.ones_like(lam), Q, 1.0).T, C @ Q
+    return float(value.sum()), 2 * S @ U @ (P * (slope * lam)) @ P.T + 2 * D @ U @ (R * slope) @ R.T
+
+
+def search(
+    S: Array,
+    D: Array,
+    U: Array,
+    kind: str,
+    init: str = "discriminant",
+    restarts: int = 3,
+    last: Array | None = None,
+    seed: Seed = None,
+    max_iter: int = 250,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """Return the best of several searches over the Grassmann manifold, or that of one from the span of `last` (p, d).
+
+    Scatters are scaled so that the mean log lam is 0 at U (d, p), so that units of X do not matter. The value is that
+    of the scaled ones for "riemannian", whose subspace depends on the scale.
+    """
+    lam = np.maximum(psd.sharp_spectrum(U.T @ S @ U, U.T @ D @ U)[1], np.finfo(np.float64).tiny)
+    size = float(np.exp(np.mean(np.log(lam))))
+    D, unit = D / size, 1.0 if kind == "riemannian" else size**0.5
+
+    def fun(A: Array) -> tuple[float, Array]:
+        V, pullback = manifolds.orthonormal(A)
+        value, G = cost(V, S, D, kind)
+        return value, pullback(G)
+
+    rng = generator(seed)
+    first = {"discriminant": U, "pca": psd.spectrum(S + D)[1][:, : U.shape[1]]}.get(init)
+    starts = [] if first is None else [first]
+    if last is not None and np.linalg.matrix_rank(last) == len(last) == U.shape[1]:
+        starts, restarts = [last.T], 1
+    starts += [rng.normal(size=U.shape) for _ in range(restarts - len(starts))]
+    found = [lbfgs(fun, A, max_iter=max_iter, tol=tol, report=in_unit(report, unit)) for A in starts]
+    lowest = min(s.value for s in found)
+    best = next(s for s in found if s.value <= lowest + 1e-8 * max(1.0, abs(lowest)))
+    return best.with_x(manifolds.orthonormal(best.x)[0]).times(unit)

@@ -1,0 +1,109 @@
+"""Geometric mean metric learning for partial labels (Zhou & Gu, 2018).
+
+    M = (S + reg I)^-1 #_t (D + reg I)
+    S = 1/n sum_i [ sum_{t in N_i^+} v_it z_it z_it' / sum_t v_it + lam r_i r_i' ],  z_it = x_i - x_t
+    D = mean over i and t in N_i^- of z_it z_it'
+    v_i = argmin_{v >= 0} |y_i - sum_t v_t y_t|^2 / q + l1 / k |v|^2,  r_i = x_i - sum_t u_it x_t
+    u_i = argmin_{u >= 0} |x_i - sum_t u_t x_t|^2
+
+y_i: 0/1 over q classes, 1 for the candidates of row i; N_i^+: its k nearest rows that share a candidate; N_i^-: rows
+that share none and are nearer than the furthest of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....estimators.base import FromSets, Mahalanobis
+from ....numerics import checks, psd, scatter
+from ....numerics.types import Array, Bools
+from ... import geodesic
+from . import candidates
+
+
+def partial_label_gmml(
+    X: Array,
+    Y: Bools,
+    n_neighbors: int = 10,
+    l1: float = 0.1,
+    lam: float = 1.0,
+    t: float = 0.5,
+    reg: float | str = 0.1,
+) -> Array:
+    """L (d, d) with L' L = M; see `PartialLabelGMML` for the settings."""
+    return psd.sharp_factor(*geodesic.regularized(*scatters(X, Y, n_neighbors, l1, lam), reg), t)
+
+
+def scatters(X: Array, Y: Bools, k: int, l1: float, lam: float) -> tuple[Array, Array]:
+    """S and D."""
+    near, there, apart, count = candidates.candidate_neighbors(X, Y, k)
+    v = candidates.label_weights(Y, near, there, l1)
+    R = candidates.residual(X, near, there)
+    i = np.repeat(np.arange(len(X)), near.shape[1])
+    S = scatter.weighted_outer(X, i, near.ravel(), v.ravel()) + lam * R.T @ R
+    return S / len(R), apart / count
+
+
+class PartialLabelGMML(FromSets, Mahalanobis):
+    """A geometric mean metric from rows whose class is only known to be one of a few.
+
+    Parameters
+    ----------
+    n_neighbors : int
+        k.
+    l1 : float
+        Ridge of the weights of neighbours: large values weigh all the same.
+    lam : float
+        Weight of keeping each row a combination of its neighbours.
+    t : float
+        0 gives the inverse of S, 1 gives D.
+    reg : float or "auto"
+        In units of the mean eigenvalue of S; "auto": 1e-6, and only where S is nearly singular.
+    n_components : int, optional
+        Keep this many directions, those of largest eigenvalue.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+
+    Notes
+    -----
+    Zhou & Gu, "Geometric mean metric learning for partial label data", Neurocomputing 275, 2018. Defaults are ours. S
+    and D are means where the paper has sums, which makes `reg` comparable and else only scales M. Rows whose
+    candidates nobody shares are left out of S. Where classes lie so far apart that every N_i^- is empty, D is 0 and
+    `fit` raises ValueError.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 0], [0, 2], [1, 0], [1, 2]])
+    >>> M = PartialLabelGMML(reg=0.01).fit(X, [[1, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 1]]).get_mahalanobis_matrix()
+    >>> bool(M[0, 0] > M[1, 1])
+    True
+    """
+
+    _span = True
+
+    def __init__(
+        self,
+        n_neighbors: int = 10,
+        *,
+        l1: float = 0.1,
+        lam: float = 1.0,
+        t: float = 0.5,
+        reg: float | str = 0.1,
+        n_components: int | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.l1 = l1
+        self.lam = lam
+        self.t = t
+        self.reg = reg
+        self.n_components = n_components
+
+    def _solve(self, X: Array, Y: Bools) -> Array:
+        checks.counts(1, n_neighbors=self.n_neighbors)
+        checks.above(0, l1=self.l1)
+        checks.at_least(0, lam=self.lam)
+        checks.between(0, 1, t=self.t)
+        L = partial_label_gmml(X, Y, self.n_neighbors, self.l1, self.lam, self.t, self.reg)
+        return psd.compress(L, self.n_components)

@@ -1,0 +1,114 @@
+"""Rows with known candidate classes only: which near rows may be of the same class, and which cannot be."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from ....numerics.types import Array, Bools, Ints
+from .nnls import nnls
+
+BLOCK = 1 << 21  # numbers in one block of distances
+ROUNDING = 1e-14  # share of squared lengths: a smaller sum of squared differences counts as 0
+
+
+class CandidateNeighbors(NamedTuple):
+    """Neighbours that share a candidate, and the scatter of those within their reach that share none.
+
+    Attributes
+    ----------
+    near : ndarray of shape (n, k)
+        Rows that share a candidate, in no fixed order; where `there` is False the place is empty.
+    there : ndarray of shape (n, k)
+    apart : ndarray of shape (d, d)
+        Sum over (i, t) of (x_i - x_t)(x_i - x_t)', where t shares no candidate with i and is nearer to i than i's
+        furthest neighbour.
+    n_apart : int
+        Pairs (i, t).
+    """
+
+    near: Ints
+    there: Bools
+    apart: Array
+    n_apart: int
+
+
+def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbors:
+    """Find the neighbours, comparing blocks of rows with all rows; nothing of size n^2 is kept.
+
+    Raises
+    ------
+    ValueError
+        No two rows share a candidate, all do, or no row has a different one within reach that shares none with it.
+    """
+    n, d = X.shape
+    k = min(k, n - 1)
+    near, there = np.empty((n, k), dtype=np.intp), np.empty((n, k), dtype=bool)
+    apart, count, met = np.zeros((d, d)), 0, False
+    C, square = candidates.astype(np.float32), np.einsum("nd,nd->n", X, X)
+    step = max(1, BLOCK // n)
+    for a in range(0, n, step):
+        rows = slice(a, min(a + step, n))
+        share = C[rows] @ C.T > 0
+        distance = np.maximum(square[rows, None] + square - 2 * X[rows] @ X.T, 0.0)
+        near[rows], there[rows], reach = nearest_alike(distance, share, a, k)
+        A = ~share & (distance < reach[:, None])
+        apart += outer_sums(X[rows], X, A)
+        count, met = count + int(A.sum()), met or not share.all()
+    if not there.any():
+        raise ValueError("no two rows share a candidate class, so nothing is known to be similar")
+    if not met:
+        raise ValueError("every two rows share a candidate class, so nothing is known to be dissimilar")
+    if np.trace(apart) <= ROUNDING * count * square.max():
+        raise ValueError("D is 0: within reach of no row lies one that differs in all candidates; raise n_neighbors")
+    return CandidateNeighbors(near, there, apart, count)
+
+
+def nearest_alike(distance: Array, share: Bools, first: int, k: int) -> tuple[Ints, Bools, Array]:
+    """Return each row's k nearest among `share`, which of them exist, and the distance of the furthest.
+
+    Row i of the block is row first + i.
+    """
+    alike = np.where(share, distance, np.inf)
+    alike[np.arange(len(alike)), first + np.arange(len(alike))] = np.inf
+    near = np.argpartition(alike, k - 1, axis=1)[:, :k]
+    found = np.take_along_axis(alike, near, axis=1)
+    there = np.isfinite(found)
+    return near, there, np.where(there, found, 0.0).max(axis=1)
+
+
+def outer_sums(X_b: Array, X: Array, A: Bools) -> Array:
+    """sum_{it} A_it (x_i - x_t)(x_i - x_t)' for rows i of a block."""
+    W = A.astype(np.float64)
+    cross = X_b.T @ (W @ X)
+    return (X_b * W.sum(axis=1)[:, None]).T @ X_b + (X * W.sum(axis=0)[:, None]).T @ X - cross - cross.T
+
+
+def label_weights(candidates: Bools, near: Ints, there: Bools, ridge: float) -> Array:
+    """Rows of sum 1: argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 / q + ridge / k |w|^2 over neighbours, scaled."""
+    q, k = candidates.shape[1], near.shape[1]
+    w = reconstruct(candidates.astype(np.float64) / np.sqrt(q), near, there, ridge / k)
+    return w / np.where(there.any(axis=1), w.sum(axis=1), 1.0)[:, None]
+
+
+def reconstruct(Y: Array, near: Ints, there: Bools, ridge: float = 0.0) -> Array:
+    """argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 + ridge |w|^2 over each row's neighbours, shape (n, k)."""
+    k = near.shape[1]
+    w = np.empty(near.shape)
+    step = max(1, BLOCK // (k * (k + Y.shape[1])))
+    for a in range(0, len(Y), step):
+        rows = slice(a, a + step)
+        Z = np.where(there[rows, :, None], Y[near[rows]], 0.0)
+        G = Z @ Z.transpose(0, 2, 1) + ridge * np.eye(k)
+        w[rows] = nnls(G, (Z @ Y[rows, :, None])[:, :, 0])
+    return w
+
+
+def residual(X: Array, near: Ints, there: Bools) -> Array:
+    """Return x_i less its best non-negative combination of neighbours, for rows that have any."""
+    n, k = near.shape
+    w = reconstruct(X, near, there)
+    R = X - csr_array((w.ravel(), near.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n)) @ X
+    return R[there.any(axis=1)]

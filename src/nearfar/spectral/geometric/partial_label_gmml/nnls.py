@@ -1,0 +1,67 @@
+"""Many small non-negative least-squares problems at once (Lawson & Hanson, 1974)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....numerics.types import Array, Bools
+
+RIDGE = 1e-13  # share of the trace, added to each diagonal
+FLAT = 1e-10  # share of max |c|: a problem is solved once no entry of c - G w outside its support exceeds it
+
+
+def nnls(G: Array, c: Array) -> Array:
+    """argmin over w >= 0 of w' G w / 2 - c' w, for each of n problems of k unknowns.
+
+    Parameters
+    ----------
+    G : ndarray of shape (n, k, k)
+        Positive semi-definite.
+    c : ndarray of shape (n, k)
+        In the range of its G.
+
+    Returns
+    -------
+    ndarray of shape (n, k)
+
+    Notes
+    -----
+    Active sets: in each round every unsolved problem lets in the unknown of steepest descent, then takes the longest
+    step towards the solution on its support, leaving out what would turn negative.
+    """
+    n, k = c.shape
+    G = G + RIDGE * np.trace(G, axis1=1, axis2=2)[:, None, None] * np.eye(k)
+    w, support = np.zeros((n, k)), np.zeros((n, k), dtype=bool)
+    floor = FLAT * np.abs(c).max(axis=1, initial=0.0)
+    open_rows = np.arange(n)
+    for _ in range(3 * k):
+        slope = np.where(support[open_rows], -np.inf, c[open_rows] - (G[open_rows] @ w[open_rows, :, None])[:, :, 0])
+        rising = slope.max(axis=1) > floor[open_rows]
+        open_rows = open_rows[rising]
+        if len(open_rows) == 0:
+            break
+        support[open_rows, slope[rising].argmax(axis=1)] = True
+        w[open_rows], support[open_rows] = inside(G[open_rows], c[open_rows], w[open_rows], support[open_rows])
+    return w
+
+
+def inside(G: Array, c: Array, w: Array, support: Bools) -> tuple[Array, Bools]:
+    """Return solutions on supports and these, which shrink until no solution has a negative entry."""
+    w, support, rows = w.copy(), support.copy(), np.arange(len(w))
+    while len(rows):
+        s = on_support(G[rows], c[rows], support[rows])
+        out = support[rows] & (s <= 0)
+        ratio = np.where(out, w[rows] / np.where(out, w[rows] - s, 1.0), np.inf)
+        step = np.minimum(ratio.min(axis=1), 1.0)[:, None]
+        w[rows] += step * (s - w[rows])
+        support[rows] &= ~(out & (ratio <= step))
+        w[rows] = np.where(support[rows], w[rows], 0.0)
+        rows = rows[out.any(axis=1)]
+    return w, support
+
+
+def on_support(G: Array, c: Array, support: Bools) -> Array:
+    """Solve each linear system on its support; the solution is 0 outside."""
+    both = support[:, :, None] & support[:, None, :]
+    A = np.where(both, G, np.where(support[:, :, None], 0.0, np.eye(c.shape[1])))
+    return np.linalg.solve(A, np.where(support, c, 0.0)[:, :, None])[:, :, 0]

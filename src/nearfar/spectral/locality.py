@@ -1,0 +1,90 @@
+"""Directions that keep dissimilar pairs apart, similar pairs together and a neighbourhood graph's shape."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.sparse import csr_array
+
+from ..numerics import eig, psd
+from ..numerics.optimize import Solution
+from ..numerics.types import Array
+
+SOLVERS = ("ratio", "gevd")
+BLOCK = 1 << 22  # numbers in one block of residuals
+
+
+def rebuilding_scatter(R: Array, S: csr_array) -> Array:
+    """Return R' (I - S)'(I - S) R / n, the scatter of each row about the mean of its neighbours with weights S.
+
+    Parameters
+    ----------
+    R : ndarray of shape (n, r)
+    S : sparse array of shape (n, n)
+        Its rows sum to 1, so that a shift of all rows of R changes nothing.
+    """
+    total = np.zeros((R.shape[1],) * 2)
+    step = max(1, BLOCK // max(R.shape[1], 1))
+    for a in range(0, len(R), step):
+        residual = R[a : a + step] - S[a : a + step] @ R
+        total += residual.T @ residual
+    return total / len(R)
+
+
+def ratio_directions(
+    S_b: Array,
+    S_w: Array,
+    p: int | None,
+    share: float = 0.95,
+    solver: str = "ratio",
+    tol: float = 1e-12,
+    wish: int | None = None,
+) -> Solution:
+    """Return directions U with a large tr(U' S_b U) / tr(U' S_w U), in the range of S_b + S_w.
+
+    Parameters
+    ----------
+    S_b, S_w : ndarray of shape (d, d)
+        Positive semi-definite.
+    p : int or None
+        Number of directions, below the dimension of the range. None: the fewest that keep `share` of tr(S_b), or with
+        "gevd" all but one.
+    wish : int or None
+        With p None: this many directions, or as many as there can be.
+    solver : str
+        "ratio": the maximum over U' U = I. "gevd": the generalised eigenvectors, with U' S_w U = I.
+    tol : float
+        On how far the ratio is from its optimum.
+
+    Returns
+    -------
+    Solution
+        `x` is U' (p, d), `objective` the ratio.
+    """
+    V = np.eye(len(S_b))
+    if psd.is_singular(eigh(psd.symmetrize(S_b + S_w), eigvals_only=True)):
+        w, V = psd.spectrum(S_b + S_w)
+        V = V[:, : max(psd.rank(w), 1)]
+        S_b, S_w = V.T @ S_b @ V, V.T @ S_w @ V
+    r = V.shape[1]
+    if p is not None and p >= r > 1:
+        raise ValueError(f"n_components must be below {r}, the dimension that the pairs and the graph span; got {p}")
+    if p is None and wish is not None:
+        p = max(1, min(wish, r - 1))
+    if solver == "gevd":
+        p = max(1, r - 1) if p is None else p
+        mu, U = eig.gevd(S_b, S_w, p, "shrink", "the scatter of similar pairs and neighbourhoods")
+        ratio = float(np.sum(U * (S_b @ U)) / np.sum(U * (S_w @ U)))
+        return Solution((V @ U).T, objective=ratio, attributes={"eigenvalues": mu})
+    found = eig.trace_ratio(S_b, S_w, fewest(S_b, S_w, share, tol) if p is None else p, tol)
+    return found.with_x(psd.fix_signs(V @ found.x).T)
+
+
+def fewest(S_b: Array, S_w: Array, share: float, tol: float) -> int:
+    """Return the smallest p whose best U keeps that share of tr(S_b), by bisection over p below the dimension."""
+    low, high = 1, max(len(S_b) - 1, 1)
+    while low < high:
+        p = (low + high) // 2
+        U = eig.trace_ratio(S_b, S_w, p, tol).x
+        low, high = (low, p) if np.sum(U * (S_b @ U)) >= share * np.trace(S_b) else (p + 1, high)
+    return low

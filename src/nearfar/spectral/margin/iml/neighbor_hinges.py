@@ -1,0 +1,133 @@
+"""Hinges on each row's neighbours of its own class and on its rivals, the nearest rows of other classes.
+
+    sum_{(i, j) same class} c_ij [d_ij - 1]_+ + sum_{(i, l) different} c_il [1 + margin - d_il]_+ + gamma |M - I|^2
+
+With fixed rivals the problem is convex and solved through its dual. Rivals that follow the metric are looked up again
+and again. The nearest rivals cost most, so the value over them is the largest over any rivals: it is convex too, and
+the optimum for any fixed rivals bounds it from below. So the search ends once the value of the best metric so far is
+near the best bound, even if some rows change rivals at every look.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....numerics import psd
+from ....numerics.constraints import class_sizes
+from ....numerics.distances import squared_distances
+from ....numerics.optimize import Report, Solution, lbfgs
+from ....numerics.types import Array, Ints
+from ..impostors import CELLS, smallest, target_neighbors
+from . import hinge_dual
+from .hinge_dual import Hinges
+
+LOOKS = 20  # how often rivals are looked up, at most
+LOOSE = 1000  # times tol: the gap that ends the search where rivals follow the metric
+
+
+def rivals(Z: Array, labels: Ints, k: int) -> Ints:
+    """The k nearest rows of other classes, nearest first, shape (n, k); labels sorted."""
+    out = np.empty((len(Z), k), dtype=np.intp)
+    step = max(1, CELLS // len(Z))
+    for a in range(0, len(Z), step):
+        D = squared_distances(Z[a : a + step], Z)
+        D[labels[a : a + step, None] == labels] = np.inf
+        out[a : a + step] = smallest(D, k)
+    return out
+
+
+def class_weights(labels: Ints, k: int, share: float, weighting: str) -> Array:
+    """The weight of each row's pairs: every class the same in sum, or by the share of the other classes."""
+    size = class_sizes(labels).astype(float)
+    weight = 1 / (2 * len(size) * size * k) if weighting == "mean" else 1 - size / size.sum()
+    return share * weight[labels]
+
+
+def hinges(
+    X: Array,
+    labels: Ints,
+    k: int = 3,
+    *,
+    a: float = 0.5,
+    width: float = 1.0,
+    gamma: float = 0.1,
+    weighting: str = "mean",
+    dynamic: bool = True,
+    max_iter: int = 1000,
+    tol: float = 1e-6,
+    start: Array | None = None,
+    report: Report | None = None,
+) -> Solution:
+    """L (d, d) as `x`; labels sorted.
+
+    Parameters
+    ----------
+    k : int
+        Neighbours of each kind.
+    a : float
+        In [0, 1]: share of the similar pairs.
+    width : float
+        The margin between the bounds 1 and 1 + width.
+    gamma : float
+        0: the search is over L, without a certificate.
+    weighting : "mean" or "frequency"
+    dynamic : bool
+        Look rivals up again under the metric found.
+    """
+    i, mates = np.repeat(np.arange(len(X)), k), target_neighbors(X, labels, k).ravel()
+    near = X[i] - X[mates]
+    weight = [np.repeat(class_weights(labels, k, share, weighting), k) for share in (a, 1 - a)]
+    s, b = np.repeat([1.0, -1.0], len(i)), np.repeat([1.0, 1.0 + width], len(i))
+    c, I = np.concatenate(weight), np.eye(X.shape[1])
+
+    def against(others: Ints) -> Hinges:
+        return Hinges(np.concatenate([near, X[i] - X[others.ravel()]]), s, b, c, I, gamma)
+
+    L, dual = I if start is None else start, None
+    others, spent, settled = rivals(X, labels, k), 0, False
+    seen: list[Ints] = []
+    best, value, bound, problem = L, np.inf, -np.inf, against(others)
+    while not settled and len(seen) < LOOKS and not any(np.array_equal(others, before) for before in seen):
+        found = fixed(problem, L, dual, max_iter=max_iter, tol=tol, report=report)
+        L, dual, spent = found.x, found.attributes.get("dual"), spent + found.n_iter
+        bound = max(bound, found.value - (found.duality_gap or 0.0))
+        seen.append(others)
+        if dynamic:
+            others = rivals(X @ L.T, labels, k)
+            problem = against(others)
+        now = problem(L.T @ L)
+        if now < value:
+            best, value = L, now
+        gap = max(value - bound, 0.0)
+        settled = np.array_equal(others, seen[-1]) or gap <= LOOSE * tol * max(1.0, value)
+    message = found.message
+    if not message and not settled:
+        message = f"rivals still change after {len(seen)} looks, with a gap of {gap:.3g}"
+    return Solution(
+        best,
+        value,
+        spent,
+        found.converged and settled,
+        message,
+        gap if gamma > 0 else None,
+        found.history,
+        {"n_looks": len(seen), "rivals_settled": bool(settled)},
+    )
+
+
+def fixed(
+    problem: Hinges, L: Array, dual: Array | None, *, max_iter: int, tol: float, report: Report | None
+) -> Solution:
+    """The problem with the pairs given; `x` is L. The search begins with L or the multipliers `dual`."""
+    if problem.gamma > 0:
+        found = hinge_dual.minimise(problem, start=dual, max_iter=max_iter, tol=tol, report=report)
+        return found.with_x(psd.components(found.x))
+    Z, s, b, c, _, _ = problem
+
+    def on_factor(L: Array) -> tuple[float, Array]:
+        Y = Z @ L.T
+        u = s * (np.einsum("pk,pk->p", Y, Y) - b)
+        active = c * (u > 0)
+        return float(active @ u), 2 * (Y * (active * s)[:, None]).T @ Z
+
+    return lbfgs(on_factor, L, max_iter=max_iter, tol=tol, report=report)

@@ -1,0 +1,156 @@
+"""Target neighbours, and the rows of other classes that intrude on them, found exactly in blocks.
+
+    N_i = the k nearest rows of i's class;  l is an impostor of i where |z_i - z_l|^2 < 1 + max_{j in N_i} |z_i - z_j|^2
+
+A block of float32 products with a known error proposes impostors and never misses one; whoever reads the list measures
+its pairs in float64. Labels must be sorted, so that every class is one range of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ...fit_warnings import warn
+from ...numerics.constraints import class_sizes
+from ...numerics.distances import squared_distances
+from ...numerics.types import AnyArray, Array, Bools, Ints
+
+CELLS = 1 << 21  # cells in one block of products
+GROUP = 512  # rows of small classes that are looked at together
+MOST = 10_000_000  # most impostors kept at a time
+
+
+class Impostors(NamedTuple):
+    """Pairs (i, l) by rising i; each is held against all k targets of i, or against the listed ones.
+
+    Attributes
+    ----------
+    i, l : ndarray of shape (m,)
+    target : ndarray of shape (m,) or None
+        The one pull that each pair is held against; None: the pulls k i, ..., k i + k - 1.
+    complete : bool
+        Whether all impostors are there.
+    """
+
+    i: Ints
+    l: Ints
+    target: Ints | None = None
+    complete: bool = True
+
+    def joined(self, other: Impostors) -> Impostors:
+        """Return the impostors of both lists, each once."""
+        n = 1 + max(int(part.max(initial=0)) for part in (self.l, other.l))
+        both = np.unique(np.r_[self.i * n + self.l, other.i * n + other.l])
+        return Impostors(*np.divmod(both, n), None, self.complete and other.complete)
+
+
+def require_targets(labels: Ints, k: int) -> None:
+    """Raise unless every class has more than k rows.
+
+    Raises
+    ------
+    ValueError
+    """
+    sizes = class_sizes(labels)
+    smallest = int(sizes.min())
+    if not 1 <= k < smallest:
+        told = f"n_neighbors must be at least 1 and below the smallest class size {smallest}; got {k}"
+        rare = np.count_nonzero(sizes <= k)
+        hint = f"; the label -1 leaves rows out, such as those of the {rare} class(es) that have no more than {k}"
+        raise ValueError(told + (hint if 1 <= k < sizes.max() else ""))
+
+
+def class_groups(labels: Ints) -> Iterator[slice]:
+    """Ranges of whole classes of sorted labels: one large class, or small ones up to about `GROUP` rows."""
+    ends = np.flatnonzero(np.diff(labels, append=labels[-1] + 1)) + 1
+    start = 0
+    for end, following in zip(ends, np.append(ends[1:], np.inf), strict=True):
+        if following - start > GROUP:
+            yield slice(start, int(end))
+            start = int(end)
+
+
+def target_neighbors(X: Array, labels: Ints, k: int) -> Ints:
+    """The k nearest rows of the same class, nearest first, shape (n, k); labels sorted."""
+    require_targets(labels, k)
+    out = np.empty((len(X), k), dtype=np.intp)
+    for group in class_groups(labels):
+        size = group.stop - group.start
+        step = max(1, CELLS // size)
+        for a in range(group.start, group.stop, step):
+            rows = slice(a, min(a + step, group.stop))
+            D = squared_distances(X[rows], X[group])
+            D[labels[rows, None] != labels[group]] = np.inf
+            D[np.arange(len(D)), np.arange(len(D)) + a - group.start] = np.inf
+            out[rows] = group.start + smallest(D, k)
+    return out
+
+
+def smallest(D: AnyArray, k: int) -> Ints:
+    """Columns of the k smallest values of each row, in rising order."""
+    at = np.sort(np.argpartition(D, k - 1, axis=1)[:, :k], axis=1)
+    return np.take_along_axis(at, np.argsort(np.take_along_axis(D, at, 1), axis=1, kind="stable"), 1)
+
+
+def find(Z: Array, labels: Ints, radius: Array, most: int = MOST) -> Impostors:
+    """Return all pairs (i, l) of different classes with |z_i - z_l|^2 < radius_i, and some within rounding of it.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, p)
+    labels : ndarray of shape (n,)
+        Sorted.
+    radius : ndarray of shape (n,)
+        Squared.
+    most : int
+        If there would be more than about this many, each row keeps its nearest ones, with a warning.
+    """
+    n, stops = len(Z), np.cumsum(class_sizes(labels))
+    left, right, bound = factors(Z, radius)
+    per_row, complete = max(1, most // n), True
+    found: list[tuple[Ints, Ints]] = []
+    step = max(1, CELLS // n)
+    for a in range(0, n, step):
+        D = left[a : a + step] @ right.T
+        hit = np.less(D, bound[a : a + step, None])
+        hide_own_class(hit, labels[a : a + step], stops)
+        if np.count_nonzero(hit) > per_row * len(D):
+            complete = False
+            keep_nearest(hit, D, per_row)
+        i, l = np.divmod(np.flatnonzero(hit), n)
+        found.append((i + a, l))
+    if not complete:
+        message = f"more than {most} impostors: each row keeps its {per_row} nearest; scale the features up"
+        warn(message)
+    i, l = (np.concatenate(part) for part in zip(*found, strict=True))
+    return Impostors(i, l, None, complete)
+
+
+def factors(Z: Array, radius: Array) -> tuple[AnyArray, AnyArray, AnyArray]:
+    """float32 left, right and bound with ``left @ right.T < bound`` wherever the distance is below the radius."""
+    C = Z - Z.mean(axis=0)
+    square = np.einsum("np,np->n", C, C)
+    # p + 1 products, each off by at most one unit of roundoff of |z_i|^2 + |z_l|^2, and the three conversions
+    error = 2.0**-24 * (C.shape[1] + 8) * 2 * (square + square.max(initial=0.0))
+    left = np.column_stack([-2 * C, np.ones(len(C))]).astype(np.float32)
+    right = np.column_stack([C, square]).astype(np.float32)
+    bound = radius - square + error
+    return left, right, np.nextafter(bound.astype(np.float32), np.float32(np.inf))
+
+
+def hide_own_class(hit: Bools, labels: Ints, stops: Ints) -> None:
+    """Clear the cells of rows of the same class, one rectangle per class of the block."""
+    cuts = np.flatnonzero(np.diff(labels, prepend=labels[0] - 1))
+    for cut, stop in zip(cuts, np.append(cuts[1:], len(labels)), strict=True):
+        c = labels[cut]
+        hit[cut:stop, stops[c - 1] if c else 0 : stops[c]] = False
+
+
+def keep_nearest(hit: Bools, D: AnyArray, k: int) -> None:
+    """Leave at most about k hits in each row, the nearest."""
+    allowed = np.where(hit, D, np.inf)
+    limit = np.partition(allowed, min(k, D.shape[1] - 1), axis=1)[:, min(k, D.shape[1] - 1)]
+    hit &= np.less_equal(D, limit[:, None])

@@ -1,0 +1,297 @@
+"""Large margins solved in rounds: find the impostors, search over those, look again.
+
+A round searches M = K' K over the impostors found (and those a little farther off): by L-BFGS on K, near the optimum
+by Newton's method where K has few rows (`newton`), or by projected gradient on M. Then all rows are scanned again: the
+step counts only where f itself, over all impostors, fell. With few directions rounds soon go too far, as ever more rows
+become impostors: there a round is as long as the last ones were good for. A bound on how far f can still fall comes
+from the slopes at K (`LargeMargin.certify`) and from means of those met on the way there. The kink is rounded over a
+width that costs a third of what the tolerance allows. If the problem is convex, K holds only directions that count:
+those that M has lost are dropped before each round, and those along which f falls are put back.
+
+Rows are whitened by the scatter of the pulls, C: K = L C^(1/2).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import chain, cycle
+from typing import NamedTuple
+
+import numpy as np
+
+from ....numerics import psd
+from ....numerics.optimize import Report, Solution, fista, lbfgs, stopped
+from ....numerics.types import Array
+from . import newton
+from . import problem as large_margin_data
+from .objective import Certificate, Dual, Graph, Hinge, LargeMargin, Pushed
+
+SLACK = 0.2
+STEPS = 40  # steps of first order in a later round; every other round is Newton's
+PLAN = (15, 15, 20, 0, 10, 0, 10, 0, 10, 0, 10, 0, 20, 0)  # steps of the first rounds; 0: Newton's, if it can be used
+MEMORY = 20
+PATIENCE = 3  # rounds without progress
+WHOLE = 10  # steps that a round needs to show whether f still falls
+OCTAVES = 30.0  # a start is scaled by at most this power of 2
+LOST = 1e-4  # squared length of a row of K that is dropped, relative to the longest
+SHARES = (1.0, 0.75, 0.5, 0.25, 0.1)  # weights of new slopes that are tried in their mean with the old ones
+SHARP = (1 / 10, 1 / 100)  # how much less the hinge is rounded in the last rounds, which are Newton's
+FEW = 12  # rows of K up to which those rounds take next to no time
+
+
+class Place(NamedTuple):
+    """A point of the search, the impostors around it, and what is known about it."""
+
+    K: Array
+    edges: Graph
+    seen: Certificate
+
+
+def minimise(
+    problem: LargeMargin,
+    L0: Array,
+    method: str = "lbfgs",
+    *,
+    max_iter: int = 1000,
+    tol: float = 1e-2,
+    report: Report | None = None,
+) -> Solution:
+    """Find L (k, d) of a small f, from L0 (k, d).
+
+    Parameters
+    ----------
+    method : "lbfgs" or "pgd"
+        On the factor, or projected gradient on M (k = d).
+    max_iter : int
+        Steps of all rounds together.
+    tol : float
+        On the duality gap relative to f for k = d; else on the relative fall of f in a round, times 10.
+
+    Returns
+    -------
+    Solution
+        `objective` is f over all impostors; `history` its value after each round.
+    """
+    A, B = large_margin_data.whitening(problem)
+    search = Search(problem.on(problem.X @ A), method, report)
+    here = search.place(psd.compress(L0 @ B), Hinge(problem.squared))
+    race = Race(tol, len(L0) >= B.shape[1], here)
+    plan = chain(PLAN, cycle((STEPS, 0)))
+    planned = next(plan)
+    while race.spent < max_iter and not race.over:
+        here = search.round(here, race, race.share, planned, max_iter - race.spent)
+        planned = search.brief or next(plan)
+    for share in SHARP:
+        if race.close and search.quick(race.best.K, race.full, FEW):
+            search.round(race.best, race, share * race.share, 0, newton.STEPS)
+    return race.solution(A, len(L0))
+
+
+class Search:
+    """Rounds on whitened rows; after one that went too far, `brief` is the length that the next should have.
+
+    Parameters
+    ----------
+    problem : LargeMargin
+    method : "lbfgs" or "pgd"
+    report : callable or None
+    """
+
+    def __init__(self, problem: LargeMargin, method: str, report: Report | None) -> None:
+        self.problem, self.method, self.report = problem, method, report
+        self.slack, self.damping, self.brief = SLACK, newton.Damping(), 0
+
+    def place(self, K: Array, hinge: Hinge) -> Place:
+        """Return K with all impostors around it."""
+        edges = self.problem.scan(K, self.slack)
+        return Place(K, edges, self.problem.certify(K, edges, hinge))
+
+    def quick(self, K: Array, full: bool, most: int = newton.MOST) -> bool:
+        """Whether to take Newton's method, whose matrix must be affordable."""
+        return full and self.method == "lbfgs" and not self.problem.squared and len(K) <= most
+
+    def round(self, here: Place, race: Race, share: float, planned: int, most: int) -> Place:
+        """Run a round; return where the next begins: the place found, or the old one with more impostors."""
+        problem = self.problem
+        hinge, before = rounded(problem, here, share)
+        K = refilled(problem, here, hinge, before) if race.full and race.spent else here.K
+        if planned == 0 and self.quick(K, race.full):
+            steps = min(newton.STEPS, most)
+            K, slopes = newton.descend(problem, K, here.edges, hinge, self.damping, steps, self.report)
+            steps = len(slopes)
+        else:
+            K, slopes, steps = self.steps(K, here.edges, hinge, min(planned or STEPS, most))
+        there = self.place(K, hinge)
+        race.learn(problem, slopes, here.edges)
+        now = there.seen.rounded
+        early = not race.full and steps == planned < WHOLE
+        race.enter(there, steps, (before - now) / max(abs(now), 1e-300), early)
+        failed, self.brief = now >= before, 0
+        if failed and steps > 5:
+            self.brief = steps // 3
+            return here
+        if not race.full:  # rounds of their own length: none of them ends at Newton's steps
+            self.brief = 5 if failed else min(2 * steps, STEPS)
+        return self.widened(here, there) if failed else there
+
+    def steps(self, K: Array, edges: Graph, hinge: Hinge, steps: int) -> tuple[Array, list[Pushed], int]:
+        """Return K after some steps over the given impostors, the slopes of the later half, and the number of steps."""
+        if self.method == "pgd":
+            found = on_metric(self.problem, K, edges, hinge, steps, self.report)
+            return psd.components(found.x), [], found.n_iter
+        seen: deque[Pushed] = deque(maxlen=max(1, int(steps) // 2))
+
+        def fun(K: Array) -> tuple[float, Array]:
+            value, gradient, pushed = self.problem(K, edges, hinge)
+            seen.append(pushed)
+            return value, gradient
+
+        found = lbfgs(fun, K, max_iter=steps, tol=1e-10, memory=MEMORY, report=self.report)
+        return found.x, list(seen), found.n_iter
+
+    def widened(self, here: Place, there: Place) -> Place:
+        """Return the old place with the impostors added that made f rise at the new one."""
+        problem, self.slack = self.problem, 2 * self.slack
+        if problem.fixed is not None:
+            return here
+        joined = here.edges.near.joined(there.edges.near)
+        return here._replace(edges=Graph(problem.i, problem.j, joined, len(problem.X)))
+
+
+class Race:
+    """What the rounds have reached, and whether that is enough.
+
+    Parameters
+    ----------
+    tol : float
+    full : bool
+        The problem is convex, and its gap can close.
+    start : Place
+    """
+
+    def __init__(self, tol: float, full: bool, start: Place) -> None:
+        self.tol, self.full, self.best, self.bound = tol, full, start, start.seen.bound
+        self.share, self.spent, self.idle, self.history = tol / 3, 0, 0, [start.seen.value]
+        self.dual: Dual | None = None
+
+    def enter(self, there: Place, steps: int, fall: float, early: bool) -> None:
+        """Note a round's outcome: its steps, the relative fall of the rounded f, and if they are too few to tell."""
+        seen = there.seen
+        better = seen.bound > self.bound
+        self.best = there if seen.value < self.best.seen.value else self.best
+        self.bound, self.spent = max(self.bound, seen.bound), self.spent + steps
+        falls = early or abs(fall) > (1e-9 if self.full else self.tol / 10) or (self.full and better)
+        self.idle = 0 if falls else self.idle + 1
+        self.history.append(self.best.seen.value)
+        if seen.rounding > max(self.tol * max(1.0, seen.value), seen.value - seen.bound) / 2:
+            self.share /= 2
+
+    def learn(self, problem: LargeMargin, slopes: list[Pushed], edges: Graph) -> None:
+        """Compute bounds from new slopes and from means of new and old ones; keep the best."""
+        if not (self.full and slopes and edges.near.complete):
+            return
+        new = problem.mean(slopes, edges)
+        tries = [new] if self.dual is None else [self.dual.mixed(new, share) for share in SHARES]
+        bounds = [problem.bound(dual) for dual in tries]
+        k = int(np.argmax(bounds))
+        self.dual, self.bound = tries[k], max(self.bound, bounds[k])
+
+    @property
+    def gap(self) -> float:
+        return max(self.best.seen.value - self.bound, 0.0)
+
+    @property
+    def close(self) -> bool:
+        """Whether the gap, or without convexity the last fall, is small enough."""
+        return self.gap <= self.tol * max(1.0, self.best.seen.value) or (not self.full and self.idle > 0)
+
+    @property
+    def over(self) -> bool:
+        return self.close or self.idle >= PATIENCE
+
+    def solution(self, A: Array, rows: int) -> Solution:
+        """Return the solution L = K A', with this many rows, and how good it is."""
+        value, gap, L = self.best.seen.value, self.gap, self.best.K @ A.T
+        limit = self.tol * max(1.0, value)
+        message = "" if self.close else stopped("the search", self.spent, "duality gap", gap, limit)
+        L = np.pad(L, ((0, max(0, rows - len(L))), (0, 0)))
+        return Solution(L, value, max(1, self.spent), self.close, message, gap, np.array(self.history))
+
+
+def scaled(problem: LargeMargin, L: Array) -> Array:
+    """Return L times the factor of smallest f, estimated from some rows: its square t is the root of df/dt."""
+    pull, differences = problem.differences(L)
+    hinge, low, high = Hinge(problem.squared), -OCTAVES, OCTAVES
+    for _ in range(60):
+        t = 2.0 ** ((low + high) / 2)
+        pushed = float(np.vdot(hinge(1 - t * differences)[1], differences))
+        if (1 - problem.mu) * pull >= problem.mu * pushed:
+            high = (low + high) / 2
+        else:
+            low = (low + high) / 2
+            differences = differences[t * differences < 1]  # the others push at no larger t
+    return float(2.0 ** (high / 2)) * L
+
+
+def rounded(problem: LargeMargin, at: Place, share: float) -> tuple[Hinge, float]:
+    """Return the hinge with its kink so rounded that the gap grows by the given share of f; and f under that hinge.
+
+    Over u below the width, the gap widens by the sum of u (1 - u / width); f loses u - u^2 / (2 width) there, and half
+    the width elsewhere.
+    """
+    value, u = at.seen.value, at.seen.kinks
+    if problem.squared:
+        return Hinge(squared=True), value
+    if len(u) == 0:
+        return Hinge(width=1.0), value - problem.mu * at.seen.positive / 2
+    sums, squares = np.cumsum(u), np.cumsum(u * u)
+    fits = int(np.searchsorted(problem.mu * (sums - squares / u), share * max(1.0, value), side="right"))
+    width = float(max(u[max(fits - 1, 0)], 1e-6))
+    below = int(np.searchsorted(u, width))
+    lost = float(sums[below - 1] - squares[below - 1] / (2 * width)) if below else 0.0
+    return Hinge(width=width), value - problem.mu * (lost + width / 2 * (at.seen.positive - below))
+
+
+def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Array:
+    """Return K without the rows that M has nearly lost, after a step on M along directions in which f falls.
+
+    L-BFGS hardly moves directions in which K is small, whether M needs them or not.
+    """
+    K, V = without_small(at.K), at.seen.directions
+    if V.shape[1] == 0:
+        return K
+    value = value if len(K) == len(at.K) else problem.value(K, at.edges, hinge)
+    M, D = K.T @ K, (V * at.seen.excess) @ V.T
+    best, t = (value, K), 1e-5 * np.trace(M) / np.trace(D)
+    for _ in range(8):
+        more = psd.components(M + t * D)[: len(K) + V.shape[1]]
+        value = problem.value(more, at.edges, hinge)
+        if value >= best[0]:
+            break
+        best, t = (value, more), 8 * t
+    return best[1]
+
+
+def without_small(K: Array) -> Array:
+    """K without the directions in which its metric is small, its rows by falling length."""
+    K = psd.compress(K)
+    square = np.einsum("pd,pd->p", K, K)
+    return K[: max(1, int(np.count_nonzero(square > LOST * square[0])))]
+
+
+def on_metric(
+    problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge, steps: int, report: Report | None
+) -> Solution:
+    """Some projected gradient steps on M, which is `x`."""
+
+    def fun(M: Array) -> tuple[float, Array]:
+        L = psd.components(M)
+        pushed, G = problem.in_metric(edges.squares(problem.X @ L.T), edges, hinge)
+        return (1 - problem.mu) * float(np.vdot(M, problem.C)) + problem.mu * pushed.value, G
+
+    def project(M: Array, step: float) -> Array:
+        return psd.project(M)[0]
+
+    M = K.T @ K
+    step = float(np.linalg.norm(M)) / max(float(np.linalg.norm(fun(M)[1])), 1e-300)
+    return fista(fun, project, M, gap=lambda M, f, G: np.inf, max_iter=steps, step=step, report=report)

@@ -1,0 +1,140 @@
+"""Triplets (anchor, same class, other class) chosen by distance (Poorheravi et al., 2020), in blocks of rows.
+
+batch_hard: k furthest of the class, k nearest of others. batch_semi_hard: k nearest of the class, and for each of them
+the first k others that are not nearer. extreme_hpen, extreme_epen, extreme_ephn: k furthest or nearest (hard or easy
+positives) with k furthest or nearest others (easy or hard negatives). negative_sampling: k nearest of the class, each
+with k others drawn by weight min(c, 1 / q(d)), q the density of the distance d on the unit sphere.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....neighbors.nearest import nearest
+from ....numerics.constraints import generator
+from ....numerics.distances import squared_distances
+from ....numerics.types import Array, Ints, Seed
+from ..impostors import CELLS, require_targets, smallest
+
+# strategy -> whether the furthest positives, and whether the furthest negatives, are taken
+PRODUCTS = {
+    "batch_hard": (True, False),
+    "extreme_hpen": (True, True),
+    "extreme_epen": (False, True),
+    "extreme_ephn": (False, False),
+}
+STRATEGIES = (*PRODUCTS, "batch_semi_hard", "negative_sampling")
+
+CAP = 1.4  # c, the largest weight of a drawn negative
+
+
+def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, seed: Seed = None) -> Ints:
+    """Triplets of rows, shape (m, 3), by rising anchor.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    labels : ndarray of shape (n,)
+        Codes, all known.
+    strategy : str
+        One of `STRATEGIES`; "negative_sampling" looks at the rows scaled to unit norm.
+    k : int
+        Number of positives of each anchor, and of negatives of each of these pairs.
+    seed : int, Generator, RandomState or None
+
+    Raises
+    ------
+    ValueError
+        k is not below the smallest class size.
+    """
+    require_targets(labels, k)
+    if strategy == "negative_sampling":
+        X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
+    rng, step = generator(seed), max(1, CELLS // len(X))
+    blocks = [block(X, labels, slice(a, a + step), strategy, k, rng) for a in range(0, len(X), step)]
+    return np.concatenate(blocks)
+
+
+def nearest_triplets(X: Array, labels: Ints, k: int, rivals: int) -> Ints:
+    """Return triplets (m, 3): each row, each of its k nearest of its class, each of its `rivals` nearest of others.
+
+    If a class has fewer rows, all that there are are used; unknown rows (-1) are in no triplet.
+    """
+    found = [np.zeros((0, 3), dtype=np.intp)]
+    for c in range(int(labels.max()) + 1):
+        own, others = np.flatnonzero(labels == c), np.flatnonzero((labels != c) & (labels >= 0))
+        if len(own) < 2:
+            continue
+        mates = own[nearest(X[own], X[own], min(k, len(own) - 1), exclude_self=True)[1]]
+        foes = others[nearest(X[own], X[others], min(rivals, len(others)))[1]]
+        triplets = np.broadcast_arrays(own[:, None, None], mates[:, :, None], foes[:, None])
+        found.append(np.stack(triplets, axis=-1).reshape(-1, 3))
+    return np.concatenate(found)
+
+
+def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, rng: np.random.Generator) -> Ints:
+    """Triplets of some anchors."""
+    D = squared_distances(X[rows], X)
+    same = labels[rows, None] == labels
+    anchors = np.arange(len(X))[rows]
+    furthest, far_negatives = PRODUCTS.get(strategy, (False, False))
+    own = same.copy()
+    own[np.arange(len(D)), anchors] = False
+    positives = smallest(np.where(own, -D if furthest else D, np.inf), k)
+    N = np.where(same, np.inf, -D if far_negatives else D)
+    if strategy == "batch_semi_hard":
+        negatives = not_nearer(N, np.take_along_axis(D, positives, 1), k)
+    elif strategy == "negative_sampling":
+        draw = rejection_draws if X.shape[1] > 2 else gumbel_draws
+        negatives = draw(D, labels[rows], labels, X.shape[1], k, rng)
+    else:
+        negatives = np.repeat(smallest(N, k)[:, None], k, axis=1)
+    a, p, n = np.broadcast_arrays(anchors[:, None, None], positives[:, :, None], negatives)
+    triplets = np.stack([a, p, n], axis=-1).reshape(-1, 3)
+    return triplets[triplets[:, 2] >= 0]
+
+
+def not_nearer(N: Array, bound: Array, k: int) -> Ints:
+    """For each of the bounds (b, k), columns of the first k finite values of at least it; -1 where there are fewer."""
+    found = []
+    for limit in bound.T:
+        D = np.where(np.less(N, limit[:, None]), np.inf, N)
+        at = smallest(D, k)
+        found.append(np.where(np.isfinite(np.take_along_axis(D, at, 1)), at, -1))
+    return np.stack(found, axis=1)
+
+
+def rejection_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, rng: np.random.Generator) -> Ints:
+    """For every row of D, k times k different columns of other classes, drawn one after the other by weight; (b, k, k).
+
+    A column is proposed at random, kept with probability weight / c, and drawn again where its draw holds it already.
+    In three or more dimensions weights are between 1/2 and c, so few tries and few distances are enough.
+    """
+    order, size = np.argsort(labels, kind="stable"), np.bincount(labels)
+    start = np.cumsum(size) - size
+    row = np.repeat(np.arange(len(D)), k)
+    found = np.full((len(row), k), -1)
+    for place in range(k):
+        left = np.arange(len(row))
+        while len(left):
+            i, c = row[left], own[row[left]]
+            other = rng.integers(len(labels) - size[c])  # counted in the order of classes, without the row's own
+            column = order[other + np.where(other >= start[c], size[c], 0)]
+            kept = CAP * rng.random(len(left)) < np.exp(log_weights(D[i, column], d))
+            kept &= (found[left] != column[:, None]).all(axis=1)
+            found[left[kept], place] = column[kept]
+            left = left[~kept]
+    return found.reshape(len(D), k, k)
+
+
+def gumbel_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, rng: np.random.Generator) -> Ints:
+    """Draw by the same law with k tables of random numbers, which works even if some weights are almost 0."""
+    w = np.where(own[:, None] == labels, -np.inf, log_weights(D, d))
+    return np.stack([smallest(-w - rng.gumbel(size=w.shape), k) for _ in range(k)], axis=1)
+
+
+def log_weights(D: Array, d: int) -> Array:
+    """log min(c, 1 / q), q = r^(d-2) (1 - r^2/4)^((d-3)/2), from squared distances r^2 of unit rows."""
+    tiny = 1e-300
+    log_q = (d - 2) / 2 * np.log(np.maximum(D, tiny)) + (d - 3) / 2 * np.log(np.maximum(1 - D / 4, tiny))
+    return np.minimum(-log_q, np.log(CAP))

@@ -1,0 +1,287 @@
+"""Large margins over target neighbours: the objective, its gradient, and a bound on how far the optimum can be.
+
+    f(M) = (1 - mu) <M, C> + mu sum_t h(1 - <M, A_t>),   C = sum_{i, j in N_i} (x_i - x_j)(x_i - x_j)'
+    A_t = (x_i - x_l)(x_i - x_l)' - (x_i - x_j)(x_i - x_j)',   M = L' L
+
+h is the hinge [u]_+ or its square. For slopes a_t >= 0 (of the hinge at most 1) the matrix of the gradient is
+G = (1 - mu) C - mu sum_t a_t A_t, and where G is positive semi-definite
+
+    min f >= mu sum_t a_t    (hinge)          min f >= mu sum_t (a_t - a_t^2 / 4)    (squared hinge)
+
+Any slopes are made feasible by a factor theta <= 1. The slopes of the bare hinge jump at its kink, so that theta stays
+far below 1 even near the optimum: the search uses a hinge rounded over a width, whose slopes settle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh
+
+from ....numerics import scatter
+from ....numerics.distances import squared_distances
+from ....numerics.pair_differences import pair_squares
+from ....numerics.types import Array, Ints
+from ...pair_graph import Edges
+from .. import impostors
+from ..impostors import Impostors
+
+CHUNK = 1 << 17  # pairs looked at together
+NONE = Impostors(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp), None)
+
+
+class Hinge(NamedTuple):
+    """[u]_+ with its kink rounded over `width` (0: bare), or its square."""
+
+    squared: bool = False
+    width: float = 0.0
+
+    def __call__(self, u: Array) -> tuple[float, Array]:
+        """Sum of values, and slopes."""
+        if self.squared:
+            v = np.maximum(u, 0.0)
+            return float(np.vdot(v, v)), 2 * v
+        if self.width == 0:
+            a = (u > 0).astype(np.float64)
+            return float(np.vdot(u, a)), a
+        a = u / self.width
+        np.clip(a, 0.0, 1.0, out=a)
+        return float(np.vdot(u, a) - self.width / 2 * np.vdot(a, a)), a
+
+    def bound(self, theta: float, total: float, squares: float) -> float:
+        """Return the dual value of the slopes times the best factor up to theta."""
+        if not self.squared:
+            return theta * total
+        theta = min(theta, 2 * total / max(squares, 1e-300))
+        return theta * total - theta**2 * squares / 4
+
+
+class Graph(Edges):
+    """Pulls and impostors as edges; `pull` and `push` are the edge of each.
+
+    Parameters
+    ----------
+    i, j : ndarray of shape (q,)
+        Pulls.
+    near : Impostors
+    n : int
+        Rows.
+    """
+
+    def __init__(self, i: Ints, j: Ints, near: Impostors, n: int) -> None:
+        super().__init__(np.concatenate([i, near.i]), np.concatenate([j, near.l]), n)
+        self.near, self.pull, self.push = near, self.of[: len(i)], self.of[len(i) :]
+
+
+class Pushed(NamedTuple):
+    """Sums over all triplets of values, slopes and squared slopes, and the signed weight of each edge."""
+
+    value: float
+    total: float
+    squares: float
+    weight: Array
+
+
+class Dual(NamedTuple):
+    """Slopes, as far as a bound needs them: sum_t a_t A_t, sum_t a_t, and at least sum_t a_t^2."""
+
+    S: Array
+    total: float
+    squares: float
+
+    def mixed(self, other: Dual, share: float) -> Dual:
+        """Return the mean with a share of other slopes, which by convexity are slopes too."""
+        rest = 1 - share
+        total, squares = rest * self.total + share * other.total, rest * self.squares + share * other.squares
+        return Dual(rest * self.S + share * other.S, total, squares)
+
+
+class Certificate(NamedTuple):
+    """What is known of f at M.
+
+    Attributes
+    ----------
+    value : float
+        f itself.
+    bound : float
+        At most min f.
+    rounding : float
+        The part of the gap that is left where all slopes are feasible.
+    directions, excess : ndarray of shape (d, q), (q,)
+        M + t v v' has a smaller f for each direction v and small t, the more so the larger the excess.
+    rounded : float
+        f with its hinge rounded as it was searched.
+    kinks : ndarray
+        Positive hinges below 1, rising.
+    positive : int
+        How many hinges are positive.
+    """
+
+    value: float
+    bound: float
+    rounding: float
+    directions: Array
+    excess: Array
+    rounded: float
+    kinks: Array
+    positive: int
+
+
+class LargeMargin:
+    """The problem on given rows.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    i, j : ndarray of shape (q,)
+        Pulled pairs by rising i.
+    mu : float
+        In (0, 1]: weight of the push.
+    squared : bool
+        Squared hinge.
+    weight : ndarray of shape (q,), optional
+        Weights of the pulls.
+    labels : ndarray of shape (n,), optional
+        Sorted. With them impostors are searched and every row has the same number of pulls; else `fixed` holds them.
+    fixed : Impostors, optional
+    """
+
+    def __init__(
+        self,
+        X: Array,
+        i: Ints,
+        j: Ints,
+        mu: float = 0.5,
+        squared: bool = False,
+        *,
+        weight: Array | None = None,
+        labels: Ints | None = None,
+        fixed: Impostors | None = None,
+    ) -> None:
+        self.X, self.i, self.j, self.mu, self.squared, self.weight = X, i, j, mu, squared, weight
+        self.labels, self.fixed, self.k = labels, fixed, len(i) // len(X)
+        self.pulls = Graph(i, j, NONE if fixed is None else fixed, len(X))
+        w = np.ones(len(i)) if weight is None else weight
+        parts = [slice(a, a + len(X)) for a in range(0, len(i), len(X))]
+        # parts this small are summed by differences, which leave exact zeros in directions without a pull
+        self.C = sum(
+            (scatter.weighted_outer(X, i[part], j[part], w[part]) for part in parts), np.zeros((X.shape[1],) * 2)
+        )
+
+    def on(self, X: Array) -> LargeMargin:
+        """Return the problem of the same pulls and pushes on other rows."""
+        same = (self.mu, self.squared)
+        return LargeMargin(X, self.i, self.j, *same, weight=self.weight, labels=self.labels, fixed=self.fixed)
+
+    def scan(self, L: Array, slack: float = 0.0) -> Graph:
+        """Find all impostors at L, and rows whose squared distance is up to (1 + slack) times too large for one."""
+        if self.fixed is not None or self.labels is None:
+            return self.pulls
+        Z = self.X @ L.T
+        reach = pair_squares(Z, self.i, self.j).reshape(-1, self.k).max(axis=1)
+        near = impostors.find(Z, self.labels, (1 + slack) * (1 + reach))
+        return Graph(self.i, self.j, near, len(Z))
+
+    def margins(self, square: Array, edges: Graph) -> Iterator[tuple[slice, Array]]:
+        """1 + d_ij - d_il of chunks of the impostors (k, m): a row for each pull that they are held against."""
+        near, reach = edges.near, 1 + square[edges.pull]
+        reach = np.ascontiguousarray(reach.reshape(-1, self.k).T) if near.target is None else reach[None]
+        held = near.i if near.target is None else near.target
+        for start in range(0, len(held), CHUNK):
+            part = slice(start, start + CHUNK)
+            u = reach.take(held[part], 1)
+            u -= square.take(edges.push[part])
+            yield part, u
+
+    def push(self, square: Array, edges: Graph, hinge: Hinge) -> Pushed:
+        """The hinges of the listed impostors, from the squared lengths of all edges."""
+        near, sums = edges.near, np.zeros(3)
+        pulled, pushed = np.zeros(len(self.i)), np.zeros(len(near.i))
+        for part, u in self.margins(square, edges):
+            value, a = hinge(u)
+            np.sum(a, axis=0, out=pushed[part])
+            sums += np.array([value, pushed[part].sum(), np.vdot(a, a)])
+            if near.target is None:
+                first = np.flatnonzero(np.diff(near.i[part], prepend=-1))
+                pulled.reshape(-1, self.k).T[:, near.i[part][first]] += np.add.reduceat(a, first, axis=1)
+            else:
+                pulled += np.bincount(near.target[part], a[0], len(pulled))
+        return Pushed(
+            float(sums[0]),
+            float(sums[1]),
+            float(sums[2]),
+            edges.summed(pulled, edges.pull) - edges.summed(pushed, edges.push),
+        )
+
+    def __call__(self, L: Array, edges: Graph, hinge: Hinge) -> tuple[float, Array, Pushed]:
+        """f and df/dL over the listed impostors, and what they push."""
+        Z, LC = self.X @ L.T, L @ self.C
+        pushed = self.push(edges.squares(Z), edges, hinge)
+        Y = edges.laplacian_times(pushed.weight, Z)
+        value = (1 - self.mu) * float(np.vdot(LC, L)) + self.mu * pushed.value
+        return value, 2 * ((1 - self.mu) * LC + self.mu * Y.T @ self.X), pushed
+
+    def value(self, L: Array, edges: Graph, hinge: Hinge) -> float:
+        """f alone."""
+        value = sum(hinge(u)[0] for _, u in self.margins(edges.squares(self.X @ L.T), edges))
+        return (1 - self.mu) * float(np.vdot(L @ self.C, L)) + self.mu * value
+
+    def in_metric(self, square: Array, edges: Graph, hinge: Hinge) -> tuple[Pushed, Array]:
+        """The push, and df/dM."""
+        pushed = self.push(square, edges, hinge)
+        return pushed, (1 - self.mu) * self.C - self.mu * self.pushes(pushed.weight, edges)
+
+    def pushes(self, weight: Array, edges: Graph) -> Array:
+        """sum_t a_t A_t, where the slopes sum to such weights of the edges."""
+        A = self.X.T @ edges.laplacian_times(weight, self.X)
+        return -(A + A.T) / 2
+
+    def mean(self, slopes: list[Pushed], edges: Graph) -> Dual:
+        """The mean of some slopes, which is nearer to feasible than each of them."""
+        _, total, squares, weight = (np.mean(part, axis=0) for part in zip(*slopes, strict=True))
+        return Dual(self.pushes(weight, edges), float(total), float(squares))
+
+    def bound(self, dual: Dual) -> float:
+        """A lower bound of min f."""
+        theta = self.feasible(dual.S)[0]
+        return self.mu * Hinge(self.squared).bound(theta, dual.total, dual.squares)
+
+    def certify(self, L: Array, edges: Graph, hinge: Hinge) -> Certificate:
+        """The exact f at L, with a lower bound of min f from the (rounded) hinge's slopes."""
+        pull, square = (1 - self.mu) * float(np.vdot(L @ self.C, L)), edges.squares(self.X @ L.T)
+        u = np.concatenate([np.zeros(0), *(u[u > 0] for _, u in self.margins(square, edges))])
+        value = pull + self.mu * Hinge(self.squared)(u)[0]
+        pushed, G = self.in_metric(square, edges, hinge)
+        rest = (pull + self.mu * pushed.value, np.sort(u[u < 1]), len(u))
+        if not edges.near.complete:
+            return Certificate(value, -np.inf, 0.0, np.zeros((len(self.C), 0)), np.zeros(0), *rest)
+        theta, V, excess = self.feasible(((1 - self.mu) * self.C - G) / self.mu)
+        bound, most = (self.mu * hinge.bound(t, pushed.total, pushed.squares) for t in (theta, 1.0))
+        return Certificate(value, bound, value - most, V, excess, *rest)
+
+    def feasible(self, S: Array) -> tuple[float, Array, Array]:
+        """The largest theta with theta mu S <= (1 - mu) C, and the directions that keep it below 1."""
+        limit, d = (1 - self.mu) / self.mu, len(S)
+        ridge = 1e-12 * max(float(np.trace(self.C)) / d, 1e-300)
+        w, V = eigh(S, self.C + ridge * np.eye(d))
+        over = w > limit
+        return (min(1.0, limit / w[-1]) if w[-1] > 0 else 1.0), V[:, over], w[over] - limit
+
+    def differences(self, L: Array, anchors: int = 50) -> tuple[float, Array]:
+        """Return pulls and <A_t, M> of all triplets of some rows, which show what a change of scale does."""
+        Z = self.X @ L.T
+        square = pair_squares(Z, self.i, self.j)
+        weighed = square if self.weight is None else square * self.weight
+        if self.fixed is not None or self.labels is None:
+            near = self.pulls.near
+            far = pair_squares(Z, near.i, near.l)
+            return float(weighed.sum()), far - square[near.target]
+        order = np.argsort(np.einsum("np,np->n", Z, Z), kind="stable")  # an order that no rotation changes
+        rows = order[:: -(-len(Z) // anchors)]
+        far = squared_distances(Z[rows], Z)
+        apart = self.labels[rows, None] != self.labels
+        reach = square.reshape(-1, self.k)[rows]
+        pairs = np.nonzero(apart)
+        return float(reach.sum()), (far[pairs][:, None] - reach[pairs[0]]).ravel()

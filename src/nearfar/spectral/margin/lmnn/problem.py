@@ -1,0 +1,86 @@
+"""Large-margin problems from labels or triplets: which rows pull and push, and in which coordinates."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ....numerics import psd, scatter
+from ....numerics.types import Array, Ints, Seed
+from .. import impostors
+from ..impostors import Impostors
+from . import mining as triplet_mining
+from .objective import LargeMargin
+
+FLOOR = 1e-6  # of the spread of rows: what pulls along a direction weigh at least
+FLAT = 1e-20  # smallest scatter that is not rounding, relative to the largest
+MINING = (None, "batch_all", *triplet_mining.STRATEGIES)
+
+
+class Rule(NamedTuple):
+    """How labels become pulls and pushes; the settings of the same names of `LMNN`."""
+
+    n_neighbors: int = 3
+    mu: float = 0.5
+    squared: bool = False
+    mining: str | None = None
+    pull: str = "targets"
+    seed: Seed = None
+
+    def pose(self, X: Array, labels: Ints | None, triplets: Ints | None, L: Array) -> LargeMargin:
+        """The problem on rows sorted by class, or on triplets, with neighbours looked up under L."""
+        if labels is not None and self.mining in (None, "batch_all"):
+            near = impostors.target_neighbors(X @ L.T, labels, self.n_neighbors)
+            i = np.repeat(np.arange(len(X)), near.shape[1])
+            return LargeMargin(X, i, near.ravel(), self.mu, self.squared, labels=labels)
+        if labels is not None:
+            triplets = triplet_mining.mine(X @ L.T, labels, self.mining or "", self.n_neighbors, seed=self.seed)
+        return from_triplets(X, np.asarray(triplets), self.mu, self.squared, self.pull)
+
+
+def from_triplets(X: Array, triplets: Ints, mu: float, squared: bool, pull: str = "targets") -> LargeMargin:
+    """The problem of listed triplets (m, 3); pulls weigh 1 each, or ("triplets") as often as they occur."""
+    a, p, n = triplets[np.argsort(triplets[:, 0], kind="stable")].T
+    edges, target, count = np.unique(a * len(X) + p, return_inverse=True, return_counts=True)
+    i, j = np.divmod(edges, len(X))
+    weight = count.astype(float) if pull == "triplets" else None
+    return LargeMargin(X, i, j, mu, squared, weight=weight, fixed=Impostors(a, n, target.ravel()))
+
+
+def rows_by_class(X: Array, labels: Ints) -> tuple[Array, Ints]:
+    """Rows of known class, in the order of their classes."""
+    order = np.argsort(labels, kind="stable")[int((labels < 0).sum()) :]
+    return X[order], labels[order]
+
+
+def coordinates(X: Array) -> Array:
+    """Return coordinates (r, d), r >= 1, that keep all differences of rows; r < d for few rows or dependent columns."""
+    n, d = X.shape
+    if d > n:
+        V = scatter.data_span(X)
+        return V if len(V) else np.eye(1, d)  # no two rows differ
+    R = scatter.centred_triangle(X)
+    lengths = np.linalg.norm(R, axis=0)
+    R = R[:, lengths > 0] / lengths[lengths > 0]  # whatever the units, what a dependent column adds is rounding
+    s = np.linalg.svd(R, compute_uv=False)
+    return np.eye(d) if not s.size or s[-1] > n * psd.EPS * s[0] else scatter.data_span(X)
+
+
+def whitening(problem: LargeMargin) -> tuple[Array, Array]:
+    """A and B (d, r) with A' C A = I up to scale and A' B = I.
+
+    A direction with few pulls or none weighs a small share of its spread; one without spread is left out.
+    """
+    S = scatter.total(problem.X)
+    w, V = psd.spectrum(problem.C + FLOOR * np.trace(problem.C) / max(float(np.trace(S)), 1e-300) * S)
+    w, V = (w, V) if w[0] > 0 else (np.ones_like(w), V)
+    kept = w > FLAT * w[0]
+    w, V = w[kept] / w[kept].mean(), V[:, kept]
+    return V / np.sqrt(w), V * np.sqrt(w)
+
+
+def exactly(L: Array, n_components: int | None) -> Array:
+    """Return the same metric, rows by falling length; exactly `n_components` of them if given, the last maybe 0."""
+    L = psd.compress(L, n_components)
+    return np.pad(L, ((0, max(0, (n_components or 0) - len(L))), (0, 0)))

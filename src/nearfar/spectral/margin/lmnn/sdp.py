@@ -1,0 +1,120 @@
+"""Large margins as a semi-definite program, by an interior-point solver over a growing set of triplets.
+
+    min_{M PSD, xi >= 0}  (1 - mu) <M, C> + mu sum_t xi_t (or xi_t^2)    s.t.  <M, A_t> >= 1 - xi_t
+
+Starts with the nearest impostor of each pull and adds those triplets that the solution violates until there are none:
+the optimum over all triplets, certified by the multipliers as far as the solver's accuracy goes.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from ....numerics import psd
+from ....numerics.optimize import Report, Solution, stopped
+from ....numerics.types import Array, Ints
+from .objective import Graph, Hinge, LargeMargin
+
+LARGEST = 20_000  # triplets
+WIDEST = 60  # features
+VIOLATED = 1e-7
+
+
+def solve(
+    problem: LargeMargin, L0: Array, *, max_iter: int = 50, tol: float = 1e-6, report: Report | None = None
+) -> Solution:
+    """Return L (d, d) of the smallest f; impostors are first searched at L0.
+
+    Raises
+    ------
+    ValueError
+        Too many features or triplets.
+    ImportError
+        The solver is not installed.
+    """
+    if problem.X.shape[1] > WIDEST:
+        raise ValueError(f'solver="sdp" takes up to {WIDEST} features, got {problem.X.shape[1]}; use solver="lbfgs"')
+    L, known, spent, history = L0, np.zeros((0, 3), dtype=np.intp), 0, []
+    bare, bound = Hinge(problem.squared), -np.inf
+    while spent < max_iter:
+        edges = problem.scan(L)
+        fresh = violated(problem, L, edges, first=spent == 0)
+        before, known = len(known), np.unique(np.concatenate([known, fresh]), axis=0)
+        if spent and len(known) == before:  # the program would be the same, and so would the gap
+            break
+        history.append(problem.value(L, edges, bare))
+        if len(known) > LARGEST:
+            raise ValueError(f'solver="sdp" takes up to {LARGEST} triplets, needs {len(known)}; use solver="lbfgs"')
+        M, slopes = program(problem, known)
+        L, spent = psd.components(M), spent + 1
+        bound = max(bound, lower(problem, known, slopes, bare))
+        value = problem.value(L, problem.scan(L), bare)
+        gap = max(value - bound, 0.0)
+        if report is not None:
+            report(spent, value, gap)
+        if gap <= tol * max(1.0, value):
+            return Solution(L, value, spent, True, "", gap, np.array([*history, value]))
+    message = stopped("cutting planes", spent, "duality gap", gap, tol * max(1.0, value))
+    return Solution(L, value, spent, False, message, gap, np.array([*history, value]))
+
+
+def violated(problem: LargeMargin, L: Array, edges: Graph, first: bool) -> Ints:
+    """Triplets (i, j, l) with a positive hinge at L, at first only the largest of each pull."""
+    square = edges.squares(problem.X @ L.T)
+    u = np.concatenate([np.zeros(0), *(u.T.ravel() for _, u in problem.margins(square, edges))])
+    near = edges.near
+    if near.target is None:
+        pull, l = (near.i[:, None] * problem.k + np.arange(problem.k)).ravel(), np.repeat(near.l, problem.k)
+    else:
+        pull, l = near.target, near.l
+    keep = u > VIOLATED
+    u, pull, l = u[keep], pull[keep], l[keep]
+    if first:
+        order = np.lexsort((-u, pull))
+        order = order[np.unique(pull[order], return_index=True)[1]]
+        pull, l = pull[order], l[order]
+    return np.stack([problem.i[pull], problem.j[pull], l], axis=1)
+
+
+def outer_products(X: Array, triplets: Ints) -> Array:
+    """svec(A_t), shape (t, d (d + 1) / 2): the upper triangle column by column, off-diagonal entries times sqrt 2."""
+    a, p, n = X[triplets].transpose(1, 0, 2)
+    col, row = np.tril_indices(X.shape[1])
+    scale = np.where(row == col, 1.0, np.sqrt(2.0))
+    return scale * ((a - n)[:, row] * (a - n)[:, col] - (a - p)[:, row] * (a - p)[:, col])
+
+
+def program(problem: LargeMargin, triplets: Ints) -> tuple[Array, Array]:
+    """M of the program with the given triplets, and its slopes: multipliers over mu."""
+    clarabel: Any = import_module("clarabel")
+    d, m = len(problem.C), len(triplets)
+    col, row = np.tril_indices(d)
+    scale = np.where(row == col, 1.0, np.sqrt(2.0))
+    k, c = len(row), (1 - problem.mu) * scale * problem.C[row, col]
+    eye = -sparse.eye(m)
+    margins = sparse.hstack([sparse.csc_matrix(-outer_products(problem.X, triplets)), eye])
+    A = sparse.vstack([margins, sparse.hstack([sparse.csc_matrix((m, k)), eye]), -sparse.eye(k, k + m)], format="csc")
+    P = sparse.diags(np.r_[np.zeros(k), np.full(m, 2.0 * problem.mu * problem.squared)], format="csc")
+    q = np.r_[c, np.full(m, 0.0 if problem.squared else problem.mu)]
+    cones = [clarabel.NonnegativeConeT(2 * m)] * (m > 0) + [clarabel.PSDTriangleConeT(d)]
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    found = clarabel.DefaultSolver(P, q, A, np.r_[np.full(m, -1.0), np.zeros(m + k)], cones, settings).solve()
+    M = np.zeros((d, d))
+    M[row, col] = M[col, row] = np.array(found.x[:k]) / scale
+    return psd.project(M)[0], np.maximum(np.array(found.z[:m]), 0.0) / problem.mu
+
+
+def lower(problem: LargeMargin, triplets: Ints, slopes: Array, hinge: Hinge) -> float:
+    """Return the lower bound on min f that the slopes of some triplets give."""
+    if not problem.squared:
+        slopes = np.minimum(slopes, 1.0)
+    d = len(problem.C)
+    col, row = np.tril_indices(d)
+    S = np.zeros((d, d))
+    S[row, col] = S[col, row] = slopes @ outer_products(problem.X, triplets) / np.where(row == col, 1.0, np.sqrt(2.0))
+    return problem.mu * hinge.bound(problem.feasible(S)[0], float(slopes.sum()), float(slopes @ slopes))

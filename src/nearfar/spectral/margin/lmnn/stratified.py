@@ -1,0 +1,122 @@
+"""Metrics learned round by round on small stratified samples of spheres (Poorheravi et al., 2020).
+
+Each round puts a few spheres into the rows' bounding box, learns a metric M from a class-stratified sample of each that
+holds several classes, and maps all rows by (M + I)^(1/2), scaled to keep the total variance. The result is the product
+of all maps. From round to round there are fewer, larger spheres and smaller samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....fit_warnings import warn
+from ....numerics import checks, psd
+from ....numerics.constraints import generator
+from ....numerics.optimize import Solution
+from ....numerics.types import Array, Ints, Seed
+
+Solve = Callable[[Array, Ints, Array, Array], Solution]
+
+
+class Strata(NamedTuple):
+    """How samples are drawn.
+
+    Attributes
+    ----------
+    rounds : int
+    spheres : int or None
+        Of the first round; None: a hundredth of the rows, within 10 to 20. Each round has a fifth fewer.
+    radius, growth : float
+        Of the first round, and added in each, in units of the mean standard deviation of a feature.
+    share : float
+        Of each class in a sphere, in the first round; 0.05 less in each, down to 0.2.
+    identity : bool
+        Map by (M + I)^(1/2), scaled; else by M^(1/2).
+    """
+
+    rounds: int = 10
+    spheres: int | None = None
+    radius: float = 0.1
+    growth: float = 0.3
+    share: float = 1.0
+    identity: bool = True
+
+
+def stratified(
+    X: Array, labels: Ints | None, solve: Solve, k: int, settings: bool | dict[str, Any] = True, seed: Seed = None
+) -> Solution:
+    """The product L (d, d) of the maps of all spheres.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    labels : ndarray of shape (n,), or None
+        Codes, all known; None is refused.
+    solve : callable
+        (rows, their labels, first metric, start) -> components; each class has more than k rows.
+    k : int
+    settings : bool or dict
+        Of `Strata`.
+
+    Raises
+    ------
+    ValueError
+        No labels, or settings that are unknown or out of their range.
+    """
+    if labels is None:
+        raise ValueError("stratified draws rows of classes: it needs labels, not triplets")
+    strata = read(settings)
+    I = np.eye(X.shape[1])
+    rng, L, learned = generator(seed), I, 0
+    spheres = strata.spheres or max(min(len(X) // 100, 20), 10)
+    for t in range(strata.rounds):
+        share = max(strata.share - 0.05 * t, 0.2)
+        for _ in range(max(1, int(spheres * 0.8**t))):
+            Y = X @ L.T
+            radius = (strata.radius + strata.growth * t) * float(np.std(Y, axis=0).mean())
+            rows = sample(Y, labels, radius, share, k, rng)
+            if len(rows):
+                step = solve(Y[rows], np.unique(labels[rows], return_inverse=True)[1], I, I).x
+                L, learned = widened(step, Y, strata.identity) @ L, learned + 1
+    if learned == 0:
+        warn("no sphere held two classes of more than n_neighbors rows; raise radius or growth")
+    return Solution(L, n_iter=max(1, learned))
+
+
+def read(settings: Any) -> Strata:
+    """Check and return the user's settings of the samples."""
+    if not isinstance(settings, (bool, np.bool_, dict)):
+        raise ValueError(f"stratified must be True, False or a dict of settings; got {settings!r}")
+    told = settings if isinstance(settings, dict) else {}
+    if unknown := told.keys() - set(Strata._fields):
+        raise ValueError(f"stratified takes {', '.join(Strata._fields)}; got {sorted(map(str, unknown))}")
+    strata = Strata(**told)
+    checks.counts(1, rounds=strata.rounds, spheres=1 if strata.spheres is None else strata.spheres)
+    checks.above(0, radius=strata.radius, share=strata.share)
+    checks.at_least(0, growth=strata.growth)
+    checks.between(0, 1, share=strata.share)
+    checks.one_of((True, False), identity=strata.identity)
+    return strata
+
+
+def sample(Y: Array, labels: Ints, radius: float, share: float, k: int, rng: np.random.Generator) -> Ints:
+    """Draw rows of one random sphere: this share of each class, without classes that keep at most k."""
+    centre = rng.uniform(Y.min(axis=0), Y.max(axis=0))
+    inside = rng.permutation(np.flatnonzero(np.linalg.norm(Y - centre, axis=1) <= radius))
+    inside = inside[np.argsort(labels[inside], kind="stable")]
+    _, start, code, size = np.unique(labels[inside], return_index=True, return_inverse=True, return_counts=True)
+    place = np.arange(len(inside)) - start[code]
+    keep = np.ceil(share * size)
+    rows = inside[(place < keep[code]) & (keep[code] > k)]
+    return np.sort(rows) if len(np.unique(labels[rows])) > 1 else rows[:0]
+
+
+def widened(L: Array, Y: Array, identity: bool) -> Array:
+    """The symmetric root of L' L, or of L' L + I scaled to keep the total variance of Y."""
+    if not identity:
+        return psd.power(L.T @ L, 0.5)
+    root = psd.power(L.T @ L + np.eye(L.shape[1]), 0.5)
+    return root * np.sqrt(Y.var(axis=0).sum() / (Y @ root).var(axis=0).sum())

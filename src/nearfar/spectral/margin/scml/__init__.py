@@ -1,0 +1,149 @@
+"""Sparse compositional metric learning (Shi, Bellet & Sha, 2014).
+
+    min_{w >= 0}  1/T sum_{(a, p, n)} [1 + d(x_a, x_p) - d(x_a, x_n)]_+ + beta s^2 sum_k w_k
+    d(x, x') = (x - x')' M (x - x'),  M = sum_k w_k b_k b_k'
+
+b_k: given directions, of which few are used; s: near the deviation of the features, 1 where they are standardised.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....estimators.base import FromTriplets, Mahalanobis
+from ....numerics import checks, psd, scatter
+from ....numerics.optimize import Solution
+from ....numerics.types import AnyArray, Array, Ints
+from ..lmnn import mining
+from ..lmnn import problem as data
+from . import linear_program, local_directions
+
+BASES = ("auto", "discriminants", "triplets")
+NARROW, REGIONS, WIDE_REGIONS = 50, (10, 20), (20, 50)  # rows of a class in a region, up to 50 features and above
+
+
+def scml(X: Array, triplets: Ints, B: Array, beta: float = 1e-5, **search: Any) -> Solution:
+    """Return w (K,) as `x` for directions B (K, d) and triplets (T, 3) of rows; `search` is of `minimise`."""
+    return linear_program.minimise(linear_program.TripletHinges(X, triplets, B, beta), **search)
+
+
+class SCML(FromTriplets, Mahalanobis):
+    """A metric made of few of many directions, so that positives are nearer than negatives by a margin of 1.
+
+    Scale features first: neighbours are looked up among the rows as they are.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Keep this many directions: those along which rows differ most in the metric. Default: all that it has.
+    beta : float
+        Weight of the penalty; larger is sparser.
+    n_neighbors, n_impostors : int
+        From labels: every row with each of its nearest of its class, and each of its nearest of other classes.
+    basis : str or array-like of shape (K, d)
+        "discriminants": of regions of 10 and 20 nearest rows of each class (20 and 50 above 50 dimensions), which
+        takes labels; "triplets": in which negatives lie further apart than positives, of groups of d triplets drawn
+        with `random_state`; "auto": whichever is told; or the directions themselves, of any length.
+    n_basis : int, optional
+        How many directions to make, at most; default: 20 for each dimension of the rows' span.
+    max_iter : int
+    tol : float
+        On the duality gap relative to the objective.
+    warm_start : bool
+        Start from the last weights, if all their directions are among those of this fit: other rows make others.
+    verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    weights_ : ndarray of shape (m,)
+        w above 0, falling.
+    basis_ : ndarray of shape (m, d)
+        Their directions: M = basis_' diag(weights_) basis_, before `n_components` cuts it.
+    objective_, duality_gap_ : float
+        No weights of these directions have a smaller objective by more than this.
+
+    Notes
+    -----
+    Shi, Bellet & Sha, AAAI 2014. Solved as the convex problem it is, with a certificate; the paper takes stochastic
+    steps. s^2, so that units do not matter, the ridge of the discriminants and the regions' centres, which need no
+    random numbers, are ours. Directions of unit length cost the trace of M, whichever are used: where they are more
+    than the d (d + 1) / 2 numbers of M, several weights are as good, and those found need not be the fewest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 0], [0.1, 3], [1, 0], [1.1, 3]])
+    >>> SCML(basis=np.eye(2)).fit(X, [0, 0, 1, 1]).basis_
+    array([[1., 0.]])
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        beta: float = 1e-5,
+        n_neighbors: int = 3,
+        n_impostors: int = 10,
+        basis: str | AnyArray = "auto",
+        n_basis: int | None = None,
+        max_iter: int = 1000,
+        tol: float = 1e-2,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.beta = beta
+        self.n_neighbors = n_neighbors
+        self.n_impostors = n_impostors
+        self.basis = basis
+        self.n_basis = n_basis
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None) -> Solution:
+        checks.above(0, beta=self.beta, tol=self.tol)
+        checks.counts(1, n_neighbors=self.n_neighbors, n_impostors=self.n_impostors)
+        checks.counts(1, **checks.told(n_basis=self.n_basis))
+        unit = scatter.unit(X)
+        V = data.coordinates(X / unit)
+        X = X / unit @ V.T
+        if triplets is None:
+            triplets = mining.nearest_triplets(X, np.asarray(labels), self.n_neighbors, self.n_impostors)
+        B = self._directions(X, labels, triplets, V)
+        basis = self._found_before("basis_")
+        start = None if basis is None else linear_program.again(B @ V, basis, self.weights_ * unit**2)
+        found = scml(X, triplets, B, self.beta, start=start, **self._search())
+        used = np.argsort(-found.x, kind="stable")[: int((found.x > 0).sum())]
+        w, B = found.x[used], B[used]
+        L = psd.compress(np.sqrt(w)[:, None] * B) if len(w) else np.zeros((1, len(V)))
+        L = scatter.widest(L, X, self.n_components) @ V / unit
+        with np.errstate(over="ignore"):  # in the smallest units weights overflow, as the metric does
+            return found.with_x(L, attributes={"weights": w / unit / unit, "basis": B @ V})
+
+    def _directions(self, X: Array, labels: Ints | None, triplets: Ints, V: Array) -> Array:
+        """B in coordinates V."""
+        if not isinstance(self.basis, str):
+            try:
+                B = np.asarray(self.basis)
+            except ValueError:  # lists of several lengths
+                B = np.zeros(0)
+            if B.dtype.kind not in "biuf" or B.shape[1:] != V.shape[1:] or len(B) == 0 or not np.isfinite(B).all():
+                needs = f"one of {', '.join(map(repr, BASES))}, or finite numbers of shape (K, {V.shape[1]})"
+                raise ValueError(f"basis must be {needs}; got shape {B.shape}, dtype {B.dtype}")
+            return B @ V.T
+        checks.one_of(BASES, basis=self.basis)
+        count = self.n_basis or 20 * X.shape[1]
+        if self.basis == "triplets" or (self.basis == "auto" and labels is None):
+            return local_directions.of_triplets(X, triplets, count, self.random_state)
+        if labels is None:
+            raise ValueError('basis="discriminants" needs labels; with triplets, "triplets" or an array')
+        sizes = REGIONS if X.shape[1] <= NARROW else WIDE_REGIONS
+        return local_directions.of_regions(X[labels >= 0], labels[labels >= 0], count, sizes)

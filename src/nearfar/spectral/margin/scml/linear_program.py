@@ -1,0 +1,206 @@
+"""Weights of given directions from triplets: a linear program, by a rounded hinge that ends with a certificate.
+
+    f(w) = 1/T sum_t [u_t]_+ + beta sum_k w_k,  u_t = 1 + sum_k w_k D_tk,  w >= 0
+    D_tk = (b_k' (x_a - x_p))^2 - (b_k' (x_a - x_n))^2,  M = sum_k w_k b_k b_k'
+
+No table of triplets and directions is needed: u comes from distances under M, and the slope of w_k from b_k' G b_k with
+the scatter G = 1/T sum_t s_t ((x_a - x_p)(x_a - x_p)' - (x_a - x_n)(x_a - x_n)') for slopes 0 <= s_t <= 1 of the hinge.
+Where b_k' G b_k >= -beta for all k, sum_t s_t / T is at most min f; any slopes are made so by a factor theta <= 1.
+
+The hinge is rounded over a width, which shrinks until the gap is small. L-BFGS comes near the optimum for the first
+one. Newton steps, over the few weights that are not 0 and the few triplets within the width, reach it for each.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.spatial.distance import cdist
+
+from ....numerics.optimize import Report, Solution, lbfgs, stopped
+from ....numerics.types import Array, Ints
+from ...pair_graph import Edges
+
+FIRST, NARROWER, LEAST = 1.0, 0.3, 1e-13  # width of the rounding: the first, how it shrinks, the last
+NEAR = 1e-3  # L-BFGS ends where an iteration lowers the value by no more than this
+SHARE = 1 / 3  # of the gap that is allowed: where the rounding leaves no more than that to gain, the width shrinks
+ENTERING = 50  # weights that may leave 0 in one step
+RIDGES = 1e-12, 1e-3, 1e10  # shares of the mean curvature added to all: least, first, and most
+FLAT = 1e-6  # share of the squared mean distances that is taken for the curvature where no triplet is within the width
+SAME = 1e-9  # distance of two directions that are one, relative to the largest entry
+CELLS = 1 << 20  # numbers in one block of D
+
+
+class Point(NamedTuple):
+    """What is known at w.
+
+    Attributes
+    ----------
+    value, bound : float
+        f, and at most min f.
+    rounded, rest : float
+        The value with the rounded hinge, and at least how far that is above its own minimum.
+    gradient : ndarray of shape (K,)
+        Of the rounded value.
+    u : ndarray of shape (T,)
+    """
+
+    value: float
+    bound: float
+    rounded: float
+    rest: float
+    gradient: Array
+    u: Array
+
+
+class TripletHinges:
+    """f of the module's formulas.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    triplets : ndarray of shape (T, 3)
+    B : ndarray of shape (K, d)
+    beta : float
+    """
+
+    def __init__(self, X: Array, triplets: Ints, B: Array, beta: float) -> None:
+        self.X, self.B, self.beta, self.T = X, B, beta, len(triplets)
+        a, p, n = triplets.T
+        self.edges = Edges(np.concatenate([a, a]), np.concatenate([p, n]), len(X))
+        self.pull, self.push = np.split(self.edges.of.ravel(), 2)
+        every = np.ones(self.T)
+        self.flat = FLAT * max(float(np.mean(self.slopes(every, -every) ** 2)), 1e-290)
+
+    def hinges(self, w: Array) -> Array:
+        """u (T,)."""
+        on = w > 0
+        if not on.any():
+            return np.ones(self.T)
+        L = np.sqrt(w[on])[:, None] * self.B[on]
+        if len(L) > L.shape[1]:
+            L = np.asarray(np.linalg.qr(L, mode="r"))
+        square = self.edges.squares(self.X @ L.T)
+        return 1 + square[self.pull] - square[self.push]
+
+    def slopes(self, pull: Array, push: Array) -> Array:
+        """b_k' G b_k (K,), for slopes of the positive pairs and of the negative ones."""
+        e = len(self.edges.a)
+        weight = (np.bincount(self.pull, pull, e) - np.bincount(self.push, push, e)) / self.T
+        G = self.X.T @ self.edges.laplacian_times(weight, self.X)
+        return np.einsum("kd,kd->k", self.B @ G, self.B)
+
+    def at(self, w: Array, width: float) -> Point:
+        """The point w >= 0."""
+        u = self.hinges(w)
+        s = np.clip(u / width, 0.0, 1.0)
+        gradient, cost = self.slopes(s, s) + self.beta, self.beta * float(w.sum())
+        theta = self.beta / (self.beta + max(0.0, -float(gradient.min())))
+        bound, half = theta * float(s.mean()), width / 2 * float(s @ s) / self.T
+        rounded = float(u @ s) / self.T - half + cost
+        return Point(
+            float(np.maximum(u, 0.0).mean()) + cost, bound, rounded, rounded - bound + theta**2 * half, gradient, u
+        )
+
+    def curvature(self, at: Ints, within: Ints, width: float) -> Array:
+        """The sum over these triplets of D_t D_t' / (T width), for some weights, in blocks."""
+        H, Z = np.zeros((len(at),) * 2), self.X @ self.B[at].T
+        step = max(1, CELLS // max(len(at), 1))
+        for a in range(0, len(within), step):
+            pull, push = self.pull[within[a : a + step]], self.push[within[a : a + step]]
+            D = (Z[self.edges.a[pull]] - Z[self.edges.b[pull]]) ** 2
+            D -= (Z[self.edges.a[push]] - Z[self.edges.b[push]]) ** 2
+            H += D.T @ D
+        return H / (self.T * width)
+
+    def stepped(self, w: Array, point: Point, width: float, ridge: float) -> Array:
+        """w after a Newton step over the weights above 0 and those that gain most by leaving it."""
+        g, entering = point.gradient, np.flatnonzero((w == 0) & (point.gradient < 0))
+        at = np.concatenate([np.flatnonzero(w > 0), entering[np.argsort(g[entering])[:ENTERING]]])
+        H = self.curvature(at, np.flatnonzero((point.u > 0) & (point.u < width)), width)
+        H[np.diag_indices_from(H)] += ridge * max(float(np.trace(H)) / max(len(H), 1), self.flat)
+        p, free = -w[at], np.ones(len(at), dtype=bool)
+        while free.any():
+            rest = g[at] + H[:, ~free] @ p[~free]
+            p[free] = -cho_solve(cho_factor(H[np.ix_(free, free)]), rest[free])
+            below = free & (w[at] + p < 0)
+            if not below.any():
+                break
+            free &= ~below
+            p[~free] = -w[at][~free]  # what would be negative is 0 instead, and the others take the step that is left
+        v = w.copy()
+        v[at] = np.maximum(w[at] + p, 0.0)
+        return v
+
+
+def again(B: Array, basis: Array, weights: Array) -> Array | None:
+    """w (K,) with these weights of the directions `basis` (k, d), or None where one of them is not in B (K, d)."""
+    apart = cdist(basis, B)
+    if not len(basis) or not np.isfinite(weights).all() or apart.min(axis=1).max() > SAME * np.abs(B).max():
+        return None
+    w = np.zeros(len(B))
+    np.add.at(w, apart.argmin(axis=1), weights)
+    return w
+
+
+def minimise(
+    problem: TripletHinges,
+    *,
+    start: Array | None = None,
+    max_iter: int = 1000,
+    tol: float = 1e-2,
+    report: Report | None = None,
+) -> Solution:
+    """Weights w (K,) as `x`, of which f is at most ``tol * f`` above the minimum; `max_iter` steps of both kinds.
+
+    From weights `start` there are Newton steps only.
+    """
+
+    def rounded(w: Array) -> tuple[float, Array]:
+        point = problem.at(w, FIRST)
+        return point.rounded, point.gradient
+
+    w, history = np.zeros(len(problem.B)) if start is None else start, []
+    if start is None:
+        found = lbfgs(rounded, w, bounds=(0.0, None), max_iter=max_iter, tol=0.0, ftol=NEAR, memory=20)
+        w, history = np.maximum(found.x, 0.0), list(np.asarray(found.history))
+    best, value, bound, width, ridge = w, np.inf, 0.0, FIRST, RIDGES[1]
+    point = problem.at(w, width)
+    while True:
+        if point.value < value:
+            best, value = w, point.value
+        bound = max(bound, point.bound)
+        if report is not None:
+            report(len(history), value, value - bound)
+        if value - bound <= tol * value or len(history) >= max_iter or width < LEAST:
+            break
+        moved = None if point.rest <= SHARE * tol * value else lowered(problem, w, point, width, ridge)
+        if moved is None:
+            width *= NARROWER
+            point = problem.at(w, width)
+        else:
+            w, point, ridge = moved
+            history.append(point.rounded)
+    gap = max(0.0, value - bound)
+    message = "" if gap <= tol * value else stopped("Newton's method", len(history), "gap", gap, tol * value)
+    return Solution(best, value, max(1, len(history)), not message, message, gap, np.array(history or [value]))
+
+
+def lowered(
+    problem: TripletHinges, w: Array, point: Point, width: float, ridge: float
+) -> tuple[Array, Point, float] | None:
+    """A step that lowers the rounded value, with the ridge for the next; None where no ridge makes one do so."""
+    least, _, most = RIDGES
+    while ridge <= most:
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                v = problem.stepped(w, point, width, ridge)
+                new = problem.at(v, width)
+        except LinAlgError:
+            new = point
+        if new.rounded < point.rounded:
+            return v, new, max(ridge / 10, least)
+        ridge *= 10
+    return None

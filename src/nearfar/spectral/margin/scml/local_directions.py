@@ -1,0 +1,102 @@
+"""Directions of unit length: each separates the classes in one region, or the two kinds of pairs of a few triplets.
+
+    of regions: S_b u = mu S_w u,  of triplets: (S_n - S_p) u = mu u;  mu > 0
+
+S_b, S_w: scatters between and within classes, with a ridge, of the k rows of each class nearest to a centre, at several
+k. S_p, S_n: scatters of the positive and of the negative pairs of some triplets.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from ....neighbors.nearest import nearest
+from ....numerics import psd, scatter
+from ....numerics.constraints import class_sizes, generator
+from ....numerics.distances import squared_distances
+from ....numerics.types import Array, Ints, Seed
+
+RIDGE = 0.1  # share of the mean variance within classes that is added to the variance of every direction
+FLAT = 1e-10  # relative to the largest mu: smaller ones are rounding errors
+PASSES = 10  # how often centres move to the means of their rows, at most
+TRIES = 10  # consecutive groups of triplets that may give no direction
+
+
+def centres(X: Array, count: int) -> Array:
+    """Return points (count, d) spread among the rows of X (n, d), or the rows themselves if there are few.
+
+    They begin as rows far from each other and become the means of the rows nearest to them. Nothing is drawn at random,
+    and the order of the rows and the axes do not matter.
+    """
+    if count >= len(X):
+        return X
+    found = X[[int(squared_distances(X, X.mean(axis=0, keepdims=True))[:, 0].argmin())]]
+    far = np.full(len(X), np.inf)
+    while len(found) < count:
+        far = np.minimum(far, squared_distances(X, found[-1:])[:, 0])
+        found = np.concatenate([found, X[[int(far.argmax())]]])
+    for _ in range(PASSES):
+        at = nearest(X, found, 1)[1][:, 0]
+        used, at = np.unique(at, return_inverse=True)
+        means = scatter.class_means(X, at)
+        if np.array_equal(means, found[used]):
+            break
+        found[used] = means
+    return found
+
+
+def of_regions(X: Array, labels: Ints, count: int, sizes: tuple[int, ...]) -> Array:
+    """Return at most `count` directions (K, d) from as many regions as that takes; all axes if these give none.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+        Codes, all known.
+    sizes : tuple of int
+        Numbers of rows of each class in a region: every centre makes one region of each size.
+    """
+    c = int(labels.max()) + 1
+    each = min(c - 1, X.shape[1])
+    points = centres(X, -(-count // (len(sizes) * each)))
+    classes = [np.flatnonzero(labels == k) for k in range(c)]
+    near = [own[nearest(points, X[own], min(max(sizes), len(own)))[1]] for own in classes]
+    found = []
+    for k in sizes:
+        rows = np.concatenate([table[:, :k] for table in near], axis=1)
+        found += [discriminants(X[i], labels[i], each) for i in rows]
+    B = np.concatenate(found)[:count]
+    return B if len(B) else np.eye(X.shape[1])
+
+
+def discriminants(X: Array, labels: Ints, p: int) -> Array:
+    """Return at most p directions (p', d) in which the classes of a few rows lie apart."""
+    means, d = scatter.class_means(X, labels), X.shape[1]
+    S = scatter.deviations(X, labels, means)
+    M = np.sqrt(class_sizes(labels)) * (means - X.mean(axis=0)).T
+    S[np.diag_indices(d)] += RIDGE * (float(np.trace(S)) or float(np.vdot(M, M)) or 1.0) / d
+    A = cho_solve(cho_factor(S), M)
+    mu, Q = psd.spectrum(M.T @ A)
+    U = (A @ Q[:, (mu > FLAT * mu[0]) & (mu > 0)]).T[:p]
+    return U / np.linalg.norm(U, axis=1, keepdims=True)
+
+
+def of_triplets(X: Array, triplets: Ints, count: int, seed: Seed) -> Array:
+    """Return `count` directions (K, d) from groups of d triplets, fewer if one group is all; all axes if none is found.
+
+    Parameters
+    ----------
+    seed : int, Generator, RandomState or None
+        Draws the triplets of a group.
+    """
+    rng, d, T = generator(seed), X.shape[1], len(triplets)
+    found, empty = [np.zeros((0, d))], 0
+    while sum(map(len, found)) < count and empty < TRIES:
+        a, p, n = triplets[rng.choice(T, min(d, T), replace=False)].T
+        mu, U = psd.spectrum(scatter.weighted_outer(X, a, n) - scatter.weighted_outer(X, a, p))
+        found.append(U[:, mu > FLAT * np.abs(mu).max()].T)
+        empty = 0 if len(found[-1]) else empty + 1
+        if d >= T:
+            break
+    B = np.concatenate(found)[:count]
+    return B if len(B) else np.eye(d)

@@ -1,0 +1,149 @@
+"""Mahalanobis metric for clustering (Xing, Jordan, Russell & Ng, 2002).
+
+    max_M sum_D |x_i - x_j|_M   s.t.  sum_S |x_i - x_j|_M^2 <= alpha,  M >= floor alpha / d Sig_S^-1
+    diagonal M = diag(w):  min_w sum_S |x_i - x_j|_M^2 - c log sum_D |x_i - x_j|_M,  w >= 0
+
+With Sig_S = C C', C' M C = alpha (floor / d I + (1 - floor) F' F) the feasible set is a ball, |F| <= 1, the objective
+convex: F <- F G / |F G|, G the gradient in F' F, only raises it. The diagonal problem is that of diagonal F, scaled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+
+from ....estimators.base import FromPairs, Mahalanobis
+from ....numerics import checks, eig, psd, scatter
+from ....numerics.constraints import LabelPairs, Pairs, written_out
+from ....numerics.optimize import Solution
+from ....numerics.types import Array
+from .distance_sum import differences, farthest, full_rank_factor
+
+
+def mmc(
+    X: Array, S: Array, apart: Pairs, alpha: float = 1.0, floor: float = 0.0, start: Array | None = None, **limits: Any
+) -> Solution:
+    """Return L (d, d) as `x`, from the similar scatter S and the dissimilar pairs."""
+    C, I = cholesky(S, lower=True), np.eye(len(S))
+    far = differences(solve_triangular(C, X.T, lower=True).T, apart.i, apart.j, apart.weights)
+    even, free = floor / len(S), 1 - floor
+    least = even * far.squares(I)
+    found = farthest(
+        weight=far.weight,
+        distance=lambda F: np.sqrt(least + free * far.squares(F)),
+        gradient=far.outer,
+        bound=lambda w: free * float(w[-1]) + even * float(w.sum()),
+        F=I if start is None else full_rank_factor((start @ C).T @ start @ C, even),
+        **limits,
+    )
+    B = np.vstack([np.sqrt(free) * found.x, np.sqrt(even) * I])
+    L = np.sqrt(alpha) * solve_triangular(C, B.T, lower=True, trans="T").T
+    return found.times(np.sqrt(alpha)).with_x(psd.compress(L))
+
+
+def mmc_diagonal(
+    X: Array, S: Array, apart: Pairs, c: float = 1.0, floor: float = 0.0, start: Array | None = None, **limits: Any
+) -> Solution:
+    """Diagonal L as `x`: w = c/2 v / s, v = floor / d + (1 - floor) u^2, u on the unit sphere, s the diagonal of S."""
+    s = np.diag(S)
+    Q, I = (X[apart.i] - X[apart.j]) ** 2 / s, np.ones(len(s)) / len(s)
+    even, free = floor / len(s), 1 - floor
+    found = farthest(
+        weight=apart.weights,
+        distance=lambda u: np.sqrt(Q @ (even + free * u**2)),
+        gradient=lambda a: a @ Q,
+        bound=lambda g: free * float(g.max()) + even * float(g.sum()),
+        F=I if start is None else np.diag(full_rank_factor(np.diag(np.sum(start**2, axis=0) * s), even)),
+        **limits,
+    )
+    f, gap = found.objective or 1.0, found.duality_gap or 0.0
+    objective = c / 2 - c * np.log(np.sqrt(c / 2) * f)
+    L = np.diag(np.sqrt(c / 2 / s * (even + free * found.x**2)))
+    return found.with_x(psd.compress(L), objective=objective, duality_gap=c * np.log1p(gap / f), history=None)
+
+
+class MMC(FromPairs, Mahalanobis):
+    """Keep dissimilar rows as far apart as a bound on similar rows' squared distances allows, to a certified optimum.
+
+    Parameters
+    ----------
+    diagonal : bool
+        Learn one weight per feature.
+    alpha, c : float
+        Bound of the full problem, and weight of the logarithm in the diagonal one; they only scale M.
+    floor : float, optional
+        Share of the bound, in [0, 0.99], that all directions of the whitened similar scatter have in equal parts; 0 is
+        the published problem, whose optimum often has rank 1 to 4: too little for neighbours among many classes.
+        Default: 0 for pairs that are given, 0.7 for pairs made of labels.
+    shrinkage : float
+        Added, with a warning, to the diagonal of a singular similar scatter in units of its mean eigenvalue: without
+        it the problem is unbounded, and 0 raises. A scatter that is not singular is left as it is.
+    n_components : int, optional
+        Keep this many: the features of largest weight if `diagonal`, else the directions along which rows differ most.
+    n_pairs : int, "all" or None
+        Pairs made of labels: so many of each kind (at most), all, or 20 c^2 of each, which is customary, for c classes.
+    max_iter, tol
+        `tol` is on the duality gap, relative to the objective.
+    warm_start, verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    floor_, duality_gap_ : float
+        No metric with the same floor has an objective better by more than the gap.
+
+    Notes
+    -----
+    Xing, Jordan, Russell & Ng, "Distance metric learning with application to clustering with side-information", 2002,
+    solved by a monotone fixed-point iteration instead of cyclic projections. The floor is ours; 0.7 and the default of
+    `n_pairs` have the best mean accuracy of 3 neighbours over eleven tables, in folds inside their training parts.
+    """
+
+    def __init__(
+        self,
+        diagonal: bool = False,
+        *,
+        alpha: float = 1.0,
+        c: float = 1.0,
+        floor: float | None = None,
+        shrinkage: float = 1e-8,
+        n_components: int | None = None,
+        n_pairs: int | str | None = 4_000,
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.diagonal = diagonal
+        self.alpha = alpha
+        self.c = c
+        self.floor = floor
+        self.shrinkage = shrinkage
+        self.n_components = n_components
+        self.n_pairs = n_pairs
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @property
+    def _span(self) -> bool:
+        return not self.diagonal
+
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+        checks.above(0, alpha=self.alpha, c=self.c, tol=self.tol)
+        checks.at_least(0, shrinkage=self.shrinkage)
+        pairs = written_out(pairs)
+        floor = (0.7 if pairs.from_labels else 0.0) if self.floor is None else self.floor
+        checks.between(0, 0.99, floor=floor)
+        S = scatter.pair_scatters(X, pairs).similar
+        S = np.diag(np.diag(S)) if self.diagonal else S
+        S = eig.shrunk(S, "shrink" if self.shrinkage else "raise", "the similar scatter", self.shrinkage)
+        solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
+        found = solve(X, S, pairs.part(similar=False), scale, floor, self._start(), **self._search())
+        k, attributes = self.n_components, {"floor": floor}
+        return found.with_x(found.x[:k] if self.diagonal else scatter.widest(found.x, X, k), attributes=attributes)

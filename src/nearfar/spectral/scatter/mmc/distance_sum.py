@@ -1,0 +1,136 @@
+"""Spreading points: the largest sum of distances under a bound on the factor of the metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ....numerics import psd
+from ....numerics.optimize import Report, Solution, stopped
+from ....numerics.types import Array, Ints
+from ...pair_graph import Edges
+
+WRITTEN = 1 << 16  # numbers in differences up to which these are written out
+GROWTH = 1.5  # factor of the power from step to step
+MOST = 100.0
+LEAST = 1e-2  # share of a direction that a step keeps at least, where the power is above 1
+
+
+def farthest(
+    weight: Array,
+    distance: Callable[[Array], Array],
+    gradient: Callable[[Array], Array],
+    bound: Callable[[Array], float],
+    F: Array,
+    *,
+    max_iter: int = 500,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """max sum_p weight_p distance_p(F) over |F| = 1, for distances (c_p + |F z_p|^2)^(1/2).
+
+    Parameters
+    ----------
+    weight : ndarray of shape (m,)
+    distance : callable
+        F -> (m,).
+    gradient : callable
+        a (m,) -> G with sum_p a_p distance_p^2 = <F G, F> and a constant; where G is a vector, F G is `F * G`.
+    bound : callable
+        Eigenvalues of G, or G itself where it is a vector -> the most that sum_p a_p distance_p^2 can be: the largest
+        one where all c_p are 0.
+    F : ndarray
+        Start, of full rank.
+    tol : float
+        On the Frank-Wolfe gap of the problem in F' F, which is concave there, relative to the value.
+
+    Notes
+    -----
+    The objective is convex in F, so maximising its linear bound over the sphere, by F <- F G / |F G|, never lowers it:
+    no step lengths, and no trouble where a distance is 0. Near the optimum that is slow, so powers of G are tried,
+    higher ones as long as they raise the objective; where one does not, the step is taken again with G itself.
+    """
+    history: list[float] = []
+    best = gap = np.inf
+    F, last, power = F / np.linalg.norm(F), None, 1.0
+    for k in range(1, max_iter + 1):
+        d = distance(F)
+        value = float(weight @ d)
+        if last is not None and power > 1 and value < best:
+            F, power = moved(last, 1.0), 1.0
+            history.append(best)
+            continue
+        G = gradient(np.divide(weight, 2 * d, out=np.zeros_like(d), where=d > 0))
+        w, V = np.linalg.eigh(G) if G.ndim == 2 else (G, None)
+        best, gap = value, max(bound(w) - value / 2, 0.0)
+        history.append(value)
+        if report is not None:
+            report(k, value, gap)
+        if gap <= tol * value:
+            return Solution(F, value, k, duality_gap=gap, history=np.array(history))
+        last, power = (F, w, V), min(GROWTH * power, MOST)
+        F = moved(last, power)
+    message = stopped("the maximisation", max_iter, "gap", gap, tol * best)
+    return Solution(last[0] if last else F, best, max_iter, False, message, gap, np.array(history))
+
+
+class Differences:
+    """Differences z_p = y_i - y_j of few pairs.
+
+    Parameters
+    ----------
+    Y : ndarray of shape (n, d)
+    i, j : ndarray of shape (m,)
+    weight : ndarray of shape (m,)
+    """
+
+    def __init__(self, Y: Array, i: Ints, j: Ints, weight: Array) -> None:
+        self.Z, self.weight = Y.take(i, axis=0) - Y.take(j, axis=0), weight
+
+    def squares(self, F: Array) -> Array:
+        """|F z_p|^2."""
+        D = self.Z @ F.T
+        return np.einsum("pk,pk->p", D, D)
+
+    def outer(self, a: Array) -> Array:
+        """sum_p a_p z_p z_p'."""
+        return (self.Z.T * a) @ self.Z
+
+
+class DifferencesOfEdges:
+    """The same for many pairs, of which no array (m, d) is formed."""
+
+    def __init__(self, Y: Array, i: Ints, j: Ints, weight: Array) -> None:
+        self.Y, self.edges = Y, Edges(i, j, len(Y))
+        self.weight = self.edges.summed(weight)
+
+    def squares(self, F: Array) -> Array:
+        return self.edges.squares(self.Y @ F.T)
+
+    def outer(self, a: Array) -> Array:
+        return self.Y.T @ self.edges.laplacian_times(a, self.Y)
+
+
+def differences(Y: Array, i: Ints, j: Ints, weight: Array) -> Differences | DifferencesOfEdges:
+    """What `farthest` needs of pairs, in the form that takes less time."""
+    return (Differences if Y.shape[1] * len(i) <= WRITTEN else DifferencesOfEdges)(Y, i, j, weight)
+
+
+def moved(at: tuple[Array, Array, Array | None], power: float) -> Array:
+    """F G^power of length 1, G = V diag(w) V' (or w); a direction that G would keep more of shrinks to `LEAST`."""
+    F, w, V = at
+    step = F * raised(w, power) if V is None else ((F @ V) * raised(w, power)) @ V.T
+    return step / np.linalg.norm(step)
+
+
+def raised(w: Array, power: float) -> Array:
+    """Nonnegative numbers relative to their largest, to a power."""
+    share = np.maximum(w, 0.0) / max(float(w.max()), 1e-300)
+    return share if power == 1 else np.maximum(share**power, np.minimum(share, LEAST))
+
+
+def full_rank_factor(B: Array, floor: float) -> Array:
+    """A factor of full rank of what B has above the floor."""
+    w, V = psd.spectrum(B / max(float(np.trace(B)), 1e-300))
+    return (V * (np.sqrt(np.maximum(w - floor, 0.0)) + 1e-3)) @ V.T

@@ -1,0 +1,90 @@
+"""The subspace in which chunklets keep the most volume, after whitening by all of them together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+from scipy.sparse import csr_array
+
+from ....fit_warnings import warn
+from ....numerics import optimize, scatter
+from ....numerics.optimize import Report, Solution
+from ....numerics.types import Array, Ints
+
+FLOOR = 1e-6  # added to the covariance of a chunklet of too few rows, in units of the mean variance
+
+
+def widest_chunklets(
+    X: Array,
+    chunklets: Ints,
+    C: Array,
+    start: Array,
+    shrinkage: float = 0.0,
+    *,
+    last: Array | None = None,
+    max_iter: int = 200,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """Solve max_U sum_l logdet(U' Sigma_l U)  s.t.  U' C U = I, by L-BFGS on a form without the constraint.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    chunklets : ndarray of shape (n,)
+        Codes; -1 rows are in none. Sigma_l is chunklet l's covariance (divided by its number of rows).
+    C : ndarray of shape (d, d)
+        Positive definite.
+    start : ndarray of shape (k, d)
+        Its rows span the first subspace.
+    shrinkage : float
+        Share of the scaled identity in each Sigma_l.
+    last : ndarray of shape (k', d), optional
+        If its rows are k independent ones too, their span is the first subspace instead.
+
+    Returns
+    -------
+    Solution
+        `x` is U' (k, d), a local maximum: the value depends only on the span of the rows and is not concave in it.
+    """
+    X, chunklets = scatter.known(X, chunklets)
+    sizes = np.bincount(chunklets)
+    members = csr_array((1 / sizes[chunklets], (chunklets, np.arange(len(X)))), shape=(len(sizes), len(X)))
+    X = X - scatter.class_means(X, chunklets)[chunklets]
+    variance = np.asarray(members @ np.sum(X * X, axis=1)) / X.shape[1]
+    ridge = shrinkage * variance
+    if shrinkage == 0 and sizes.min() <= len(start):
+        ridge = np.full(len(sizes), FLOOR * variance.mean())
+        few = int((sizes <= len(start)).sum())
+        warn(
+            f"{few} chunklets have no more rows than n_components; {ridge[0]:.3g} was added to the diagonal of each "
+            "chunklet's covariance"
+        )
+
+    # over L = K H with H C H' = I, which does not depend on the units of X
+    T = cholesky(C, lower=True)
+    H = solve_triangular(T, np.eye(len(C)), lower=True)
+    X, R = X @ H.T, H @ H.T
+
+    def fun(K: Array) -> tuple[float, Array]:
+        Y, P = X @ K.T, np.linalg.inv(K @ K.T)
+        # over columns, so that memory stays (n, k)
+        G = np.stack([np.asarray(members @ (Y * column[:, None])) for column in Y.T], axis=1)
+        G = (1 - shrinkage) * G + ridge[:, None, None] * (K @ R @ K.T)
+        inverse = np.linalg.inv(G)
+        value = np.linalg.slogdet(G)[1].sum() + len(sizes) * np.linalg.slogdet(P)[1]
+        pulled = np.einsum("nk,nkj->nj", Y, inverse[chunklets]) / sizes[chunklets, None]
+        slope = (1 - shrinkage) * pulled.T @ X + np.einsum("l,lkj->kj", ridge, inverse) @ K @ R
+        return -float(value), 2 * len(sizes) * P @ K - 2 * slope
+
+    def orthonormal(K: Array) -> Array:
+        w, V = np.linalg.eigh(K @ K.T)
+        return (V / np.sqrt(w)) @ V.T @ K
+
+    if last is not None and last.shape == start.shape and np.linalg.matrix_rank(last @ T) == len(last):
+        start = last
+    limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": report}
+    found = optimize.lbfgs_in_rounds(fun, orthonormal(start @ T), orthonormal, **limits)
+    return found.times(-1).with_x(found.x @ H)

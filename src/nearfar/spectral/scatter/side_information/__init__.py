@@ -1,0 +1,150 @@
+"""Embedding by side information (Ghodsi, Wilkinson & Southey, 2007).
+
+    min_M  tr(M (Sig_S / |S| - Sig_D / |D|))   s.t.  M PSD, tr M = 1    =>   M = v v'
+    min_M  sum_P (|x_i - x_j|_M^2 - t_ij^2)^2 + beta tr(M (Sig_S / |S| - Sig_D / |D|))   s.t.  M PSD
+
+v: eigenvector of the smallest eigenvalue. A linear function on the spectrahedron is least at a rank-one matrix, so no
+semidefinite program needs to be solved. The second form takes target distances t for the pairs P; it is convex.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....estimators.base import FromPairs, Mahalanobis, named
+from ....fit_warnings import warn
+from ....numerics import checks, psd, scatter
+from ....numerics.constraints import LabelPairs, Pairs
+from ....numerics.optimize import Solution
+from ....numerics.types import AnyArray, Array
+from ... import target_pairs as targets
+from .target_distances import match_distances
+
+
+def side_information(X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    """Return L (1, d) as `x`, a unit vector; `objective` is the smallest eigenvalue."""
+    S, D = scatter.pair_scatters(X, pairs).mean()
+    w, V = psd.spectrum(S - D)
+    if w[-1] >= -psd.rounding(np.diag(S + D)):
+        warn("no direction keeps dissimilar pairs further apart than similar ones")
+    return Solution(V[:, -1:].T, objective=float(w[-1]))
+
+
+class SideInformationMetric(FromPairs, Mahalanobis):
+    """The one direction in which similar pairs are nearest and dissimilar pairs furthest, or a fit to distances.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Without target distances only 1 is possible: the optimum has rank one (`FisherMetric` gives more directions).
+        With them: keep this many directions, those of largest eigenvalue.
+    beta : float
+        Weight of the similar and dissimilar pairs beside target distances.
+    n_pairs : "all", int or None
+        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
+    weighting : "pairs" or "class"
+        With ``n_pairs="all"``: every pair weighs the same, or every class does.
+    max_iter : int
+        Only with target distances, as the next three.
+    tol : float
+        On the duality gap, relative to the objective.
+    warm_start : bool
+        Start from the last fit.
+    verbose : bool
+    random_state : int, RandomState, Generator or None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (k, d)
+    objective_ : float
+        The smallest eigenvalue, at least 0 where nothing separates; or the value of the second form.
+    duality_gap_ : float
+        With target distances: no metric has an objective lower than this by more.
+
+    Notes
+    -----
+    Ghodsi, Wilkinson & Southey, "Improving embeddings by flexible exploitation of side information", IJCAI 2007:
+    class-equivalence form, and least squares to partial distances. `beta` joins the two; its default is ours.
+    """
+
+    _span = True
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        beta: float = 1.0,
+        n_pairs: int | str | None = "all",
+        weighting: str = "pairs",
+        max_iter: int = 1000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.beta = beta
+        self.n_pairs = n_pairs
+        self.weighting = weighting
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: AnyArray,
+        y: AnyArray | None = None,
+        *,
+        pairs: AnyArray | None = None,
+        pair_labels: AnyArray | None = None,
+        pair_weights: AnyArray | None = None,
+        rows: AnyArray | None = None,
+        target_pairs: AnyArray | None = None,
+        target_distances: AnyArray | None = None,
+    ) -> SideInformationMetric:
+        """Learn from labelled rows, from pairs of rows, from distances that pairs should have, or from both.
+
+        Parameters
+        ----------
+        X, y, pairs, pair_labels, pair_weights, rows
+            As for every learner from pairs; with target distances they may be left out.
+        target_pairs : array-like of shape (p, 2), optional
+            Row numbers of X.
+        target_distances : array-like of shape (p,), optional
+            The distance, at least 0, that each of them should have.
+        """
+        untold = target_pairs is None and target_distances is None
+        self._targets: Any = None if untold else (target_pairs, target_distances, rows)
+        try:
+            if untold or y is not None or pairs is not None:
+                told = {"pairs": pairs, "pair_labels": pair_labels, "pair_weights": pair_weights, "rows": rows}
+                return super().fit(X, y, **told)
+            with named(self):
+                return self._learn(self._rows(X), None)
+        finally:
+            del self._targets
+
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs | None) -> Solution:
+        checks.at_least(0, beta=self.beta)
+        if pairs is None or self._targets is not None:
+            return self._matched(X, pairs)
+        if self.n_components not in (None, 1):
+            raise ValueError(f"n_components must be 1, the optimum has rank one; got {self.n_components}")
+        return side_information(X, pairs)
+
+    def _matched(self, X: Array, pairs: Pairs | LabelPairs | None) -> Solution:
+        places = np.argsort(self._given(np.arange(len(X))))
+        target_pairs, target_distances, rows = self._targets
+        told = targets.check(target_pairs, target_distances, len(X), rows, prefix="target_")
+        Z, A = X[places[told.i]] - X[places[told.j]], np.zeros((X.shape[1],) * 2)
+        if pairs is not None:
+            S, D = scatter.pair_scatters(X, pairs).mean()
+            A = self.beta * (S - D)
+        last = self._start()
+        start = None if last is None else last.T @ last
+        found = match_distances(Z, told.squares, A, start, **self._search())
+        return found.with_x(psd.components(found.x, self.n_components))

@@ -1,0 +1,108 @@
+"""A metric whose squared distances are near given ones: convex least squares with a linear term and a certificate.
+
+min_M  sum_P (z' M z - b)^2 + <A, M>   s.t.  M PSD,    z = x_i - x_j
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cholesky, eigh, solve_triangular
+
+from ....numerics import optimize, psd
+from ....numerics.optimize import Report, Solution
+from ....numerics.types import Array
+
+SMALL = 1e-5  # an objective below this share of sum_p b_p^2 counts as that much where tol is relative to it
+
+
+def match_distances(
+    Z: Array,
+    b: Array,
+    A: Array,
+    start: Array | None = None,
+    *,
+    max_iter: int = 1000,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """Return M (d, d) as `x`; `duality_gap` bounds how far its objective f is from the optimum.
+
+    It is at most tol |f|, or tol times `SMALL` sum_p b_p^2 where |f| is below that: rounding is relative to sums.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (p, d)
+        Differences.
+    b : ndarray of shape (p,)
+        Their squared target distances.
+    A : ndarray of shape (d, d)
+        Symmetric.
+    start : ndarray of shape (d, d) or None
+        A PSD matrix.
+
+    Raises
+    ------
+    ValueError
+        The problem is unbounded: A has a negative direction to which all of Z is orthogonal.
+
+    Notes
+    -----
+    Projected gradient in coordinates in which the differences are white. The dual, max_u -b'u - |u|^2 / 4 subject to
+    sum_p u_p z z' + A PSD, is evaluated at u = 2 (z' M z - b) moved into the feasible set.
+    """
+    d = Z.shape[1]
+    Q = Z.T @ Z / len(Z)
+    ridge = 1e-3 if psd.is_singular(psd.spectrum(Q)[0]) else 1e-9
+    C = cholesky(Q + ridge * np.trace(Q) / d * np.eye(d), lower=True)
+    Y, A = solve_triangular(C, Z.T, lower=True).T, solved(C, A)
+    lift = lifter(Y, A)
+    size = SMALL * max(float(b @ b), float(np.sum(A * A)) / len(Y)) or 1.0
+
+    def fun(M: Array) -> tuple[float, Array]:
+        off = np.einsum("pd,pd->p", Y @ M, Y) - b
+        return float(off @ off + np.sum(A * M)) / size, ((2 * Y * off[:, None]).T @ Y + A) / size
+
+    def gap(M: Array, value: float, G: Array) -> float:
+        u = 2 * (np.einsum("pd,pd->p", Y @ M, Y) - b) + lift(size * G)
+        return value + float(b @ u + u @ u / 4) / size
+
+    def project(M: Array, step: float) -> Array:
+        return psd.project(M)[0]
+
+    M0 = np.zeros((d, d)) if start is None else C.T @ start @ C
+    limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": optimize.in_unit(report, size)}
+    found = optimize.fista(fun, project, M0, gap=gap, step=size / (2 * len(Y)), **limits).times(size)
+    K = solve_triangular(C, found.x, lower=True, trans="T")
+    return found.with_x(psd.symmetrize(solve_triangular(C, K.T, lower=True, trans="T")))
+
+
+def solved(C: Array, A: Array) -> Array:
+    """C^-1 A C^-T."""
+    return psd.symmetrize(solve_triangular(C, solve_triangular(C, A, lower=True).T, lower=True))
+
+
+def lifter(Y: Array, A: Array) -> Callable[[Array], float]:
+    """Return a function of the gradient G that gives the least s >= 0 for which G + s sum y y' is PSD."""
+    q, V = psd.spectrum(Y.T @ Y)
+    r = psd.rank(q)
+    inside, outside = V[:, :r], V[:, r:]
+    free = outside.T @ A @ outside
+    low = eigh(free, eigvals_only=True)[0] if r < len(q) and A.any() else 0.0
+    if low < -1e-10 * np.abs(A).max():
+        raise ValueError(
+            "the target distances leave directions free in which dissimilar pairs are further apart than similar ones, "
+            "so the optimum is infinite; give more target distances or beta=0"
+        )
+    bound = r < len(q) and low > 0
+
+    def lift(G: Array) -> float:
+        core = inside.T @ G @ inside
+        if bound:
+            cross = inside.T @ G @ outside
+            core = core - cross @ np.linalg.solve(free, cross.T)
+        return max(0.0, -float(eigh(psd.symmetrize(core), np.diag(q[:r]), eigvals_only=True)[0]))
+
+    return lift

@@ -1,0 +1,202 @@
+"""Pairs under M = V Lam V' with V on the Stiefel manifold and Lam positive definite, for rows and for kernel maps.
+
+    min  sum_S w softplus(d - u) + sum_D w softplus(u - d) + lam (tr(Lam P^-1) - log det(Lam P^-1) - p),  d = z' M z
+
+With prior P = I both manifolds drop out: M = L' L for any L (p, d) of full rank, and the last term is
+lam (|L|^2 - log det(L L') - p). Otherwise L = K U' with U from the QR factorisation of any A, and Lam = K' K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cholesky, inv
+from scipy.special import expit
+
+from ..numerics import checks, eig, manifolds, psd, scatter
+from ..numerics.constraints import LabelPairs, Pairs, generator, written_out
+from ..numerics.optimize import Objective, Report, Solution, lbfgs, lbfgs_in_rounds
+from ..numerics.pair_differences import PairList
+from ..numerics.types import AnyArray, Array, Seed
+
+INITS = ("discriminant", "pca", "random")
+MOST = 16
+
+
+def stiefel_spd(
+    X: Array,
+    pairs: Pairs | LabelPairs,
+    p: int | None = None,
+    lam: float = 0.01,
+    prior: AnyArray | None = None,
+    bias: float = 0.0,
+    *,
+    init: str | AnyArray = "discriminant",
+    last: Array | None = None,
+    seed: Seed = None,
+    max_iter: int = 500,
+    tol: float = 1e-6,
+    report: Report | None = None,
+) -> Solution:
+    """Return L (p, d) as `x`, in the span of the rows; attributes ``stiefel`` V (d, p), ``spd`` Lam (p, p), ``scale``.
+
+    Parameters
+    ----------
+    p : int or None
+        None: the rank of X, at most 16.
+    prior : array-like of shape (p, p), optional
+        P, in the units of `scale`.
+    init : str or array-like of shape (p, d)
+        Where the directions of the start come from, or components to start from.
+    last : ndarray of shape (p', d), optional
+        Components to start from instead, if they are p rows that are independent in the span of X.
+
+    Notes
+    -----
+    X is first divided by `scale`, the root mean square distance of the pairs; results are in the units of X.
+    """
+    checks.above(0, lam=lam)
+    if not checks.is_finite(bias):
+        raise ValueError(f"bias must be a finite number; got {bias!r}")
+    span = scatter.data_span(X)
+    p = check_rank(p, len(span))
+    X, pairs = paired(X, written_out(pairs))
+    X = X @ span.T
+    scale = mean_distance(X, pairs)
+    loss = pair_loss(X / scale, pairs, bias)
+    root = np.eye(p) if prior is None else cholesky(given_prior(prior, p))
+    if last is not None and len(last) == p and np.linalg.matrix_rank(last @ span.T) == p:
+        L = last @ span.T * scale
+    elif isinstance(init, str):
+        L = root @ directions(X, pairs, p, init, seed)
+    else:
+        L = given_start(init, p, span) * scale
+    if prior is None:
+        found = lbfgs(without_prior(loss, lam), L, max_iter=max_iter, tol=tol, report=report)
+        L = found.x
+    else:
+        V, R = np.linalg.qr(L.T)
+        start, limits = np.hstack([V.T, R.T]), dict[str, Any](max_iter=max_iter, tol=tol, report=report)
+        found = lbfgs_in_rounds(with_prior(loss, lam, root), start, put_right, **limits)
+        L, K, V, _ = factor(found.x, p)
+    L = psd.compress(L / scale) @ span
+    # under a prior the value depends on the basis of a span: V and Lam are kept as they were found
+    made = parts(L) if prior is None else {"stiefel": span.T @ V, "spd": K.T @ K / scale**2}
+    return found.with_x(L, attributes=made | {"scale": scale})
+
+
+def paired(X: Array, pairs: Pairs) -> tuple[Array, Pairs]:
+    """Return the rows that are in a pair, and the pairs as numbers of these rows."""
+    rows, places = np.unique(np.concatenate([pairs.i, pairs.j]), return_inverse=True)
+    i, j = np.split(places, 2)
+    return X[rows], pairs._replace(i=i, j=j)
+
+
+def check_rank(p: int | None, rank: int) -> int:
+    """Return p, or its default for None; raise if p is above the rank."""
+    if rank == 0:
+        raise ValueError("all rows of X are equal, so there is nothing to learn from")
+    if p is not None and p > rank:
+        raise ValueError(f"n_components must be at most {rank}, the rank of the data; got {p}")
+    return min(rank, MOST) if p is None else p
+
+
+def mean_distance(X: Array, pairs: Pairs) -> float:
+    """Return the weighted root mean square distance of the pairs."""
+    listed = PairList(pairs.i, pairs.j, len(X))
+    d = listed.squared_distances(X)
+    return float(np.sqrt(np.average(d, weights=pairs.weights[listed.order]))) or 1.0
+
+
+def pair_loss(X: Array, pairs: Pairs, bias: float) -> Objective:
+    """Return the function L -> (loss, a mean over each kind of pairs; its gradient (p, d))."""
+    listed = PairList(pairs.i, pairs.j, len(X))
+    similar, weight = pairs.similar[listed.order], pairs.weights[listed.order]
+    sums = [max(float(weight[similar == kind].sum()), np.finfo(np.float64).tiny) for kind in (False, True)]
+    c, s = weight / np.where(similar, sums[1], sums[0]), np.where(similar, 1.0, -1.0)
+
+    def loss(L: Array) -> tuple[float, Array]:
+        Z = X @ L.T
+        margin = s * (listed.squared_distances(Z) - bias)
+        return float(c @ np.logaddexp(0.0, margin)), 2 * listed.laplacian_times(c * s * expit(margin), Z).T @ X
+
+    return loss
+
+
+def without_prior(loss: Objective, lam: float) -> Objective:
+    """The objective in L."""
+
+    def fun(L: Array) -> tuple[float, Array]:
+        value, G = loss(L)
+        # with one feature the first step from 1 may lead to exactly 0, where the divergence is infinite
+        gram = L @ L.T + np.finfo(np.float64).tiny * np.eye(len(L))
+        burg = np.sum(L * L) - np.linalg.slogdet(gram)[1] - len(L)
+        return value + lam * float(burg), G + 2 * lam * (L - np.linalg.solve(gram, L))
+
+    return fun
+
+
+def with_prior(loss: Objective, lam: float, root: Array) -> Objective:
+    """The objective in [A', K] (p, d + p); P = root' root."""
+    back = inv(root)
+    precision = back @ back.T
+
+    def fun(x: Array) -> tuple[float, Array]:
+        p = len(x)
+        L, K, V, pullback = factor(x, p)
+        value, G = loss(L)
+        burg = np.sum((K @ back) ** 2) - 2 * np.linalg.slogdet(K @ back)[1] - p
+        G_K = G @ V + 2 * lam * (K @ precision - inv(K).T)
+        return value + lam * float(burg), np.hstack([pullback(G.T @ K).T, G_K])
+
+    return fun
+
+
+def put_right(x: Array) -> Array:
+    """Return [V', K] for [A', K]: the value depends on A only by its basis V."""
+    _, K, V, _ = factor(x, len(x))
+    return np.hstack([V.T, K])
+
+
+def factor(x: Array, p: int) -> tuple[Array, Array, Array, Callable[[Array], Array]]:
+    """Return L = K V', K, V and the function that turns a gradient in V into one in A."""
+    V, pullback = manifolds.orthonormal(x[:, :-p].T)
+    K = x[:, -p:]
+    return K @ V.T, K, V, pullback
+
+
+def given_prior(prior: AnyArray, p: int) -> Array:
+    """Check and return the user's P."""
+    P = psd.require_pd(prior, "prior")
+    if len(P) != p:
+        raise ValueError(f"prior must have shape {(p, p)}; got {P.shape}")
+    return P
+
+
+def given_start(init: AnyArray, p: int, span: Array) -> Array:
+    """Check the user's components and return them in coordinates of the span."""
+    needs = f"init must be {p} independent rows of {span.shape[1]} numbers"
+    L = checks.table(init, needs)
+    if L.shape != (p, span.shape[1]) or not np.isfinite(L).all() or np.linalg.matrix_rank(L @ span.T) < p:
+        raise ValueError(f"{needs}; got shape {L.shape}")
+    return L @ span.T
+
+
+def directions(X: Array, pairs: Pairs, p: int, init: str, seed: Seed) -> Array:
+    """Return orthonormal rows to start from."""
+    checks.one_of(INITS, init=init)
+    if init == "pca":
+        return np.eye(p, X.shape[1])  # the rows of the span are principal directions
+    if init == "random":
+        return manifolds.orthonormal(generator(seed).normal(size=(X.shape[1], p)))[0].T
+    S, D = scatter.pair_scatters(X, pairs).mean()
+    ridge = (1e-3 * np.trace(S + D) / len(S) or 1.0) * np.eye(len(S))
+    return manifolds.orthonormal(eig.gevd(D + ridge, S + ridge, p)[1])[0].T
+
+
+def parts(L: Array) -> dict[str, Any]:
+    """Return V and Lam with V Lam V' = L' L."""
+    V, R = np.linalg.qr(L.T)
+    return {"stiefel": V, "spd": R @ R.T}

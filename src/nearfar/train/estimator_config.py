@@ -1,0 +1,43 @@
+"""The arguments of a `DeepMetric` as a config, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sklearn.utils import check_random_state
+
+from ..data.readers.in_memory import GIVEN
+from ..quoting import quoted
+from .config import TrainConfig, TrainError
+
+# fields of `TrainConfig`: those that are parameters of the estimator, and those that only a run in a folder has
+OWN = ("objective", "trunk", "embedding_dim", "epochs", "batch_size", "lr", "augment", "validation")
+OF_RUNS = ("data", "test", "test_classes", "label", "skip_bad", "symmetries", "seed", "tensorboard", "checkpoint_every")
+
+
+def config_of(metric: Any) -> TrainConfig:
+    """Return the config that an estimator's parameters ask for; its seed is drawn from `random_state`."""
+    if not isinstance(metric.settings, Mapping | None):
+        raise TrainError(f"settings must be a dict of fields of TrainConfig, or None; got {quoted(metric.settings)}")
+    if not isinstance(metric.trunk, str):
+        trunk = metric.trunk.__name__ if isinstance(metric.trunk, type) else type(metric.trunk).__name__
+        expected = "expected a name such as 'conv4', or 'package.module:factory' for a network of your own"
+        raise TrainError(f"trunk: {expected}; got {trunk}")
+    other = dict(metric.settings or {})
+    for name in other:
+        if name in OWN or name in OF_RUNS:
+            why = "is a parameter of its own" if name in OWN else "is one of runs only"
+            raise TrainError(f"settings: {quoted(name)} {why}")
+    seed = int(check_random_state(metric.random_state).randint(2**31 - 1))
+    own = {name: getattr(metric, name) for name in OWN}
+    last = {} if metric.validation or "eval_every" in other else {"eval_every": metric.epochs}  # nothing to choose by
+    return TrainConfig.of(data=GIVEN, seed=seed, **own, **last, **other)
+
+
+def arguments_of(config: TrainConfig) -> dict[str, Any]:
+    """Return what an estimator of this config is made with: `settings` holds what is not the default."""
+    fields, defaults = config.to_dict(), TrainConfig.of(data=GIVEN).to_dict()
+    others = fields.keys() - {*OWN, *OF_RUNS}
+    settings = {name: value for name, value in fields.items() if name in others and value != defaults[name]}
+    return {**{name: fields[name] for name in OWN}, "settings": settings or None}

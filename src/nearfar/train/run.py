@@ -1,0 +1,279 @@
+"""The folder of a run: what is in it, and how each file is written so that none is ever half there.
+
+config.json       every setting, resolved            command.txt      how it was started
+environment.json  where, versions, device            log.jsonl        one line per `log_every` batches
+metrics.csv       one line per epoch                 best.safetensors  last.safetensors  weights
+state-STEP.RANK.safetensors   what --resume needs    scores.json  test.npz   written by `evaluate_run`
+.lock             only while a process trains here
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from ..io.atomic_files import remove_leftovers
+from ..io.untrusted import parse_json, read_json
+from ..settings import no_option
+from .checkpoint import read_about, replace_file, save_tensors, save_tree
+from .config import TrainConfig, TrainError
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished or interrupted run.
+
+    Attributes
+    ----------
+    folder : Path
+        Where its files are.
+    config : TrainConfig
+        Its settings, resolved.
+    epoch, step : int
+        How far it was trained: epochs finished, batches done.
+    best_epoch : int
+        The epoch of `best.safetensors`, counted from 1.
+    best : float or None
+        What the validation classes scored there; None without validation classes.
+    """
+
+    folder: Path
+    config: TrainConfig = field(repr=False)
+    epoch: int
+    step: int
+    best_epoch: int
+    best: float | None
+
+
+COMMAND = "command.txt"
+ENVIRONMENT = "environment.json"
+LOCK = ".lock"
+
+
+class RunFolder:
+    """Reads and writes the files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config, self.log = self.path / "config.json", self.path / "log.jsonl"
+        self.metrics = self.path / "metrics.csv"
+        self.last, self.best = self.path / "last.safetensors", self.path / "best.safetensors"
+        self._missing = missing_folders(self.path)
+
+    @property
+    def start(self) -> Path | None:
+        """The folder in which the run was started, from which its relative paths lead; None where it is not known."""
+        return start_of(self.path)
+
+    def create(self) -> None:
+        """Make the folder.
+
+        Raises
+        ------
+        TrainError
+            If something is there already.
+        """
+        self.check_free()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TrainError(f"{self.path}: cannot be made ({error.strerror})") from error
+
+    def check_free(self) -> None:
+        """Raise a TrainError if something is at the place of the folder, or in it."""
+        if self.config.exists():
+            raise TrainError(f"{self.path}: holds a run already; resume it, or choose another folder")
+        if not self.path.exists():
+            return
+        if not self.path.is_dir() or any(entry.name != LOCK for entry in self.path.iterdir()):
+            raise TrainError(f"{self.path}: exists already and is not empty; choose another folder")
+
+    def discard(self) -> None:
+        """Remove what a run has written that has no checkpoint; the folder itself stays for `remove_if_empty`."""
+        if self.last.exists():
+            return
+        written = (self.config, self.log, self.metrics, self.best, self.path / COMMAND, self.path / ENVIRONMENT)
+        for path in (*written, *self.path.glob("state-*.safetensors")):
+            path.unlink(missing_ok=True)
+
+    def remove_if_empty(self) -> None:
+        """Remove the folder, and those made for it, where nothing is in them."""
+        remove_empty([self.path, *self._missing])
+
+    def describe(self, config: TrainConfig, device: str) -> None:
+        """Write the command, the environment and, last, the settings: a folder that has these has all."""
+        replace_file(self.path / COMMAND, (shlex.join(sys.argv) + "\n").encode(errors="surrogateescape"))
+        replace_file(self.path / ENVIRONMENT, _json(environment(device)))
+        self.write_config(config)
+
+    def write_config(self, config: TrainConfig) -> None:
+        replace_file(self.config, config.to_json().encode())
+
+    def checkpoint(self, which: str) -> Path:
+        """Return the file of the "best" or the "last" checkpoint.
+
+        Raises
+        ------
+        TrainError
+            If it is none of the two that is asked for.
+        """
+        if which not in ("best", "last"):
+            raise TrainError(no_option(("best", "last"), "which", which))
+        return self.best if which == "best" else self.last
+
+    def state_path(self, step: int, rank: int) -> Path:
+        return self.path / f"state-{step}.{rank}.safetensors"
+
+    def save_state(self, step: int, rank: int, state: Any) -> None:
+        save_tree(self.state_path(step, rank), state)
+
+    def commit(self, tensors: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+        """Make the states of `about["step"]` the checkpoint that counts, and drop older ones."""
+        save_tensors(self.last, tensors, about)
+        old = set(self.path.glob("state-*.safetensors")) - set(self.path.glob(f"state-{about['step']}.*"))
+        for path in old:
+            path.unlink(missing_ok=True)
+        remove_leftovers(self.path)  # a state is never written again under its name
+
+    @contextmanager
+    def telling_what_is_kept(self) -> Iterator[None]:
+        """Add to an error of the training from where the run can go on."""
+        try:
+            yield
+        except TrainError as error:
+            kept = "no checkpoint yet"
+            if self.last.exists():
+                kept = f"the checkpoint of step {read_about(self.last)['step']} is kept"
+            raise TrainError(f"{error}; {kept}") from error
+
+    def append_log(self, record: Mapping[str, Any]) -> None:
+        try:
+            with self.log.open("a") as file:
+                file.write(json.dumps(json_values(record), allow_nan=False) + "\n")
+        except OSError as error:
+            raise TrainError(f"{self.log}: cannot be written ({error.strerror})") from error
+
+    def read_log(self, until: int | None = None) -> list[dict[str, Any]]:
+        """Read the log up to a step; a line that a kill cut off is left out."""
+        records = []
+        for line in self.log.read_text(errors="replace").splitlines() if self.log.exists() else []:
+            try:
+                record = parse_json(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict) and isinstance(record.get("step"), int):
+                records.append(record)
+        return [record for record in records if until is None or record["step"] <= until]
+
+    def cut_log(self, until: int) -> None:
+        """Drop what was logged after the checkpoint of step `until`."""
+        lines = [json.dumps(json_values(record)) for record in self.read_log(until)]
+        replace_file(self.log, "".join(line + "\n" for line in lines).encode())
+
+    def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write the table of epochs; cells that an epoch lacks stay empty."""
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        text = io.StringIO()
+        table = csv.DictWriter(text, names, lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        replace_file(self.metrics, text.getvalue().encode())
+
+    def read_metrics(self) -> list[dict[str, float | None]]:
+        """Read the table of epochs; empty cells are None."""
+        if not self.metrics.exists():
+            return []
+        try:
+            with self.metrics.open(newline="") as file:
+                return [{key: float(v) if v else None for key, v in row.items()} for row in csv.DictReader(file)]
+        except (ValueError, TypeError, csv.Error) as error:
+            raise TrainError(f"{self.metrics}: not a table of numbers ({error})") from error
+
+
+def missing_folders(path: Path) -> list[Path]:
+    """Return which of a folder and those around it are missing, inner ones first."""
+    return [folder for folder in (path, *path.parents) if not folder.exists()]
+
+
+def remove_empty(folders: Sequence[Path]) -> None:
+    """Remove those of some folders that hold nothing, inner ones first."""
+    for folder in folders:
+        with suppress(OSError):  # it holds something, or another process was faster
+            folder.rmdir()
+
+
+def open_run(path: str | Path) -> RunFolder:
+    """Open the folder of an existing run.
+
+    Raises
+    ------
+    TrainError
+        If it is none.
+    """
+    folder = RunFolder(path)
+    if not folder.config.is_file():
+        what = "holds no run (no config.json)" if folder.path.is_dir() else "no such run"
+        raise TrainError(f"{folder.path}: {what}")
+    return folder
+
+
+def start_of(run: Path) -> Path | None:
+    """Read from environment.json where a run was started."""
+    try:
+        found = read_json(run / ENVIRONMENT)["folder"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Path(found) if isinstance(found, str) else None
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Return the versions and the machine that a run is made with."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    import torch
+
+    versions = {}
+    for package in ("nearfar", "torch", "numpy", "accelerate", "safetensors", "scikit-learn", "pillow", "faiss-cpu"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "folder": os.getcwd(),
+        "python": platform.python_version(),
+        "versions": versions,
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": device,
+        "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor(),
+    }
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file, whole or not at all; numbers that are not finite become null."""
+    replace_file(path, _json(content))
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(json_values(content), indent=2, allow_nan=False) + "\n").encode()
+
+
+def json_values(content: Any) -> Any:
+    """Return plain data with None in place of numbers that JSON cannot hold."""
+    if isinstance(content, Mapping):
+        return {key: json_values(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [json_values(value) for value in content]
+    return None if isinstance(content, float) and not isfinite(content) else content

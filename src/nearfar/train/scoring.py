@@ -1,0 +1,256 @@
+"""What is done with a finished run: its network loaded, sets embedded, and the test classes scored, once."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from ..data import Dataset, Task, open_items
+from ..data.checks.columns import uneven
+from ..data.checks.shared_images import remark_shared
+from ..data.decode import fit
+from ..deep.networks.standardize import Standardize
+from ..progress import counted
+from .checkpoint import read_about, replace_file, shape_of
+from .config import TrainConfig, TrainError
+from .features import Floats, all_rows, embed, sizes_of
+from .loading import folder_and_config, load_embedder
+from .remarks import remarks
+from .run import Run, RunFolder, write_json
+from .task import class_mark, open_data, sizes_in
+
+if TYPE_CHECKING:
+    from ..evaluation.scores import Scores
+
+FLAT = ("mlp", "identity")  # trunks that take every pixel of an image as a number of its own
+PIXELS = 64 * 64 * 3  # larger images are brought to 32x32 before their pixels are compared
+
+
+class Result(NamedTuple):
+    """Scores on the test classes.
+
+    Attributes
+    ----------
+    scores : of the best checkpoint's embeddings
+    raw : of the pixels (or rows) themselves
+    protocol : dataset, classes, items, how they were split, what chose the checkpoint
+    remarks : what stands out in the training, each with what may help
+    """
+
+    scores: Scores
+    raw: Scores
+    protocol: str
+    remarks: tuple[str, ...] = ()
+
+
+def embed_run(
+    run: Run | str | Path, dataset: Dataset | str | Path, *, layer: str = "embedding", which: str = "best"
+) -> Floats:
+    """Embed all items of a set with the network of a run; returns (n, d) float32, not normalised.
+
+    Parameters
+    ----------
+    run : Run, str or Path
+        The run or its folder.
+    dataset : Dataset, str or Path
+        The items, or where they are: all that `nearfar.data.open_items` opens. Images are brought to the size that
+        the network was trained on.
+    layer : {"embedding", "pooled"}
+        Which of its outputs.
+    which : {"best", "last"}
+        Which checkpoint.
+
+    Raises
+    ------
+    TrainError
+        If the network takes rows and the items are images, or the reverse, or rows of another length.
+    DataError
+        If the network was trained on a table, and the items are of one with other columns; their order is free.
+    """
+    folder, config = folder_and_config(run)
+    dataset = dataset if isinstance(dataset, Dataset) else open_items(dataset)
+    about = read_about(folder.checkpoint(which))
+    dataset, sizes = as_trained(dataset, config, about, str(folder.path))
+    return embed(load_embedder(run, which), dataset, layer=layer, **sizes)
+
+
+def as_trained(
+    dataset: Dataset, config: TrainConfig, about: dict[str, Any], owner: str
+) -> tuple[Dataset, dict[str, Any]]:
+    """Return items with their columns as a network takes them, and how they are read, as keywords of `embed`.
+
+    Raises
+    ------
+    TrainError, DataError
+        As `embed_run`; `owner` is whose network it is.
+    """
+    shape, columns = shape_of(about), about.get("columns", ())  # older runs do not tell them
+    dataset = dataset.in_columns(columns, f"the network of {owner}")
+    _check_kind(dataset, shape, owner)
+    sizes = sizes_of(config)
+    if len(shape) == 3 and shape[1] == shape[2]:
+        sizes["image_size"] = shape[1]
+    elif len(shape) == 3 and config.trunk.startswith(FLAT):
+        _check_size(dataset, shape[1:], owner)
+    return dataset, sizes
+
+
+def _check_kind(dataset: Dataset, shape: tuple[int, ...], run: str) -> None:
+    expected = "images" if len(shape) == 3 else f"rows of {shape[0]} columns"
+    if (dataset.kind == "image") != (len(shape) == 3):
+        raise TrainError(f"{dataset.name}: the network of {run} takes {expected}, got {dataset.kind}s")
+    if len(shape) == 1 and len(dataset.read(0)) != shape[0]:
+        raise TrainError(f"{dataset.name}: the network of {run} takes {expected}, got {len(dataset.read(0))} columns")
+
+
+def _check_size(dataset: Dataset, size: tuple[int, ...], run: str) -> None:
+    """Refuse images that a network without convolutions cannot take, and that `fit` cannot bring to their size."""
+    other = sorted(sizes_in(dataset) - {size})
+    if other:
+        expected, got = (" x ".join(map(str, sides)) for sides in (size, other[0]))
+        raise TrainError(f"{dataset.name}: the network of {run} takes images of {expected} pixels, got {got}")
+
+
+def evaluate_run(
+    run: Run | str | Path, *, which: str = "best", clustering: bool = True, ks: Sequence[int] = ()
+) -> Result:
+    """Score a run on its test classes, and write `scores.json` and `test.npz` into its folder.
+
+    `test.npz` holds embeddings (n, d), labels (n,), classes, names, groups where the data tell them, and the same of
+    the gallery where there is one.
+
+    Parameters
+    ----------
+    run : Run, str or Path
+        The run or its folder.
+    which : {"best", "last"}
+        Which checkpoint.
+    clustering : bool
+        Also cluster, for NMI and F1.
+    ks : sequence of int
+        The K of Recall@K and precision@K, beside 1; those of the run where not given.
+
+    Raises
+    ------
+    TrainError
+        There is no run, or no such checkpoint; the data are gone; or the folder cannot be written in.
+    """
+    folder, config = folder_and_config(run)
+    if not os.access(folder.path, os.W_OK):
+        kept = f"`nearfar evaluate {folder.path} DATA` scores data that are named, and keeps nothing"
+        raise TrainError(f"{folder.path}: scores of the test are kept in it, and it cannot be written in; {kept}")
+    asked = config.replace(ks=sorted({1, *ks})) if ks else config
+    task, embedder = task_of(run), load_embedder(run, which)
+    about = read_about(folder.checkpoint(which))
+    sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
+    embedded = {prefix: embed(embedder, items, **sizes_of(config)) for prefix, items in sets.items()}
+    scores = _score(embedded, sets, asked, clustering)
+    seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
+    raw = _score(seen, sets, asked, clustering=False)
+    split = " ".join(filter(None, (task.protocol, remark_shared(task))))
+    protocol = f"{split} {_chosen(config, task, about, which)}"
+    units = "" if config.standardize else uneven(task.train)
+    said = remarks(embedded[""], scores, raw, _epochs(folder), folder.read_log(), config)
+    said = (units, *said) if units else said
+    result = Result(scores, raw, protocol, said)
+    _write_arrays(folder.path / "test.npz", embedded, sets)
+    checkpoint = {"which": which, "epoch": about["epoch"], "step": about["step"], "validation": about["best"]}
+    write_json(folder.path / "scores.json", _content(result, split, checkpoint, config))
+    return result
+
+
+def _content(result: Result, split: str, checkpoint: dict[str, Any], config: TrainConfig) -> dict[str, Any]:
+    """Return what `scores.json` holds."""
+    return {
+        "protocol": result.protocol,
+        "split": split,
+        "scores": result.scores.to_dict(),
+        "raw": result.raw.to_dict(),
+        "remarks": list(result.remarks),
+        "checkpoint": checkpoint,
+        "config": config.digest,
+    }
+
+
+def _epochs(folder: RunFolder) -> list[dict[str, float | None]]:
+    """Return the table of epochs, none where it is damaged: scores do not need it."""
+    try:
+        return folder.read_metrics()
+    except TrainError:
+        return []
+
+
+def task_of(run: Run | str | Path) -> Task:
+    """Open the data of a run, from the folder in which it was started where they are not found from here.
+
+    The protocol says where they have changed: classes drawn for the test may then be others, which training has seen.
+    """
+    folder, config = folder_and_config(run)
+    task = open_data(config, folder.start)
+    learnt = read_about(folder.best).get("classes") if folder.best.is_file() else None  # older runs do not tell them
+    if learnt in (None, class_mark(task)):
+        return task
+    changed = "NOT the data of the training: its training classes were others, and may be in this test."
+    return replace(task, protocol=f"{task.protocol} {changed}")
+
+
+def _score(rows: dict[str, Floats], sets: dict[str, Dataset], config: TrainConfig, clustering: bool) -> Scores:
+    """Score the rows of the test items and of the gallery, by the prefixes of their arrays in `test.npz`."""
+    from ..evaluation import evaluate
+
+    how: dict[str, Any] = {"ks": config.ks, "clustering": clustering, "seed": config.seed, "groups": sets[""].groups}
+    if "gallery_" in sets:
+        gallery = sets["gallery_"]
+        how |= {"gallery": rows["gallery_"], "gallery_labels": gallery.labels, "gallery_groups": gallery.groups}
+    return evaluate(rows[""], sets[""].labels, **how)
+
+
+def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Dataset]) -> None:
+    arrays: dict[str, Any] = {}
+    for prefix, items in sets.items():
+        arrays |= {f"{prefix}embeddings": embedded[prefix], f"{prefix}labels": items.labels}
+        arrays |= {f"{prefix}classes": np.array(items.classes), f"{prefix}names": np.array(items.names)}
+        arrays |= {} if items.groups is None else {f"{prefix}groups": items.groups}
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    replace_file(path, buffer.getvalue())
+
+
+def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
+    """Return the items themselves as rows: pixels (of images brought to 32x32 where they are large), or rows.
+
+    Rows that the network standardises are so here, too: beside others, what that gains would look as if learnt.
+    """
+    if dataset.array is not None and dataset.array[0].size <= PIXELS:
+        rows = dataset.array.reshape(len(dataset), -1)
+    elif dataset.kind == "row":
+        rows = all_rows(dataset)
+    else:
+        places = counted(range(len(dataset)), "reading", len(dataset))
+        rows = np.stack([fit(dataset.read(i), 32).ravel() for i in places])
+    rows = rows.astype(np.float32)
+    if not isinstance(scale, Standardize):
+        return rows
+    with torch.inference_mode():
+        scaled: Floats = scale(torch.from_numpy(rows).to(scale.mean.device)).cpu().numpy()
+    return scaled
+
+
+def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) -> str:
+    if which == "last":
+        return f"The last checkpoint, of epoch {about['epoch']}, is scored."
+    if about["best"] is None:
+        why = "There are no validation classes"
+        if task.validation is not None:  # each of one item, so that none has another to be found
+            why = "The validation classes were not measured"
+        return f"{why}: the checkpoint is that of the last evaluated epoch, {about['epoch']}."
+    name = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}[config.select]
+    chosen = f"chosen by {name} on the validation classes ({about['best']:.4f})"
+    return f"The checkpoint of epoch {about['epoch']} was {chosen}."

@@ -1,0 +1,291 @@
+"""From a config to everything that a run works with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from ..data import Dataset, Task
+from ..data.augment import Augment
+from ..data.loader import make_loader
+from ..data.open import located
+from ..deep import distributed
+from ..deep.networks.embedder import Embedder, Features
+from ..deep.networks.pair_terms import PairTerm
+from ..deep.networks.standardize import Standardize
+from ..deep.networks.trunks import make_trunk
+from ..deep.networks.weights import NETWORK, load_weights
+from ..deep.objective.network_layers import lend
+from ..deep.objective.parser import parse_objective
+from ..deep.objective.terms import Sum, Term
+from ..deep.samplers.base import BatchSampler
+from ..deep.samplers.resolve import make_sampler
+from .checkpoint import seed_random_state
+from .config import TrainConfig, TrainError
+from .devices import make_accelerator
+from .episodic import Episodes
+from .features import all_rows, as_floats, cached_features, sizes_of
+from .listed_pairs import KnownPairBatches, KnownPairs
+from .optim import make_optimizer, param_groups
+from .positives import check_positives
+from .task import class_mark, item_shape, open_data, resolve
+from .weight_averages import Averages
+
+
+class Step(nn.Module):
+    """Embedder and objective as one module, so that one wrapper averages the gradients of both over processes."""
+
+    def __init__(
+        self, embedder: Embedder, objective: Sum, *, from_features: bool = False, episodes: Episodes | None = None
+    ) -> None:
+        super().__init__()
+        self.embedder, self.objective = embedder, objective
+        lend(embedder.layer, objective)
+        self.from_features, self.episodes = from_features, episodes
+
+    def forward(self, items: Tensor, labels: Tensor | None = None, ids: Tensor | None = None) -> Tensor | Features:
+        """Return the value of the objective; without labels, the features. `ids` are the numbers of the items."""
+        if labels is not None and self.episodes is not None:
+            return self.episodes.loss(self.embedder, self.objective, items, labels, ids)
+        features: Features = self.embedder.head(items) if self.from_features else self.embedder(items)
+        if labels is None:
+            return features
+        for term in self.objective.terms:
+            if isinstance(term, PairTerm):
+                term.see(self.embedder, items)
+        value: Tensor = self.objective(features.embedding, labels, pooled=features.pooled, ids=ids)
+        if distributed.world() == 1:
+            return value
+        # DistributedDataParallel waits for a gradient of every layer, also of an embedding layer that no term trains
+        return value + (0 * features.embedding).sum()
+
+
+@dataclass
+class Parts:
+    """What a run works with.
+
+    Attributes
+    ----------
+    config : resolved
+    task : the data
+    train, unseen, seen : what is learnt from; the validation classes; as many training items, both for evaluation
+    step : embedder and objective
+    augment, generator : the random changes, and what they draw from
+    averages : of the weights, which take their place in evaluation
+    known : pairs of training items that are learnt from in place of classes
+    model, optimizer : the step and its optimiser as `accelerator` has prepared them; None before `prepare`
+    """
+
+    config: TrainConfig
+    accelerator: Accelerator
+    task: Task
+    train: Dataset
+    unseen: Dataset | None
+    seen: Dataset
+    step: Step
+    sampler: BatchSampler
+    loader: DataLoader
+    augment: Augment
+    generator: torch.Generator
+    averages: Averages
+    known: KnownPairs | None = None
+    model: nn.Module | None = None
+    optimizer: Optimizer | None = None
+
+    @property
+    def steps(self) -> int:
+        return self.config.steps or self.config.epochs * len(self.sampler)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a reader of the weights needs to build the network again, and to know what it has learnt from."""
+        train = self.task.train
+        shape, n = item_shape(train, self.config), len(train.classes)
+        return {"shape": shape, "num_classes": n, "columns": train.columns, "classes": class_mark(self.task)}
+
+    def prepare(self) -> None:
+        """Move to the device and wrap for several processes. Loads of weights come before this."""
+        if self.train.kind == "image":
+            self.step.to(memory_format=torch.channels_last)
+        groups = param_groups(self.step.embedder, self.step.objective, self.config)
+        if not groups:
+            raise TrainError("nothing to train: the trunk is frozen and neither embedding nor objective has parameters")
+        self.model, self.optimizer = self.accelerator.prepare(self.step, make_optimizer(groups, self.config))
+        self.averages.begin()
+
+    def batches(self, epoch: int, done: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Give the rest of an epoch of which `done` batches are done, on the device.
+
+        They are items, changed at random, their classes, and their numbers in `train`.
+        """
+        self.sampler.load_state_dict(self.sampler.state_dict() | {"epoch": epoch, "batch": done})
+        device, first = self.accelerator.device, epoch * len(self.sampler) + done
+        for step, (items, labels, ids) in enumerate(self.loader, first):
+            labels = labels if self.known is None else self.known.relation(ids)
+            items, labels, ids = (part.to(device, non_blocking=True) for part in (items, labels, ids))
+            items = as_floats(items)
+            if self.augment.parts:
+                # Seeded anew for every batch and process: a resumed run draws what an unbroken one does.
+                seed = np.random.SeedSequence((self.config.seed, step, distributed.rank())).generate_state(1)[0]
+                self.generator.manual_seed(int(seed))
+                items = self.augment(items)
+            yield items, labels, ids
+
+
+def build(
+    config: TrainConfig,
+    start: Path | None = None,
+    *,
+    resumed: bool = False,
+    given: Task | None = None,
+    known: KnownPairs | None = None,
+) -> Parts:
+    """Open the data, or take what is `given`, and make the network, the objective and the batches.
+
+    A run that goes on has a folder in which it was started, `start`; with a checkpoint, `resumed`, also its weights.
+    Where pairs of the given items are `known`, batches are made of these, whatever the classes.
+
+    Raises
+    ------
+    TrainError, or the ValueError of the part that is wrong
+        With one line that says what.
+    """
+    accelerator = make_accelerator(config)
+    seed_random_state(config.seed)
+    task = given or open_data(config, start)
+    resolved = resolve(config, task)
+    if config.symmetries != "none" and config.image_size != resolved.image_size:
+        task = open_data(resolved, start)  # with images turned at that size, as a resumed run reads them
+    config = resolved
+    step = _new_step(config, task, start, resumed)
+    on_gpu = accelerator.device.type == "cuda"
+    if accelerator.num_processes > 1 and on_gpu and not config.freeze_bn:
+        step = nn.SyncBatchNorm.convert_sync_batchnorm(step)
+    train, unseen, seen = _sets(task, step.embedder, config, accelerator)
+    if config.patience is not None and unseen is None:
+        raise TrainError("config: patience looks at validation classes, and there are none")
+    sampler = _sampler(config, train, known)
+    if config.steps is not None:
+        config = config.replace(epochs=ceil(config.steps / len(sampler)))
+    generator = torch.Generator()
+    return Parts(
+        config=config,
+        accelerator=accelerator,
+        task=task,
+        train=train,
+        unseen=unseen,
+        seen=seen,
+        step=step,
+        sampler=sampler,
+        loader=_loader(config, train, sampler, pin_memory=on_gpu),
+        augment=Augment.parse(config.augment, generator).train(),
+        generator=generator,
+        averages=Averages(step.embedder, step.objective, config.ema),
+        known=known,
+    )
+
+
+def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool) -> Step:
+    """Build embedder and objective for a task.
+
+    A `resumed` run reads its weights from the checkpoint later; those of a frozen trunk give the features at once.
+    """
+    later = resumed and not config.freeze_trunk
+    bare = config.replace(trunk_weights=None, network_weights=None) if later else config
+    # samplers of classes show all of them equally often
+    counts = np.maximum(task.train.class_counts, 1).tolist() if config.sampler.strip() == "random" else None
+    step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start, class_counts=counts)
+    scale = step.embedder.scale
+    if isinstance(scale, Standardize) and config.network_weights is None:  # trained ones keep the units of their rows
+        scale.learn(all_rows(task.train))
+    check_positives(task.train, step.objective, config)
+    if step.episodes is not None:
+        step.episodes.refuse(step.objective)
+    return step
+
+
+def _sampler(config: TrainConfig, train: Dataset, known: KnownPairs | None) -> BatchSampler:
+    try:
+        if known is not None:
+            return KnownPairBatches(known, config.batch_size, config.seed)
+        return make_sampler(config.sampler, train.labels, config.batch_size, config.seed)
+    except ValueError as error:
+        raise TrainError(str(error)) from error
+
+
+def _loader(config: TrainConfig, train: Dataset, sampler: BatchSampler, *, pin_memory: bool) -> DataLoader:
+    sizes: dict[str, Any] = {"image_size": config.resize or config.image_size} if train.kind == "image" else {}
+    how: dict[str, Any] = {"workers": config.workers, "pin_memory": pin_memory, "seed": config.seed}
+    return make_loader(train, batch_sampler=sampler, **how, **sizes)
+
+
+def make_step(
+    config: TrainConfig,
+    shape: tuple[int, ...],
+    num_classes: int,
+    start: Path | None = None,
+    *,
+    class_counts: Sequence[int] | None = None,
+) -> Step:
+    """Build the embedder and the objective; a relative path of weights leads from here, or from `start`."""
+    embedder = make_embedder(config, shape, start)
+    sizes: dict[str, Any] = {"num_classes": num_classes, "embedding_dim": config.embedding_dim}
+    term = parse_objective(config.objective, **sizes, class_counts=class_counts)
+    return Step(embedder, as_sum(term), from_features=config.freeze_trunk, episodes=Episodes.of(config))
+
+
+def make_embedder(config: TrainConfig, shape: tuple[int, ...], start: Path | None = None) -> Embedder:
+    """Build the embedder, as `make_step` does."""
+    weights = None if config.trunk_weights is None else located(config.trunk_weights, start)
+    trunk = make_trunk(config.trunk, shape, weights=weights)
+    how: dict[str, Any] = {"freeze_bn": config.freeze_bn, "freeze_trunk": config.freeze_trunk}
+    how["scale"] = Standardize(*shape) if config.standardize else None
+    embedder = Embedder(trunk, config.embedding_dim, dropout=config.dropout, **how)
+    if config.network_weights is not None:
+        load_weights(embedder, located(config.network_weights, start), NETWORK)
+    return embedder
+
+
+def as_sum(term: Term) -> Sum:
+    """Make an objective of one term a sum too, so that its parts are always kept."""
+    return term if isinstance(term, Sum) else Sum(term.parts())
+
+
+def seen_sample(train: Dataset, size: int, seed: int) -> Dataset:
+    """Draw training classes until they hold about `size` items: what the unseen classes are compared with."""
+    order = np.random.default_rng(seed).permutation(len(train.classes))
+    enough = int(np.searchsorted(train.class_counts[order].cumsum(), size)) + 1
+    return train.subset(np.isin(train.labels, order[: max(2, enough)]))
+
+
+def _sets(
+    task: Task, embedder: Embedder, config: TrainConfig, accelerator: Accelerator
+) -> tuple[Dataset, Dataset | None, Dataset]:
+    train, unseen = task.train, task.validation
+    if config.freeze_trunk:
+        embedder.to(accelerator.device)
+        sizes = sizes_of(config)
+        with accelerator.main_process_first():
+            train = cached_features(embedder, train, **sizes)
+            unseen = None if unseen is None else cached_features(embedder, unseen, **sizes)
+    size = min(len(train), 1000) if unseen is None else len(unseen)
+    return train, unseen, replace(seen_sample(train, size, config.seed), name=f"{train.name}, seen classes")
+
+
+def checked(config: TrainConfig) -> TrainConfig:
+    """Return a config that was given, or raise a TypeError where it is none."""
+    if not isinstance(config, TrainConfig):
+        raise TypeError(
+            f"config: expected a TrainConfig, as TrainConfig.of(data=...) makes, got {type(config).__name__}"
+        )
+    return config

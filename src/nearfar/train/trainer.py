@@ -1,0 +1,320 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..deep import distributed
+from .checkpoint import load_tensors, load_tree, save_tensors
+from .config import TrainConfig, TrainError
+from .interrupts import Interrupts
+from .monitor import score_unseen_and_seen
+from .optim import rate_factor, set_rates
+from .run import Run, RunFolder, open_run
+from .setup import Parts, build, checked
+from .state import Position, all_finite, begin_epoch, restore_rest, restore_weights, snapshot, split_weights
+from .training_lock import claimed
+from .watchers import ProgressLine, TensorBoard, Watcher
+
+CHECK_EVERY = 10  # batches between looks at an accelerator's loss, each of which waits for it
+
+
+def train(
+    config: TrainConfig | None,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    progress: bool = True,
+    watchers: Sequence[Watcher] = (),
+) -> Run:
+    """Train an embedder.
+
+    Parameters
+    ----------
+    config : TrainConfig or None
+        The settings; None resumes with those of the run.
+    out : str or Path
+        The run's folder: new or empty, or with `resume` an existing run.
+    resume : bool
+        Go on from the last checkpoint. On the CPU the result is bit for bit that of an unbroken run. Other settings
+        are refused, but for more `epochs` (unless the schedule is "cosine") and another `patience`.
+    progress : bool
+        Show a progress line.
+    watchers : sequence of Watcher
+        Others to tell of steps and epochs.
+
+    Returns
+    -------
+    Run
+        Its folder, and the best epoch. `evaluate_run` scores it on the test classes.
+
+    Raises
+    ------
+    TrainError
+        One line: a wrong setting, a loss that is not finite (the last good checkpoint is kept), a disk that is full,
+        a folder that is taken or in which another process trains, a run that does not fit.
+    KeyboardInterrupt
+        After Ctrl-C, when a checkpoint has been written. Callers exit with 130.
+    """
+    config = None if config is None else checked(config)
+    folder = open_run(out) if resume else RunFolder(out)
+    if resume:
+        with claimed(folder.path):
+            config = config or TrainConfig.from_json(folder.config)
+            return _train_in(folder, config, resume=True, progress=progress, watchers=watchers)
+    config = config or TrainConfig.from_json(folder.config)
+    folder.create()
+    try:
+        with claimed(folder.path):
+            folder.check_free()  # another process may have trained there since
+            return _train_anew(folder, config, progress=progress, watchers=watchers)
+    except BaseException:
+        if distributed.rank() == 0:
+            folder.remove_if_empty()
+        raise
+
+
+def _train_anew(folder: RunFolder, config: TrainConfig, *, progress: bool, watchers: Sequence[Watcher]) -> Run:
+    """Train in an empty folder, and leave it empty where there is no checkpoint at the end."""
+    try:
+        return _train_in(folder, config, resume=False, progress=progress, watchers=watchers)
+    except BaseException:
+        if distributed.rank() == 0:
+            folder.discard()
+        raise
+
+
+def _train_in(
+    folder: RunFolder, config: TrainConfig, *, resume: bool, progress: bool, watchers: Sequence[Watcher]
+) -> Run:
+    parts = build(config, folder.start, resumed=resume and folder.last.exists())
+    with Interrupts() as interrupts:
+        trainer = Trainer(parts, folder, interrupts, resume=resume, progress=progress, watchers=watchers)
+        with folder.telling_what_is_kept():
+            return trainer.run()
+
+
+class Trainer:
+    """One run under way. Its errors do not speak of checkpoints: the folder may be a temporary one."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        folder: RunFolder,
+        interrupts: Interrupts,
+        *,
+        resume: bool = False,
+        progress: bool = False,
+        watchers: Sequence[Watcher] = (),
+    ) -> None:
+        self.parts, self.folder, self.interrupts = parts, folder, interrupts
+        self.main, self.on_cpu = parts.accelerator.is_main_process, parts.accelerator.device.type == "cpu"
+        self.position = self._resume() if resume and folder.last.exists() else self._begin(resume)
+        self.factor = rate_factor(parts.config, len(parts.sampler), parts.steps)
+        self.watchers = [*watchers, *self._own_watchers(progress)] if self.main else []
+        self.clock = (time.perf_counter(), self.position.step)
+
+    # Starting
+
+    def _begin(self, resume: bool) -> Position:
+        if resume:
+            self._refuse_other_config()
+        self.parts.prepare()
+        if self.main:
+            self.folder.describe(self.parts.config, str(self.parts.accelerator.device))
+            self.folder.cut_log(-1)
+        return Position()
+
+    def _resume(self) -> Position:
+        parts, folder = self.parts, self.folder
+        self._refuse_other_config()
+        tensors, about = load_tensors(folder.last)
+        whole = load_tree(folder.state_path(about["step"], 0))
+        own = folder.state_path(about["step"], distributed.rank())
+        state = load_tree(own) if own.exists() else whole
+        position = restore_weights(parts, tensors, about, state)
+        parts.prepare()
+        restore_rest(parts, state, whole)
+        if self.main:
+            folder.cut_log(position.step)
+            folder.write_metrics(position.rows)
+            folder.write_config(parts.config)  # a resumed run may have more epochs
+        return position
+
+    def _refuse_other_config(self) -> None:
+        different = TrainConfig.from_json(self.folder.config).refused(self.parts.config)
+        if different:
+            raise TrainError(f"{self.folder.path}: resumed with other settings (run's / given): {'; '.join(different)}")
+
+    def _own_watchers(self, progress: bool) -> Iterator[Watcher]:
+        config = self.parts.config
+        if config.tensorboard:
+            yield TensorBoard(self.folder.path)
+        if progress:
+            yield ProgressLine(self.parts.steps, config.epochs, self.position.step, self.parts.task)
+
+    # The loop
+
+    def run(self) -> Run:
+        position, config = self.position, self.parts.config
+        try:
+            while position.step < self.parts.steps and not self._out_of_patience():
+                self._epoch()
+                self._finish_epoch()
+                self._stop_if_asked(written=True)
+        finally:
+            for watcher in self.watchers:
+                watcher.close()
+        return Run(self.folder.path, config, position.epoch, position.step, position.best_epoch, position.best)
+
+    def _out_of_patience(self) -> bool:
+        config = self.parts.config
+        return config.patience is not None and self.position.since_best(f"unseen_{config.select}") >= config.patience
+
+    def _epoch(self) -> None:
+        position = self.position
+        begin_epoch(self.parts, position)
+        for batch in self.parts.batches(position.epoch, position.batch):
+            self._add_up(self._step(*batch))
+            position.step, position.batch = position.step + 1, position.batch + 1
+            self._tell()
+            if position.step >= self.parts.steps or position.batch == len(self.parts.sampler):
+                break  # the epoch is over, and its end writes the checkpoint
+            self._stop_if_asked(written=False)
+            if self.parts.config.checkpoint_every and position.step % self.parts.config.checkpoint_every == 0:
+                self._checkpoint()
+
+    def _step(self, *batch: Tensor) -> Tensor:
+        parts, config = self.parts, self.parts.config
+        assert parts.model is not None
+        assert parts.optimizer is not None
+        set_rates(parts.optimizer, self.factor(self.position.step))
+        try:
+            loss = parts.model(*batch)
+        except ValueError as error:
+            raise self._failed(str(error)) from error
+        parts.accelerator.backward(loss)
+        if config.clip is not None:
+            parts.accelerator.clip_grad_norm_(parts.model.parameters(), config.clip)
+        if self.on_cpu or self.position.step % CHECK_EVERY == 0:
+            self._check_finite(loss)
+        parts.optimizer.step()
+        parts.optimizer.zero_grad()
+        parts.averages.update(self.position.step + 1)
+        return loss.detach()
+
+    def _add_up(self, loss: Tensor) -> None:
+        sums = self.position.sums
+        for name, value in {"loss": loss, **self.parts.step.objective.parts_}.items():
+            sums[name] = sums[name] + value.detach() if name in sums else value.detach()
+
+    def _check_finite(self, loss: Tensor) -> None:
+        """Stop at numbers that are not finite, before they reach the weights."""
+        assert self.parts.model is not None
+        values = self.parts.step.objective.parts_
+        if not bool(torch.isfinite(loss)):
+            bad = [f"{name} is {float(value)}" for name, value in values.items() if not torch.isfinite(value)]
+            raise self._failed(f"the loss is not finite: {', '.join(bad) or float(loss.detach())}")
+        if self.on_cpu and not all_finite(p.grad for p in self.parts.model.parameters() if p.grad is not None):
+            raise self._failed(f"the gradient of {' + '.join(values)} is not finite")
+
+    def _failed(self, what: str, step: int | None = None) -> TrainError:  # by default in the step that is under way
+        return TrainError(f"step {step or self.position.step + 1}, epoch {self.position.epoch + 1}: {what}")
+
+    def _tell(self) -> None:
+        position = self.position
+        if not self.main:
+            return
+        record = None
+        if position.step % self.parts.config.log_every == 0 or position.step == 1:
+            record = self._record()
+            self.folder.append_log(record)
+        for watcher in self.watchers:
+            watcher.on_step(position.step, position.epoch, record)
+
+    def _record(self) -> dict[str, Any]:
+        assert self.parts.optimizer is not None
+        objective, position = self.parts.step.objective, self.position
+        return {
+            "step": position.step,
+            "epoch": position.epoch + 1,
+            "parts": {name: float(value) for name, value in objective.parts_.items()},
+            "active": {name: values["active"] for name, values in objective.stats_.items() if "active" in values},
+            "lr": {group["name"]: group["lr"] for group in self.parts.optimizer.param_groups},
+            "images_per_second": self._speed(),
+        }
+
+    def _speed(self) -> float:
+        now, (then, step) = time.perf_counter(), self.clock
+        return (self.position.step - step) * self.parts.config.batch_size / max(now - then, 1e-9)
+
+    # Between epochs
+
+    def _finish_epoch(self) -> None:
+        position, config = self.position, self.parts.config
+        self._check_weights()  # before they are scored, and could be kept as the best
+        speed = self._speed()
+        means = {name: float(total) / max(1, position.batch) for name, total in position.sums.items()}
+        position.epoch, position.batch, position.sums = position.epoch + 1, 0, {}
+        row: dict[str, Any] = {"epoch": position.epoch, "step": position.step, "loss": means.pop("loss")}
+        row |= {f"part_{name}": value for name, value in means.items()} | {"images_per_second": round(speed, 1)}
+        if position.step >= self.parts.steps or position.epoch % config.eval_every == 0:
+            with self.parts.averages.in_place():
+                scores = score_unseen_and_seen(self.parts)
+                row |= scores
+                self._keep_best(scores)
+        position.rows.append(row)
+        self._checkpoint()
+        if self.main:
+            self.folder.write_metrics(position.rows)
+        for watcher in self.watchers:
+            watcher.on_epoch(row)
+        self.clock = (time.perf_counter(), position.step)
+
+    def _keep_best(self, scores: dict[str, float]) -> None:
+        """Keep the weights with the best validation score; the latest, where there are no validation classes."""
+        position = self.position
+        score = scores.get(f"unseen_{self.parts.config.select}")
+        if score is not None and position.best is not None and score <= position.best:
+            return
+        position.best, position.best_epoch = score, position.epoch
+        tensors, _ = split_weights(self.parts)
+        if self.main:
+            save_tensors(self.folder.best, tensors, {**self._about(), "select": self.parts.config.select})
+
+    def _about(self) -> dict[str, Any]:
+        position, parts = self.position, self.parts
+        counts = {"step": position.step, "epoch": position.epoch, "best": position.best}
+        return {**counts, "config": parts.config.digest, **parts.about}
+
+    def _check_weights(self) -> None:
+        assert self.parts.model is not None
+        if not all_finite(self.parts.model.parameters()):
+            raise self._failed("the weights are not finite", self.position.step)
+
+    def _checkpoint(self) -> None:
+        self._check_weights()
+        parts, position = self.parts, self.position
+        tensors, extra = split_weights(parts)
+        self.folder.save_state(position.step, distributed.rank(), snapshot(parts, position, extra))
+        parts.accelerator.wait_for_everyone()
+        if self.main:
+            self.folder.commit(tensors, self._about())
+        parts.accelerator.wait_for_everyone()
+
+    def _stop_if_asked(self, written: bool) -> None:
+        asked = self.interrupts.asked
+        if distributed.world() > 1:
+            if not written and self.position.step % CHECK_EVERY:
+                return
+            asked = bool(distributed.total(torch.tensor(float(asked), device=self.parts.accelerator.device)))
+        if asked:
+            if not written:
+                self._checkpoint()
+            raise KeyboardInterrupt

@@ -1,0 +1,126 @@
+"""What is told while a run goes on: a line on the terminal, and TensorBoard events where asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..data import Task
+from ..data.checks.shared_images import remark_shared
+from ..progress import listening
+
+
+class Watcher(Protocol):
+    """Is told of a run's steps and epochs. A record holds what a line of log.jsonl holds, a row that of metrics.csv.
+
+    A subclass states what it wants to know; the rest does nothing. An error that it raises ends the run, whose last
+    checkpoint stays.
+    """
+
+    def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
+        """One batch is done; `record` comes with those that are logged."""
+
+    def on_epoch(self, row: Mapping[str, Any]) -> None:
+        """One epoch is done."""
+
+    def close(self) -> None:
+        """The run has ended."""
+
+
+class ProgressLine:
+    """A progress line with every part of the objective, active fraction, items per second and time to go, on stderr.
+
+    Parameters
+    ----------
+    steps, epochs : int
+        Length of the run.
+    done : int
+        Steps that were done before it was resumed.
+    task : Task, optional
+        The data; that images are in training and in the test is said first.
+    """
+
+    def __init__(self, steps: int, epochs: int, done: int = 0, task: Task | None = None) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[text]}"),
+            TimeRemainingColumn(compact=True),
+        )
+        self._bar = Progress(*columns, console=Console(stderr=True))
+        self._alone = ExitStack()
+        self._items = "images" if task is None else f"{task.train.kind}s"
+        self._task = self._bar.add_task("", total=steps, completed=done, epoch=1, epochs=epochs, text="")
+        remark = "" if task is None else remark_shared(task)
+        if remark:
+            self._bar.console.print(remark, highlight=False, markup=False, soft_wrap=True)
+        self._alone.enter_context(listening(None))  # two displays would overwrite each other
+        self._bar.start()
+
+    def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
+        fields: dict[str, Any] = {} if record is None else {"text": line(record, self._items)}
+        self._bar.update(self._task, completed=step, epoch=epoch + 1, **fields)
+
+    def on_epoch(self, row: Mapping[str, Any]) -> None:
+        self._bar.console.print(summary(row), highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self._bar.stop()
+        self._alone.close()
+
+
+def line(record: Mapping[str, Any], items: str = "images") -> str:
+    """Return the text of the progress line, where `items` is what is trained on.
+
+    >>> line({"parts": {"TripletLoss": 0.21}, "active": {"TripletLoss": 0.5}, "images_per_second": 812.3})
+    'TripletLoss 0.21 (50% active)  812 images/s'
+    """
+    active = record.get("active", {})
+    parts = [
+        f"{name} {value:.4g}" + (f" ({active[name]:.0%} active)" if name in active else "")
+        for name, value in record["parts"].items()
+    ]
+    return "  ".join([*parts, f"{record['images_per_second']:.0f} {items}/s"])
+
+
+def summary(row: Mapping[str, Any]) -> str:
+    """Return the line that stays on the terminal after an epoch.
+
+    >>> summary({"epoch": 2, "loss": 0.25, "unseen_recall_at_1": 0.5, "seen_recall_at_1": 0.75})
+    'epoch 2: loss 0.25, Recall@1 unseen 50.0% seen 75.0%'
+    """
+    texts = [f"loss {row['loss']:.4g}"]
+    for name, title in (("recall_at_1", "Recall@1"), ("map_at_r", "MAP@R")):
+        found = [f"{which} {row[f'{which}_{name}']:.1%}" for which in ("unseen", "seen") if f"{which}_{name}" in row]
+        texts += [f"{title} {' '.join(found)}"] if found else []
+    return f"epoch {row['epoch']}: {', '.join(texts)}"
+
+
+class TensorBoard:
+    """Writes the numbers of a run as TensorBoard events, into `folder/tensorboard`."""
+
+    def __init__(self, folder: Path) -> None:
+        from .config import TrainError
+
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise TrainError(f"tensorboard: not installed ({error}); pip install 'nearfar[tensorboard]'") from error
+        self._writer = SummaryWriter(folder / "tensorboard")
+
+    def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
+        for name, value in (record or {}).get("parts", {}).items():
+            self._writer.add_scalar(f"parts/{name}", value, step)
+
+    def on_epoch(self, row: Mapping[str, Any]) -> None:
+        for name, value in row.items():
+            if name not in ("epoch", "step"):
+                self._writer.add_scalar(f"epochs/{name}", value, row["step"])
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,0 +1,67 @@
+"""Pairs as edges of a graph: each measured once, by differences or by products of all rows, and summed at its ends."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from nearfar.spectral import pair_graph
+from nearfar.spectral.pair_graph import Edges
+from nearfar.spectral.scatter.mmc import distance_sum
+
+rng = np.random.default_rng(0)
+
+
+def graph(n, share):
+    a, b = np.nonzero(np.triu(rng.random((n, n)) < share, 1))
+    swap = rng.random(len(a)) < 0.5  # the ends of a pair come in any order
+    return Edges(np.where(swap, b, a), np.where(swap, a, b), n)
+
+
+@pytest.mark.parametrize("rows", [7, 128])
+def test_squares_from_products_equal_those_of_differences(rows, monkeypatch):
+    monkeypatch.setattr(pair_graph, "ROWS", rows)
+    Z, found = 100 + rng.normal(size=(60, 40)), graph(60, 0.3)
+    assert_allclose(pair_graph.crowded(Z, found.a, found.b), pair_graph.pair_squares(Z, found.a, found.b), rtol=1e-11)
+
+
+def test_differences_of_edges_are_those_of_pairs():
+    Y, (i, j), a = (
+        rng.normal(size=(9, 4)),
+        rng.permuted(np.tile(np.arange(9), (20, 1)), axis=1)[:, :2].T,
+        rng.random(20),
+    )
+    few, many = distance_sum.Differences(Y, i, j, a), distance_sum.DifferencesOfEdges(Y, i, j, a)
+    F = rng.normal(size=(4, 4))
+    assert_allclose(many.weight @ many.squares(F), few.weight @ few.squares(F))
+    assert_allclose(many.outer(many.weight), few.outer(few.weight))
+
+
+def test_near_pairs_far_from_the_others_keep_their_digits():
+    Z, found = rng.normal(size=(60, 40)), graph(60, 0.9)
+    Z[30:] = 1e8 + 1e-3 * Z[30:]
+    expected = pair_graph.pair_squares(Z, found.a, found.b)
+    assert expected.min() < 1
+    assert_allclose(pair_graph.crowded(Z, found.a, found.b), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("share", "columns", "many"), [(0.3, 40, True), (0.01, 40, False), (0.05, 4, False)])
+def test_products_are_taken_where_edges_are_many_for_their_rows(share, columns, many, monkeypatch):
+    taken, measure = [], pair_graph.crowded
+    monkeypatch.setattr(pair_graph, "crowded", lambda *given: taken.append(True) or measure(*given))
+    Z, found = rng.normal(size=(80, columns)), graph(80, share)
+    assert_allclose(found.squares(Z), np.sum((Z[found.a] - Z[found.b]) ** 2, axis=1), rtol=1e-11)
+    assert bool(taken) == many
+
+
+@pytest.mark.parametrize("columns", [4, 40])
+@pytest.mark.parametrize("idle", [0.0, 0.9])
+def test_laplacian_by_edges(columns, idle):
+    Y, found = rng.normal(size=(30, columns)), graph(30, 0.5)
+    weight = rng.normal(size=len(found.a)) * (rng.random(len(found.a)) >= idle)
+    expected = np.zeros_like(Y)
+    for a, b, w in zip(found.a, found.b, weight, strict=True):
+        expected[a] += w * (Y[a] - Y[b])
+        expected[b] += w * (Y[b] - Y[a])
+    for _ in range(2):  # edges that weigh nothing once are there the next time
+        assert_allclose(found.laplacian_times(weight, Y), expected, atol=1e-12)
+        assert_allclose(found.laplacian_times(np.ones(len(weight)), Y).sum(axis=0), 0, atol=1e-11)
