@@ -1,10 +1,15 @@
-"""The structure of the house: what every method file must look like, who may import whom, what importing costs."""
+"""The structure of the house: how a method looks, where a module lives, who imports whom, what importing costs.
+
+A module lives where its users are: with the method if one method uses it, in the family if several methods of it do, in
+the branch (`spectral`, `probabilistic`) or in `numerics` and `neighbors` if several families do.
+"""
 
 import ast
 import importlib.util
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,45 +18,226 @@ import nearfar
 from nearfar.catalog import BY_NAME, ELSEWHERE, HERE, METHODS, missing
 
 DONE = [method for method in METHODS if method.done]
-MODULES = sorted(HERE.rglob("*.py"))
+FILES = sorted(HERE.rglob("*.py"))
 REFERENCES = Path(__file__).parent / "references"
 
-# folder or module -> what it may import of the package; "" is the package's own top
-LEAVES = {"__version__", "progress", "quoting", "reading"}  # which import nothing of ours
-ALLOWED = {
-    "catalog": set(),
-    "core": {"core"},
-    "base": {"core", "catalog", "fitted", "learner", "kernel_learner"},
-    "kernel_learner": {"core", "fitted", "learner"},
-    "learner": {"core", "catalog", "fitted"},
-    "fitted": {"core", "catalog"},
-    "evaluation": {"core", "evaluation"},
-    "spectral": {"base", "core"},
-    "probabilistic": {"base", "core"},
-    "deep": {"catalog", "deep", "core", "fitted"},
-    "data": {"data"},
-    "index": {"core", "index"},
-    "report": {"report", "evaluation", "core", "data", "deep", "catalog"},
-    "train": {"train", "deep", "data", "evaluation", "core", "catalog", "fitted"},
+
+def module_of(path: Path) -> str:
+    """The name of a module without `nearfar.`; "" is the package itself."""
+    parts = path.relative_to(HERE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+PATHS = {module_of(path): path for path in FILES}
+PACKAGES = {module for module, path in PATHS.items() if path.name == "__init__.py"}
+
+# room -> the rooms that it may import, besides itself; the order is from the ground up
+GROUND = {
+    "catalog",
+    "extras",
+    "fit_warnings",
+    "moved",
+    "progress",
+    "quoting",
+    "settings",
+}  # single modules that every room may use
+ALLOWED: dict[str, set[str]] = {
+    **{module: set() for module in GROUND},
+    "io": {"numerics"},
+    "core": set(),  # old names of modules
+    "numerics": set(),
+    "neighbors": {"numerics"},
+    "estimators": {"io", "numerics", "neighbors"},
+    "spectral": {"numerics", "neighbors", "estimators"},
+    "probabilistic": {"numerics", "neighbors", "estimators"},
+    "evaluation": {"numerics", "neighbors"},
+    "index": {"io", "numerics", "neighbors"},
+    "data": {"io"},
+    "deep": {"io", "numerics", "estimators"},
+    "train": {"io", "numerics", "estimators", "evaluation", "data", "deep"},
+    "report": {"io", "numerics", "neighbors", "evaluation", "data"},
+    "export": {"io", "numerics", "estimators", "train"},
+    "cli": {"io", "numerics", "estimators", "evaluation", "index", "data", "deep", "train", "report", "export"},
+}
+# rooms inside deep/ -> the rooms that they may import; "" are the modules beside the rooms
+DEEP: dict[str, set[str]] = {
+    "": set(),
+    "objective": {""},
+    "pairwise": {"", "objective"},
+    "proxies": {"", "objective", "pairwise"},
+    "wholebatch": {"", "objective", "pairwise", "proxies"},
+}
+
+# modules that are not where the rules say, and why
+MISPLACED = {
+    "deep.networks.bn_inception": "a trunk, one of several that a text names",
+    "deep.networks.identity": "a trunk",
+    "deep.networks.mlp": "a trunk",
+    "probabilistic.neighborhood.search": "its order of batches serves the risk methods too",
+    "spectral.embedding.mds.stress": "targets of pairs are made for it, and checked for another method",
+    "spectral.margin.lmnn.mining": "nearest triplets serve SCML too",
+    "spectral.margin.lmnn.problem": "the coordinates of rows serve other methods too",
+}
+UNUSED = {  # by the library: for its users
+    "numerics.descriptors",
+    "deep.miners.offline",
+}
+BORROWED = {"spectral.margin.lmnn.mining", "spectral.margin.lmnn.problem"}  # of those, in a method's package
+UPWARDS = {  # imports against the order of the rooms of deep
+    ("deep.objective.terms", "deep.pairwise.blockwise"),
+    ("deep.objective.terms", "deep.pairwise.comparison"),
+}
+# classes that share their name with another, and why
+SAME_NAME = {
+    "Block": "of a network, and of a gallery",
+    "Classes": "of a batch sampler, and of Gaussians",
+    "Comparison": "of a batch with a reference, and of objectives in a report",
+    "FirstPass": "each of its own loss",
+    "Groups": "of rows in a file, and of near rows",
+    "Part": "of data, and of a softmax",
+    "Point": "each of its own search",
+    "Rule": "each of its own method",
+    "Search": "each of its own method",
 }
 
 
-def place(path: Path) -> str:
-    return path.relative_to(HERE).parts[0].removesuffix(".py")
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
-def imports(path: Path) -> set[str]:
+def room_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+@cache
+def names_imported(path: Path) -> frozenset[str]:
     """Absolute names of what a module imports, wherever in the module it does."""
     package = ["nearfar", *path.relative_to(HERE).parts[:-1]]
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             stem = ".".join([*base, *([node.module] if node.module else [])])
             names |= {stem} | {f"{stem}.{alias.name}" for alias in node.names}
-    return names
+    return frozenset(names)
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """The modules of the package that a module imports, by names without `nearfar.`."""
+    names = names_imported(PATHS[module])
+    found = {name.removeprefix("nearfar.") for name in names if name.startswith("nearfar.")} & PATHS.keys()
+    # `from .psd import project` names the package that holds psd only in passing
+    return frozenset(name for name in found if name not in PACKAGES or _imported_from_init(module, name))
+
+
+def _imported_from_init(module: str, package: str) -> bool:
+    """Whether a module takes a name from the `__init__` of a package, and not only modules of it."""
+    names = names_imported(PATHS[module])
+    taken = {name for name in names if name.rpartition(".")[0] == f"nearfar.{package}"}
+    return any(name.removeprefix("nearfar.") not in PATHS for name in taken)
+
+
+@cache
+def importers() -> dict[str, set[str]]:
+    """For every module, the modules that import it."""
+    found: dict[str, set[str]] = {module: set() for module in PATHS}
+    for module in PATHS:
+        for name in imports(module) - {module}:
+            found[name].add(module)
+    return found
+
+
+HOMES = {method.module.removeprefix("nearfar."): method for method in DONE}
+HELPERS = ("spectral", "probabilistic", "numerics", "neighbors", "deep")  # rooms whose modules serve methods
+
+
+def method_of(module: str) -> str:
+    """The method in whose module or package a module is, or nothing."""
+    while module and module not in HOMES:
+        module = module.rpartition(".")[0]
+    return module
+
+
+@cache
+def users(module: str) -> frozenset[str]:
+    """The methods that use a module, directly or through other helpers; other rooms as "room:"."""
+    found, seen, ahead = set(), {module}, [module]
+    while ahead:
+        for other in importers()[ahead.pop()]:
+            method = method_of(other)
+            if method:
+                found.add(method)
+            elif room_of(other) not in HELPERS:
+                found.add(f"{room_of(other)}:")
+            elif other not in seen:
+                seen.add(other)
+                ahead.append(other)
+    return frozenset(found)
+
+
+SHARED = sorted(m for m in PATHS.keys() - PACKAGES - HOMES.keys() if room_of(m) in HELPERS)
+
+
+@pytest.mark.parametrize("module", sorted(set(SHARED) - MISPLACED.keys()))
+def test_a_module_lives_where_its_users_are(module):
+    found = users(module)
+    home = module.rpartition(".")[0]
+    assert found or module in UNUSED or "forward(" in PATHS[module].read_text(), "nothing uses it"
+    if any(user.endswith(":") for user in found) or not found:
+        assert not method_of(home), f"{module} serves more than its method: {sorted(found)}"
+        return
+    families = {user.rpartition(".")[0] for user in found}
+    branches = {family.partition(".")[0] for family in families}
+    if len(found) == 1:
+        assert f"{home}.".startswith(f"{min(found)}."), f"only {min(found)} uses {module}: it lives in its package"
+    elif branches == {"deep"}:
+        assert not method_of(home), f"{module} serves {sorted(found)}"
+    elif len(families) == 1:
+        assert home == min(families), f"only methods of {min(families)} use {module}: it lives there"
+    elif len(branches) == 1:
+        assert home in (min(branches), "numerics", "neighbors"), f"families of {min(branches)} share {module}"
+    else:
+        assert room_of(module) in ("numerics", "neighbors"), f"{sorted(branches)} share {module}"
+
+
+def test_what_is_misplaced_exists():
+    assert MISPLACED.keys() <= PATHS.keys()
+    assert {pair[0] for pair in UPWARDS} <= PATHS.keys()
+
+
+def test_rooms_import_downwards():
+    for module in PATHS.keys() - {"", "__main__"}:
+        room = room_of(module)
+        for name in imports(module):
+            assert room_of(name) in ALLOWED[room] | GROUND | {room}, f"{module} imports {name}"
+
+
+def test_rooms_of_deep_import_downwards():
+    for module in PATHS:
+        room = deep_room(module)
+        if room_of(module) != "deep" or room not in DEEP:
+            continue
+        for name in imports(module):
+            if room_of(name) == "deep" and (module, name) not in UPWARDS:
+                assert deep_room(name) in DEEP[room] | {room}, f"{module} imports {name}"
+
+
+def deep_room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 2 or (len(parts) == 2 and module in PACKAGES) else ""
+
+
+def test_classes_have_one_name_each():
+    places: dict[str, set[str]] = {}
+    for module, path in PATHS.items():
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, set()).add(module)
+    assert {name for name, found in places.items() if len(found) > 1} == SAME_NAME.keys()
 
 
 def test_names_are_unique():
@@ -60,10 +246,10 @@ def test_names_are_unique():
 
 def test_every_method_file_is_catalogued():
     homes = {method.home for method in METHODS if method.kind != "network"} - {"deep"}
-    files = {path for home in homes for path in (HERE / home).glob("*.py") if path.name != "__init__.py"}
-    helpers = {HERE / "deep/samplers" / name for name in ("base.py", "random.py", "resolve.py")}
-    networks = set((HERE / "deep/networks").glob("*.py"))
-    assert files - helpers - networks == {method.path for method in DONE} - networks
+    inside = {module for module in PATHS if module.replace(".", "/").rpartition("/")[0] in homes} - {""}
+    helpers = set(SHARED) | {"deep.samplers.random", "deep.samplers.resolve"}
+    networks = {module for module in PATHS if module.startswith("deep.networks")}
+    assert inside - helpers - networks == HOMES.keys() - networks
 
 
 @pytest.mark.parametrize("method", DONE, ids=lambda m: m.name)
@@ -80,14 +266,16 @@ def test_method_file_opens_with_name_paper_and_formula(method):
 def test_methods_do_not_import_each_other(method):
     if method.kind == "composition":
         return
-    others = {other.module for other in METHODS if other.module != method.module}
-    assert not imports(method.path) & others
+    own = method.module.removeprefix("nearfar.")
+    for module in PATHS:
+        if method_of(module) == own:
+            assert not {method_of(name) for name in imports(module) - BORROWED} - {own, ""}
 
 
 @pytest.mark.parametrize("method", DONE, ids=lambda m: m.name)
 def test_every_loss_miner_and_learner_has_its_reference(method):
     if method.kind in ("learner", "loss", "regularizer", "miner", "head"):
-        assert (REFERENCES / method.path.name).exists()
+        assert (REFERENCES / f"{method.stem}.py").exists()
 
 
 @pytest.mark.parametrize("method", DONE, ids=lambda m: m.name)
@@ -100,29 +288,21 @@ def test_public_class_is_documented_and_final(method):
     assert not bases, f"a method does not subclass another method: {bases}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(HERE)))
-def test_modules_import_downwards(path):
-    allowed = ALLOWED.get(place(path))
-    if allowed is None:
-        return
-    inside = {name.split(".")[1] for name in imports(path) if name.startswith("nearfar.") and name != "nearfar."}
-    assert inside <= allowed | LEAVES
+def test_modules_say_what_they_are():
+    assert not [str(path) for path in FILES if not ast.get_docstring(parsed(path))]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(HERE)))
-def test_modules_say_what_they_are(path):
-    assert ast.get_docstring(ast.parse(path.read_text()))
+@pytest.mark.parametrize("module", sorted(m for m in PATHS if room_of(m) in ("numerics", "neighbors")))
+def test_numerics_imports_neither_torch_nor_sklearn(module):
+    assert not {name.split(".")[0] for name in names_imported(PATHS[module])} & {"torch", "sklearn"}
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if place(p) == "core"], ids=lambda p: p.name)
-def test_core_imports_neither_torch_nor_sklearn(path):
-    assert not {name.split(".")[0] for name in imports(path)} & {"torch", "sklearn"}
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(HERE)))
-def test_modules_named_in_docstrings_exist(path):
+def test_modules_named_in_docstrings_exist():
     pytest.importorskip("torch")
-    for dotted in re.findall(r"`(?:nearfar\.)?((?:core|deep|data|train|evaluation)\.[\w.]+)`", path.read_text()):
+    text = "\n".join(path.read_text() for path in FILES)
+    for dotted in re.findall(
+        r"`(?:nearfar\.)?((?:numerics|neighbors|deep|data|train|evaluation|estimators)\.[\w.]+)`", text
+    ):
         *parents, name = dotted.split(".")
         try:
             importlib.import_module(f"nearfar.{dotted}")

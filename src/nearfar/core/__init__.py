@@ -1,0 +1,1 @@
+"""Old names of modules that `nearfar.numerics` has now."""
