@@ -19,12 +19,14 @@ from .. import __version__
 from ..extras import hint
 from ..progress import listening
 from ..quoting import PATH, in_brief
+from ..trust import trusting
 from . import evaluating, exporting, fitting, indexing, inspecting, listing, reporting, searching
 from .bars import bars_for
 from .encoding import WRITABLE
 from .options import (
     GO_ON,
     TestClasses,
+    Trust,
     choices,
     is_first,
     last_words,
@@ -141,6 +143,7 @@ def train(
     skip_bad: bool = False,
     resume: bool = False,
     devices: int = 1,
+    trust: Trust = (),
     quiet: bool = False,
 ) -> None:
     """Train an embedder, and score it on classes that it has never seen.
@@ -196,6 +199,9 @@ def train(
         Go on with the run in OUT, bit for bit as if it had not been cut off; its settings need not be repeated.
     devices
         Processes that train together, one per accelerator.
+    trust
+        Modules of your own that the settings of a run that goes on may name, such as mylosses: their code runs. What is
+        typed here needs none. Repeat for several.
     quiet
         Print nothing but errors.
     """
@@ -221,14 +227,17 @@ def train(
     }
     from ..train import train as run_training
 
-    config = make_config(chosen, settings, recipe, out if resume else None)
-    run = run_training(config, out, resume=resume, progress=not quiet and is_first())
-    if is_first():
-        evaluating.evaluate(run.folder, quiet=quiet)
+    with trusting(*trust):
+        config = make_config(chosen, settings, recipe, out if resume else None)
+        run = run_training(config, out, resume=resume, progress=not quiet and is_first())
+        if is_first():
+            evaluating.evaluate(run.folder, trust=run.config.modules(), quiet=quiet)
 
 
 @app.command
-def embed(run: Path, data: str, *, out: Out, label: str | None = None, skip_bad: bool = False) -> None:
+def embed(
+    run: Path, data: str, *, out: Out, label: str | None = None, skip_bad: bool = False, trust: Trust = ()
+) -> None:
     """Embed data with the network of a run, or with a saved learner.
 
     Example: nearfar embed runs/glyphs photos/ -o photos.npz
@@ -245,10 +254,13 @@ def embed(run: Path, data: str, *, out: Out, label: str | None = None, skip_bad:
         As for train.
     skip_bad
         Leave out images that cannot be decoded, and count them.
+    trust
+        Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     """
     from .embedding import embed_to
 
-    print(embed_to(run, data, out, skip_bad, label))
+    with trusting(*trust):
+        print(embed_to(run, data, out, skip_bad, label))
 
 
 @app.command

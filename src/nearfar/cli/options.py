@@ -16,6 +16,7 @@ from cyclopts import Parameter
 from ..io.untrusted import parse_json
 from ..quoting import quoted
 
+Trust = Annotated[tuple[str, ...], Parameter(name="--trust", show_default=False)]
 TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", show_default=False)]
 
 GO_ON = {
@@ -111,7 +112,7 @@ def settable(message: str, command: str) -> str:
     from ..train import TrainConfig
 
     name = option[1].replace("-", "_")
-    return f" It is a setting: --set {name}=VALUE." if name in TrainConfig.__struct_fields__ else ""
+    return f" It is a setting: --set {name}=VALUE." if name in TrainConfig.settings() else ""
 
 
 def make_config(
@@ -135,11 +136,12 @@ def make_config(
     from ..train import TrainConfig
 
     fields: dict[str, Any] = {}
+    base = None
     if resumed is not None:
         if not (settings or recipe or any(value is not None for value in chosen.values())):
             return None
         if chosen["data"] is None:
-            fields = TrainConfig.from_json(resumed / "config.json").to_dict()
+            base = TrainConfig.from_json(resumed / "config.json")
     if recipe:
         from ..train import recipe as read_recipe
 
@@ -151,6 +153,8 @@ def make_config(
         if given.get("steps") is not None or "steps" in varied:
             raise ValueError("epochs and steps both say how long to train: give one of them")
         fields["steps"] = None
+    if base is not None:
+        return base.replace(**fields)
     if "data" not in fields:
         raise ValueError("DATA: say what to train on, for example `nearfar train glyphs --out runs/glyphs`")
     return TrainConfig.of(**fields)
