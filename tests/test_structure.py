@@ -34,6 +34,7 @@ PACKAGES = {module for module, path in PATHS.items() if path.name == "__init__.p
 # room -> the rooms that it may import, besides itself; the order is from the ground up
 GROUND = {
     "catalog",
+    "children",
     "expressions",
     "extras",
     "fit_warnings",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from io import TextIOWrapper
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Annotated, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
+from ..children import safely_started
 from ..extras import hint
 from ..progress import listening
 from ..quoting import PATH, in_brief
@@ -31,6 +33,7 @@ from .options import (
     is_first,
     last_words,
     launch,
+    leave_words,
     make_config,
     settable,
     short_of_memory,
@@ -73,7 +76,7 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors=WRITABLE)  # names of files need not be UTF-8, nor outputs
     try:
-        with Stopping(), listening(bars_for(sys.argv[1:])):
+        with safely_started(), Stopping(), listening(bars_for(sys.argv[1:])):
             app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
         _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)
@@ -84,9 +87,11 @@ def main() -> None:
         sys.exit(0)
     except Exception as error:
         said = told(error, next(iter(sys.argv[1:]), ""))
-        if said is None or os.environ.get("NEARFAR_DEBUG"):
-            raise
-        _stop(said, 2)
+        if said is not None and not os.environ.get("NEARFAR_DEBUG"):
+            _stop(said, 2)
+        if leave_words(traceback.format_exc()):
+            sys.exit(1)
+        raise
     finally:
         warnings.formatwarning = usual
 

@@ -14,6 +14,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from ..children import safely_started
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
 from ..io.untrusted import read_json
 from .config import TrainConfig, TrainError
@@ -208,11 +209,12 @@ def _each(todo: Sequence[Trial], jobs: int) -> Any:
         yield from ((index, run_trial(trial)) for index, trial in enumerate(todo))
         return
     context = get_context("spawn")
-    stopped = context.Event()
+    with safely_started():  # an event is watched over by a process of its own
+        stopped = context.Event()
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(stopped,)) as pool:
         futures: dict[Future[dict[str, Any]], int] = {}
         try:
-            with held_back():  # a process that is stopped while it imports would say so at length
+            with safely_started(), held_back():  # a process that is stopped while it imports would say so at length
                 futures |= {pool.submit(_run_in_pool, trial): index for index, trial in enumerate(todo)}
             for future in as_completed(futures):
                 yield futures[future], future.result()
