@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -301,3 +302,43 @@ def test_nothing_unpickles_what_a_file_holds():
     loads = [line for path in source.rglob("*.py") for line in path.read_text().splitlines() if "np.load(" in line]
     assert loads
     assert all("allow_pickle=False" in line for line in loads)
+
+
+@pytest.mark.parametrize("kind", ["folder", "name"])
+def test_transformers_is_told_to_run_no_code(monkeypatch, tmp_path, kind):
+    asked = []
+
+    def made(*given, **options):
+        asked.append(options)
+        raise ValueError("stop here")
+
+    package = SimpleNamespace(
+        AutoModel=SimpleNamespace(from_pretrained=made, from_config=made),
+        AutoConfig=SimpleNamespace(for_model=lambda name, **options: name),
+    )
+    monkeypatch.setitem(sys.modules, "transformers", package)
+    name = str(tmp_path) if kind == "folder" else "vit"
+    with pytest.raises(weights.TrunkError, match="stop here"):
+        make_trunk(f"transformers:{name}(num_hidden_layers=2)", (3, 32, 32))
+    assert [options["trust_remote_code"] for options in asked] == [False]
+    monkeypatch.setattr(weights.torch, "__version__", "2.9.0")
+    with pytest.raises(weights.TrunkError, match="stop here"):
+        make_trunk(f"transformers:{tmp_path}", (3, 32, 32))
+    assert asked[-1]["use_safetensors"] is True
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "trust_remote_code=True",
+        "auto_map={'AutoModel': 'a--b.C'}",
+        "attn_implementation='stranger/kernel'",
+        "use_safetensors=False",
+        "code_revision='main'",
+        "use_kernels=True",
+    ],
+)
+def test_options_by_which_other_packages_run_code_are_refused(option):
+    for name in ("transformers:vit", "timm:resnet18"):
+        with pytest.raises(weights.TrunkError, match=f"{option.partition('=')[0]} is refused, files must run no code"):
+            make_trunk(f"{name}({option})", (3, 32, 32))
