@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
-from nearfar.cli.options import LAST_WORDS, first_words
+from nearfar.cli.options import LAST_WORDS, first_words, folder_of_own_modules
 from nearfar.train import TrainConfig, TrainError, open_run, train
 from nearfar.train.checkpoint import load_tensors, read_about
 from nearfar.train.setup import Step
@@ -134,7 +134,7 @@ def test_a_run_of_two_does_not_go_on_as_one(folders) -> None:
 
 
 OWN_LOSS = """
-from nearfar.deep.terms import SetTerm
+from nearfar.deep.objective.terms import SetTerm
 
 class Mine(SetTerm):
     def value(self, batch):
@@ -155,6 +155,19 @@ def test_devices_are_processes_that_run_nothing_that_lies_among_the_data(tmp_pat
     assert len(list((tmp_path / "run").glob("state-2.*.safetensors"))) == 2
     assert (tmp_path / "run" / "scores.json").exists()
     assert list(planted.glob("*.ran")) == []
+
+
+def test_only_a_command_that_names_a_module_of_the_working_directory_looks_there(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.py", "timm.py", "triton.py"):
+        (tmp_path / name).touch()
+    named = ["TripletLoss() + 0.5*mine:Loss()", "--sampler=mine:Sampler", "trunk=mine.small:make"]
+    others = ["mine.py", "cub:mine", "yours:Loss()", "timm:resnet18", "m_per_class:4", "not.mine:Loss()"]
+    for word in [*named, *others]:
+        expected = str(tmp_path) if word in named else ""
+        assert folder_of_own_modules(["train", "digits", word]) == expected, word
+    monkeypatch.syspath_prepend(tmp_path)
+    assert folder_of_own_modules(["train", "digits"]) == str(tmp_path)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
