@@ -1,8 +1,10 @@
-"""Several processes together equal one, in value and in every gradient."""
+"""Several processes together equal one, in value, in every gradient and in what they remember."""
 
 import atexit
 import os
 import socket
+from datetime import timedelta
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -15,15 +17,53 @@ import torch.multiprocessing as mp
 import nearfar
 from nearfar.catalog import METHODS
 from nearfar.deep import distributed
+from nearfar.deep.objective.relations import LabelSets
 
-NAMES = [
-    m.name
-    for m in METHODS
-    if m.done
-    and (m.kind in ("loss", "regularizer", "composition", "head") or (m.kind == "memory" and m.takes != "rows"))
-]
+pytestmark = pytest.mark.slow
+
+DIM, POOLED, BATCH, REFS = 5, 7, 24, 10
 SMALL = {m.name: m.small for m in METHODS} | {"SNRContrastiveLoss": {"zero_mean": 0.5}}
-DIM, POOLED, BATCH = 5, 7, 24
+MINERS = [m.name for m in METHODS if m.done and m.kind == "miner"]
+MORE_MINERS = {
+    "assorted": partial(nearfar.ExtremeDistance, "assorted", "assorted"),
+    "three": partial(nearfar.RandomNegative, 3),
+}
+
+
+@cache
+def objectives():
+    """Every term of the catalogue, every miner, and terms inside terms."""
+    made = {}
+    for m in METHODS:
+        alone = m.kind in ("loss", "regularizer", "composition", "head") or (m.kind == "memory" and m.takes != "rows")
+        if m.done and alone:
+            made[m.name] = partial(getattr(nearfar, m.name), **SMALL[m.name])
+    miners = {name: getattr(nearfar, name) for name in MINERS} | MORE_MINERS
+    for name, mine in miners.items():
+        made[f"MarginLoss {name}"] = lambda mine=mine: nearfar.MarginLoss(nu=0.1, mine=mine())
+        made[f"deviance {name}"] = lambda mine=mine: nearfar.BinomialDevianceLoss(mine=mine(), block=5)
+    of_anchors = {
+        "global": partial(nearfar.TripletGlobalLoss, over="triplets", mine=nearfar.RandomNegative()),
+        "lifted": partial(nearfar.LiftedLoss, mine=nearfar.RandomNegative(2)),
+        "variance": partial(nearfar.IntraPairVarianceLoss, mine=nearfar.DistanceWeighted()),
+        "N pairs": nearfar.NPairLoss,
+    }
+    proxies = partial(nearfar.AMSoftmaxLoss, num_classes=8, embedding_dim=DIM)
+    adversarial = partial(nearfar.AdversarialTriplet, DIM)
+    return made | {
+        **of_anchors,
+        "memory": lambda: nearfar.CrossBatchMemory(nearfar.ContrastiveLoss(), size=30),
+        "memory and draws": lambda: nearfar.CrossBatchMemory(nearfar.MarginLoss(mine=nearfar.DistanceWeighted()), 30),
+        "memory of proxies": lambda: nearfar.CrossBatchMemory(proxies(), size=30),
+        "scores": lambda: nearfar.JRS(("embedding", "class")) + proxies(),
+        "moments": lambda: nearfar.HORDE(DIM, loss=nearfar.NTXentLoss() + nearfar.JMMD(("embedding",)), features=16),
+        "adversarial pairs": lambda: adversarial(loss=nearfar.NPairLoss(), mine=nearfar.RandomNegative(2)),
+        "adversarial means": lambda: adversarial(loss=nearfar.IntraPairVarianceLoss()),
+        "adversarial hinges": lambda: adversarial(loss=nearfar.BinomialDevianceLoss()),
+        "means of inputs": lambda: nearfar.CenterTripletLoss(center="input_mean"),
+        "means of classes": lambda: nearfar.ProxyNCALoss(8, DIM, proxies="class_mean"),
+        "samples": lambda: nearfar.MarginLoss(per_class=8, per_sample=BATCH, nu=0.1),
+    }
 
 
 class Step(torch.nn.Module):
@@ -33,39 +73,173 @@ class Step(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.trunk, self.embed = torch.nn.Linear(6, POOLED), torch.nn.Linear(POOLED, DIM)
-        self.objective = nearfar.TripletLoss() + 0.7 * getattr(nearfar, name)(**SMALL[name])
+        self.prototypes = torch.nn.Parameter(torch.randn(REFS, DIM))
+        self.objective = nearfar.TripletLoss() + 0.7 * objectives()[name]()
 
-    def forward(self, images, labels):
-        pooled = self.trunk(images).tanh()
-        return self.objective(self.embed(pooled), labels, pooled=pooled)
+    def forward(self, batch, **how):
+        pooled = self.trunk(batch["images"]).tanh()
+        given = {"ids": batch["ids"], "pooled": pooled, **how}
+        if "ref_images" in batch:
+            given["ref"] = self.embed(self.trunk(batch["ref_images"]).tanh())
+        if "ref_replicated" in batch:
+            given |= {"ref": self.prototypes, "ref_replicated": True}
+        if "ref_labels" in batch:
+            given["ref_labels"] = batch["ref_labels"]
+        return self.objective(self.embed(pooled), batch["labels"], **given)
 
 
-def data():
+# How the samples of a case are labelled, compared, and shared out
+
+PARTS = {1: [BATCH], 2: [17, 7], 4: [11, 0, 7, 6]}
+REF_PARTS = {1: [REFS], 2: [3, 7], 4: [4, 5, 0, 1]}
+CASES = ("classes", "ref", "own relation", "sets and ref", "sets", "prototypes", "relation", "relation and ref")
+CASES_OF = {2: CASES, 4: CASES[:3]}  # two processes for all, four for what tells parts apart
+
+
+def own_part(parts, rank):
+    return slice(sum(parts[:rank]), sum(parts[: rank + 1]))
+
+
+def data(case, world, rank=None):
+    """Return what a process passes, or what one process with all of it does."""
     g = torch.Generator().manual_seed(1)
-    return torch.randn(BATCH, 6, generator=g, dtype=torch.float64), torch.arange(BATCH) % 6
+    images = torch.randn(BATCH, 6, generator=g, dtype=torch.float64)
+    refs = torch.randn(REFS, 6, generator=g, dtype=torch.float64)
+    y, ref_y = torch.arange(BATCH) % 6, torch.arange(REFS) % 4
+    y[5] = -1
+    rows = slice(0, BATCH) if rank is None else own_part(PARTS[world], rank)
+    columns = slice(0, REFS) if rank is None else own_part(REF_PARTS[world], rank)
+    batch = {"images": images[rows], "labels": y[rows], "ids": torch.arange(BATCH)[rows]}
+    if case.endswith("ref"):
+        batch |= {"ref_images": refs[columns], "ref_labels": ref_y[columns]}
+    if case == "prototypes":
+        batch |= {"ref_replicated": True, "ref_labels": ref_y}
+    if case.startswith("sets"):
+        hot, ref_hot = (torch.nn.functional.one_hot(z.clamp_min(0), 8) | (torch.arange(8) == 7) for z in (y, ref_y))
+        hot[5] = 0
+        batch["labels"] = LabelSets(hot[rows], 0.4)
+        if "ref_labels" in batch:
+            batch["ref_labels"] = LabelSets(ref_hot[columns], 0.4)
+    if case.endswith("relation"):
+        relation = (y[:, None] == y).long()
+        relation[5] = relation[:, 5] = relation[7, 9] = -1
+        if case == "own relation":
+            relation, whole = torch.full_like(relation, -1), relation
+            for k in range(world):
+                part = own_part(PARTS[world], k)
+                relation[part, part] = whole[part, part]
+        batch["labels"] = relation[rows, rows] if case == "own relation" else relation[rows]
+    if case == "relation and ref":
+        del batch["ref_labels"]
+        batch["labels"] = torch.where(y[:, None] == -1, -1, (y[:, None] == ref_y).long())[rows]
+    return batch
 
 
-def gradients(step, images, labels):
-    step.zero_grad()
-    value = step(images, labels)
+def outcome(name, batch, seed, average, **how):
+    """Return the value, the parts, the gradients and the state after two steps, or the message of the error."""
+    step = Step(name).double()
+    torch.manual_seed(seed)
+    try:
+        with torch.no_grad():
+            step(batch, **how)
+        value = step(batch, **how)
+    except ValueError as error:
+        return {"error": str(error)}
     value.backward()
-    grads = {name: p.grad.clone() for name, p in step.named_parameters() if p.grad is not None}
-    return {"value": value.detach(), "parts": dict(getattr(step, "module", step).objective.parts_), **grads}
+    grads = {f"gradient of {key}": average(gradient(p)) for key, p in step.named_parameters() if p.requires_grad}
+    return {"value": value.detach(), **step.objective.parts_, **grads, **step.state_dict()}
+
+
+def gradient(p):
+    return torch.zeros_like(p) if p.grad is None else p.grad
+
+
+@cache
+def single(name, case, world):
+    return outcome(name, data(case, world), 7, torch.clone)
+
+
+def of_processes(world, rank, cases, group=None):
+    """Return the outcomes of all objectives; only the first process has the seed of the single one."""
+
+    def average(grad):
+        grad = grad.clone()
+        dist.all_reduce(grad, group=group)
+        return grad / dist.get_world_size(group)
+
+    seed = 7 if rank == 0 else 100 + rank
+    every = ((name, case) for name in objectives() for case in cases)
+    return {(name, case): outcome(name, data(case, world, rank), seed, average, group=group) for name, case in every}
+
+
+def told(function):
+    """Return the type and the message of an error."""
+    try:
+        function()
+    except (TypeError, ValueError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def beside(rank, world):
+    """Return what one process sees where the others do nothing, or something else."""
+    loss, x, y = nearfar.TripletLoss(), torch.eye(6), torch.arange(6) % 2
+    found = {}
+    if rank == 0:
+        with distributed.local():
+            found["local"] = loss(x, y)
+            found["world"] = distributed.world()
+    found["rows"] = told(lambda: loss(x[:, : 6 - rank], y))
+    found["ids"] = told(lambda: loss(x, y, ids=None if rank else y))
+    found["ref"] = told(lambda: loss(x, y, **({"ref": x, "ref_labels": y} if rank else {})))
+    found["kind"] = told(lambda: loss(x, LabelSets(x) if rank else y))
+    found["relation"] = told(lambda: loss(x, torch.ones(6, 7)))
+    found["prototypes"] = told(lambda: loss(x, y, ref=x[rank:], ref_labels=y[rank:], ref_replicated=True))
+    z = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(nearfar.NTXentLoss()(z, y), z, create_graph=True)
+    found["second derivative"] = told(slope.square().sum().backward)
+    return found
+
+
+def gathering(rank, world):
+    """Return gradients of what is gathered, and of what is added to it."""
+    other = torch.zeros(2 * world, DIM, requires_grad=True)
+    older = other * 1.0  # older than the gathering, thus its gradient is read after that of the gathering
+    x = torch.zeros(2, DIM, requires_grad=True)
+    ((distributed.gather(x) + older) * (rank + 1)).sum().backward()
+    return {"x": x.grad, "beside": other.grad}
+
+
+def wrapped(rank, world):
+    """Return the outcome of two steps inside DistributedDataParallel."""
+    step = torch.nn.parallel.DistributedDataParallel(Step("NTXentLoss").double(), find_unused_parameters=True)
+    batch = data("ref", world, rank)
+    step(batch)
+    value = step(batch)
+    value.backward()
+    return {"value": value.detach(), **{f"gradient of {k}": gradient(p) for k, p in step.module.named_parameters()}}
 
 
 def worker(rank, world, port, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=world)
+    dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(minutes=5))
     atexit.register(distributed.leave)
-    images, labels = data()
-    own = slice(rank * BATCH // world, (rank + 1) * BATCH // world)
-    results = {}
-    for name in NAMES:
-        step = torch.nn.parallel.DistributedDataParallel(Step(name).double(), find_unused_parameters=True)
-        results[name] = gradients(step, images[own], labels[own])
-    if rank == world - 1:
-        torch.save(results, folder / "results.pt")
+    found = {"all": of_processes(world, rank, CASES_OF[world])}
+    if world == 2:
+        found["beside"] = beside(rank, world)
+        found["gathering"] = gathering(rank, world)
+        found["wrapped"] = wrapped(rank, world)
+    if world == 4:  # processes 0 and 1 hold the same data, and so do 2 and 3
+        groups = [dist.new_group([k, k + 2]) for k in range(2)]
+        mine, other = groups[rank % 2], groups[1 - rank % 2]
+        found["group"] = of_processes(2, rank // 2, ("ref",), mine)
+        x, y = torch.eye(4), [0, 0, 1, 1]
+        found["outside"] = told(lambda: nearfar.TripletLoss()(x, y, group=other))
+        found["no group"] = told(lambda: nearfar.TripletLoss()(x, y, group=3))
+        with distributed.use_group(mine):
+            found["sizes"] = distributed.world(), distributed.rank()
+    torch.save(found, folder / f"{rank}.pt")
     dist.barrier()
 
 
@@ -75,71 +249,86 @@ def free_port():
         return s.getsockname()[1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("world", [2, 4])
-def test_every_objective_equals_the_single_process(world, tmp_path: Path):
-    mp.spawn(worker, (world, free_port(), tmp_path), nprocs=world)
-    results = torch.load(tmp_path / "results.pt", weights_only=True)
-    images, labels = data()
-    for name in NAMES:
-        single = gradients(Step(name).double(), images, labels)
-        many = {key.removeprefix("module."): value for key, value in results[name].items()}
-        assert many.keys() == single.keys()
-        for key, value in single.items():
+@pytest.fixture(scope="module", params=[2, 4])
+def every(request, tmp_path_factory):
+    """The number of processes and what each of them found."""
+    world, folder = request.param, tmp_path_factory.mktemp("found")
+    mp.spawn(worker, (world, free_port(), folder), nprocs=world)
+    return world, [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(world)]
+
+
+def check(many, one, what):
+    assert many.keys() == one.keys(), f"{what}: {many.get('error')} {one.get('error')}"
+    for key, value in one.items():
+        if key == "error":
+            assert many[key] == value, what
+        else:
             torch.testing.assert_close(
-                many[key], value, rtol=1e-5, atol=1e-10, msg=lambda m, w=f"{name}: {key}": f"{w}: {m}"
+                many[key], value, rtol=1e-5, atol=1e-9, msg=lambda told, key=key: f"{what}: {key}: {told}"
             )
 
 
-def of_views(net, images):
-    numbers, net = torch.arange(len(images)), net.double()
-    a, b = net(torch.cat([images, images.flip(1)])).chunk(2)
-    value = nearfar.VICRegLoss()(a, numbers, ref=b, ref_labels=numbers)
-    value.backward()
-    return {"value": value.detach(), **{name: p.grad for name, p in net.named_parameters()}}
+@pytest.mark.parametrize("case", CASES)
+def test_every_objective_equals_the_single_process(every, case):
+    world, found = every
+    if case not in CASES_OF[world]:
+        pytest.skip("two processes suffice")
+    refused = 0
+    for name in objectives():
+        one = single(name, case, world if case == "own relation" else 1)
+        refused += "error" in one
+        for rank in (0, world - 1):
+            check(found[rank]["all"][name, case], one, f"{name}, {case}, process {rank} of {world}")
+    assert refused < (2 if case == "classes" else 42), "most objectives take most of what there is"
 
 
-def network():
-    torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(6, DIM), torch.nn.Tanh())
+def test_a_group_equals_the_single_process(every):
+    world, found = every
+    if world != 4:
+        pytest.skip("needs processes in and outside a group")
+    for rank in range(4):
+        for name in objectives():
+            check(found[rank]["group"][name, "ref"], single(name, "ref", 1), f"{name}, process {rank}")
+        assert found[rank]["sizes"] == (2, rank // 2)
+        assert found[rank]["outside"].startswith(f"ValueError: group: this process, number {rank}, is not in it; call")
+        assert found[rank]["no group"].startswith("TypeError: group: expected a process group of torch.distributed, g")
 
 
-def view_worker(rank, world, port, folder):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=world)
-    atexit.register(distributed.leave)
-    own = slice(rank * BATCH // world, (rank + 1) * BATCH // world)
-    results = of_views(torch.nn.parallel.DistributedDataParallel(network().double()), data()[0][own])
-    if rank == world - 1:
-        torch.save(results, folder / "results.pt")
-    dist.barrier()
-
-
-@pytest.mark.slow
-def test_each_process_gives_the_second_views_of_its_own(tmp_path: Path):
-    mp.spawn(view_worker, (2, free_port(), tmp_path), nprocs=2)
-    many = torch.load(tmp_path / "results.pt", weights_only=True)
-    single = of_views(network(), data()[0])
-    torch.testing.assert_close({name.removeprefix("module."): value for name, value in many.items()}, single)
-
-
-def gather_worker(rank, world, port, folder):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=world)
-    atexit.register(distributed.leave)
-    beside = torch.zeros(2 * world, DIM, requires_grad=True)
-    other = beside * 1.0  # older than the gathering, thus its gradient is read after that of the gathering
-    x = torch.zeros(2, DIM, requires_grad=True)
-    ((distributed.gather(x) + other) * (rank + 1)).sum().backward()
-    torch.save({"x": x.grad, "beside": beside.grad}, folder / f"{rank}.pt")
-    dist.barrier()
-
-
-@pytest.mark.slow
-def test_gathering_leaves_the_gradient_it_is_given_as_it_is(tmp_path: Path):
-    mp.spawn(gather_worker, (2, free_port(), tmp_path), nprocs=2)
+def test_what_processes_see_beside_one_another(every):
+    world, found = every
+    if world != 2:
+        pytest.skip("two processes suffice")
+    seen = [part["beside"] for part in found]
+    assert seen[0].pop("world") == 1
+    torch.testing.assert_close(seen[0].pop("local"), nearfar.TripletLoss()(torch.eye(6), torch.arange(6) % 2))
+    assert seen[0] == seen[1]
+    assert seen[0]["rows"] == "ValueError: embeddings: every process needs the same number of columns, got 6, 5"
+    assert seen[0]["ids"] == "ValueError: ids: every process or none needs them (1 has them), got 1, 0"
+    assert seen[0]["ref"] == "ValueError: ref: every process or none needs a reference (1 has one), got 0, 1"
+    assert seen[0]["kind"].endswith("one kind (0 classes, 1 a relation matrix, 2 label sets), got 0, 2")
+    columns = "one column per reference, 12 of all processes or [6, 6] of their own, got [7, 7]"
+    assert seen[0]["relation"] == f"ValueError: labels: the relation matrix needs {columns}"
+    assert seen[0]["prototypes"].endswith("ref_replicated: every process needs the same reference, got [6, 5] rows")
+    assert "once_differentiable" in seen[0]["second derivative"]
     for rank in range(2):
-        grads = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        torch.testing.assert_close(grads["x"], torch.full((2, DIM), 3.0))
-        torch.testing.assert_close(grads["beside"], torch.full((4, DIM), rank + 1.0))
+        torch.testing.assert_close(found[rank]["gathering"]["x"], torch.full((2, DIM), 3.0))
+        torch.testing.assert_close(found[rank]["gathering"]["beside"], torch.full((4, DIM), rank + 1.0))
+        one = single("NTXentLoss", "ref", 1)
+        check(found[rank]["wrapped"], {key: one[key] for key in found[rank]["wrapped"]}, "wrapped")
+
+
+def test_a_replicated_reference_is_a_reference():
+    x, y = torch.eye(4), [0, 0, 1, 1]
+    for given in ({}, {"ref": x, "ref_labels": y}):
+        with pytest.raises(ValueError, match="ref_replicated: needs ref=, rows that are the same in every process"):
+            nearfar.TripletLoss()(x, y, ref_replicated=True, **given)
+
+
+def test_contexts_end_with_what_was_before():
+    with distributed.local():
+        with distributed.use_group(None):
+            assert distributed.world() == 1
+        with pytest.raises(TypeError, match=r"group: .* got str; of a device mesh take"), distributed.use_group("dp"):
+            pass
+        assert distributed._group() is distributed.ALONE
+    assert distributed._group() is None

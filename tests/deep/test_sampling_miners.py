@@ -231,11 +231,40 @@ def test_high_dimensions_do_not_underflow():
 def test_draw_never_takes_a_weight_of_zero():
     torch.manual_seed(0)
     weights = torch.tensor([[0.0, 1.0, 0.0, 3.0], [0.0, 0.0, 0.0, 0.0]])
-    columns, some = draw(weights, 1000)
+    columns, some = draw(weights, torch.rand(2, 1000, dtype=torch.float64))
     assert set(columns[0].tolist()) == {1, 3}
     assert abs((columns[0] == 3).float().mean() - 0.75) < 0.06
     assert some[0].all()
     assert not some[1].any()
+
+
+@pytest.mark.parametrize("stream", [0, 1])
+@pytest.mark.parametrize("seed", [0, 1, 2**62 - 1])
+def test_draws_are_uniform_and_independent(seed, stream):
+    _, rows = compare()
+    rows = rows._replace(d=rows.d.new_zeros(500, 3), seed=torch.tensor(seed))
+    drawn = rows.uniform(torch.arange(400), stream)
+    assert drawn.shape == (500, 400)
+    assert drawn.min() >= 0
+    assert drawn.max() < 1
+    expected = drawn.numel() / 20
+    squares = (torch.histc(drawn, 20, 0, 1) - expected).square().sum() / expected
+    assert 4 < squares < 55  # chi-squared with 19 degrees of freedom: each side has a probability below 1e-4
+    correlations = torch.corrcoef(torch.stack([drawn[:-1, :-1], drawn[1:, :-1], drawn[:-1, 1:]]).flatten(1))
+    assert (correlations - torch.eye(3)).abs().max() < 5 / math.sqrt(drawn.numel())
+
+
+def test_draws_follow_from_seed_anchor_and_number_alone():
+    _, rows = compare()
+    rows = rows._replace(seed=torch.tensor(5))
+    numbers = torch.arange(7)
+    whole = rows.uniform(numbers)
+    part = rows._replace(d=rows.d[4:6], first=4).uniform(numbers[2:5].expand(2, 3))
+    assert torch.equal(part, whole[4:6, 2:5])
+    others = [rows.uniform(numbers, stream=1), rows._replace(seed=torch.tensor(6)).uniform(numbers)]
+    assert not any((whole == other).any() for other in others)
+    with pytest.raises(ValueError, match="rows have a seed where the miner has `draws = True`"):
+        rows._replace(seed=None).uniform(numbers)
 
 
 # All of them in losses
@@ -265,12 +294,13 @@ def test_mined_losses_are_finite_with_a_gradient(mine, loss):
     assert x.grad.any() or value == 0  # easy triplets may all be satisfied
 
 
-@pytest.mark.parametrize("mine", MINERS[:4], ids=repr)
+@every_miner
 @pytest.mark.parametrize("block", [1, 5])
 def test_choices_do_not_depend_on_the_block(mine, block):
     x, _ = compare()
     results = []
     for size in (None, block):
+        torch.manual_seed(3)
         z = x.clone().requires_grad_()
         value = nearfar.TripletLoss(0.5, mine=mine, block=size)(z, Y)
         value.backward()
@@ -306,7 +336,7 @@ def test_blocks_repeat_their_draws_in_the_backward_pass(mine, loss):
 )
 def test_a_first_pass_and_statistics_draw_what_counts(loss):
     x, _ = compare()
-    y = torch.arange(len(x)) % 3  # classes of one size: a block draws as many numbers as its rows do beside others
+    y = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, -1])
     results = []
     for block in (None, 3):
         term = loss(mine=RandomNegative(), block=block)
@@ -333,10 +363,16 @@ def test_offline_mining_in_one_block_is_online(mine):
 
 
 @pytest.mark.parametrize("block", [1, 4, 100])
-def test_offline_mining_does_not_depend_on_the_block(block):
+@pytest.mark.parametrize(
+    "mine", [ExtremeDistance("easiest", "hardest"), RandomNegative(2), DistanceWeighted()], ids=repr
+)
+def test_offline_mining_does_not_depend_on_the_block(mine, block):
     x, _ = compare()
-    mine = ExtremeDistance("easiest", "hardest")
-    assert torch.equal(mine_offline(mine, x, Y, block=block), mine_offline(mine, x, Y))
+    found = []
+    for size in (block, 1024):
+        torch.manual_seed(3)
+        found.append(mine_offline(mine, x, Y, block=size).sort(0).values)
+    assert torch.equal(*found)
 
 
 def test_offline_mining_of_nothing_and_of_masks():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,10 +58,9 @@ def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: 
 def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Write a .csv, whole or not at all."""
     from ..io.atomic_files import whole
-    from ..io.cells import write_rows
 
     with whole(out, "w", newline="", encoding="utf-8", errors="surrogateescape") as handle:
-        write_rows(handle, [heading, *rows])
+        csv.writer(handle).writerows([heading, *rows])
 
 
 def write_hits(

@@ -1,65 +1,209 @@
-"""Many processes, one batch: gathering with gradients, and values that add up to the single-process ones.
+"""Several processes, one batch: gathering with gradients, and values that add up to those of a single process.
 
 Each process holds a part of the global batch. Embeddings are gathered so that every process sees the whole batch;
 a process computes its own anchors' share, and the shares add up to the loss. `whole` returns the sum of the shares
 with the gradient of `world x share`, so that after DistributedDataParallel's mean over processes the gradient of
 every parameter, network or proxy, equals the single-process one.
+
+The processes are all there are, unless `use_group` names some of them, or `local` only this one.
 """
 
 from __future__ import annotations
 
 import gc
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+ALONE = "alone"  # stands for the group of this process only, which needs no communication
+
+
+class _Current(threading.local):
+    """The group of a thread; None are all processes."""
+
+    group: Any = None
+
+
+_current = _Current()
+_compiled: Any = None  # the same for compiled code, which checks a global again, but not the variable of a thread
+
+
+def _group() -> Any:
+    return _compiled if torch.compiler.is_compiling() else _current.group
+
+
+@contextmanager
+def use_group(group: Any) -> Iterator[None]:
+    """Let the processes of a group share their batches, and no others.
+
+    Objectives and everything inside them, samplers and the training engine count and gather over these processes while
+    the context is open. With tensor or pipeline parallelism the group is that of the processes with different data:
+    those that hold the same data must not be counted twice.
+
+    Parameters
+    ----------
+    group : ProcessGroup or None
+        A group that this process is in, such as ``mesh["dp"].get_group()``; None are all processes.
+
+    Raises
+    ------
+    TypeError
+        If the group is no process group.
+    ValueError
+        If this process is not in the group.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearfar import TripletLoss
+    >>> with use_group(None):
+    ...     value = TripletLoss()(torch.eye(4), [0, 0, 1, 1])
+    """
+    _check(group)
+    with _set(group):
+        yield
+
+
+def local() -> AbstractContextManager[None]:
+    """Compute on this process alone: inside the context nothing waits for other processes.
+
+    For what not every process does, such as a validation loss on the first one:
+
+    >>> import torch
+    >>> from nearfar import TripletLoss
+    >>> with local():
+    ...     value = TripletLoss()(torch.eye(4), [0, 0, 1, 1])
+    """
+    return _set(ALONE)
+
+
+@contextmanager
+def _set(group: Any) -> Iterator[None]:
+    global _compiled
+    before = _current.group
+    _current.group = group
+    _compiled = group
+    try:
+        yield
+    finally:
+        _current.group = before
+        _compiled = before
+
+
+def _check(group: Any) -> None:
+    if group is None:
+        return
+    member = dist.GroupMember if dist.is_available() else None
+    outside = member is not None and group is member.NON_GROUP_MEMBER  # what `new_group` returns to other processes
+    if not outside and not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
+        told = f"expected a process group of torch.distributed, got {type(group).__name__}"
+        raise TypeError(f'group: {told}; of a device mesh take mesh["dp"].get_group()')
+    if outside or dist.get_rank(group) < 0:
+        told = f"this process, number {dist.get_rank()}, is not in it"
+        raise ValueError(f"group: {told}; call objectives in its processes only, or inside distributed.local()")
 
 
 def world() -> int:
-    """Return the number of processes that train together."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    """Return the number of processes that share a batch: those of the group."""
+    group = _group()
+    if group is ALONE or not (dist.is_available() and dist.is_initialized()):
+        return 1
+    return dist.get_world_size(group)
 
 
 def rank() -> int:
-    """Return this process's number."""
-    return dist.get_rank() if world() > 1 else 0
+    """Return this process's number in the group."""
+    return dist.get_rank(_group()) if world() > 1 else 0
 
 
 def leave() -> None:
-    """Leave the group when the program ends: a thread of the group that outlives the interpreter would abort it."""
-    gc.collect()  # trained models hold the group in cycles
+    """Leave all groups when the program ends: a thread of one that outlives the interpreter would abort it."""
+    gc.collect()  # trained models hold groups in cycles
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 
 
+def _concatenated(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return the rows of all processes, of which each holds the given number; the parts travel at one length."""
+    most = max(sizes)
+    if len(x) < most:
+        x = torch.cat([x, x.new_zeros(most - len(x), *x.shape[1:])])
+    parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in sizes]
+    dist.all_gather(parts, x.contiguous(), group=_group())
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+
 class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.rows = len(x)
-        parts = [torch.empty_like(x) for _ in range(world())]
-        dist.all_gather(parts, x.contiguous())
-        return torch.cat(parts)
+    """Tensors of several kinds are one function: its backward then runs in every process, whatever each share reads."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        grad = grads[0].clone(memory_format=torch.contiguous_format)  # the reduction writes into it
-        dist.all_reduce(grad)
-        return grad[rank() * ctx.rows : (rank() + 1) * ctx.rows]
+    def forward(ctx: Any, sizes: Sequence[Sequence[int]], *parts: Tensor) -> tuple[Tensor, ...]:
+        ctx.group = _group()  # backward may run outside the context, and in another thread
+        ctx.own = [part_of(size) for size in sizes]
+        return tuple(_concatenated(part, size) for part, size in zip(parts, sizes, strict=True))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        found: list[Tensor | None] = []
+        for grad, own, needed in zip(grads, ctx.own, ctx.needs_input_grad[1:], strict=True):
+            if not needed:
+                found.append(None)
+                continue
+            total = grad.clone(memory_format=torch.contiguous_format)  # the reduction writes into it
+            dist.all_reduce(total, group=ctx.group)
+            found.append(total[own])
+        return None, *found
+
+
+def part_of(sizes: Sequence[int]) -> slice:
+    """Return where this process's rows are among those of all processes, of which each has the given number."""
+    first = sum(sizes[: rank()])
+    return slice(first, first + sizes[rank()])
 
 
 def gather(x: Tensor) -> Tensor:
-    """Concatenate x over processes in rank order; gradients flow back to the process that gave each row."""
-    return _Gather.apply(x) if world() > 1 else x
+    """Concatenate x, of one shape in all processes, in rank order; gradients flow back to the process of each row."""
+    return gather_parts([x], [[len(x)] * world()])[0]
 
 
-def check_equal_parts(n: int, device: torch.device) -> None:
-    """Raise unless every process holds n samples."""
-    sizes = [torch.empty(1, dtype=torch.int64, device=device) for _ in range(world())]
-    dist.all_gather(sizes, torch.tensor([n], device=device))
-    counts = [int(size) for size in sizes]
-    if len(set(counts)) > 1:
-        raise ValueError(f"embeddings: every process needs the same number of samples, got {counts}")
+def gather_parts(parts: Sequence[Tensor], sizes: Sequence[Sequence[int]]) -> Sequence[Tensor]:
+    """Concatenate each of several tensors over processes in rank order, with gradients.
+
+    Parameters
+    ----------
+    parts : sequence of tensors
+        They need a gradient in all processes or in none.
+    sizes : sequence of sequences of int
+        The number of rows of each tensor in each process.
+    """
+    if world() == 1:
+        return parts
+    gathered: tuple[Tensor, ...] = _Gather.apply(sizes, *parts)
+    return gathered
+
+
+def gather_numbers(x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
+    """Concatenate x over processes in rank order, without gradient; without sizes, x has one shape in all."""
+    if world() == 1:
+        return x
+    return _concatenated(x.detach(), sizes or [len(x)] * world())
+
+
+def of_first(x: Tensor) -> Tensor:
+    """Return what the first process of the group passes."""
+    if world() == 1:
+        return x
+    x = x.clone()
+    group = _group()
+    dist.broadcast(x, src=0 if group is None else dist.get_global_rank(group, 0), group=group)
+    return x
 
 
 def total(x: Tensor) -> Tensor:
@@ -67,7 +211,7 @@ def total(x: Tensor) -> Tensor:
     if world() == 1:
         return x
     x = x.detach().clone()
-    dist.all_reduce(x)
+    dist.all_reduce(x, group=_group())
     return x
 
 

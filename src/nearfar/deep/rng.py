@@ -1,7 +1,10 @@
 """Random columns of masked rows, without a list of the columns: inverse transform on running sums.
 
-A block that is computed twice draws the same numbers twice: `generators` returns the states of PyTorch's global
-generators, `drawn_again` sets them back for a while.
+What a miner of ours draws follows from a seed, the anchor's number in the global batch and what is drawn: from nothing
+else, so that blocks, processes and a second pass change no draw. The seed comes from PyTorch's global generator.
+
+A miner of a user's own may draw from that generator itself. A block that is computed twice then draws the same numbers
+twice: `generators` returns the states of PyTorch's global generators, `drawn_again` sets them back for a while.
 """
 
 from __future__ import annotations
@@ -12,6 +15,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from . import distributed
+
+# Constants of SplitMix64 (Steele, Lea & Flood, 2014), as signed numbers
+STEP = 0x9E3779B97F4A7C15 - 2**64
+FIRST_FACTOR = 0xBF58476D1CE4E5B9 - 2**64
+SECOND_FACTOR = 0x94D049BB133111EB - 2**64
 
 
 class Generators(NamedTuple):
@@ -86,24 +96,65 @@ class SavedDraws:
         self._draws.set_state(state.cpu())
 
 
-def draw(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Draw k columns of each row with replacement, with probability in proportion to the weights.
+def fresh_seed(mine: Any, like: Tensor) -> Tensor | None:
+    """Return a new seed, (), for a miner that draws, the same in all processes; None for one that does not."""
+    if not getattr(mine, "draws", False):
+        return None
+    seed = torch.randint(2**62, ())
+    return seed if distributed.world() == 1 else distributed.of_first(seed.to(like.device))
+
+
+def uniform(seed: Tensor, anchors: Tensor, numbers: Tensor, stream: int = 0) -> Tensor:
+    """Return uniform random numbers in [0, 1), a function of the seed, the anchor, and what is drawn.
+
+    Parameters
+    ----------
+    seed : () integer
+        That of the call, from `fresh_seed`.
+    anchors : (b,) integers
+        Numbers of the anchors in the global batch.
+    numbers : (k,) or (b, k) integers
+        What is drawn, such as the number of the draw, or the column of the positive that it is for.
+    stream : int
+        Tells apart draws of several kinds.
+
+    Returns
+    -------
+    (b, k) float64
+    """
+    key = _mixed(seed + stream + STEP * (anchors + 1))
+    bits = _mixed(key[:, None] + STEP * (numbers + 1))
+    return _shifted(bits, 11).double() * 2.0**-53
+
+
+def _mixed(bits: Tensor) -> Tensor:
+    """Return the finalizer of SplitMix64 of int64 numbers, whose products wrap around."""
+    bits = (bits ^ _shifted(bits, 30)) * FIRST_FACTOR
+    bits = (bits ^ _shifted(bits, 27)) * SECOND_FACTOR
+    return bits ^ _shifted(bits, 31)
+
+
+def _shifted(bits: Tensor, places: int) -> Tensor:
+    """Shift int64 numbers to the right and fill with zeros, not with the sign."""
+    return (bits >> places) & (2 ** (64 - places) - 1)
+
+
+def draw(weights: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw columns of each row with replacement, with probability in proportion to the weights.
 
     Parameters
     ----------
     weights : (b, m) float tensor
         Not negative; 0 is never drawn.
-    k : int
-        Draws per row, from PyTorch's global generator.
+    level : (b, k) float64 tensor
+        Uniform random numbers in [0, 1), one per draw.
 
     Returns
     -------
     (b, k) columns, and (b, k) whether there was something to draw.
     """
-    b, m = weights.shape
-    if not m:
-        return weights.new_zeros(b, k, dtype=torch.int64), weights.new_zeros(b, k, dtype=torch.bool)
+    if not weights.shape[1]:
+        return torch.zeros_like(level, dtype=torch.int64), torch.zeros_like(level, dtype=torch.bool)
     upto = weights.double().cumsum(1)
-    level = torch.rand(b, k, dtype=torch.float64, device=weights.device) * upto[:, -1:]
-    columns = torch.searchsorted(upto, level, right=True).clamp_max(m - 1)
+    columns = torch.searchsorted(upto, level * upto[:, -1:], right=True).clamp_max(weights.shape[1] - 1)
     return columns, weights.gather(1, columns) > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ def train(
     resume: bool = False,
     progress: bool = True,
     watchers: Sequence[Watcher] = (),
-    trust: str | Collection[str] = (),
 ) -> Run:
     """Train an embedder.
 
@@ -49,8 +48,6 @@ def train(
         Show a progress line.
     watchers : sequence of Watcher
         Others to tell of steps and epochs.
-    trust : str or collection of str
-        Modules of a user's own that the settings of a run may name where they are read from its folder.
 
     Returns
     -------
@@ -69,9 +66,9 @@ def train(
     folder = open_run(out) if resume else RunFolder(out)
     if resume:
         with claimed(folder.path):
-            config = config or TrainConfig.from_json(folder.config, trust)
+            config = config or TrainConfig.from_json(folder.config)
             return _train_in(folder, config, resume=True, progress=progress, watchers=watchers)
-    config = config or TrainConfig.from_json(folder.config, trust)
+    config = config or TrainConfig.from_json(folder.config)
     folder.create()
     try:
         with claimed(folder.path):

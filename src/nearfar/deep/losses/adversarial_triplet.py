@@ -23,6 +23,7 @@ from ..pairwise import triplets
 from ..pairwise.comparison import Comparison
 from ..pairwise.triplets import identity_layers, indices, negative_generator, through
 from ..proxies.class_proxies import ClassProxyLoss
+from ..rng import fresh_seed
 from ..unit_vectors import unit
 
 
@@ -141,7 +142,10 @@ class AdversarialTriplet(Term):
     def _triplets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         x, y, part = batch.x, batch.y, batch.anchors
         unit = self.loss.normalize or self.normalize
-        c = Comparison(x, y, x, y, part, is_self=True, distance=self.loss.distance, normalize=unit).prepared()
+        seed = fresh_seed(self.mine, x)
+        c = Comparison(
+            x, y, x, y, part, is_self=True, distance=self.loss.distance, normalize=unit, seed=seed
+        ).prepared()
         rows = c.block(c.x, c.ref, part.start, part.stop)
         return indices(self.mine(rows) if self.mine is not None else rows, part.start)
 

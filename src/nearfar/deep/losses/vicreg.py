@@ -87,9 +87,9 @@ class VICRegLoss(RowLoss):
     -----
     For two views a and b of images with the numbers n, call ``loss(a, n, ref=b, ref_labels=n)``: Z is the batch, Z' the
     reference. Without `ref` both are the batch, and the pairs are those of samples of one class. Embeddings keep their
-    lengths; those of unknown class count in v and c, but are in no pair. With several processes, each passes the second
-    views of its own samples, and v and c are over all processes. The paper's formula does not divide s by D; its
-    algorithm and the published code do. The published code halves v: ``variance=12.5``.
+    lengths; those of unknown class count in v and c, but are in no pair. With several processes, the numbers of images
+    must differ between them. The paper's formula does not divide s by D; its algorithm and the published code do. The
+    published code halves v: ``variance=12.5``.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class VICRegLoss(RowLoss):
 
     def share(self, batch: Batch) -> Tensor:
         value = super().share(batch)
-        views = [batch.x] if batch.ref is None else [batch.x, distributed.gather(batch.ref)]
+        views = [batch.x] if batch.ref is None else [batch.x, batch.ref]
         if not all(len(z) for z in views):
             return value
         for z in views:

@@ -6,10 +6,19 @@ from typing import Any
 
 from ...settings import Checked
 from ..pairwise.comparison import Rows
+from ..rng import fresh_seed
 
 
 class Miner(Checked):
-    """A part of a loss, which calls it with each block of rows; a method states ``narrow(rows) -> rows``."""
+    """A part of a loss, which calls it with each block of rows; a method states ``narrow(rows) -> rows``.
+
+    Attributes
+    ----------
+    draws : bool
+        Whether `narrow` draws, with ``rows.uniform(...)``.
+    """
+
+    draws: bool = False
 
     def narrow(self, rows: Rows) -> Rows:
         """Return the rows with narrower masks."""
@@ -26,4 +35,6 @@ class Miner(Checked):
         if others or not isinstance(rows, Rows):
             name = type(self).__name__
             raise TypeError(f"{name}: a miner is a part of a loss, which calls it: write TripletLoss(mine={name}())")
+        if self.draws and rows.seed is None:
+            rows = rows._replace(seed=fresh_seed(self, rows.d))
         return self.narrow(rows)

@@ -18,7 +18,7 @@ from .base import Miner
 def distance_weighted(rows: Rows, cutoff: float, limit: float) -> Rows:
     """Pair every positive with a negative drawn with the inverse density of its distance."""
     positive, keep = positives(rows)
-    negative, some = draw(inverse_density(rows, cutoff, limit), positive.shape[1])
+    negative, some = draw(inverse_density(rows, cutoff, limit), rows.uniform(positive))
     return narrowed(rows, Triplets(positive, negative, keep & some))
 
 
@@ -59,8 +59,11 @@ class DistanceWeighted(Miner):
     Made for unit vectors (distances between 0 and 2, unsquared whatever the distance of the loss). The cutoff of the
     published code takes the place of the paper's min(lambda, 1 / q). The survey prints the batch size for the dimension
     in the second exponent of q, and trains the triplet loss; the paper trains ``MarginLoss``. Weights carry no
-    gradient. Draws come from PyTorch's global generator: with several processes each draws for its own anchors.
+    gradient. One number of PyTorch's global generator, in all processes that of the first, sets the draws of a call:
+    neither blocks nor the number of processes change them.
     """
+
+    draws = True
 
     def __init__(self, cutoff: float = 0.5, limit: float = 1.4) -> None:
         if not 0 < cutoff < limit:

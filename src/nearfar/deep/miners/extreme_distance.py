@@ -25,18 +25,21 @@ def extreme_distance(rows: Rows, positive: str, negative: str) -> Rows:
     if not d.shape[1]:
         empty = torch.zeros_like(d, dtype=torch.int64)
         return narrowed(rows, Triplets(empty, empty, rows.pos))
-    p = _extreme(d, rows.pos, positive, hardest_is_far=True)
-    n = _extreme(d, rows.neg, negative, hardest_is_far=False)
+    p = _extreme(d, rows.pos, _is_far(rows, positive, hardest_is_far=True))
+    n = _extreme(d, rows.neg, _is_far(rows, negative, hardest_is_far=False))
     both = rows.pos.any(1, keepdim=True) & rows.neg.any(1, keepdim=True)
     return narrowed(rows, Triplets(p, n, both))
 
 
-def _extreme(d: Tensor, mask: Tensor, choice: str, hardest_is_far: bool) -> Tensor:
-    """Return the (b, 1) column of the chosen extreme among the masked; arbitrary where a row has none."""
+def _is_far(rows: Rows, choice: str, hardest_is_far: bool) -> Tensor:
+    """Return whether each anchor takes the farthest, not the nearest, (b, 1)."""
     if choice == "assorted":
-        far = torch.rand(len(d), 1, device=d.device) < 0.5
-    else:
-        far = torch.full((len(d), 1), (choice == "hardest") == hardest_is_far, device=d.device)
+        return rows.uniform(rows.pos.new_zeros(1, dtype=torch.int64), stream=int(hardest_is_far)) < 0.5
+    return torch.full((len(rows.d), 1), (choice == "hardest") == hardest_is_far, device=rows.d.device)
+
+
+def _extreme(d: Tensor, mask: Tensor, far: Tensor) -> Tensor:
+    """Return the (b, 1) column of the farthest, or of the nearest, among the masked; arbitrary where a row has none."""
     signed = torch.where(far, -d, d)
     return torch.where(mask, signed, torch.inf).argmin(1, keepdim=True)
 
@@ -52,12 +55,14 @@ class ExtremeDistance(Miner):
     Notes
     -----
     ``ExtremeDistance("hardest", "hardest")`` is batch-hard. Anchors without a positive or a negative are dropped.
-    Draws come from PyTorch's global generator: with several processes each draws for its own anchors.
+    One number of PyTorch's global generator, in all processes that of the first, sets the draws of a call: neither
+    blocks nor the number of processes change them.
     """
 
     def __init__(self, positive: str = "hardest", negative: str = "hardest") -> None:
         check_options(self, CHOICES, positive=positive, negative=negative)
         self.positive, self.negative = positive, negative
+        self.draws = "assorted" in (positive, negative)
 
     def narrow(self, rows: Rows) -> Rows:
         return extreme_distance(rows, self.positive, self.negative)

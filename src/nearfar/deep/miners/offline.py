@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from ...settings import no_option
-from ..objective.batch import AnyLabels, make_batch
+from ..objective.batch import AnyLabels, check_columns, make_batch
 from ..pairwise.comparison import DISTANCES, Comparison, Rows
+from ..rng import fresh_seed
 
 
 @torch.no_grad()
@@ -55,7 +56,9 @@ def mine_offline(
         raise ValueError(f"mine_offline: {no_option(DISTANCES, 'distance', distance)}")
     batch = make_batch(embeddings, labels, None, None, None)
     x, y, n = batch.x, batch.y, len(batch.x)
-    c = Comparison(x, y, x, y, slice(0, n), is_self=True, distance=distance, normalize=normalize).prepared()
+    check_columns(y, n)
+    seed = fresh_seed(mine, x)
+    c = Comparison(x, y, x, y, slice(0, n), is_self=True, distance=distance, normalize=normalize, seed=seed).prepared()
     found = [_triplets(mine, c.block(c.x, c.ref, lo, min(lo + block, n)), lo) for lo in range(0, n, block)]
     return torch.cat(found) if found else torch.zeros(0, 3, dtype=torch.int64)
 

@@ -5,6 +5,8 @@ n ~ uniform on N(a) for every positive pair (a, p);   or k pairs (p, n), each un
 
 from __future__ import annotations
 
+import torch
+
 from ..pairwise.comparison import Rows, Triplets
 from ..pairwise.hinges import narrowed, positives
 from ..rng import draw
@@ -15,9 +17,11 @@ def random_negative(rows: Rows, k: int | None) -> Rows:
     """Pair every positive, or k random ones, with a random negative."""
     if k is None:
         positive, keep = positives(rows)
+        drawn = positive
     else:
-        positive, keep = draw(rows.pos.float(), k)
-    negative, some = draw(rows.neg.float(), positive.shape[1])
+        drawn = torch.arange(k, device=rows.d.device)
+        positive, keep = draw(rows.pos.float(), rows.uniform(drawn))
+    negative, some = draw(rows.neg.float(), rows.uniform(drawn, stream=1))
     return narrowed(rows, Triplets(positive, negative, keep & some))
 
 
@@ -31,9 +35,11 @@ class RandomNegative(Miner):
 
     Notes
     -----
-    The expected mean loss is that over all triplets of the anchor. Draws come from PyTorch's global generator: with
-    several processes each draws for its own anchors.
+    The expected mean loss is that over all triplets of the anchor. One number of PyTorch's global generator, in all
+    processes that of the first, sets the draws of a call: neither blocks nor the number of processes change them.
     """
+
+    draws = True
 
     def __init__(self, k: int | None = None) -> None:
         if k is not None and k < 1:

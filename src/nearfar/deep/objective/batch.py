@@ -1,4 +1,4 @@
-"""The batch that every term of an objective sees: validated, in float32 or float64, gathered over processes."""
+"""The batch that every term of an objective sees: validated, and in float32 or float64."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from .. import distributed
 from ..autograd import traced
-from .relations import UNKNOWN, Labels, LabelSets, is_classes, labelled
+from .relations import UNKNOWN, Labels, LabelSets, is_classes, is_relation, labelled
 
 AnyLabels: TypeAlias = Labels | Sequence[int]
 NO_TUPLES = (  # what the third argument is in another library
@@ -86,8 +85,10 @@ def make_batch(
     ref_labels: AnyLabels | None,
     pooled: Tensor | None,
     ids: Tensor | Sequence[int] | None = None,
+    *,
+    ref_replicated: bool = False,
 ) -> Batch:
-    """Validate one process's samples and gather those of all processes."""
+    """Validate the samples of one process; `gathering.gathered` makes the batch of all processes of it."""
     check_tensor("embeddings", embeddings)
     if embeddings.ndim == 3 and getattr(labels, "shape", None) == embeddings.shape[:2]:
         told = f"got a batch of batches, {tuple(embeddings.shape)}"
@@ -96,29 +97,17 @@ def make_batch(
     n = len(x)
     if ref is None and ref_labels is not None:
         raise ValueError("ref: needed with ref_labels, one row per label")
+    if ref_replicated and (ref is None or ref is embeddings):
+        raise ValueError("ref_replicated: needs ref=, rows that are the same in every process")
     y = _labels("labels", labels, n, x.device)
     pooled = None if pooled is None else _pooled(pooled, n)
     ids = None if ids is None else _ids(ids, n, x.device)
-    if ref is not None and ref_labels is None and isinstance(y, Tensor) and y.ndim == 2:
+    if ref is not None and ref_labels is None and is_relation(y):
         ref_labels = torch.full((len(ref),), UNKNOWN)  # a relation matrix says all
     ref, ref_y = _reference(x, x if ref is embeddings else ref, ref_labels)  # converted once if both are one tensor
     _check_kinds(y, ref_y)
-    _check_relation(y, n if ref is None else len(ref))
-    batch = Batch(x, y, slice(0, n), pooled, ref=ref, ref_y=ref_y, ids=ids)
-    return batch if distributed.world() == 1 else _gathered(batch)
-
-
-def _gathered(batch: Batch) -> Batch:
-    """Return the batch of all processes; this process computes the anchors that it held before."""
-    y, n = batch.y, len(batch.x)
-    if not isinstance(y, Tensor) or not is_classes(y):
-        raise ValueError("labels: only one class per sample works with several processes")
-    distributed.check_equal_parts(n, batch.x.device)
-    own = slice(distributed.rank() * n, (distributed.rank() + 1) * n)
-    x, y = distributed.gather(batch.x), distributed.gather(y)
-    pooled = None if batch.pooled is None else distributed.gather(batch.pooled)
-    ids = None if batch.ids is None else distributed.gather(batch.ids)
-    return batch._replace(x=x, y=y, anchors=own, pooled=pooled, ids=ids)
+    _check_entries(y)
+    return Batch(x, y, slice(0, n), pooled, ref=ref, ref_y=ref_y, ids=ids)
 
 
 def check_tensor(name: str, x: object) -> None:
@@ -172,13 +161,17 @@ def _check_kinds(y: Labels, ref_y: Labels | None) -> None:
         raise ValueError("ref_labels: expected one class per row like the labels, got a relation or label sets")
 
 
-def _check_relation(y: Labels, columns: int) -> None:
-    if not isinstance(y, Tensor) or y.ndim != 2:
-        return
-    if y.shape[1] != columns:
-        told = f"the relation matrix needs one column per reference, {columns}, got {y.shape[1]}"
+def check_columns(y: Labels, number: int) -> None:
+    """Raise unless a relation matrix has one column for each of a number of references."""
+    if is_relation(y) and y.shape[1] != number:
+        told = f"the relation matrix needs one column per reference, {number}, got {y.shape[1]}"
         raise ValueError(f"labels: {told}; classes are (n,) integers")
-    if y.device.type == "cpu" and not traced() and y.numel() and bool(y.amax() > 1):
+
+
+def _check_entries(y: Labels) -> None:
+    if not is_relation(y) or y.device.type != "cpu" or traced():
+        return
+    if y.numel() and bool(y.amax() > 1):
         told = f"the relation matrix holds numbers up to 1, which says the same, got {float(y.amax()):.3g}"
         raise ValueError(f"labels: {told}; divide scores by the highest there is")
 

@@ -7,7 +7,7 @@ Supervision comes as class labels (an integer per sample, -1 = unknown), as a re
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 import torch
@@ -109,6 +109,11 @@ def labelled(labels: Labels) -> int:
 def is_classes(labels: Labels) -> bool:
     """Return whether the supervision is one class label per sample."""
     return isinstance(labels, Tensor) and labels.ndim == 1
+
+
+def is_relation(labels: Labels) -> TypeGuard[Tensor]:
+    """Return whether the supervision is a relation matrix."""
+    return isinstance(labels, Tensor) and labels.ndim == 2
 
 
 def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ Every term is called the same way, ``term(embeddings, labels)``: `Term.forward` 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -24,8 +25,9 @@ from .. import distributed
 from ..pairwise.blockwise import sum_over_anchors
 from ..pairwise.comparison import DISTANCES, Comparison, Rows
 from ..precision import PreciseBuffers
-from ..rng import rehearsal
+from ..rng import fresh_seed, rehearsal
 from .batch import NO_TUPLES, AnyLabels, Batch, check_tensor, make_batch
+from .gathering import gathered
 from .relations import Labels
 from .term_text import sum_text
 
@@ -52,38 +54,70 @@ class Term(PreciseBuffers):
         *others: Any,
         ref: Tensor | None = None,
         ref_labels: AnyLabels | None = None,
+        ref_replicated: bool = False,
         pooled: Tensor | None = None,
         ids: Tensor | Sequence[int] | None = None,
+        group: Any = None,
     ) -> Tensor:
         """Return the value of the term, a scalar.
+
+        With several processes, each passes its part of every argument, and the value is that of one process with all
+        parts. So is every gradient, once it is averaged over the processes as DistributedDataParallel does.
 
         Parameters
         ----------
         embeddings : (n, d) float tensor
             Raw (not normalised) embeddings; half precision is computed in float32.
         labels : (n,) integers, (n, m) relation matrix, or LabelSets
-            Class per sample (-1 unknown), or who is similar to whom (1, 0, -1 unknown).
+            Class per sample (-1 unknown), or who is similar to whom (1, 0, -1 unknown). With several processes, a
+            relation matrix has a column for each reference of all processes, or only for those of its own process; the
+            others are then unknown.
         ref, ref_labels : (m, d) float tensor, (m,) integers, optional
             Compare with these instead of with the batch itself; beside a relation matrix they need no labels.
+        ref_replicated : bool
+            All processes pass the same `ref`, such as prototypes, and not each its part of it.
         pooled : (n, D) float tensor, optional
             The trunk's features, for terms that act on them.
         ids : (n,) integers, optional
             Which sample of the data set each embedding is, for terms that remember samples.
+        group : ProcessGroup, optional
+            The processes that share the batch, as in `distributed.use_group`; None are all, or those of the context.
 
         Raises
         ------
         TypeError
             If embeddings, ref or pooled is no tensor, or more is given without a name.
         ValueError
-            If shapes or lengths disagree, or embeddings are not finite (checked on the CPU).
+            If shapes or lengths disagree, embeddings are not finite (checked on the CPU), or this process is not in the
+            group.
         """
         check_tensor("embeddings", embeddings)
         if others:
             raise TypeError(f"{type(self).__name__}: {NO_TUPLES}")
-        if torch.is_autocast_enabled(embeddings.device.type):
-            with torch.autocast(embeddings.device.type, enabled=False):
-                return self.forward(embeddings, labels, ref=ref, ref_labels=ref_labels, pooled=pooled, ids=ids)
-        return distributed.whole(self.share(make_batch(embeddings, labels, ref, ref_labels, pooled, ids)))
+        if group is not None:
+            scope: AbstractContextManager[None] = distributed.use_group(group)
+        elif torch.is_autocast_enabled(embeddings.device.type):
+            scope = torch.autocast(embeddings.device.type, enabled=False)
+        else:
+            batch = make_batch(embeddings, labels, ref, ref_labels, pooled, ids, ref_replicated=ref_replicated)
+            return self._whole(gathered(batch, ref_replicated))
+        with scope:
+            return self.forward(
+                embeddings,
+                labels,
+                ref=ref,
+                ref_labels=ref_labels,
+                ref_replicated=ref_replicated,
+                pooled=pooled,
+                ids=ids,
+            )
+
+    def _whole(self, batch: Batch) -> Tensor:
+        """Return the value from the shares of all processes."""
+        if distributed.world() == 1:
+            return self.share(batch)
+        # every process takes part in the gradient's way back to the gathered parts, even if its share reads none
+        return distributed.whole(self.share(batch) + 0 * batch.x[:0].sum())
 
     def share(self, batch: Batch) -> Tensor:
         """Return this process's share of the value; the shares of all processes add up to it."""
@@ -230,9 +264,19 @@ class RowLoss(Term):
 
     def comparison(self, batch: Batch) -> Comparison:
         ref, ref_y = self.reference(batch)
-        how = (self.distance, self.normalize)
-        comparison = Comparison(batch.x, batch.y, ref, ref_y, batch.anchors, ref is batch.x, *how)
-        return comparison if batch.ref_ids is None else comparison._replace(ids=batch.ids, ref_ids=batch.ref_ids)
+        return Comparison(
+            batch.x,
+            batch.y,
+            ref,
+            ref_y,
+            batch.anchors,
+            is_self=ref is batch.x,
+            distance=self.distance,
+            normalize=self.normalize,
+            ids=None if batch.ref_ids is None else batch.ids,
+            ref_ids=batch.ref_ids,
+            seed=fresh_seed(self.mine, batch.x),
+        )
 
     def share(self, batch: Batch) -> Tensor:
         comparison = self.comparison(batch)

@@ -64,8 +64,11 @@ def sum_over_anchors(
         return found
 
     blocks = cuts(c, block, whole)
-    if not blocks:
+    if not blocks and not len(c.x):
         return c.x.sum() * 0, c.x.new_zeros(())
+    if not blocks:  # a process without samples: zeros in the shape that the sums have in the others
+        num, den = _summed(c, chosen, [(0, 1)], c.x, c.ref)
+        return num * 0, den * 0
     if len(blocks) > 1 and not whole and not traced():
         inputs = [c.x, c.ref, *(part for part in more if part.requires_grad)]
         if not torch.is_grad_enabled():

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ..autograd import applied, traced
 from ..objective.relations import UNKNOWN, Labels, is_classes, masks
+from ..rng import uniform
 from ..unit_vectors import unit
 
 DISTANCES = ("sq_euclidean", "euclidean", "cosine", "dot")
@@ -62,6 +63,8 @@ class Rows(NamedTuple):
         Where a miner chooses one negative for each of some positives.
     first : int
         Which sample of the batch the block's first anchor is.
+    seed : Tensor or None
+        What a miner's draws follow from, (), the same in all blocks and processes; see `uniform`.
     """
 
     d: Tensor
@@ -71,6 +74,22 @@ class Rows(NamedTuple):
     dim: int
     triplets: Triplets | None = None
     first: int = 0
+    seed: Tensor | None = None
+
+    def uniform(self, numbers: Tensor, stream: int = 0) -> Tensor:
+        """Return random numbers in [0, 1), (b, k), which neither blocks nor the number of processes change.
+
+        Parameters
+        ----------
+        numbers : (k,) or (b, k) integers
+            What is drawn for each anchor, such as the number of the draw, or the column of the positive that it is for.
+        stream : int
+            Tells apart draws of several kinds.
+        """
+        if self.seed is None:
+            raise ValueError("rows have a seed where the miner has `draws = True`")
+        anchors = torch.arange(self.first, self.first + len(self.d), device=self.d.device)
+        return uniform(self.seed, anchors, numbers, stream)
 
 
 RowFunction = Callable[[Rows], tuple[Tensor, Tensor]]
@@ -196,6 +215,7 @@ class Comparison(NamedTuple):
     distance, normalize : one of `DISTANCES`; whether both sides are scaled to unit length first
     ready : whether they are `prepared`
     ids, ref_ids : which sample each row is, (n,) and (m,), -1 unknown: no sample is compared with itself; or None
+    seed : what a miner's draws follow from, if it draws
     """
 
     x: Tensor
@@ -209,6 +229,7 @@ class Comparison(NamedTuple):
     ready: bool = False
     ids: Tensor | None = None
     ref_ids: Tensor | None = None
+    seed: Tensor | None = None
 
     @property
     def is_euclidean(self) -> bool:
@@ -238,7 +259,8 @@ class Comparison(NamedTuple):
             pos, neg = pos & other, neg & other
         if hi - lo < len(x) or torch.compiler.is_compiling():  # compiled functions cannot take one tensor twice
             x = x[lo:hi]
-        return Rows(prepared_rows(x, ref, self.distance), pos, neg, self.distance, x.shape[1], first=lo)
+        d = prepared_rows(x, ref, self.distance)
+        return Rows(d, pos, neg, self.distance, x.shape[1], first=lo, seed=self.seed)
 
 
 def spans(anchors: slice, m: int, block: int | None) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from .. import distributed
 from ..objective.batch import Batch
 from ..objective.terms import RowLoss
 from ..unit_vectors import unit
@@ -40,14 +41,22 @@ def indices(rows: Rows, start: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def as_batch(anchor: Tensor, positive: Tensor, negative: Tensor) -> Batch:
-    """Return a batch in which each of the (t, d) anchors has one positive and one negative reference, and no other."""
+    """Return a batch in which each of the (t, d) anchors has one positive and one negative reference, and no other.
+
+    With several processes the batch holds the triplets of all, and each process computes its own anchors.
+    """
+    own = slice(0, len(anchor))
+    if distributed.world() > 1:
+        sizes = [int(size) for size in distributed.gather_numbers(torch.tensor([len(anchor)], device=anchor.device))]
+        anchor, positive, negative = distributed.gather_parts([anchor, positive, negative], [sizes] * 3)
+        own = distributed.part_of(sizes)
     t = len(anchor)
     eye = torch.eye(t, dtype=torch.bool, device=anchor.device)
     relation = torch.full((t, 2 * t), -1, dtype=torch.int8, device=anchor.device)
     relation[:, :t].masked_fill_(eye, 1)
     relation[:, t:].masked_fill_(eye, 0)
     y = torch.full((2 * t,), -1, device=anchor.device)
-    return Batch(anchor, relation, slice(0, t), ref=torch.cat([positive, negative]), ref_y=y)
+    return Batch(anchor, relation, own, ref=torch.cat([positive, negative]), ref_y=y)
 
 
 def share(loss: RowLoss, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
@@ -56,8 +65,13 @@ def share(loss: RowLoss, anchor: Tensor, positive: Tensor, negative: Tensor) -> 
     If no row reads another, rows of two columns suffice, and time and memory grow with t, not with its square.
     """
     alone = type(loss).share is RowLoss.share and type(loss).comparison in (RowLoss.comparison, BoundLoss.comparison)
-    if loss.whole or not alone or not len(anchor):
+    single = distributed.world() == 1
+    if loss.whole or not alone or (single and not len(anchor)):
         return loss.share(as_batch(anchor, positive, negative))
+    if not len(anchor):  # the other processes divide by the sums of all: zeros in the shape of theirs
+        point = anchor.new_zeros(1, anchor.shape[1])
+        num, den = loss.rows(own_rows(point, point, point, loss))
+        return loss.divided(num.sum(0) * 0, den.sum(0, dtype=num.dtype) * 0)
     rows = own_rows(anchor, positive, negative, loss)
     num, den = loss.rows(loss.mine(rows) if loss.mine is not None else rows)
     return loss.divided(num.sum(0), den.sum(0, dtype=num.dtype))

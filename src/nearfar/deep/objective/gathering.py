@@ -1,0 +1,163 @@
+"""The batch of all processes, from the part that each holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import distributed
+from .batch import Batch, check_columns
+from .relations import UNKNOWN, Labels, LabelSets, is_relation
+
+
+class Outline(NamedTuple):
+    """What a process says of its part, as numbers, before the parts are gathered."""
+
+    rows: float
+    ref_rows: float
+    relation_columns: float  # 0 unless the labels are a relation matrix
+    embedding_columns: float
+    pooled_columns: float  # -1 without pooled features
+    label_kind: float  # 0: classes, 1: relation matrix, 2: label sets
+    set_columns: float
+    overlap: float
+    has_ref: float
+    ref_is_batch: float
+    ref_replicated: float
+    has_ids: float
+    precision: float
+    pooled_precision: float
+    gradient: float
+    ref_gradient: float
+    pooled_gradient: float
+
+
+ALIKE = {  # what must be the same in all processes, and what to tell where it is not
+    "embedding_columns": "embeddings: every process needs the same number of columns",
+    "pooled_columns": "pooled: every process needs the same number of columns, -1 being none",
+    "label_kind": "labels: every process needs one kind (0 classes, 1 a relation matrix, 2 label sets)",
+    "set_columns": "labels: the label sets of every process need the same number of columns",
+    "overlap": "labels: the label sets of every process need the same overlap",
+    "has_ref": "ref: every process or none needs a reference (1 has one)",
+    "ref_is_batch": "ref: in every process or in none it is the embeddings themselves (1 where it is)",
+    "ref_replicated": "ref_replicated: every process needs the same setting",
+    "has_ids": "ids: every process or none needs them (1 has them)",
+    "precision": "embeddings: every process needs the same bytes per number",
+    "pooled_precision": "pooled: every process needs the same bytes per number",
+    "gradient": "embeddings: every process or none needs a gradient (1 needs one)",
+    "ref_gradient": "ref: every process or none needs a gradient (1 needs one)",
+    "pooled_gradient": "pooled: every process or none needs a gradient (1 needs one)",
+}
+
+
+def gathered(batch: Batch, ref_replicated: bool = False) -> Batch:
+    """Return the batch of all processes; this process computes the anchors that it held before.
+
+    Parameters
+    ----------
+    batch : Batch
+        The part of this process.
+    ref_replicated : bool
+        The reference is the same in all processes, not a part.
+
+    Raises
+    ------
+    ValueError
+        If the parts do not make one batch; every process raises the same.
+    """
+    if distributed.world() == 1:
+        check_columns(batch.y, len(batch.x) if batch.ref is None else len(batch.ref))
+        return batch
+    outlines = _outlines(_outline(batch, ref_replicated), batch.x.device)
+    sizes = [int(outline.rows) for outline in outlines]
+    ref_sizes = [int(outline.ref_rows) for outline in outlines]
+    if ref_replicated and len(set(ref_sizes)) > 1:
+        raise ValueError(f"ref_replicated: every process needs the same reference, got {ref_sizes} rows")
+    parts: dict[str, tuple[Tensor, list[int]]] = {"x": (batch.x, sizes)}
+    if batch.pooled is not None:
+        parts["pooled"] = (batch.pooled, sizes)
+    if batch.ref is not None and batch.ref is not batch.x and not ref_replicated:
+        parts["ref"] = (batch.ref, ref_sizes)
+    found = distributed.gather_parts([part for part, _ in parts.values()], [size for _, size in parts.values()])
+    whole = dict(zip(parts, found, strict=True))
+    ref = whole["x"] if batch.ref is batch.x else whole.get("ref", batch.ref)
+    columns = [int(outline.relation_columns) for outline in outlines]
+    y, ref_y = batch.y, batch.ref_y
+    if is_relation(y):
+        number = len(whole["x"]) if ref is None else len(ref)
+        y = _whole_relation(y, sizes, columns, ref_sizes if batch.ref is not None else sizes, number, batch.x.dtype)
+        ref_y = None if ref is None else torch.full((number,), UNKNOWN, device=ref.device)  # the matrix says all
+    else:
+        y = _whole_labels(y, sizes, batch.x.dtype)
+        ref_y = ref_y if ref_y is None or ref_replicated else _whole_labels(ref_y, ref_sizes, batch.x.dtype)
+    ids = None if batch.ids is None else distributed.gather_numbers(batch.ids, sizes)
+    anchors = distributed.part_of(sizes)
+    return batch._replace(x=whole["x"], y=y, anchors=anchors, pooled=whole.get("pooled"), ref=ref, ref_y=ref_y, ids=ids)
+
+
+def _outline(batch: Batch, ref_replicated: bool) -> Outline:
+    relation = batch.y if is_relation(batch.y) else None
+    sets = batch.y if isinstance(batch.y, LabelSets) else None
+    return Outline(
+        rows=len(batch.x),
+        ref_rows=0 if batch.ref is None else len(batch.ref),
+        relation_columns=0 if relation is None else relation.shape[1],
+        embedding_columns=batch.x.shape[1],
+        pooled_columns=-1 if batch.pooled is None else batch.pooled.shape[1],
+        label_kind=2 if sets is not None else int(relation is not None),
+        set_columns=0 if sets is None else sets.hot.shape[1],
+        overlap=0 if sets is None else sets.overlap,
+        has_ref=batch.ref is not None,
+        ref_is_batch=batch.ref is batch.x,
+        ref_replicated=ref_replicated,
+        has_ids=batch.ids is not None,
+        precision=batch.x.element_size(),
+        pooled_precision=0 if batch.pooled is None else batch.pooled.element_size(),
+        gradient=_has_gradient(batch.x),
+        ref_gradient=_has_gradient(batch.ref),
+        pooled_gradient=_has_gradient(batch.pooled),
+    )
+
+
+def _has_gradient(x: Tensor | None) -> bool:
+    return x is not None and x.requires_grad and torch.is_grad_enabled()
+
+
+def _outlines(own: Outline, device: torch.device) -> list[Outline]:
+    """Return the outlines of all processes, or raise in all of them if the parts do not make one batch."""
+    numbers = torch.tensor([own], dtype=torch.float64, device=device)
+    every = [Outline(*row) for row in distributed.gather_numbers(numbers).tolist()]
+    for name, told in ALIKE.items():
+        values = [getattr(outline, name) for outline in every]
+        if len(set(values)) > 1:
+            raise ValueError(f"{told}, got {', '.join(f'{value:g}' for value in values)}")
+    return every
+
+
+def _whole_labels(y: Labels, sizes: Sequence[int], dtype: torch.dtype) -> Labels:
+    """Return the class numbers or the label sets of all processes."""
+    if isinstance(y, LabelSets):
+        return LabelSets(distributed.gather_numbers(y.hot.to(dtype), sizes), y.overlap)
+    return distributed.gather_numbers(y, sizes)
+
+
+def _whole_relation(
+    y: Tensor, sizes: Sequence[int], columns: Sequence[int], ref_sizes: Sequence[int], number: int, dtype: torch.dtype
+) -> Tensor:
+    """Return the relation matrix of all samples to all references, of which there are `number`.
+
+    A process has a column for every reference of all processes, or only for those of its own part. Then its samples'
+    relation to the others is unknown.
+    """
+    y = y.to(dtype)
+    if list(columns) == list(ref_sizes) and number not in columns:
+        own = y
+        y = y.new_full((len(y), number), UNKNOWN)
+        y[:, distributed.part_of(ref_sizes)] = own
+    elif set(columns) != {number}:
+        told = f"one column per reference, {number} of all processes or {list(ref_sizes)} of their own"
+        raise ValueError(f"labels: the relation matrix needs {told}, got {list(columns)}")
+    return distributed.gather_numbers(y, sizes)
