@@ -3,13 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := runs/demo
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+NUMERICAL := tests/estimators tests/evaluation tests/neighbors tests/numerics tests/probabilistic tests/spectral
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format types bench docs generate clean
+.PHONY: help venv demo test test-haswell test-matrix static check format types bench docs generate changelog dist clean
 
 help: ## print this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 venv: $(VENV)/ready ## create .venv with everything for development
 
@@ -25,14 +27,22 @@ demo: venv ## train on glyph images, score on glyph classes never seen, write th
 	$(BIN)/nearfar report $(RUN)
 
 test: venv ## run every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	$(PYTEST)
 
-check: venv ## format, lint, types and the fast tests: every commit passes this
+test-haswell: venv ## run the numerical tests with the kernels of processors without AVX-512
+	OPENBLAS_CORETYPE=Haswell $(PYTEST) -q -m 'not slow' $(NUMERICAL)
+
+test-matrix: venv ## run tests with the kernels of other processors, and the oldest and newest dependencies (an hour)
+	$(BIN)/nox
+
+static: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python tools/generate.py --check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q -m 'not slow'
+
+check: static ## format, lint, types and the fast tests: every commit passes this
+	$(PYTEST) -q -m 'not slow'
 
 format: venv ## format the code and mend what the linter can
 	$(BIN)/ruff format .
@@ -48,6 +58,17 @@ bench: venv ## run the benchmarks beside the published peers (minutes)
 docs: venv ## build the documentation into docs/_build
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
 	$(BIN)/sphinx-build -q -W docs docs/_build
+
+changelog: venv ## make a section of CHANGELOG.md from changes/; the version is that of src/nearfar/__init__.py
+	$(BIN)/towncrier build --yes
+
+dist: venv ## build the wheel and the source archive, and try the wheel in an environment of its own
+	$(BIN)/python -m pip install --quiet build
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv build/try
+	build/try/bin/python -m pip install --quiet dist/*.whl
+	cd build && try/bin/nearfar list LMNN && try/bin/python -c "import nearfar; print(nearfar.__version__, nearfar.LMNN())"
 
 clean: ## remove .venv, caches and built files
 	rm -rf $(VENV) build dist docs/_build docs/gallery docs/reference .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -11,3 +11,14 @@ def ways(request, monkeypatch):
 
     if request.param == "large":
         monkeypatch.setattr(comparison, "SMALL", 1)
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """A folder of data in which lie modules called like those that we need; one that is run leaves a file *.ran."""
+    folder = tmp_path / "planted"
+    folder.mkdir()
+    for name in ("accelerate", "torch", "numpy", "pickle", "socket"):
+        text = "import pathlib\npathlib.Path(__file__).with_suffix('.ran').touch()\nraise ImportError('planted')\n"
+        (folder / f"{name}.py").write_text(text)
+    return folder

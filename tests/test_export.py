@@ -15,6 +15,7 @@ import nearfar
 from nearfar import export
 from nearfar.data import Dataset, open_dataset, open_items
 from nearfar.train import TrainConfig, embed_run, train
+from nearfar.trust import TrustError
 
 from .test_cli import run
 
@@ -104,8 +105,10 @@ def test_a_network_that_looks_its_numbers_up_is_exported(tmp_path, monkeypatch):
     np.savez(tmp_path / "ids.npz", X=X, y=y)
     config = TrainConfig.of(data=str(tmp_path / "ids.npz"), trunk="lookups:Words", steps=3, epochs=1)
     train(config, tmp_path / "run", progress=False)
-    export.export_run(tmp_path / "run", tmp_path / "ids.onnx")
-    expected = embed_run(tmp_path / "run", open_dataset(str(tmp_path / "ids.npz")))
+    with pytest.raises(TrustError, match="names lookups:Words, which is code"):
+        export.export_run(tmp_path / "run", tmp_path / "ids.onnx")
+    export.export_run(tmp_path / "run", tmp_path / "ids.onnx", trust="lookups")
+    expected = embed_run(tmp_path / "run", open_dataset(str(tmp_path / "ids.npz")), trust="lookups")
     found = embedded(tmp_path / "ids.onnx", "rows", X.astype(np.float32))
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 

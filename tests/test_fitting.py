@@ -87,13 +87,13 @@ def test_learners_are_read_from_text():
     [
         ("GMML(t=0.3", "is not a learner such as"),
         ("GML()", "did you mean GMML"),
-        ("GMML(0.3)", "expected a name with keywords"),
+        ("GMML(0.3)", "GMML takes only keywords, such as t=..., got '0.3'"),
         ("MMC(max_iter='x')", "LEARNER: MMC: max_iter must be an integer; got 'x'"),
-        ("GMML(t=0.3, t=0.5)", "LEARNER: GMML is given 't' twice"),
-        ("GMML(tt=0.3)", "GMML has no setting 'tt'; it takes t"),
+        ("GMML(t=0.3, t=0.5)", "LEARNER: .* GMML is given 't' twice"),
+        ("GMML(tt=0.3)", "GMML has no setting 'tt'; did you mean t"),
         ("TripletLoss()", "TripletLoss is a loss"),
         ("Kernelized(learner=MLKR())", "MLKR learns from numbers, not from classes"),
-        ("GMML(t=open('x'))", "nearfar has no 'open'|expected a name with keywords"),
+        ("GMML(t=open('x'))", "nearfar has no 'open'"),
     ],
 )
 def test_bad_texts_are_named(text, message, rows, capsys, monkeypatch, tmp_path):

@@ -34,12 +34,15 @@ PACKAGES = {module for module, path in PATHS.items() if path.name == "__init__.p
 # room -> the rooms that it may import, besides itself; the order is from the ground up
 GROUND = {
     "catalog",
+    "children",
+    "expressions",
     "extras",
     "fit_warnings",
     "moved",
     "progress",
     "quoting",
     "settings",
+    "trust",
 }  # single modules that every room may use
 ALLOWED: dict[str, set[str]] = {
     **{module: set() for module in GROUND},

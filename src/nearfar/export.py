@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,9 @@ PIXELS = (
 OFF = 1e-4  # what the two may differ by, relative to the largest value
 
 
-def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str], *, which: str = "best") -> None:
+def export_run(
+    run: str | os.PathLike[str], out: str | os.PathLike[str], *, which: str = "best", trust: str | Collection[str] = ()
+) -> None:
     """Write the network of a run, from pixels to embeddings.
 
     The input is ``images``, uint8 of shape (batch, S, S, C), or ``rows``, float32 of shape (batch, d); the output is
@@ -48,6 +50,8 @@ def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str], *, whic
         The .onnx file; it appears whole or not at all.
     which : {"best", "last"}
         Which checkpoint.
+    trust : str or collection of str
+        Modules of a user's own that the settings of the run may name; their code runs.
 
     Raises
     ------
@@ -61,7 +65,7 @@ def export_run(run: str | os.PathLike[str], out: str | os.PathLike[str], *, whic
     from .train import TrainConfig, load_embedder
     from .train.checkpoint import read_about, shape_of
 
-    embedder = load_embedder(Path(run), which).cpu()
+    embedder = load_embedder(Path(run), which, trust=trust).cpu()
     told = read_about(Path(run) / f"{which}.safetensors")
     shape, columns = shape_of(told), told.get("columns")
     config = TrainConfig.from_json(Path(run) / "config.json")

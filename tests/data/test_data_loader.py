@@ -57,6 +57,14 @@ item += 1
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+def test_workers_run_nothing_that_lies_among_the_data(planted, monkeypatch):
+    monkeypatch.chdir(planted)
+    loader = make_loader(images(), workers=1)
+    loader.multiprocessing_context = "spawn"  # as where processes cannot be forked
+    assert len(list(loader)) == 1
+    assert list(planted.glob("*.ran")) == []
+
+
 def test_a_batch_sampler_chooses():
     loader = make_loader(images(), batch_sampler=[[3, 1], [9, 3, 0]])
     assert [index.tolist() for _, _, index in loader] == [[3, 1], [9, 3, 0]]

@@ -276,12 +276,12 @@ def test_a_thorough_search_finds_more(plain, thorough, tmp_path):
 
 def test_approximate_engine_says_what_it_cannot_do():
     pytest.importorskip("faiss")
-    with pytest.raises(ValueError, match="engine: faiss cannot index 10 rows as 'HNSW3x'"):
-        Index(rows(10), engine="HNSW3x").search(rows(1))
+    with pytest.raises(ValueError, match="engine: faiss cannot index 10 rows as 'PQ4'"):
+        Index(rows(10), engine="PQ4").search(rows(1))
     for wrong in ("bogus=8", "efSearch=8"):
         with pytest.raises(ValueError, match=rf"'IVF4,Flat' has no setting '{wrong[:-2]}' of the search \(that of IVF"):
             Index(rows(200), engine=f"IVF4,Flat;{wrong}").search(rows(1))
-    for wrong in ("nprobe", "nprobe=0", "nprobe=many", "nprobe=-1"):
+    for wrong in ("nprobe", "nprobe=0", "nprobe=many", "nprobe=-1", "nprobe=9999999", "nprobe=¹"):
         with pytest.raises(ValueError, match=f"expected a setting of the search such as nprobe=16, got '{wrong}'"):
             Index(rows(200), engine=f"IVF4,Flat;{wrong}").search(rows(1))
     for engine in ("IVF20,Flat", "IVF20,Flat;nprobe=1"):  # one list is looked at
@@ -289,6 +289,47 @@ def test_approximate_engine_says_what_it_cannot_do():
         assert found.positions[0, -1] == -1
         assert found.distances[0, -1] == np.inf
     assert np.isinf(found.distances[0, -1])
+
+
+RECIPES = ["Flat", "SQ8", "HNSW", "HNSW2", "HNSW32,SQ8", "HNSW32_SQ8", "IVF4,Flat", "IVF4_HNSW8,SQfp16", "PCA4,Flat"]
+RECIPES += ["L2norm,PCAR4,IVF4,SQ4", "PQ4x4", "PQ4x4fs", "PCAW4,IVF4,PQ2x4", "IVF4,PQ2x4,RFlat", "ITQ4,LSH", "NSG16"]
+NO_RECIPES = [
+    "",
+    "(" * 50_000,
+    "IVF4(" * 9,
+    "HNSW0",
+    "HNSW1",
+    "HNSW257",
+    "PQ4x0",
+    "IVF0,Flat",
+    "IVF4",
+    "Flat,Flat,Flat",
+]
+NO_RECIPES += ["RR99999,Flat", "HNSW3x", "Flt", "Flat\n", "Flat;" + "nprobe=1," * 20, "IVF99999999,Flat", "PQ４"]
+
+
+@pytest.mark.parametrize("engine", RECIPES)
+def test_recipes_of_faiss(engine):
+    pytest.importorskip("faiss")
+    found = Index(rows(200), engine=engine).search(rows(5, seed=1), 3)
+    assert found.positions.shape == (5, 3)
+    assert found.positions[:, 0].min() >= 0
+
+
+@pytest.mark.parametrize("engine", NO_RECIPES)
+def test_other_engines_are_refused_before_faiss_reads_them(tmp_path, engine):
+    """Some of them end the process in faiss: they come from strangers' files, too."""
+    with pytest.raises(
+        ValueError, match=r"engine: expected exact, or a recipe of faiss such as .*, got '[^\n]{0,70}\Z"
+    ):
+        Index(rows(200), engine=engine)
+    index = Index(rows(200))
+    index.engine = engine
+    with pytest.raises(ValueError, match="engine: expected exact"):
+        index.search(rows(1))
+    index.save(tmp_path / "x.index")
+    with pytest.raises(ValueError, match=r"x.index holds no whole index: engine: expected exact, .{0,170}\Z"):
+        Index.load(tmp_path / "x.index")
 
 
 def test_items_without_names_take_the_first_free_numbers_and_known_names_are_not_looked_up(monkeypatch):

@@ -463,3 +463,30 @@ def test_a_warm_start_leads_to_the_same_optimum(settings):
     again = learner.fit(wide, **few).fit(wide, **few)  # in the span of the differences
     assert_allclose(again.components_, ITML(**settings).fit(wide, **few).components_, rtol=1e-4, atol=1e-6)
     assert learner.set_params(n_components=2).fit(X, y).fit(X, y).converged_
+
+
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_a_stream_is_the_same_wherever_it_is_cut(mode):
+    X, _ = data()
+    rng = np.random.default_rng(4)
+    pairs = rng.integers(0, 8, (40, 2))  # of 28 pairs, so that some come again
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    labels = rng.choice([-1, 1], len(pairs))  # and not always with the same label
+    settings = {"mode": mode, "bounds": (0.5, 4.0)}
+    whole = fit(OnlineITML(**settings), X, pairs=pairs, pair_labels=labels)
+    for cuts in ([], [1], [7, 20], list(range(1, len(pairs)))):
+        learner = OnlineITML(**settings)
+        for some, told in zip(np.split(pairs, cuts), np.split(labels, cuts), strict=True):
+            learner.partial_fit(X, pairs=some, pair_labels=told)
+        assert_allclose(learner.metric_, whole.metric_, rtol=1e-9, atol=1e-12)
+        assert learner.n_updates_ == whole.n_updates_
+
+
+def test_a_pair_told_twice_pulls_twice():
+    X, pair = np.array([[0.0, 0.0], [3.0, 0.0]]), [[0, 1]]
+    settings = {"bounds": (1.0, 4.0), "eta": 0.1}
+    once, twice = OnlineITML(**settings), OnlineITML(**settings)
+    once.partial_fit(X, pairs=pair, pair_labels=[1])
+    twice.partial_fit(X, pairs=pair * 2, pair_labels=[1, 1])
+    assert twice.metric_[0, 0] < once.metric_[0, 0] < 1
+    assert twice.n_updates_ == 2

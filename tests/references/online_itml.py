@@ -2,7 +2,10 @@
 
 import numpy as np
 
-EXCEPTIONS = {"explicit supervision": "in a stream the order of pairs matters"}
+EXCEPTIONS = {
+    "explicit supervision": "in a stream the order of pairs matters",
+    "contradicting pairs": "a stream may tell a pair again, with the other label",
+}
 
 
 def step(A, z, y, eta):

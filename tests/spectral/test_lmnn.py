@@ -638,6 +638,11 @@ def test_strata_draw_fewer_spheres_and_rows_from_round_to_round():
         ({"share": 0.0}, "share must be"),
         ({"share": 1.5}, "share must be"),
         ({"identity": "no"}, "identity must be one of True, False"),
+        ({"identity": False}, r"stratified: identity=False needs rounds=1 and spheres=1, got rounds=10 and"),
+        (
+            {"identity": False, "rounds": 1},
+            r"stratified: identity=False needs .*, got rounds=1 and spheres=None: a sphere would",
+        ),
     ],
 )
 def test_bad_settings_of_strata_are_named(settings, word):

@@ -186,6 +186,17 @@ def end_violently(trial: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def places_of_modules(trial: object) -> list[str]:
+    return sys.path
+
+
+def test_processes_run_nothing_that_lies_among_the_data(monkeypatch, planted) -> None:
+    monkeypatch.chdir(planted)
+    monkeypatch.setattr(comparing, "_run_in_pool", places_of_modules)
+    assert list(comparing._each([None], 2)) == [(0, sys.path)]
+    assert list(planted.glob("*.ran")) == []
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
 def test_a_process_that_is_killed_is_told_of_in_one_line(monkeypatch) -> None:
     monkeypatch.setattr(comparing, "_run_in_pool", end_violently)

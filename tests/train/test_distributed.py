@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 import torch.multiprocessing as mp
 
+from nearfar.cli.options import LAST_WORDS, first_words, folder_of_own_modules
 from nearfar.train import TrainConfig, TrainError, open_run, train
 from nearfar.train.checkpoint import load_tensors, read_about
 from nearfar.train.setup import Step
@@ -129,14 +133,41 @@ def test_a_run_of_two_does_not_go_on_as_one(folders) -> None:
         train(None, folders[1] / "again", resume=True, progress=False)
 
 
+OWN_LOSS = """
+from nearfar.deep.objective.terms import SetTerm
+
+class Mine(SetTerm):
+    def value(self, batch):
+        return batch.x.square().mean()
+"""
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
-def test_devices_are_processes_where_there_is_no_gpu(tmp_path) -> None:
+@pytest.mark.parametrize("script", [[], ["-P"]], ids=["module", "script"])  # what is installed has no such folder
+def test_devices_are_processes_that_run_nothing_that_lies_among_the_data(tmp_path, planted, script) -> None:
+    (planted / "mylosses.py").write_text(OWN_LOSS)
     words = ["train", "digits", "--out", str(tmp_path / "run"), "--trunk", "mlp(width=16, depth=1)", "--devices", "2"]
     words += ["--batch-size", "24", "--sampler", "m_per_class:8", "--set", "steps=2", "--quiet"]
-    ended = subprocess.run([sys.executable, "-m", "nearfar", *words], capture_output=True, text=True, check=False)
+    words += ["--objective", "TripletLoss() + mylosses:Mine()"]
+    command = [sys.executable, *script, "-m", "nearfar", *words]
+    ended = subprocess.run(command, cwd=planted, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert len(list((tmp_path / "run").glob("state-2.*.safetensors"))) == 2
     assert (tmp_path / "run" / "scores.json").exists()
+    assert list(planted.glob("*.ran")) == []
+
+
+def test_only_a_command_that_names_a_module_of_the_working_directory_looks_there(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.py", "timm.py", "triton.py"):
+        (tmp_path / name).touch()
+    named = ["TripletLoss() + 0.5*mine:Loss()", "--sampler=mine:Sampler", "trunk=mine.small:make"]
+    others = ["mine.py", "cub:mine", "yours:Loss()", "timm:resnet18", "m_per_class:4", "not.mine:Loss()"]
+    for word in [*named, *others]:
+        expected = str(tmp_path) if word in named else ""
+        assert folder_of_own_modules(["train", "digits", word]) == expected, word
+    monkeypatch.syspath_prepend(tmp_path)
+    assert folder_of_own_modules(["train", "digits"]) == str(tmp_path)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
@@ -146,3 +177,102 @@ def test_what_several_processes_run_into_is_said_once(tmp_path) -> None:
     assert ended.returncode == 2
     assert [line for line in ended.stderr.splitlines() if "Error" in line or "Traceback" in line] == []
     assert ended.stderr.count("nearfar: 'nowhere' is neither a file") == ended.stderr.count("nowhere") == 1
+
+
+FALLING = """
+import os, sys
+from nearfar import cli
+
+
+def fall(*given, **named):
+    raise RuntimeError("the other process is gone")
+
+cli.make_config = fall
+sys.argv = ["nearfar", "train", "digits", "--out", "run"]
+cli.main()
+"""
+
+
+def test_one_of_several_processes_leaves_its_traceback_to_the_command_that_started_it(tmp_path) -> None:
+    environment = {**os.environ, "RANK": "1", "LOCAL_RANK": "1", LAST_WORDS: str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-c", FALLING], env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "")
+    said = (tmp_path / "1").read_text()
+    assert said.startswith("Traceback")
+    assert said.endswith("RuntimeError: the other process is gone\n")
+
+
+class Failure(NamedTuple):
+    """What torchrun tells of a process."""
+
+    exitcode: int
+    timestamp: int = 100
+
+    def signal_name(self) -> str:
+        return signal.Signals(-self.exitcode).name
+
+
+@pytest.mark.parametrize(
+    ("failures", "words", "expected"),
+    [
+        ({0: Failure(1), 1: Failure(-9)}, ["Traceback of the survivor"], "nearfar: process 1 was ended by SIGKILL, as"),
+        ({0: Failure(-15), 1: Failure(-9)}, ["stopped"], "nearfar: process 1 was ended by SIGKILL, as where memory is"),
+        ({0: Failure(-11), 1: Failure(-9, 130)}, [], "nearfar: process 0 was ended by SIGSEGV; `nearfar train --res"),
+        ({1: Failure(2), 0: Failure(-9, 130)}, ["no such file"], "nearfar: no such file"),  # did not end when asked to
+        ({1: Failure(2), 0: Failure(-15)}, ["the first", "stopped"], "nearfar: the first"),
+        ({0: Failure(1), 1: Failure(1)}, ["Traceback of the first", "Traceback of the second"], "Traceback of the fir"),
+        ({0: Failure(3), 1: Failure(-15)}, [], "nearfar: process 0 ended with exit code 3"),
+    ],
+)
+def test_what_ended_first_is_said_alone(tmp_path, failures, words, expected) -> None:
+    for at, word in enumerate(words):
+        (tmp_path / str(at)).write_text(word)
+        os.utime(tmp_path / str(at), ns=(at, at))
+    assert first_words(tmp_path, failures).startswith(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in /proc")
+def test_a_process_that_is_killed_is_said_in_one_line(tmp_path) -> None:
+    """Also where the other process has failed for want of it before torchrun looks."""
+    words = ["train", "digits", "--out", str(tmp_path / "run"), "--trunk", "mlp(width=16, depth=1)", "--devices", "2"]
+    words += ["--batch-size", "24", "--sampler", "m_per_class:8", "--set", "steps=1000000", "--set", "log_every=1"]
+    command = [sys.executable, "-m", "nearfar", *words, "--set", "eval_every=1000000", "--quiet"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"MARK": str(tmp_path)}) as run:
+        try:
+            while not (tmp_path / "run" / "log.jsonl").exists():
+                assert run.poll() is None
+                time.sleep(0.1)
+            ranks = processes_with(f"MARK={tmp_path}")
+            run.send_signal(signal.SIGSTOP)
+            os.kill(ranks["1"], signal.SIGKILL)
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline and not is_dead(ranks["0"]):
+                time.sleep(0.1)
+            run.send_signal(signal.SIGCONT)
+            said = run.communicate(timeout=60)[1]
+        finally:
+            run.kill() if run.returncode is None else None
+    assert run.returncode == 1
+    assert said.startswith("nearfar: process 1 was ended by SIGKILL, as where memory is short; `nearfar train --resume")
+    assert said.count("\n") == 1
+
+
+def processes_with(variable: str) -> dict[str, int]:
+    """Return the processes that have a variable in their environment, by their ranks."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            values = path.read_text(errors="replace").split("\0")
+        except OSError:
+            continue
+        rank = [value.removeprefix("RANK=") for value in values if value.startswith("RANK=")]
+        if variable in values and rank:
+            found[rank[0]] = int(path.parent.name)
+    return found
+
+
+def is_dead(process: int) -> bool:
+    """Return whether a process has ended, though the one that started it has not looked yet."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"

@@ -29,6 +29,7 @@ from nearfar.train.monitor import score_unseen_and_seen
 from nearfar.train.run import RunFolder
 from nearfar.train.scoring import task_of
 from nearfar.train.watchers import ProgressLine, line, summary
+from nearfar.trust import TrustError
 
 RICH = "0.5*TripletLoss() + AMSoftmaxLoss() + 0.1*EnergyConfusion(pairs='one')"
 
@@ -909,7 +910,7 @@ def test_a_run_from_elsewhere_runs_no_code(tmp_path, small) -> None:
     with pytest.raises(TrainError, match="shape of an item must be 1 or 3 whole numbers above 0"):
         load_embedder(run.folder)
     rewritten(run.folder / "best.safetensors", shape=[1, 8, 8])
-    with pytest.raises(TrunkError, match="not from subprocess"):
+    with pytest.raises(TrustError, match=r"config.json names subprocess:Popen, which is code; .* --trust subprocess "):
         load_embedder(run.folder)
     assert not mark.exists()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from io import TextIOWrapper
 from pathlib import Path
@@ -16,19 +17,23 @@ from typing import Annotated, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
+from ..children import safely_started
 from ..extras import hint
 from ..progress import listening
 from ..quoting import PATH, in_brief
+from ..trust import trusting
 from . import evaluating, exporting, fitting, indexing, inspecting, listing, reporting, searching
 from .bars import bars_for
 from .encoding import WRITABLE
 from .options import (
     GO_ON,
     TestClasses,
+    Trust,
     choices,
     is_first,
     last_words,
     launch,
+    leave_words,
     make_config,
     settable,
     short_of_memory,
@@ -71,7 +76,7 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors=WRITABLE)  # names of files need not be UTF-8, nor outputs
     try:
-        with Stopping(), listening(bars_for(sys.argv[1:])):
+        with safely_started(), Stopping(), listening(bars_for(sys.argv[1:])):
             app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
         _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)
@@ -82,9 +87,11 @@ def main() -> None:
         sys.exit(0)
     except Exception as error:
         said = told(error, next(iter(sys.argv[1:]), ""))
-        if said is None or os.environ.get("NEARFAR_DEBUG"):
-            raise
-        _stop(said, 2)
+        if said is not None and not os.environ.get("NEARFAR_DEBUG"):
+            _stop(said, 2)
+        if leave_words(traceback.format_exc()):
+            sys.exit(1)
+        raise
     finally:
         warnings.formatwarning = usual
 
@@ -141,6 +148,7 @@ def train(
     skip_bad: bool = False,
     resume: bool = False,
     devices: int = 1,
+    trust: Trust = (),
     quiet: bool = False,
 ) -> None:
     """Train an embedder, and score it on classes that it has never seen.
@@ -196,6 +204,9 @@ def train(
         Go on with the run in OUT, bit for bit as if it had not been cut off; its settings need not be repeated.
     devices
         Processes that train together, one per accelerator.
+    trust
+        Modules of your own that the settings of a run that goes on may name, such as mylosses: their code runs. What is
+        typed here needs none. Repeat for several.
     quiet
         Print nothing but errors.
     """
@@ -221,14 +232,17 @@ def train(
     }
     from ..train import train as run_training
 
-    config = make_config(chosen, settings, recipe, out if resume else None)
-    run = run_training(config, out, resume=resume, progress=not quiet and is_first())
-    if is_first():
-        evaluating.evaluate(run.folder, quiet=quiet)
+    with trusting(*trust):
+        config = make_config(chosen, settings, recipe, out if resume else None)
+        run = run_training(config, out, resume=resume, progress=not quiet and is_first())
+        if is_first():
+            evaluating.evaluate(run.folder, trust=run.config.modules(), quiet=quiet)
 
 
 @app.command
-def embed(run: Path, data: str, *, out: Out, label: str | None = None, skip_bad: bool = False) -> None:
+def embed(
+    run: Path, data: str, *, out: Out, label: str | None = None, skip_bad: bool = False, trust: Trust = ()
+) -> None:
     """Embed data with the network of a run, or with a saved learner.
 
     Example: nearfar embed runs/glyphs photos/ -o photos.npz
@@ -245,10 +259,13 @@ def embed(run: Path, data: str, *, out: Out, label: str | None = None, skip_bad:
         As for train.
     skip_bad
         Leave out images that cannot be decoded, and count them.
+    trust
+        Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     """
     from .embedding import embed_to
 
-    print(embed_to(run, data, out, skip_bad, label))
+    with trusting(*trust):
+        print(embed_to(run, data, out, skip_bad, label))
 
 
 @app.command

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from .options import TestClasses
+from ..trust import trusting
+from .options import TestClasses, Trust
 
 FEW_SHOT = {"ways": 5, "shots": 1, "queries": 15, "episodes": 600, "classifier": "prototype"}
 
@@ -28,6 +29,7 @@ def evaluate(
     episodes: int | None = None,
     classifier: Literal["prototype", "nearest", "scores"] | None = None,
     skip_bad: bool = False,
+    trust: Trust = (),
     quiet: bool = False,
 ) -> None:
     """Score a run, a saved learner, or a file of embeddings.
@@ -70,6 +72,8 @@ def evaluate(
         of the network of pairs that the run has trained.
     skip_bad
         Leave out images of DATA that cannot be decoded, and count them.
+    trust
+        Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     quiet
         Print nothing but errors.
     """
@@ -88,21 +92,22 @@ def evaluate(
     if given and protocol != "few-shot":
         raise ValueError(f"--{next(iter(given))}: only with --protocol few-shot")
     chosen = choose(data, classes, label=label, skip_bad=skip_bad, files=[source])
-    if protocol == "retrieval":
-        from .scoring import score
+    with trusting(*trust):
+        if protocol == "retrieval":
+            from .scoring import score
 
-        lines = score(source, chosen, ks)
-    elif protocol == "verification":
-        from .verification import score_verification
+            lines = score(source, chosen, ks)
+        elif protocol == "verification":
+            from .verification import score_verification
 
-        lines = score_verification(source, chosen, pairs, fars)
-    elif protocol == "identification":
-        from .verification import score_identification
+            lines = score_verification(source, chosen, pairs, fars)
+        elif protocol == "identification":
+            from .verification import score_identification
 
-        lines = score_identification(source, chosen, fars)
-    else:
-        from .few_shot import score_few_shot
+            lines = score_identification(source, chosen, fars)
+        else:
+            from .few_shot import score_few_shot
 
-        lines = score_few_shot(protocol, source, chosen, FEW_SHOT | given)
+            lines = score_few_shot(protocol, source, chosen, FEW_SHOT | given)
     if not quiet:
         print(lines)

@@ -7,8 +7,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from .options import Trust, check_out
 
-def export(source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])]) -> None:
+
+def export(source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])], trust: Trust = ()) -> None:
     """Write the network of a run, or a saved linear learner, as an ONNX file that was tried and gives the same.
 
     Example: nearfar export runs/photos -o photos.onnx
@@ -19,10 +21,11 @@ def export(source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])
         The folder of a run (uint8 images in, embeddings out), or a learner saved as .safetensors (rows in).
     out
         The .onnx file.
+    trust
+        Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     """
     from ..export import export_learner, export_run
     from .embedding import check_there, is_embeddings, is_run
-    from .options import check_out
     from .saved_learners import load_learner
 
     check_there(source)
@@ -30,7 +33,7 @@ def export(source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])
         raise ValueError(f"{source}: holds rows; expected a run or a saved linear learner")
     check_out(out)
     if is_run(source):
-        export_run(source, out)
+        export_run(source, out, trust=trust)
     else:
         export_learner(load_learner(source), out)
     size = out.stat().st_size

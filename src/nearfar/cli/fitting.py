@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from importlib import import_module
 from inspect import signature
@@ -11,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ..expressions import Call, ExpressionError, Node, is_plain, parse, plain, settings_of, shown
 from ..progress import stage
-from ..quoting import quoted
-from ..settings import misfit
 from .options import TestClasses, check_out
 
 if TYPE_CHECKING:
     from ..data import Task
     from ..numerics.types import AnyArray
 
+EXPECTED = "a learner such as 'GMML(t=0.3)'"
 ENOUGH = 4  # classes: two to learn from and two to test on
 
 
@@ -192,37 +191,19 @@ def make_learner(text: str, seed: int = 0) -> Any:
         For anything but names of learners and keyword literals.
     """
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise ValueError(f"LEARNER: {quoted(text)} is not a learner such as 'GMML(t=0.3)'") from error
-    return _built(tree, seed)
+        return _built(parse(text, EXPECTED), seed)
+    except ExpressionError as error:
+        raise ValueError(f"LEARNER: {error}") from error
 
 
-def _built(node: ast.expr, seed: int) -> Any:
-    call = ast.Call(node, [], []) if isinstance(node, ast.Name) else node
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
-        raise ValueError(f"LEARNER: expected a name with keywords such as GMML(t=0.3), got {quoted(ast.unparse(node))}")
-    make = _found(call.func.id)
-    known = signature(make).parameters
-    words = [str(word.arg) for word in call.keywords]
-    twice = next((word for word in words if words.count(word) > 1), None)
-    if twice is not None:
-        raise ValueError(f"LEARNER: {call.func.id} is given {quoted(twice)} twice")
-    settings = {str(word.arg): _value(word.value, seed) for word in call.keywords}
-    unknown = sorted(settings.keys() - known.keys())
-    if unknown:
-        raise ValueError(f"LEARNER: {call.func.id} has no setting {quoted(unknown[0])}; it takes {', '.join(known)}")
-    wrong = next(filter(None, (misfit(known[name], value) for name, value in settings.items())), "")
-    if wrong:
-        raise ValueError(f"LEARNER: {call.func.id}: {wrong}")
-    return make(**({"random_state": seed} if "random_state" in known else {}) | settings)
-
-
-def _value(node: ast.expr, seed: int) -> Any:
-    try:
-        return ast.literal_eval(node)
-    except ValueError:
-        return _built(node, seed)
+def _built(node: Node, seed: int) -> Any:
+    if not isinstance(node, Call):
+        raise ExpressionError(f"{shown(str(node))} is not {EXPECTED}")
+    make = _found(node.name)
+    takes = signature(make).parameters
+    settings = settings_of(node, takes, lambda value: plain(value) if is_plain(value) else _built(value, seed))
+    drawn = {"random_state": seed} if "random_state" in takes else {}
+    return make(**drawn | settings)
 
 
 def _found(name: str) -> Any:
@@ -231,11 +212,11 @@ def _found(name: str) -> Any:
 
     method = BY_NAME.get(name)
     if method is None or not method.done:
-        raise ValueError(f"LEARNER: {missing(name)}")
+        raise ExpressionError(missing(name))
     if method.takes == "targets":
-        raise ValueError(f"LEARNER: {name} learns from numbers, not from classes; in Python: {name}().fit(X, y)")
+        raise ExpressionError(f"{name} learns from numbers, not from classes; in Python: {name}().fit(X, y)")
     found = getattr(import_module(method.module), name)
     if not all(hasattr(found, verb) for verb in ("fit", "transform", "save")):
         where = "Python" if method.kind == "wrapper" else "`nearfar train --objective` or Python"
-        raise ValueError(f"LEARNER: {name} is a {method.kind}, which {where} takes")
+        raise ExpressionError(f"{name} is a {method.kind}, which {where} takes")
     return found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..quoting import quoted
+from ..trust import trusting
 from .image_paths import about_home, data_from_home, form_in, forms_of, from_home, home_of, labels_of, sources_of
 from .index_files import (
     embedded_by,
@@ -20,7 +21,7 @@ from .index_files import (
     one_at_a_time,
     weights_of,
 )
-from .options import check_out
+from .options import Trust, check_out
 from .search_results import classes_of
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def index(
     engine: str | None = None,
     label: str | None = None,
     skip_bad: bool = False,
+    trust: Trust = (),
 ) -> None:
     """Embed data with a run or a learner, and keep the embeddings in a file that can be searched.
 
@@ -68,6 +70,8 @@ def index(
         The column of the classes in a table, as for train.
     skip_bad
         Leave out images that cannot be decoded, and count them.
+    trust
+        Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     """
     if source is None:
         if add or new or engine or label or skip_bad or not remove:
@@ -81,7 +85,7 @@ def index(
         raise ValueError("--new: only with --add; without it the index is made anew of all items")
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
     check_out(out)
-    with one_at_a_time(out):
+    with one_at_a_time(out), trusting(*trust):
         print(index_to(source, data, out, label=label, **how))
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NoReturn
 
 from cyclopts import Parameter
 
+from ..children import OWN_MODULES
 from ..io.untrusted import parse_json
 from ..quoting import quoted
 
+Trust = Annotated[tuple[str, ...], Parameter(name="--trust", show_default=False)]
 TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", show_default=False)]
 
 GO_ON = {
@@ -38,13 +41,20 @@ LAST_WORDS = "NEARFAR_LAST_WORDS"
 """Where the processes of `launch` leave what they would say at the end: the name of a folder, in the environment."""
 
 
+OWN_MODULE = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(?:\.\w+)*:[A-Za-z_]")  # the package in package.module:Name
+HUBS = ("timm", "transformers")  # which are named like that, and are no modules of a user's own
+
+
 def is_first() -> bool:
     """Return whether this process is the one that prints and writes."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def launch(devices: int) -> NoReturn:
-    """Run this command again under torchrun, one process per device; what the first to fail said is said once."""
+    """Run this command again under torchrun, one process per device; what the first to fail said is said once.
+
+    The processes look for modules where this one does, whatever lies in the working directory.
+    """
     if devices < 1:
         raise ValueError(f"--devices: expected 1 or more, got {devices}")
     from torch.distributed import run
@@ -54,33 +64,66 @@ def launch(devices: int) -> NoReturn:
     logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
     with TemporaryDirectory() as folder:
         os.environ[LAST_WORDS] = folder
+        os.environ[OWN_MODULES] = folder_of_own_modules(sys.argv[1:])
         try:
             run.main([f"--nproc_per_node={devices}", "--standalone", "-m", "nearfar", *sys.argv[1:]])
-        except SignalException as signal:
-            raise KeyboardInterrupt from signal
+        except SignalException as stopped:
+            raise KeyboardInterrupt from stopped
         except ChildFailedError as error:
+            print(first_words(Path(folder), error.failures), file=sys.stderr)
             code = error.get_first_failure()[1].exitcode
-            said = sorted(Path(folder).iterdir(), key=lambda path: path.stat().st_mtime_ns)
-            text = (
-                said[0].read_text("utf-8", errors="surrogateescape")
-                if said
-                else f"a process of the {devices} ended with exit code {code}"
-            )
-            print(f"nearfar: {text}", file=sys.stderr)
             sys.exit(code if code > 0 else 1)
         finally:
             del os.environ[LAST_WORDS]
+            del os.environ[OWN_MODULES]
     sys.exit(0)
+
+
+def first_words(folder: Path, failures: Mapping[int, Any]) -> str:
+    """Say why processes have ended that train together: the others of one that ends fail or are ended, too.
+
+    Parameters
+    ----------
+    folder : Path
+        What they have said themselves.
+    failures : mapping of int to ProcessFailure
+        How torchrun saw them end, by their ranks.
+    """
+    began = min(failure.timestamp for failure in failures.values())
+    for rank, failure in failures.items():
+        # torchrun ends the others by SIGTERM, and after 30 seconds by SIGKILL; its clock ticks in seconds
+        if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM and failure.timestamp <= began + 1:
+            why = ", as where memory is short" if failure.exitcode == -signal.SIGKILL else ""
+            return f"nearfar: process {rank} was ended by {failure.signal_name()}{why}{GO_ON['train']}"
+    said = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    if not said:
+        rank, failure = next(iter(failures.items()))
+        return f"nearfar: process {rank} ended with exit code {failure.exitcode}"
+    text = said[0].read_text("utf-8", errors="surrogateescape")
+    return text if text.startswith("Traceback") else f"nearfar: {text}"
+
+
+def folder_of_own_modules(words: Sequence[str]) -> str:
+    """Return the working directory where it is on the import path, or words name a module that is in it; else ""."""
+    here = os.getcwd()
+    packages = {name for word in words for name in OWN_MODULE.findall(word)}.difference(HUBS)
+    named = any(Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file() for name in packages)
+    return here if named or here in sys.path else ""
 
 
 def last_words(message: str) -> None:
     """Say why the command ends; one of several processes leaves that to the command that started them."""
+    if not leave_words(message) and sys.stderr is not None:  # closed; print would take stdout
+        print(f"nearfar: {message}", file=sys.stderr)
+
+
+def leave_words(message: str) -> bool:
+    """Leave what one of several processes has to say to the command that started it; False where there is none."""
     folder = os.environ.get(LAST_WORDS)
     if folder is None:
-        if sys.stderr is not None:  # closed; print would take stdout
-            print(f"nearfar: {message}", file=sys.stderr)
-    else:
-        Path(folder, os.environ.get("RANK", "0")).write_text(message, "utf-8", errors="surrogateescape")
+        return False
+    Path(folder, os.environ.get("RANK", "0")).write_text(message, "utf-8", errors="surrogateescape")
+    return True
 
 
 def short_of_memory(error: Exception, command: str) -> str | None:
@@ -111,7 +154,7 @@ def settable(message: str, command: str) -> str:
     from ..train import TrainConfig
 
     name = option[1].replace("-", "_")
-    return f" It is a setting: --set {name}=VALUE." if name in TrainConfig.__struct_fields__ else ""
+    return f" It is a setting: --set {name}=VALUE." if name in TrainConfig.settings() else ""
 
 
 def make_config(
@@ -135,11 +178,12 @@ def make_config(
     from ..train import TrainConfig
 
     fields: dict[str, Any] = {}
+    base = None
     if resumed is not None:
         if not (settings or recipe or any(value is not None for value in chosen.values())):
             return None
         if chosen["data"] is None:
-            fields = TrainConfig.from_json(resumed / "config.json").to_dict()
+            base = TrainConfig.from_json(resumed / "config.json")
     if recipe:
         from ..train import recipe as read_recipe
 
@@ -151,6 +195,8 @@ def make_config(
         if given.get("steps") is not None or "steps" in varied:
             raise ValueError("epochs and steps both say how long to train: give one of them")
         fields["steps"] = None
+    if base is not None:
+        return base.replace(**fields)
     if "data" not in fields:
         raise ValueError("DATA: say what to train on, for example `nearfar train glyphs --out runs/glyphs`")
     return TrainConfig.of(**fields)

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ..trust import trusting
+from .options import Trust, check_out
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -27,6 +30,7 @@ def report(
     label: str | None = None,
     out: Annotated[Path | None, Parameter(["--out", "-o"])] = None,
     skip_bad: bool = False,
+    trust: Trust = (),
 ) -> None:
     """Write one HTML page with scores, curves, neighbours, confusions and maps.
 
@@ -48,14 +52,16 @@ def report(
         report-against-NAME.html beside another; for a file, beside it, with its name in place of report.
     skip_bad
         Leave out images of DATA that cannot be decoded, and count them.
+    trust
+        Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     """
     from .embedding import choose
-    from .options import check_out
 
     if out is not None:
         check_out(out)
     files = [source] if against is None else [source, against]
-    print(report_to(source, choose(data, label=label, skip_bad=skip_bad, files=files), out, against))
+    with trusting(*trust):
+        print(report_to(source, choose(data, label=label, skip_bad=skip_bad, files=files), out, against))
 
 
 def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | None = None) -> Path:

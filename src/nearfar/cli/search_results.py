@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,9 +57,10 @@ def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: 
 def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Write a .csv, whole or not at all."""
     from ..io.atomic_files import whole
+    from ..io.cells import write_rows
 
     with whole(out, "w", newline="", encoding="utf-8", errors="surrogateescape") as handle:
-        csv.writer(handle).writerows([heading, *rows])
+        write_rows(handle, [heading, *rows])
 
 
 def write_hits(

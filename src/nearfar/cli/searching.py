@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ..trust import trusting
 from .image_paths import pictures_of
 from .index_files import load_index, names_of, open_embedded, weights_of
-from .options import check_out
+from .options import Trust, check_out
 from .search_results import (
     classes_of,
     distance_text,
@@ -38,6 +39,7 @@ def search(
     out: Out = None,
     label: str | None = None,
     skip_bad: bool = False,
+    trust: Trust = (),
 ) -> None:
     """Find what is nearest to an image, to rows, or to every item of a data set.
 
@@ -63,8 +65,12 @@ def search(
         The column of the classes in a table of queries: it is no feature then.
     skip_bad
         Leave out queries that cannot be decoded, and count them.
+    trust
+        Modules of your own that the run that made the index may name, such as mynets: their code runs. Repeat for
+        several.
     """
-    print(search_in(file, query, k, within, run, out, skip_bad, label))
+    with trusting(*trust):
+        print(search_in(file, query, k, within, run, out, skip_bad, label))
 
 
 def duplicates(

@@ -13,6 +13,7 @@ import numpy as np
 from ..data import Dataset
 from ..data.dataset import some
 from ..evaluation import identify, verify, verify_pairs
+from ..io.cells import unescaped
 from ..quoting import quoted
 from .embedding import Chosen, distance_of, embedded_with_gallery, is_run
 
@@ -126,7 +127,8 @@ def _of_table(path: Path, text: str) -> Iterator[Listed]:
         answer = (row["same"] or "").strip().lower()
         if answer not in YES + NO:
             raise ValueError(f"{path}, line {line}: same must be 1 or 0, got {quoted(row['same'])}")
-        yield Listed(line, row["left"], row["right"], answer in YES, row.get("fold"))
+        left, right = (unescaped(row[side] or "") for side in ("left", "right"))
+        yield Listed(line, left, right, answer in YES, row.get("fold"))
 
 
 def _of_lfw(path: Path, text: str) -> Iterator[Listed]:

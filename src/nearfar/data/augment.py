@@ -6,7 +6,6 @@ else from torch's global one, so that restoring that generator's state repeats t
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
@@ -16,10 +15,13 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from ..expressions import Call, ExpressionError, Node, parse_list, settings_of, shown
 from ..quoting import quoted
 from .dataset import DataError, some
 from .transforms.colors import Blur, Color, Gray
 from .transforms.geometry import Affine, Crop, Draw, Erasing, Mirror, ResizedCrop
+
+EXPECTED = "a list of changes such as affine(degrees=15), erasing"
 
 
 class Augment(nn.Module):
@@ -139,29 +141,15 @@ def _part(name: str, value: Any) -> Any:
 def _parse(text: str) -> dict[str, Any]:
     """Read "name, name(key=literal)" into settings by name."""
     try:
-        tree = ast.parse(f"[{text}]", mode="eval").body
-    except SyntaxError:
-        tree = None
-    if not isinstance(tree, ast.List):
-        raise DataError(f"augmentation: cannot read {quoted(text)}; expected such as affine(degrees=15), erasing")
-    return dict(_entry(entry) for entry in tree.elts)
+        return dict(map(_entry, parse_list(text, EXPECTED)))
+    except ExpressionError as error:
+        raise DataError(f"augmentation: {error}") from error
 
 
-def _entry(entry: ast.expr) -> tuple[str, Any]:
-    if isinstance(entry, ast.Name):
-        return entry.id, True
-    if isinstance(entry, ast.Call) and isinstance(entry.func, ast.Name) and not entry.args:
-        return entry.func.id, {str(k.arg): _literal(k) for k in entry.keywords} or True
-    raise DataError(f"augmentation: cannot read {quoted(ast.unparse(entry))}; expected a name or name(setting=value)")
-
-
-def _literal(keyword: ast.keyword) -> Any:
-    try:
-        return ast.literal_eval(keyword.value)
-    except ValueError:
-        raise DataError(
-            f"augmentation: {quoted(ast.unparse(keyword))} is not a plain number, tuple or name=value"
-        ) from None
+def _entry(entry: Node) -> tuple[str, Any]:
+    if not isinstance(entry, Call):
+        raise ExpressionError(f"{shown(str(entry))} is not {EXPECTED}")
+    return entry.name, settings_of(entry, {}, hands_on=True) or True
 
 
 def to_float(images: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 from torch.utils.data import Dataset as TorchDataset
 
+from ..children import safely_started
 from .dataset import DataError, Dataset, some
 from .decode import fit
 
@@ -77,7 +78,9 @@ class Loader(DataLoader):
 
     def __iter__(self) -> Iterator[Any]:
         try:
-            yield from super().__iter__()
+            with safely_started():
+                batches = super().__iter__()
+            yield from batches
         except DataError as error:
             # torch appends the worker's traceback; its last line is "module.Type: message"
             last = str(error).strip().splitlines()[-1]

@@ -134,12 +134,16 @@ class FromPairs(MetricLearner):
                 pairs, pair_labels, pair_weights = checks.present(
                     pairs, rows, len(X), "pairs", pair_labels, pair_weights
                 )
-            told = checks.check_pairs(pairs, pair_labels, pair_weights, len(X))
+            told = self._from_pairs(pairs, pair_labels, pair_weights, len(X))
             if self._both_kinds:
                 counts = told.weights > 0
                 constraints.require_both(int((told.similar & counts).sum()), int((~told.similar & counts).sum()))
             self._learn(X, told)
             return self._calibrate(given, told)  # not X, which has lost the names of its columns
+
+    def _from_pairs(self, pairs: AnyArray, pair_labels: Any, pair_weights: Any, n: int) -> Pairs:
+        """Return the user's pairs of rows 0..n-1, checked."""
+        return checks.check_pairs(pairs, pair_labels, pair_weights, n)
 
     def _from_labels(self, labels: constraints.Ints) -> Pairs | LabelPairs:
         """Make pairs from labels as the setting `n_pairs` says."""

@@ -18,7 +18,7 @@ from ..neighbors.nearest import Gallery
 from ..numerics.distances import as_rows, check_distance
 from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import quoted
-from .approximate import Approximate
+from .approximate import Approximate, check_recipe
 
 FORMAT = "nearfar index 1"
 
@@ -64,7 +64,7 @@ class Index:
     Raises
     ------
     ValueError
-        Lengths that differ, a name that occurs twice, rows that are not finite, an unknown distance.
+        Lengths that differ, a name that occurs twice, rows that are not finite, an unknown distance or engine.
 
     Notes
     -----
@@ -95,6 +95,8 @@ class Index:
         self.names = _names(names, len(self.embeddings), ())
         self.labels = _labels(labels, len(self.embeddings))
         self.distance, self.engine, self.about = check_distance(distance), engine, dict(about or {})
+        if engine != "exact":
+            check_recipe(engine)
         _check_different(self.names)
 
     def __len__(self) -> int:

@@ -14,13 +14,14 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from ..children import safely_started
+from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
 from ..io.untrusted import read_json
 from .config import TrainConfig, TrainError
 from .interrupts import asked_by_others, held_back, let_through
 from .run import missing_folders, remove_empty, write_json
 
 A_FEW = 64  # classes with which objectives are tried out that do not count theirs
-COUNTS = re.compile(r"class_counts\s*=\s*[\[(]([^\])]*)")
 SHARED = ("objective", "seed", "data", "test", "test_classes", "select", "ks")  # in all runs alike, or arguments
 
 
@@ -165,9 +166,20 @@ def check_objectives(objectives: Sequence[str], base: TrainConfig) -> None:
     from ..deep.objective.parser import parse_objective
 
     for objective in objectives:
-        counts = COUNTS.search(objective)
-        number = len(counts[1].strip(", ").split(",")) if counts else A_FEW
-        parse_objective(objective, num_classes=number, embedding_dim=base.embedding_dim)
+        parse_objective(objective, num_classes=classes_in(objective), embedding_dim=base.embedding_dim)
+
+
+def classes_in(objective: str) -> int:
+    """Return how many classes an objective counts, or a few where it counts none."""
+    try:
+        nodes = list(walk(parse(objective)))
+    except ExpressionError:  # whoever builds it says what is wrong
+        return A_FEW
+    settings = [argument for node in nodes if isinstance(node, Call) for argument in node.arguments]
+    counts = [
+        len(one.value.items) for one in settings if one.name == "class_counts" and isinstance(one.value, ValueSequence)
+    ]
+    return counts[0] if counts else A_FEW
 
 
 def with_test_classes(base: TrainConfig) -> TrainConfig:
@@ -197,11 +209,12 @@ def _each(todo: Sequence[Trial], jobs: int) -> Any:
         yield from ((index, run_trial(trial)) for index, trial in enumerate(todo))
         return
     context = get_context("spawn")
-    stopped = context.Event()
+    with safely_started():  # an event is watched over by a process of its own
+        stopped = context.Event()
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(stopped,)) as pool:
         futures: dict[Future[dict[str, Any]], int] = {}
         try:
-            with held_back():  # a process that is stopped while it imports would say so at length
+            with safely_started(), held_back():  # a process that is stopped while it imports would say so at length
                 futures |= {pool.submit(_run_in_pool, trial): index for index, trial in enumerate(todo)}
             for future in as_completed(futures):
                 yield futures[future], future.result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Collection
 from difflib import get_close_matches
 from functools import partial
 from numbers import Integral, Real
@@ -14,8 +15,10 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from ..expressions import modules_in
 from ..io.untrusted import read_json
 from ..quoting import PATH, in_brief, quoted
+from ..trust import Origin, modules_of, refuse_untrusted
 
 AtLeastOne = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # a product of two, such as epochs and batches, has 64 bits
 Side = Annotated[int, Meta(ge=1, le=8192)]  # pixels; more is a typing error that would fill the memory
@@ -24,6 +27,7 @@ NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 
 FREE = ("workers", "tensorboard")  # they do not change the result, and may differ when a run is resumed
+CODE = ("objective", "trunk", "sampler")  # texts that may name modules of a user's own
 LATER = ("patience", "ema", "freeze_epochs", "network_weights", "label", "standardize")  # in digests only where given
 
 
@@ -31,7 +35,7 @@ class TrainError(ValueError):
     """A run cannot start, go on or be read; the message is one line."""
 
 
-class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=False):
     """Settings of one run. Build it with `TrainConfig.of`, which checks every value.
 
     Attributes
@@ -175,6 +179,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     checkpoint_every: Annotated[int, Meta(ge=0)] = 0
     log_every: AtLeastOne = 10
     tensorboard: bool = False
+    origin: Origin | None = None  # no setting: the file that these were read from, and what its texts may name
 
     @classmethod
     def of(cls, **fields: Any) -> TrainConfig:
@@ -190,8 +195,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         >>> TrainConfig.of(data="digits", epochs=3).epochs
         3
         """
-        for name in fields.keys() - set(cls.__struct_fields__):
-            hint = "".join(f"; did you mean {near}?" for near in get_close_matches(name, cls.__struct_fields__, n=1))
+        for name in fields.keys() - set(cls.settings()):
+            hint = "".join(f"; did you mean {near}?" for near in get_close_matches(name, cls.settings(), n=1))
             raise TrainError(f"config: no field is called {quoted(name)}{hint}")
         try:
             plain = {name: msgspec.to_builtins(value, enc_hook=partial(_plain, name)) for name, value in fields.items()}
@@ -219,19 +224,60 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.resize is not None and (self.image_size is None or self.image_size > self.resize):
             raise TrainError(f"config: resize needs an image_size of at most {self.resize}, got {self.image_size}")
 
+    def __eq__(self, other: object) -> bool:
+        """Whether all settings are the same, wherever they come from."""
+        return self.to_dict() == other.to_dict() if isinstance(other, TrainConfig) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @classmethod
+    def settings(cls) -> tuple[str, ...]:
+        """Return the names of all settings."""
+        return tuple(name for name in cls.__struct_fields__ if name != "origin")
+
     def replace(self, **changes: Any) -> TrainConfig:
-        """Return the config with some fields changed, checked again."""
-        return TrainConfig.of(**{**self.to_dict(), **changes})
+        """Return the config with some fields changed, checked again; changed texts may name any module."""
+        changed = TrainConfig.of(**{**self.to_dict(), **changes})
+        if self.origin is None:
+            return changed
+        typed = [module for name in CODE if name in changes for module in modules_in(str(changes[name]))]
+        return changed._from(self.origin._replace(trusted=(*self.origin.trusted, *typed)))
+
+    def _from(self, origin: Origin) -> TrainConfig:
+        return msgspec.structs.replace(self, origin=origin)
+
+    def modules(self) -> tuple[str, ...]:
+        """Return the modules of a user's own that the texts may name: trusted ones, or of typed texts all."""
+        if self.origin is not None:
+            return self.origin.trusted
+        return tuple(module for name in CODE for module in modules_in(getattr(self, name)))
+
+    def refuse_untrusted(self) -> None:
+        """Raise a TrustError where a text that was read from a file names a module that is not trusted."""
+        for name in CODE:
+            for module in modules_in(getattr(self, name)):
+                refuse_untrusted(module, f"{module} in its {name}", self.origin)
 
     def to_dict(self) -> dict[str, Any]:
-        return dict(msgspec.to_builtins(self))
+        fields = dict(msgspec.to_builtins(self))
+        del fields["origin"]
+        return fields
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
     @classmethod
-    def from_json(cls, path: str | Path) -> TrainConfig:
+    def from_json(cls, path: str | Path, trust: str | Collection[str] = ()) -> TrainConfig:
         """Read a config from a file.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        trust : str or collection of str
+            Modules of a user's own that its objective, trunk and sampler may name: their code then runs where these
+            are built. The file may name others, but what they stand for cannot be built.
 
         Raises
         ------
@@ -248,7 +294,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise TrainError(f"{path}: not readable as a config ({error})") from error
         if not isinstance(fields, dict):
             raise TrainError(f"{path}: expected a JSON object with the fields of a config")
-        return cls.of(**fields)
+        return cls.of(**fields)._from(Origin(os.fspath(path), modules_of(trust)))
 
     @property
     def digest(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -206,16 +206,26 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             folder.describe(self.config_, str(next(self.network_.parameters()).device))
 
     @classmethod
-    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+    def load(cls: type[Self], path: str | os.PathLike[str], *, trust: str | Collection[str] = ()) -> Self:
         """Read what `save` wrote, or any run of `nearfar train`: the network of its best checkpoint.
+
+        Parameters
+        ----------
+        path : path
+            The folder.
+        trust : str or collection of str
+            Modules of a user's own that the objective, the trunk and the sampler may name: the next `fit` runs them.
 
         Raises
         ------
         TrainError
             If there is no run, or it is damaged.
+        TrustError
+            If one of these texts names a module that is not trusted.
         """
         folder = open_run(Path(path))
-        config = TrainConfig.from_json(folder.config)
+        config = TrainConfig.from_json(folder.config, trust)
+        config.refuse_untrusted()  # of the estimator, they are typed
         metric = cls(**arguments_of(config), random_state=config.seed)
         metric._keep(folder, config)
         columns = metric._about.get("columns") or ()
@@ -258,7 +268,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         self.n_iter_ = len(self.loss_curve_)
 
     def _keep(self, folder: RunFolder, config: TrainConfig) -> None:
-        self.network_, self.config_, self._about = load_embedder(folder.path), config, read_about(folder.best)
+        self.network_ = load_embedder(folder.path, trust=config.modules())
+        self.config_, self._about = config, read_about(folder.best)
         self.best_epoch_, self.best_score_ = self._about["epoch"], self._about["best"]
         self.__dict__.pop("threshold_", None)
 

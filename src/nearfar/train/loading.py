@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.weights import NETWORK
+from ..trust import modules_of
 from .checkpoint import load_tensors, shape_of
 from .config import TrainConfig, TrainError
 from .devices import make_accelerator
@@ -19,13 +21,16 @@ from .setup import Step, make_embedder, make_step
 Network = TypeVar("Network", bound=nn.Module)
 
 
-def folder_and_config(run: Run | str | Path) -> tuple[RunFolder, TrainConfig]:
-    """Return the folder of a run and its settings."""
-    folder = open_run(run.folder if isinstance(run, Run) else run)
-    return folder, TrainConfig.from_json(folder.config)
+def folder_and_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> tuple[RunFolder, TrainConfig]:
+    """Return the folder of a run and its settings, whose texts may name trusted modules, and those of a `Run`."""
+    if isinstance(run, Run):
+        folder, trust = open_run(run.folder), (*modules_of(trust), *run.config.modules())
+    else:
+        folder = open_run(run)
+    return folder, TrainConfig.from_json(folder.config, trust)
 
 
-def load_embedder(run: Run | str | Path, which: str = "best") -> Embedder:
+def load_embedder(run: Run | str | Path, which: str = "best", *, trust: str | Collection[str] = ()) -> Embedder:
     """Load the embedder of a run, in evaluation mode, on the device of its config.
 
     Parameters
@@ -34,13 +39,17 @@ def load_embedder(run: Run | str | Path, which: str = "best") -> Embedder:
         The run or its folder.
     which : {"best", "last"}
         Which checkpoint.
+    trust : str or collection of str
+        Modules of a user's own that the settings of the run may name; their code runs.
 
     Raises
     ------
     TrainError
         If there is no such run or checkpoint, or it is damaged.
+    TrustError
+        If its trunk is of a module that is not trusted.
     """
-    folder, config = folder_and_config(run)
+    folder, config = folder_and_config(run, trust)
     tensors, about = load_tensors(folder.checkpoint(which))
     embedder = make_embedder(_bare(config), shape_of(about))  # no objective, which may be of a module that is not here
     own = {key.removeprefix(NETWORK): value for key, value in tensors.items() if key.startswith(NETWORK)}

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..io.atomic_files import remove_leftovers
+from ..io.cells import write_rows
 from ..io.untrusted import parse_json, read_json
 from ..settings import no_option
 from .checkpoint import read_about, replace_file, save_tensors, save_tree
@@ -185,9 +186,7 @@ class RunFolder:
         """Write the table of epochs; cells that an epoch lacks stay empty."""
         names = list(dict.fromkeys(name for row in rows for name in row))
         text = io.StringIO()
-        table = csv.DictWriter(text, names, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+        write_rows(text, [names, *([row.get(name) for name in names] for row in rows)], lineterminator="\n")
         replace_file(self.metrics, text.getvalue().encode())
 
     def read_metrics(self) -> list[dict[str, float | None]]:

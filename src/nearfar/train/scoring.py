@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,7 +51,12 @@ class Result(NamedTuple):
 
 
 def embed_run(
-    run: Run | str | Path, dataset: Dataset | str | Path, *, layer: str = "embedding", which: str = "best"
+    run: Run | str | Path,
+    dataset: Dataset | str | Path,
+    *,
+    layer: str = "embedding",
+    which: str = "best",
+    trust: str | Collection[str] = (),
 ) -> Floats:
     """Embed all items of a set with the network of a run; returns (n, d) float32, not normalised.
 
@@ -66,6 +71,8 @@ def embed_run(
         Which of its outputs.
     which : {"best", "last"}
         Which checkpoint.
+    trust : str or collection of str
+        Modules of a user's own that the settings of the run may name; their code runs.
 
     Raises
     ------
@@ -78,7 +85,7 @@ def embed_run(
     dataset = dataset if isinstance(dataset, Dataset) else open_items(dataset)
     about = read_about(folder.checkpoint(which))
     dataset, sizes = as_trained(dataset, config, about, str(folder.path))
-    return embed(load_embedder(run, which), dataset, layer=layer, **sizes)
+    return embed(load_embedder(run, which, trust=trust), dataset, layer=layer, **sizes)
 
 
 def as_trained(
@@ -119,7 +126,12 @@ def _check_size(dataset: Dataset, size: tuple[int, ...], run: str) -> None:
 
 
 def evaluate_run(
-    run: Run | str | Path, *, which: str = "best", clustering: bool = True, ks: Sequence[int] = ()
+    run: Run | str | Path,
+    *,
+    which: str = "best",
+    clustering: bool = True,
+    ks: Sequence[int] = (),
+    trust: str | Collection[str] = (),
 ) -> Result:
     """Score a run on its test classes, and write `scores.json` and `test.npz` into its folder.
 
@@ -136,6 +148,8 @@ def evaluate_run(
         Also cluster, for NMI and F1.
     ks : sequence of int
         The K of Recall@K and precision@K, beside 1; those of the run where not given.
+    trust : str or collection of str
+        Modules of a user's own that the settings of the run may name; their code runs.
 
     Raises
     ------
@@ -147,7 +161,7 @@ def evaluate_run(
         kept = f"`nearfar evaluate {folder.path} DATA` scores data that are named, and keeps nothing"
         raise TrainError(f"{folder.path}: scores of the test are kept in it, and it cannot be written in; {kept}")
     asked = config.replace(ks=sorted({1, *ks})) if ks else config
-    task, embedder = task_of(run), load_embedder(run, which)
+    task, embedder = task_of(run), load_embedder(run, which, trust=trust)
     about = read_about(folder.checkpoint(which))
     sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     embedded = {prefix: embed(embedder, items, **sizes_of(config)) for prefix, items in sets.items()}

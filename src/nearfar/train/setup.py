@@ -30,6 +30,7 @@ from ..deep.objective.parser import parse_objective
 from ..deep.objective.terms import Sum, Term
 from ..deep.samplers.base import BatchSampler
 from ..deep.samplers.resolve import make_sampler
+from ..trust import TrustError, named_by
 from .checkpoint import seed_random_state
 from .config import TrainConfig, TrainError
 from .devices import make_accelerator
@@ -218,7 +219,10 @@ def _sampler(config: TrainConfig, train: Dataset, known: KnownPairs | None) -> B
     try:
         if known is not None:
             return KnownPairBatches(known, config.batch_size, config.seed)
-        return make_sampler(config.sampler, train.labels, config.batch_size, config.seed)
+        with named_by(config.origin):
+            return make_sampler(config.sampler, train.labels, config.batch_size, config.seed)
+    except TrustError:
+        raise
     except ValueError as error:
         raise TrainError(str(error)) from error
 
@@ -240,14 +244,16 @@ def make_step(
     """Build the embedder and the objective; a relative path of weights leads from here, or from `start`."""
     embedder = make_embedder(config, shape, start)
     sizes: dict[str, Any] = {"num_classes": num_classes, "embedding_dim": config.embedding_dim}
-    term = parse_objective(config.objective, **sizes, class_counts=class_counts)
+    with named_by(config.origin):
+        term = parse_objective(config.objective, **sizes, class_counts=class_counts)
     return Step(embedder, as_sum(term), from_features=config.freeze_trunk, episodes=Episodes.of(config))
 
 
 def make_embedder(config: TrainConfig, shape: tuple[int, ...], start: Path | None = None) -> Embedder:
     """Build the embedder, as `make_step` does."""
     weights = None if config.trunk_weights is None else located(config.trunk_weights, start)
-    trunk = make_trunk(config.trunk, shape, weights=weights)
+    with named_by(config.origin):
+        trunk = make_trunk(config.trunk, shape, weights=weights)
     how: dict[str, Any] = {"freeze_bn": config.freeze_bn, "freeze_trunk": config.freeze_trunk}
     how["scale"] = Standardize(*shape) if config.standardize else None
     embedder = Embedder(trunk, config.embedding_dim, dropout=config.dropout, **how)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ def train(
     resume: bool = False,
     progress: bool = True,
     watchers: Sequence[Watcher] = (),
+    trust: str | Collection[str] = (),
 ) -> Run:
     """Train an embedder.
 
@@ -48,6 +49,8 @@ def train(
         Show a progress line.
     watchers : sequence of Watcher
         Others to tell of steps and epochs.
+    trust : str or collection of str
+        Modules of a user's own that the settings of a run may name where they are read from its folder.
 
     Returns
     -------
@@ -66,9 +69,9 @@ def train(
     folder = open_run(out) if resume else RunFolder(out)
     if resume:
         with claimed(folder.path):
-            config = config or TrainConfig.from_json(folder.config)
+            config = config or TrainConfig.from_json(folder.config, trust)
             return _train_in(folder, config, resume=True, progress=progress, watchers=watchers)
-    config = config or TrainConfig.from_json(folder.config)
+    config = config or TrainConfig.from_json(folder.config, trust)
     folder.create()
     try:
         with claimed(folder.path):

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from ...io.cells import unescaped
 from ...io.untrusted import Unpacking, check_regular, parse_json
 from ...quoting import PATH, in_brief, quoted
 from ..dataset import DataError
@@ -75,7 +76,7 @@ def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequenc
             raise DataError(
                 f"{path}: row {number} has {len(row)} values for {len(header)} columns: {in_brief(','.join(row), PATH)}"
             )
-    return {name: [row[i].strip() for row in rows[1:]] for i, name in enumerate(header)}
+    return {name: [unescaped(row[i].strip()) for row in rows[1:]] for i, name in enumerate(header)}
 
 
 def _of_objects(path: Path, lines: Iterable[str]) -> dict[str, Sequence[Any]]:

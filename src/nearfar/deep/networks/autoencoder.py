@@ -37,7 +37,7 @@ class Autoencoder(Reconstruction):
     activation : str
         "relu", "tanh", "sigmoid" or "identity" between layers; code and output are linear.
     reg : float
-        lambda. The error is summed over features: frameworks that average them need d times the lambda.
+        lambda. The error is summed over features: frameworks that average over d features need lambda / d.
     penalty : str
         Omega: "weights_l2" or "weights_l1", a sum over all weights without biases; "codes_l2" or "codes_l1", a sum over
         the code in the mean over rows.

@@ -15,12 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..user_code import import_attribute, is_library, parse_call
-from .weights import TrunkError, load_weights
+from ...expressions import Call, ExpressionError, parse, settings_of, shown
+from ...trust import LIBRARIES, OwnCodeError, at_home, take_own
+from .weights import TrunkError, load_weights, pickles_are_safe
 
 Shape = tuple[int, ...]
 KINDS = ("timm:NAME", "transformers:NAME_OR_FOLDER", "package.module:factory")
-RUN_CODE = ("trust_remote_code", "code_revision", "checkpoint_path")
+EXPECTED = "a trunk: a name with options such as conv4(width=32)"
+OWN = "a function or a class of modules, written in this module or its package"
+RUN_CODE = ("trust_remote_code", "auto_map", "code_revision", "checkpoint_path", "use_safetensors", "use_kernels")
 """Options that make models of other packages run or unpickle the content of a file."""
 
 
@@ -58,14 +61,14 @@ def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) ->
     try:
         trunk = build(shape, **options)
         if not isinstance(trunk, nn.Module):
-            raise TrunkError(f"trunk {text!r}: expected a module, got {trunk!r:.60}")
+            raise TrunkError(f"trunk {shown(text)}: expected a module, got {trunk!r:.60}")
         if len(shape) == 3 and not hasattr(trunk, "in_channels"):
             trunk.in_channels = shape[0]
         if weights is not None:
             load_weights(trunk.inner if isinstance(trunk, Probed) else trunk, weights)
         return trunk if hasattr(trunk, "num_features") else Probed(trunk, shape)
-    except (TypeError, RuntimeError) as error:  # RuntimeError is torch's, for layers it cannot build or run
-        raise TrunkError(f"trunk {text!r}: {error}") from error
+    except (TypeError, OverflowError, RuntimeError) as error:  # the last two are torch's, for layers it cannot build
+        raise TrunkError(f"trunk {shown(text)}: {error}") from error
 
 
 def parse_trunk(text: str) -> tuple[str, dict[str, Any]]:
@@ -75,9 +78,12 @@ def parse_trunk(text: str) -> tuple[str, dict[str, Any]]:
     ('conv4', {'width': 32})
     """
     try:
-        return parse_call(text)
-    except ValueError as error:
-        raise TrunkError(f"trunk {text!r}: {error}") from error
+        call = parse(text, EXPECTED)
+        if not isinstance(call, Call):
+            raise ExpressionError(f"{shown(text)} is not {EXPECTED}")
+        return call.name, settings_of(call, {}, hands_on=True)
+    except ExpressionError as error:
+        raise TrunkError(f"trunk: {error}; options are written name=value, with literal values") from error
 
 
 def _builder(name: str) -> Callable[..., nn.Module]:
@@ -85,37 +91,46 @@ def _builder(name: str) -> Callable[..., nn.Module]:
     if hub in HUBS and colon:
         return lambda shape, **options: HUBS[hub](rest, shape, **options)
     if colon:
-        return _factory(hub, rest)
+        return _factory(name)
     if name not in NAMED:
         near = get_close_matches(name, NAMED, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join([*NAMED, *KINDS])}"
-        raise TrunkError(f"unknown trunk {name!r}; {hint}")
+        raise TrunkError(f"unknown trunk {shown(name)}; {hint}")
     return NAMED[name]
 
 
-def _factory(module: str, attribute: str) -> Callable[..., nn.Module]:
-    foreign = is_library(module)
-    if foreign and not module.startswith("torch."):
-        raise TrunkError(f"trunk {module}:{attribute}: a trunk comes from a module of your own, not from {module}")
+def _factory(name: str) -> Callable[..., nn.Module]:
+    """Return a function or a class of a user's own that makes a trunk; it has not been called yet."""
+    libraries = () if name.startswith("torch.") else LIBRARIES  # which has classes of modules
     try:
-        found = import_attribute(module, attribute)
-    except ImportError as error:
+        found = take_own(name, _makes_trunks, OWN, libraries=libraries)
+    except OwnCodeError as error:
         raise TrunkError(f"trunk {error}") from error
-    is_class = isinstance(found, type) and issubclass(found, nn.Module)
-    is_function = isinstance(found, (FunctionType, partial)) and not foreign
-    if not is_class and not is_function:
-        raise TrunkError(f"trunk {module}:{attribute}: expected a function or a class of modules, got {found!r:.60}")
     places = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
     if not any(parameter.kind in places for parameter in signature(found).parameters.values()):
         told = "it must take the shape of an item, such as (3, 84, 84), as its first argument"
-        raise TrunkError(f"trunk {module}:{attribute}: {told}")
+        raise TrunkError(f"trunk {name}: {told}")
     made: Callable[..., nn.Module] = found
     return made
 
 
+def _makes_trunks(found: Any, module: str) -> bool:
+    """Return whether something is a class of modules, or a function that this module wrote: not one it imported."""
+    if isinstance(found, type):
+        return issubclass(found, nn.Module)
+    function = found.func if isinstance(found, partial) else found
+    if isinstance(function, type):
+        return issubclass(function, nn.Module)
+    foreign = module.partition(".")[0] in LIBRARIES
+    return isinstance(function, FunctionType) and at_home(function, module) and not foreign
+
+
 def _check_options(package: str, options: Mapping[str, Any]) -> None:
-    for name in options.keys() & set(RUN_CODE):
-        raise TrunkError(f"trunk {package}: {name} is refused, files must run no code; give weights as trunk_weights")
+    for name, value in options.items():
+        fetched = name.endswith("_implementation") and "/" in str(value)  # code from a hub
+        if name in RUN_CODE or fetched:
+            told = "files must run no code; give weights as trunk_weights"
+            raise TrunkError(f"trunk {package}: {name} is refused, {told}")
 
 
 def _conv4(shape: Shape, **options: Any) -> nn.Module:
@@ -166,9 +181,12 @@ def _transformers(name: str, shape: Shape, **options: Any) -> nn.Module:
     channels = _channels("transformers", shape)
     try:
         if Path(name).is_dir():
-            model = transformers.AutoModel.from_pretrained(name, local_files_only=True, **options)
+            # without the first, it asks on the terminal whether to run the code in the folder
+            safe = {"trust_remote_code": False, "use_safetensors": None if pickles_are_safe() else True}
+            model = transformers.AutoModel.from_pretrained(name, local_files_only=True, **safe, **options)
         else:
-            model = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(name, **options))
+            config = transformers.AutoConfig.for_model(name, **options)
+            model = transformers.AutoModel.from_config(config, trust_remote_code=False)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0].partition(". Should contain")[0]  # the list of all models follows
         raise TrunkError(f"transformers:{name}: {reason}") from error

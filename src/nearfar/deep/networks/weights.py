@@ -1,7 +1,8 @@
-"""Weights of trunks from local files: `.safetensors`, or `.pth` read without executing anything in it."""
+"""Weights of trunks from local files: `.safetensors`, or `.pth` where PyTorch reads it without executing it."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from pickle import UnpicklingError
 
@@ -13,11 +14,21 @@ HEADS = ("last_linear.", "fc.", "classifier.", "head.", "logits.")  # classifier
 TRUNK = "embedder.trunk."  # in the checkpoint of a run
 NETWORK = "embedder."  # the trunk and its embedding layer
 NAMES = {TRUNK: "trunk", NETWORK: "network"}
+SAFE_PICKLES = (2, 10)  # the first PyTorch without known ways around `weights_only`
 WRAPPERS = ("module.", "inner.")  # of processes that train together, and of trunks from elsewhere
 
 
 class TrunkError(ValueError):
     """A trunk or its weights cannot be built or loaded; the message is one line."""
+
+
+def pickles_are_safe() -> bool:
+    """Return whether `torch.load(weights_only=True)` runs no code of a file.
+
+    Before PyTorch 2.10 a crafted file could make it: CVE-2025-32434, CVE-2026-24747.
+    """
+    major, minor = re.findall(r"\d+", torch.__version__)[:2]
+    return (int(major), int(minor)) >= SAFE_PICKLES
 
 
 def load_weights(module: nn.Module, path: str | Path, part: str = TRUNK) -> None:
@@ -63,6 +74,10 @@ def _tidy(state: dict[str, Tensor], own: dict[str, Tensor], part: str) -> dict[s
 def _read_state(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise TrunkError(f"{path}: no such file of weights")
+    if path.suffix != ".safetensors" and not pickles_are_safe():
+        needed = ".".join(map(str, SAFE_PICKLES))
+        told = f"a file of this kind can run code in PyTorch {torch.__version__}; use PyTorch {needed} or newer"
+        raise TrunkError(f"{path}: {told}, or weights as .safetensors")
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file

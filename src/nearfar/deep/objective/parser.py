@@ -6,23 +6,37 @@ literals, sums and weights (``+`` and ``*``), and nothing else. It is parsed, ne
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Sequence
 from importlib import import_module
-from inspect import signature
+from inspect import Parameter, signature
+from math import isfinite, prod
+from types import FunctionType
 from typing import Any
 
+from torch import nn
+
 from ...catalog import BY_NAME, METHODS, meant, missing
-from ...settings import instead, misfit
-from ..user_code import import_attribute, is_library
-from .terms import Term
+from ...expressions import (
+    Call,
+    ExpressionError,
+    Node,
+    Plus,
+    Times,
+    is_number,
+    is_plain,
+    parse,
+    plain,
+    settings_of,
+    shown,
+)
+from ...trust import OwnCodeError, TrustError, take_own
+from .terms import Sum, Term
 
 KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner")
 PAIR_NETWORKS = ("MultiScaleRelationNet", "ContinuousSimilarityNet", "SiameseHead")  # `pair_networks` has their terms
 TERM = f"{Term.__module__}.{Term.__qualname__}"
-OWN = re.compile(r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")|(?<=\w):(?=[^\W\d])""")
-"""A text among the settings, or the colon of `package.module:Name`."""
+OWN = "a class of losses or miners, or of modules"
+EXPECTED = "a sum of losses such as 'TripletLoss(margin=0.2)'"
 
 
 class ObjectiveError(ValueError):
@@ -49,6 +63,8 @@ def parse_objective(
     ------
     ObjectiveError
         For anything but catalogue names, classes of one's own, keyword literals, sums and weights.
+    TrustError
+        If the text stands in a file, and names a module that is not trusted.
 
     Examples
     --------
@@ -56,144 +72,114 @@ def parse_objective(
     ['TripletLoss', 'TripletLoss_2']
     """
     sizes = {"num_classes": num_classes, "embedding_dim": embedding_dim, "class_counts": class_counts}
+    known = {name: size for name, size in sizes.items() if size is not None}
     try:
-        # Python writes a dot there, and a colon in a text stays
-        tree = ast.parse(OWN.sub(lambda found: found[1] or ".", text.strip()), mode="eval").body
-    except SyntaxError as error:
-        raise ObjectiveError(f"objective: {text!r} is not a sum of losses such as 'TripletLoss(margin=0.2)'") from error
-    term = _build(tree, {name: size for name, size in sizes.items() if size is not None})
-    if not isinstance(term, Term):
-        raise ObjectiveError(f"objective: {ast.unparse(tree)!r} is not a loss{_hint(term)}")
-    return term
-
-
-def _build(node: ast.expr, sizes: dict[str, Any]) -> Any:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _term(node.left, sizes) + _term(node.right, sizes)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        left, right = node.left, node.right
-        if _is_number(left) == _is_number(right):
-            raise ObjectiveError(f"objective: {ast.unparse(node)!r} must multiply a number by a loss")
-        weight, term = (left, right) if _is_number(left) else (right, left)
-        return float(ast.literal_eval(weight)) * _term(term, sizes)
-    call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-    name = _dotted(call.func)
-    if name:
-        return _call(call, ":".join(name.rsplit(".", 1)), sizes)
-    raise ObjectiveError(f"objective: {ast.unparse(node)!r} is not allowed, only names, keywords, + and *")
-
-
-def _dotted(node: ast.expr) -> str:
-    """Return a name, which may be that of a module's class: "Name" or "package.module.Name"; "" for anything else."""
-    if isinstance(node, ast.Attribute):
-        module = _dotted(node.value)
-        return f"{module}.{node.attr}" if module else ""
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _term(node: ast.expr, sizes: dict[str, Any]) -> Term:
-    term = _build(node, sizes)
-    if not isinstance(term, Term):
-        raise ObjectiveError(
-            f"objective: {ast.unparse(node)!r} is not a loss that can be added or weighted{_hint(term)}"
-        )
-    return term
-
-
-def _hint(made: Any) -> str:
-    """Say what a loss of a user's own has to be, where this is none, as one of another library."""
-    return "" if type(made).__module__.startswith("nearfar.") else f"; one of your own is a subclass of {TERM}"
-
-
-def _is_number(node: ast.expr) -> bool:
-    try:
-        value = ast.literal_eval(node)
-    except ValueError:
-        return False
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _call(node: ast.Call, name: str, sizes: dict[str, Any]) -> Any:
-    make = _find(name)
-    settings = _settings(make, node, name, sizes)
-    try:
-        return make(**settings)
-    except TypeError as error:
-        told = str(error).removeprefix(f"{make.__name__}: ")  # our errors begin with the class, Python's do not
-        raise ObjectiveError(f"objective: {name}: {told}") from error
-    except ObjectiveError:  # of a text inside, such as that of the loss of HORDE
-        raise
-    except ValueError as error:
+        return _build_term(parse(text, EXPECTED), known, "is not a loss")
+    except (ExpressionError, OwnCodeError) as error:
         raise ObjectiveError(f"objective: {error}") from error
 
 
-def _settings(make: Any, node: ast.Call, name: str, sizes: dict[str, Any]) -> dict[str, Any]:
+def _build(node: Node, sizes: dict[str, Any]) -> Any:
+    if isinstance(node, Plus):
+        return Sum([part for term in node.operands for part in _summand(term, sizes).parts()])
+    if isinstance(node, Times):
+        return _weighted(node, sizes)
+    if isinstance(node, Call):
+        return _made(node, sizes)
+    raise ExpressionError(f"{shown(str(node))} is not allowed, only names, keywords, + and *")
+
+
+def _build_term(node: Node, sizes: dict[str, Any], otherwise: str) -> Term:
+    made = _build(node, sizes)
+    if not isinstance(made, Term):
+        # what a loss of a user's own has to be, where this is none, as one of another library
+        hint = "" if type(made).__module__.startswith("nearfar.") else f"; one of your own is a subclass of {TERM}"
+        raise ExpressionError(f"{shown(str(node))} {otherwise}{hint}")
+    return made
+
+
+def _summand(node: Node, sizes: dict[str, Any]) -> Term:
+    return _build_term(node, sizes, "is not a loss that can be added or weighted")
+
+
+def _weighted(node: Times, sizes: dict[str, Any]) -> Term:
+    """Return a term times the product of the numbers beside it."""
+    numbers = [plain(one) for one in node.operands if is_number(one)]
+    others = [one for one in node.operands if not is_number(one)]
+    if not numbers or len(others) != 1:
+        raise ExpressionError(f"{shown(str(node))} must multiply a number by a loss")
+    weight: float = prod(map(float, numbers))
+    if not isfinite(weight):
+        raise ExpressionError(f"{shown(str(node))}: the weight is too large")
+    return _summand(others[0], sizes) * weight
+
+
+def _made(call: Call, sizes: dict[str, Any]) -> Any:
+    make = _find(call)
+    settings = _settings(make, call, sizes)
+    try:
+        return make(**settings)
+    except (ObjectiveError, TrustError):  # of a text inside, such as that of the loss of HORDE
+        raise
+    except (TypeError, OverflowError) as error:
+        told = str(error).removeprefix(f"{make.__name__}: ")  # our errors begin with the class, Python's do not
+        raise ExpressionError(f"{call.name}: {told}") from error
+    except ValueError as error:
+        raise ExpressionError(str(error)) from error
+
+
+def _settings(make: Any, call: Call, sizes: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a method: the sizes that it takes, overridden by what the text says."""
     takes = signature(make).parameters
     known = {key: one for key, one in takes.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
-    hands_on = ":" in name and any(one.kind is one.VAR_KEYWORD for one in takes.values())  # of one's own: **settings
-    if node.args:
-        raise ObjectiveError(f"objective: {name} takes only keywords, such as {next(iter(known), 'margin')}=...")
-    settings: dict[str, Any] = {key: size for key, size in sizes.items() if key in known}
-    inner = _inner_sizes(make, node, sizes)
-    for keyword in node.keywords:
-        key = keyword.arg or "**"
-        if key not in known and not (hands_on and keyword.arg):
-            raise ObjectiveError(f"objective: {name} has no setting {key!r}{instead(key, known)}")
-        if sum(other.arg == key for other in node.keywords) > 1:
-            raise ObjectiveError(f"objective: {name} is given {key!r} twice")
-        settings[key] = _value(keyword.value, inner)
-        wrong = misfit(known[key], settings[key]) if key in known else ""
-        if wrong:
-            raise ObjectiveError(f"objective: {name}: {wrong}")
-    return settings
+    hands_on = bool(call.module) and any(one.kind is one.VAR_KEYWORD for one in takes.values())
+    inner = _inner_sizes(make, call, known, sizes)
+    given = settings_of(call, known, lambda node: _value(node, inner), hands_on=hands_on)
+    return {key: size for key, size in sizes.items() if key in known} | given
 
 
-def _inner_sizes(make: Any, node: ast.Call, sizes: dict[str, Any]) -> dict[str, Any]:
+def _inner_sizes(make: Any, call: Call, takes: dict[str, Parameter], sizes: dict[str, Any]) -> dict[str, Any]:
     """Return the sizes for the methods inside a method, whose `inner_dim` may name another length of their vectors."""
     setting = getattr(make, "inner_dim", None)
     if setting is None:
         return sizes
-    width = signature(make).parameters[setting].default
-    for keyword in node.keywords:
-        if keyword.arg == setting:
-            width = _value(keyword.value, sizes)
+    given = {argument.name: argument.value for argument in call.arguments}
+    width = plain(given[setting]) if setting in given else takes[setting].default
     return {**sizes, "embedding_dim": width}
 
 
-def _value(node: ast.expr, sizes: dict[str, Any]) -> Any:
+def _value(node: Node, sizes: dict[str, Any]) -> Any:
     """A literal, or another method: a miner, or the loss inside a memory."""
-    try:
-        return ast.literal_eval(node)
-    except ValueError:
-        return _build(node, sizes)
+    return plain(node) if is_plain(node) else _build(node, sizes)
 
 
-def _own(module: str, attribute: str) -> Any:
-    """Return a loss, a regulariser or a miner of a user's own: a class whose instances are called."""
-    where = f"objective: {module}:{attribute}"
-    if is_library(module):
-        raise ObjectiveError(f"{where}: a part of your own comes from a module of your own, not from {module}")
-    try:
-        found = import_attribute(module, attribute)
-    except ImportError as error:
-        raise ObjectiveError(f"objective: {error}") from error
-    if not isinstance(found, type) or not any("__call__" in vars(kind) for kind in found.__mro__):
-        raise ObjectiveError(f"{where}: expected a class of losses or miners, got {found!r:.60}")
-    return found
-
-
-def _find(name: str) -> Any:
-    if ":" in name:
-        return _own(*name.split(":"))
+def _find(call: Call) -> Any:
+    """Return the class that a name stands for; nothing has been called of one that is a user's own."""
+    name = call.name
+    if call.module:
+        return take_own(name, _is_part, OWN)
     if name in PAIR_NETWORKS:
         return import_module("nearfar.deep.networks.pair_terms").TERMS[name]
     method = BY_NAME.get(name)
     if method is None:
         names = [m.name for m in METHODS if m.done and m.kind in KINDS]
-        raise ObjectiveError(f"objective: no method is called {name!r}{meant(name, names, cutoff=0.4)}")
+        own = "; one of your own is written package.module:Name" if "." in name else meant(name, names, cutoff=0.4)
+        raise ExpressionError(f"no method is called {shown(name)}{own}")
     if method.kind not in KINDS:
-        raise ObjectiveError(f"objective: {name} is a {method.kind}, not part of an objective")
+        raise ExpressionError(f"{name} is a {method.kind}, not part of an objective")
     if not method.done:
-        raise ObjectiveError(f"objective: {missing(name)}")
+        raise ExpressionError(missing(name))
     return getattr(import_module(method.module), name)
+
+
+def _is_part(found: Any, module: str) -> bool:
+    """Return whether something is a class of terms, modules or miners, from what it is and not from what it does.
+
+    Objects of any class with a ``__call__`` could be called; a miner's takes the argument ``rows``.
+    """
+    if not isinstance(found, type):
+        return False
+    if issubclass(found, nn.Module):
+        return True
+    calls = next((vars(kind)["__call__"] for kind in found.__mro__ if "__call__" in vars(kind)), None)
+    return isinstance(calls, FunctionType) and [*signature(calls).parameters][1:2] == ["rows"]

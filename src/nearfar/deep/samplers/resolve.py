@@ -3,12 +3,12 @@ a user's own, "package.module:Name(option=value)"."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from typing import Any
 
 from numpy.typing import ArrayLike
 
-from ..user_code import import_attribute, is_library, parse_call
+from ...expressions import Call, ExpressionError, parse, settings_of, shown
+from ...trust import OwnCodeError, TrustError, take_own
 from .base import BatchSampler, by_class
 from .class_ratio import ClassRatioSampler
 from .m_per_class import MPerClassSampler
@@ -17,6 +17,7 @@ from .random import RandomBatchSampler
 FEW = 4  # samples of a class in a batch of the "auto" sampler, where the data has the classes for it
 NAMES = ("auto", "random", "m_per_class", "class_ratio")
 KNOWN = '"auto", "random", "m_per_class:M" such as m_per_class:2, "class_ratio:R" such as class_ratio:0.25'
+OWN = f"a subclass of {BatchSampler.__module__}.BatchSampler"
 
 
 def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -> BatchSampler:
@@ -45,36 +46,41 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
     >>> make_sampler("random", [0, 0, 1, 1], batch_size=2)
     RandomBatchSampler(samples=4, batch_size=2, seed=0, drop_last=False)
     """
-    name, _, number = text.strip().partition(":")
-    if name == "auto" and not number:
+    try:
+        call = parse(text, f"a sampler: {KNOWN} or package.module:Name(option=value)")
+    except ExpressionError as error:
+        raise ValueError(f"sampler: {error}") from error
+    if not isinstance(call, Call):
+        raise ValueError(f"sampler: expected {KNOWN}, got {shown(text)}")
+    name, _, number = call.name.partition(":")
+    if call.module and name not in NAMES:
+        return _own(call, labels, batch_size, seed)
+    if name == "auto" and not number and not call.arguments:
         return MPerClassSampler(labels, fitting_m(labels, batch_size), batch_size, seed=seed, rounds=None)
-    if name == "random" and not number:
+    if name == "random" and not number and not call.arguments:
         return RandomBatchSampler(labels, batch_size, seed=seed)
-    if name == "m_per_class" and number.isdecimal():
+    if name == "m_per_class" and number.isdecimal() and not call.arguments:
         return MPerClassSampler(labels, int(number), batch_size, seed=seed, rounds=None)
-    if name == "class_ratio" and re.fullmatch(r"\d*\.?\d+", number):
+    if name == "class_ratio" and number and not call.module and not call.arguments:
         return ClassRatioSampler(labels, batch_size, float(number), seed=seed, rounds=None)
-    if name not in NAMES and number[:1].isidentifier():
-        return _own(text, labels, batch_size, seed)
-    raise ValueError(f"sampler: expected {KNOWN}, got {text!r}")
+    raise ValueError(f"sampler: expected {KNOWN}, got {shown(text)}")
 
 
-def _own(text: str, labels: ArrayLike, batch_size: int, seed: int) -> BatchSampler:
+def _own(call: Call, labels: ArrayLike, batch_size: int, seed: int) -> BatchSampler:
     """Return a sampler of a user's own."""
     try:
-        name, options = parse_call(text)
-        module, _, attribute = name.partition(":")
-        if not all(map(str.isidentifier, [*module.split("."), attribute])):
-            raise ValueError("expected package.module:Name")
-        if is_library(module):
-            raise ValueError(f"a sampler comes from a module of your own, not from {module}")
-        kind = import_attribute(module, attribute)
-        if not isinstance(kind, type) or not issubclass(kind, BatchSampler):
-            raise ValueError(f"expected a subclass of {BatchSampler.__module__}.BatchSampler, got {kind!r:.60}")
-        make: Callable[..., BatchSampler] = kind
-        return make(labels, batch_size=batch_size, seed=seed, **options)
-    except (ImportError, TypeError, ValueError) as error:
-        raise ValueError(f"sampler {text!r}: {error}") from error
+        make: Any = take_own(call.name, _is_sampler, OWN)
+        options = settings_of(call, {}, hands_on=True)
+        made: BatchSampler = make(labels, batch_size=batch_size, seed=seed, **options)
+    except TrustError:
+        raise
+    except (ExpressionError, OwnCodeError, TypeError, ValueError) as error:
+        raise ValueError(f"sampler {shown(str(call))}: {error}") from error
+    return made
+
+
+def _is_sampler(found: Any, module: str) -> bool:
+    return isinstance(found, type) and issubclass(found, BatchSampler)
 
 
 def fitting_m(labels: ArrayLike, batch_size: int) -> int:

@@ -71,7 +71,9 @@ class OnlineITML(FromPairs, Mahalanobis):
     Notes
     -----
     Davis et al., ICML 2007; Jain, Kulis, Dhillon & Grauman, NIPS 2008. The exact step keeps A positive definite for
-    every eta. The order of pairs matters. A call ends with a factorisation of A: hand over pairs in chunks.
+    every eta. The order of pairs matters, and each counts whenever it comes, also a second time or with the other
+    label: wherever a stream is cut into calls, the metric is the same (with "batch" and default bounds it is not). A
+    call ends with a factorisation of A: hand over pairs in chunks.
     """
 
     _both_kinds = False
@@ -122,7 +124,7 @@ class OnlineITML(FromPairs, Mahalanobis):
                 X, labels = self._labelled(X, y, "; pass labels, or pairs= and pair_labels=")
                 told = self._from_labels(labels)
             elif targets is None:
-                told = checks.check_pairs(pairs, pair_labels, None, len(rows))
+                told = self._from_pairs(pairs, pair_labels, None, len(rows))
             else:
                 told = stream.with_targets(pairs, targets, len(rows))
             last = None if first else (self.metric_, self.bounds_, self.n_updates_)
@@ -130,6 +132,11 @@ class OnlineITML(FromPairs, Mahalanobis):
             if pairs is not None:
                 self.threshold_ = float(np.sqrt(self.bounds_.mean()))
         return self
+
+    def _from_pairs(self, pairs: AnyArray, pair_labels: Any, pair_weights: Any, n: int) -> Pairs:
+        if self.mode == "batch":  # one problem of all pairs of a call
+            return super()._from_pairs(pairs, pair_labels, pair_weights, n)
+        return stream.in_order(pairs, pair_labels, n)
 
     def _from_labels(self, labels: Any) -> Pairs:
         told = constraints.written_out(super()._from_labels(labels))

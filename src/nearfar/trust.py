@@ -1,0 +1,174 @@
+"""Code of a user's own that a text names, ``package.module:Name``: which modules are imported, and what is taken.
+
+A text that is typed, as an option of a command or an argument in Python, may name any module. A text that a file
+holds, as the settings of a run that somebody else has made, may name only modules that are trusted: those in the
+environment variable NEARFAR_TRUST, in the option ``--trust`` or in the argument ``trust=``. What a module holds under
+the name is looked at before anything of it is called.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from typing import Any, NamedTuple
+
+VARIABLE = "NEARFAR_TRUST"
+
+LIBRARIES = (*sys.stdlib_module_names, "torch", "numpy", "scipy", "sklearn", "joblib", "accelerate", "pandas", "pip")
+"""What these hold is never a user's own. That saves a user a detour; what keeps strangers out is trust."""
+
+
+class TrustError(ValueError):
+    """A file names code that nobody has allowed to run; the message is one line that says how to allow it."""
+
+
+class OwnCodeError(ValueError):
+    """A module of a user's own is not there, or holds something else than a text names; the message is one line."""
+
+
+class Origin(NamedTuple):
+    """Where texts come from that nobody has typed.
+
+    Attributes
+    ----------
+    file : the file that holds them
+    trusted : modules that they may name
+    """
+
+    file: str
+    trusted: tuple[str, ...] = ()
+
+
+_origin: ContextVar[Origin | None] = ContextVar("origin", default=None)
+_trusted: ContextVar[tuple[str, ...]] = ContextVar("trusted", default=())
+
+
+def modules_of(trust: str | Collection[str], what: str = "trust") -> tuple[str, ...]:
+    """Return the names of modules, given with commas or one by one.
+
+    Raises
+    ------
+    ValueError
+        If one is no name of a module.
+
+    Examples
+    --------
+    >>> modules_of("mylosses, mytrunks.small")
+    ('mylosses', 'mytrunks.small')
+    """
+    texts = [trust] if isinstance(trust, str) else list(trust)
+    names = [name.strip() for text in texts for name in str(text).split(",")]
+    names = [name for name in names if name]
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f"{what}: expected names of modules such as mylosses, got {name!r:.60}")
+    return tuple(names)
+
+
+@contextmanager
+def trusting(*modules: str) -> Iterator[None]:
+    """Trust modules for a while: files that are read inside may name them."""
+    token = _trusted.set((*_trusted.get(), *modules_of(modules)))
+    try:
+        yield
+    finally:
+        _trusted.reset(token)
+
+
+@contextmanager
+def named_by(origin: Origin | None) -> Iterator[None]:
+    """Take the texts that are read inside as those of a file; None leaves it as it is outside."""
+    token = _origin.set(origin or _origin.get())
+    try:
+        yield
+    finally:
+        _origin.reset(token)
+
+
+def is_trusted(module: str, origin: Origin) -> bool:
+    """Return whether the texts of a file may name a module: it is trusted itself, or its package is."""
+    everywhere = modules_of(os.environ.get(VARIABLE, ""), VARIABLE)
+    trusted = (*origin.trusted, *_trusted.get(), *everywhere)
+    return any(module == name or module.startswith(f"{name}.") for name in trusted)
+
+
+def refuse_untrusted(module: str, name: str, origin: Origin | None) -> None:
+    """Raise a TrustError where a file names code of a module that is not trusted; None is no file."""
+    if origin is None or is_trusted(module, origin):
+        return
+    raise TrustError(
+        f"{origin.file} names {name:.100}, which is code; if you know its author, allow it with --trust {module} "
+        f"(trust={module!r} in Python) or with {VARIABLE}={module} in the environment"
+    )
+
+
+def take_own(
+    name: str, accepts: Callable[[Any, str], bool], expected: str, *, libraries: Sequence[str] = LIBRARIES
+) -> Any:
+    """Import what a text names, if it may; nothing of it has been called when it is returned.
+
+    Parameters
+    ----------
+    name : str
+        ``package.module:Name``.
+    accepts : callable
+        Says of what the module holds, and of the module's name, whether it is what the text may name there.
+    expected : str
+        What that is, in words.
+    libraries : sequence of str
+        Packages that hold nothing of a user's own.
+
+    Raises
+    ------
+    TrustError
+        If the text stands in a file, and the module is not trusted; it is not imported then.
+    OwnCodeError
+        If there is no such module, or it holds something else under the name.
+    """
+    module, _, attribute = name.partition(":")
+    refuse_untrusted(module, name, _origin.get())
+    if module.partition(".")[0] in libraries:
+        raise OwnCodeError(f"{name}: expected something from a module of your own, not from {module}")
+    held = _imported(module, name)
+    if attribute not in held:
+        raise OwnCodeError(f"{name}: module {module!r} has no attribute {attribute!r}")
+    found = held[attribute]
+    if not accepts(found, module):
+        raise OwnCodeError(f"{name}: expected {expected}, got {_told_as(found)}")
+    return found
+
+
+def at_home(found: Any, module: str) -> bool:
+    """Return whether a function or a class was written in a module or in its package, not imported into it.
+
+    >>> import os
+    >>> at_home(os.system, "os"), at_home(Origin, "nearfar.trust")
+    (False, True)
+    """
+    home = getattr(found, "__module__", None)
+    return isinstance(home, str) and home.partition(".")[0] == module.partition(".")[0]
+
+
+def _imported(module: str, name: str) -> dict[str, Any]:
+    """Import a module; what else than an import fails in it is told by its own error."""
+    try:
+        return vars(import_module(module))
+    except ImportError as error:
+        absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        hint = "; the folder that holds it must be on PYTHONPATH" if absent else ""
+        raise OwnCodeError(f"{name}: {error}{hint}") from error
+
+
+def _told_as(found: Any) -> str:
+    """Describe without asking the object itself, whose `repr` is code, too."""
+    kind = type(found).__name__
+    if isinstance(found, type):
+        return f"the class {found.__module__}.{found.__qualname__}"[:100]
+    if found is None or isinstance(found, (bool, int, float, str)):
+        return f"{found!r:.60}"
+    where = getattr(found, "__module__", None)
+    return f"a {kind} of {where}" if isinstance(where, str) else f"a {kind}"

@@ -1,0 +1,50 @@
+"""What several files say of one thing, they say alike: versions, Pythons, oldest dependencies, kinds of changes."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import nearfar
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def as_numbers(version):
+    numbers = [int(part) for part in version.split(".")]
+    while numbers[-1] == 0:
+        numbers.pop()
+    return numbers
+
+
+def test_the_oldest_dependencies_are_those_that_the_matrix_tests():
+    extras = PROJECT["project"]["optional-dependencies"]
+    users = [name for name in extras if name not in ("all", "dev", "bench", "docs", "store")]
+    requirements = [*PROJECT["project"]["dependencies"], *(line for name in users for line in extras[name])]
+    floors = {name: as_numbers(version) for name, version in (line.split(">=") for line in requirements)}
+    pins = re.findall(r"^([\w-]+)==([\d.]+)$", (ROOT / "constraints-oldest.txt").read_text(), re.M)
+    assert {name: as_numbers(version) for name, version in pins} == floors
+
+
+def test_the_oldest_python_is_one():
+    python = PROJECT["project"]["requires-python"].removeprefix(">=")
+    assert PROJECT["tool"]["mypy"]["python_version"] == python
+    assert PROJECT["tool"]["ruff"]["target-version"] == "py" + python.replace(".", "")
+    assert f"nearfar needs Python {python} or newer" in (ROOT / "README.md").read_text()
+
+
+def test_the_numerical_folders_are_there():
+    folders = re.search(r"^NUMERICAL := (.*)$", (ROOT / "Makefile").read_text(), re.M)[1].split()
+    assert all((ROOT / folder).is_dir() for folder in folders)
+    assert all(f'"{folder.removeprefix("tests/")}"' in (ROOT / "noxfile.py").read_text() for folder in folders)
+
+
+def test_citations_name_this_version():
+    assert f"\nversion: {nearfar.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_every_fragment_of_changes_is_of_a_kind_that_a_release_collects():
+    kinds = {kind["directory"] for kind in PROJECT["tool"]["towncrier"]["type"]}
+    others = {"README.md", PROJECT["tool"]["towncrier"]["template"].removeprefix("changes/")}
+    names = {path.name for path in (ROOT / "changes").iterdir()} - others
+    assert {name for name in names if name.split(".")[-2] not in kinds or not name.endswith(".md")} == set()
