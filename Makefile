@@ -48,7 +48,7 @@ format: venv ## format the code and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: venv ## write what follows from the catalogue: __init__.pyi and the table of the README
+generate: venv ## write what follows from the catalog: __init__.pyi and the table of the README
 	$(BIN)/python tools/generate.py
 
 bench: venv ## run the benchmarks beside the published peers (minutes)

@@ -16,9 +16,9 @@ Learners have their default settings, and the number of the draw as seed. Each o
 imported its library and loaded the table (`classical_worker.py`), on one thread; `fit` is the median of its CPU seconds
 (user and system) over the folds, `MB` what its resident memory rose by at most, `ratio` how many times as long as
 nearfar's method a peer takes. A learner that has used up `--seconds` of CPU is ended; what it finished counts. Classes
-of fewer than five rows are left out: every fold needs one. Features are standardised on the training part, and accuracy
-is that of 3 nearest neighbours on the test part. `same` is one measure for all of a method's implementations, on the
-training part of the first fold: NCA's expected share of right neighbours (more is better), LMNN's loss per row with 3
+of fewer than five rows are left out: every fold needs one. Features are standardized on the training part, and accuracy
+is that of 3 nearest neighbors on the test part. `same` is one measure for all of a method's implementations, on the
+training part of the first fold: NCA's expected share of right neighbors (more is better), LMNN's loss per row with 3
 targets, pull and push weighing 1/2 (less is better), MMC's summed distance of dissimilar pairs over the root of similar
 pairs' summed squares (more is better).
 

@@ -5,7 +5,7 @@
     PYTHONPATH=src PYTHON bench/classical_information.py peers [--data FOLDER]
 
 `peers` compares with metric-learn in an interpreter that has it (0.7 works with scikit-learn up to 1.7): the same pairs
-(those that metric-learn draws, each once), standardised features, and the same bounds: percentiles 5 and 95 of squared
+(those that metric-learn draws, each once), standardized features, and the same bounds: percentiles 5 and 95 of squared
 distances, as the problem wants, and of plain ones, as metric-learn takes. Both fits are whole, with their checks;
 metric-learn stops by its own rule with its tolerance of 1e-3, or after 1000 sweeps. f is the objective, less is better.
 

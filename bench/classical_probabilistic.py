@@ -6,8 +6,8 @@
     python bench/classical_probabilistic.py accuracy --only NCA ITML    methods whose name holds one of these words
 
 One thread. Times are CPU seconds (user and system), the least of several runs that take turns; extra memory is what
-tracemalloc sees at most during a call. Accuracy: 3 nearest neighbours, five stratified folds (shuffled, seed 0),
-features standardised on the training part; objectives are sums over training rows. Tables are CSV files (also .gz) with
+tracemalloc sees at most during a call. Accuracy: 3 nearest neighbors, five stratified folds (shuffled, seed 0),
+features standardized on the training part; objectives are sums over training rows. Tables are CSV files (also .gz) with
 a header, features first and the class last; of larger ones, `--max-rows` rows drawn with seed 0 are used. Where the
 interpreter has metric-learn (0.7 works with scikit-learn up to 1.7), its NCA and ITML take part.
 """

@@ -1,4 +1,4 @@
-"""Large margin nearest neighbours beside its peers, the other margin and embedding learners, and the closed forms.
+"""Large margin nearest neighbors beside its peers, the other margin and embedding learners, and the closed forms.
 
     python bench/classical_spectral.py lmnn                        digits and breast cancer, beside NCA and LDA
     python bench/classical_spectral.py lmnn --metric-learn PATH    and metric-learn, by an interpreter that has it
@@ -10,9 +10,9 @@
 
 Each fit runs in a process of its own on one thread. `fit` is its CPU seconds (user and system; the mean over as many
 fits as take 0.2 s), the median over the folds; `MB` what resident memory rose by at most; `ratio` the time over that of
-nearfar's LMNN. Five stratified folds (shuffled, seed 0), features standardised on the training part; accuracy of 3
-nearest neighbours. `hinge` and `square` are LMNN's objectives (3 targets, halves of pull and push) with the hinge and
-its square, over all impostors, the mean over the folds: metric-learn minimises the first, PyLMNN the second. A table of
+nearfar's LMNN. Five stratified folds (shuffled, seed 0), features standardized on the training part; accuracy of 3
+nearest neighbors. `hinge` and `square` are LMNN's objectives (3 targets, halves of pull and push) with the hinge and
+its square, over all impostors, the mean over the folds: metric-learn minimizes the first, PyLMNN the second. A table of
 its own is fitted whole, with a fifth held out. PyLMNN 1.6 imports six and GPyOpt without need; empty modules of these
 names do.
 """

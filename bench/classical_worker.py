@@ -71,7 +71,7 @@ def about(library: str) -> str:
 
 
 def nearfar_learners(given: bool) -> dict[str, Fit]:
-    """Every learner of the catalogue that is done, or those that take pairs or chunklets as the peers do."""
+    """Every learner of the catalog that is done, or those that take pairs or chunklets as the peers do."""
     import nearfar
     from nearfar.catalog import METHODS
 
@@ -148,7 +148,7 @@ def supervision(A: np.ndarray, a: np.ndarray, seed: int) -> Given:
     pairs = pairs[np.r_[np.flatnonzero(same)[:n], np.flatnonzero(~same)[:n]]]
     bounds = np.percentile(np.sum((A[pairs[:, 0]] - A[pairs[:, 1]]) ** 2, axis=1), [5, 95])
     chunklets, order = np.full(len(A), -1), rng.permutation(len(A))
-    order = order[np.argsort(a[order], kind="stable")]  # neighbours in this order are of one class, but at the seams
+    order = order[np.argsort(a[order], kind="stable")]  # neighbors in this order are of one class, but at the seams
     couples = order[: len(A) // 2 * 2].reshape(-1, 2)
     couples = rng.permutation(couples[a[couples[:, 0]] == a[couples[:, 1]]])[:100]
     chunklets[couples] = np.arange(len(couples))[:, None]
@@ -243,7 +243,7 @@ def scored(learner: Any, name: str, A: np.ndarray, a: np.ndarray, B: np.ndarray,
 
 
 def expected_share(Z: np.ndarray, A: np.ndarray, a: np.ndarray) -> float:
-    """NCA: the mean probability of drawing a neighbour of the own class."""
+    """NCA: the mean probability of drawing a neighbor of the own class."""
     total = 0.0
     for rows in np.array_split(np.arange(len(Z)), len(Z) // 500 + 1):
         d2 = cdist(Z[rows], Z, "sqeuclidean")

@@ -46,11 +46,11 @@ def measure(
     """Return the score on the test classes, and the CPU seconds of the fit."""
     classes = np.random.default_rng(seed).permutation(np.unique(y))
     tested = np.isin(y, classes[len(classes) // 2 :])
-    learnt = np.isin(y, classes[: min(seen, len(classes) // 2)])
+    learned = np.isin(y, classes[: min(seen, len(classes) // 2)])
     rows, seconds = X[tested], 0.0
     if make is not None:
         start = process_time()
-        learner = make().fit(X[learnt], y[learnt])
+        learner = make().fit(X[learned], y[learned])
         seconds = process_time() - start
         rows = learner.transform(rows)
     scores = evaluate(rows, y[tested], clustering=False)
@@ -61,7 +61,7 @@ def table(file: Path, seen: list[int], seeds: int, score: str) -> str:
     with np.load(file) as found:
         X, y = found["embeddings"].astype(np.float64), found["labels"]
     X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    lines = [["classes learnt from", *map(str, seen), "CPU"], ["---", *["---:"] * (len(seen) + 1)]]
+    lines = [["classes learned from", *map(str, seen), "CPU"], ["---", *["---:"] * (len(seen) + 1)]]
     for name, make in METHODS.items():
         found = [[measure(make, X, y, count, seed, score) for seed in range(seeds)] for count in seen]
         means = [f"{np.mean([value for value, _ in each]):.3f}" for each in found]
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--recall", action="store_true", help="Recall@1 in place of MAP@R")
     given = parser.parse_args()
-    warnings.simplefilter("ignore")  # of singular scatters, where few classes are learnt from
+    warnings.simplefilter("ignore")  # of singular scatters, where few classes are learned from
     for file in given.files:
         print(table(file, given.seen, given.seeds, "recall" if given.recall else "map_at_r"), flush=True)
 

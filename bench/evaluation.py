@@ -1,11 +1,11 @@
-"""All neighbour scores against the bare similarity product they need: CPU time, extra memory, agreement with sorting.
+"""All neighbor scores against the bare similarity product they need: CPU time, extra memory, agreement with sorting.
 
     python bench/evaluation.py                      60,000 x 512, 12,000 classes of 5 (about two minutes)
     python bench/evaluation.py --n 12000            a quick look
     python bench/evaluation.py --n 12000 --classes 20
 
 Single-threaded. The product is float32 in blocks of 1024 rows and keeps nothing; the scores are Recall@1, 2, 4, 8,
-precision, R-precision, MAP@R and MRR over the whole ranking, of raw rows, normalisation included.
+precision, R-precision, MAP@R and MRR over the whole ranking, of raw rows, normalization included.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=60_000)
     parser.add_argument("--d", type=int, default=512)
     parser.add_argument("--classes", type=int, help="default: n / 5")
-    parser.add_argument("--signal", type=float, default=0.45, help="distance of class centres, in units of the noise")
+    parser.add_argument("--signal", type=float, default=0.45, help="distance of class centers, in units of the noise")
     parser.add_argument("--queries", type=int, default=200, help="queries checked against a full sort")
     args = parser.parse_args()
     x, y = data(args.n, args.d, args.classes or args.n // 5, args.signal)

@@ -11,9 +11,9 @@ large: CPU seconds (user and system) of `fit`, and the largest resident memory o
 included (and how much of it was there before `fit`).
 
 tables: mean over stratified splits (half of the rows, at most `--train` of them, learn; at most `--test` of the others
-judge), features standardised on the learning rows, all settings at their defaults (inside `Kernelized` those that the
+judge), features standardized on the learning rows, all settings at their defaults (inside `Kernelized` those that the
 row names), or with `--tune` those of either form that do best by 3-NN in three folds of the learning rows alone: of the
-kernel forms the kernel (rbf, laplacian or quadratic), its gamma and the regularisation, of the linear forms what they
+kernel forms the kernel (rbf, laplacian or quadratic), its gamma and the regularization, of the linear forms what they
 have to choose. 3-NN accuracy of the judging rows with the learning rows as memory, and MAP@R among the judging rows. A
 kernel form that lies below its linear form by more than half a point is marked with <. Tables are CSV files (also .gz)
 with a header, features first and the class last. nan: the method refused (such as for data without a direction that

@@ -48,7 +48,7 @@ def projection(bases):
 
 
 def named(learner):
-    """Return a classifier by the nearest neighbour after the learner."""
+    """Return a classifier by the nearest neighbor after the learner."""
     return make_pipeline(learner, KNeighborsClassifier(1))
 
 

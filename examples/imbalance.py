@@ -4,7 +4,7 @@
     python examples/imbalance.py
 
 Two classes of 300 rows differ along one direction, a third one of 25 rows along another; four louder directions say
-nothing. Projections to two dimensions are judged by 3 nearest neighbours on 200 new rows of each class.
+nothing. Projections to two dimensions are judged by 3 nearest neighbors on 200 new rows of each class.
 
 The directions of largest variance see only noise. DMBK weighs pairs of classes and not of rows. As published it evens
 the divergences out, which raises the rare class at the cost of the others. With the separating term, and both
@@ -38,7 +38,7 @@ def drawn(sizes: tuple[int, int, int], seed: int) -> tuple[np.ndarray, np.ndarra
 
 
 def recalls(name: str, repetitions: int = 4) -> np.ndarray:
-    """Mean share of each class's new rows that are recognised."""
+    """Mean share of each class's new rows that are recognized."""
     found = []
     for seed in range(repetitions):
         (X, y), (new, expected) = drawn((300, 300, 25), seed), drawn((200, 200, 200), seed + 100)

@@ -4,7 +4,7 @@
     python examples/spd_network.py
 
 An 8 x 8 digit becomes the covariance, over its pixels, of 13 numbers per pixel: place, products of places, intensity,
-gradients and curvatures. Three nearest neighbours vote for the digit. They are found by the entries of the matrices, by
+gradients and curvatures. Three nearest neighbors vote for the digit. They are found by the entries of the matrices, by
 the logarithms of the matrices, and by the embedding of a network of BiMap, ReEig and LogEig layers, whose bilinear
 weights stay orthonormal. The script takes about 10 seconds on one core.
 """

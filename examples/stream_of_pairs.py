@@ -5,7 +5,7 @@
 
 Pairs of handwritten digits, of one kind or not, arrive a hundred at a time. With each hundred OnlineITML goes on from
 its last metric, at a fixed cost per pair, and keeps none of the pairs. ITML is fitted anew to all pairs so far. Both
-are judged by 3 nearest neighbours on digits that are in no pair. The script takes a few seconds.
+are judged by 3 nearest neighbors on digits that are in no pair. The script takes a few seconds.
 """
 
 from time import process_time
@@ -33,7 +33,7 @@ def world(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray
 
 def accuracy(learner, X: np.ndarray, y: np.ndarray) -> float:
     Z = learner.transform(X) if learner is not None else X
-    # few labelled digits: the metric has to help
+    # few labeled digits: the metric has to help
     return KNeighborsClassifier(3).fit(Z[:200], y[:200]).score(Z[900:], y[900:])
 
 

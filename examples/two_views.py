@@ -3,7 +3,7 @@
 
     python examples/two_views.py
 
-A multi-modal autoencoder learns one code of both halves. In the test the nearest neighbours of a code vote for the
+A multi-modal autoencoder learns one code of both halves. In the test the nearest neighbors of a code vote for the
 digit: with both halves, with the upper one alone, and with the lower one alone. Three fits are compared: without
 labels; without labels, but with halves hidden at random in training; and with hidden halves and labels. The last lines
 say how well a missing half is made from the other. The script takes about 20 seconds on one core.
@@ -35,7 +35,7 @@ FITS = {
 
 
 def accuracy(learner, views, queries, y, expected):
-    """Return how often three nearest neighbours among the codes of `views` name the digit of `queries`."""
+    """Return how often three nearest neighbors among the codes of `views` name the digit of `queries`."""
     return KNeighborsClassifier(3).fit(learner.transform(views), y).score(learner.transform(queries), expected)
 
 
@@ -49,7 +49,7 @@ def main() -> None:
         scores = [accuracy(learner, known, half, DIGITS[train], DIGITS[test]) for half in queries.values()]
         print(f"{name:26}" + "".join(f"{score:8.3f}" for score in scores))
 
-    print("\nMean squared error of a lower half made from the upper one, in grey levels of 0 to 1 (last fit)")
+    print("\nMean squared error of a lower half made from the upper one, in gray levels of 0 to 1 (last fit)")
     made = learner.reconstruct(queries["upper"])[1]
     print(f"{'made from the upper half':26}{np.mean((made - new[1]) ** 2):8.4f}")
     print(f"{'mean lower half':26}{np.mean((known[1].mean(axis=0) - new[1]) ** 2):8.4f}")

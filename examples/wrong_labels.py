@@ -4,7 +4,7 @@
     python examples/wrong_labels.py
 
 A tenth of the labels of the handwritten digits are replaced by others. Two images that are nearly the same but have two
-labels are a question to whoever labelled them. So an index lists the nearest of all pairs, exactly, and those with two
+labels are a question to whoever labeled them. So an index lists the nearest of all pairs, exactly, and those with two
 labels are looked at first. With embeddings of a network in place of pixels, this finds wrong labels among photos;
 `nearfar duplicates photos.index` prints such pairs with a star. The script takes a second or two.
 """
@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from nearfar.index import Index
 
 
-def mislabelled(share: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def mislabeled(share: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, labels of which some are wrong, and which."""
     X, y = load_digits(return_X_y=True)
     rng = np.random.default_rng(seed)
@@ -25,7 +25,7 @@ def mislabelled(share: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarr
 
 def looked_at(counts: tuple[int, ...] = (50, 100, 200, 400)) -> list[tuple[int, float, float]]:
     """Pairs looked at, the share of them that hold a wrong label, and the share of all wrong labels among them."""
-    X, labels, wrong = mislabelled()
+    X, labels, wrong = mislabeled()
     pairs = Index(X, labels=labels).closest(20_000)
     crossing = labels[pairs.i] != labels[pairs.j]
     i, j = pairs.i[crossing], pairs.j[crossing]
@@ -37,7 +37,7 @@ def looked_at(counts: tuple[int, ...] = (50, 100, 200, 400)) -> list[tuple[int, 
 
 
 def main() -> None:
-    print(f"{mislabelled()[2].mean():.0%} of the labels are wrong\n")
+    print(f"{mislabeled()[2].mean():.0%} of the labels are wrong\n")
     print("pairs looked at   hold a wrong label   of all wrong labels")
     for n, right, share in looked_at():
         print(f"{n:15}{right:21.0%}{share:22.0%}")

@@ -54,9 +54,9 @@ def data(n: int = 60, d: int = 4, classes: int = 3, seed: int = 0) -> tuple[np.n
     rng = np.random.default_rng(seed)
     y = np.sort(rng.permutation(np.arange(n) % classes * (rng.random(n) < 0.8)))
     y = rng.permutation(y)
-    centres = rng.normal(size=(classes, d)) * 2
+    centers = rng.normal(size=(classes, d)) * 2
     mix = rng.normal(size=(d, d)) / 2 + np.eye(d)
-    return (centres[y] + rng.normal(size=(n, d))) @ mix, y
+    return (centers[y] + rng.normal(size=(n, d))) @ mix, y
 
 
 def toy(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

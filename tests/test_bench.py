@@ -130,14 +130,14 @@ def test_the_bench_of_pairs_agrees_with_its_peer():
     assert found[6] == found[7]
 
 
-def test_the_bench_of_embeddings_scores_classes_that_were_not_learnt(tmp_path):
+def test_the_bench_of_embeddings_scores_classes_that_were_not_learned(tmp_path):
     bench, rng = module("embeddings"), np.random.default_rng(0)
     y = np.repeat(np.arange(12), 6)
     X = np.c_[rng.normal(size=(12, 3))[y], 3 * rng.normal(size=(72, 3))]  # the classes differ in half of the columns
     np.savez(tmp_path / "rows.npz", embeddings=X, labels=y)
     bench.METHODS = {"as they are": None, "RCA": bench.RCA}
-    plain, learnt = (
+    plain, learned = (
         line.split(" | ") for line in bench.table(tmp_path / "rows.npz", [2, 6], 2, "map_at_r").split("\n")[-2:]
     )
-    assert plain[1] == plain[2] < learnt[2]
+    assert plain[1] == plain[2] < learned[2]
     assert (plain[0], plain[3]) == ("| as they are", "- |")

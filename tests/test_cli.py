@@ -394,7 +394,7 @@ def test_equal_items_are_shown_at_distance_zero(capsys, monkeypatch, tmp_path):
     assert (code, found) == (0, ["0"] * 4)
 
 
-def test_only_neighbours_within_a_distance_are_found(capsys, monkeypatch, tmp_path):
+def test_only_neighbors_within_a_distance_are_found(capsys, monkeypatch, tmp_path):
     from nearfar.index import Index
 
     angles = np.array([0.0, 0.1, 0.3, 3.0])
@@ -407,7 +407,7 @@ def test_only_neighbours_within_a_distance_are_found(capsys, monkeypatch, tmp_pa
     assert [line.split()[-1] for line in out.splitlines()] == ["asked[0]", "a", "b", "none", "asked[2]", "d"]
     assert out.splitlines()[3] == "asked[1]: none"
     code, out, _ = run(capsys, monkeypatch, *words, "-o", tmp_path / "hits.csv")
-    assert out == f"{tmp_path / 'hits.csv'}: up to 3 neighbours of 3 queries within 0.0310876; 1 have none\n"
+    assert out == f"{tmp_path / 'hits.csv'}: up to 3 neighbors of 3 queries within 0.0310876; 1 have none\n"
     with (tmp_path / "hits.csv").open(newline="") as file:
         told = [(row["query"], row["rank"], row["name"]) for row in csv.DictReader(file)]
     assert told == [("asked[0]", "1", "a"), ("asked[0]", "2", "b"), ("asked[2]", "1", "d")]
@@ -571,7 +571,7 @@ def cameras(tmp_path_factory):
     return file, rows.astype(np.float32), persons, taken
 
 
-def test_neighbours_of_a_querys_group_do_not_count_in_tables_with_groups(cameras, capsys, monkeypatch, tmp_path):
+def test_neighbors_of_a_querys_group_do_not_count_in_tables_with_groups(cameras, capsys, monkeypatch, tmp_path):
     from nearfar.evaluation import evaluate, verify
 
     file, rows, persons, taken = cameras
@@ -970,9 +970,9 @@ def test_embeddings_named_after_images_are_shown_by_them(capsys, monkeypatch, tm
 
 def test_embeddings_keep_their_classes_names_and_gallery(capsys, monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
-    centres = 4 * rng.normal(size=(3, 5))
+    centers = 4 * rng.normal(size=(3, 5))
     labels, there = np.repeat([0, 2], 6), np.repeat([1, 2, 0], 4)  # class 1 in the gallery only
-    rows, gallery = centres[labels] + rng.normal(size=(12, 5)), centres[there] + rng.normal(size=(12, 5))
+    rows, gallery = centers[labels] + rng.normal(size=(12, 5)), centers[there] + rng.normal(size=(12, 5))
     classes, file = np.array(["cat", "cow", "dog"]), tmp_path / "e.npz"
     arrays = {
         "embeddings": rows,

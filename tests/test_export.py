@@ -45,7 +45,7 @@ def test_a_network_of_images_is_exported(images_run, tmp_path, capsys, monkeypat
         np.testing.assert_allclose(found, expected[:n], atol=1e-4 * np.abs(expected).max())
     told = json.loads(ort.InferenceSession(path).get_modelmeta().custom_metadata_map["about"])
     assert (told["size"], told["channels"], told["distance"]) == (28, 1, "cosine")
-    assert "upright as EXIF says, 16-bit greys by their upper byte, transparent pixels on white" in told["pixels"]
+    assert "upright as EXIF says, 16-bit grays by their upper byte, transparent pixels on white" in told["pixels"]
     assert [file.name for file in tmp_path.iterdir()] == ["digits.onnx"]
 
 
@@ -54,7 +54,7 @@ def test_images_are_served_as_the_documentation_says(tmp_path, monkeypatch):
     from PIL import Image
 
     monkeypatch.chdir(tmp_path)
-    shapes = {"tall": (40, 24, 3), "wide": (19, 31, 3), "clear": (30, 30, 4), "turned": (24, 36, 3), "grey": (26, 20)}
+    shapes = {"tall": (40, 24, 3), "wide": (19, 31, 3), "clear": (30, 30, 4), "turned": (24, 36, 3), "gray": (26, 20)}
     for name, shape in shapes.items():
         pixels = rng.integers(0, 256, shape, dtype=np.uint8)
         exif = Image.Exif()

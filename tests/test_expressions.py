@@ -199,7 +199,7 @@ def test_reading_needs_no_interpreter():
 
 
 @pytest.mark.parametrize("name", sorted({method.kind for method in METHODS}))
-def test_names_of_the_catalogue_are_names_of_the_language(name):
+def test_names_of_the_catalog_are_names_of_the_language(name):
     for method in METHODS:
         if method.kind == name:
             assert parse(method.name) == Call(method.name)

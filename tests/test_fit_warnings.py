@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 from nearfar import LFDA, NCA, RCA
 from nearfar.fit_warnings import LEARNER
-from nearfar.numerics.eig import shrunk
+from nearfar.numerics.eig import regularize_singular
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 5))[:, [0, 1, 2, 3, 4, 0]]
@@ -43,7 +43,7 @@ def test_warnings_of_the_core_name_the_learner_and_point_at_the_call(call):
 
 
 def test_functions_called_by_themselves_name_nobody():
-    assert told(lambda: shrunk(np.diag([1.0, 0.0]), "shrink", "B")) == {"B"}
+    assert told(lambda: regularize_singular(np.diag([1.0, 0.0]), "shrink", "B")) == {"B"}
 
 
 def test_learners_fitted_at_the_same_time_name_themselves():

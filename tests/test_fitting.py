@@ -105,7 +105,7 @@ def test_bad_texts_are_named(text, message, rows, capsys, monkeypatch, tmp_path)
     assert not (tmp_path / "x.safetensors").exists()
 
 
-def test_what_is_learnt_from_standardised_columns_takes_them_as_they_are(rows, capsys, monkeypatch, tmp_path):
+def test_what_is_learned_from_standardized_columns_takes_them_as_they_are(rows, capsys, monkeypatch, tmp_path):
     X, y = (np.load(rows)[name] for name in "Xy")
     units = np.logspace(-3, 3, 7)
     np.savez(tmp_path / "units.npz", X=X * units + units, y=y)
@@ -120,27 +120,27 @@ def test_what_is_learnt_from_standardised_columns_takes_them_as_they_are(rows, c
 
 
 @pytest.mark.parametrize("searched", [False, True])
-def test_what_standardising_alone_is_worth_is_told_beside_the_learner(searched, capsys, monkeypatch, tmp_path):
+def test_what_standardizing_alone_is_worth_is_told_beside_the_learner(searched, capsys, monkeypatch, tmp_path):
     rng = np.random.default_rng(1)
     y = np.repeat(np.arange(8), 20)
     X = rng.normal(size=(8, 3))[y] + rng.normal(size=(160, 3))
     X = (X * [1, 1, 30] + 5).round(4)  # raw rows hear the last column alone
-    learnt, asked = y < 4, (y >= 4) & (np.arange(160) % 4 == 0)
-    split = np.where(learnt, "train", np.where(asked, "query", "gallery") if searched else "test")
+    learned, asked = y < 4, (y >= 4) & (np.arange(160) % 4 == 0)
+    split = np.where(learned, "train", np.where(asked, "query", "gallery") if searched else "test")
     lines = ["a,b,c,label,split", *(f"{a},{b},{c},{k},{s}" for (a, b, c), k, s in zip(X, y, split, strict=True))]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     words = ["fit", tmp_path / "t.csv", "LFDA()", "-o", tmp_path / "x.safetensors"]
     out = run(capsys, monkeypatch, *words, "--standardize")[1]
-    rows = X.astype(np.float32) / X[learnt].std(axis=0)
+    rows = X.astype(np.float32) / X[learned].std(axis=0)
     told = {"gallery": rows[split == "gallery"], "gallery_labels": y[split == "gallery"]} if searched else {}
     test = split == ("query" if searched else "test")
     alone = nearfar.evaluation.evaluate(rows[test], y[test], **told, distance="euclidean", clustering=False)
-    line = f"standardised, without a learner: Recall@1 {alone.recall_at[1]:.4f}, MAP@R {alone.map_at_r:.4f}"
+    line = f"standardized, without a learner: Recall@1 {alone.recall_at[1]:.4f}, MAP@R {alone.map_at_r:.4f}"
     assert line in out.splitlines()
-    assert "standardised, without" not in run(capsys, monkeypatch, *words)[1]
+    assert "standardized, without" not in run(capsys, monkeypatch, *words)[1]
 
 
-def test_views_are_standardised_column_by_column(rows, capsys, monkeypatch, tmp_path):
+def test_views_are_standardized_column_by_column(rows, capsys, monkeypatch, tmp_path):
     """A learner that takes views in several forms is linear, too: each column is one of a single view."""
     out = tmp_path / "views.safetensors"
     text = "FISHMML(view_sizes=(3, 4))"
@@ -156,7 +156,7 @@ def test_views_are_standardised_column_by_column(rows, capsys, monkeypatch, tmp_
 
 
 @pytest.mark.parametrize("text", ["KernelDCA()", "Kernelized(learner=GMML())", "CDML()", "Autoencoder()", "SPDGMML()"])
-def test_only_linear_learners_take_standardised_columns_back(text, rows, capsys, monkeypatch, tmp_path):
+def test_only_linear_learners_take_standardized_columns_back(text, rows, capsys, monkeypatch, tmp_path):
     out = tmp_path / "learner.safetensors"
     code, _, said = run(capsys, monkeypatch, "fit", rows, text, "--standardize", "-o", out)
     assert (code, said.count("\n"), out.exists()) == (2, 1, False)
@@ -224,7 +224,7 @@ def test_what_is_no_learner_has_no_kernel_form(rows, capsys, monkeypatch, tmp_pa
     assert "learner must be a learner of this library, such as RCA(); got 3" in err
 
 
-def test_codes_have_distances_and_neighbours(rows):
+def test_codes_have_distances_and_neighbors(rows):
     X = np.load(rows)["X"]
     for learner in (
         nearfar.Autoencoder(3, max_iter=2, random_state=0).fit(X),
@@ -268,7 +268,7 @@ def test_few_classes_are_halved(tmp_path):
     X = rng.normal(size=(60, 5)) + 4 * np.eye(3, 5)[np.arange(60) // 20]
     np.savez(tmp_path / "rows.npz", X=X, y=y)
     out = fit_to(str(tmp_path / "rows.npz"), "RCA()", tmp_path / "rca.safetensors")
-    assert "60 rows of 3 classes, too few to hold any out; one half of each is learnt from" in out
+    assert "60 rows of 3 classes, too few to hold any out; one half of each is learned from" in out
     assert "30 queries of 3 classes" in out
 
 

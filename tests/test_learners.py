@@ -1,9 +1,9 @@
-"""The laws of learners: stated once, asked of every learner of the catalogue whose file exists.
+"""The laws of learners: stated once, asked of every learner of the catalog whose file exists.
 
 A reference file (`tests/references/<file>.py`, or `<folder>_<file>.py` where that name is taken) holds the paper's
 formula in plain loops, and may hold
 
-* `metric(X, y) -> M` (d, d): what the learner must find, made with `SETTINGS` (default: the catalogue's small ones);
+* `metric(X, y) -> M` (d, d): what the learner must find, made with `SETTINGS` (default: the catalog's small ones);
 * `check(learner, X, y)`: for solvers that iterate, asserts on the fitted learner (optimality, objective by loops);
 * `EXCEPTIONS = {"law": "reason"}`: laws that the method does not obey, with the reason in words;
 * `EXPECTED_FAILURES = {"check_name": "reason"}`: for scikit-learn's checks;

@@ -1,4 +1,4 @@
-"""Laws that every loss and regulariser obeys; a method joins by its file and its reference."""
+"""Laws that every loss and regularizer obeys; a method joins by its file and its reference."""
 
 import warnings
 from copy import deepcopy
@@ -79,14 +79,14 @@ def test_numbers_that_are_none_are_refused(method, value):
 @every_term
 @pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("block", [None, 5])
-def test_a_setting_with_a_gradient_is_learnt_or_refused(method, block):
+def test_a_setting_with_a_gradient_is_learned_or_refused(method, block):
     kind = getattr(nearfar, method.name)
     known = signature(kind).parameters
     x, y, pooled = batch(12)
     for name in (name for name, parameter in known.items() if type(parameter.default) is float):
         number = torch.nn.Parameter(torch.tensor(known[name].default, dtype=torch.float64))
-        if name not in getattr(kind, "learnt", ()):
-            with pytest.raises(ValueError, match=f"{method.name}: {name} is not learnt; got a tensor"):
+        if name not in getattr(kind, "learned", ()):
+            with pytest.raises(ValueError, match=f"{method.name}: {name} is not learned; got a tensor"):
                 make(method, **{name: number})
             continue
         settings = {"block": block} if "block" in known else {}
@@ -204,13 +204,13 @@ def test_a_reference_of_nothing_is_a_zero_with_a_live_gradient(method):
     x, y, _ = batch(8)
     nothing = {"ref": x.new_zeros(0, DIM), "ref_labels": y[:0]}
     miners = [None, *(getattr(nearfar, m.name)() for m in METHODS if m.kind == "miner")]
-    takes = "mine" in signature(getattr(nearfar, method.name)).parameters
-    reg = {"reg": 0.0} if method.name == "NPairLoss" else {}  # it regularises the embeddings, not the comparisons
-    for mine in miners if takes else [None]:
-        value = make(method, **reg, **({} if mine is None else {"mine": mine}))(x, y, **nothing)
+    takes = "miner" in signature(getattr(nearfar, method.name)).parameters
+    reg = {"reg": 0.0} if method.name == "NPairLoss" else {}  # it regularizes the embeddings, not the comparisons
+    for miner in miners if takes else [None]:
+        value = make(method, **reg, **({} if miner is None else {"miner": miner}))(x, y, **nothing)
         (grad,) = torch.autograd.grad(value, x)
-        assert value == 0, mine
-        assert not grad.any(), mine
+        assert value == 0, miner
+        assert not grad.any(), miner
 
 
 @every_term
@@ -372,7 +372,7 @@ def test_rows_that_lack_comparisons_have_second_derivatives(method, labels):
     "loss",
     [
         nearfar.AngularLoss(form="softmax"),
-        nearfar.NCALoss(positives="each", mine=nearfar.EasyPositive()),
+        nearfar.NCALoss(positives="each", miner=nearfar.EasyPositive()),
         nearfar.LiftedLoss(distance="dot"),
         nearfar.BayesianUpdating(6, DIM, loss="nca_all"),
     ],
@@ -661,16 +661,16 @@ class Operations(TorchDispatchMode):
 
 
 @every_term
-@pytest.mark.parametrize("mine", [None, "BatchHard", "BatchSemiHard"])
-def test_the_hot_path_never_waits_for_a_device(method, mine):
+@pytest.mark.parametrize("miner", [None, "BatchHard", "BatchSemiHard"])
+def test_the_hot_path_never_waits_for_a_device(method, miner):
     kind = getattr(nearfar, method.name)
-    if not issubclass(kind, RowLoss) or (mine and "mine" not in signature(kind).parameters):
+    if not issubclass(kind, RowLoss) or (miner and "miner" not in signature(kind).parameters):
         return
     x, y, pooled = batch()
-    term = make(method, **({"mine": getattr(nearfar, mine)()} if mine else {}))
+    term = make(method, **({"miner": getattr(nearfar, miner)()} if miner else {}))
     sample = make_batch(x, y, None, None, pooled)
     with Operations() as seen:
-        torch.autograd.grad(term.share(sample), x)
+        torch.autograd.grad(term.local_value(sample), x)
     assert not seen.names & {"nonzero", "_local_scalar_dense", "masked_select", "boolean index"}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar import GMML, LMNN, MMC, KernelDCA, StiefelSPDMetric
-from nearfar.settings import Checked, check_options, check_settings, misfit
+from nearfar.settings import Checked, check_options, check_settings, type_error_message
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ from nearfar.settings import Checked, check_options, check_settings, misfit
     ],
 )
 def test_a_value_fits_one_of_the_kinds_of_its_annotation(annotation, value, fits):
-    told = misfit(Parameter("size", Parameter.KEYWORD_ONLY, annotation=annotation), value)
+    told = type_error_message(Parameter("size", Parameter.KEYWORD_ONLY, annotation=annotation), value)
     assert (told == "") == fits
     assert fits or told.endswith(f"; got {value!r}")
 

@@ -38,7 +38,7 @@ GROUND = {
     "expressions",
     "extras",
     "fit_warnings",
-    "moved",
+    "deprecation",
     "progress",
     "quoting",
     "settings",
@@ -189,7 +189,7 @@ SHARED = sorted(m for m in PATHS.keys() - PACKAGES - HOMES.keys() if room_of(m) 
 def test_a_module_lives_where_its_users_are(module):
     found = users(module)
     home = module.rpartition(".")[0]
-    assert found or module in UNUSED or "forward(" in PATHS[module].read_text(), "nothing uses it"
+    assert found or module in UNUSED or "moved_module(" in PATHS[module].read_text(), "nothing uses it"
     if any(user.endswith(":") for user in found) or not found:
         assert not method_of(home), f"{module} serves more than its method: {sorted(found)}"
         return
@@ -247,7 +247,7 @@ def test_names_are_unique():
     assert len(BY_NAME) == len(METHODS)
 
 
-def test_every_method_file_is_catalogued():
+def test_every_method_file_is_catalogd():
     homes = {method.home for method in METHODS if method.kind != "network"} - {"deep"}
     inside = {module for module in PATHS if module.replace(".", "/").rpartition("/")[0] in homes} - {""}
     helpers = set(SHARED) | {"deep.samplers.random", "deep.samplers.resolve"}

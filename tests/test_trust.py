@@ -199,7 +199,7 @@ def test_a_comparison_takes_nothing_from_the_folders_that_it_finds(made, mark, c
 
 
 @pytest.mark.parametrize("name", ["stranger:Loss", "sympy:Lambda", "TripletLoss", "os:system"])
-def test_a_saved_learner_names_only_the_catalogue(made, mark, capsys, monkeypatch, tmp_path, name):
+def test_a_saved_learner_names_only_the_catalog(made, mark, capsys, monkeypatch, tmp_path, name):
     file = tmp_path / "learner.safetensors"
     arrays = {"fit/components_": np.eye(5)}
     text = {"format": "nearfar-learner-1", "settings": "{}", "fitted": json.dumps({"n_features_in_": 5})}

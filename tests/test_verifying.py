@@ -88,12 +88,12 @@ def test_queries_of_a_file_or_of_data_search_their_gallery(protocol, capsys, mon
     (tmp_path / "t.csv").write_text("\n".join(["p,q,r,s,t,label,split", *lines]))
     np.savez(tmp_path / "t.npz", embeddings=X, labels=Y, split=split)
     nearfar.CovarianceMetric().fit(X).save(tmp_path / "c.safetensors")
-    learnt = nearfar.CovarianceMetric().fit(X).transform(X)
+    learned = nearfar.CovarianceMetric().fit(X).transform(X)
     score = {"retrieval": nearfar.evaluation.evaluate, "verification": verify, "identification": identify}[protocol]
     for words, rows, distance in (
         (["t.csv"], X, "cosine"),
         (["t.npz"], X, "cosine"),
-        (["c.safetensors", tmp_path / "t.csv"], learnt, "euclidean"),
+        (["c.safetensors", tmp_path / "t.csv"], learned, "euclidean"),
     ):
         asked = ["evaluate", tmp_path / words[0], *words[1:], "--protocol", protocol]
         code, out, err = run(capsys, monkeypatch, *asked)

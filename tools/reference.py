@@ -1,4 +1,4 @@
-"""The reference pages of the documentation, from the catalogue: written by `docs/conf.py` whenever Sphinx runs."""
+"""The reference pages of the documentation, from the catalog: written by `docs/conf.py` whenever Sphinx runs."""
 
 from __future__ import annotations
 

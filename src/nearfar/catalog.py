@@ -258,7 +258,7 @@ ELSEWHERE = {
     "NormalizedSoftmaxLoss": "AMSoftmaxLoss(margin=0)",
     "SelfSupervisedLoss": "a loss whose labels are the numbers of the items",
     "SignalToNoiseRatioContrastiveLoss": "SNRContrastiveLoss",
-    "TripletLossWithMiner": "TripletLoss(mine=...)",
+    "TripletLossWithMiner": "TripletLoss(miner=...)",
     "TripletMarginLoss": "TripletLoss",
     "TripletMarginMiner": "TripletLoss(triplets='semihard')",
 }
@@ -268,11 +268,11 @@ def missing(name: str) -> str:
     """Say why `nearfar.<name>` is not there, and what may have been meant."""
     if name in BY_NAME:
         return f"{name} is planned, not built yet; `nearfar list` shows what is done"
-    hint = meant(name, [method.name for method in METHODS if method.done])
+    hint = suggest_method(name, [method.name for method in METHODS if method.done])
     return f"nearfar has no {name!r}{hint} (`nearfar list` shows every method)"
 
 
-def meant(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+def suggest_method(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """Say what a name may have meant: what another library calls so, or else the names nearest to it; or nothing."""
     known = ELSEWHERE.get(name) or ELSEWHERE.get(name.removesuffix("_Supervised"))
     if known is None and name.removesuffix("_Supervised") in BY_NAME:

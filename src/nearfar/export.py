@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import __version__
-from .io.atomic_files import whole
+from .io.atomic_files import atomic_write
 from .numerics.types import AnyArray
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ __all__ = ["export_learner", "export_run"]
 
 ITEMS = 3  # of the trial; another number than the network is traced with
 PIXELS = (
-    "upright as EXIF says, 16-bit greys by their upper byte, transparent pixels on white, RGB or grey by `channels`; "
+    "upright as EXIF says, 16-bit grays by their upper byte, transparent pixels on white, RGB or gray by `channels`; "
     "shorter side to `resize`, bilinear and antialiased; then the central square of `size`"
 )
 OFF = 1e-4  # what the two may differ by, relative to the largest value
@@ -39,7 +39,7 @@ def export_run(
     """Write the network of a run, from pixels to embeddings.
 
     The input is ``images``, uint8 of shape (batch, S, S, C), or ``rows``, float32 of shape (batch, d); the output is
-    ``embeddings``, float32 of shape (batch, k), not normalised, to be compared by cosine distance. S, C, how images
+    ``embeddings``, float32 of shape (batch, k), not normalized, to be compared by cosine distance. S, C, how images
     are brought to S, the names of the columns of rows and the settings of the run are in the file's metadata.
 
     Parameters
@@ -200,5 +200,5 @@ def _write(
     off = float(np.abs(found - expected).max()) / max(float(np.abs(expected).max()), 1e-30)
     if not off <= OFF:
         raise ValueError(f"the exported network gives other embeddings: {off:.1e} off, relative to the largest value")
-    with whole(out) as file:
+    with atomic_write(out) as file:
         file.write(content)

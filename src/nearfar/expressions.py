@@ -23,7 +23,7 @@ from inspect import Parameter
 from math import isfinite
 from typing import Any, NamedTuple
 
-from .settings import instead, misfit
+from .settings import suggest_name, type_error_message
 
 HUBS = ("timm", "transformers")  # names of models, not of modules: "timm:resnet18.a1", "transformers:path/of/a/folder"
 CONSTANTS = {"None": None, "True": True, "False": False}
@@ -246,12 +246,12 @@ def settings_of(
             first = next(iter(takes), "setting")
             raise ExpressionError(f"{call.name} takes only keywords, such as {first}=..., got {shown(str(node))}")
         if name not in takes and not hands_on:
-            raise ExpressionError(f"{call.name} has no setting {name!r}{instead(name, takes)}")
+            raise ExpressionError(f"{call.name} has no setting {name!r}{suggest_name(name, takes)}")
         if value is None and not is_plain(node):
             told = f"{name} must be a literal value such as 3, 'text' or (1, 2)"
             raise ExpressionError(f"{call.name}: {told}; got {shown(str(node))}")
         settings[name] = plain(node) if value is None else value(node)
-        wrong = misfit(takes[name], settings[name]) if name in takes else ""
+        wrong = type_error_message(takes[name], settings[name]) if name in takes else ""
         if wrong:
             raise ExpressionError(f"{call.name}: {wrong}")
     return settings

@@ -10,6 +10,7 @@ from math import inf
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+from .deprecation import present_name
 from .quoting import quoted
 
 Self = TypeVar("Self", bound="Checked")
@@ -27,12 +28,12 @@ AT_LEAST_ONE = ("num_classes", "embedding_dim", "block", "period", "in_features"
 POSITIVE = ("temperature", "scale")
 
 
-def misfit(parameter: Parameter, value: Any) -> str:
+def type_error_message(parameter: Parameter, value: Any) -> str:
     """Say what is wrong with a value where the annotation allows only numbers or switches; else return "".
 
     Numbers of NumPy, and arrays and tensors of one number, are numbers; True is no number; 0 and 1 are also switches.
 
-    >>> misfit(Parameter("factor", Parameter.KEYWORD_ONLY, annotation="float | None"), "big")
+    >>> type_error_message(Parameter("factor", Parameter.KEYWORD_ONLY, annotation="float | None"), "big")
     "factor must be a number or None; got 'big'"
     """
     kinds = {kind.strip() for kind in str(parameter.annotation).split("|")}
@@ -66,35 +67,38 @@ def check_settings(estimator: Any) -> None:
     """Raise a ValueError for a setting that is not what its annotation says; methods check the bounds of numbers."""
     kind: Any = type(estimator)
     for name, parameter in parameters_of(kind).items():
-        wrong = misfit(parameter, getattr(estimator, name, None))
+        wrong = type_error_message(parameter, getattr(estimator, name, None))
         if wrong:
             raise ValueError(wrong)
 
 
 def checked(kind: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
     """Return the given arguments of a class by name, or raise for the first one that does not fit."""
+    settings = {present_name(kind, name): value for name, value in settings.items()}
     try:
         given = signature(kind).bind_partial(*args, **settings).arguments
     except TypeError:  # __init__ raises it with a better text, except for names of other libraries
         known = parameters_of(kind)
         for name in settings:
             if name not in known:
-                told = f"got an unexpected keyword argument {quoted(name)}{instead(name, known)}"
+                told = f"got an unexpected keyword argument {quoted(name)}{suggest_name(name, known)}"
                 raise TypeError(f"{kind.__name__} {told}") from None
         return {}
     for name, value in given.items():
         parameter = parameters_of(kind)[name]
-        wrong = misfit(parameter, value) or _out_of_bounds(name, value) or _without_gradient(kind, name, value)
+        wrong = (
+            type_error_message(parameter, value) or _out_of_bounds(name, value) or _without_gradient(kind, name, value)
+        )
         if wrong:
             raise ValueError(f"{kind.__name__}: {wrong}")
     return given
 
 
-def instead(name: str, known: Iterable[str]) -> str:
+def suggest_name(name: str, known: Iterable[str]) -> str:
     """Say which known name may have been meant by an unknown one, or else list the known names.
 
-    >>> instead("miner", ["margin", "mine"]), instead("alpha", ["margin", "mine"])
-    ('; did you mean mine?', '; it takes margin, mine')
+    >>> suggest_name("minner", ["margin", "miner"]), suggest_name("alpha", ["margin", "miner"])
+    ('; did you mean miner?', '; it takes margin, miner')
     """
     names = list(known)
     near = get_close_matches(name, names, n=1)
@@ -102,11 +106,11 @@ def instead(name: str, known: Iterable[str]) -> str:
 
 
 def _without_gradient(kind: Any, name: str, value: Any) -> str:
-    """Say that a number would get no gradient: backward passes of our own hold settings constant, but for `learnt`."""
-    learns = not kind.__module__.startswith("nearfar.") or name in getattr(kind, "learnt", ())
+    """Say that a number would get no gradient: backward passes of our own hold settings constant, but for `learned`."""
+    learns = not kind.__module__.startswith("nearfar.") or name in getattr(kind, "learned", ())
     if learns or getattr(value, "ndim", None) != 0 or not getattr(value, "requires_grad", False):
         return ""
-    return f"{name} is not learnt; got a tensor that requires a gradient, pass float({name})"
+    return f"{name} is not learned; got a tensor that requires a gradient, pass float({name})"
 
 
 def _out_of_bounds(name: str, value: Any) -> str:

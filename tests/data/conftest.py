@@ -56,7 +56,7 @@ def marked(path: Path, *, encrypted: bool = False, method: int | None = None) ->
 
 
 def class_folders(classes: int = 4, images: int = 3) -> dict[str, bytes]:
-    """Images whose grey value says their class (tens) and number (ones)."""
+    """Images whose gray value says their class (tens) and number (ones)."""
     return {f"class{c}/{i}.png": png(10 * c + i) for c in range(classes) for i in range(images)}
 
 

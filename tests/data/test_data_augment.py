@@ -131,7 +131,7 @@ def test_a_quarter_turn_and_a_shift():
 
 def test_rotation_keeps_distances_on_oblong_images():
     image = torch.zeros(1, 1, 21, 41)
-    image[..., 10, 28:31] = 1  # 9 to the right of the centre
+    image[..., 10, 28:31] = 1  # 9 to the right of the center
     turned = Affine(degrees=90, translate=0, scale=(1, 1), shear=0)(image, _highest)
     row, column = turned[0, 0].nonzero().float().mean(dim=0).tolist()
     assert abs(column - 20) < 0.6
@@ -167,12 +167,12 @@ def test_each_change_of_color_is_the_published_one(images, sign):
     images = 0.25 + images / 4  # nothing is cut at 0 or 1
     light = Color(**NO_COLOR | {"brightness": 0.5}, p=1)(images, most)
     torch.testing.assert_close(light, (1 + sign / 2) * images)
-    grey = images[:, 0] * 0.299 + images[:, 1] * 0.587 + images[:, 2] * 0.114
-    mean = grey.mean(dim=(1, 2))[:, None, None, None]
+    gray = images[:, 0] * 0.299 + images[:, 1] * 0.587 + images[:, 2] * 0.114
+    mean = gray.mean(dim=(1, 2))[:, None, None, None]
     contrast = Color(**NO_COLOR | {"contrast": 0.5}, p=1)(images, most)
     torch.testing.assert_close(contrast, mean + (1 + sign / 2) * (images - mean))
     saturated = Color(**NO_COLOR | {"saturation": 0.5}, p=1)(images, most)
-    torch.testing.assert_close(saturated, grey[:, None] + (1 + sign / 2) * (images - grey[:, None]))
+    torch.testing.assert_close(saturated, gray[:, None] + (1 + sign / 2) * (images - gray[:, None]))
     third = Color(**NO_COLOR | {"hue": 1 / 3}, p=1)(images, most)
     torch.testing.assert_close(third, images.roll(sign, dims=1))  # red becomes green, green blue, blue red
     sixth = Color(**NO_COLOR | {"hue": 1 / 6}, p=1)(images, most)
@@ -180,7 +180,7 @@ def test_each_change_of_color_is_the_published_one(images, sign):
     torch.testing.assert_close(sixth.std(1), images.std(1))
 
 
-def test_grey_images_have_brightness_and_contrast_only():
+def test_gray_images_have_brightness_and_contrast_only():
     images = torch.rand(4, 1, 6, 6) / 2
     torch.testing.assert_close(Color(0, 0, 0.9, 0.5, p=1)(images, _draw(0)), images)
     assert not torch.equal(Color(p=1)(images, _draw(0)), images)
@@ -188,9 +188,9 @@ def test_grey_images_have_brightness_and_contrast_only():
 
 
 def test_gray_has_one_value_in_all_channels(images):
-    grey = Gray(p=1)(images, _draw(0))
-    assert torch.equal(grey[:, 0], grey[:, 1])
-    assert torch.equal(grey[:, 0], grey[:, 2])
+    gray = Gray(p=1)(images, _draw(0))
+    assert torch.equal(gray[:, 0], gray[:, 1])
+    assert torch.equal(gray[:, 0], gray[:, 2])
     assert torch.equal(Gray(p=0)(images, _draw(0)), images)
 
 

@@ -152,5 +152,5 @@ def test_arrays_that_are_no_items_are_refused(name, array, error, message):
         Dataset.from_array(name, array, [0, 0, 1, 1])
 
 
-def test_grey_images_need_no_axis_of_channels():
+def test_gray_images_need_no_axis_of_channels():
     assert Dataset.from_array("a", np.zeros((4, 8, 6), np.uint8), [0, 0, 1, 1]).read(0).shape == (8, 6, 1)

@@ -37,7 +37,7 @@ def test_every_mode_decodes_to_bytes(mode, channels):
     [
         (Image.new("RGBA", (2, 2), (9, 9, 9, 0)), {}),
         (Image.new("LA", (2, 2), (9, 0)), {}),
-        (Image.new("RGB", (2, 2), (9, 9, 9)), {"transparency": (9, 9, 9)}),  # one colour stands for none
+        (Image.new("RGB", (2, 2), (9, 9, 9)), {"transparency": (9, 9, 9)}),  # one color stands for none
         (Image.new("L", (2, 2), 9), {"transparency": 9}),
         (Image.new("P", (2, 2), 0), {"transparency": 0}),
     ],
@@ -48,9 +48,9 @@ def test_transparent_pixels_are_white(image, settings):
 
 
 @pytest.mark.parametrize("most", [65535, 4095, 255])
-def test_grey_of_any_depth_of_a_pgm_spans_black_to_white(most):
-    grey = (np.linspace(0, most, 9).round()).astype(">u2" if most > 255 else np.uint8)
-    pixels = decode(b"P5 3 3 %d\n" % most + grey.tobytes(), "x", channels=1).ravel()
+def test_gray_of_any_depth_of_a_pgm_spans_black_to_white(most):
+    gray = (np.linspace(0, most, 9).round()).astype(">u2" if most > 255 else np.uint8)
+    pixels = decode(b"P5 3 3 %d\n" % most + gray.tobytes(), "x", channels=1).ravel()
     assert np.abs(pixels - np.linspace(0, 255, 9)).max() <= 1
 
 
@@ -158,10 +158,10 @@ def test_nothing_decodable_is_an_error_even_when_skipping(tmp_path):
         open_dataset(str(root), skip_bad=True)
 
 
-def test_grey_images_have_one_channel_and_mixed_ones_three(tmp_path):
-    grey = {f"c{i % 2}/{i}.png": png(i, mode="L") for i in range(6)}
-    assert open_dataset(str(write(tmp_path / "grey", grey))).array.shape[3] == 1
-    assert open_dataset(str(write(tmp_path / "mixed", grey | {"c1/x.png": png()}))).array.shape[3] == 3
+def test_gray_images_have_one_channel_and_mixed_ones_three(tmp_path):
+    gray = {f"c{i % 2}/{i}.png": png(i, mode="L") for i in range(6)}
+    assert open_dataset(str(write(tmp_path / "gray", gray))).array.shape[3] == 1
+    assert open_dataset(str(write(tmp_path / "mixed", gray | {"c1/x.png": png()}))).array.shape[3] == 3
 
 
 def test_files_errors(tmp_path):

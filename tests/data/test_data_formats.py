@@ -489,8 +489,8 @@ def test_true_and_false_are_numbers(tmp_path):
         ("width,label\n1,a\n,b\n", "1 row(s) lack a number, first row 2 after the header, in 'width'"),
         ("width,label\n1,a\n2,\n", "1 row(s) have no label, first row 2 after the header"),
         (
-            "width,colour,label\n1,red,a\n2,blue,b\n",
-            "first rows: 1,red,a | 2,blue,b; without images, all other columns must be numbers, but 'colour' holds "
+            "width,color,label\n1,red,a\n2,blue,b\n",
+            "first rows: 1,red,a | 2,blue,b; without images, all other columns must be numbers, but 'color' holds "
             "'red' in row 1; names of rows stand in a column `name`",
         ),
         ("width,up,label\n1,true,a\n2,3,b\n", "but 'up' holds 'true' in row 1"),
@@ -613,7 +613,7 @@ def omniglot(path, alphabets: dict[str, int], images: int = 3):
     return str(zipped(path, content))
 
 
-def test_omniglot_is_recognised_shrunk_and_inverted(tmp_path):
+def test_omniglot_is_recognized_shrunk_and_inverted(tmp_path):
     items = open_dataset(omniglot(tmp_path / "small.zip", {"Latin": 2, "Greek": 1}))
     assert items.classes == ("Greek/character01", "Latin/character01", "Latin/character02")
     assert items.array.shape == (9, 28, 28, 1)

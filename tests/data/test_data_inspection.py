@@ -195,7 +195,7 @@ def test_the_command_prints_a_table_and_writes_all_names(tmp_path, capsys, monke
     with suppress(SystemExit):  # which some releases of the command line's library raise at the end
         cli.main()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "photos: colour images of 10 x 10 pixels"
+    assert lines[0] == "photos: color images of 10 x 10 pixels"
     assert lines[2].split() == ["part", "items", "classes", "least", "of", "a", "class", "median", "most"]
     assert lines[3].split() == ["train", "13", "3", "4", "4", "5"]
     assert len({len(line) for line in lines[2:5]}) == 1

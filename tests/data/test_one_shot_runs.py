@@ -12,7 +12,7 @@ from .conftest import png, write, zipped
 
 
 def content(order=(2, 0, 1), prefix="", named=""):
-    """Two runs of three classes; training image c is grey 40 c, its test image the same."""
+    """Two runs of three classes; training image c is gray 40 c, its test image the same."""
     files = {}
     for run in ("run01", "run02"):
         for c in range(3):

@@ -99,7 +99,7 @@ def term_outcome(make, x, y, pooled):
 def training_outcome():
     from nearfar.train import TrainConfig, evaluate_run, train
 
-    objective = "TripletLoss(mine=BatchHard()) + AMSoftmaxLoss() + 0.1*JRS()"
+    objective = "TripletLoss(miner=BatchHard()) + AMSoftmaxLoss() + 0.1*JRS()"
     settings = {"steps": 2, "batch_size": 16, "image_size": 28, "augment": "affine(degrees=15), erasing", "ema": 0.9}
     with tempfile.TemporaryDirectory() as folder:
         run = train(TrainConfig.of(data="digits", objective=objective, **settings), f"{folder}/run", progress=False)
@@ -126,7 +126,7 @@ def main():
     x, y, pooled = batch(24, labels=[0, 0, 1, 1, 1, 2, 3, 4, 4, 5, -1, -1] * 2)
     results = {m.name: outcome(lambda m=m: term_outcome(lambda: make(m), x, y, pooled)) for m in TERMS}
     for miner in ("BatchAll", "BatchHard", "BatchSemiHard", "EasyPositive", "ExtremeDistance", "InformativePairs"):
-        mined = partial(nearfar.TripletLoss, mine=getattr(nearfar, miner)())
+        mined = partial(nearfar.TripletLoss, miner=getattr(nearfar, miner)())
         results[miner] = outcome(lambda mined=mined: term_outcome(mined, x, y, pooled))
     settings = {"semihard": {"triplets": "semihard"}, "hard": {"triplets": "hard"}}
     for kind, how in (settings | {"soft": {"soft": True}, "swap": {"swap": True}}).items():

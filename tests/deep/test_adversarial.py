@@ -16,7 +16,7 @@ from nearfar.deep.miners.batch_semi_hard import BatchSemiHard
 from nearfar.deep.miners.random_negative import RandomNegative
 from nearfar.deep.objective.parser import ObjectiveError, parse_objective
 from nearfar.deep.pairwise.triplets import as_batch
-from nearfar.deep.pairwise.triplets import share as triplet_share
+from nearfar.deep.pairwise.triplets import triplet_value as triplet_share
 from tests.references.adversarial_triplet import reference, triplets
 
 LABELS = (0, 0, 1, 1, 1, 2, 3, 3, -1)
@@ -135,9 +135,9 @@ def test_without_the_hinge_the_best_negative_is_a_weighted_mean(lam1):
 
 def test_while_pretraining_the_loss_is_that_of_real_negatives():
     x, y = samples((0, 0, 1, 1))
-    term = AdversarialTriplet(DIM, lam1=0, lam2=0, pretrain=3, mine=BatchHard()).double()
+    term = AdversarialTriplet(DIM, lam1=0, lam2=0, pretrain=3, miner=BatchHard()).double()
     term.generator = Free(4)
-    plain = TripletLoss(margin=1.0, normalize=False, mine=BatchHard())
+    plain = TripletLoss(margin=1.0, normalize=False, miner=BatchHard())
     for epoch, real in ((0, True), (2, True), (3, False)):
         term.on_epoch(epoch)
         term(x, y)
@@ -147,11 +147,11 @@ def test_while_pretraining_the_loss_is_that_of_real_negatives():
     torch.testing.assert_close(gradients(value, x, term)["x"], gradients(plain(x, y), x, term)["x"])
 
 
-@pytest.mark.parametrize("loss", [TripletLoss(soft=True, mine=BatchHard()), NPairLoss(), ContrastiveLoss(margin=1.0)])
+@pytest.mark.parametrize("loss", [TripletLoss(soft=True, miner=BatchHard()), NPairLoss(), ContrastiveLoss(margin=1.0)])
 def test_any_pair_or_triplet_loss_fits(loss):
     x, y = samples()
     a, p, n = (torch.tensor(column) for column in zip(*triplets(x.detach(), y), strict=True))
-    direct = loss.share(as_batch(x[a], x[p], x[n]))
+    direct = loss.local_value(as_batch(x[a], x[p], x[n]))
     term = AdversarialTriplet(DIM, loss=loss, pretrain=1, layers=0, lam1=0, lam2=0).double()
     term.on_epoch(0)
     distances = torch.cdist(x, x).square() if loss.distance == "sq_euclidean" and not loss.normalize else None
@@ -172,7 +172,7 @@ def test_a_batch_without_triplets_fits_every_loss(method):
 def test_a_batch_of_triplets_compares_each_with_its_own():
     x, _ = samples()
     a, p, n = x[:3], x[3:6], x[6:9]
-    value = TripletLoss(margin=5.0, normalize=False, reduction="valid").share(as_batch(a, p, n))
+    value = TripletLoss(margin=5.0, normalize=False, reduction="valid").local_value(as_batch(a, p, n))
     gaps = (a - p).square().sum(1) - (a - n).square().sum(1) + 5
     torch.testing.assert_close(value, gaps.clamp_min(0).mean())
 
@@ -180,7 +180,7 @@ def test_a_batch_of_triplets_compares_each_with_its_own():
 PAIR_LOSSES = [
     pytest.param(getattr(nearfar, method.name), settings, id=f"{method.name} {settings}")
     for method in METHODS
-    for settings in ({}, {"distance": "cosine"}, {"distance": "euclidean"}, {"mine": BatchHard()})
+    for settings in ({}, {"distance": "cosine"}, {"distance": "euclidean"}, {"miner": BatchHard()})
     if method.done and method.kind == "loss" and method.takes == "rows" and not method.small
     if settings.keys() <= signature(getattr(nearfar, method.name)).parameters.keys()
 ]
@@ -192,7 +192,7 @@ def test_rows_of_two_references_equal_the_batch_of_all(make_loss, settings):
     loss, (x, _) = make_loss(**settings, **active).double(), samples()
     inputs = [x[:3], x[3:6], x[6:9]]
     results = []
-    for share in (triplet_share, lambda loss, *parts: loss.share(as_batch(*parts))):
+    for share in (triplet_share, lambda loss, *parts: loss.local_value(as_batch(*parts))):
         value = share(loss, *inputs)
         results.append((value, *torch.autograd.grad(value, inputs)))
     assert results[0][1].any(), "the loss pulls"
@@ -217,9 +217,9 @@ def test_memory_grows_with_the_number_of_triplets():
 
 def test_triplets_are_semi_hard_unless_mined():
     x, y = samples()
-    torch.testing.assert_close(make()(x, y), make(mine=BatchSemiHard())(x, y))
-    assert make(mine=BatchHard())(x, y) != make()(x, y)
-    term = make(mine=RandomNegative())
+    torch.testing.assert_close(make()(x, y), make(miner=BatchSemiHard())(x, y))
+    assert make(miner=BatchHard())(x, y) != make()(x, y)
+    term = make(miner=RandomNegative())
     assert len({term(x, y).item() for _ in range(5)}) > 1
 
 
@@ -256,9 +256,9 @@ def test_bad_settings_are_named():
             AdversarialTriplet(DIM, loss=loss)
     with pytest.raises(ValueError, match="hinge_sign must be -1 or 1, got 2"):
         AdversarialTriplet(DIM, hinge_sign=2)
-    for mine in ("BatchHard", BatchHard, 3):
-        with pytest.raises(TypeError, match=r"AdversarialTriplet: mine must be a miner such as BatchHard\(\), got"):
-            AdversarialTriplet(DIM, mine=mine)
+    for miner in ("BatchHard", BatchHard, 3):
+        with pytest.raises(TypeError, match=r"AdversarialTriplet: miner must be a miner such as BatchHard\(\), got"):
+            AdversarialTriplet(DIM, miner=miner)
     with pytest.raises(ObjectiveError, match="no method is called 'Tripel'"):
         AdversarialTriplet(DIM, loss="Tripel()")
     x, y = samples()
@@ -287,7 +287,7 @@ def test_embeddings_of_another_length_are_named():
 
 
 def test_in_an_objective_of_text():
-    text = "TripletLoss() + 0.5*AdversarialTriplet(loss=NPairLoss(), mine=BatchHard(), pretrain=2)"
+    text = "TripletLoss() + 0.5*AdversarialTriplet(loss=NPairLoss(), miner=BatchHard(), pretrain=2)"
     objective = parse_objective(text, num_classes=4, embedding_dim=DIM).double()
     x, y = samples()
     objective(x, y).backward()

@@ -126,7 +126,7 @@ def test_reference_set_with_all_but_the_anchors_themselves(loss):
 @pytest.mark.parametrize("loss", PAIR_LOSSES)
 def test_miners_narrow_the_pairs(loss):
     x, y = samples()
-    mined = loss(mine=BatchHard())(x, y)
+    mined = loss(miner=BatchHard())(x, y)
     assert mined.isfinite()
     assert mined.item() != pytest.approx(loss()(x, y).item())
     assert grad(mined, x).isfinite().all()
@@ -267,7 +267,7 @@ def test_vicreg_by_class_sums_equals_pairs(two, seed):
     y = torch.tensor([0, 1, 1, -1, 5, 0, 0, -1, 7])
     r, ry = samples(seed=seed + 5, labels=(0, 1, 1, -1, 9, 0))
     more = {"ref": r, "ref_labels": ry} if two else {}
-    by_classes, by_pairs = VICRegLoss(), VICRegLoss(mine=lambda rows: rows)
+    by_classes, by_pairs = VICRegLoss(), VICRegLoss(miner=lambda rows: rows)
     same(by_classes(x, y, **more), by_pairs(x, y, **more), x, rtol=1e-10, atol=1e-12)
     assert by_classes.stats_ == by_pairs.stats_
     by_classes.reduction = by_pairs.reduction = "sum"
@@ -336,7 +336,7 @@ def test_pairs_alike_have_no_variance():
     at = torch.tensor([0.0, 40.0, 90.0, 150.0], dtype=torch.float64).deg2rad()
     x = torch.stack([at.cos(), at.sin()], 1)  # similar pairs at 40 and 60 degrees
     mean = (math.cos(math.radians(40)) + 0.5) / 2
-    value = IntraPairVarianceLoss(pos_eps=0.0, mine=lambda rows: rows._replace(neg=rows.neg & False))(x, [0, 0, 1, 1])
+    value = IntraPairVarianceLoss(pos_eps=0.0, miner=lambda rows: rows._replace(neg=rows.neg & False))(x, [0, 0, 1, 1])
     assert value.item() == pytest.approx((mean - 0.5) ** 2 / 2)
 
 

@@ -218,9 +218,9 @@ def test_diversity_equals_the_loops(center, on):
 def test_diversity_is_trace_plus_mean():
     x, y = samples()
     covariance = torch.cov(x.detach().T, correction=0)
-    centred, plain = DiversityConfusion(center=True)(x, y), DiversityConfusion()(x, y)
-    torch.testing.assert_close(centred.detach(), torch.linalg.eigvalsh(covariance).sum())
-    torch.testing.assert_close(plain, centred + x.mean(0).square().sum())
+    centered, plain = DiversityConfusion(center=True)(x, y), DiversityConfusion()(x, y)
+    torch.testing.assert_close(centered.detach(), torch.linalg.eigvalsh(covariance).sum())
+    torch.testing.assert_close(plain, centered + x.mean(0).square().sum())
 
 
 def test_diversity_is_the_mixture_of_class_moments():
@@ -236,8 +236,8 @@ def test_diversity_of_unit_vectors_is_one_without_gradient():
     assert value.item() == pytest.approx(1.0)
     torch.testing.assert_close(grad(value, x), torch.zeros_like(x))
     unit = torch.nn.functional.normalize(x)
-    centred = DiversityConfusion(on="normalized", center=True)(x, y)
-    torch.testing.assert_close(centred, 1 - unit.mean(0).square().sum())
+    centered = DiversityConfusion(on="normalized", center=True)(x, y)
+    torch.testing.assert_close(centered, 1 - unit.mean(0).square().sum())
 
 
 def test_diversity_is_radial_where_the_base_loss_is_not():

@@ -220,7 +220,7 @@ def test_a_class_missing_from_the_batch_has_no_target():
 
 
 def least_squares(X, y):
-    """Return the linear outputs that minimise the loss, by its own gradient, and the loss at them."""
+    """Return the linear outputs that minimize the loss, by its own gradient, and the loss at them."""
     loss = DeepFisherLoss(int(y.max()) + 1, X.shape[1], class_counts=torch.bincount(y).tolist()).double()
     optimizer = torch.optim.LBFGS(loss.parameters(), max_iter=500, tolerance_grad=1e-12, line_search_fn="strong_wolfe")
 
@@ -252,7 +252,7 @@ def test_least_squares_spans_the_linear_discriminants():
     U, S, _ = torch.linalg.svd(f - f.mean(0), full_matrices=False)
     assert S[2] < 1e-4 * S[1]
     torch.testing.assert_close(cosines(U[:, :2], X @ vectors.real[:, top]), torch.ones(2).double(), atol=1e-6, rtol=0)
-    found = DeepFisherLoss(3, 13).orthogonalise(X, y)
+    found = DeepFisherLoss(3, 13).orthogonalize(X, y)
     lam = values.real[top]
     torch.testing.assert_close(found.eigenvalues, lam / (1 + lam), atol=1e-9, rtol=0)
 
@@ -261,13 +261,13 @@ def test_orthogonal_coordinates_predict_as_discriminant_analysis():
     X, y = wine()
     f, loss = least_squares(X, y)
     for z in (X, f):  # the embedding, or the outputs: the map is the same
-        coordinates = loss.orthogonalise(z, y)(z)
+        coordinates = loss.orthogonalize(z, y)(z)
         means = torch.stack([coordinates[y == c].mean(0) for c in range(3)])
         nearest = torch.cdist(coordinates, means).argmin(1)
         np.testing.assert_array_equal(nearest.numpy(), lda(X, y).predict(X))
         parts = deviations(coordinates, y)
         torch.testing.assert_close(parts.within.T @ parts.within / len(y), torch.eye(2).double(), atol=1e-6, rtol=0)
-        whole = loss.orthogonalise(z, y, within=False)(z)
+        whole = loss.orthogonalize(z, y, within=False)(z)
         torch.testing.assert_close(whole.T @ whole / len(y), torch.eye(2).double(), atol=1e-6, rtol=0)
 
 
@@ -275,10 +275,10 @@ def test_orthogonal_coordinates_survive_constant_features_and_unknown_labels():
     X, y = wine()
     wide = torch.cat([X, torch.ones(len(X), 2).double(), X[:, :1]], 1)
     known = torch.cat([y, torch.tensor([-1, -1])])
-    found = DeepFisherLoss(3).orthogonalise(torch.cat([wide, 100 * torch.ones(2, 16).double()]), known)
+    found = DeepFisherLoss(3).orthogonalize(torch.cat([wide, 100 * torch.ones(2, 16).double()]), known)
     assert found.components.shape == (2, 16)
-    torch.testing.assert_close(found.eigenvalues, DeepFisherLoss(3).orthogonalise(X, y).eigenvalues)
-    single = DeepFisherLoss(3).orthogonalise((X + 100).float(), y)  # the fit itself is made in float64
+    torch.testing.assert_close(found.eigenvalues, DeepFisherLoss(3).orthogonalize(X, y).eigenvalues)
+    single = DeepFisherLoss(3).orthogonalize((X + 100).float(), y)  # the fit itself is made in float64
     torch.testing.assert_close(single.eigenvalues, found.eigenvalues, atol=1e-5, rtol=0)
 
 

@@ -149,9 +149,9 @@ def test_the_batch_as_its_own_memory_is_the_loss_with_a_reference(loss):
 def test_miners_and_blocks_together(loss):
     x, y = samples()
     for miner in (BatchHard(), BatchSemiHard()):
-        value = loss(mine=miner)(x, y)
+        value = loss(miner=miner)(x, y)
         assert value.isfinite()
-        same(loss(mine=miner, block=2)(x, y), value, x)
+        same(loss(miner=miner, block=2)(x, y), value, x)
 
 
 def test_statistics_of_a_blocked_two_sided_loss():
@@ -229,7 +229,7 @@ def test_angular_mined_triplets_are_the_hinges_of_those(alpha):
         value = (d[a, p] - slope * ((z[n] - (z[a] + z[p]) / 2) ** 2).sum()).clamp_min(0)
         expected, count = expected + value, count + int(value > 0)
     assert 0 < count < 4, "some hinges are active, some are not"
-    same(AngularLoss(alpha, mine=BatchHard())(x, y), expected / count, x)
+    same(AngularLoss(alpha, miner=BatchHard())(x, y), expected / count, x)
 
 
 def test_global_loss_of_shifted_and_scaled_distances():
@@ -252,7 +252,7 @@ def test_global_loss_of_one_triplet_is_a_hinge_of_means():
 
 def test_global_loss_over_mined_triplets():
     x, y = samples((0, 0, 1, 1, 2))
-    loss = TripletGlobalLoss(over="triplets", mine=BatchHard(), normalize=False, margin=9.0)
+    loss = TripletGlobalLoss(over="triplets", miner=BatchHard(), normalize=False, margin=9.0)
     d = ((x[:, None] - x) ** 2).sum(2) / 4
     near = [d[a, next(j for j in range(5) if j != a and y[j] == y[a])] for a in range(4)]
     far = [min((d[a, j] for j in range(5) if y[j] != y[a]), key=Tensor.item) for a in range(4)]
@@ -463,4 +463,4 @@ def test_miners_rank_by_the_noise_beside_the_signal():
     hardest = (
         torch.where(other, d, 0.0).amax(1).mean() + torch.where(y[:, None] != y, 5 - d, 0.0).clamp_min(0).amax(1).mean()
     )
-    torch.testing.assert_close(SNRContrastiveLoss(neg_margin=5.0, mine=BatchHard())(x, y), hardest)
+    torch.testing.assert_close(SNRContrastiveLoss(neg_margin=5.0, miner=BatchHard())(x, y), hardest)

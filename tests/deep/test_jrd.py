@@ -138,7 +138,7 @@ def test_descent_moves_different_classes_apart():
     assert after < before
 
 
-def test_minimising_intra_class_terms_draws_a_class_together():
+def test_minimizing_intra_class_terms_draws_a_class_together():
     y = torch.tensor([0, 0, 1, 1])
     x, _, _ = samples(labels=y.tolist(), requires_grad=True)
     for term in (IntraClassPenalty(), JIntra(("embedding",), squared=True)):
@@ -166,7 +166,7 @@ def test_statistic_is_the_inner_product_of_joint_characteristic_functions():
     assert abs(alone[0] * alone[1] - exact) > 0.02  # the product over layers is another number
 
 
-def test_factorises_over_layers_of_product_measures():
+def test_factorizes_over_layers_of_product_measures():
     a = torch.randn(2, 3, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)  # class, atom, dim
     b = torch.randn(2, 4, 1, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     first = a[:, :, None].expand(2, 3, 4, 2).reshape(24, 2)  # every atom of a with every atom of b
@@ -272,7 +272,7 @@ def test_similarity_reaches_pooled_embedding_and_proxies():
     assert preset.terms[0].proxies.grad.abs().sum() > 0
 
 
-def test_softmax_without_margin_is_the_normalised_softmax():
+def test_softmax_without_margin_is_the_normalized_softmax():
     x, y, _ = samples(labels=(0, 1, 2, 3, 3, 1))
     loss = AMSoftmaxLoss(4, 4, scale=7.0, margin=0.0).double()
     logits = 7.0 * unit(x) @ unit(loss.proxies).T

@@ -40,7 +40,7 @@ def test_batch_all_is_every_comparison():
 
 def test_batch_hard_loss_is_the_published_one():
     x, rows = compare()
-    loss = nearfar.TripletLoss(0.5, normalize=False, mine=nearfar.BatchHard(), reduction="valid")
+    loss = nearfar.TripletLoss(0.5, normalize=False, miner=nearfar.BatchHard(), reduction="valid")
     total, anchors = 0.0, 0
     for a in range(len(Y)):
         if rows.pos[a].any():
@@ -52,8 +52,8 @@ def test_batch_hard_loss_is_the_published_one():
 def test_equal_embeddings_give_log_two_or_the_margin():
     x = torch.ones(6, 3)
     y = torch.tensor([0, 0, 1, 1, 2, 2])
-    assert float(nearfar.TripletLoss(soft=True, mine=nearfar.BatchHard())(x, y)) == pytest.approx(0.6931472)
-    assert float(nearfar.TripletLoss(0.3, mine=nearfar.BatchHard())(x, y)) == pytest.approx(0.3)
+    assert float(nearfar.TripletLoss(soft=True, miner=nearfar.BatchHard())(x, y)) == pytest.approx(0.6931472)
+    assert float(nearfar.TripletLoss(0.3, miner=nearfar.BatchHard())(x, y)) == pytest.approx(0.3)
 
 
 def gaps(rows, mined):
@@ -87,11 +87,11 @@ def test_columns_and_sorting_give_the_same_numbers(few, monkeypatch):
     assert (columns == above.argmin(2))[found].all()
 
 
-@pytest.mark.parametrize("mine", [nearfar.BatchHard(), nearfar.BatchSemiHard(), nearfar.BatchSemiHard("hardest")])
+@pytest.mark.parametrize("miner", [nearfar.BatchHard(), nearfar.BatchSemiHard(), nearfar.BatchSemiHard("hardest")])
 @pytest.mark.parametrize("labels", [[], [0], [0, 0, 0], [0, 1, 2], [0, 0, -1]])
-def test_a_miner_that_finds_nothing_never_raises(mine, labels):
+def test_a_miner_that_finds_nothing_never_raises(miner, labels):
     x = torch.randn(len(labels), 3, requires_grad=True)
-    value = nearfar.TripletLoss(mine=mine)(x, torch.tensor(labels, dtype=torch.long))
+    value = nearfar.TripletLoss(miner=miner)(x, torch.tensor(labels, dtype=torch.long))
     value.backward()
     assert value == 0
     assert (x.grad == 0).all()
@@ -100,9 +100,9 @@ def test_a_miner_that_finds_nothing_never_raises(mine, labels):
 @pytest.mark.parametrize("block", [1, 5])
 def test_mined_losses_do_not_depend_on_the_block(block):
     x, _ = compare()
-    for mine in (nearfar.BatchHard(), nearfar.BatchSemiHard()):
+    for miner in (nearfar.BatchHard(), nearfar.BatchSemiHard()):
         torch.testing.assert_close(
-            nearfar.TripletLoss(mine=mine, block=block)(x, Y), nearfar.TripletLoss(mine=mine)(x, Y)
+            nearfar.TripletLoss(miner=miner, block=block)(x, Y), nearfar.TripletLoss(miner=miner)(x, Y)
         )
 
 
@@ -110,7 +110,7 @@ def test_mined_losses_do_not_depend_on_the_block(block):
 def test_a_miner_called_as_elsewhere_says_where_it_belongs(name):
     x, _ = compare()
     for given in ((x, Y), (x,), (x, Y, x, Y)):
-        with pytest.raises(TypeError, match=rf"{name}: a miner is a part of a loss.*TripletLoss\(mine={name}\(\)\)"):
+        with pytest.raises(TypeError, match=rf"{name}: a miner is a part of a loss.*TripletLoss\(miner={name}\(\)\)"):
             getattr(nearfar, name)()(*given)
 
 

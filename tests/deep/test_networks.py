@@ -248,7 +248,7 @@ def test_timm_is_asked_for_no_download(monkeypatch, tmp_path) -> None:
 
 def test_embedder_gives_both_layers_raw() -> None:
     embedder = Embedder(make_trunk("conv4(width=8)", (1, 28, 28)), 5)
-    pooled, embedding = embedder(torch.rand(4, 3, 28, 28))  # colour is averaged for a grey trunk
+    pooled, embedding = embedder(torch.rand(4, 3, 28, 28))  # color is averaged for a gray trunk
     assert (pooled.shape, embedding.shape) == ((4, 8), (4, 5))
     torch.testing.assert_close(embedding, embedder.layer(pooled))
     assert Embedder(make_trunk("identity", (6,)), None)(torch.ones(2, 6)).embedding.eq(1).all()
@@ -258,11 +258,11 @@ def test_embedder_gives_both_layers_raw() -> None:
 
 
 def test_channels() -> None:
-    colour = Embedder(make_trunk("conv4(width=4)", (3, 16, 16)), 2).eval()
-    grey = torch.rand(2, 1, 16, 16)
-    torch.testing.assert_close(colour(grey).embedding, colour(grey.repeat(1, 3, 1, 1)).embedding)
+    color = Embedder(make_trunk("conv4(width=4)", (3, 16, 16)), 2).eval()
+    gray = torch.rand(2, 1, 16, 16)
+    torch.testing.assert_close(color(gray).embedding, color(gray.repeat(1, 3, 1, 1)).embedding)
     with pytest.raises(ValueError, match="takes 3 channels, got images with 4"):
-        colour(torch.rand(1, 4, 16, 16))
+        color(torch.rand(1, 4, 16, 16))
 
 
 def test_frozen_batch_norm_does_not_move() -> None:
@@ -314,8 +314,8 @@ def test_trunks_of_tokens_have_no_feature_map(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("trunk", ["mlp", "identity", "conv4"])
 def test_images_are_brought_to_the_channels_of_any_trunk(trunk: str) -> None:
     embedder = Embedder(make_trunk(trunk, (1, 16, 16)), 2).eval()
-    grey = torch.rand(2, 1, 16, 16)
-    torch.testing.assert_close(embedder(grey.expand(-1, 3, -1, -1)).embedding, embedder(grey).embedding)
+    gray = torch.rand(2, 1, 16, 16)
+    torch.testing.assert_close(embedder(gray.expand(-1, 3, -1, -1)).embedding, embedder(gray).embedding)
 
 
 @pytest.mark.parametrize(

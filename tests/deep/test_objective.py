@@ -23,9 +23,9 @@ def batch():
 
 def test_text_and_python_are_the_same_objective():
     x, y = batch()
-    text = parse_objective("TripletLoss(margin=0.1, mine=BatchHard()) + 0.5*NPairLoss(reg=0.01) + ContrastiveLoss*2")
+    text = parse_objective("TripletLoss(margin=0.1, miner=BatchHard()) + 0.5*NPairLoss(reg=0.01) + ContrastiveLoss*2")
     code = (
-        nearfar.TripletLoss(0.1, mine=nearfar.BatchHard())
+        nearfar.TripletLoss(0.1, miner=nearfar.BatchHard())
         + 0.5 * nearfar.NPairLoss(0.01)
         + 2 * nearfar.ContrastiveLoss()
     )
@@ -35,7 +35,7 @@ def test_text_and_python_are_the_same_objective():
 
 
 def test_an_objective_prints_as_its_text():
-    text = "TripletLoss(margin=0.1, mine=BatchHard()) + 0.5*NPairLoss(reg=0.01) + 2*ContrastiveLoss()"
+    text = "TripletLoss(margin=0.1, miner=BatchHard()) + 0.5*NPairLoss(reg=0.01) + 2*ContrastiveLoss()"
     assert repr(parse_objective(text)) == text
     assert repr(copy.deepcopy(parse_objective(text))) == text
     assert repr(nearfar.CMLLoss(nearfar.NPairLoss(), energy=0.3)) == "CMLLoss(base=NPairLoss(), energy=0.3)"
@@ -45,7 +45,7 @@ def test_tuples_of_another_library_are_told_what_replaces_them():
     x, y = batch()
     one, other = nearfar.TripletLoss(), nearfar.AMSoftmaxLoss(4, 5)
     for term in (one, other, one + other, nearfar.CrossBatchMemory(one, size=16)):
-        with pytest.raises(TypeError, match=rf"{type(term).__name__}: .* all else by name .*mine=BatchHard.*relation"):
+        with pytest.raises(TypeError, match=rf"{type(term).__name__}: .* all else by name .*miner=BatchHard.*relation"):
             term(x, y, (y[:2], y[2:4], y[4:6]))
 
 
@@ -70,8 +70,8 @@ def test_weights_multiply_through_sums():
         ("TripletLoss(margn=0.2)", "has no setting 'margn'; did you mean margin"),
         ("TripletLoss(margin=0.1, margin=0.2)", "TripletLoss is given 'margin' twice"),
         ("TripletLoss(0.2)", "takes only keywords"),
-        ("TripletLoss(mine=3)", "objective: TripletLoss: mine must be a miner such as BatchHard(), got 3"),
-        ("TripletLoss(mine=TripletLoss())", "objective: TripletLoss: mine must be a miner such as BatchHard(), got"),
+        ("TripletLoss(miner=3)", "objective: TripletLoss: miner must be a miner such as BatchHard(), got 3"),
+        ("TripletLoss(miner=TripletLoss())", "objective: TripletLoss: miner must be a miner such as BatchHard(), got"),
         (
             "HORDE(embedding_dim=4, loss=BatchHard())",
             "objective: HORDE: loss must be a loss such as BinomialDevianceLoss(), got",
@@ -111,8 +111,8 @@ def own_losses(monkeypatch):
     """A module of a user's own: a loss, a loss with proxies, a miner, and what is no part of an objective."""
 
     class Farthest(RowLoss):
-        def __init__(self, margin=0.1, *, mine=None):
-            super().__init__(distance="cosine", normalize=True, mine=mine)
+        def __init__(self, margin=0.1, *, miner=None):
+            super().__init__(distance="cosine", normalize=True, miner=miner)
             if margin < 0:
                 raise ValueError(f"Farthest: margin must not be negative, got {margin}")
             self.margin = margin
@@ -142,14 +142,14 @@ def own_losses(monkeypatch):
 def test_a_text_names_losses_and_miners_of_ones_own(own_losses):
     x, y = batch()
     text = (
-        "own_losses:Farthest(margin=0.5, mine=own_losses:Nothing(k=0.7)) + 0.5*own_losses:Softplus"
+        "own_losses:Farthest(margin=0.5, miner=own_losses:Nothing(k=0.7)) + 0.5*own_losses:Softplus"
         " + CrossBatchMemory(loss=own_losses:Farthest(), size=8)"
     )
     made = parse_objective(text, num_classes=4, embedding_dim=5)
     assert made.names() == ["Farthest", "Softplus", "CrossBatchMemory"]
     assert made.terms[1].proxies.shape == (4, 5)
     torch.testing.assert_close(
-        made.terms[0](x, y), own_losses.Farthest(0.5, mine=own_losses.Nothing(0.7))(x, y), rtol=0, atol=0
+        made.terms[0](x, y), own_losses.Farthest(0.5, miner=own_losses.Nothing(0.7))(x, y), rtol=0, atol=0
     )
     assert made.double()(x, y).isfinite()
 
@@ -176,8 +176,8 @@ def test_a_class_of_ones_own_may_hand_its_settings_on(own_losses):
             self.times = times
 
     own_losses.Further = Further
-    made = parse_objective("own_losses:Further(times=3.0, margin=0.3, mine=own_losses:Nothing(k=1))")
-    assert (made.times, made.margin, made.mine.k) == (3.0, 0.3, 1)
+    made = parse_objective("own_losses:Further(times=3.0, margin=0.3, miner=own_losses:Nothing(k=1))")
+    assert (made.times, made.margin, made.miner.k) == (3.0, 0.3, 1)
     for text, message in (
         ("margn=1", "own_losses:Further: .*unexpected keyword argument 'margn'"),
         ("**{'margin': 1}", r"at character 20, expected a name or a value, got '\*'"),
@@ -189,8 +189,8 @@ def test_a_class_of_ones_own_may_hand_its_settings_on(own_losses):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("TripletLoss(mine=BatchHard(k=1))", "BatchHard has no setting 'k'; it takes none"),
-        ("TripletLoss(mine=BatchHard(settings=1))", "BatchHard has no setting 'settings'; it takes none"),
+        ("TripletLoss(miner=BatchHard(k=1))", "BatchHard has no setting 'k'; it takes none"),
+        ("TripletLoss(miner=BatchHard(settings=1))", "BatchHard has no setting 'settings'; it takes none"),
         ("own_losses:Far()", "objective: own_losses:Far: module 'own_losses' has no attribute 'Far'"),
         ("no_such:Loss()", "no_such:Loss: No module named 'no_such'; the folder that holds it must be on PYTHONPATH"),
         ("os:system()", "os:system: expected something from a module of your own, not from os"),
@@ -209,7 +209,7 @@ def test_a_class_of_ones_own_may_hand_its_settings_on(own_losses):
             "2*own_losses:Nothing(k=3)",
             "added or weighted; one of your own is a subclass of nearfar.deep.objective.terms.Term",
         ),
-        ("TripletLoss(mine=own_losses:Farthest())", "TripletLoss: mine must be a miner such as BatchHard(), got"),
+        ("TripletLoss(miner=own_losses:Farthest())", "TripletLoss: miner must be a miner such as BatchHard(), got"),
         ("own_losses :Farthest()", "is not a sum of losses"),
         (
             "own_losses.Farthest()",
@@ -369,7 +369,11 @@ def test_another_reference_set():
 def test_the_batch_as_its_own_reference_is_the_batch(dtype):
     x, y = batch()
     x = x.to(dtype)
-    for loss in (nearfar.ContrastiveLoss(), nearfar.NTXentLoss(block=5), nearfar.TripletLoss(mine=nearfar.BatchHard())):
+    for loss in (
+        nearfar.ContrastiveLoss(),
+        nearfar.NTXentLoss(block=5),
+        nearfar.TripletLoss(miner=nearfar.BatchHard()),
+    ):
         torch.testing.assert_close(loss(x, y, ref=x, ref_labels=y), loss(x, y))
 
 
@@ -385,5 +389,5 @@ def test_bad_settings_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         nearfar.TripletLoss(**settings)
     for miner in (3, nearfar.BatchHard):
-        with pytest.raises(TypeError, match="mine must be a miner"):
-            nearfar.TripletLoss(mine=miner)
+        with pytest.raises(TypeError, match="miner must be a miner"):
+            nearfar.TripletLoss(miner=miner)

@@ -1,4 +1,4 @@
-"""Margin, generalised contrastive, softmax triplet and centre-triplet losses: settings, relations, bad input."""
+"""Margin, generalized contrastive, softmax triplet and center-triplet losses: settings, relations, bad input."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_bad_boundaries_are_named():
 def test_mined_margin_counts_the_two_pairs_of_a_triplet():
     x, _ = data()
     torch.manual_seed(0)
-    found = MarginLoss(mine=DistanceWeighted()).double()(x, Y)
+    found = MarginLoss(miner=DistanceWeighted()).double()(x, Y)
     torch.manual_seed(0)
     z = torch.nn.functional.normalize(x)
     d = torch.cdist(z, z, compute_mode="donot_use_mm_for_euclid_dist")

@@ -77,7 +77,7 @@ def test_mined_triplets_of_a_kind(triplets):
     gap = (rows.d.gather(1, positive) - rows.d.gather(1, negative))[keep]
     kept = gap[gap >= 0] if triplets == "hard" else gap[(gap < 0) & (gap > -0.5)]
     assert 0 < len(kept) < len(gap)
-    loss = nearfar.TripletLoss(0.5, normalize=False, triplets=triplets, mine=nearfar.BatchSemiHard())
+    loss = nearfar.TripletLoss(0.5, normalize=False, triplets=triplets, miner=nearfar.BatchSemiHard())
     torch.testing.assert_close(loss(x, Y), (kept + 0.5).mean())
 
 
@@ -109,7 +109,7 @@ def test_hard_and_semi_hard_triplets_need_a_margin():
 
 def test_soft_mined_triplets_count_alike_in_every_precision():
     x = 20 * sample().detach()  # most triplets are so easy that their loss is 0 in float32
-    loss = nearfar.TripletLoss(soft=True, normalize=False, mine=nearfar.BatchSemiHard(fallback="hardest"))
+    loss = nearfar.TripletLoss(soft=True, normalize=False, miner=nearfar.BatchSemiHard(fallback="hardest"))
     torch.testing.assert_close(loss(x.float(), Y).double(), loss(x, Y), rtol=1e-4, atol=0)
 
 
@@ -146,7 +146,7 @@ def test_swapped_mined_triplets(distance, reference):
         three = torch.stack([x[a], ref[positive[a, k]], ref[negative[a, k]]])
         one = [three[:1], torch.tensor([0])], {"ref": three[1:], "ref_labels": torch.tensor([0, 1])}
         expected = expected + triplet.reference(*one[0], **one[1], **how)
-    value = nearfar.TripletLoss(**how, mine=nearfar.BatchSemiHard())(x, Y, **more)
+    value = nearfar.TripletLoss(**how, miner=nearfar.BatchSemiHard())(x, Y, **more)
     torch.testing.assert_close(value, expected)
     torch.testing.assert_close(torch.autograd.grad(value, x), torch.autograd.grad(expected, x))
 
@@ -180,7 +180,7 @@ def test_n_pair_on_one_pair_per_class_is_cross_entropy():
     torch.testing.assert_close(ours, torch.nn.functional.cross_entropy(a @ q.T, classes))
 
 
-def test_normalised_losses_have_no_radial_gradient():
+def test_normalized_losses_have_no_radial_gradient():
     x = sample()
     (grad,) = torch.autograd.grad(nearfar.TripletLoss()(x, Y), x)
     torch.testing.assert_close((grad * x).sum(1), torch.zeros(len(Y), dtype=torch.float64))

@@ -32,20 +32,20 @@ MORE_MINERS = {
 
 @cache
 def objectives():
-    """Every term of the catalogue, every miner, and terms inside terms."""
+    """Every term of the catalog, every miner, and terms inside terms."""
     made = {}
     for m in METHODS:
         alone = m.kind in ("loss", "regularizer", "composition", "head") or (m.kind == "memory" and m.takes != "rows")
         if m.done and alone:
             made[m.name] = partial(getattr(nearfar, m.name), **SMALL[m.name])
     miners = {name: getattr(nearfar, name) for name in MINERS} | MORE_MINERS
-    for name, mine in miners.items():
-        made[f"MarginLoss {name}"] = lambda mine=mine: nearfar.MarginLoss(nu=0.1, mine=mine())
-        made[f"deviance {name}"] = lambda mine=mine: nearfar.BinomialDevianceLoss(mine=mine(), block=5)
+    for name, miner in miners.items():
+        made[f"MarginLoss {name}"] = lambda miner=miner: nearfar.MarginLoss(nu=0.1, miner=miner())
+        made[f"deviance {name}"] = lambda miner=miner: nearfar.BinomialDevianceLoss(miner=miner(), block=5)
     of_anchors = {
-        "global": partial(nearfar.TripletGlobalLoss, over="triplets", mine=nearfar.RandomNegative()),
-        "lifted": partial(nearfar.LiftedLoss, mine=nearfar.RandomNegative(2)),
-        "variance": partial(nearfar.IntraPairVarianceLoss, mine=nearfar.DistanceWeighted()),
+        "global": partial(nearfar.TripletGlobalLoss, over="triplets", miner=nearfar.RandomNegative()),
+        "lifted": partial(nearfar.LiftedLoss, miner=nearfar.RandomNegative(2)),
+        "variance": partial(nearfar.IntraPairVarianceLoss, miner=nearfar.DistanceWeighted()),
         "N pairs": nearfar.NPairLoss,
     }
     proxies = partial(nearfar.AMSoftmaxLoss, num_classes=8, embedding_dim=DIM)
@@ -53,11 +53,11 @@ def objectives():
     return made | {
         **of_anchors,
         "memory": lambda: nearfar.CrossBatchMemory(nearfar.ContrastiveLoss(), size=30),
-        "memory and draws": lambda: nearfar.CrossBatchMemory(nearfar.MarginLoss(mine=nearfar.DistanceWeighted()), 30),
+        "memory and draws": lambda: nearfar.CrossBatchMemory(nearfar.MarginLoss(miner=nearfar.DistanceWeighted()), 30),
         "memory of proxies": lambda: nearfar.CrossBatchMemory(proxies(), size=30),
         "scores": lambda: nearfar.JRS(("embedding", "class")) + proxies(),
         "moments": lambda: nearfar.HORDE(DIM, loss=nearfar.NTXentLoss() + nearfar.JMMD(("embedding",)), features=16),
-        "adversarial pairs": lambda: adversarial(loss=nearfar.NPairLoss(), mine=nearfar.RandomNegative(2)),
+        "adversarial pairs": lambda: adversarial(loss=nearfar.NPairLoss(), miner=nearfar.RandomNegative(2)),
         "adversarial means": lambda: adversarial(loss=nearfar.IntraPairVarianceLoss()),
         "adversarial hinges": lambda: adversarial(loss=nearfar.BinomialDevianceLoss()),
         "means of inputs": lambda: nearfar.CenterTripletLoss(center="input_mean"),
@@ -88,7 +88,7 @@ class Step(torch.nn.Module):
         return self.objective(self.embed(pooled), batch["labels"], **given)
 
 
-# How the samples of a case are labelled, compared, and shared out
+# How the samples of a case are labeled, compared, and shared out
 
 PARTS = {1: [BATCH], 2: [17, 7], 4: [11, 0, 7, 6]}
 REF_PARTS = {1: [REFS], 2: [3, 7], 4: [4, 5, 0, 1]}
@@ -232,12 +232,12 @@ def worker(rank, world, port, folder):
         found["wrapped"] = wrapped(rank, world)
     if world == 4:  # processes 0 and 1 hold the same data, and so do 2 and 3
         groups = [dist.new_group([k, k + 2]) for k in range(2)]
-        mine, other = groups[rank % 2], groups[1 - rank % 2]
-        found["group"] = of_processes(2, rank // 2, ("ref",), mine)
+        miner, other = groups[rank % 2], groups[1 - rank % 2]
+        found["group"] = of_processes(2, rank // 2, ("ref",), miner)
         x, y = torch.eye(4), [0, 0, 1, 1]
         found["outside"] = told(lambda: nearfar.TripletLoss()(x, y, group=other))
         found["no group"] = told(lambda: nearfar.TripletLoss()(x, y, group=3))
-        with distributed.use_group(mine):
+        with distributed.use_group(miner):
             found["sizes"] = distributed.world(), distributed.rank()
     torch.save(found, folder / f"{rank}.pt")
     dist.barrier()

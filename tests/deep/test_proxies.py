@@ -156,7 +156,7 @@ def test_a_memory_adds_its_samples_and_nothing_else(loss):
     term = make(loss)
     memory = CrossBatchMemory(term, size=len(x)).double()
     memory(earlier, earlier_y)
-    once = term.tau * spread(term._centres(term.proxies)) / (C * 10 * 9) if loss is SoftTripleLoss else 0.0
+    once = term.tau * spread(term._centers(term.proxies)) / (C * 10 * 9) if loss is SoftTripleLoss else 0.0
     same(memory(x, y), term(x, y) + term(earlier, earlier_y) - once, [x, term.proxies])
 
 
@@ -230,14 +230,14 @@ def test_one_name_two_softmaxes():
     assert (make(CosFaceLoss).scale, make(CosFaceLoss).margin) == (64.0, 0.35)
 
 
-def test_one_centre_is_am_softmax():
+def test_one_center_is_am_softmax():
     x, y = samples()
     triple, am = make(SoftTripleLoss, centers=1, scale=9.0, margin=0.2), make(AMSoftmaxLoss, scale=9.0, margin=0.2)
     am.proxies = triple.proxies
     same(triple(x, y), am(x, y), [x, triple.proxies])
 
 
-def test_softness_of_the_centres():
+def test_softness_of_the_centers():
     x = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
     w = torch.tensor([[0.1], [0.5], [-0.3]], dtype=torch.float64).acos()
     w = torch.stack([w.cos(), w.sin()], 2)  # (3, 1, 2): one class with these cosines
@@ -262,7 +262,7 @@ def test_chunks_of_classes_change_nothing(monkeypatch):
     torch.testing.assert_close(term.publish(batch_of(x, y)).scores, scores)
 
 
-def test_regulariser_draws_centres_together():
+def test_regularizer_draws_centers_together():
     x, y = samples()
     term = make(SoftTripleLoss, centers=2, tau=1e3)
     (grad,) = torch.autograd.grad(term(x, y), term.proxies)
@@ -290,7 +290,7 @@ def test_the_nearest_proxies_are_the_classes_own_once_they_are_learned():
 
 
 @pytest.mark.parametrize("loss", [*PROXY_LOSSES, CrossEntropyHead, HingeHead, KLHead, MSEHead])
-def test_logits_tell_the_class_that_was_learnt(loss):
+def test_logits_tell_the_class_that_was_learned(loss):
     x, y = samples(labels=(0, 0, 1, 2, 2, 5, 5, 4))
     term = make(loss)
     optimizer = torch.optim.Adam([x, *term.parameters()], lr=0.1)
@@ -387,20 +387,20 @@ def test_value_and_gradient_of_a_call_use_the_same_means(block):
     same(term(x, y), fixed(x, y), [x])
 
 
-def test_refit_takes_class_means_or_centres():
+def test_refit_takes_class_means_or_centers():
     g = torch.Generator().manual_seed(0)
     corners = unit(torch.randn(C, D, generator=g, dtype=torch.float64))
     y = torch.arange(60) % C
     x = corners[y] + 0.01 * torch.randn(60, D, generator=g, dtype=torch.float64)
     wrong = y.clone()
-    wrong[:6] = (wrong[:6] + 1) % C  # one in ten is mislabelled: k-means does not see it
-    means, centres = (make(ProxyNCAPlusPlusLoss, proxies=kind) for kind in ("class_mean", "kmeans"))
-    for term in (means, centres):
+    wrong[:6] = (wrong[:6] + 1) % C  # one in ten is mislabeled: k-means does not see it
+    means, centers = (make(ProxyNCAPlusPlusLoss, proxies=kind) for kind in ("class_mean", "kmeans"))
+    for term in (means, centers):
         term.refit(x, wrong)
     expected = torch.stack([unit(x)[wrong == c].mean(0) for c in range(C)])
     torch.testing.assert_close(means.proxies.detach(), expected)
     expected = torch.stack([unit(x)[y == c].mean(0) for c in range(C)])
-    torch.testing.assert_close(centres.proxies.detach(), expected)
+    torch.testing.assert_close(centers.proxies.detach(), expected)
     with pytest.raises(ValueError, match="learned proxies are not refitted"):
         make(ProxyNCALoss).refit(x, y)
     with pytest.raises(ValueError, match="proxies must be one of 'learned', 'class_mean', 'kmeans'"):
@@ -447,7 +447,7 @@ def test_agrees_with_pytorch_metric_learning():
         same(ours(x, y), theirs(x, y), [x], rtol=1e-8, atol=1e-8)
 
 
-def test_many_centres_are_compared_one_after_another(monkeypatch):
+def test_many_centers_are_compared_one_after_another(monkeypatch):
     g = torch.Generator().manual_seed(0)
     x, w = (torch.randn(*size, generator=g, dtype=torch.float64, requires_grad=True) for size in ((7, 5), (4, 3, 5)))
     whole = nearest_cosine(x, w, 2.0)

@@ -28,7 +28,7 @@ MINERS = [
     RandomNegative(3),
     DistanceWeighted(),
 ]
-every_miner = pytest.mark.parametrize("mine", MINERS, ids=repr)
+every_miner = pytest.mark.parametrize("miner", MINERS, ids=repr)
 
 
 def compare(y=Y, seed=0, dim=4, normalize=True):
@@ -65,11 +65,11 @@ def test_informative_pairs_equal_the_loops_whatever_the_distance(distance, epsil
 def test_informative_pairs_are_those_of_the_multi_similarity_loss():
     x, _ = compare()
     c = Comparison(x, Y, x, Y, slice(0, len(Y)), True, "cosine", True).prepared()
-    mine = nearfar.InformativePairs(0.2)
-    mined = mine(c.block(c.x, c.ref, 0, len(Y)))
+    miner = nearfar.InformativePairs(0.2)
+    mined = miner(c.block(c.x, c.ref, 0, len(Y)))
     left, known = (mined.pos | mined.neg).any(1).sum(), (Y >= 0).sum()
     assert 0 < left < known  # inside the loss, anchors that lost their pairs count in the mean
-    apart, within = nearfar.MultiSimilarityLoss(mine=mine)(x, Y), nearfar.MultiSimilarityLoss(epsilon=0.2)(x, Y)
+    apart, within = nearfar.MultiSimilarityLoss(miner=miner)(x, Y), nearfar.MultiSimilarityLoss(epsilon=0.2)(x, Y)
     torch.testing.assert_close(left * apart, known * within)
 
 
@@ -94,7 +94,7 @@ def test_hardest_and_hardest_is_batch_hard_and_the_largest_loss():
     x, rows = compare()
     assert chosen(ExtremeDistance()(rows)) == chosen(nearfar.BatchHard()(rows))
     losses = {
-        (p, n): nearfar.TripletLoss(mine=ExtremeDistance(p, n), reduction="valid")(x, Y)
+        (p, n): nearfar.TripletLoss(miner=ExtremeDistance(p, n), reduction="valid")(x, Y)
         for p in ("easiest", "hardest")
         for n in ("easiest", "hardest")
     }
@@ -104,8 +104,8 @@ def test_hardest_and_hardest_is_batch_hard_and_the_largest_loss():
 def test_assorted_draws_every_combination():
     torch.manual_seed(0)
     _, rows = compare()
-    mine = ExtremeDistance("assorted", "assorted")
-    seen = {item for _ in range(60) for item in chosen(mine(rows)).items()}
+    miner = ExtremeDistance("assorted", "assorted")
+    seen = {item for _ in range(60) for item in chosen(miner(rows)).items()}
     for p in ("easiest", "hardest"):
         for n in ("easiest", "hardest"):
             assert set(reference("extreme_distance")(rows.d.tolist(), Y.tolist(), p, n).items()) <= seen
@@ -135,7 +135,7 @@ def test_all_negatives_stay_in_the_hinge_form():
         d_ap = rows.d[a][rows.pos[a]].min()
         hinge = (d_ap - rows.d[a][rows.neg[a]] + 0.5).clamp_min(0)
         total, active = total + hinge.sum(), active + int((hinge > 0).sum())
-    assert nearfar.TripletLoss(0.5, mine=EasyPositive("all"))(x, Y).item() == pytest.approx(float(total) / active)
+    assert nearfar.TripletLoss(0.5, miner=EasyPositive("all"))(x, Y).item() == pytest.approx(float(total) / active)
 
 
 def test_two_samples_per_class_have_one_easy_positive():
@@ -143,10 +143,10 @@ def test_two_samples_per_class_have_one_easy_positive():
     x, _ = compare(y)
     loss, easy = (
         nearfar.NPairLoss(reg=0, normalize=True),
-        nearfar.NPairLoss(reg=0, normalize=True, mine=EasyPositive("all")),
+        nearfar.NPairLoss(reg=0, normalize=True, miner=EasyPositive("all")),
     )
     torch.testing.assert_close(easy(x, y), loss(x, y))
-    one_rival = nearfar.NPairLoss(reg=0, normalize=True, mine=EasyPositive("hard"))(x, y)
+    one_rival = nearfar.NPairLoss(reg=0, normalize=True, miner=EasyPositive("hard"))(x, y)
     assert one_rival < loss(x, y)
 
 
@@ -162,16 +162,16 @@ def test_duplicates_are_passed_over_only_when_asked():
 # Draws
 
 
-def frequencies(mine, rows, draws):
+def frequencies(miner, rows, draws):
     counts = Counter()
     for _ in range(draws):
-        counts.update(chosen(mine(rows)).items())
+        counts.update(chosen(miner(rows)).items())
     return counts
 
 
 @pytest.mark.parametrize("dim", [3, 16])
-@pytest.mark.parametrize(("mine", "stem"), [(RandomNegative(), "random_negative"), (DistanceWeighted(), "")])
-def test_draws_have_the_stated_chances(mine, stem, dim):
+@pytest.mark.parametrize(("miner", "stem"), [(RandomNegative(), "random_negative"), (DistanceWeighted(), "")])
+def test_draws_have_the_stated_chances(miner, stem, dim):
     torch.manual_seed(0)
     _, rows = compare(dim=dim)
     if stem:
@@ -179,7 +179,7 @@ def test_draws_have_the_stated_chances(mine, stem, dim):
     else:
         expected = reference("distance_weighted")(rows.d.tolist(), Y.tolist(), dim)
     draws = 400
-    counts = frequencies(mine, rows, draws)
+    counts = frequencies(miner, rows, draws)
     assert {pair for pair, _ in counts} == set(expected)
     for pair, chances in expected.items():
         assert all(n in chances for (seen, n) in counts if seen == pair)
@@ -272,9 +272,9 @@ def test_draws_follow_from_seed_anchor_and_number_alone():
 
 @every_miner
 @pytest.mark.parametrize("labels", [[], [0], [0, 0, 0], [0, 1, 2], [0, 0, -1]], ids=str)
-def test_a_miner_that_finds_nothing_never_raises(mine, labels):
+def test_a_miner_that_finds_nothing_never_raises(miner, labels):
     x = torch.randn(len(labels), 3, requires_grad=True)
-    value = nearfar.TripletLoss(mine=mine)(x, torch.tensor(labels, dtype=torch.long))
+    value = nearfar.TripletLoss(miner=miner)(x, torch.tensor(labels, dtype=torch.long))
     value.backward()
     assert value == 0
     assert (x.grad == 0).all()
@@ -282,12 +282,12 @@ def test_a_miner_that_finds_nothing_never_raises(mine, labels):
 
 @every_miner
 @pytest.mark.parametrize("loss", ["TripletLoss", "MarginLoss", "ContrastiveLoss", "NPairLoss", "NTXentLoss"])
-def test_mined_losses_are_finite_with_a_gradient(mine, loss):
+def test_mined_losses_are_finite_with_a_gradient(miner, loss):
     torch.manual_seed(0)
     x, _ = compare()
     x[1], x[6] = x[0], x[5]
     x.requires_grad_()
-    value = getattr(nearfar, loss)(mine=mine)(x, Y)
+    value = getattr(nearfar, loss)(miner=miner)(x, Y)
     value.backward()
     assert value.isfinite()
     assert x.grad.isfinite().all()
@@ -296,19 +296,19 @@ def test_mined_losses_are_finite_with_a_gradient(mine, loss):
 
 @every_miner
 @pytest.mark.parametrize("block", [1, 5])
-def test_choices_do_not_depend_on_the_block(mine, block):
+def test_choices_do_not_depend_on_the_block(miner, block):
     x, _ = compare()
     results = []
     for size in (None, block):
         torch.manual_seed(3)
         z = x.clone().requires_grad_()
-        value = nearfar.TripletLoss(0.5, mine=mine, block=size)(z, Y)
+        value = nearfar.TripletLoss(0.5, miner=miner, block=size)(z, Y)
         value.backward()
         results.append((value, z.grad))
     torch.testing.assert_close(*results)
 
 
-@pytest.mark.parametrize("mine", [RandomNegative(2), ExtremeDistance("assorted"), DistanceWeighted()], ids=repr)
+@pytest.mark.parametrize("miner", [RandomNegative(2), ExtremeDistance("assorted"), DistanceWeighted()], ids=repr)
 @pytest.mark.parametrize(
     "loss",
     [
@@ -320,12 +320,12 @@ def test_choices_do_not_depend_on_the_block(mine, block):
     ],
     ids=["triplet", "deviance", "lifted", "global", "variance"],
 )
-def test_blocks_repeat_their_draws_in_the_backward_pass(mine, loss):
+def test_blocks_repeat_their_draws_in_the_backward_pass(miner, loss):
     x, _ = compare()
 
     def value(z):
         torch.manual_seed(3)
-        return loss(mine=mine, block=3)(z, Y)
+        return loss(miner=miner, block=3)(z, Y)
 
     assert torch.autograd.gradcheck(value, (x.requires_grad_(),), eps=1e-7, atol=1e-5)
 
@@ -339,7 +339,7 @@ def test_a_first_pass_and_statistics_draw_what_counts(loss):
     y = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2, -1])
     results = []
     for block in (None, 3):
-        term = loss(mine=RandomNegative(), block=block)
+        term = loss(miner=RandomNegative(), block=block)
         torch.manual_seed(3)
         value = term(x[:12], y[:12])
         state = torch.get_rng_state()
@@ -350,28 +350,28 @@ def test_a_first_pass_and_statistics_draw_what_counts(loss):
 
 
 @pytest.mark.parametrize(
-    "mine", [m for m in MINERS if m.__class__ is not EasyPositive or m.negative != "all"], ids=repr
+    "miner", [m for m in MINERS if m.__class__ is not EasyPositive or m.negative != "all"], ids=repr
 )
-def test_offline_mining_in_one_block_is_online(mine):
+def test_offline_mining_in_one_block_is_online(miner):
     x, rows = compare()
     torch.manual_seed(5)
-    online = mine(rows).triplets
+    online = miner(rows).triplets
     torch.manual_seed(5)
-    found = mine_offline(mine, x, Y)
+    found = mine_offline(miner, x, Y)
     expected = [[a, int(online.positive[a, k]), int(online.negative[a, k])] for a, k in online.keep.nonzero().tolist()]
     assert found.tolist() == expected
 
 
 @pytest.mark.parametrize("block", [1, 4, 100])
 @pytest.mark.parametrize(
-    "mine", [ExtremeDistance("easiest", "hardest"), RandomNegative(2), DistanceWeighted()], ids=repr
+    "miner", [ExtremeDistance("easiest", "hardest"), RandomNegative(2), DistanceWeighted()], ids=repr
 )
-def test_offline_mining_does_not_depend_on_the_block(mine, block):
+def test_offline_mining_does_not_depend_on_the_block(miner, block):
     x, _ = compare()
     found = []
     for size in (block, 1024):
         torch.manual_seed(3)
-        found.append(mine_offline(mine, x, Y, block=size).sort(0).values)
+        found.append(mine_offline(miner, x, Y, block=size).sort(0).values)
     assert torch.equal(*found)
 
 
@@ -387,15 +387,15 @@ def test_offline_mining_of_nothing_and_of_masks():
 
 @pytest.mark.slow
 @every_miner
-def test_mining_compiles_whole(mine):
+def test_mining_compiles_whole(miner):
     torch.compiler.reset()  # every compiled call counts towards one limit
     x, _ = compare()
-    loss = torch.compile(nearfar.TripletLoss(0.5, mine=mine), fullgraph=True, backend="aot_eager")
+    loss = torch.compile(nearfar.TripletLoss(0.5, miner=miner), fullgraph=True, backend="aot_eager")
     value = loss(x.requires_grad_(), Y)
     value.backward()
     assert x.grad.isfinite().all()
-    if mine in MINERS[:4]:
-        torch.testing.assert_close(value, nearfar.TripletLoss(0.5, mine=mine)(x, Y))
+    if miner in MINERS[:4]:
+        torch.testing.assert_close(value, nearfar.TripletLoss(0.5, miner=miner)(x, Y))
 
 
 @pytest.mark.parametrize(

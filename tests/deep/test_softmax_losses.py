@@ -165,17 +165,17 @@ def test_smooth_average_precision_reads_labels_not_places():
 
 
 def test_smooth_average_precision_takes_no_miner():
-    with pytest.raises(TypeError, match="mine"):
-        SmoothAPLoss(mine=BatchHard())
+    with pytest.raises(TypeError, match="miner"):
+        SmoothAPLoss(miner=BatchHard())
 
 
 @pytest.mark.parametrize("loss", [NCALoss, HardNegativeContrastiveLoss])
 def test_a_miner_narrows_the_row(loss):
     x, y = samples()
-    value = loss(mine=BatchHard())(x, y)
+    value = loss(miner=BatchHard())(x, y)
     assert value.isfinite()
     assert value.item() != pytest.approx(loss()(x, y).item())
-    torch.testing.assert_close(loss(mine=BatchHard(), block=2)(x, y), value)
+    torch.testing.assert_close(loss(miner=BatchHard(), block=2)(x, y), value)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -138,7 +138,7 @@ def test_layers_follow_a_rotation():
         torch.testing.assert_close(layer(Q @ X @ Q.T), Q @ layer(X) @ Q.T)
 
 
-def test_asymmetric_input_is_symmetrised():
+def test_asymmetric_input_is_symmetrized():
     X = torch.randn(4, 4, dtype=torch.float64)
     torch.testing.assert_close(ReEig()(X), ReEig()(symmetric(X)))
 

@@ -123,7 +123,7 @@ def test_gradients_reach_every_weight_and_are_finite(content: str) -> None:
     assert all(bool(torch.isfinite(g).all()) and bool(g.abs().max() > 0) for g in grads)
 
 
-def test_weights_stay_orthonormal_with_any_optimiser() -> None:
+def test_weights_stay_orthonormal_with_any_optimizer() -> None:
     torch.manual_seed(0)
     trunk = SPDTrunk(1)
     assert [tuple(W.shape) for W in weights_of(trunk)] == [(13, 11), (11, 9)]
@@ -140,7 +140,7 @@ def test_weights_stay_orthonormal_with_any_optimiser() -> None:
     assert min(moved) > 0.05
 
 
-def test_an_engine_with_one_optimiser_gets_every_weight() -> None:
+def test_an_engine_with_one_optimizer_gets_every_weight() -> None:
     trunk = SPDTrunk(1)
     assert stiefel_parameters(trunk) == []
     assert {id(p) for p in other_parameters(trunk)} == {id(p) for p in trunk.parameters()}

@@ -6,12 +6,12 @@ torch = pytest.importorskip("torch")
 
 import nearfar
 from nearfar.deep.objective.relations import LabelSets
-from nearfar.deep.pairwise.contextual import SidedLoss
+from nearfar.deep.pairwise.contextual import BilateralRowLoss
 from tests.test_losses import ALONE, CLASSES, DIM, TERMS, batch, make, relation
 
 Y = torch.tensor([0, 0, 0, 1, 1, 1, 2, 3, 3, 3, 3])
 REF_Y = torch.tensor([0, 1, 1, 2, 2, 3, 3])
-OF_ALL = {  # what these do with all embeddings, labelled or not, is switched off
+OF_ALL = {  # what these do with all embeddings, labeled or not, is switched off
     "DiversityConfusion": None,
     "NPairLoss": {"reg": 0.0},
     "VICRegLoss": {"variance": 0.0, "covariance": 0.0},
@@ -64,7 +64,7 @@ def test_unknown_references_change_nothing(name):
 @every_comparing_term
 def test_pairs_known_once_count_once(name):
     """Two copies of the reference, where every pair is unknown for one of them, are one reference."""
-    if isinstance(fresh(name), SidedLoss):
+    if isinstance(fresh(name), BilateralRowLoss):
         return  # a pair also reads what its reference is known to differ from, which is less for each copy
     x, ref = batch(len(Y), labels=Y)[0], batch(len(REF_Y), seed=2)[0]
     known = relation(Y, REF_Y)

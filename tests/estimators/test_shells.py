@@ -188,7 +188,7 @@ def test_pairs_of_points_need_no_feature_names():
 
 
 @pytest.mark.parametrize(("n_neighbors", "queries"), [(0, None), (len(X), None), (len(X) + 1, X[:2])])
-def test_neighbours_asked_for_must_exist(n_neighbors, queries):
+def test_neighbors_asked_for_must_exist(n_neighbors, queries):
     most = len(X) if queries is not None else len(X) - 1
     with pytest.raises(ValueError, match=f"^GMML: n_neighbors must be 1 to {most} .* got {n_neighbors}$"):
         GMML().fit(X, Y).kneighbors(X, queries, n_neighbors=n_neighbors)
@@ -419,7 +419,7 @@ class Rowwise(FromPairs, Mahalanobis):
     """Publishes something of every row."""
 
     def _solve(self, X, pairs):
-        return Solution(np.eye(X.shape[1]), attributes={"first": self._as_given(X[:, 0]), "centred": X})
+        return Solution(np.eye(X.shape[1]), attributes={"first": self._as_given(X[:, 0]), "centered": X})
 
 
 class Chunks(FromChunklets, Mahalanobis):
@@ -447,8 +447,8 @@ def test_values_of_rows_come_back_in_the_order_of_the_rows():
     by_labels, by_pairs = Rowwise().fit(X, Y), Rowwise().fit(X, pairs=PAIRS, pair_labels=SIGNS)
     for learner in (by_labels, by_pairs):
         assert_allclose(learner.first_, x, atol=1e-12)
-    assert np.abs(by_labels.centred_[:, 0] - x).max() > 1
-    assert_allclose(by_pairs.centred_[:, 0], x, atol=1e-12)
+    assert np.abs(by_labels.centered_[:, 0] - x).max() > 1
+    assert_allclose(by_pairs.centered_[:, 0], x, atol=1e-12)
 
 
 def test_landmarks_are_numbers_of_the_users_rows():
@@ -697,7 +697,7 @@ REFUSED = {
     "targets of text": (MDSMetric(targets=[["a"]]), {"X": X, "y": Y}, "targets must be a table of 60 x 60"),
     "a number for dims": (LayeredGMML(dims=3), {"X": X, "y": Y}, "dims must hold an integer >= 1 .* 1 in all; got 3"),
     "no layers": (LayeredGMML(n_layers=0), {"X": X, "y": Y}, "n_layers must be an integer >= 1"),
-    "no neighbours": (LMNN(n_neighbors=0), {"X": X, "y": Y}, "n_neighbors must be an integer >= 1"),
+    "no neighbors": (LMNN(n_neighbors=0), {"X": X, "y": Y}, "n_neighbors must be an integer >= 1"),
     "another view of text": (PrivilegedMetric(), {"X": X, "y": Y, "privileged": [["a"]] * 60}, "privileged must be a"),
     "a row for a view": (FISHMML(), {"X": [X, Y], "y": Y}, r"views must be matrices; got arrays of \[2, 1\]"),
     "prior not symmetric": (GMML(prior=np.triu(np.ones((4, 4)))), {"X": X, "y": Y}, "symmetric.*smallest eigenvalue"),
@@ -799,7 +799,7 @@ def test_a_setting_that_is_no_number_is_refused(alpha):
 
 
 @pytest.mark.parametrize("reg", ["much", None, [1.0], np.ones(2), float("nan"), -1.0])
-def test_a_regularisation_that_is_no_number_is_refused(reg):
+def test_a_regularization_that_is_no_number_is_refused(reg):
     with pytest.raises(ValueError, match=r"^GMML: reg must be a finite number >= 0"):
         GMML(reg=reg).fit(X, Y)
 

@@ -67,7 +67,7 @@ def test_nothing_is_accepted_where_that_is_best():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("near", [1.0, 1.5, 3.0])
-def test_neighbouring_numbers_are_told_apart(dtype, near):
+def test_neighboring_numbers_are_told_apart(dtype, near):
     steps = [dtype(near)]
     for _ in range(4):
         steps.append(np.nextafter(steps[-1], dtype(np.inf)))

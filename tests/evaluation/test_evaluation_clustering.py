@@ -100,8 +100,8 @@ def test_clusters_are_found_and_seeded(engine):
     found = cluster(x, 6, distance="euclidean", engine=engine)
     assert found.engine == engine
     assert nmi(y, found.numbers) == pytest.approx(1)
-    centres = np.array([x[found.numbers == k].mean(0) for k in range(6)])
-    np.testing.assert_allclose(found.inertia, ((x - centres[found.numbers]) ** 2).sum(), rtol=1e-4)
+    centers = np.array([x[found.numbers == k].mean(0) for k in range(6)])
+    np.testing.assert_allclose(found.inertia, ((x - centers[found.numbers]) ** 2).sum(), rtol=1e-4)
     again = cluster(x, 6, distance="euclidean", engine=engine)
     np.testing.assert_array_equal(again.numbers, found.numbers)
     far = cluster(x + 1e6, 6, distance="euclidean", engine=engine)  # where float32 holds no spread of a cluster
@@ -275,16 +275,16 @@ def test_bad_partitions_are_named():
         nmi([0, 1], [0, 1], "max")
 
 
-def plain_lloyd(rows: np.ndarray, centres: np.ndarray, iterations: int) -> np.ndarray:
+def plain_lloyd(rows: np.ndarray, centers: np.ndarray, iterations: int) -> np.ndarray:
     for _ in range(iterations):
-        numbers = cdist(rows, centres).argmin(axis=1)
-        centres = np.array([rows[numbers == k].mean(axis=0) for k in range(len(centres))])
-    return cdist(rows, centres).argmin(axis=1)
+        numbers = cdist(rows, centers).argmin(axis=1)
+        centers = np.array([rows[numbers == k].mean(axis=0) for k in range(len(centers))])
+    return cdist(rows, centers).argmin(axis=1)
 
 
 @pytest.mark.parametrize("engine", engines())
 @pytest.mark.parametrize("iterations", [1, 3, 30])
-def test_steps_that_look_at_moved_centres_only_are_those_that_look_at_all(engine, iterations):
+def test_steps_that_look_at_moved_centers_only_are_those_that_look_at_all(engine, iterations):
     x = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
     nearest = clustering._faiss if engine == "faiss" else clustering._sklearn
     start = x[kmeans.seeds(x, 40, np.random.default_rng(1))]

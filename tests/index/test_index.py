@@ -55,7 +55,7 @@ def test_search_equals_loops(distance):
         assert_allclose(found.distances[i], np.array(values)[order], rtol=1e-6)
 
 
-def test_fewer_items_than_neighbours_gives_all():
+def test_fewer_items_than_neighbors_gives_all():
     assert Index(rows(3)).search(rows(2), 10).positions.shape == (2, 3)
     assert Index(rows(30)).search(rows(2)).positions.shape == (2, 10)
 

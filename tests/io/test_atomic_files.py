@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nearfar.io import tensor_file
-from nearfar.io.atomic_files import locked, remove_leftovers, whole
+from nearfar.io.atomic_files import atomic_write, locked, remove_leftovers
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions, locks and signals of POSIX")
 ARRAYS = {"a": np.arange(6.0).reshape(2, 3)}
@@ -26,7 +26,7 @@ def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path):
     path = tmp_path / "x.safetensors"
     tensor_file.write(path, ARRAYS, {"name": "old"})
     with pytest.raises(OSError, match=r"x\.safetensors: cannot be written \(No space left on device\)"):  # noqa: PT012, SIM117
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.write(b"half")
             raise OSError(errno.ENOSPC, "No space left on device")
     assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
@@ -35,9 +35,9 @@ def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path):
 
 def test_two_may_write_one_file_at_a_time(tmp_path):
     path = tmp_path / "x"
-    with whole(path) as one:
+    with atomic_write(path) as one:
         one.write(b"on")
-        with whole(path) as other:
+        with atomic_write(path) as other:
             other.write(b"other")
         assert path.read_bytes() == b"other"
         one.write(b"e")
@@ -48,7 +48,7 @@ def test_two_may_write_one_file_at_a_time(tmp_path):
 def test_a_file_below_a_file_is_one_error_that_names_it(tmp_path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(OSError, match=r"x\.safetensors: cannot be written \(Not a directory\)\Z"):  # noqa: SIM117
-        with whole(tmp_path / "file" / "x.safetensors"):
+        with atomic_write(tmp_path / "file" / "x.safetensors"):
             pass
 
 
@@ -62,7 +62,7 @@ def test_a_file_keeps_its_permissions(tmp_path, permissions):
     path = tmp_path / "x"
     path.write_bytes(b"old")
     path.chmod(permissions)
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(b"new")
         (partial,) = tmp_path.glob("x.*.partial")
         assert mode(partial) == 0o600, "what is private is so also while it is written"
@@ -74,7 +74,7 @@ def test_a_file_keeps_its_permissions(tmp_path, permissions):
 def test_a_new_file_has_the_permissions_of_new_files(tmp_path, mask):
     before = os.umask(mask)
     try:
-        with whole(tmp_path / "x", "w") as file:
+        with atomic_write(tmp_path / "x", "w") as file:
             file.write("new")
     finally:
         os.umask(before)
@@ -85,7 +85,7 @@ def test_a_new_file_has_the_permissions_of_new_files(tmp_path, mask):
 def test_a_pipe_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match=r"pipe: cannot be written \(it is a device or a pipe"):  # noqa: SIM117
-        with whole(tmp_path / "pipe") as file:
+        with atomic_write(tmp_path / "pipe") as file:
             file.write(b"")
     assert names(tmp_path) == ["pipe"]
 
@@ -114,7 +114,7 @@ def test_what_a_killed_process_left_of_a_file_is_removed_when_it_is_written_agai
     for name in others:
         (tmp_path / name).write_bytes(b"")
     assert len(names(tmp_path)) == len(others) + 2
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(b"new")
     left = [name for name in names(tmp_path) if name not in others]
     assert len(left) == 2
@@ -131,7 +131,7 @@ def test_what_another_writes_stays(tmp_path):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", script, str(path)], **pipes) as other:
         other.stdout.readline()
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.write(b"this")
         remove_leftovers(tmp_path)
         assert path.read_bytes() == b"this"
@@ -149,7 +149,7 @@ def test_many_writers_of_one_file_do_not_disturb_each_other(tmp_path):
     def write(k):
         try:
             for _ in range(40):
-                with whole(path) as file:
+                with atomic_write(path) as file:
                     file.write(bytes([k]) * 1000)
         except OSError as error:
             errors.append(error)

@@ -1,4 +1,4 @@
-"""Weights that rebuild rows from their neighbours."""
+"""Weights that rebuild rows from their neighbors."""
 
 import numpy as np
 import pytest
@@ -34,6 +34,6 @@ def test_duplicates_stay_finite():
 
 
 @pytest.mark.parametrize("k", [0, 30])
-def test_impossible_numbers_of_neighbours(k):
+def test_impossible_numbers_of_neighbors(k):
     with pytest.raises(ValueError, match=r"n_neighbors must be in 1\.\.29"):
         graphs.neighbors(X, k)

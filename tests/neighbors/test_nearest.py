@@ -1,4 +1,4 @@
-"""Exact neighbours: against plain loops, on ties, duplicates, collapsed and badly scaled rows."""
+"""Exact neighbors: against plain loops, on ties, duplicates, collapsed and badly scaled rows."""
 
 import numpy as np
 import pytest

@@ -28,10 +28,10 @@ def test_thin_sets_give_positive_definite_matrices():
     assert np.linalg.eigvalsh(descriptors.set_covariances([SETS[0][:2]])).min() > 0
 
 
-@pytest.mark.parametrize("centre", [False, True])
-def test_spans_are_the_best_fitting_subspaces(centre):
-    for U, points in zip(descriptors.set_spans(SETS, 2, centre), SETS, strict=True):
-        points = points - points.mean(axis=0) if centre else points
+@pytest.mark.parametrize("center", [False, True])
+def test_spans_are_the_best_fitting_subspaces(center):
+    for U, points in zip(descriptors.set_spans(SETS, 2, center), SETS, strict=True):
+        points = points - points.mean(axis=0) if center else points
         assert_allclose(U.T @ U, np.eye(2), atol=1e-12)
         rest = np.sum((points - points @ U @ U.T) ** 2)
         assert_allclose(rest, np.linalg.eigvalsh(points.T @ points)[0])

@@ -1,4 +1,4 @@
-"""Generalised eigenproblems with singular matrices, and the trace ratio."""
+"""Generalized eigenproblems with singular matrices, and the trace ratio."""
 
 import warnings
 
@@ -14,7 +14,7 @@ def definite(d: int = 5, seed: int = 0, rank: int | None = None) -> np.ndarray:
     return A @ A.T
 
 
-def test_gevd_solves_and_is_normalised():
+def test_gevd_solves_and_is_normalized():
     A, B = definite(seed=1), definite(seed=2)
     w, U = eig.gevd(A, B, 3)
     assert_allclose(A @ U, B @ U * w, atol=1e-9)
@@ -43,19 +43,21 @@ def test_singular_matrices_follow_the_policy():
     assert_allclose(U.T @ B @ U, np.eye(3), atol=1e-9)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        eig.shrunk(definite())
+        eig.regularize_singular(definite())
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_what_is_added_goes_with_the_size_of_the_matrix(scale):
     B = scale * definite(seed=2, rank=3)
     with pytest.warns(UserWarning, match="added to its diagonal"):
-        assert_allclose(eig.shrunk(B, amount=1e-3) - B, 1e-3 * np.trace(B) / 5 * np.eye(5), atol=1e-9 * scale)
+        assert_allclose(
+            eig.regularize_singular(B, amount=1e-3) - B, 1e-3 * np.trace(B) / 5 * np.eye(5), atol=1e-9 * scale
+        )
 
 
 def test_a_zero_matrix_is_shrunk_to_something():
     with pytest.warns(UserWarning, match="rank 0"):
-        assert np.linalg.eigvalsh(eig.shrunk(np.zeros((2, 2))))[0] > 0
+        assert np.linalg.eigvalsh(eig.regularize_singular(np.zeros((2, 2))))[0] > 0
 
 
 @pytest.mark.parametrize("p", [1, 2, 4])
@@ -73,7 +75,7 @@ def test_trace_ratio_is_optimal(p):
         assert np.trace(V.T @ Sb @ V) / np.trace(V.T @ Sw @ V) <= ratio + 1e-10
 
 
-def test_trace_ratio_beats_the_generalised_eigenvectors():
+def test_trace_ratio_beats_the_generalized_eigenvectors():
     Sb, Sw = definite(seed=1), definite(seed=2)
     V = np.linalg.qr(eig.gevd(Sb, Sw, 2)[1])[0]
     assert eig.trace_ratio(Sb, Sw, 2).objective >= np.trace(V.T @ Sb @ V) / np.trace(V.T @ Sw @ V) - 1e-12

@@ -57,8 +57,8 @@ def test_wide_rows_start_in_their_span(init):
     wide[:, :4] += X
     L = initialization.start(wide, Y, init, 2)
     assert L.shape == (2, 80)
-    centred = wide - wide.mean(0)
-    assert_allclose(L @ np.linalg.pinv(centred) @ centred, L, atol=1e-8)
+    centered = wide - wide.mean(0)
+    assert_allclose(L @ np.linalg.pinv(centered) @ centered, L, atol=1e-8)
 
 
 def test_coordinates_in_a_basis():

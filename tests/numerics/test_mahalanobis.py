@@ -32,7 +32,7 @@ def test_shrinking_keeps_the_trace_and_bends_to_the_unit_matrix():
     )
 
 
-def test_centred_rows_have_their_own_covariance_and_shrinkage():
+def test_centered_rows_have_their_own_covariance_and_shrinkage():
     Z = A - A.mean(0)
     assert_allclose(mahalanobis.covariance(Z, assume_centered=True), np.cov(A.T, bias=True))
     assert_allclose(mahalanobis.ledoit_wolf(Z, Z.T @ Z / 20), ledoit_wolf_shrinkage(A))

@@ -1,4 +1,4 @@
-"""Every optimiser reaches a known optimum and says when it did not."""
+"""Every optimizer reaches a known optimum and says when it did not."""
 
 import numpy as np
 import pytest

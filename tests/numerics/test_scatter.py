@@ -146,8 +146,8 @@ def test_data_span_of_many_rows_holds_their_principal_directions():
     _, s, expected = np.linalg.svd(long - long.mean(axis=0), full_matrices=False)
     assert V.shape == (3, 7)
     assert_allclose(np.abs(np.sum(V * expected[:3], axis=1)), 1, atol=1e-10)
-    assert_allclose(np.linalg.svd(scatter.centred_triangle(long))[1], s, atol=1e-10)
-    assert scatter.centred_triangle(long).shape == (7, 7)
+    assert_allclose(np.linalg.svd(scatter.centered_triangle(long))[1], s, atol=1e-10)
+    assert scatter.centered_triangle(long).shape == (7, 7)
 
 
 @pytest.mark.parametrize(("similar", "word"), [(True, "dissimilar"), (False, "similar")])

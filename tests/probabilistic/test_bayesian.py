@@ -266,7 +266,7 @@ def test_unique_points_are_asked_once():
     assert len(querying.best(np.arange(3.0), 3, np.array([[0, 1], [1, 2], [0, 2]]))) == 1
 
 
-def test_candidates_hold_neighbours_and_random_pairs():
+def test_candidates_hold_neighbors_and_random_pairs():
     learner, X, _, _ = fitted()
     pool = ActivePairSelector(learner, random_state=0).candidates(X, n_random=50, n_neighbors=2)
     assert (pool[:, 0] < pool[:, 1]).all()
@@ -430,7 +430,7 @@ def test_blocks_do_not_change_the_posterior(monkeypatch):
     assert_allclose(parts.attributes["cov"], whole.attributes["cov"], rtol=1e-9)
 
 
-def test_no_neighbour_of_the_class_leaves_the_prior():
+def test_no_neighbor_of_the_class_leaves_the_prior():
     X = np.array([[0.0, 0], [0.1, 0], [5, 5], [5.1, 5], [9, 0], [9.1, 0]])
     prior = np.diag([2.0, 3.0]) + 0.5
     with pytest.warns(UserWarning, match="n_neighbors=9"):

@@ -70,7 +70,7 @@ def test_invertible_maps_carry_over():
     assert_allclose(Q @ moved @ Q.T, M, rtol=1e-6, atol=1e-9 * M.max())
 
 
-def test_the_origin_matters_only_without_centring():
+def test_the_origin_matters_only_without_centering():
     X, y = data()
     plain = distances(InformationGeometryMetric(center=False).fit(X, y), X)
     shifted = distances(InformationGeometryMetric(center=False).fit(X + 5, y), X)
@@ -79,7 +79,7 @@ def test_the_origin_matters_only_without_centring():
     assert_allclose(a, b, rtol=1e-8)
 
 
-def test_linear_kernel_is_the_linear_method_without_centring():
+def test_linear_kernel_is_the_linear_method_without_centering():
     X, y = data()
     linear = InformationGeometryMetric(center=False, ridge=0.01).fit(X, y)
     kernel = KernelInformationGeometryMetric(kernel="linear").fit(X, y)

@@ -352,7 +352,7 @@ def test_a_pair_of_equal_points_changes_nothing_in_a_stream(mode):
 def test_no_form_of_the_new_distance_cancels(yh, y, eta):
     found = logdet_stream.implicit(yh, y, eta)
     assert found > 0
-    # the root of eta yh yb^2 - (eta y yh - 1) yb - yh = 0 is passed between neighbours of what was found
+    # the root of eta yh yb^2 - (eta y yh - 1) yb - yh = 0 is passed between neighbors of what was found
     h, t, e = map(Fraction, (yh, y, eta))
     below, above = (
         e * h * x * x - (e * t * h - 1) * x - h for x in map(Fraction, (found * (1 - 1e-13), found * (1 + 1e-13)))

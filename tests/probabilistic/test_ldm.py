@@ -68,7 +68,7 @@ def test_bound_touches_and_stays_below():
     X, y, _ = problem()
     F = diagonal.likelihood(X, LabelPairs(y))
     now = np.array([0.3, 0.2, 0.1])
-    pull = F.sums(now, "normaliser")[1] - F.sums(now, "log")[1]
+    pull = F.sums(now, "normalizer")[1] - F.sums(now, "log")[1]
     lower = diagonal.bound(F, pull)
     constant = F.sums(now, "log")[0] + F.n * lower(now)[0]
     rng = np.random.default_rng(0)
@@ -123,7 +123,7 @@ def test_components_are_weighted_directions():
     assert_allclose(learner.basis_.T @ learner.basis_, np.eye(2), atol=1e-12)
 
 
-def test_few_neighbours_give_another_metric():
+def test_few_neighbors_give_another_metric():
     X, y = data()
     near = fit(LDM(neighbors=5), X, y)
     assert np.abs(distances(near, X) - distances(fit(LDM(), X, y), X)).max() > 1e-3
@@ -132,7 +132,7 @@ def test_few_neighbours_give_another_metric():
         LDM(neighbors=5).fit(X, pairs=pairs, pair_labels=labels)
 
 
-def test_neighbours_are_the_nearest_rows_of_x():
+def test_neighbors_are_the_nearest_rows_of_x():
     X, y = data()
     X = X * np.array([9.0, 1.0, 1.0, 0.1])
     learner = fit(LDM(2, neighbors=5), X, y)

@@ -47,9 +47,9 @@ def test_weighting_pairs_weighs_rows_by_their_mates():
     M, total = L.T @ L, 0.0
     for i in range(30):
         d = [float((X[i] - x) @ M @ (X[i] - x)) for x in X]
-        normaliser = np.logaddexp.reduce([-d[j] for j in range(30) if j != i])
+        normalizer = np.logaddexp.reduce([-d[j] for j in range(30) if j != i])
         mates = [j for j in range(30) if j != i and y[j] == y[i]]
-        total += sum(d[j] + normaliser - np.log(len(mates)) for j in mates)
+        total += sum(d[j] + normalizer - np.log(len(mates)) for j in mates)
     assert_allclose(collapse(L)[0], total, rtol=1e-10)
 
 
@@ -60,7 +60,7 @@ def test_starts_agree_on_the_optimum(settings):
     rng = np.random.default_rng(0)
     starts = [None, np.eye(3), rng.normal(size=(3, 3)), 0.1 * rng.normal(size=(3, 3))]
     found = [
-        certified_psd.minimise(collapse, collapse.gap, A, tol=1e-11, max_iter=150, start=start) for start in starts
+        certified_psd.minimize(collapse, collapse.gap, A, tol=1e-11, max_iter=150, start=start) for start in starts
     ]
     values = [one.objective for one in found]
     assert_allclose(values, values[0], rtol=1e-9)
@@ -75,7 +75,7 @@ def test_starts_agree_on_the_optimum(settings):
 def test_gap_bounds_the_distance_to_the_optimum(settings):
     *_, collapse = problem(**settings)
     A = collapse.scaling()
-    best = certified_psd.minimise(collapse, collapse.gap, A, tol=1e-11).objective
+    best = certified_psd.minimize(collapse, collapse.gap, A, tol=1e-11).objective
     rng = np.random.default_rng(0)
     for scale in (0.3, 1.0, 3.0):
         L = scale * (A + 0.2 * np.abs(A).max() * rng.normal(size=A.shape))
@@ -86,7 +86,7 @@ def test_gap_bounds_the_distance_to_the_optimum(settings):
 def test_few_rows_of_many_features_have_a_bound_too_looked_for_once(monkeypatch):
     collapse = Collapse(np.random.default_rng(0).normal(size=(60, 30)), np.arange(60) % 3)
     A = collapse.scaling()
-    best = certified_psd.minimise(collapse, collapse.gap, A)
+    best = certified_psd.minimize(collapse, collapse.gap, A)
     assert best.converged
     f, G = collapse(A)
     monkeypatch.delattr(Collapse, "__call__")
@@ -97,7 +97,7 @@ def test_few_rows_of_many_features_have_a_bound_too_looked_for_once(monkeypatch)
 def test_one_feature_has_a_bound(scale):
     X, y = data()
     collapse = Collapse(scale * X[:, :1], y)
-    assert certified_psd.minimise(collapse, collapse.gap, collapse.scaling()).converged
+    assert certified_psd.minimize(collapse, collapse.gap, collapse.scaling()).converged
 
 
 def test_gap_is_complementarity_where_the_gradient_is_semi_definite():
@@ -111,7 +111,7 @@ def test_gap_is_complementarity_where_the_gradient_is_semi_definite():
 def test_projected_gradient_reaches_the_same_optimum():
     *_, collapse = problem()
     A = collapse.scaling()
-    best = certified_psd.minimise(collapse, collapse.gap, A, tol=1e-9)
+    best = certified_psd.minimize(collapse, collapse.gap, A, tol=1e-9)
     other = certified_psd.projected(collapse, collapse.gap, A, np.eye(3), max_iter=2000, tol=1e-7)
     assert_allclose(other.objective, best.objective, rtol=1e-6)
 
@@ -249,9 +249,9 @@ def test_given_pairs_are_uniform_targets():
     for weighting in ("sample", "pair"):
         f, total = Collapse(X, pairs, weighting)(L)[0], 0.0
         for a in range(25):
-            normaliser = np.logaddexp.reduce(-np.delete(D[a], a))
+            normalizer = np.logaddexp.reduce(-np.delete(D[a], a))
             mates = np.flatnonzero(near[a])
-            each = [np.log(1 / len(mates)) + D[a, b] + normaliser for b in mates]
+            each = [np.log(1 / len(mates)) + D[a, b] + normalizer for b in mates]
             total += sum(each) / (len(mates) if weighting == "sample" else 1) if len(mates) else 0.0
         assert_allclose(f, total, rtol=1e-12)
     direction = rng.normal(size=L.shape)

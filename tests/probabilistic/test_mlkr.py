@@ -59,7 +59,7 @@ def test_no_table_of_all_pairs_is_held():
     tracemalloc.stop()
 
 
-def test_neighbours_predict_better():
+def test_neighbors_predict_better():
     X, y = curved()
     plain = cross_val_score(KNeighborsRegressor(5), X, y, cv=3).mean()
     for settings in ({}, {"n_components": 2}, {"n_components": 2, "init": "random", "random_state": 0}):

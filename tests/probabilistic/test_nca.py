@@ -1,4 +1,4 @@
-"""Neighbourhood components: invariants of the softmax kernel and of the methods on it."""
+"""Neighborhood components: invariants of the softmax kernel and of the methods on it."""
 
 import re
 import tracemalloc
@@ -44,7 +44,7 @@ def test_sums_equal_loops(kind):
     assert_allclose(G, loops.gradient(L, X, y, kind), rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["accuracy", "log", "normaliser"])
+@pytest.mark.parametrize("kind", ["accuracy", "log", "normalizer"])
 def test_gradient_equals_differences(kind):
     X, y, L = problem(20)
     G = value_and_gradient(X, y, L, kind)[1]
@@ -53,14 +53,14 @@ def test_gradient_equals_differences(kind):
     assert_allclose(np.vdot(G, direction), expected, rtol=1e-6)
 
 
-def test_normaliser_equals_loops():
+def test_normalizer_equals_loops():
     X, y, L = problem(20)
     D = [[float(np.sum((L @ (a - b)) ** 2)) for b in X] for a in X]
     expected = -sum(np.log(sum(np.exp(-D[i][j]) for j in range(20) if j != i)) for i in range(20) if y[i] != 3)
-    assert_allclose(value_and_gradient(X, y, L, "normaliser")[0], expected, rtol=1e-12)
+    assert_allclose(value_and_gradient(X, y, L, "normalizer")[0], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["accuracy", "log", "normaliser"])
+@pytest.mark.parametrize("kind", ["accuracy", "log", "normalizer"])
 @pytest.mark.parametrize("height", [1, 3, 7, 25])
 def test_blocks_do_not_matter(kind, height):
     X, y, L = problem()
@@ -126,7 +126,7 @@ def test_duplicates_and_huge_scales_stay_finite(kind):
             assert np.isfinite(G).all()
 
 
-@pytest.mark.parametrize("kind", ["accuracy", "log", "normaliser"])
+@pytest.mark.parametrize("kind", ["accuracy", "log", "normalizer"])
 @pytest.mark.parametrize("height", [3, 25])
 def test_both_ways_to_the_gradient_agree(kind, height):
     X, y, L = problem()
@@ -277,7 +277,7 @@ def test_partial_fit_goes_down_the_same_slope():
         stream.partial_fit(X[:, :3], y)
 
 
-def test_few_neighbours_of_either_kind_are_told():
+def test_few_neighbors_of_either_kind_are_told():
     X, _ = data(30)
     y = np.arange(30) // 15
     for k, kinds in ((14, ()), (15, ("its class",)), (16, ("its class", "other classes"))):
@@ -341,8 +341,8 @@ def test_fast_sums_equal_loops(k):
     assert_allclose(2 * U.T @ X, fast_loops.gradient(L, X, loop_lists), rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize(("kind", "far"), [("accuracy", 1.0), ("log", 1.0), ("normaliser", 1.0), ("log", 1e4)])
-def test_all_neighbours_listed_are_all_pairs(kind, far):
+@pytest.mark.parametrize(("kind", "far"), [("accuracy", 1.0), ("log", 1.0), ("normalizer", 1.0), ("log", 1e4)])
+def test_all_neighbors_listed_are_all_pairs(kind, far):
     X, y, L = problem()
     X = far * X
     with pytest.warns(UserWarning, match="k=39 is more"):
@@ -353,7 +353,7 @@ def test_all_neighbours_listed_are_all_pairs(kind, far):
     assert_allclose(2 * U.T @ X, G_all, rtol=1e-9, atol=1e-11 * far**2)
 
 
-def test_fast_search_with_all_neighbours_is_the_full_search():
+def test_fast_search_with_all_neighbors_is_the_full_search():
     X, y = data()
     full, fast = fit(NCA(max_iter=10), X, y), fit(FastNCA(k=59, max_iter=10), X, y)
     assert_allclose(fast.objective_, full.objective_, rtol=1e-9)
@@ -378,7 +378,7 @@ def test_fast_search_tells_its_hits_and_misses_in_the_numbers_of_the_rows_given(
             assert kind[columns].all()
 
 
-def test_a_refresh_finds_the_neighbours_under_the_learned_metric():
+def test_a_refresh_finds_the_neighbors_under_the_learned_metric():
     X, y = data()
     first = fit(FastNCA(k=4, max_iter=20), X, y)
     again = fit(FastNCA(k=4, max_iter=20, refresh=1), X, y)
@@ -392,7 +392,7 @@ def test_a_refresh_finds_the_neighbours_under_the_learned_metric():
     assert (again.neighbors_ != first.neighbors_).any()
 
 
-def test_rows_with_few_neighbours_have_gaps_in_the_table():
+def test_rows_with_few_neighbors_have_gaps_in_the_table():
     X, y = data(30)
     y[:2] = 7
     y[y != 7] %= 2
@@ -414,7 +414,7 @@ def test_fast_gradient_equals_differences(kind):
 
 
 @pytest.mark.parametrize("learner", [FastNCA, KernelFastNCA])
-def test_more_neighbours_than_there_are_is_told(learner):
+def test_more_neighbors_than_there_are_is_told(learner):
     X, y = data(30)
     with pytest.warns(UserWarning, match="k=50 is more than any row's"):
         learner(k=50, max_iter=2).fit(X, y)
@@ -474,7 +474,7 @@ def test_ridge_of_another_shape():
     assert_allclose(gradient, 1.4 * L @ B.T @ B)
 
 
-def test_neighbours_of_input_or_feature_space():
+def test_neighbors_of_input_or_feature_space():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 2)) * [1.0, 5.0]
     y = np.arange(40) % 2

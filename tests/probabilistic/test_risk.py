@@ -20,7 +20,7 @@ from tests.references import pcca as pcca_loops
 
 
 def problem(n=30, classes=3):
-    """Centred rows, labels (some wrong: pairs cannot be told apart), a random map, and every pair with its sign."""
+    """Centered rows, labels (some wrong: pairs cannot be told apart), a random map, and every pair with its sign."""
     X, y = data(n, 4, classes)
     y = np.where(np.arange(n) % 5 == 0, (y + 1) % classes, y)
     L = 0.3 * np.random.default_rng(1).normal(size=(3, 4))
@@ -182,7 +182,7 @@ def test_ldml_starts_agree_on_the_optimum(settings):
     rng = np.random.default_rng(0)
     starts = [None, np.eye(4), rng.normal(size=(4, 4)), 0.1 * rng.normal(size=(4, 4))]
     found = [
-        solvers.minimise_convex(R, A, L0, b, learn_b=True, tol=1e-9, max_iter=2000, **settings)
+        solvers.minimize_convex(R, A, L0, b, learn_b=True, tol=1e-9, max_iter=2000, **settings)
         for L0, b in zip(starts, (1.0, 5.0, -1.0, 0.0), strict=True)
     ]
     assert_allclose([one.objective for one in found], found[0].objective, rtol=1e-9)

@@ -1,4 +1,4 @@
-"""Scores and neighbours as their definitions say them, in plain loops."""
+"""Scores and neighbors as their definitions say them, in plain loops."""
 
 import math
 from itertools import combinations, permutations

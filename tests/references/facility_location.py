@@ -21,7 +21,7 @@ def information(a, b):
 
 
 def expected(a, b):
-    """Mean information over all relabellings with the same class and cluster sizes."""
+    """Mean information over all relabelings with the same class and cluster sizes."""
     m, total = len(a), 0.0
     for u in set(a):
         for v in set(b):

@@ -1,4 +1,4 @@
-"""Generalised lifted structured loss in plain loops."""
+"""Generalized lifted structured loss in plain loops."""
 
 import torch
 

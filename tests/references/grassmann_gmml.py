@@ -1,4 +1,4 @@
-"""The alternation over subspaces with the QR factorisation of the paper, by loops over pairs."""
+"""The alternation over subspaces with the QR factorization of the paper, by loops over pairs."""
 
 import numpy as np
 from scipy.linalg import inv, sqrtm

@@ -1,4 +1,4 @@
-"""Imbalanced metric learning by loops: neighbours, rivals, hinges."""
+"""Imbalanced metric learning by loops: neighbors, rivals, hinges."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ SETTINGS = {"max_iter": 2000, "tol": 1e-8}
 TOY_SETTINGS = {"rivals": "fixed", "max_iter": 300}
 TOLERANCE = 1e-3  # a duality gap of 1e-6 leaves the metric free by its square root
 EXPECTED_FAILURES = {
-    "check_fit2d_1feature": "its ten rows leave a class of three, which cannot have three neighbours each"
+    "check_fit2d_1feature": "its ten rows leave a class of three, which cannot have three neighbors each"
 }
 
 

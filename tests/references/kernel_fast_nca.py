@@ -1,4 +1,4 @@
-"""Kernel fast NCA by loops: neighbours by distance in feature space, distances through the dual coefficients."""
+"""Kernel fast NCA by loops: neighbors by distance in feature space, distances through the dual coefficients."""
 
 import math
 

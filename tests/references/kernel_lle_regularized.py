@@ -1,4 +1,4 @@
-"""Kernel LLE-regularised metric by loops: weights row by row, pair scatters, and no better ratio anywhere near."""
+"""Kernel LLE-regularized metric by loops: weights row by row, pair scatters, and no better ratio anywhere near."""
 
 import numpy as np
 

@@ -18,9 +18,9 @@ def objective(T, K, y, reg=SETTINGS["reg"]):
         others = [j for j in range(len(K)) if j != i]
         mates = [j for j in others if y[j] == y[i]]
         d = {j: float(np.sum((T.T @ (K[i] - K[j])) ** 2)) for j in others}
-        normaliser = np.logaddexp.reduce([-d[j] for j in others])
+        normalizer = np.logaddexp.reduce([-d[j] for j in others])
         for j in mates:
-            total += (math.log(1 / len(mates)) + d[j] + normaliser) / len(mates)
+            total += (math.log(1 / len(mates)) + d[j] + normalizer) / len(mates)
     return total
 
 

@@ -1,4 +1,4 @@
-"""Laplacian-regularised kernel by loops: the objective over pairs and edges, constraints, no cheaper kernel near."""
+"""Laplacian-regularized kernel by loops: the objective over pairs and edges, constraints, no cheaper kernel near."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""LLE-regularised metric by loops: weights row by row, pair scatters, the ratio by bisection."""
+"""LLE-regularized metric by loops: weights row by row, pair scatters, the ratio by bisection."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Locally linear metric adaptation by loops over rows, centres and pairs."""
+"""Locally linear metric adaptation by loops over rows, centers and pairs."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ SETTINGS = {"n_pairs": "all", "n_neighbors": None, "max_iter": 3000, "tol": 1e-1
 TOLERANCE = 1e-4  # twenty steps that stop on a small fall, through a nearly singular matrix
 EXCEPTIONS = {
     "n_components": "a map of the space onto itself keeps all its dimensions",
-    "toy": "only rows near the centres move, so that six loud features of noise stay as they are",
+    "toy": "only rows near the centers move, so that six loud features of noise stay as they are",
 }
 
 
@@ -23,13 +23,13 @@ def bumps(X, centers, omega):
 
 
 def curvature(X, y, centers, omega, lam=0.1):
-    """The mean eigenvalue of the quadratic that majorises the objective without its ridge."""
+    """The mean eigenvalue of the quadratic that majorizes the objective without its ridge."""
     P = bumps(X, centers, omega)
     return objective(P, 0 * P, y, lam, X, kept=False) / len(centers)
 
 
 def objective(X, Y, y, lam=0.1, Z=None, kept=True):
-    """Both sums; or, for bumps as X, the trace of the majorising quadratic (weights from Z)."""
+    """Both sums; or, for bumps as X, the trace of the majorizing quadratic (weights from Z)."""
     if not kept:
         X, Y = Z, X
     n = len(X)

@@ -1,10 +1,10 @@
-"""Large margin nearest neighbours by loops over rows, targets and impostors."""
+"""Large margin nearest neighbors by loops over rows, targets and impostors."""
 
 import numpy as np
 
 SETTINGS = {"max_iter": 2000, "tol": 1e-5}
 EXPECTED_FAILURES = {
-    "check_fit2d_1feature": "its ten rows leave a class of three, which cannot have three target neighbours"
+    "check_fit2d_1feature": "its ten rows leave a class of three, which cannot have three target neighbors"
 }
 
 

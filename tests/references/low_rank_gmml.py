@@ -35,7 +35,7 @@ def metric(X, y, p=2):
 
 
 def riemannian(U, S, D):
-    """The cost that the paper's code minimises, with the best B put in."""
+    """The cost that the paper's code minimizes, with the best B put in."""
     A, B = U.T @ S @ U, U.T @ D @ U
     M = mean(A, B)
 

@@ -17,9 +17,9 @@ def objective(M, X, y):
         if not mates:
             continue
         d = {j: float((X[i] - X[j]) @ M @ (X[i] - X[j])) for j in others}
-        normaliser = np.logaddexp.reduce([-d[j] for j in others])
+        normalizer = np.logaddexp.reduce([-d[j] for j in others])
         for j in mates:
-            total += (math.log(1 / len(mates)) + d[j] + normaliser) / len(mates)
+            total += (math.log(1 / len(mates)) + d[j] + normalizer) / len(mates)
     return total
 
 

@@ -1,4 +1,4 @@
-"""Neighbourhood components analysis by loops over rows."""
+"""Neighborhood components analysis by loops over rows."""
 
 import math
 

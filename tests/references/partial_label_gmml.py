@@ -7,7 +7,7 @@ from scipy.optimize import lsq_linear
 EXCEPTIONS = {"equal rows": "nothing differs within reach of a row"}
 SETTINGS = {"n_neighbors": 5}
 TOLERANCE = (
-    1e-5  # neighbours' combinations are unique only in what they give, up to the rounding of the normal equations
+    1e-5  # neighbors' combinations are unique only in what they give, up to the rounding of the normal equations
 )
 APART = "its three blobs lie apart: no row of another class is in reach, D is 0, and the method has to refuse"
 EXPECTED_FAILURES = {
@@ -20,7 +20,7 @@ EXPECTED_FAILURES = {
 
 
 def parts(X, Y, k):
-    """Per row: neighbours that share a candidate, and rows as near that share none."""
+    """Per row: neighbors that share a candidate, and rows as near that share none."""
     found = []
     for i in range(len(X)):
         d = [np.linalg.norm(X[i] - x) for x in X]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-EXCEPTIONS = {"rotation": "single entries of M are penalised, which depend on the axes"}
+EXCEPTIONS = {"rotation": "single entries of M are penalized, which depend on the axes"}
 SETTINGS = {"sparsity": 0.05, "n_pairs": 10_000}  # all there are
 
 

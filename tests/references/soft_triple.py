@@ -1,4 +1,4 @@
-"""SoftTriple in plain loops; proxies holds the first centre of every class, then the second."""
+"""SoftTriple in plain loops; proxies holds the first center of every class, then the second."""
 
 import torch
 

@@ -46,11 +46,11 @@ def reference(
         for j in range(i + 1, len(x)):
             (similar if y[i] == y[j] else dissimilar).append(torch.exp(-(h[i] @ h[j])))
     q = len(similar)
-    centre = ((sum(similar) / q + sum(dissimilar) / len(dissimilar)) / 2).detach()
+    center = ((sum(similar) / q + sum(dissimilar) / len(dissimilar)) / 2).detach()
     width = eps * mean_eigenvalue(pooled, y)
-    width = min(width, centre) if above_zero else width
+    width = min(width, center) if above_zero else width
     u = torch.rand(q, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    norm = sum(abs(centre - width + 2 * width * value) for value in u)
+    norm = sum(abs(center - width + 2 * width * value) for value in u)
     total = 0.0
     for s in similar:
         for t in dissimilar:

@@ -14,7 +14,7 @@ from sklearn.decomposition import PCA
 from nearfar.evaluation import evaluate
 from nearfar.report import Curve, Items, ReportContent, build_report
 
-SECTIONS = ["scores", "neighbours", "confused", "map", "distances", "spectrum", "training", "attention", "setup"]
+SECTIONS = ["scores", "neighbors", "confused", "map", "distances", "spectrum", "training", "attention", "setup"]
 NASTY = (
     "<script>alert(1)</script>",
     'a "quoted" $x^2$ & more',

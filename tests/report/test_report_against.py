@@ -81,7 +81,7 @@ def grouped(items: Items, groups: np.ndarray) -> tuple[float, float]:
     return scores.recall_at[1], scores.map_at_r
 
 
-def test_average_precision_is_not_told_of_neighbours_not_looked_at() -> None:
+def test_average_precision_is_not_told_of_neighbors_not_looked_at() -> None:
     items = digits()
     few = query_neighbors(items, None, "cosine", depth=5)
     assert few is not None

@@ -96,7 +96,7 @@ def test_tall_and_wide_pictures_are_shown_whole(tmp_path: Path) -> None:
 
 def test_the_table_of_a_comparison_fits_a_window(tmp_path: Path) -> None:
     runs = [dict.fromkeys(("map_at_r", "r_precision", "mrr", "nmi", "f1"), score) for score in (0.5, 0.61, 0.72)]
-    name = "CrossBatchMemory(loss=mylosses:FarthestFirst(temperature=0.25,mine=BatchHard()),size=256)"
+    name = "CrossBatchMemory(loss=mylosses:FarthestFirst(temperature=0.25,miner=BatchHard()),size=256)"
     page = write_comparison(compare({name: [run | {"recall_at": {1: 0.5}} for run in runs]}), tmp_path / "a.html")
     script = "const [s] = document.querySelectorAll('.scroll'); s.dataset.over = s.scrollWidth - s.clientWidth"
     page.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nearfar.report.attention import attention_map, centre_square
+from nearfar.report.attention import attention_map, center_square
 from nearfar.report.content import Items
 from nearfar.report.pair_distances import PairDistances, measure_pairs
 from nearfar.report.pictures import Thumbnails, map_canvas
@@ -31,7 +31,7 @@ def euclidean(items: Items, others: Items | None = None) -> np.ndarray:
     return np.array([[np.linalg.norm(a - b) for b in others.embeddings] for a in items.embeddings])
 
 
-def test_first_right_neighbour_equals_a_full_sort() -> None:
+def test_first_right_neighbor_equals_a_full_sort() -> None:
     items = some_items()
     found = query_neighbors(items, None, "euclidean", depth=10)
     assert found is not None
@@ -104,7 +104,7 @@ def test_random_queries_are_seeded_and_never_among_the_worst() -> None:
     assert len(set(rows)) == 8
 
 
-def test_confusions_count_crossing_nearest_neighbours() -> None:
+def test_confusions_count_crossing_nearest_neighbors() -> None:
     items = some_items(80, 4)
     found = query_neighbors(items, None, "euclidean")
     assert found is not None
@@ -249,10 +249,10 @@ def test_attention_of_a_constant_map_is_zero(value: float) -> None:
     assert not attention_map(np.full((2, 3, 3), value), (6, 6)).any()
 
 
-def test_networks_see_the_centre_square() -> None:
+def test_networks_see_the_center_square() -> None:
     image = np.arange(4 * 7).reshape(4, 7, 1)
-    assert centre_square(image)[..., 0].tolist() == image[:, 1:5, 0].tolist()
-    assert centre_square(image[:, :2]).shape == (2, 2, 1)
+    assert center_square(image)[..., 0].tolist() == image[:, 1:5, 0].tolist()
+    assert center_square(image[:, :2]).shape == (2, 2, 1)
 
 
 def test_attention_refuses_other_shapes() -> None:

@@ -71,7 +71,7 @@ def test_text_of_users_is_escaped_and_complete(full_report: Path) -> None:
     assert "x<y" in page.text
 
 
-def test_colour_is_never_the_only_sign(full_report: Path) -> None:
+def test_color_is_never_the_only_sign(full_report: Path) -> None:
     text = full_report.read_text()
     for kind in ("right", "wrong"):
         framed = re.findall(rf'<li class="{kind}".*?</li>', text, flags=re.S)
@@ -112,7 +112,7 @@ def test_no_score_at_all_makes_a_report(tmp_path: Path) -> None:
 
 def test_rows_are_drawn_as_bars(tmp_path: Path) -> None:
     page = read_page(build(rows_content(), tmp_path))
-    assert page.sections == ["scores", "neighbours", "confused", "map", "distances", "spectrum"]
+    assert page.sections == ["scores", "neighbors", "confused", "map", "distances", "spectrum"]
     sources = [attrs["src"] or "" for attrs in page.all("img")]
     assert sources
     assert all(source.startswith("data:image/svg+xml") for source in sources)
@@ -147,7 +147,7 @@ def test_few_items(n: int, tmp_path: Path) -> None:
 
 def test_one_class(tmp_path: Path) -> None:
     page = read_page(build(rows_content(8, 1), tmp_path))
-    assert page.sections == ["scores", "neighbours", "confused", "map", "spectrum"]
+    assert page.sections == ["scores", "neighbors", "confused", "map", "spectrum"]
 
 
 def test_lone_classes_only(tmp_path: Path) -> None:
@@ -158,10 +158,10 @@ def test_lone_classes_only(tmp_path: Path) -> None:
 def test_collapsed_embeddings(tmp_path: Path) -> None:
     items = Items(np.ones((12, 3)), np.arange(12) % 3, ["a", "b", "c"])
     page = read_page(build(ReportContent("Collapsed", "", {}, queries=items, distance="euclidean"), tmp_path))
-    assert page.sections == ["scores", "neighbours", "confused", "distances", "spectrum"]
+    assert page.sections == ["scores", "neighbors", "confused", "distances", "spectrum"]
 
 
-def test_a_gallery_supplies_the_neighbours(tmp_path: Path) -> None:
+def test_a_gallery_supplies_the_neighbors(tmp_path: Path) -> None:
     gallery = replace(digits(60), names=[f"shelf {i}" for i in range(60)])
     page = read_page(build(ReportContent("Shop", "", {}, queries=digits(20), gallery=gallery), tmp_path))
     assert "separate gallery" in page.text

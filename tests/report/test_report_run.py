@@ -56,7 +56,7 @@ def test_a_run_folder_becomes_a_page(run: Path) -> None:
     path = report_run(run, test=test)
     page = read_page(path)
     assert path == run / "report.html"
-    assert {"scores", "neighbours", "map", "training", "setup"} <= set(page.sections)
+    assert {"scores", "neighbors", "map", "training", "setup"} <= set(page.sections)
     assert "TripletLoss() + JRS() on digits" in page.text
     assert any((attrs["src"] or "").startswith("data:image/") for attrs in page.all("img"))
 

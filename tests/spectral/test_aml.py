@@ -56,7 +56,7 @@ def test_value_is_the_objective_with_adversaries_written_out(seed):
     assert_allclose(F, loops.objective(M, X, Y, 3.0, 0.7, 0.0), rtol=1e-9)
 
 
-def test_adversaries_minimise_their_objective():
+def test_adversaries_minimize_their_objective():
     learner = fit(nearfar.AML(beta=0.7), X, Y)
     pairs, labels = all_pairs(Y)
     found = learner.adversarial_pairs(X, pairs[:30], labels[:30])

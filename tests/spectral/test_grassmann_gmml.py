@@ -20,11 +20,11 @@ from tests.references import grassmann_gmml as loops
 
 
 def subspaces(n=30, d=5, q=2, seed=0):
-    """Planes near one of three centres in three of the dimensions, and of random slope in the others."""
+    """Planes near one of three centers in three of the dimensions, and of random slope in the others."""
     rng = np.random.default_rng(seed)
     y = np.arange(n) % 3
-    centres = rng.normal(size=(3, 3, q))
-    A = np.concatenate([centres[y] + 0.3 * rng.normal(size=(n, 3, q)), rng.normal(size=(n, d - 3, q))], axis=1)
+    centers = rng.normal(size=(3, 3, q))
+    A = np.concatenate([centers[y] + 0.3 * rng.normal(size=(n, 3, q)), rng.normal(size=(n, d - 3, q))], axis=1)
     return np.linalg.qr(A)[0], y
 
 

@@ -1,4 +1,4 @@
-"""Imbalanced metric learning: optimum, neighbours, weights, limits."""
+"""Imbalanced metric learning: optimum, neighbors, weights, limits."""
 
 import warnings
 
@@ -47,7 +47,7 @@ def test_optimum_equals_a_generic_solver(weighting):
     assert learner.duality_gap_ <= 1e-8
 
 
-def test_strong_regularisation_gives_the_identity():
+def test_strong_regularization_gives_the_identity():
     X, y = two_classes()
     assert_allclose(fit(IML(gamma=1e7), X, y).get_mahalanobis_matrix(), np.eye(3), atol=1e-4)
 
@@ -78,7 +78,7 @@ def test_rivals_that_change_forever_do_not_keep_a_good_metric_from_being_one():
         assert loops.objective(N, X, y, loops.nearest(X, y, N, 3, False)) >= f - learner.duality_gap_
 
 
-def test_without_regularisation_no_certificate_but_no_worse_than_the_start():
+def test_without_regularization_no_certificate_but_no_worse_than_the_start():
     X, y = two_classes()
     learner = fit(IML(gamma=0.0, rivals="fixed", max_iter=2000, tol=1e-8), X, y)
     assert not hasattr(learner, "duality_gap_")
@@ -90,7 +90,7 @@ def test_without_regularisation_no_certificate_but_no_worse_than_the_start():
     assert f <= near.objective_ * (1 + 1e-3) + 1e-6
 
 
-def test_warm_start_without_regularisation_goes_on():
+def test_warm_start_without_regularization_goes_on():
     X, y = two_classes()
     learner = fit(IML(gamma=0.0, rivals="fixed", warm_start=True, max_iter=3), X, y)
     first = learner.objective_

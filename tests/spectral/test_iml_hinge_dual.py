@@ -5,7 +5,7 @@ import re
 import numpy as np
 from numpy.testing import assert_allclose
 
-from nearfar.spectral.margin.iml.hinge_dual import Hinges, minimise
+from nearfar.spectral.margin.iml.hinge_dual import Hinges, minimize
 from tests import conic
 
 rng = np.random.default_rng(0)
@@ -25,7 +25,7 @@ def loops(M, gamma):
 
 def test_optimum_has_no_gap_and_matches_the_generic_solver():
     for gamma in (1.0, 0.1):
-        found = minimise(Hinges(Z, s, b, c, A0, gamma), tol=1e-8)
+        found = minimize(Hinges(Z, s, b, c, A0, gamma), tol=1e-8)
         assert found.converged
         assert_allclose(found.objective, loops(found.x, gamma), rtol=1e-10)
         assert_allclose(Hinges(Z, s, b, c, A0, gamma)(found.x), found.objective)
@@ -40,7 +40,7 @@ def test_optimum_has_no_gap_and_matches_the_generic_solver():
 
 
 def test_multipliers_are_within_bounds_and_give_back_the_metric():
-    found = minimise(Hinges(Z, s, b, c, A0, 0.5), tol=1e-8)
+    found = minimize(Hinges(Z, s, b, c, A0, 0.5), tol=1e-8)
     a = found.attributes["dual"]
     assert (a >= 0).all()
     assert (a <= c).all()
@@ -49,28 +49,28 @@ def test_multipliers_are_within_bounds_and_give_back_the_metric():
 
 
 def test_running_out_of_iterations_is_told():
-    found = minimise(Hinges(Z, s, b, c, A0, 0.01), max_iter=1, tol=1e-12)
+    found = minimize(Hinges(Z, s, b, c, A0, 0.01), max_iter=1, tol=1e-12)
     assert not found.converged
     assert "duality gap" in found.message
 
 
 def test_features_of_very_different_size_are_named_as_the_cause():
     sizes = np.geomspace(1e-4, 1e4, Z.shape[1])
-    found = minimise(Hinges(Z * sizes, s, b, c, A0, 0.01), tol=1e-9)
+    found = minimize(Hinges(Z * sizes, s, b, c, A0, 0.01), tol=1e-9)
     assert not found.converged
     assert re.search(r"duality gap .*; features differ by a factor of \de\+07 in size: scale them$", found.message)
-    assert "scale" not in minimise(Hinges(Z, s, b, c, A0, 0.01), max_iter=1, tol=1e-12).message
+    assert "scale" not in minimize(Hinges(Z, s, b, c, A0, 0.01), max_iter=1, tol=1e-12).message
 
 
 def test_a_looser_tolerance_stops_sooner_and_is_kept():
-    tight, loose = (minimise(Hinges(Z, s, b, c, A0, 0.01), tol=tol) for tol in (1e-9, 1e-2))
+    tight, loose = (minimize(Hinges(Z, s, b, c, A0, 0.01), tol=tol) for tol in (1e-9, 1e-2))
     assert loose.converged
     assert loose.n_iter < tight.n_iter
     assert loose.objective - tight.objective <= loose.duality_gap <= 1e-2 * max(1, loose.objective)
 
 
 def test_gap_is_the_primal_less_the_dual_of_the_multipliers():
-    found = minimise(Hinges(Z, s, b, c, A0, 0.03), max_iter=3)
+    found = minimize(Hinges(Z, s, b, c, A0, 0.03), max_iter=3)
     a = found.attributes["dual"]
     w, V = np.linalg.eigh(A0 - (Z.T * (a * s)) @ Z / 0.06)
     M = (V * np.maximum(w, 0.0)) @ V.T

@@ -110,7 +110,7 @@ def test_a_precomputed_kernel_has_to_be_one(learner):
 
 
 @pytest.mark.parametrize("name", ["KernelLLERegularizedMetric", "LaplacianRegularizedKernel"])
-def test_input_neighbours_need_rows(name):
+def test_input_neighbors_need_rows(name):
     with pytest.raises(ValueError, match=f"^{name}: .*_space must be .*'feature'"):
         getattr(nearfar, name)(kernel="precomputed").fit(K, Y)
 
@@ -156,11 +156,11 @@ def test_spectrum_keeps_the_share_of_the_trace():
         assert p == 1 or w[: p - 1].sum() < share * w.sum()
 
 
-def test_spectrum_centred_is_the_centred_kernel():
+def test_spectrum_centered_is_the_centered_kernel():
     H = np.eye(60) - 1 / 60
     given = fit(KernelSpectrumMetric(n_components=5, kernel="precomputed"), H @ K @ H, Y)
-    centred = fit(KernelSpectrumMetric(n_components=5, center=True, gamma=GAMMA), X, Y)
-    same(distances(centred, X), distances(given, H @ K @ H), 1e-7)
+    centered = fit(KernelSpectrumMetric(n_components=5, center=True, gamma=GAMMA), X, Y)
+    same(distances(centered, X), distances(given, H @ K @ H), 1e-7)
 
 
 def test_spectrum_uses_similar_pairs_only():
@@ -206,13 +206,13 @@ def test_lle_directions_are_orthonormal_in_feature_space():
     assert_allclose(T.T @ K @ T, np.eye(3), atol=1e-7)
 
 
-def test_lle_without_neighbourhoods_is_the_trace_ratio():
+def test_lle_without_neighborhoods_is_the_trace_ratio():
     learner = fit(KernelLLERegularizedMetric(n_components=2, lam=0.0, reg=0.0, kernel="polynomial", degree=2), X, Y)
     expected = fit(Kernelized(nearfar.HighDimensionalDCA(n_components=2), "polynomial", degree=2), X, Y)
     same(distances(learner, X), distances(expected, X), 1e-8)
 
 
-def test_lle_counts_unlabelled_rows():
+def test_lle_counts_unlabeled_rows():
     y = np.where(np.arange(60) < 40, Y, -1)
     moved = X.copy()
     moved[40:] += 3
@@ -250,7 +250,7 @@ def test_dca_with_a_linear_kernel_is_dca(solver):
     same(distances(learner, X), distances(linear, X))
 
 
-def test_dca_whitens_the_regularised_within_scatter():
+def test_dca_whitens_the_regularized_within_scatter():
     learner = fit(KernelDCA(gamma=GAMMA, reg=0.01), X, Y)
     R = kernels.kernel_map(X, "rbf", gamma=GAMMA).rows
     within = scatter.within(R, Y) / 60
@@ -298,11 +298,11 @@ def test_fisher_directions_are_orthonormal_and_useful():
     assert_allclose(learner.objective_, learner.eigenvalues_.sum())
 
 
-def test_fisher_is_blind_to_centring():
+def test_fisher_is_blind_to_centering():
     H = np.eye(60) - 1 / 60
-    plain, centred = (fit(KernelFisherMetric(3, kernel="precomputed"), A, Y) for A in (K, H @ K @ H))
-    same(distances(centred, H @ K @ H), distances(plain, K), 1e-7)
-    assert_allclose(centred.eigenvalues_, plain.eigenvalues_, rtol=1e-9)
+    plain, centered = (fit(KernelFisherMetric(3, kernel="precomputed"), A, Y) for A in (K, H @ K @ H))
+    same(distances(centered, H @ K @ H), distances(plain, K), 1e-7)
+    assert_allclose(centered.eigenvalues_, plain.eigenvalues_, rtol=1e-9)
 
 
 # ---- S25

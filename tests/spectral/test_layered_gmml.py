@@ -15,7 +15,7 @@ X, Y = data()
 
 
 def linear(**settings):
-    return fit(nearfar.LayeredGMML(**{"activation": "identity", "reg": 0.0, "normalise": False, **settings}), X, Y)
+    return fit(nearfar.LayeredGMML(**{"activation": "identity", "reg": 0.0, "normalize": False, **settings}), X, Y)
 
 
 def composed(learner):
@@ -36,7 +36,7 @@ def test_linear_layers_only_give_a_power_of_one_metric(depth):
     W = mean(*scatters(X, Y, 0.0))
     expected = np.linalg.matrix_power(W, depth)
     assert_allclose(composed(linear(n_layers=depth)), expected, rtol=1e-6, atol=1e-8 * np.abs(expected).max())
-    scaled = composed(linear(n_layers=depth, normalise=True))
+    scaled = composed(linear(n_layers=depth, normalize=True))
     assert_allclose(scaled / np.trace(scaled), expected / np.trace(expected), rtol=1e-6, atol=1e-8)
 
 
@@ -68,14 +68,14 @@ def test_nonlinearities_give_what_no_power_gives(activation):
 def test_riccati_residual_of_every_layer():
     learner = nearfar.LayeredGMML(n_layers=3, reg=0.0).fit(X, Y)
     Z = X
-    for k, (L, centre, scale) in enumerate(zip(learner.layers_, learner.means_, learner.scales_, strict=True)):
+    for k, (L, center, scale) in enumerate(zip(learner.layers_, learner.means_, learner.scales_, strict=True)):
         Z = np.tanh(Z) if k else Z
         S, D = scatters(Z, Y, 0.0)
         W = L.T @ L
         assert np.abs(W @ S @ W - D).max() <= 1e-8 * np.abs(D).max()
         i, j = 0, 1
         assert_allclose(np.sum((L @ (Z[i] - Z[j])) ** 2), (Z[i] - Z[j]) @ W @ (Z[i] - Z[j]))
-        Z = (Z - centre) @ L.T / scale
+        Z = (Z - center) @ L.T / scale
         if k < 2:
             assert_allclose(np.mean(Z**2), 1.0)
     assert_allclose(Z, learner.transform(X), rtol=1e-10, atol=1e-12)

@@ -65,7 +65,7 @@ def test_copies_are_near_only_each_other():
 
 
 @pytest.mark.parametrize("unit", [1e-60, 1.0, 1e60])
-def test_rows_that_coincide_with_their_neighbours_have_affinity_with_copies_only(unit):
+def test_rows_that_coincide_with_their_neighbors_have_affinity_with_copies_only(unit):
     rng = np.random.default_rng(0)
     others = rng.normal(size=(12, 3))
     G = lfda.affinity_scatter(unit * np.r_[others, np.zeros((4, 3))], 3)

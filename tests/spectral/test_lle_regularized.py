@@ -1,4 +1,4 @@
-"""The LLE-regularised metric: limits, unlabelled rows, its two solvers, optimality of the ratio."""
+"""The LLE-regularized metric: limits, unlabeled rows, its two solvers, optimality of the ratio."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.learners import all_pairs, data, distances, fit
 from tests.references import lle_regularized as loops
 
 
-def test_without_neighbourhoods_it_is_the_plain_trace_ratio():
+def test_without_neighborhoods_it_is_the_plain_trace_ratio():
     X, y = data()
     for n_components in (None, 1):
         learner = fit(LLERegularizedMetric(n_components, lam=0.0), X, y)
@@ -34,7 +34,7 @@ def test_ratio_is_optimal():
     assert abs(np.linalg.eigvalsh(S_b - ratio * S_w)[-2:].sum()) < 1e-7 * np.trace(S_b)
 
 
-def test_generalised_eigenvectors_have_their_own_constraint():
+def test_generalized_eigenvectors_have_their_own_constraint():
     X, y = data()
     U = fit(LLERegularizedMetric(2, lam=0.5, solver="gevd"), X, y).components_.T
     S_w, S_b = loops.scatters(X, y)
@@ -49,13 +49,13 @@ def test_labels_ask_for_one_direction_less_than_their_classes_below_the_rank(sol
         assert fit(LLERegularizedMetric(solver=solver), X, labels).components_.shape == (found, 4)
 
 
-def test_pairs_leave_one_generalised_eigenvector_out():
+def test_pairs_leave_one_generalized_eigenvector_out():
     X, y = data()
     told, labels = all_pairs(y)
     assert fit(LLERegularizedMetric(solver="gevd"), X, pairs=told, pair_labels=labels).components_.shape == (3, 4)
 
 
-def test_unlabelled_rows_count():
+def test_unlabeled_rows_count():
     X, y = data()
     hidden = np.where(np.arange(60) % 2, y, -1)
     learner = fit(LLERegularizedMetric(2, lam=5.0), X, hidden)
@@ -68,7 +68,7 @@ def test_unlabelled_rows_count():
 
 
 @pytest.mark.parametrize("n_neighbors", [0, 60, 100])
-def test_neighbours_out_of_range_are_refused(n_neighbors):
+def test_neighbors_out_of_range_are_refused(n_neighbors):
     with pytest.raises(ValueError, match=r"^LLERegularizedMetric: n_neighbors must be in 1\.\.59"):
         LLERegularizedMetric(n_neighbors=n_neighbors).fit(*data())
     assert fit(LLERegularizedMetric(lam=0.0, n_neighbors=n_neighbors), *data()).converged_, "none are looked for"

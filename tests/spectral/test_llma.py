@@ -41,7 +41,7 @@ def test_gradient_equals_differences(n_neighbors):
 def test_every_step_lowers_the_objective_until_it_is_flat(n_neighbors):
     *_, shift, _ = problem(n_neighbors)
     B = np.zeros((3, 12))
-    found = smooth_shift.majorise(shift, B, max_iter=20_000, tol=1e-14)
+    found = smooth_shift.majorize(shift, B, max_iter=20_000, tol=1e-14)
     assert (np.diff(found.history) < 1e-9 * found.history[0]).all()
     assert found.objective < 0.9 * found.history[0]
     assert np.abs(shift.gradient(found.x)).max() < 1e-4 * np.abs(shift.gradient(B)).max()
@@ -103,7 +103,7 @@ def test_similar_rows_get_nearer_and_new_rows_move_along():
     assert_allclose(learner.transform(X[:3]), learner.transform(X)[:3])
 
 
-def test_centres_are_rows_of_similar_pairs_and_few():
+def test_centers_are_rows_of_similar_pairs_and_few():
     X, _ = data()
     pairs = np.array([[3, 8], [8, 20], [41, 5]])
     learner = fit(LLMA(), X, pairs=pairs)

@@ -192,7 +192,7 @@ def test_bad_settings_are_named(settings):
         LMNN(**settings).fit(*data())
 
 
-def test_as_many_neighbours_as_the_class_has_rows_is_refused():
+def test_as_many_neighbors_as_the_class_has_rows_is_refused():
     X, y = data()
     size = np.bincount(y).min()
     fit(LMNN(int(size) - 1, max_iter=3), X, y)
@@ -398,14 +398,14 @@ def test_rows_of_the_factor_that_no_longer_count_are_dropped():
     assert active_set.without_small(np.zeros((2, 3))).shape == (1, 3)
 
 
-def test_second_pass_looks_neighbours_up_again():
+def test_second_pass_looks_neighbors_up_again():
     X, y = toy(150)
     once, twice = fit(LMNN(), X, y), fit(LMNN(outer_passes=2), X, y)
     near = loops.targets(once.transform(X), y)
     assert_allclose(loops.objective(twice.get_mahalanobis_matrix(), X, y, near=near), twice.objective_, rtol=1e-7)
 
 
-def test_training_neighbours_do_not_get_worse():
+def test_training_neighbors_do_not_get_worse():
     X, y = toy(200)
     Z = fit(LMNN(), X, y).transform(X)
     assert accuracy(Z[::2], y[::2], Z[1::2], y[1::2]) >= accuracy(X[::2], y[::2], X[1::2], y[1::2])

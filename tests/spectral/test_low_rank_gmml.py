@@ -163,7 +163,7 @@ def test_refuses_more_directions_than_the_dissimilar_scatter_has():
 
 @pytest.mark.parametrize("wide", [np.c_[X[:, :2], X[:, :2]], np.eye(4)[:3] @ X[:4]])
 def test_refuses_more_directions_than_the_data_have(wide):
-    # regularisation would make room for others, in which no two rows differ
+    # regularization would make room for others, in which no two rows differ
     with pytest.raises(ValueError, match=r"^LowRankGMML: n_components must be at most 2, the rank of the data; got 3"):
         nearfar.LowRankGMML(3).fit(wide, Y[: len(wide)] if len(wide) > 3 else [0, 0, 1])
 

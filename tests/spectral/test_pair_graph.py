@@ -21,7 +21,11 @@ def graph(n, share):
 def test_squares_from_products_equal_those_of_differences(rows, monkeypatch):
     monkeypatch.setattr(pair_graph, "ROWS", rows)
     Z, found = 100 + rng.normal(size=(60, 40)), graph(60, 0.3)
-    assert_allclose(pair_graph.crowded(Z, found.a, found.b), pair_graph.pair_squares(Z, found.a, found.b), rtol=1e-11)
+    assert_allclose(
+        pair_graph.dense_squared_distances(Z, found.a, found.b),
+        pair_graph.pair_squares(Z, found.a, found.b),
+        rtol=1e-11,
+    )
 
 
 def test_differences_of_edges_are_those_of_pairs():
@@ -41,13 +45,13 @@ def test_near_pairs_far_from_the_others_keep_their_digits():
     Z[30:] = 1e8 + 1e-3 * Z[30:]
     expected = pair_graph.pair_squares(Z, found.a, found.b)
     assert expected.min() < 1
-    assert_allclose(pair_graph.crowded(Z, found.a, found.b), expected, rtol=1e-9)
+    assert_allclose(pair_graph.dense_squared_distances(Z, found.a, found.b), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("share", "columns", "many"), [(0.3, 40, True), (0.01, 40, False), (0.05, 4, False)])
 def test_products_are_taken_where_edges_are_many_for_their_rows(share, columns, many, monkeypatch):
-    taken, measure = [], pair_graph.crowded
-    monkeypatch.setattr(pair_graph, "crowded", lambda *given: taken.append(True) or measure(*given))
+    taken, measure = [], pair_graph.dense_squared_distances
+    monkeypatch.setattr(pair_graph, "dense_squared_distances", lambda *given: taken.append(True) or measure(*given))
     Z, found = rng.normal(size=(80, columns)), graph(80, share)
     assert_allclose(found.squares(Z), np.sum((Z[found.a] - Z[found.b]) ** 2, axis=1), rtol=1e-11)
     assert bool(taken) == many

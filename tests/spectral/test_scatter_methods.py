@@ -474,7 +474,7 @@ def test_chunklets_may_come_from_pairs_or_be_drawn():
 
 
 @pytest.mark.parametrize("solver", ["gevd", "hoi"])
-def test_dca_diagonalises_both_scatters(solver):
+def test_dca_diagonalizes_both_scatters(solver):
     learner = nearfar.DCA(solver=solver).fit(X, Y)
     C_b, C_w = dca_loops.scatters(X, Y)
     A = learner.components_.T
@@ -734,7 +734,7 @@ def test_gmml_refuses(settings, word):
         nearfar.GMML(**settings).fit(X, Y)
 
 
-def test_gmml_regularises_singular_scatters():
+def test_gmml_regularizes_singular_scatters():
     flat = np.c_[X, X[:, 0]]
     with pytest.raises(ValueError, match=r"^GMML: .*rank 4 of 5"):
         nearfar.GMML(reg=0.0).fit(flat, Y)

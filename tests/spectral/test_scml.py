@@ -63,7 +63,7 @@ def test_weights_are_those_of_the_linear_program(kind, beta):
         X, T, B = problem(seed, kind=kind)
         best = loops.program(X, B, T, beta)
         for tol in (1e-2, max(1e-5, 1e-11 / beta)):  # the bound is as good as rounding beside beta lets it be
-            found = linear_program.minimise(linear_program.TripletHinges(X, T, B, beta), tol=tol)
+            found = linear_program.minimize(linear_program.TripletHinges(X, T, B, beta), tol=tol)
             assert found.converged, found.message
             assert (found.x >= 0).all()
             assert best * (1 - 1e-6) <= found.objective
@@ -73,7 +73,7 @@ def test_weights_are_those_of_the_linear_program(kind, beta):
 
 def test_what_stops_early_says_how_far_it_is():
     X, T, B = problem(n=60)
-    found = linear_program.minimise(linear_program.TripletHinges(X, T, B, 1e-3), tol=1e-6, max_iter=3)
+    found = linear_program.minimize(linear_program.TripletHinges(X, T, B, 1e-3), tol=1e-6, max_iter=3)
     assert not found.converged
     assert "gap" in found.message
     assert found.objective - found.duality_gap <= loops.program(X, B, T, 1e-3) <= found.objective
@@ -84,7 +84,7 @@ def test_a_gap_that_rounding_hides_ends_the_search():
     for seed in range(4):
         X, T, B = problem(seed, n=12, d=2, K=3)
         with np.errstate(all="raise", under="ignore"):
-            found = linear_program.minimise(linear_program.TripletHinges(X, T, B, 1.0), tol=1e-16)
+            found = linear_program.minimize(linear_program.TripletHinges(X, T, B, 1.0), tol=1e-16)
         assert found.converged == (found.duality_gap <= 1e-16 * found.objective)
         gaps.append(found.duality_gap / found.objective)
     assert min(gaps) >= 0
@@ -175,22 +175,22 @@ def test_triplets_the_wrong_way_round_give_no_metric():
     assert model.weights_.shape == (0,)
 
 
-def test_centres_do_not_depend_on_order_or_axes():
+def test_centers_do_not_depend_on_order_or_axes():
     X = np.random.default_rng(0).normal(size=(80, 3))
     Q = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
     order = np.random.default_rng(2).permutation(80)
-    found = local_directions.centres(X, 7)
+    found = local_directions.centers(X, 7)
     assert found.shape == (7, 3)
-    assert_allclose(local_directions.centres(X[order], 7), found)
-    assert_allclose(local_directions.centres(X @ Q, 7), found @ Q)
-    assert_array_equal(local_directions.centres(X, 80), X)
-    assert_array_equal(local_directions.centres(np.ones((9, 3)), 4), np.ones((4, 3)))
+    assert_allclose(local_directions.centers(X[order], 7), found)
+    assert_allclose(local_directions.centers(X @ Q, 7), found @ Q)
+    assert_array_equal(local_directions.centers(X, 80), X)
+    assert_array_equal(local_directions.centers(np.ones((9, 3)), 4), np.ones((4, 3)))
 
 
-def test_centres_are_the_means_of_the_rows_around_them():
+def test_centers_are_the_means_of_the_rows_around_them():
     groups = np.array([[0.0, 0], [50, 0], [0, 80]])
     X = np.repeat(groups, 7, axis=0) + np.random.default_rng(0).normal(size=(21, 2))
-    found = local_directions.centres(X, 3)
+    found = local_directions.centers(X, 3)
     assert_allclose(sorted(found.tolist()), sorted(X.reshape(3, 7, 2).mean(axis=1).tolist()))
 
 
@@ -207,8 +207,8 @@ def test_discriminants_solve_their_eigenproblem():
 
 def test_regions_are_the_nearest_rows_of_each_class():
     X, y = data(60, 3, 2)
-    (centre,) = local_directions.centres(X, 1)
-    order = np.argsort(np.sum((X - centre) ** 2, axis=1))
+    (center,) = local_directions.centers(X, 1)
+    order = np.argsort(np.sum((X - center) ** 2, axis=1))
     rows = [np.concatenate([order[y[order] == c][:k] for c in (0, 1)]) for k in (5, 12)]
     expected = np.concatenate([local_directions.discriminants(X[i], y[i], 1) for i in rows])
     found = local_directions.of_regions(X, y, 2, (5, 12))

@@ -35,7 +35,7 @@ def test_gradient_is_that_of_finite_differences(prior):
     assert_allclose(fun(x)[1], numerical_gradient(lambda z: fun(z)[0], x), rtol=1e-6, atol=1e-8)
 
 
-def test_gradient_through_the_qr_factorisation():
+def test_gradient_through_the_qr_factorization():
     rng = np.random.default_rng(1)
     A, C = rng.normal(size=(5, 3)), rng.normal(size=(5, 3))
     U, pullback = manifolds.orthonormal(A)

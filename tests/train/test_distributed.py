@@ -29,7 +29,7 @@ OBJECTIVES = {
     "layer": "FisherTripletLoss(layer='embedding', ridge=0.1, reduction='mean') + EnergyConfusion(layer='embedding')",
     "features": "HORDE(channels=16, features=32)",  # trains the trunk, not the embedding layer
     "facilities": "FacilityLocationLoss()",
-    "centres": "ProxyNCALoss(proxies='kmeans')",
+    "centers": "ProxyNCALoss(proxies='kmeans')",
     "images": "TripletLoss()",
     "held": "TripletLoss()",
 }
@@ -159,10 +159,10 @@ def test_devices_are_processes_that_run_nothing_that_lies_among_the_data(tmp_pat
 
 def test_only_a_command_that_names_a_module_of_the_working_directory_looks_there(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("mine.py", "timm.py", "triton.py"):
+    for name in ("miner.py", "timm.py", "triton.py"):
         (tmp_path / name).touch()
-    named = ["TripletLoss() + 0.5*mine:Loss()", "--sampler=mine:Sampler", "trunk=mine.small:make"]
-    others = ["mine.py", "cub:mine", "yours:Loss()", "timm:resnet18", "m_per_class:4", "not.mine:Loss()"]
+    named = ["TripletLoss() + 0.5*miner:Loss()", "--sampler=miner:Sampler", "trunk=miner.small:make"]
+    others = ["miner.py", "cub:miner", "yours:Loss()", "timm:resnet18", "m_per_class:4", "not.miner:Loss()"]
     for word in [*named, *others]:
         expected = str(tmp_path) if word in named else ""
         assert folder_of_own_modules(["train", "digits", word]) == expected, word

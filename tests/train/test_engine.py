@@ -19,7 +19,7 @@ from nearfar.data import open_dataset
 from nearfar.data.decode import BadImageError
 from nearfar.deep.networks.weights import TrunkError
 from nearfar.deep.objective.terms import SetTerm
-from nearfar.deep.proxies.class_proxies import NeighbourProxyLoss
+from nearfar.deep.proxies.class_proxies import NeighborProxyLoss
 from nearfar.train import TrainConfig, TrainError, Watcher, embed_run, evaluate_run, load_embedder, open_run, train
 from nearfar.train import setup as building
 from nearfar.train.checkpoint import load_tensors, read_about, replace_file, save_tensors
@@ -238,7 +238,7 @@ def test_patience_ends_a_run_and_survives_being_broken_off(tmp_path, monkeypatch
 
 
 def test_averaged_weights_are_evaluated_kept_and_resumed(tmp_path, monkeypatch, small) -> None:
-    network = {"trunk": "conv4(width=4)", "image_size": 16}  # batch normalisation has statistics
+    network = {"trunk": "conv4(width=4)", "image_size": 16}  # batch normalization has statistics
     config = small(**network, objective=RICH, ema=0.9, lr=3e-3)
     after = []
     plain = torch.optim.Adam.step
@@ -664,7 +664,7 @@ def test_a_trunk_is_held_for_some_epochs(tmp_path, monkeypatch, small, step) -> 
     long = config.replace(epochs=2)
     whole = train(long, tmp_path / "whole", progress=False)
     second = weights(whole.folder)
-    for key, value in start.items():  # also the statistics of its batch normalisation
+    for key, value in start.items():  # also the statistics of its batch normalization
         held = key.startswith("trunk")
         assert torch.equal(first[f"embedder.{key}"], value) == held, key
         assert not torch.equal(second[f"embedder.{key}"], value), key
@@ -677,14 +677,14 @@ def test_computed_proxies_begin_each_epoch_with_the_embeddings_of_all_training_i
     tmp_path, monkeypatch, small, proxies
 ) -> None:
     config = small(objective=f"0.5*TripletLoss() + ProxyNCALoss(proxies={proxies!r})", lr=3e-3)
-    seen, plain = [], NeighbourProxyLoss.refit
+    seen, plain = [], NeighborProxyLoss.refit
 
     def refit(self, embeddings, labels):
         plain(self, embeddings, labels)
         seen.append((embeddings, labels, self.proxies.detach().clone()))
 
     with monkeypatch.context() as patch:
-        patch.setattr(NeighbourProxyLoss, "refit", refit)
+        patch.setattr(NeighborProxyLoss, "refit", refit)
         whole = train(config, tmp_path / "whole", progress=False)
     parts = building.build(config)
     np.testing.assert_allclose(seen[0][0], embed(parts.step.embedder, parts.train), rtol=1e-5, atol=1e-6)
@@ -702,7 +702,7 @@ def test_computed_proxies_begin_each_epoch_with_the_embeddings_of_all_training_i
 @pytest.mark.parametrize("features", [8, 16])  # as long as an embedding, and longer
 def test_proxies_of_moments_are_not_set_from_embeddings(tmp_path, monkeypatch, small, features) -> None:
     objective = f"HORDE(features={features}, loss=ProxyNCALoss(proxies='class_mean'))"
-    monkeypatch.setattr(NeighbourProxyLoss, "refit", lambda *_: pytest.fail("refitted"))
+    monkeypatch.setattr(NeighborProxyLoss, "refit", lambda *_: pytest.fail("refitted"))
     assert train(small(objective=objective, epochs=1), tmp_path / "run", progress=False).epoch == 1
     with pytest.raises(TrainError, match=r"^HORDE: a run sets no k-means proxies of moments"):
         train(small(objective=objective.replace("class_mean", "kmeans")), tmp_path / "other", progress=False)

@@ -105,8 +105,8 @@ def test_the_numbers_of_the_items_reach_the_objective_of_episodes(tmp_path, smal
     assert set(ids.tolist()) <= set(np.concatenate(seen).tolist())
     assert_array_equal(found["objective.terms.0.classes"], parts.train.labels[ids])
     queries = [batch[episode_of(torch.tensor(parts.train.labels[batch]), 1).query] for batch in seen]
-    learnt = found["objective.terms.1.sample_offsets"].nonzero().flatten()
-    assert set(learnt.tolist()) == set(np.concatenate(queries).tolist())
+    learned = found["objective.terms.1.sample_offsets"].nonzero().flatten()
+    assert set(learned.tolist()) == set(np.concatenate(queries).tolist())
 
 
 def test_what_cannot_be_an_episode_is_told(tmp_path, small) -> None:

@@ -124,7 +124,7 @@ def test_validation_classes_choose_the_epoch_as_in_a_run(digits, tmp_path):
     assert DeepMetric(**QUICK).fit(X, y).best_score_ is None
 
 
-def test_items_of_unknown_class_are_not_learnt_from(digits):
+def test_items_of_unknown_class_are_not_learned_from(digits):
     X, y = digits
     some = np.where(np.arange(len(y)) % 3 == 0, -1, y)
     metric = DeepMetric(**QUICK).fit(X, some)

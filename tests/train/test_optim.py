@@ -37,7 +37,7 @@ def test_each_group_has_its_rate() -> None:
         ({"optimizer": "rmsprop", "momentum": 0.5}, torch.optim.RMSprop, {"momentum": 0.5}),
     ],
 )
-def test_optimisers(fields, kind, settings) -> None:
+def test_optimizers(fields, kind, settings) -> None:
     groups = param_groups(Embedder(make_trunk("mlp(width=4)", (3,)), 2), nn.Identity(), config_of())
     optimizer = make_optimizer(groups, config_of(**fields))
     assert type(optimizer) is kind

@@ -57,7 +57,7 @@ def test_headers_say_paper_command_and_figures(paper) -> None:
     assert "Recall@" in text
 
 
-def test_few_shots_are_learnt_from_turned_classes() -> None:
+def test_few_shots_are_learned_from_turned_classes() -> None:
     config = TrainConfig.of(data="omniglot.zip", **recipe("characters/omniglot_few_shot"))
     assert config.symmetries == "all"
     assert make_sampler(config.sampler, np.repeat(np.arange(928), 20), config.batch_size).batches_per_epoch() == 145

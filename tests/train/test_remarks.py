@@ -110,7 +110,7 @@ def test_remarks_are_kept_and_shown(tmp_path):
     config = TrainConfig.of(data="digits", objective="TripletLoss()", embedding_dim=1, epochs=1)
     run = train(config, tmp_path / "run")
     result = evaluate_run(run)
-    assert any("better neighbours than their embeddings" in said for said in result.remarks)
+    assert any("better neighbors than their embeddings" in said for said in result.remarks)
     assert json.loads((tmp_path / "run" / "scores.json").read_text())["remarks"] == list(result.remarks)
     page = report_run(tmp_path / "run").read_text()
     assert all(said.replace("'", "&#39;") in page for said in result.remarks)
@@ -120,7 +120,7 @@ def test_damaged_files_cost_remarks_only(tmp_path):
     config = TrainConfig.of(data="digits", trunk="identity", embedding_dim=2, epochs=1)
     folder = train(config, tmp_path / "run").folder
     (folder / "metrics.csv").write_text("epoch,unseen_map_at_r\n1,abc\n")
-    assert any("better neighbours" in said for said in evaluate_run(folder).remarks)
+    assert any("better neighbors" in said for said in evaluate_run(folder).remarks)
     (folder / "metrics.csv").unlink()
     scores = json.loads((folder / "scores.json").read_text())
     for odd in (None, [3, None]):

@@ -31,11 +31,11 @@ def config_of(path, small, **changes):
     return small(data=str(path), **{"sampler": "m_per_class:4", "batch_size": 8, **changes})
 
 
-def test_a_standardised_network_is_one_of_standardised_rows(table, tmp_path, small):
+def test_a_standardized_network_is_one_of_standardized_rows(table, tmp_path, small):
     parts = np.load(table)
     run = train(config_of(table, small, standardize=True), tmp_path / "run", progress=False)
-    learnt = load_embedder(run).scale
-    scaled = (parts["X"] - learnt.mean.numpy()) / learnt.deviation.numpy()
+    learned = load_embedder(run).scale
+    scaled = (parts["X"] - learned.mean.numpy()) / learned.deviation.numpy()
     np.savez(tmp_path / "scaled.npz", X=scaled, y=parts["y"])
     other = train(config_of(tmp_path / "scaled.npz", small), tmp_path / "other", progress=False)
     found, expected = embed_run(run, str(table)), embed_run(other, str(tmp_path / "scaled.npz"))
@@ -82,16 +82,16 @@ def test_a_network_that_goes_on_keeps_its_units(table, tmp_path, small):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_a_run_is_beside_its_standardised_rows(table, tmp_path, small, capsys, monkeypatch):
+def test_a_run_is_beside_its_standardized_rows(table, tmp_path, small, capsys, monkeypatch):
     run = train(config_of(table, small, standardize=True), tmp_path / "run", progress=False)
-    task, learnt = task_of(run), load_embedder(run).scale
-    rows = (task.test.array - learnt.mean.numpy()) / learnt.deviation.numpy()
+    task, learned = task_of(run), load_embedder(run).scale
+    rows = (task.test.array - learned.mean.numpy()) / learned.deviation.numpy()
     alone, plain = (evaluate(X, task.test.labels, clustering=False) for X in (rows, task.test.array))
     assert alone.map_at_r > plain.map_at_r + 0.1
     assert evaluate_run(run).raw.map_at_r == pytest.approx(alone.map_at_r)
     said = command(capsys, monkeypatch, "evaluate", run.folder)[1]
-    assert f"the items themselves, standardised: Recall@1 {alone.recall_at[1]:.4f}, MAP@R {alone.map_at_r:.4f}" in said
-    assert "standardised rows" in report_run(run.folder).read_text()
+    assert f"the items themselves, standardized: Recall@1 {alone.recall_at[1]:.4f}, MAP@R {alone.map_at_r:.4f}" in said
+    assert "standardized rows" in report_run(run.folder).read_text()
     other = train(config_of(table, small), tmp_path / "other", progress=False)
     assert evaluate_run(other).raw.map_at_r == pytest.approx(plain.map_at_r)
     said = command(capsys, monkeypatch, "evaluate", other.folder)[1]
@@ -103,7 +103,7 @@ def test_images_have_no_columns(tmp_path, small):
         train(small(standardize=True), tmp_path / "run", progress=False)
 
 
-def test_unequal_units_are_remarked_until_they_are_standardised(table, tmp_path, small):
+def test_unequal_units_are_remarked_until_they_are_standardized(table, tmp_path, small):
     told = {}
     for standardize in (False, True):
         run = train(config_of(table, small, standardize=standardize), tmp_path / f"{standardize}", progress=False)
@@ -113,7 +113,7 @@ def test_unequal_units_are_remarked_until_they_are_standardised(table, tmp_path,
     assert told == {False: True, True: False}
 
 
-def test_standardised_rows_are_exported(table, tmp_path, small):
+def test_standardized_rows_are_exported(table, tmp_path, small):
     export = pytest.importorskip("nearfar.export")
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

@@ -49,7 +49,7 @@ app = App(
     name="nearfar",
     default_parameter=Parameter(negative=()),  # no --no-quiet
     version=__version__,
-    help="Metric learning: labelled images, rows or embeddings in; a metric that generalises to unseen classes out.",
+    help="Metric learning: labeled images, rows or embeddings in; a metric that generalizes to unseen classes out.",
     help_format="markdown",
     suppress_keyboard_interrupt=False,  # `main` says how to go on
 )
@@ -166,7 +166,7 @@ def train(
     out
         The folder of the run: config, log, weights, scores.
     objective
-        Losses and regularisers by their names, added and weighted; package.module:Name for one of your own.
+        Losses and regularizers by their names, added and weighted; package.module:Name for one of your own.
     recipe
         Start from the settings of a paper; `nearfar list --recipes` names them.
     test

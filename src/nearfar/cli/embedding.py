@@ -104,15 +104,15 @@ def refuse_data(source: Path, data: str | None) -> None:
         raise ValueError(f"DATA: {source} holds embeddings already, so {quoted(data)} must be left out")
 
 
-def embedded_on(source: Path, chosen: Chosen, *, labelled: bool = True) -> tuple[Dataset, np.ndarray[Any, Any]]:
+def embedded_on(source: Path, chosen: Chosen, *, labeled: bool = True) -> tuple[Dataset, np.ndarray[Any, Any]]:
     """Open data and embed it with a run or a learner, or read a file of embeddings; returns items and embeddings.
 
-    Embeddings of items without a class are left out where the others are `labelled`.
+    Embeddings of items without a class are left out where the others are `labeled`.
     """
     if is_embeddings(source):
         refuse_data(source, chosen.data)
         dataset = open_dataset(str(source), classes=chosen.classes, label=label_of(source, chosen))
-        dataset = with_classes(dataset) if labelled else dataset
+        dataset = with_classes(dataset) if labeled else dataset
         return dataset, rows_of(dataset, source)
     dataset = items_on(source, chosen)
     return dataset, embed_with(source, dataset)
@@ -143,19 +143,19 @@ def with_classes(dataset: Dataset) -> Dataset:
     return replace(dataset.subset(known), notes=(*dataset.notes, note))
 
 
-def embedded_with_gallery(source: Path, chosen: Chosen, *, labelled: bool = True) -> Embedded:
+def embedded_with_gallery(source: Path, chosen: Chosen, *, labeled: bool = True) -> Embedded:
     """As `embedded_on`, and the same of the gallery that there is to search; both number classes alike.
 
-    Where items need not be `labelled`, as those of listed pairs, all of the data are there.
+    Where items need not be `labeled`, as those of listed pairs, all of the data are there.
     """
     if is_embeddings(source):
         refuse_data(source, chosen.data)
-        dataset, gallery = searching(str(source), chosen, label_of(source, chosen), apart=labelled)
-        dataset = with_classes(dataset) if labelled else dataset
+        dataset, gallery = searching(str(source), chosen, label_of(source, chosen), apart=labeled)
+        dataset = with_classes(dataset) if labeled else dataset
         gallery = (read_gallery(source) if source.suffix == ".npz" else None) or gallery
         rows, gallery_rows = rows_of(dataset, source), None if gallery is None else rows_of(gallery, source)
     else:
-        dataset, gallery = opened_on(source, chosen, apart=labelled)
+        dataset, gallery = opened_on(source, chosen, apart=labeled)
         rows = embed_with(source, dataset)
         gallery_rows = None if gallery is None else embed_with(source, gallery)
     if gallery is not None:
@@ -233,13 +233,13 @@ def _told(file: Path, key: str) -> str:
 def embed_to(source: Path, data: str, out: Path, skip_bad: bool, label: str | None = None) -> str:
     """Embed data and write an .npz; returns one line on what was written."""
     from ..data.items import open_items
-    from ..io.atomic_files import whole
+    from ..io.atomic_files import atomic_write
     from .index_files import named_by_paths, root_of
 
     check_out(out)
     dataset = open_items(data, label=label, skip_bad=skip_bad)
     embeddings = embed_with(source, dataset)
-    with whole(out) as file:
+    with atomic_write(out) as file:
         names = np.asarray(dataset.names, dtype=np.str_)
         classes = np.asarray(dataset.classes, dtype=np.str_)
         about: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""``nearfar fit``: a learner of the catalogue, fitted on rows or on the pixels of images, saved and scored."""
+"""``nearfar fit``: a learner of the catalog, fitted on rows or on the pixels of images, saved and scored."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def fit_to(
     """Fit and save a learner; returns the table of its scores on the test classes."""
     import numpy as np
 
-    from ..data.checks.columns import uneven
+    from ..data.checks.columns import scale_warning
     from .embedding import is_embeddings
     from .saved_learners import items_of, remark
     from .scoring import score_learner
@@ -109,7 +109,7 @@ def fit_to(
     learner.save(out)
     about = f"{task.protocol}{remark(learner, task.train, 'training items')}"
     scored = score_learner(out, task.test, task.gallery, scale)
-    units = uneven(task.train) if is_linear(learner) and not standardize else ""
+    units = scale_warning(task.train) if is_linear(learner) and not standardize else ""
     return "\n".join([about, scored, *(["", f"- {units}"] if units else [])])
 
 
@@ -131,7 +131,7 @@ def is_linear(learner: Any) -> bool:
 def check_linear(learner: Any) -> None:
     """Raise unless a learner is linear."""
     if not is_linear(learner):
-        raise ValueError(f"--standardize: {type(learner).__name__} is no linear learner; standardise its rows before")
+        raise ValueError(f"--standardize: {type(learner).__name__} is no linear learner; standardize its rows before")
 
 
 def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> AnyArray:
@@ -169,10 +169,10 @@ def halves(data: str, seed: int, label: str | None = None, skip_bad: bool = Fals
     order = np.random.default_rng(seed).permutation(len(items))
     order = order[np.argsort(items.labels[order], kind="stable")]
     what = f"{items.name}: {len(items):,} {items.kind}s of {len(items.classes)} classes, too few to hold any out"
-    how = f"one half of each is learnt from, the other is the test (seed {seed})"
+    how = f"one half of each is learned from, the other is the test (seed {seed})"
     protocol = f"{what}; {how}{left_out(items)}."
-    learnt, tested = (items.subset(np.sort(half)) for half in (order[::2], order[1::2]))
-    return Task(items.name, learnt, None, tested, None, protocol)
+    learned, tested = (items.subset(np.sort(half)) for half in (order[::2], order[1::2]))
+    return Task(items.name, learned, None, tested, None, protocol)
 
 
 def make_learner(text: str, seed: int = 0) -> Any:
@@ -207,7 +207,7 @@ def _built(node: Node, seed: int) -> Any:
 
 
 def _found(name: str) -> Any:
-    """Return a class of the catalogue that fits and transforms."""
+    """Return a class of the catalog that fits and transforms."""
     from ..catalog import BY_NAME, missing
 
     method = BY_NAME.get(name)

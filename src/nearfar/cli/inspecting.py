@@ -49,14 +49,14 @@ def inspect(
         Write all that was found, with every name, to this .json file too.
     """
     from ..data.checks.inspection import inspect_data
-    from ..io.atomic_files import whole
+    from ..io.atomic_files import atomic_write
     from .options import check_out
 
     if out is not None:
         check_out(out)
     found = inspect_data(data, test=test, test_classes=test_classes, seed=seed, label=label)
     if out is not None:
-        with whole(out, "w", encoding="utf-8", errors="surrogateescape") as file:
+        with atomic_write(out, "w", encoding="utf-8", errors="surrogateescape") as file:
             json.dump(found.to_dict(), file, indent=1, ensure_ascii=False)
     print(told(found))
 
@@ -77,8 +77,8 @@ def sizes(found: Inspection) -> str:
     if found.kind == "row":
         return f"rows of {found.largest[0]:,} numbers"
     least, most = (f"{shape[1]} x {shape[0]}" for shape in (found.smallest, found.largest))
-    colours = "grey" if found.largest[2] == 1 else "colour"
-    return f"{colours} images of " + (least if least == most else f"{least} to {most}") + " pixels"
+    colors = "gray" if found.largest[2] == 1 else "color"
+    return f"{colors} images of " + (least if least == most else f"{least} to {most}") + " pixels"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

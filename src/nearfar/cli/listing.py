@@ -1,4 +1,4 @@
-"""``nearfar list``: the catalogue as a table for the terminal."""
+"""``nearfar list``: the catalog as a table for the terminal."""
 
 from __future__ import annotations
 

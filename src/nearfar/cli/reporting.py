@@ -32,7 +32,7 @@ def report(
     skip_bad: bool = False,
     trust: Trust = (),
 ) -> None:
-    """Write one HTML page with scores, curves, neighbours, confusions and maps.
+    """Write one HTML page with scores, curves, neighbors, confusions and maps.
 
     Example: nearfar report runs/glyphs --against runs/before
 

@@ -46,7 +46,7 @@ def score(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> str:
 
         result = evaluate_run(source, ks=ks)
         scaled = TrainConfig.from_json(source / "config.json").standardize
-        what = "the items themselves, standardised" if scaled else "the items themselves"
+        what = "the items themselves, standardized" if scaled else "the items themselves"
         return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(result.remarks)])
     scored = scored_on(source, chosen, ks)
     return _table(scored.protocol, scored.scores, scored.raw)
@@ -84,7 +84,7 @@ def scored_on(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
 def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None, scale: AnyArray | None = None) -> str:
     """Score a saved learner on items, which search the gallery or each other, and return the table to print.
 
-    Where columns were standardised before it, by their deviations `scale`, a line says what that alone is worth.
+    Where columns were standardized before it, by their deviations `scale`, a line says what that alone is worth.
     """
     gallery_rows = None if gallery is None else embed_with(source, gallery)
     embedded = Embedded(dataset, embed_with(source, dataset), gallery, gallery_rows)
@@ -95,7 +95,7 @@ def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None
     rows, searched = items_of(dataset) / scale, None if gallery is None else items_of(gallery) / scale
     how = _keywords(source, ()) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
     alone = evaluate_embeddings(rows, dataset.labels, gallery=searched, **how, clustering=False)
-    return f"{table}\n{_beside('standardised, without a learner', alone)}"
+    return f"{table}\n{_beside('standardized, without a learner', alone)}"
 
 
 def _scored(source: Path, embedded: Embedded, ks: Sequence[int] = ()) -> Scored:

@@ -1,4 +1,4 @@
-"""Neighbours and duplicates of an index: as lines, as a table, as a page of pictures."""
+"""Neighbors and duplicates of an index: as lines, as a table, as a page of pictures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..numerics.types import AnyArray
     from ..report.content import Items
 
-Neighbours = list[tuple[str, int, float, str, str]]  # of one query
+Neighbors = list[tuple[str, int, float, str, str]]  # of one query
 ROUNDING = 1e-12  # of distances between unit rows that float32 should have made equal
 
 
@@ -22,10 +22,10 @@ def classes_of(index: Index) -> list[str]:
     return [""] * len(index) if index.labels is None else [str(label) for label in index.labels]
 
 
-def neighbour_rows(index: Index, names: Sequence[str], found: Found) -> Iterator[Neighbours]:
-    """Yield, for each query, its name and the rank, distance, class and name of its neighbours."""
+def neighbor_rows(index: Index, names: Sequence[str], found: Found) -> Iterator[Neighbors]:
+    """Yield, for each query, its name and the rank, distance, class and name of its neighbors."""
     for query, distances, positions in zip(names, *found, strict=True):
-        rows: Neighbours = []
+        rows: Neighbors = []
         for rank, (distance, at) in enumerate(zip(distances, positions, strict=True), start=1):
             if at >= 0:
                 label = "" if index.labels is None else str(index.labels[at])
@@ -38,8 +38,8 @@ def distance_text(distance: float) -> str:
     return f"{distance if distance > ROUNDING else 0.0:.4g}"
 
 
-def neighbour_lines(names: Sequence[str], found: Sequence[Neighbours]) -> Iterator[str]:
-    """Yield a heading for each query, and below it its neighbours."""
+def neighbor_lines(names: Sequence[str], found: Sequence[Neighbors]) -> Iterator[str]:
+    """Yield a heading for each query, and below it its neighbors."""
     wide = max((len(label) for rows in found for _, _, _, label, _ in rows), default=0)
     for query, rows in zip(names, found, strict=True):
         yield query if rows else f"{query}: none"
@@ -56,10 +56,10 @@ def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: 
 
 def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Write a .csv, whole or not at all."""
-    from ..io.atomic_files import whole
+    from ..io.atomic_files import atomic_write
     from ..io.cells import write_rows
 
-    with whole(out, "w", newline="", encoding="utf-8", errors="surrogateescape") as handle:
+    with atomic_write(out, "w", newline="", encoding="utf-8", errors="surrogateescape") as handle:
         write_rows(handle, [heading, *rows])
 
 
@@ -72,7 +72,7 @@ def write_hits(
     found: Found,
     pictures: NamedReader,
 ) -> None:
-    """Write a page with every query and its neighbours in an index of `pictures`."""
+    """Write a page with every query and its neighbors in an index of `pictures`."""
     from ..report.content import Items
     from ..report.search_page import Line, Near, write_found
 

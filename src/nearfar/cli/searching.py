@@ -16,8 +16,8 @@ from .search_results import (
     classes_of,
     distance_text,
     group_lines,
-    neighbour_lines,
-    neighbour_rows,
+    neighbor_lines,
+    neighbor_rows,
     write_groups,
     write_hits,
     write_table,
@@ -52,9 +52,9 @@ def search(
     query
         An image, a folder of images, an .npy or .npz of rows, or data as for train.
     k
-        Neighbours of each query.
+        Neighbors of each query.
     within
-        Only neighbours that are at most this far, such as at a threshold of `nearfar evaluate --protocol
+        Only neighbors that are at most this far, such as at a threshold of `nearfar evaluate --protocol
         identification`; a query may then have none.
     run
         Where the run or the learner that made the index is now, if it was moved; or what embeds the queries of an index
@@ -125,7 +125,7 @@ def search_in(
         raise ValueError(f"{source} has other weights than those that made {file}; index anew")
     items, queries = open_embedded(source, query, skip_bad, label)
     names, found = names_of(items, query), index.search(queries, k)
-    count = f"{min(k, len(index))} neighbours of {len(names):,} queries"
+    count = f"{min(k, len(index))} neighbors of {len(names):,} queries"
     if within is not None:
         found, lost = near_enough(found, within)
         count = f"up to {count} within {within:g}; {lost:,} have none"
@@ -133,17 +133,17 @@ def search_in(
     if out is not None and out.suffix == ".html":
         write_hits(out, index, items, queries, names, found, pictures_of(index, file))
         return told
-    rows = [*neighbour_rows(index, names, found)]
+    rows = [*neighbor_rows(index, names, found)]
     if out is not None:
         write_table(out, ("query", "rank", "distance", "class", "name"), [*chain.from_iterable(rows)])
         return told
-    lines = [*neighbour_lines(names, rows)]
+    lines = [*neighbor_lines(names, rows)]
     lines += filter(None, [left_out(items).removeprefix("; ")])
     return "\n".join(lines)
 
 
 def near_enough(found: Found, within: float) -> tuple[Found, int]:
-    """Return the neighbours that are at most so far, and how many queries have none."""
+    """Return the neighbors that are at most so far, and how many queries have none."""
     import numpy as np
 
     positions = np.where(found.distances <= within, found.positions, -1)

@@ -1,5 +1,5 @@
 """The old name of `nearfar.numerics.descriptors`."""
 
-from ..moved import forward
+from ..deprecation import moved_module
 
-__getattr__ = forward(__name__, "nearfar.numerics.descriptors")
+__getattr__ = moved_module(__name__, "nearfar.numerics.descriptors")

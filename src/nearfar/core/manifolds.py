@@ -1,5 +1,5 @@
 """The old name of `nearfar.numerics.manifolds`."""
 
-from ..moved import forward
+from ..deprecation import moved_module
 
-__getattr__ = forward(__name__, "nearfar.numerics.manifolds")
+__getattr__ = moved_module(__name__, "nearfar.numerics.manifolds")

@@ -1,4 +1,4 @@
-"""Random changes to a batch of images: affine map, crop, mirror, colours, blur, erasing.
+"""Random changes to a batch of images: affine map, crop, mirror, colors, blur, erasing.
 
 Plain tensor code on whole batches. Every random number is drawn on the CPU, from the generator that was given or
 else from torch's global one, so that restoring that generator's state repeats the images, on any device.

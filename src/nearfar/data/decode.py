@@ -17,10 +17,10 @@ from .dataset import ArrayReader, DataError, Dataset, Source, number_labels
 from .readers.files import Files
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-LOOKED_AT = 32  # images of a set that tell whether all are grey
-GREY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
+LOOKED_AT = 32  # images of a set that tell whether all are gray
+GRAY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
 SIXTEEN = ("PNG", "PPM")
-"""Formats without 32-bit pixels: what Pillow opens in them as such is 16-bit grey."""
+"""Formats without 32-bit pixels: what Pillow opens in them as such is 16-bit gray."""
 MEMORY = 2**26
 """Sets whose decoded images take at most this many bytes are kept in memory."""
 
@@ -41,7 +41,7 @@ def decode(data: bytes, name: str, *, channels: int = 3, box: Box | None = None)
     name : str
         What an error calls it.
     channels : {1, 3}
-        1 gives grey values, 3 gives RGB. Transparent pixels become white.
+        1 gives gray values, 3 gives RGB. Transparent pixels become white.
     box : tuple of int, optional
         Left, top, right, bottom in pixels of the upright image; what lies outside of the image is cut off.
 
@@ -83,7 +83,7 @@ def _flatten(image: Any, mode: str) -> Any:
 
 
 def _eight_bits(image: Any) -> Any:
-    """Scale 16-bit greys."""
+    """Scale 16-bit grays."""
     from PIL import Image
 
     return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
@@ -161,7 +161,7 @@ class ImageReader:
 
 
 def guess_channels(files: Files, paths: Sequence[str]) -> int:
-    """1 where every one of some evenly chosen images is grey, else 3; undecodable ones have no say."""
+    """1 where every one of some evenly chosen images is gray, else 3; undecodable ones have no say."""
     from PIL import Image
 
     modes = set()
@@ -171,7 +171,7 @@ def guess_channels(files: Files, paths: Sequence[str]) -> int:
                 modes.add(image.mode)
         except Exception:  # as in `decode`: the file is corrupt, or far too large
             continue
-    return 1 if modes and modes.issubset(GREY_MODES) else 3
+    return 1 if modes and modes.issubset(GRAY_MODES) else 3
 
 
 def image_source(

@@ -55,13 +55,13 @@ def open_items(source: Named, *, label: str | None = None, skip_bad: bool = Fals
         names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
         alone = ["/" not in name for name in names]
         if any(alone) and not all(alone):
-            return read_folder(path, skip_bad=skip_bad, unlabelled=UNKNOWN).items
+            return read_folder(path, skip_bad=skip_bad, unlabeled=UNKNOWN).items
         if any(alone):
             return replace(_loose(path.stem, ImageReader(files, tuple(names)), skip_bad), notes=tuple(unread(files)))
     if path.is_file() and path.name.endswith(TABLES):
         from .readers.manifest import read_manifest
 
-        return read_manifest(path, label=label, skip_bad=skip_bad, unlabelled=UNKNOWN).items
+        return read_manifest(path, label=label, skip_bad=skip_bad, unlabeled=UNKNOWN).items
     if path.is_file() and path.suffix in (".npy", ".npz"):
         content = _loaded(path)
         if path.suffix == ".npy" or not any(key in content for key in LABELS):

@@ -84,7 +84,7 @@ def open_task(
         The column of a table that holds the classes: not given, it is called `label`, or in a table of rows also
         `class`, `target` or `y`. Of `source` and `test`, it is looked for in those that are tables.
     image_size : int, optional
-        Make every image a square of this side (shorter side resized, centre cut).
+        Make every image a square of this side (shorter side resized, center cut).
     skip_bad : bool
         Leave out images that cannot be decoded; they are counted in `protocol` and named in `notes`.
 
@@ -272,7 +272,7 @@ def _assemble(
 
 
 def in_both(train: Dataset, validation: Dataset | None, test: Dataset) -> list[str]:
-    """Classes of the test that are not unseen: they are learnt from, or choose the checkpoint."""
+    """Classes of the test that are not unseen: they are learned from, or choose the checkpoint."""
     seen = {*train.classes, *(() if validation is None else validation.classes)}
     return sorted(seen & set(test.classes))
 

@@ -1,9 +1,9 @@
 """Several processes, one batch: gathering with gradients, and values that add up to those of a single process.
 
 Each process holds a part of the global batch. Embeddings are gathered so that every process sees the whole batch;
-a process computes its own anchors' share, and the shares add up to the loss. `whole` returns the sum of the shares
-with the gradient of `world x share`, so that after DistributedDataParallel's mean over processes the gradient of
-every parameter, network or proxy, equals the single-process one.
+a process computes its own anchors' share, and the shares add up to the loss. `all_reduce_loss` returns the sum
+of the shares with the gradient of `world x share`, so that after DistributedDataParallel's mean over processes the
+gradient of every parameter, network or proxy, equals the single-process one.
 
 The processes are all there are, unless `use_group` names some of them, or `local` only this one.
 """
@@ -215,7 +215,7 @@ def total(x: Tensor) -> Tensor:
     return x
 
 
-def whole(share: Tensor) -> Tensor:
+def all_reduce_loss(share: Tensor) -> Tensor:
     """Turn this process's share into the loss: its value is the sum of shares, its gradient `world x share`'s."""
     if world() == 1:
         return share

@@ -72,9 +72,9 @@ def _which(device: torch.device) -> tuple[torch.device, ...]:
     return () if device.type == "mps" else (device,)
 
 
-def rehearsal(mine: Any, like: Tensor) -> AbstractContextManager[None]:
+def preserve_rng(miner: Any, like: Tensor) -> AbstractContextManager[None]:
     """Let a miner draw now the same numbers as in the next pass."""
-    return nullcontext() if mine is None or torch.compiler.is_compiling() else drawn_again(generators(like))
+    return nullcontext() if miner is None or torch.compiler.is_compiling() else drawn_again(generators(like))
 
 
 def own_draws(generator: torch.Generator, training: bool) -> torch.Generator:
@@ -96,9 +96,9 @@ class SavedDraws:
         self._draws.set_state(state.cpu())
 
 
-def fresh_seed(mine: Any, like: Tensor) -> Tensor | None:
+def fresh_seed(miner: Any, like: Tensor) -> Tensor | None:
     """Return a new seed, (), for a miner that draws, the same in all processes; None for one that does not."""
-    if not getattr(mine, "draws", False):
+    if not getattr(miner, "draws", False):
         return None
     seed = torch.randint(2**62, ())
     return seed if distributed.world() == 1 else distributed.of_first(seed.to(like.device))

@@ -9,7 +9,7 @@ One file where `catalog.py` says: a docstring (name, paper, formula), one pure f
             self.t = t                                 # only store, as scikit-learn asks
             ...
 
-        def _solve(self, X, pairs):                    # X: float64, centred; pairs: Pairs or LabelPairs
+        def _solve(self, X, pairs):                    # X: float64, centered; pairs: Pairs or LabelPairs
             return gmml(X, pairs, self.t)              # L (k, d), or a numerics.optimize.Solution with x = L
 
 What `_solve` gets besides X:
@@ -23,7 +23,7 @@ FromChunklets  ``chunklets``: codes, -1 for rows in none; with ``_links = True``
 FromSets       ``candidates``: (n, q) booleans, the classes that each row may have
 =============  ==========================================================================================
 
-The shells validate, check `n_components`, `max_iter` and `tol`, centre (``_center = False`` turns that off), sort rows
+The shells validate, check `n_components`, `max_iter` and `tol`, center (``_center = False`` turns that off), sort rows
 so that their order does not matter when constraints come from labels, set the fitted attributes (`Solution.attributes`
 adds any others), cast to the input's float type, and put the estimator's name in front of every ValueError: functions
 in `numerics` and in method files just raise ``ValueError("reg must be ...")`` (`numerics.checks` has the usual ones).
@@ -46,7 +46,7 @@ from ..numerics.constraints import LabelPairs, Pairs
 from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray
 from . import thresholds
-from .fitted import named
+from .fitted import error_context
 from .kernel import KernelMetric
 from .mahalanobis import Mahalanobis, MetricLearner, Self
 
@@ -59,7 +59,7 @@ __all__ = [
     "KernelMetric",
     "Mahalanobis",
     "MetricLearner",
-    "named",
+    "error_context",
 ]
 
 
@@ -67,7 +67,7 @@ class FromLabels(MetricLearner):
     """`fit(X, y)`; a class with ``_y_required = False`` gets ``labels=None`` from `fit(X)`."""
 
     def fit(self: Self, X: AnyArray, y: AnyArray | None = None) -> Self:
-        """Learn from labelled rows.
+        """Learn from labeled rows.
 
         Parameters
         ----------
@@ -75,10 +75,10 @@ class FromLabels(MetricLearner):
         y : array-like of shape (n,)
             Class labels of any kind; the number -1 means unknown.
         """
-        with named(self):
+        with error_context(self):
             if y is None and not self._y_required:
                 return self._learn(self._rows(X), None)
-            X, labels = self._labelled(X, y)
+            X, labels = self._labeled(X, y)
             constraints.require_classes(labels, similar=self._y_required)
             return self._learn(X, labels, own=True)
 
@@ -105,7 +105,7 @@ class FromPairs(MetricLearner):
         pair_weights: AnyArray | None = None,
         rows: AnyArray | None = None,
     ) -> Self:
-        """Learn from labelled rows or from pairs of rows.
+        """Learn from labeled rows or from pairs of rows.
 
         Parameters
         ----------
@@ -122,10 +122,10 @@ class FromPairs(MetricLearner):
             The number that pairs use for each row of X. Default: 0..n-1. Pairs with other numbers are left out, so that
             one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
         """
-        with named(self):
+        with error_context(self):
             checks.only_with("pairs", pairs, pair_labels=pair_labels, pair_weights=pair_weights)
             if pairs is None:
-                X, labels = self._labelled(X, y, "; pass labels, or pairs= and pair_labels=")
+                X, labels = self._labeled(X, y, "; pass labels, or pairs= and pair_labels=")
                 return self._learn(X, self._from_labels(labels), own=True)
             given, X = X, self._rows(X)
             if pair_weights is not None and not self._weights:
@@ -179,7 +179,7 @@ class FromTriplets(MetricLearner):
         triplets: AnyArray | None = None,
         rows: AnyArray | None = None,
     ) -> Self:
-        """Learn from labelled rows or from triplets of rows.
+        """Learn from labeled rows or from triplets of rows.
 
         Parameters
         ----------
@@ -192,9 +192,9 @@ class FromTriplets(MetricLearner):
             The number that triplets use for each row of X. Default: 0..n-1. Triplets of other rows are left out, so
             that one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
         """
-        with named(self):
+        with error_context(self):
             if triplets is None:
-                X, labels = self._labelled(X, y, "; pass labels, or triplets=")
+                X, labels = self._labeled(X, y, "; pass labels, or triplets=")
                 constraints.require_classes(labels)
                 return self._learn(X, labels, None, own=True)
             X = self._rows(X)
@@ -223,7 +223,7 @@ class FromChunklets(MetricLearner):
         pair_labels: AnyArray | None = None,
         rows: AnyArray | None = None,
     ) -> Self:
-        """Learn from labelled rows, or from chunklets: small sets of rows known to be of one class each.
+        """Learn from labeled rows, or from chunklets: small sets of rows known to be of one class each.
 
         Parameters
         ----------
@@ -242,13 +242,13 @@ class FromChunklets(MetricLearner):
             The number that pairs use for each row of X. Default: 0..n-1. Pairs of other rows, and links to chunklets
             of other rows, are left out, so that one list serves every fold of a search (route ``rows=np.arange(n)``).
         """
-        with named(self):
+        with error_context(self):
             checks.only_with("chunklets", chunklets, negative_links=negative_links)
             checks.only_with("pairs", pairs, pair_labels=pair_labels)
             if chunklets is not None and pairs is not None:
                 raise ValueError("chunklets and pairs were given; pass one of them")
             if chunklets is None and pairs is None:
-                X, labels = self._labelled(X, y, "; pass labels, chunklets= or pairs=")
+                X, labels = self._labeled(X, y, "; pass labels, chunklets= or pairs=")
                 constraints.require_classes(labels)
                 return self._learn(X, *self._linked(*self._from_labels(labels)), own=True)
             X = self._rows(X)
@@ -288,9 +288,9 @@ class FromSets(MetricLearner):
         y : array-like of shape (n, q) or (n,)
             1 where row i may be of class k. Or labels: each is its row's only candidate, and -1 allows any class.
         """
-        with named(self):
+        with error_context(self):
             if y is None or np.asarray(y).shape[1:] in ((), (1,)):
-                X, labels = self._labelled(X, y)
+                X, labels = self._labeled(X, y)
                 constraints.require_classes(labels)
                 return self._learn(X, (labels[:, None] == np.arange(labels.max() + 1)) | (labels[:, None] < 0))
             X, candidates = self._rows(X), check_array(y)

@@ -1,4 +1,4 @@
-"""What every fitted learner can do with its metric: distances, neighbours, decisions on pairs, saving to a file."""
+"""What every fitted learner can do with its metric: distances, neighbors, decisions on pairs, saving to a file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..numerics import checks
 from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array
 from . import thresholds
-from .signature_hints import saying_what_it_takes
+from .signature_hints import with_signature_hint
 
 Self = TypeVar("Self", bound="Fitted")
 
@@ -36,7 +36,7 @@ OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of ran
 
 
 @contextmanager
-def named(estimator: object) -> Iterator[None]:
+def error_context(estimator: object) -> Iterator[None]:
     """Put the estimator's name in front of every ValueError, warning, overflow and MemoryError raised inside."""
     name = type(estimator).__name__
     before = LEARNER.set(name)
@@ -90,7 +90,7 @@ class Fitted(BaseEstimator):
     def __init_subclass__(cls, **settings: Any) -> None:
         """Let the errors of `fit` name this class: the `fit` of a shell is shared, and Python would name the shell."""
         for name in {"fit", "partial_fit"} & cls.__dict__.keys():
-            setattr(cls, name, saying_what_it_takes(cls.__dict__[name]))
+            setattr(cls, name, with_signature_hint(cls.__dict__[name]))
         super().__init_subclass__(**settings)
 
     def transform(self, X: AnyArray) -> AnyArray:
@@ -111,7 +111,7 @@ class Fitted(BaseEstimator):
         ndarray of shape (m,)
         """
         check_is_fitted(self)
-        with named(self):
+        with error_context(self):
             if X is not None:
                 Z = np.asarray(self.transform(X))
                 ij = checks.check_indices(pairs, 2, len(Z), "pairs")
@@ -142,7 +142,7 @@ class Fitted(BaseEstimator):
         X : array-like of shape (n, d)
             Where to search.
         queries : array-like of shape (q, d), optional
-            Default: the rows of `X`; a row is then not its own neighbour.
+            Default: the rows of `X`; a row is then not its own neighbor.
         n_neighbors : int
         return_distance : bool
 
@@ -153,7 +153,7 @@ class Fitted(BaseEstimator):
         indices : ndarray of shape (q, n_neighbors)
             Nearest first.
         """
-        with named(self):
+        with error_context(self):
             Z = np.asarray(self.transform(X))
             Q = Z if queries is None else np.asarray(self.transform(queries))
             most = len(Z) - (queries is None)
@@ -186,7 +186,7 @@ class Fitted(BaseEstimator):
         min_rate : float, optional
         beta : float
         """
-        with named(self):
+        with error_context(self):
             distance = self.pair_distance(pairs, X)
             similar = checks.check_pair_labels(pair_labels, len(distance))
             self.threshold_ = thresholds.calibrate(distance, similar, strategy, min_rate, beta)
@@ -221,7 +221,7 @@ class Fitted(BaseEstimator):
         check_is_fitted(self)
         settings = self.get_params(deep=False)
         fitted = {key: value for key, value in vars(self).items() if key.endswith("_") and not key.startswith("_")}
-        with named(self):
+        with error_context(self):
             tensors, plain = tensor_file.split("set", settings)
             fitted_tensors, fitted_plain = tensor_file.split("fit", fitted)
             text = {"class": type(self).__name__, "settings": json.dumps(plain), "fitted": json.dumps(fitted_plain)}
@@ -230,7 +230,7 @@ class Fitted(BaseEstimator):
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
-        """Read a learner that `save` wrote; its class must be one of the catalogue, and no code of the file is run.
+        """Read a learner that `save` wrote; its class must be one of the catalog, and no code of the file is run.
 
         Called on a class, it raises a ValueError if the file holds no learner of that class or of a subclass.
         """
@@ -247,7 +247,7 @@ class Fitted(BaseEstimator):
             learner = kind(**{name: tensor_file.as_tuple(value) for name, value in settings.items()})._restored()
             fitted = tensor_file.join("fit", tensors, parse_json(text["fitted"]))
             vars(learner)["_reported"] = tuple(parse_json(text.get("reported", "[]")))
-            flaw = tensor_file.flaw(fitted, kind._holds)
+            flaw = tensor_file.missing_keys(fitted, kind._holds)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {error}") from error
         for key, value in fitted.items():

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..numerics import checks, kernels
 from ..numerics.types import AnyArray, Array, Ints
-from .fitted import named
+from .fitted import error_context
 from .mahalanobis import MetricLearner, row_order
 
 
@@ -30,8 +30,8 @@ class KernelMetric(MetricLearner):
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         X = np.asarray(X, dtype=np.float64)
-        checks.above(0, **checks.told(gamma=self.gamma))
-        checks.counts(1, **checks.told(landmarks=self.landmarks))
+        checks.above(0, **checks.not_none(gamma=self.gamma))
+        checks.counts(1, **checks.not_none(landmarks=self.landmarks))
         gamma = kernels.median_gamma(X, self.kernel) if self.gamma is None else float(self.gamma)
         settings = self._settings("degree", "coef0", "landmarks")
         found = kernels.kernel_map(X, self.kernel, gamma=gamma, seed=getattr(self, "random_state", None), **settings)
@@ -78,7 +78,7 @@ class KernelMetric(MetricLearner):
         ndarray of shape (q, k)
         """
         check_is_fitted(self)
-        with named(self):
+        with error_context(self):
             return self._image(self._rows(X, reset=False)).astype(self.dual_coef_.dtype, copy=False)
 
     def _image(self, X: AnyArray) -> AnyArray:

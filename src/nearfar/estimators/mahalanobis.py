@@ -17,7 +17,7 @@ from ..fit_warnings import warn
 from ..numerics import checks, constraints, psd, scatter
 from ..numerics.optimize import Report, Solution
 from ..numerics.types import AnyArray, Array, Ints
-from .fitted import Fitted, LinearDistance, named
+from .fitted import Fitted, LinearDistance, error_context
 
 Self = TypeVar("Self", bound="MetricLearner")
 
@@ -71,7 +71,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             return False
         return len(X) >= 2 if reset else X.shape[1] == getattr(self, "n_features_in_", None)
 
-    def _labelled(self, X: AnyArray, y: AnyArray | None, needs: str = "") -> tuple[AnyArray, Ints]:
+    def _labeled(self, X: AnyArray, y: AnyArray | None, needs: str = "") -> tuple[AnyArray, Ints]:
         """Return rows in an order fixed by their values, and label codes: so row order and names cannot matter."""
         if y is None:
             raise ValueError(f"requires y to be passed, but the target y is None{needs}")
@@ -126,9 +126,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         solution = found if isinstance(found, Solution) else Solution(found)
         # if the objective is not a number, a search ends where it began
         if not np.isfinite(solution.x).all() or np.isnan(solution.value):
-            raise ValueError("the solution is not finite; scale the features or regularise more")
+            raise ValueError("the solution is not finite; scale the features or regularize more")
         self._keep(solution.x, X.dtype)
-        tells_apart(getattr(self, "components_", None), R)
+        warn_if_degenerate(getattr(self, "components_", None), R)
         self.__dict__.pop("_sorted", None)
         self._record(solution)
         return self
@@ -244,7 +244,7 @@ class Mahalanobis(MetricLearner):
         ndarray of shape (n, k)
         """
         check_is_fitted(self)
-        with named(self):
+        with error_context(self):
             return self._rows(X, reset=False) @ self.components_.T
 
     def get_mahalanobis_matrix(self) -> AnyArray:
@@ -277,11 +277,11 @@ def row_order(X: AnyArray) -> Ints:
     return np.argsort(np.einsum("nd,d->n", X, weights), kind="stable")
 
 
-def tells_apart(components: Any, X: AnyArray) -> None:
+def warn_if_degenerate(components: Any, X: AnyArray) -> None:
     """Warn if the metric is 0 although the rows X that it was learned from differ."""
     if components is not None and not np.any(components) and (X[:1] != X).any():
         message = f"the metric is 0, and with it all distances, though rows of size {np.abs(X).max():.3g} differ"
-        warn(f"{message}; scale the features, or regularise less")
+        warn(f"{message}; scale the features, or regularize less")
 
 
 def check_n_components(n_components: int | None, d: int, features: int | None = None) -> None:

@@ -8,7 +8,7 @@ from inspect import signature
 from typing import Any
 
 
-def saying_what_it_takes(fit: Callable[..., Any]) -> Callable[..., Any]:
+def with_signature_hint(fit: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `fit` so that its error for arguments that do not fit names the learner and all arguments that it takes."""
     form = signature(fit)
     takes = list(form.parameters)[1:]

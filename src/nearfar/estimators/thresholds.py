@@ -67,12 +67,12 @@ def calibrate(
     if k == len(d):
         return float(d[-1])
     middle = d.dtype.type(d[k - 1] + (d[k] - d[k - 1]) / 2)  # NumPy 1 halves a float32 to a float64
-    # between two neighbouring floats there is none: rounded up, the threshold would accept the next pair
+    # between two neighboring floats there is none: rounded up, the threshold would accept the next pair
     return float(middle if middle < d[k] else d[k - 1])
 
 
 def scores(tp: Array, fp: Array, strategy: str, min_rate: float, beta: float) -> Array:
-    """Return what the strategy maximises, for every number of accepted pairs."""
+    """Return what the strategy maximizes, for every number of accepted pairs."""
     tpr, tnr = tp / tp[-1], (fp[-1] - fp) / fp[-1]
     if strategy == "accuracy":
         return tp - fp

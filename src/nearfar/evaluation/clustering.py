@@ -26,7 +26,7 @@ NAMES = ("labels", "clusters")
 
 
 class Clusters(NamedTuple):
-    """Cluster numbers (n,), the sum of squared distances to the centres, and the engine that found them."""
+    """Cluster numbers (n,), the sum of squared distances to the centers, and the engine that found them."""
 
     numbers: Ints
     inertia: float
@@ -52,13 +52,13 @@ def cluster(
     n_clusters : int
         Number of clusters, for scores the number of classes.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        Whether rows are normalised first.
+        Whether rows are normalized first.
     restarts, iterations : int
         Runs from other seeds, of which the smallest inertia is kept, and Lloyd steps per run, at most.
     seed : int
         Same seed, same engine, same result.
     engine : {"auto", "faiss", "scikit-learn"}
-        What finds the nearest centres; "auto" is faiss where it is installed. The two differ by rounding.
+        What finds the nearest centers; "auto" is faiss where it is installed. The two differ by rounding.
 
     Returns
     -------
@@ -95,19 +95,19 @@ def checked_engine(engine: str, restarts: int) -> str:
     return engine
 
 
-def _faiss(rows: Rows, centres: Rows) -> tuple[Rows, Ints]:
+def _faiss(rows: Rows, centers: Rows) -> tuple[Rows, Ints]:
     import faiss
 
     index = faiss.IndexFlatL2(rows.shape[1])
-    index.add(np.ascontiguousarray(centres))
+    index.add(np.ascontiguousarray(centers))
     squares, numbers = index.search(np.ascontiguousarray(rows), 1)
     return squares[:, 0], numbers[:, 0].astype(np.intp)
 
 
-def _sklearn(rows: Rows, centres: Rows) -> tuple[Rows, Ints]:
+def _sklearn(rows: Rows, centers: Rows) -> tuple[Rows, Ints]:
     from sklearn.metrics import pairwise_distances_argmin_min
 
-    numbers, squares = pairwise_distances_argmin_min(rows, centres, metric="sqeuclidean")
+    numbers, squares = pairwise_distances_argmin_min(rows, centers, metric="sqeuclidean")
     return squares.astype(np.float32), numbers.astype(np.intp)
 
 
@@ -132,7 +132,7 @@ def contingency(labels: Any, clusters: Any) -> Table:
 
 
 def nmi(labels: Any, clusters: Any, average: str = "arithmetic") -> float:
-    """Normalised mutual information; name its mean with it, the literature uses both.
+    """Normalized mutual information; name its mean with it, the literature uses both.
 
     Parameters
     ----------

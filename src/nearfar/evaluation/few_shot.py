@@ -120,7 +120,7 @@ def few_shot(
 
 
 def _prepared(x: AnyArray, distance: str) -> AnyArray:
-    """Scale rows to unit length for cosine; centre them else, which moves no distance and shrinks rounding."""
+    """Scale rows to unit length for cosine; center them else, which moves no distance and shrinks rounding."""
     if distance != "cosine":
         return x - x.mean(axis=0)
     return _unit(x)

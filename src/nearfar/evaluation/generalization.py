@@ -5,7 +5,7 @@
     lambda = error on seen + error on unseen of one classifier of all classes
     diversity = trace of the covariance of embeddings
 
-Discriminator and classifier are 1-nearest-neighbour rules: they learn from one half of the samples and are tested on
+Discriminator and classifier are 1-nearest-neighbor rules: they learn from one half of the samples and are tested on
 the other, over several random halves.
 """
 
@@ -137,6 +137,6 @@ def _both(seen: Any, unseen: Any, splits: int) -> tuple[AnyArray, AnyArray]:
 
 def _mistakes(rows: AnyArray, classes: Ints, known: Bools, distance: str) -> tuple[Bools, Ints]:
     """Whether 1-NN from the known half errs on each of the other half, and their row numbers."""
-    learnt, tested = np.flatnonzero(known), np.flatnonzero(~known)
-    _, index = nearest(rows[tested], rows[learnt], 1, distance=distance)
-    return classes[learnt[index[:, 0]]] != classes[tested], tested
+    learned, tested = np.flatnonzero(known), np.flatnonzero(~known)
+    _, index = nearest(rows[tested], rows[learned], 1, distance=distance)
+    return classes[learned[index[:, 0]]] != classes[tested], tested

@@ -1,4 +1,4 @@
-"""k-means for many clusters: seeds from products of blocks, and steps that look only at centres that moved.
+"""k-means for many clusters: seeds from products of blocks, and steps that look only at centers that moved.
 
 Greedy k-means++ (Arthur & Vassilvitskii, 2007) draws some candidates for each next seed with probability D_i, the
 squared distance of row i to the nearest seed so far, and keeps the one that leaves the smallest sum of D. Here
@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from ..numerics.types import Ints
 
 Rows: TypeAlias = NDArray[np.float32]
-Nearest: TypeAlias = Callable[[Rows, Rows], tuple[Rows, Ints]]  # squared distance to, and number of the nearest centre
+Nearest: TypeAlias = Callable[[Rows, Rows], tuple[Rows, Ints]]  # squared distance to, and number of the nearest center
 
 TOGETHER = 16  # seeds whose candidates are drawn at once, at most: of more, too many would not count
 NUMBERS = 1 << 24  # distances that are held at once
@@ -60,28 +60,28 @@ def _squares(rows: Rows, square: Rows, some: Ints) -> Rows:
     return np.maximum(out, 0, out=out)
 
 
-def lloyd(rows: Rows, centres: Rows, iterations: int, nearest: Nearest) -> tuple[Ints, float]:
-    """Lloyd's steps from these centres (k, d): the cluster of each row, and the sum of squares to the centres.
+def lloyd(rows: Rows, centers: Rows, iterations: int, nearest: Nearest) -> tuple[Ints, float]:
+    """Lloyd's steps from these centers (k, d): the cluster of each row, and the sum of squares to the centers.
 
-    Ends when no row changes its cluster. A row whose centre stays is compared only with centres that moved, and these
+    Ends when no row changes its cluster. A row whose center stays is compared only with centers that moved, and these
     soon are few.
     """
-    squares, numbers = nearest(rows, centres)
+    squares, numbers = nearest(rows, centers)
     for _ in range(iterations):
-        after = _means(rows, numbers, centres, squares)
-        moved = (after != centres).any(axis=1)
+        after = _means(rows, numbers, centers, squares)
+        moved = (after != centers).any(axis=1)
         if not moved.any():
             break
-        before, centres = numbers, after
-        squares, numbers = _again(rows, centres, moved, squares, numbers, nearest)
+        before, centers = numbers, after
+        squares, numbers = _again(rows, centers, moved, squares, numbers, nearest)
         if np.array_equal(numbers, before):
             break
     return numbers, float(squares.sum(dtype=np.float64))
 
 
-def _means(rows: Rows, numbers: Ints, centres: Rows, squares: Rows) -> Rows:
-    """The mean of each cluster; one without rows takes one of those that are farthest from their centres."""
-    k, n = len(centres), len(rows)
+def _means(rows: Rows, numbers: Ints, centers: Rows, squares: Rows) -> Rows:
+    """The mean of each cluster; one without rows takes one of those that are farthest from their centers."""
+    k, n = len(centers), len(rows)
     size = np.bincount(numbers, minlength=k)
     member = csr_array((np.ones(n, dtype=np.float32), (numbers, np.arange(n))), shape=(k, n))
     means: Rows = (member @ rows) / np.maximum(size, 1)[:, None].astype(np.float32)
@@ -92,16 +92,16 @@ def _means(rows: Rows, numbers: Ints, centres: Rows, squares: Rows) -> Rows:
 
 
 def _again(
-    rows: Rows, centres: Rows, moved: NDArray[np.bool_], squares: Rows, numbers: Ints, nearest: Nearest
+    rows: Rows, centers: Rows, moved: NDArray[np.bool_], squares: Rows, numbers: Ints, nearest: Nearest
 ) -> tuple[Rows, Ints]:
-    """The nearest centres after some moved."""
+    """The nearest centers after some moved."""
     lost = moved[numbers]
     there, stayed = np.flatnonzero(moved), np.flatnonzero(~moved)
-    found, which = nearest(rows, centres[there])
+    found, which = nearest(rows, centers[there])
     which, squares = there[which], np.where(lost, np.inf, squares)
     numbers = numbers.copy()
     if len(stayed) and lost.any():
-        squares[lost], near = nearest(rows[lost], centres[stayed])
+        squares[lost], near = nearest(rows[lost], centers[stayed])
         numbers[lost] = stayed[near]
     closer = found < squares
     return np.where(closer, found, squares), np.where(closer, which, numbers)

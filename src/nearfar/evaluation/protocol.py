@@ -73,7 +73,7 @@ def evaluate(
 
     Notes
     -----
-    MAP@R follows Musgrave et al., 2020. Neighbour scores equal those of float64 rankings, ties by index. Memory
+    MAP@R follows Musgrave et al., 2020. Neighbor scores equal those of float64 rankings, ties by index. Memory
     beyond the input: a float32 copy of the gallery and at most 256 MB.
 
     Examples
@@ -93,7 +93,7 @@ def evaluate(
         rows, classes = _joined(embeddings, labels, gallery, gallery_labels)
         clusters = clustering_scores(rows, classes, distance=distance, restarts=restarts, engine=engine, seed=seed)
     return Scores(
-        **_neighbour_scores(found, lone),
+        **_neighbor_scores(found, lone),
         **clusters,
         n_queries=len(found.relevant),
         n_gallery=found.n_gallery,
@@ -137,7 +137,7 @@ def _joined(embeddings: Any, labels: Any, gallery: Any, gallery_labels: Any) -> 
     return np.concatenate([rows, as_rows(gallery, "gallery")]), np.concatenate(class_numbers(labels, gallery_labels))
 
 
-def _neighbour_scores(found: Retrieval, lone: str) -> dict[str, Any]:
+def _neighbor_scores(found: Retrieval, lone: str) -> dict[str, Any]:
     n = np.maximum(found.available, 1)
     asked = np.maximum(found.relevant, 1)
     return {

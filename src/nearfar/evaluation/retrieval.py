@@ -257,9 +257,9 @@ def _rank_of_best(block: Block, part: Ints, at: Ints, item: Ints) -> Ints:
     top = np.maximum.reduceat(near, np.flatnonzero(np.diff(at, prepend=-1)))
     rival = near >= (top - slack)[at]
     best, best_value = _nearest_of(block, part, at[rival], item[rival])
-    centre = values[np.arange(len(part)), best]
-    above = values > (centre + slack)[:, None]
-    close = values >= (centre - slack)[:, None]
+    center = values[np.arange(len(part)), best]
+    above = values > (center + slack)[:, None]
+    close = values >= (center - slack)[:, None]
     rank = 1 + _row_counts(above)
     close ^= above
     row, column = true_cells(close)

@@ -31,7 +31,7 @@ class Scores:
     clusterer : str or None
         Engine, restarts and seed of the clustering.
     inertia : float or None
-        Sum of squared distances to the cluster centres.
+        Sum of squared distances to the cluster centers.
     """
 
     recall_at: dict[int, float]

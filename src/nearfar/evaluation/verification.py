@@ -182,7 +182,7 @@ def _reach(x: AnyArray, y: AnyArray, distance: str) -> float:
         x, y = unit_rows(x), unit_rows(y)
         if not (x.any(axis=1).all() and y.any(axis=1).all()):
             return 2.0  # a row of zeros has the distance 1 to all, and 2 bounds every other
-    centre = y.mean(axis=0, dtype=np.float64)
-    across = sum(float(np.sqrt(np.square(rows - centre).sum(axis=1).max())) for rows in (x, y))
+    center = y.mean(axis=0, dtype=np.float64)
+    across = sum(float(np.sqrt(np.square(rows - center).sum(axis=1).max())) for rows in (x, y))
     far = {"cosine": min(2.0, across**2 / 2), "euclidean": across, "sqeuclidean": across**2}[distance]
     return far or 1.0

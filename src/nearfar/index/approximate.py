@@ -11,7 +11,7 @@ from ..numerics.distances import chunks, pair_distances, starts, unit_rows
 from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import quoted
 
-MORE = 2  # candidates asked of faiss, relative to the neighbours wanted
+MORE = 2  # candidates asked of faiss, relative to the neighbors wanted
 
 # What faiss's index factory is given. It reads more than that, but texts may come from strangers' files, and with some
 # it ends the process: nested brackets, graphs of one link, codes of no bits.

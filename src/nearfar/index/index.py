@@ -24,7 +24,7 @@ FORMAT = "nearfar index 1"
 
 
 class Found(NamedTuple):
-    """Neighbours, nearest first.
+    """Neighbors, nearest first.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # of file systems tha
 
 
 @contextmanager
-def whole(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> Iterator[IO[Any]]:
+def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> Iterator[IO[Any]]:
     """Open a file that appears whole or not at all: it is written under a name of its own, then renamed.
 
     Several may write the same file at a time: the last one to end wins. A file that was there keeps its permissions.

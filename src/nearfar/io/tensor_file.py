@@ -14,7 +14,7 @@ import numpy as np
 
 from ..numerics.types import AnyArray
 from ..quoting import quoted
-from .atomic_files import whole
+from .atomic_files import atomic_write
 from .untrusted import Unreadable, parse_json, read_file
 
 NAMES = {
@@ -56,7 +56,7 @@ def write(path: str | os.PathLike[str], arrays: dict[str, AnyArray], metadata: d
         end += data.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.writelines(blobs)
 
@@ -145,7 +145,7 @@ def texts(words: Any) -> AnyArray:
     return np.array(words, dtype=object)
 
 
-def flaw(values: dict[str, Any], needed: Sequence[str]) -> str:
+def missing_keys(values: dict[str, Any], needed: Sequence[str]) -> str:
     """Say which needed value is missing, holds no numbers or is not finite; return "" if all are fine."""
     for name in needed:
         if name not in values:

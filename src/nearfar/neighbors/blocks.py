@@ -3,7 +3,7 @@
     cosine:     nearness = x.y / (|x| |y|)
     euclidean:  nearness = -|x - y|^2 / 2, in units of a power of two near the radius of the data
 
-A block is one matrix product of centred factors, with a known bound on its error. Cosines are rounded to a grid of
+A block is one matrix product of centered factors, with a known bound on its error. Cosines are rounded to a grid of
 2^-44 (far above float64 noise, far below what float32 rows can tell apart), so that noise never decides an order.
 """
 
@@ -19,7 +19,7 @@ from ..numerics.distances import check_distance, chunks, pair_cosines, pair_dist
 from ..numerics.types import AnyArray, Array, Ints
 
 GRID = 2.0**-44
-SAMPLE = 1024  # gallery rows that fix the centre
+SAMPLE = 1024  # gallery rows that fix the center
 Hidden = Callable[[Ints], tuple[Ints, Ints]]
 WIDEST = 128  # the product is padded to a multiple of it, so that columns fall into equal groups
 
@@ -50,7 +50,7 @@ class Space:
         self.queries, self.gallery, self.own, self.hidden = queries, gallery, own, hidden
         self.cosine = check_distance(distance) == "cosine"
         sample = gallery[:: -(-len(gallery) // SAMPLE)]
-        self.centre = np.median(unit_rows(sample) if self.cosine else sample.astype(np.float64), axis=0)
+        self.center = np.median(unit_rows(sample) if self.cosine else sample.astype(np.float64), axis=0)
         self.squares = (row_squares(queries), row_squares(gallery)) if self.cosine else None
         radius = 1.0 if self.cosine else max(self._radius(queries), self._radius(gallery))
         self.unit = float(2.0 ** np.ceil(np.log2(radius)))
@@ -63,7 +63,7 @@ class Space:
         return other
 
     def _radius(self, rows: AnyArray) -> float:
-        return max(1e-100, *(float(np.linalg.norm(part - self.centre, axis=1).max()) for part in chunks(rows)))
+        return max(1e-100, *(float(np.linalg.norm(part - self.center, axis=1).max()) for part in chunks(rows)))
 
     def exact(self, i: Ints, j: Ints) -> Array:
         """Return the nearness of the pairs ``queries[i], gallery[j]``; each value depends on its two rows alone."""
@@ -74,13 +74,13 @@ class Space:
     def left(self, rows: Ints) -> Array:
         """Factors of queries, (b, d) or (b, d + 1)."""
         x = self.queries[rows]
-        return unit_rows(x) if self.cosine else np.insert((x - self.centre) / self.unit, x.shape[1], 1.0, axis=1)
+        return unit_rows(x) if self.cosine else np.insert((x - self.center) / self.unit, x.shape[1], 1.0, axis=1)
 
     def right(self, y: AnyArray) -> Array:
-        """Factors of gallery rows, centred, which adds the same to all values of one query and saves digits."""
+        """Factors of gallery rows, centered, which adds the same to all values of one query and saves digits."""
         if self.cosine:
-            return unit_rows(y) - self.centre
-        y = (y - self.centre) / self.unit
+            return unit_rows(y) - self.center
+        y = (y - self.center) / self.unit
         return np.insert(y, y.shape[1], -0.5 * np.einsum("ij,ij->i", y, y), axis=1)
 
     def error(self, left: Array, longest: float, unit: float) -> Array:
@@ -89,12 +89,12 @@ class Space:
         ``longest`` is the length of the longest gallery factor. Dot products of d terms err by at most d roundoffs
         of the sum of |factor| |factor|; the exact values have such an error of their own, in float64.
         """
-        length = np.linalg.norm(left[:, : len(self.centre)], axis=1)
+        length = np.linalg.norm(left[:, : len(self.center)], axis=1)
         if self.cosine:
             product, exact = length * longest, np.ones(len(left))
         else:
             product, exact = (length + 0.5 * longest) * longest, 0.5 * (length + longest) ** 2
-        return (len(self.centre) + 10) * (unit * product + 2.0**-51 * exact) + self.cosine * GRID
+        return (len(self.center) + 10) * (unit * product + 2.0**-51 * exact) + self.cosine * GRID
 
 
 class Product:
@@ -115,7 +115,7 @@ class Product:
         self.right = np.zeros((-(-m // WIDEST) * WIDEST, space.right(space.gallery[:1]).shape[1]), dtype=dtype)
         for start, part in zip(starts(space.gallery), chunks(space.gallery), strict=True):
             self.right[start : start + len(part)] = space.right(part)
-        d = len(space.centre)
+        d = len(space.center)
         self.longest = float(np.sqrt(np.einsum("ij,ij->i", self.right[:, :d], self.right[:, :d]).max()))
         self.limit = len(self.right) if self.last else 64 + m // 64  # most close pairs of a query to settle one by one
         self.postponed: list[Ints] = []
@@ -142,7 +142,7 @@ class Product:
         values = self._table(len(rows))
         np.matmul(left.astype(self.right.dtype), self.right.T, out=values)
         if self.final:
-            values += (left @ self.space.centre)[:, None]
+            values += (left @ self.space.center)[:, None]
             on_grid(values, out=values)
             copies = np.flatnonzero(self.original != np.arange(len(self.original)))
             values[:, copies] = values[:, self.original[copies]]

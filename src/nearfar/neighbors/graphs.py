@@ -1,4 +1,4 @@
-"""Neighbourhood graphs: who is near whom, and the weights that rebuild each row from its neighbours (LLE)."""
+"""Neighborhood graphs: who is near whom, and the weights that rebuild each row from its neighbors (LLE)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def neighbors(X: Array, k: int) -> Ints:
 
 
 def lle_weights(X: Array, k: int = 10, reg: float = 1e-3) -> csr_array:
-    """Return weights S (n, n), rows of sum 1, for which S X is nearest to X; a row weighs only its k neighbours.
+    """Return weights S (n, n), rows of sum 1, for which S X is nearest to X; a row weighs only its k neighbors.
 
     Parameters
     ----------

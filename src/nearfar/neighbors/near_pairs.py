@@ -164,8 +164,8 @@ class Nearness:
     def __init__(self, rows: AnyArray, distance: str) -> None:
         self.rows, self.distance, self.unit = rows, distance, 1.0
         if distance != "cosine":
-            self.centre = rows.mean(axis=0, dtype=np.float64)
-            squares = (np.einsum("ij,ij->i", x, x).max() for x in (part - self.centre for part in chunks(rows)))
+            self.center = rows.mean(axis=0, dtype=np.float64)
+            squares = (np.einsum("ij,ij->i", x, x).max() for x in (part - self.center for part in chunks(rows)))
             self.unit = float(2.0 ** np.ceil(np.log2(max(float(np.sqrt(max(squares))), 1e-100))))
         self.single = np.empty((len(rows), rows.shape[1] + 2), dtype=np.float32)
         for start, part in zip(starts(rows), chunks(rows), strict=True):
@@ -175,7 +175,7 @@ class Nearness:
     def factors(self, rows: slice, dtype: Any) -> AnyArray:
         """Return rows with two more columns, which make the inner product of two rows their nearness."""
         x = self.rows[rows]
-        x = unit_rows(x) if self.distance == "cosine" else (x - self.centre) / self.unit
+        x = unit_rows(x) if self.distance == "cosine" else (x - self.center) / self.unit
         half = 0.0 * x[:, 0] if self.distance == "cosine" else np.einsum("ij,ij->i", x, x) / 2
         return np.column_stack([x, -half, np.ones(len(x))]).astype(dtype)
 

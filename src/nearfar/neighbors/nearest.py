@@ -1,6 +1,6 @@
-"""Exact nearest neighbours in blocks: a float32 product proposes, float64 values decide.
+"""Exact nearest neighbors in blocks: a float32 product proposes, float64 values decide.
 
-    The product of a block of queries with the gallery has a known error bound e in float32. It orders neighbours whose
+    The product of a block of queries with the gallery has a known error bound e in float32. It orders neighbors whose
     values differ by more than 2e; exact float64 values order the few that are closer. A query with too many such pairs
     (collapsed data, far outliers) is done again with a float64 product. So the order is that of float64 at about the
     price of float32, and depends neither on the block nor on the linear algebra library.
@@ -46,7 +46,7 @@ def nearest(
     queries, gallery : array-like of shape (n, d), (m, d)
         Rows; tensors are accepted.
     k : int
-        Number of neighbours, at most m (m - 1 with ``exclude_self``).
+        Number of neighbors, at most m (m - 1 with ``exclude_self``).
     distance : {"euclidean", "sqeuclidean", "cosine"}
         What is compared and returned.
     exclude_self : bool
@@ -148,7 +148,7 @@ def _check_k(k: int, available: int) -> None:
 
 
 class Ranked(NamedTuple):
-    """Neighbours of a block, nearest first: ``columns`` (b, w), ``alike`` (b, w); rows not ``done`` are unsettled."""
+    """Neighbors of a block, nearest first: ``columns`` (b, w), ``alike`` (b, w); rows not ``done`` are unsettled."""
 
     block: Block
     columns: Ints
@@ -170,7 +170,7 @@ def parts(rows: Ints, k: Ints, product: Product, block: int | None = None) -> It
 
 
 def rank_block(product: Product, rows: Ints, k: int, alike: Alike | None = None) -> Ranked:
-    """The k nearest of each row, in order; the order among neighbours that are ``alike`` may be left open.
+    """The k nearest of each row, in order; the order among neighbors that are ``alike`` may be left open.
 
     ``alike(rows, columns)`` gives a yes or no for cells of shape (b, w): only the order of a yes and a no matters.
     """
@@ -230,7 +230,7 @@ def _dense(row: Ints, value: AnyArray, column: Ints, count: Ints, k: int) -> tup
 
 
 def _settle(block: Block, columns: Ints, kinds: Bools | None, close: Bools, k: int) -> Bools:
-    """Order runs of close neighbours by exact values and index, in place; return False for rows with too many."""
+    """Order runs of close neighbors by exact values and index, in place; return False for rows with too many."""
     b, width = columns.shape
     run = np.zeros((b, width), dtype=np.intp)
     np.cumsum(~close, axis=1, out=run[:, 1:])

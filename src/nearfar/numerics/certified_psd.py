@@ -26,7 +26,7 @@ LEAST = 1e-6  # eigenvalue of a start's metric, relative to the largest
 MEMORY = 30  # corrections of L-BFGS: they cost little beside an iteration, and with fewer of them the gap closes later
 
 
-def minimise(
+def minimize(
     evaluate: Evaluate,
     gap: Gap,
     A: Array,

@@ -262,7 +262,7 @@ def counts(low: int, **values: int) -> None:
             raise ValueError(f"{name} must be an integer >= {low}; got {quoted(value)}")
 
 
-def told(**values: Any) -> dict[str, Any]:
+def not_none(**values: Any) -> dict[str, Any]:
     """Return the values that are not None: ``counts(1, **told(batch_size=...))`` checks a setting that may be None."""
     return {name: value for name, value in values.items() if value is not None}
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..deprecation import renamed_settings
 from .types import AnyArray, Array
 
 
@@ -45,8 +46,9 @@ def set_covariances(sets: Sequence[AnyArray] | AnyArray, shrinkage: float = 1e-3
     return G
 
 
-def set_spans(sets: Sequence[AnyArray] | AnyArray, q: int, centre: bool = False) -> Array:
-    """Return for each set an orthonormal basis of its q largest directions (about the set's mean with `centre`).
+@renamed_settings(centre="center")
+def set_spans(sets: Sequence[AnyArray] | AnyArray, q: int, center: bool = False) -> Array:
+    """Return for each set an orthonormal basis of its q largest directions (about the set's mean with `center`).
 
     Parameters
     ----------
@@ -61,7 +63,7 @@ def set_spans(sets: Sequence[AnyArray] | AnyArray, q: int, centre: bool = False)
     smallest = min(min(p.shape) for p in points)
     if not 1 <= q <= smallest:
         raise ValueError(f"q must be in 1..{smallest}, the fewest points of a set (or their length); got {q}")
-    points = [p - p.mean(axis=0) if centre else p for p in points]
+    points = [p - p.mean(axis=0) if center else p for p in points]
     return np.stack([np.linalg.svd(p, full_matrices=False)[2][:q].T for p in points])
 
 

@@ -166,13 +166,13 @@ def _dots(a: Array, b: Array) -> Array:
 
 
 def squared_distances(x: AnyArray, y: AnyArray) -> Array:
-    """All squared Euclidean distances, (n, m), through one product of centred rows; never negative.
+    """All squared Euclidean distances, (n, m), through one product of centered rows; never negative.
 
     Faster than differences and as exact as the spread of the rows around their mean allows: values far below that
     spread squared lose digits. Use `pair_distances` where such small values matter.
     """
-    centre = y.mean(axis=0, dtype=np.float64)
-    a, b = x - centre, y - centre
+    center = y.mean(axis=0, dtype=np.float64)
+    a, b = x - center, y - center
     out = a @ b.T
     out *= -2.0
     out += np.einsum("ij,ij->i", a, a)[:, None]
@@ -189,8 +189,8 @@ def distance_blocks(
     still covers every pair.
     """
     cosine = check_distance(distance) == "cosine"
-    centre = 0.0 if cosine else y.mean(axis=0, dtype=np.float64)
-    a, b = (unit_rows(x), unit_rows(y)) if cosine else (x - centre, y - centre)
+    center = 0.0 if cosine else y.mean(axis=0, dtype=np.float64)
+    a, b = (unit_rows(x), unit_rows(y)) if cosine else (x - center, y - center)
     aa, bb = (np.einsum("ij,ij->i", rows, rows) for rows in (a, b))
     firsts = range(0, len(x), block)
     for start in counted(firsts, "comparing", len(firsts)):

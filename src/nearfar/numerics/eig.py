@@ -1,4 +1,4 @@
-"""Eigenproblems of two matrices: the generalised one (with a policy for singular B), and the exact trace ratio."""
+"""Eigenproblems of two matrices: the generalized one (with a policy for singular B), and the exact trace ratio."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from .types import Array
 SHRINK = 1e-6
 
 
-def shrunk(B: Array, on_singular: str = "shrink", name: str = "the scatter matrix", amount: float = SHRINK) -> Array:
+def regularize_singular(
+    B: Array, on_singular: str = "shrink", name: str = "the scatter matrix", amount: float = SHRINK
+) -> Array:
     """Return B itself if it is positive definite; else do what `on_singular` says.
 
     Parameters
@@ -75,14 +77,14 @@ def gevd(
         whiten = V[:, :r] / np.sqrt(b[:r])
         w, U = psd.spectrum(whiten.T @ A @ whiten)
         return w[:p], psd.fix_signs(whiten @ U[:, :p])
-    B = psd.symmetrize(shrunk(B, on_singular, name, amount))
+    B = psd.symmetrize(regularize_singular(B, on_singular, name, amount))
     d = len(B)
     w, U = eigh(psd.symmetrize(A), B, subset_by_index=[d - min(p or d, d), d - 1])
     return w[::-1], psd.fix_signs(U[:, ::-1])
 
 
 def trace_ratio(Sb: Array, Sw: Array, p: int, tol: float = 1e-12, max_iter: int = 100) -> Solution:
-    """Maximise tr(U' Sb U) / tr(U' Sw U) over U' U = I, exactly (Newton on the ratio; Wang et al., 2007).
+    """Maximize tr(U' Sb U) / tr(U' Sw U) over U' U = I, exactly (Newton on the ratio; Wang et al., 2007).
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from .types import AnyArray, Array
 
 
 def covariance(X: AnyArray, assume_centered: bool = False) -> Array:
-    """Return the unbiased covariance X_c' X_c / (n - 1), shape (d, d), or X' X / n if the rows are centred already."""
+    """Return the unbiased covariance X_c' X_c / (n - 1), shape (d, d), or X' X / n if the rows are centered already."""
     X = np.asarray(X, dtype=np.float64)
     if assume_centered:
         return X.T @ X / len(X)
@@ -37,7 +37,7 @@ def shrink(C: Array, shrinkage: float) -> Array:
 
 
 def ledoit_wolf(X: Array, S: Array, freedom: int | None = None) -> float:
-    """Return how much to shrink the covariance S = X'X / n of centred rows (Ledoit & Wolf, 2004), without a copy of X.
+    """Return how much to shrink the covariance S = X'X / n of centered rows (Ledoit & Wolf, 2004), without a copy of X.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Optimisers with one convergence protocol: each returns a Solution that says whether, where and why it stopped."""
+"""Optimizers with one convergence protocol: each returns a Solution that says whether, where and why it stopped."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Solution:
     x : ndarray
         The answer: components L (k, d) where a learner gets it, anything else between solvers.
     objective : float
-        Value at `x` of what was optimised, in the paper's sense (maximised objectives are not negated).
+        Value at `x` of what was optimized, in the paper's sense (maximized objectives are not negated).
     n_iter : int
         At least 1.
     converged : bool
@@ -88,7 +88,7 @@ def lbfgs(
     ftol: float = 1e-15,
     tries: int = 20,
 ) -> Solution:
-    """Minimise a smooth function by L-BFGS-B.
+    """Minimize a smooth function by L-BFGS-B.
 
     Parameters
     ----------
@@ -151,22 +151,22 @@ def lbfgs(
 def lbfgs_in_rounds(
     fun: Objective,
     x0: Array,
-    put_right: Callable[[Array], Array],
+    retract: Callable[[Array], Array],
     *,
     max_iter: int,
     tol: float,
     report: Report | None = None,
 ) -> Solution:
-    """Minimise, by L-BFGS, a function that does not depend on all of x: say one of a basis that sees only its span.
+    """Minimize, by L-BFGS, a function that does not depend on all of x: say one of a basis that sees only its span.
 
     What the function does not see may grow without bound or become singular on the way; then the gradient vanishes, or
-    is lost in rounding, far from any optimum. So every few steps `put_right` replaces x by a sound one of equal value.
+    is lost in rounding, far from any optimum. So every few steps `retract` replaces x by a sound one of equal value.
 
     Parameters
     ----------
     fun, x0, max_iter, tol, report
         As for `lbfgs`.
-    put_right : callable
+    retract : callable
         x -> another x of the same value, such as an orthonormal basis; also applied to the solution.
     """
     history: list[float] = []
@@ -180,7 +180,7 @@ def lbfgs_in_rounds(
     x = x0
     while True:
         before, done = least, len(history)
-        x = put_right(lbfgs(fun, x, max_iter=min(ROUND, max_iter - done), tol=tol, report=each).x)
+        x = retract(lbfgs(fun, x, max_iter=min(ROUND, max_iter - done), tol=tol, report=each).x)
         least, G = fun(x)
         gradient = float(np.abs(G).max())
         if gradient <= tol * max(1.0, abs(least)) or len(history) in (done, max_iter) or not least < before:
@@ -223,7 +223,7 @@ def fista(
     step: float = 1.0,
     report: Report | None = None,
 ) -> Solution:
-    """Minimise a convex smooth function over a convex set: monotone accelerated projected gradient with restarts.
+    """Minimize a convex smooth function over a convex set: monotone accelerated projected gradient with restarts.
 
     Parameters
     ----------

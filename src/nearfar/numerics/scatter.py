@@ -16,7 +16,7 @@ from .types import Array, Bools, Ints
 BLOCK = 1 << 20  # numbers in one block of deviations
 HIGH = 256  # fewest pairs in a block: with fewer, adding up (d, d) products would take most of the time
 NARROW = 40  # up to so many features, differences of all pairs take less time than a Laplacian
-CANCELLED = 1e-8  # share of squared lengths below which a Laplacian cannot tell squared differences from rounding
+CANCELED = 1e-8  # share of squared lengths below which a Laplacian cannot tell squared differences from rounding
 ROUNDING = 1e-24  # squares that rounding leaves between equal rows, relative to those of other rows
 
 
@@ -54,7 +54,7 @@ def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
     found = label_scatters(X, pairs) if isinstance(pairs, LabelPairs) else listed_scatters(X, pairs)
     if np.trace(found.similar) <= ROUNDING * np.trace(found.dissimilar):
         found = found._replace(similar=np.zeros_like(found.similar))
-        message = "all similar pairs coincide, so their scatter is 0; only dissimilar pairs and regularisation count"
+        message = "all similar pairs coincide, so their scatter is 0; only dissimilar pairs and regularization count"
         warn(message)
     return found
 
@@ -113,7 +113,7 @@ def weighted_outer(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> A
         S = X.T @ Y
         square = np.einsum("nd,nd->n", X, X)
         sums = square[i] + square[j]
-        if np.trace(S) > CANCELLED * float(sums.sum() if weight is None else sums @ weight):
+        if np.trace(S) > CANCELED * float(sums.sum() if weight is None else sums @ weight):
             return (S + S.T) / 2
     S = np.zeros((X.shape[1],) * 2)
     for part, Z in differences(X, i, j, HIGH):
@@ -209,7 +209,7 @@ def quartic(X: Array, W: Array) -> Array:
 
 def data_span(X: Array) -> Array:
     """Return orthonormal rows (r, d) that span the differences of the rows of X, so that projecting loses nothing."""
-    _, s, Vt = np.linalg.svd(centred_triangle(X), full_matrices=False)
+    _, s, Vt = np.linalg.svd(centered_triangle(X), full_matrices=False)
     return Vt[s > max(X.shape) * np.finfo(float).eps * s.max(initial=0.0)]
 
 
@@ -243,8 +243,8 @@ def span_or_axes(X: Array, least: int) -> Array:
     return np.eye(X.shape[1]) if span is None or len(span) < least else span
 
 
-def centred_triangle(X: Array) -> Array:
-    """Return the centred rows C, or if they are many a triangular R with R' R = C' C, made from blocks of C."""
+def centered_triangle(X: Array) -> Array:
+    """Return the centered rows C, or if they are many a triangular R with R' R = C' C, made from blocks of C."""
     n, d = X.shape
     mean, step = X.mean(axis=0), 4 * d
     if n <= step:

@@ -1,1 +1,1 @@
-"""Probabilistic metric learning, one file per method: neighbours, posteriors, divergences, risks of pairs."""
+"""Probabilistic metric learning, one file per method: neighbors, posteriors, divergences, risks of pairs."""

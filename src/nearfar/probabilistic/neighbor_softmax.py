@@ -1,4 +1,4 @@
-"""The softmax over neighbours of the neighbourhood methods, in blocks: never an n x n matrix.
+"""The softmax over neighbors of the neighborhood methods, in blocks: never an n x n matrix.
 
     p_ij = exp(-d_ij) / sum_{k != i} exp(-d_ik),  d_ij = |z_i - z_j|^2,  p_i = sum of p_ij over the class of i
 
@@ -8,7 +8,7 @@ A sum F of p_i, log p_i or -log sum_k exp(-d_ik) over anchors i has W = -dF/dd a
 
 Rows are sorted by class, so that the class of a block's rows is one slice of its columns. A block takes one product
 for its distances, one exponential per pair and two products for U. Exponents are relative to each row's nearest
-neighbour and end at a floor far below what the float type resolves beside 1: denormal numbers are slow.
+neighbor and end at a floor far below what the float type resolves beside 1: denormal numbers are slow.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SortedRows(NamedTuple):
 
     @property
     def weight(self) -> Array:
-        """1.0 for rows that are anchors, 0.0 for those alone in their class, which are neighbours only."""
+        """1.0 for rows that are anchors, 0.0 for those alone in their class, which are neighbors only."""
         return np.repeat(np.where(self.sizes > 1, 1.0, 0.0), self.sizes)
 
     def astype(self, dtype: str) -> SortedRows:
@@ -108,12 +108,12 @@ def log_accuracy(same: AnyArray, total: AnyArray, same_shift: AnyArray, shift: A
     return Shares(np.log(same) + same_shift - np.log(total) - shift, 1 / same, 1 / total)
 
 
-def log_normaliser(same: AnyArray, total: AnyArray, same_shift: AnyArray, shift: AnyArray) -> Shares:
+def log_normalizer(same: AnyArray, total: AnyArray, same_shift: AnyArray, shift: AnyArray) -> Shares:
     """F = -sum_i log sum_k exp(-d_ik)."""
     return Shares(-np.log(total) - shift, np.zeros_like(total), 1 / total)
 
 
-KINDS = {"accuracy": accuracy, "log": log_accuracy, "normaliser": log_normaliser}
+KINDS = {"accuracy": accuracy, "log": log_accuracy, "normalizer": log_normalizer}
 
 
 def neighbor_sums(
@@ -132,7 +132,7 @@ def neighbor_sums(
         Mapped rows, sorted by class, in float32 or float64.
     sizes : ndarray of shape (c,)
         Rows of each class.
-    kind : {"accuracy", "log", "normaliser"}
+    kind : {"accuracy", "log", "normalizer"}
     weight : ndarray of shape (n,)
         Of each anchor's term; 0 where the anchor is alone in its class.
     blocks : iterable of AnchorBlock, optional
@@ -154,7 +154,7 @@ def neighbor_sums(
         part = weigh(P, block, kind, Z1, weight[rows], square)
         F += part.value
         S1[:, rows] += part.moments.T
-        if kind != "normaliser":
+        if kind != "normalizer":
             S1[:, columns] += (part.near * Z1[rows]).T @ part.Q
         S1 -= (part.every * Z1[rows]).T @ P
     return F, S1[:-1].T - S1[-1][:, None] * Z
@@ -175,7 +175,7 @@ def neighbor_metric(
         F += part.value
         A += X[rows].T @ part.moments[:, :d]
         S1[rows] += part.moments[:, d]
-        if kind != "normaliser":
+        if kind != "normalizer":
             S1[columns] += part.near[:, 0] @ part.Q
         S1 -= part.every[:, 0] @ P
     return F, A + A.T - X.T @ (S1[:, None] * X)
@@ -218,7 +218,7 @@ def weigh(P: AnyArray, block: AnchorBlock, kind: str, Y1: AnyArray, weight: Arra
     if Q is None:
         Q = P[:, columns] if block.same is None else P[:, columns] * block.same
     near, every = Q @ Y1[columns], P @ Y1
-    if kind == "normaliser":
+    if kind == "normalizer":
         same_shift, shift = shift, shift - square
     shares = KINDS[kind](near[:, -1], every[:, -1], shift if same_shift is None else same_shift, shift)
     w = weight.astype(P.dtype)

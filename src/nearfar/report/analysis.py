@@ -17,13 +17,13 @@ from .spectrum import Spectrum, spectrum
 from .tsne import LIMIT, TILES, map_items, map_positions
 
 WORST, RANDOM, CONFUSED = 12, 6, 8  # rows of the page
-COLORED = 8  # classes with a colour on the map
+COLORED = 8  # classes with a color on the map
 MET = 5_000  # most queries whose distances to all items are counted
 
 
 @dataclass(frozen=True, eq=False)
 class Failures:
-    """The neighbours, the rows of the worst and of some random queries, and the most confused classes."""
+    """The neighbors, the rows of the worst and of some random queries, and the most confused classes."""
 
     found: QueryNeighbors
     worst: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Failures:
 
 @dataclass(frozen=True, eq=False)
 class FlatMap:
-    """Items on the map, where they lie in the unit square, and the classes that get a colour."""
+    """Items on the map, where they lie in the unit square, and the classes that get a color."""
 
     index: NDArray[np.int64]
     positions: NDArray[np.float64]
@@ -52,7 +52,7 @@ class Analysis:
     against: Against | None = None
 
 
-def analyse(content: ReportContent) -> Analysis:
+def analyze(content: ReportContent) -> Analysis:
     """Measure what the embeddings of a content allow."""
     queries = content.queries
     if queries is None or len(queries) < 2:

@@ -44,7 +44,7 @@ def _bilinear(values: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.
     return np.clip(np.asarray(resized, dtype=np.float64), 0, 1)
 
 
-def centre_square(image: NDArray[Any]) -> NDArray[Any]:
+def center_square(image: NDArray[Any]) -> NDArray[Any]:
     """The largest square (S, S, C) in the middle of an image (H, W, C), which is what a network is shown."""
     height, width = image.shape[:2]
     side = min(height, width)
@@ -53,9 +53,9 @@ def centre_square(image: NDArray[Any]) -> NDArray[Any]:
 
 
 def overlay(image: NDArray[np.uint8], attention: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Colour an image (H, W, C) by its attention (H, W): dark is little, yellow is much."""
+    """Color an image (H, W, C) by its attention (H, W): dark is little, yellow is much."""
     from matplotlib import colormaps
 
-    grey = np.asarray(image, dtype=np.float64).mean(axis=2, keepdims=True) / 255
+    gray = np.asarray(image, dtype=np.float64).mean(axis=2, keepdims=True) / 255
     colors = colormaps["inferno"](attention)[..., :3]
-    return np.round(255 * (0.45 * grey + 0.55 * colors)).astype(np.uint8)
+    return np.round(255 * (0.45 * gray + 0.55 * colors)).astype(np.uint8)

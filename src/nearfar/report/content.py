@@ -105,7 +105,7 @@ class Other:
     queries, gallery : Items, optional
         The same items, as it embeds them.
     distance : str
-        What its neighbours are compared by.
+        What its neighbors are compared by.
     """
 
     name: str
@@ -138,7 +138,7 @@ class ReportContent:
     queries, gallery : Items, optional
         The embedded test items; without a gallery every query searches the other queries.
     distance : str
-        What neighbours are compared by: "cosine", "euclidean" or "sqeuclidean".
+        What neighbors are compared by: "cosine", "euclidean" or "sqeuclidean".
     other : Other, optional
         A model to compare with, query by query.
     chosen_by : str

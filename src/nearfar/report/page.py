@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..io.atomic_files import whole
+from ..io.atomic_files import atomic_write
 from . import sections
-from .analysis import Analysis, analyse
+from .analysis import Analysis, analyze
 from .content import ReportContent
 from .paired_section import compared, verdict
 from .pictures import Thumbnails
@@ -46,7 +46,7 @@ def build_report(content: ReportContent, path: str | Path) -> Path:
     >>> build_report(content, Path(tempfile.mkdtemp()) / "report.html").name
     'report.html'
     """
-    analysis = analyse(content)
+    analysis = analyze(content)
     return write(Path(path), small_enough(lambda side: render(content, analysis, side)))
 
 
@@ -79,7 +79,7 @@ def all_sections(content: ReportContent, analysis: Analysis, pens: Pens) -> list
     made = [
         sections.scores(content),
         compared(content, analysis.against, pens),
-        sections.neighbours(analysis.failures, pens),
+        sections.neighbors(analysis.failures, pens),
         sections.confused(analysis.failures, pens),
         sections.flat_map(content, analysis.map, pens),
         sections.distances(content, analysis, pens),
@@ -136,7 +136,7 @@ def _failings(analysis: Analysis) -> list[tuple[str, str]]:
     if failures.confused:
         worst = failures.confused[0]
         pair = f"{names[worst.first]} and {names[worst.second]}"
-        said.append(("confused", f"Most confused: {pair}, {worst.rate:.0%} of their nearest neighbours cross."))
+        said.append(("confused", f"Most confused: {pair}, {worst.rate:.0%} of their nearest neighbors cross."))
     if len(classes) > 1:
         said.append(("confused", f"Hardest class: {names[classes[hardest]]}, Recall@1 {recall[hardest]:.2f}."))
     return said
@@ -156,6 +156,6 @@ def template(name: str) -> Any:
 def write(path: Path, page: bytes) -> Path:
     """Write a file, whole or not at all, and its folder where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write(page)
     return path

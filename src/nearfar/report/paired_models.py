@@ -49,13 +49,13 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Against:
-    """This model's neighbours and the other's, of the same queries.
+    """This model's neighbors and the other's, of the same queries.
 
     Attributes
     ----------
     this, other : QueryNeighbors
     gained, lost : ndarray of int
-        Rows of queries whose nearest neighbour is right by this model alone, and by the other alone; the clearest
+        Rows of queries whose nearest neighbor is right by this model alone, and by the other alone; the clearest
         cases first, at most two per class.
     differences : dict
         Of Recall@1, and of MAP@R where all that is to be found was looked at, by their keys.
@@ -75,7 +75,7 @@ class Against:
 
 
 def set_against(found: QueryNeighbors, other: Other) -> Against:
-    """Compare the neighbours that a model found with those of another.
+    """Compare the neighbors that a model found with those of another.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def difference(this: Array, other: Array, labels: NDArray[np.int64]) -> Differen
 
 
 def average_precision(found: QueryNeighbors) -> Array | None:
-    """Average precision over the R nearest of each query (q,); None where some R neighbours were not looked at."""
+    """Average precision over the R nearest of each query (q,); None where some R neighbors were not looked at."""
     R = found.relevant
     if R.max() > found.depth:
         return None

@@ -7,10 +7,10 @@ from typing import Any
 from .content import ReportContent
 from .paired_models import Against, Difference
 from .retrieval import QueryNeighbors
-from .sections import Pens, Section, asked, neighbour
+from .sections import Pens, Section, asked, neighbor
 from .standings import flat_scores, standings
 
-NEIGHBOURS = 6  # of either model, for a query
+NEIGHBORS = 6  # of either model, for a query
 
 
 def compared(content: ReportContent, against: Against | None, pens: Pens) -> Section | None:
@@ -74,4 +74,4 @@ def _query(against: Against, row: int, pens: Pens) -> dict[str, Any]:
 
 
 def _line(found: QueryNeighbors, row: int, pens: Pens) -> list[dict[str, Any]]:
-    return [neighbour(found, row, place, pens) for place in range(min(NEIGHBOURS, found.depth))]
+    return [neighbor(found, row, place, pens) for place in range(min(NEIGHBORS, found.depth))]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PIXEL_ART = 48  # images up to this side are shown with sharp pixels
 MAP = 2000, 1400  # width and height in pixels, at most
 FILLED = 0.64  # share of the map that its images take
-GREY = "#8b93a1"  # the frame of a class without a colour
+GRAY = "#8b93a1"  # the frame of a class without a color
 BARS = 48  # bars of a row's glyph
 UNEVEN = 10.0  # times the smallest feature's values, above which each feature has a scale of its own
 GLYPH_COLOR = "#7b8494"  # readable on light and dark paper
@@ -134,7 +134,7 @@ def _encode(picture: Image, kind: str, settings: dict[str, Any]) -> bytes:
 
 
 def row_glyph(row: NDArray[Any], low: float, high: float) -> str:
-    """Draw a row (d,) as bars from zero on the common range [low, high]; neighbouring values share a bar."""
+    """Draw a row (d,) as bars from zero on the common range [low, high]; neighboring values share a bar."""
     finite = np.nan_to_num(np.asarray(row, dtype=np.float64), posinf=high, neginf=low)
     values = np.array([part.mean() for part in np.array_split(finite, min(BARS, len(finite)))])
     scale = 60 / (high - low) if high > low else 0.0
@@ -182,11 +182,11 @@ def map_canvas(
 
 
 def _tile(thumbnails: Thumbnails, i: int, side: int, frame: str | None) -> Image:
-    """The middle square of an item's image in a frame of this colour, or in a thin grey one."""
+    """The middle square of an item's image in a frame of this color, or in a thin gray one."""
     from PIL import Image, ImageOps
 
     border = max(2, side // 9) if frame else 1
-    tile = Image.new("RGB", (side, side), frame or GREY)
+    tile = Image.new("RGB", (side, side), frame or GRAY)
     item = thumbnails.read(i)
     if item is not None:
         inside = (side - 2 * border, side - 2 * border)

@@ -1,4 +1,4 @@
-"""Charts as inline SVG whose colours are the page's, so that one drawing serves light and dark paper."""
+"""Charts as inline SVG whose colors are the page's, so that one drawing serves light and dark paper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .spectrum import Spectrum
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Drawn colour -> the page's variable. The drawn values are never seen.
+# Drawn color -> the page's variable. The drawn values are never seen.
 THEME = {
     "#010101": "--ink",
     "#020202": "--muted",
@@ -99,7 +99,7 @@ class Plotter:
     def lines(
         self, curves: Sequence[Curve], *, alt: str, unit: str, best: float | None = None, share: bool = False
     ) -> Html:
-        """Lines over epochs: the first in the accent colour, the second orange and dashed, each named at its end."""
+        """Lines over epochs: the first in the accent color, the second orange and dashed, each named at its end."""
         ends = [curve.values[-1] if len(curve.values) else -np.inf for curve in curves]
         with self.chart(alt) as chart:
             for at, curve in enumerate(curves):
@@ -174,7 +174,7 @@ class Plotter:
         return chart.svg
 
     def points(self, groups: Mapping[str, NDArray[np.float64]], *, alt: str) -> Html:
-        """A map of points (m, 2) per group, each group with its own colour and mark."""
+        """A map of points (m, 2) per group, each group with its own color and mark."""
         with self.chart(alt, (9.6, 6.4)) as chart:
             for (name, points), color, mark in zip(groups.items(), [*PALETTE, MUTED], [*MARKS, "."], strict=False):
                 chart.axes.scatter(
@@ -188,7 +188,7 @@ class Plotter:
 LINES = (ACCENT, SECOND, MUTED, INK)
 DASHES = ("-", "--", ":", "-.")
 NAMES = ("same class", "different classes")
-# Okabe and Ito's colour-blind-safe colours, in an order that keeps neighbours apart.
+# Okabe and Ito's color-blind-safe colors, in an order that keeps neighbors apart.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#8c6bb1")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
@@ -249,7 +249,7 @@ def _share_axis(axes: Axes, curves: Sequence[Curve]) -> None:
 
 
 def thin(curve: Curve, most: int = POINTS) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Average a long curve over runs of neighbouring points, so that at most `most` points are left."""
+    """Average a long curve over runs of neighboring points, so that at most `most` points are left."""
     n = len(curve.values)
     if n <= most:
         return curve.epochs, curve.values
@@ -259,7 +259,7 @@ def thin(curve: Curve, most: int = POINTS) -> tuple[NDArray[np.float64], NDArray
 
 
 def page_svg(svg: str, prefix: str, alt: str) -> Html:
-    """Make a Matplotlib SVG part of a page: page colours and fonts, own ids, nothing but the drawing."""
+    """Make a Matplotlib SVG part of a page: page colors and fonts, own ids, nothing but the drawing."""
     from html import escape
 
     body = svg[svg.index("<svg") :]

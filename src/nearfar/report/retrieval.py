@@ -1,4 +1,4 @@
-"""Which queries fail, and which classes are taken for which, from one exact neighbour search."""
+"""Which queries fail, and which classes are taken for which, from one exact neighbor search."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..evaluation.groups import Members, kinds_of
 from ..neighbors.nearest import nearest
 from .content import Items
 
-DEPTH = 100  # neighbours looked at when the first right one is sought
+DEPTH = 100  # neighbors looked at when the first right one is sought
 
 
 @dataclass(frozen=True, eq=False)
 class QueryNeighbors:
-    """The neighbours of every query that has a partner of its class to find.
+    """The neighbors of every query that has a partner of its class to find.
 
     Parameters
     ----------
@@ -25,9 +25,9 @@ class QueryNeighbors:
     kept : ndarray of int, shape (q,)
         The queries that have at least one right answer.
     index, distances : ndarray, shape (q, k)
-        Their neighbours in the gallery, nearest first.
+        Their neighbors in the gallery, nearest first.
     right : ndarray of bool, shape (q, k)
-        Whether each neighbour has the class of the query.
+        Whether each neighbor has the class of the query.
     relevant : ndarray of int, shape (q,)
         Number of right answers of each.
     """
@@ -42,11 +42,11 @@ class QueryNeighbors:
 
     @property
     def depth(self) -> int:
-        """Number of neighbours k that were looked at."""
+        """Number of neighbors k that were looked at."""
         return self.right.shape[1]
 
     def first_right(self) -> NDArray[np.int64]:
-        """Rank of the first right neighbour of each kept query from 1; k + 1 where none is among the k."""
+        """Rank of the first right neighbor of each kept query from 1; k + 1 where none is among the k."""
         return np.where(self.right.any(axis=1), self.right.argmax(axis=1), self.depth) + 1
 
     def query_labels(self) -> NDArray[np.int64]:
@@ -86,8 +86,8 @@ def worst(
 ) -> NDArray[np.int64]:
     """Rows of the worst wrong queries, worst first; only of those of `among`, (q,), where it is given.
 
-    Worst is the query whose first right neighbour comes latest; of equals, the one whose wrong nearest
-    neighbour is nearest. At most `per_class` queries of a class are taken, so that one bad class does not
+    Worst is the query whose first right neighbor comes latest; of equals, the one whose wrong nearest
+    neighbor is nearest. At most `per_class` queries of a class are taken, so that one bad class does not
     hide the others.
     """
     order = np.lexsort((found.distances[:, 0], -found.first_right()))
@@ -113,7 +113,7 @@ def class_recall(found: QueryNeighbors) -> tuple[NDArray[np.int64], NDArray[np.f
     Returns
     -------
     classes, recall, counts : ndarray, shape (c,)
-        Class indices, the share of their queries with a right nearest neighbour, and the number of queries.
+        Class indices, the share of their queries with a right nearest neighbor, and the number of queries.
     """
     labels = found.query_labels()
     counts = np.bincount(labels)
@@ -124,9 +124,9 @@ def class_recall(found: QueryNeighbors) -> tuple[NDArray[np.int64], NDArray[np.f
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
-    """Two classes whose items are each other's nearest neighbours.
+    """Two classes whose items are each other's nearest neighbors.
 
-    `rows` are the rows of `QueryNeighbors` whose nearest neighbour crosses between the classes; `forth` of them are
+    `rows` are the rows of `QueryNeighbors` whose nearest neighbor crosses between the classes; `forth` of them are
     queries of `first`, `back` of `second`, out of `total` queries of both classes.
     """
 
@@ -139,12 +139,12 @@ class Confusion:
 
     @property
     def rate(self) -> float:
-        """Share of the two classes' queries whose nearest neighbour is of the other class."""
+        """Share of the two classes' queries whose nearest neighbor is of the other class."""
         return len(self.rows) / self.total
 
 
 def confusions(found: QueryNeighbors, count: int) -> list[Confusion]:
-    """The most confused pairs of classes, by the share of crossing nearest neighbours (at least two crossings)."""
+    """The most confused pairs of classes, by the share of crossing nearest neighbors (at least two crossings)."""
     labels = found.query_labels()
     others = found.gallery.labels[found.index[:, 0]]
     wrong = np.flatnonzero(labels != others)

@@ -140,7 +140,7 @@ def read_run(
 
 def _baseline(config: Mapping[str, Any], test: Dataset | None) -> str:
     if config.get("standardize"):
-        return "standardised rows"
+        return "standardized rows"
     return "raw rows" if test is not None and test.kind == "row" else "raw pixels"
 
 

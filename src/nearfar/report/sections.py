@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from .analysis import MET, Analysis, Failures, FlatMap
-from .attention import attention_map, centre_square, overlay
+from .attention import attention_map, center_square, overlay
 from .content import Curve, ReportContent
-from .pictures import GREY, Picture, Thumbnails, image_picture, map_canvas
+from .pictures import GRAY, Picture, Thumbnails, image_picture, map_canvas
 from .plots import PALETTE, Html, Plotter
 from .retrieval import Confusion, QueryNeighbors, class_recall
 from .standings import facts, standings
 
-NEIGHBOURS = 8  # shown per query
+NEIGHBORS = 8  # shown per query
 CROSSINGS = 4  # shown per confused pair
 DISTANCES = {
     "cosine": "cosine distance, 0 (same direction) to 2 (opposite)",
@@ -56,12 +56,12 @@ def scores(content: ReportContent) -> Section:
     return Section("scores", "Scores", values)
 
 
-def neighbours(failures: Failures | None, pens: Pens) -> Section | None:
+def neighbors(failures: Failures | None, pens: Pens) -> Section | None:
     """Queries and what they found, worst first, then some drawn at random."""
     if failures is None:
         return None
     found, first = failures.found, failures.found.first_right()
-    shown = min(NEIGHBOURS, found.depth)
+    shown = min(NEIGHBORS, found.depth)
     values = {
         "n": len(found.kept),
         "left_out": len(found.queries) - len(found.kept),
@@ -72,7 +72,7 @@ def neighbours(failures: Failures | None, pens: Pens) -> Section | None:
         "worst": [_query(failures, int(row), pens) for row in failures.worst],
         "random": [_query(failures, int(row), pens) for row in failures.random],
     }
-    return Section("neighbours", "Queries and their nearest neighbours", values)
+    return Section("neighbors", "Queries and their nearest neighbors", values)
 
 
 def _query(failures: Failures, row: int, pens: Pens) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _query(failures: Failures, row: int, pens: Pens) -> dict[str, Any]:
     return {
         **asked(found, row, pens),
         "remark": "right at once" if rank == 1 else late,
-        "found": [neighbour(found, row, place, pens) for place in range(min(NEIGHBOURS, found.depth))],
+        "found": [neighbor(found, row, place, pens) for place in range(min(NEIGHBORS, found.depth))],
     }
 
 
@@ -92,8 +92,8 @@ def asked(found: QueryNeighbors, row: int, pens: Pens) -> dict[str, Any]:
     return {"picture": _picture(pens.queries, i), "class": found.queries.class_name(i)}
 
 
-def neighbour(found: QueryNeighbors, row: int, place: int, pens: Pens) -> dict[str, Any]:
-    """The neighbour of a query at a place as the template takes it."""
+def neighbor(found: QueryNeighbors, row: int, place: int, pens: Pens) -> dict[str, Any]:
+    """The neighbor of a query at a place as the template takes it."""
     j = int(found.index[row, place])
     return {
         "picture": _picture(pens.gallery, j),
@@ -154,7 +154,7 @@ def flat_map(content: ReportContent, shown: FlatMap | None, pens: Pens) -> Secti
         "n_classes": n_classes,
         "legend": [(str(items.classes[c]), color) for c, color in colors.items()],
         "hardest": n_classes > len(colors),
-        "grey": GREY,
+        "gray": GRAY,
         "seed": content.seed,
         **_drawn_map(content, shown, colors, pens),
     }
@@ -256,7 +256,7 @@ def _attended(content: ReportContent, i: int, thumbnails: Thumbnails) -> tuple[P
     image = thumbnails.read(i)
     if image is None or image.ndim != 3 or content.attention is None:
         return None
-    seen, alt = centre_square(image), thumbnails(i).alt
+    seen, alt = center_square(image), thumbnails(i).alt
     colored = overlay(seen, attention_map(content.attention(seen), seen.shape[:2]))
     plain = image_picture(seen, alt, thumbnails.side)
     return plain, image_picture(colored, f"Attention on {alt}", thumbnails.side)

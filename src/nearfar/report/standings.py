@@ -22,7 +22,7 @@ MEANINGS = {
     "ami": ("AMI", "mutual information adjusted for chance"),
     "f1": ("Pairwise F1", "pairs that k-means joins against pairs of one class"),
 }
-FIRST = {"recall_at_1": "queries whose nearest neighbour is right", "precision_at_1": "right nearest neighbours"}
+FIRST = {"recall_at_1": "queries whose nearest neighbor is right", "precision_at_1": "right nearest neighbors"}
 FACTS = {
     "n_queries": "queries",
     "n_gallery": "items that each searches",

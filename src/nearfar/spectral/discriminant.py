@@ -25,7 +25,7 @@ def discriminative_components(
     p : int or None
         Columns of A. None: the rank of C_b, below d.
     solver : str
-        "gevd": C_b a = mu C_w a, the optimum. "hoi": whiten C_b in its range first, then diagonalise C_w there
+        "gevd": C_b a = mu C_w a, the optimum. "hoi": whiten C_b in its range first, then diagonalize C_w there
         (Hoi et al., 2006), a subspace of the range of C_b.
     tol : float
         Eigenvalues of C_b below ``tol * largest`` count as 0.
@@ -47,7 +47,7 @@ def discriminative_components(
         mu, A = eig.gevd(C_b, C_w, p, on_singular, "the within-chunklet covariance")
     else:
         Z = V[:, :rank] / np.sqrt(b[:rank])
-        inner = eig.shrunk(Z.T @ C_w @ Z, on_singular, "the within-chunklet covariance")
+        inner = eig.regularize_singular(Z.T @ C_w @ Z, on_singular, "the within-chunklet covariance")
         w, U = psd.spectrum(inner)
         mu, A = 1 / w[::-1][:p], psd.fix_signs(Z @ U[:, ::-1][:, :p] / np.sqrt(w[::-1][:p]))
     return Solution(A.T, objective=float(np.log(mu).sum()), attributes={"eigenvalues": mu})

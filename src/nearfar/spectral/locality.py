@@ -1,4 +1,4 @@
-"""Directions that keep dissimilar pairs apart, similar pairs together and a neighbourhood graph's shape."""
+"""Directions that keep dissimilar pairs apart, similar pairs together and a neighborhood graph's shape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK = 1 << 22  # numbers in one block of residuals
 
 
 def rebuilding_scatter(R: Array, S: csr_array) -> Array:
-    """Return R' (I - S)'(I - S) R / n, the scatter of each row about the mean of its neighbours with weights S.
+    """Return R' (I - S)'(I - S) R / n, the scatter of each row about the mean of its neighbors with weights S.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def ratio_directions(
     wish : int or None
         With p None: this many directions, or as many as there can be.
     solver : str
-        "ratio": the maximum over U' U = I. "gevd": the generalised eigenvectors, with U' S_w U = I.
+        "ratio": the maximum over U' U = I. "gevd": the generalized eigenvectors, with U' S_w U = I.
     tol : float
         On how far the ratio is from its optimum.
 
@@ -73,7 +73,7 @@ def ratio_directions(
         p = max(1, min(wish, r - 1))
     if solver == "gevd":
         p = max(1, r - 1) if p is None else p
-        mu, U = eig.gevd(S_b, S_w, p, "shrink", "the scatter of similar pairs and neighbourhoods")
+        mu, U = eig.gevd(S_b, S_w, p, "shrink", "the scatter of similar pairs and neighborhoods")
         ratio = float(np.sum(U * (S_b @ U)) / np.sum(U * (S_w @ U)))
         return Solution((V @ U).T, objective=ratio, attributes={"eigenvalues": mu})
     found = eig.trace_ratio(S_b, S_w, fewest(S_b, S_w, share, tol) if p is None else p, tol)

@@ -11,7 +11,7 @@ from ..numerics.types import Array, Ints
 ROWS = 128  # rows in one block of products
 SPARSE = 32  # pairs of rows per edge, above which products of all rows take longer than differences
 NARROW = 32  # columns up to which differences cost in proportion to them, and leaving out idle edges does not pay
-CANCELLED = 1e-5  # share of |z_a|^2 + |z_b|^2 below which a square from products has too few digits
+CANCELED = 1e-5  # share of |z_a|^2 + |z_b|^2 below which a square from products has too few digits
 
 
 class Edges:
@@ -46,7 +46,7 @@ class Edges:
     def squares(self, Z: Array) -> Array:
         """Return |z_a - z_b|^2 of all edges: by differences, or by products of all rows if edges are many."""
         dense = len(self.a) * SPARSE * min(1.0, Z.shape[1] / NARROW) > self.n**2
-        return crowded(Z, self.a, self.b) if dense else pair_squares(Z, self.a, self.b)
+        return dense_squared_distances(Z, self.a, self.b) if dense else pair_squares(Z, self.a, self.b)
 
     def summed(self, values: Array, listed: Ints | None = None) -> Array:
         """Return sums by edge of the values of all pairs, or of values on the `listed` edges."""
@@ -66,7 +66,7 @@ class Edges:
         return out
 
 
-def crowded(Z: Array, a: Ints, b: Ints) -> Array:
+def dense_squared_distances(Z: Array, a: Ints, b: Ints) -> Array:
     """|z_a - z_b|^2 of pairs by rising a < b, from the products of all rows in blocks; of near pairs by differences."""
     C = Z - Z.mean(axis=0)
     length = np.einsum("np,np->n", C, C)
@@ -77,6 +77,6 @@ def crowded(Z: Array, a: Ints, b: Ints) -> Array:
     for start, low, high in zip(starts, cuts[:-1], cuts[1:], strict=True):
         products = C[start : start + ROWS] @ C[start:].T
         out[low:high] -= 2 * products[a[low:high] - start, b[low:high] - start]
-    near = np.flatnonzero(out < CANCELLED * both)
+    near = np.flatnonzero(out < CANCELED * both)
     out[near] = pair_squares(Z, a[near], b[near])
     return out

@@ -3,7 +3,7 @@
     min  sum_S w softplus(d - u) + sum_D w softplus(u - d) + lam (tr(Lam P^-1) - log det(Lam P^-1) - p),  d = z' M z
 
 With prior P = I both manifolds drop out: M = L' L for any L (p, d) of full rank, and the last term is
-lam (|L|^2 - log det(L L') - p). Otherwise L = K U' with U from the QR factorisation of any A, and Lam = K' K.
+lam (|L|^2 - log det(L L') - p). Otherwise L = K U' with U from the QR factorization of any A, and Lam = K' K.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def stiefel_spd(
     else:
         V, R = np.linalg.qr(L.T)
         start, limits = np.hstack([V.T, R.T]), dict[str, Any](max_iter=max_iter, tol=tol, report=report)
-        found = lbfgs_in_rounds(with_prior(loss, lam, root), start, put_right, **limits)
+        found = lbfgs_in_rounds(with_prior(loss, lam, root), start, retract, **limits)
         L, K, V, _ = factor(found.x, p)
     L = psd.compress(L / scale) @ span
     # under a prior the value depends on the basis of a span: V and Lam are kept as they were found
@@ -154,7 +154,7 @@ def with_prior(loss: Objective, lam: float, root: Array) -> Objective:
     return fun
 
 
-def put_right(x: Array) -> Array:
+def retract(x: Array) -> Array:
     """Return [V', K] for [A', K]: the value depends on A only by its basis V."""
     _, K, V, _ = factor(x, len(x))
     return np.hstack([V.T, K])

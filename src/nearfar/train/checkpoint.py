@@ -1,6 +1,6 @@
 """Checkpoints: nested states as safetensors, and files that are either whole or not there.
 
-A checkpoint is two files. ``state-STEP.RANK.safetensors`` (optimiser, sampler, random numbers) is written first; then
+A checkpoint is two files. ``state-STEP.RANK.safetensors`` (optimizer, sampler, random numbers) is written first; then
 ``last.safetensors`` (weights), whose metadata name the step, is renamed into place, and that rename is the moment at
 which the checkpoint counts. Older states are removed after it. A kill between any two of these leaves the old
 checkpoint or the new one.
@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ..io.atomic_files import whole
+from ..io.atomic_files import atomic_write
 from ..io.untrusted import parse_json
 from .config import TrainError
 
@@ -37,7 +37,7 @@ def replace_file(path: Path, *content: bytes | memoryview) -> None:
         If it cannot be written, as on a full disk; what was there before is untouched.
     """
     try:
-        with whole(path) as file:
+        with atomic_write(path) as file:
             file.writelines(content)
     except OSError as error:
         raise TrainError(str(error)) from error

@@ -73,7 +73,7 @@ def trials(
 
 
 def slug(name: str) -> str:
-    """Return a folder name that a reader recognises."""
+    """Return a folder name that a reader recognizes."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[:60]
 
 

@@ -43,7 +43,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     data, test, test_classes, validation, label, skip_bad
         What `nearfar.data.open_task` takes.
     image_size : int, optional
-        Side in pixels of the square images that the network sees in evaluation (centre crop). By default, images that
+        Side in pixels of the square images that the network sees in evaluation (center crop). By default, images that
         differ in size become 84 wide for conv4, mlp and spd, and 224 (from 256) for other trunks; if only test images
         differ, they get the size of the training images; images below 16, too small for conv4, become 28 wide.
     resize : int, optional
@@ -91,7 +91,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seed : int
         Seed of weights, batches, augmentation and the split of the data.
     optimizer : {"adam", "adamw", "sgd", "rmsprop"}
-        By default, eps and momentum are the optimiser's own (momentum of sgd: 0.9).
+        By default, eps and momentum are the optimizer's own (momentum of sgd: 0.9).
     lr, lr_embedding, lr_proxies : float
         Learning rates of the trunk, of the embedding layer and of the objective's parameters; the first by default.
     weight_decay : float

@@ -18,7 +18,7 @@ from .config import TrainConfig, TrainError
 
 
 class Episodes(NamedTuple):
-    """How a batch is learnt from as an episode; the fields are those of `TrainConfig`."""
+    """How a batch is learned from as an episode; the fields are those of `TrainConfig`."""
 
     mode: str
     shots: int
@@ -43,7 +43,7 @@ class Episodes(NamedTuple):
         for part in objective.modules():
             if isinstance(part, BorrowsLayer) and part.layer is not None:
                 name = type(part).__name__
-                raise TrainError(f"episodes: {name}(layer='embedding') reads the weights before the support is learnt")
+                raise TrainError(f"episodes: {name}(layer='embedding') reads the weights before the support is learned")
             if isinstance(part, PairTerm):
                 raise TrainError(f"episodes: {part.title} scores the pairs of whole batches; train it without episodes")
             if self.mode == "maml" and isinstance(part, JointTerm) and part.kernel == "laplace":

@@ -17,7 +17,7 @@ from ..data import Dataset, Task
 from ..data.dataset import carve_validation
 from ..data.readers.in_memory import GIVEN, are_rows, as_column, even, images
 from ..deep.networks.embedder import Embedder
-from ..estimators.fitted import Fitted, named
+from ..estimators.fitted import Fitted, error_context
 from ..numerics import checks, constraints
 from ..numerics.types import AnyArray, Ints
 from .checkpoint import read_about, save_tensors, undisturbed
@@ -44,7 +44,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     Parameters
     ----------
     objective : str
-        Losses and regularisers by their names, added and weighted; package.module:Name for one of your own.
+        Losses and regularizers by their names, added and weighted; package.module:Name for one of your own.
     trunk : str
         As in `TrainConfig`; "auto" takes conv4 for images and mlp for rows.
     embedding_dim : int
@@ -58,7 +58,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     augment : str
         Random changes of training images, such as "affine(degrees=15), mirror".
     validation : float
-        Share of the classes that is not learnt from, but chooses the epoch whose weights are kept, by MAP@R; 0 learns
+        Share of the classes that is not learned from, but chooses the epoch whose weights are kept, by MAP@R; 0 learns
         from all and keeps the last.
     settings : dict, optional
         Any other field of `TrainConfig`, such as ``{"schedule": "cosine", "patience": 5, "standardize": True}``.
@@ -70,7 +70,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     Attributes
     ----------
     network_ : Module
-        In evaluation mode: ``network_(items).embedding``, not normalised.
+        In evaluation mode: ``network_(items).embedding``, not normalized.
     config_ : TrainConfig
         All settings, resolved.
     loss_curve_ : ndarray of shape (n_iter_,)
@@ -131,14 +131,14 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         pair_labels: AnyArray | None = None,
         rows: AnyArray | None = None,
     ) -> Self:
-        """Train a new network, from labelled items or from pairs of items.
+        """Train a new network, from labeled items or from pairs of items.
 
         Parameters
         ----------
         X : array-like
             (n, d) rows; (n, H, W) or (n, H, W, C) uint8 images, or a list of them; or (n,) paths of image files.
         y : array-like of shape (n,), optional
-            Class labels of any kind; items of the number -1 are of unknown class, and are not learnt from. Not read
+            Class labels of any kind; items of the number -1 are of unknown class, and are not learned from. Not read
             where `pairs` are given.
         pairs : array-like of shape (m, 2), optional
             Numbers of two items. Losses that compare samples learn from these pairs alone; class proxies cannot.
@@ -152,14 +152,14 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         ValueError
             One line: items, labels or a setting that does not fit, or a loss that is not finite.
         """
-        with named(self):
+        with error_context(self):
             checks.only_with("pairs", pairs, pair_labels=pair_labels)
             if pairs is not None:
                 return self._fit_pairs(X, pairs, pair_labels, rows)
             if y is None:
                 raise ValueError("requires y to be passed, but the target y is None; pass labels, or pairs=")
             config = config_of(self)
-            dataset = self._labelled(as_column(X), y)
+            dataset = self._labeled(as_column(X), y)
             train, unseen = carve_validation(dataset, config.validation, config.seed)
             # every task has a test part; that of this one is never scored
             self._train(config, Task(dataset.name, train, unseen, test=train, gallery=None, protocol=GIVEN))
@@ -174,7 +174,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             Items as in `fit`. Images of another size are brought to that of the network.
         """
         check_is_fitted(self)
-        with named(self):
+        with error_context(self):
             X = as_column(X)
             if are_rows(X):
                 X = validate_data(self, even(X), dtype=[np.float64, np.float32], reset=False)
@@ -196,7 +196,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """
         check_is_fitted(self)
         folder = RunFolder(Path(path))
-        with named(self):
+        with error_context(self):
             folder.create()
             weights = {f"embedder.{name}": value for name, value in self.network_.state_dict().items()}
             save_tensors(folder.best, weights, {**self._about, "threshold": getattr(self, "threshold_", None)})
@@ -279,7 +279,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             self.__dict__.pop(name, None)
         return validate_data(self, even(X), dtype=[np.float64, np.float32], ensure_min_samples=2) if are_rows(X) else X
 
-    def _labelled(self, X: AnyArray, y: AnyArray) -> Dataset:
+    def _labeled(self, X: AnyArray, y: AnyArray) -> Dataset:
         """Items of known classes."""
         X = self._items(X)
         check_consistent_length(X, y)

@@ -101,7 +101,7 @@ def embed(
     Returns
     -------
     ndarray of float32, shape (n, d)
-        Raw embeddings, not normalised.
+        Raw embeddings, not normalized.
     """
     device, training = next((p.device for p in embedder.parameters()), torch.device("cpu")), embedder.training
     forward = (lambda items: embedder(items).embedding) if layer == "embedding" else embedder.features

@@ -19,7 +19,7 @@ class Interrupts:
     """While entered, the first SIGINT or SIGTERM sets `asked`; the second raises KeyboardInterrupt at once."""
 
     def __init__(self) -> None:
-        self._signalled = False
+        self._signaled = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -33,12 +33,12 @@ class Interrupts:
 
     @property
     def asked(self) -> bool:
-        return self._signalled or asked_by_others.is_set()
+        return self._signaled or asked_by_others.is_set()
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self._signalled:
+        if self._signaled:
             raise KeyboardInterrupt
-        self._signalled = True
+        self._signaled = True
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..data import Dataset
 from ..deep import distributed
-from ..deep.proxies.class_proxies import NeighbourProxyLoss
+from ..deep.proxies.class_proxies import NeighborProxyLoss
 from .config import TrainError
 from .features import Floats, encode
 from .setup import Parts
@@ -37,12 +37,12 @@ def score_unseen_and_seen(parts: Parts) -> dict[str, float]:
             if not np.isfinite(rows).all():  # here, where all processes see it
                 raise TrainError(f"the network gives embeddings of {dataset.name} that are not finite: it has diverged")
             if parts.accelerator.is_main_process:
-                row |= {f"{name}_{key}": value for key, value in neighbour_scores(rows, dataset, parts).items()}
+                row |= {f"{name}_{key}": value for key, value in neighbor_scores(rows, dataset, parts).items()}
     return from_first(row)
 
 
-def neighbour_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, float]:
-    """Return Recall@K and MAP@R of embeddings, each item's neighbours being all others; none where all are alone."""
+def neighbor_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, float]:
+    """Return Recall@K and MAP@R of embeddings, each item's neighbors being all others; none where all are alone."""
     from ..evaluation import evaluate
 
     scores = evaluate(rows, dataset.labels, groups=dataset.groups, ks=parts.config.ks, clustering=False)
@@ -80,9 +80,9 @@ def embed_together(parts: Parts, dataset: Dataset) -> Floats:
 
 
 def refit_proxies(parts: Parts) -> None:
-    """Set proxies that are class means or k-means centres from the embeddings of all training items."""
+    """Set proxies that are class means or k-means centers from the embeddings of all training items."""
     objective = parts.step.objective
-    losses = [part for part in objective.modules() if isinstance(part, NeighbourProxyLoss) and part.source != "learned"]
+    losses = [part for part in objective.modules() if isinstance(part, NeighborProxyLoss) and part.source != "learned"]
     # a loss inside HORDE compares moments, not embeddings: its class means begin with the batches
     inner = {id(loss) for part in objective.modules() if hasattr(part, "inner_dim") for loss in part.modules()}
     outer = [loss for loss in losses if id(loss) not in inner]

@@ -1,4 +1,4 @@
-"""Optimisers, parameter groups and learning rates."""
+"""Optimizers, parameter groups and learning rates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def param_groups(embedder: Embedder, objective: nn.Module, config: TrainConfig) 
 
 
 def make_optimizer(groups: list[dict[str, Any]], config: TrainConfig) -> Optimizer:
-    """Return the optimiser that the config names."""
+    """Return the optimizer that the config names."""
     shared: dict[str, Any] = {"weight_decay": config.weight_decay}
     if config.eps is not None and config.optimizer != "sgd":
         shared["eps"] = config.eps

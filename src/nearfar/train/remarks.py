@@ -69,7 +69,7 @@ def unlearned(scores: Scores, raw: Scores, config: TrainConfig) -> str:
         return ""
     linear = ", or a linear network (--trunk identity)," if config.trunk.startswith("mlp") else ""
     return (
-        f"The items themselves are better neighbours than their embeddings (Recall@{k} {theirs[0]:.3f} against "
+        f"The items themselves are better neighbors than their embeddings (Recall@{k} {theirs[0]:.3f} against "
         f"{ours[0]:.3f}): a lower learning rate or more training classes{linear} may help."
     )
 
@@ -85,7 +85,7 @@ def course(epochs: Table, config: TrainConfig) -> str:
     if best == 0 and score[-1] < score[0] - MOVED:
         return (
             f"The first of {len(score)} evaluations was the best (validation {name} {score[0]:.3f}, at the end "
-            f"{score[-1]:.3f}): a lower learning rate, augmentation or a regulariser such as JRS() may help."
+            f"{score[-1]:.3f}): a lower learning rate, augmentation or a regularizer such as JRS() may help."
         )
     if best == len(score) - 1 and score[-1] > score[: late + 1].max() + MOVED:
         return (

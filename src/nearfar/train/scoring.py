@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..data import Dataset, Task, open_items
-from ..data.checks.columns import uneven
+from ..data.checks.columns import scale_warning
 from ..data.checks.shared_images import remark_shared
 from ..data.decode import fit
 from ..deep.networks.standardize import Standardize
@@ -58,7 +58,7 @@ def embed_run(
     which: str = "best",
     trust: str | Collection[str] = (),
 ) -> Floats:
-    """Embed all items of a set with the network of a run; returns (n, d) float32, not normalised.
+    """Embed all items of a set with the network of a run; returns (n, d) float32, not normalized.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def evaluate_run(
     raw = _score(seen, sets, asked, clustering=False)
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = f"{split} {_chosen(config, task, about, which)}"
-    units = "" if config.standardize else uneven(task.train)
+    units = "" if config.standardize else scale_warning(task.train)
     said = remarks(embedded[""], scores, raw, _epochs(folder), folder.read_log(), config)
     said = (units, *said) if units else said
     result = Result(scores, raw, protocol, said)
@@ -208,8 +208,8 @@ def task_of(run: Run | str | Path) -> Task:
     """
     folder, config = folder_and_config(run)
     task = open_data(config, folder.start)
-    learnt = read_about(folder.best).get("classes") if folder.best.is_file() else None  # older runs do not tell them
-    if learnt in (None, class_mark(task)):
+    learned = read_about(folder.best).get("classes") if folder.best.is_file() else None  # older runs do not tell them
+    if learned in (None, class_mark(task)):
         return task
     changed = "NOT the data of the training: its training classes were others, and may be in this test."
     return replace(task, protocol=f"{task.protocol} {changed}")
@@ -240,7 +240,7 @@ def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Datas
 def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
     """Return the items themselves as rows: pixels (of images brought to 32x32 where they are large), or rows.
 
-    Rows that the network standardises are so here, too: beside others, what that gains would look as if learnt.
+    Rows that the network standardizes are so here, too: beside others, what that gains would look as if learned.
     """
     if dataset.array is not None and dataset.array[0].size <= PIXELS:
         rows = dataset.array.reshape(len(dataset), -1)

@@ -79,12 +79,12 @@ class Parts:
     ----------
     config : resolved
     task : the data
-    train, unseen, seen : what is learnt from; the validation classes; as many training items, both for evaluation
+    train, unseen, seen : what is learned from; the validation classes; as many training items, both for evaluation
     step : embedder and objective
     augment, generator : the random changes, and what they draw from
     averages : of the weights, which take their place in evaluation
-    known : pairs of training items that are learnt from in place of classes
-    model, optimizer : the step and its optimiser as `accelerator` has prepared them; None before `prepare`
+    known : pairs of training items that are learned from in place of classes
+    model, optimizer : the step and its optimizer as `accelerator` has prepared them; None before `prepare`
     """
 
     config: TrainConfig
@@ -109,7 +109,7 @@ class Parts:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a reader of the weights needs to build the network again, and to know what it has learnt from."""
+        """What a reader of the weights needs to build the network again, and to know what it has learned from."""
         train = self.task.train
         shape, n = item_shape(train, self.config), len(train.classes)
         return {"shape": shape, "num_classes": n, "columns": train.columns, "classes": class_mark(self.task)}

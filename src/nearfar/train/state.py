@@ -52,7 +52,7 @@ def split_weights(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def snapshot(parts: Parts, position: Position, extra: dict[str, Any]) -> dict[str, Any]:
-    """Return everything but the weights. Processes with whole optimiser states leave those to the first."""
+    """Return everything but the weights. Processes with whole optimizer states leave those to the first."""
     accelerator = parts.accelerator
     assert parts.optimizer is not None
     owns = accelerator.is_main_process or _is_sharded(parts)
@@ -97,7 +97,7 @@ def _weights_back(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any
 
 
 def restore_rest(parts: Parts, state: dict[str, Any], whole: dict[str, Any]) -> None:
-    """Put optimiser, loss scale and random numbers back, after `Parts.prepare`; `whole` is the first process's."""
+    """Put optimizer, loss scale and random numbers back, after `Parts.prepare`; `whole` is the first process's."""
     assert parts.optimizer is not None
     with fitting(RESUMED, CHANGED):
         parts.optimizer.load_state_dict(state["optimizer"] or whole["optimizer"])
@@ -118,7 +118,7 @@ def _without_bad(parts: Parts, sampler: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lay_out_like_parameters(states: Mapping[Tensor, dict[str, Any]]) -> None:
-    """Give averages the memory layout of their parameter: fused optimisers walk both in memory order."""
+    """Give averages the memory layout of their parameter: fused optimizers walk both in memory order."""
     for parameter, state in states.items():
         for name, value in state.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape and value.ndim:

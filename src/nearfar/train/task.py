@@ -50,7 +50,7 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
     ------
     TrainError
         If what is trained on and what is tested are not both images, or both rows of one length; or if images are to
-        be standardised.
+        be standardized.
     """
     parts = [part for part in (task.train, task.validation, task.test, task.gallery) if part is not None]
     _check_alike(parts)

@@ -19,7 +19,7 @@ from .optim import rate_factor, set_rates
 from .run import Run, RunFolder, open_run
 from .setup import Parts, build, checked
 from .state import Position, all_finite, begin_epoch, restore_rest, restore_weights, snapshot, split_weights
-from .training_lock import claimed
+from .training_lock import training_lock
 from .watchers import ProgressLine, TensorBoard, Watcher
 
 CHECK_EVERY = 10  # batches between looks at an accelerator's loss, each of which waits for it
@@ -68,13 +68,13 @@ def train(
     config = None if config is None else checked(config)
     folder = open_run(out) if resume else RunFolder(out)
     if resume:
-        with claimed(folder.path):
+        with training_lock(folder.path):
             config = config or TrainConfig.from_json(folder.config, trust)
             return _train_in(folder, config, resume=True, progress=progress, watchers=watchers)
     config = config or TrainConfig.from_json(folder.config, trust)
     folder.create()
     try:
-        with claimed(folder.path):
+        with training_lock(folder.path):
             folder.check_free()  # another process may have trained there since
             return _train_anew(folder, config, progress=progress, watchers=watchers)
     except BaseException:

@@ -13,7 +13,7 @@ from .run import LOCK
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
+def training_lock(folder: Path) -> Iterator[None]:
     """Keep others from training in a folder meanwhile; the claim ends with the process, however that ends.
 
     Raises

@@ -1,4 +1,4 @@
-"""Running averages of the weights, which often generalise better than the weights themselves.
+"""Running averages of the weights, which often generalize better than the weights themselves.
 
 w' <- w' + (1 - b) (w - w')        b = min(decay, (1 + t) / (10 + t)) after t steps, so that the start is soon forgotten
 """
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class Averages:
-    """Exponential averages of what is trained, and of the statistics of batch normalisation.
+    """Exponential averages of what is trained, and of the statistics of batch normalization.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ NUMBERS = ("id", "index", "level_0", "unnamed: 0", "row", "rownames")
 """What row numbers are called, by pandas and R among others, once they were written as a column."""
 
 
-def uneven(rows: Dataset) -> str:
+def scale_warning(rows: Dataset) -> str:
     """A sentence where the units of features differ so much that most methods hear only the largest."""
     if rows.array is None or rows.kind != "row":
         return ""
@@ -24,7 +24,7 @@ def uneven(rows: Dataset) -> str:
         return ""
     return (
         f"Features differ in size: standard deviations from {spread.min():.3g} to {spread.max():.3g}. Most learners "
-        "and networks want them standardised (`--standardize`)."
+        "and networks want them standardized (`--standardize`)."
     )
 
 
@@ -50,7 +50,7 @@ def on_columns(rows: Dataset) -> Iterator[str]:
     if len(flat):
         called = [rows.columns[column] if rows.columns else str(column) for column in flat]
         yield f"{len(flat)} feature(s) are constant in training ({some(called)})."
-    if said := uneven(rows):
+    if said := scale_warning(rows):
         yield said
 
 

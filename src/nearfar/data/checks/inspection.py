@@ -277,11 +277,11 @@ def on_classes(found: Inspection, task: Task) -> Iterator[str]:
 def on_sizes(found: Inspection) -> Iterator[str]:
     """Sentences on how many items and classes there are."""
     roles = {part.role: part for part in found.parts}
-    learnt, tested = roles.get("train") or roles.get("all"), roles.get("test") or roles.get("query")
-    if learnt is not None and learnt.most > 10 * learnt.median:
+    learned, tested = roles.get("train") or roles.get("all"), roles.get("test") or roles.get("query")
+    if learned is not None and learned.most > 10 * learned.median:
         yield (
-            f"The largest training class has {learnt.most:,} {found.kind}s, half of the classes at most "
-            f"{learnt.median:g}. The sampler m_per_class, which is the default, lets each class count the same."
+            f"The largest training class has {learned.most:,} {found.kind}s, half of the classes at most "
+            f"{learned.median:g}. The sampler m_per_class, which is the default, lets each class count the same."
         )
     if tested is not None and tested.classes < FEW:
         yield f"The test has {tested.classes} classes: with so few, scores depend much on which they are."

@@ -21,13 +21,13 @@ def remark_shared(task: Task) -> str:
     only such are read whole as agree in size and end, or in an archive in size and checksum, with another. Rows are not
     compared, nor are files of a folder with those of an archive.
     """
-    learnt = [part for part in (task.train, task.validation) if part is not None]
+    learned = [part for part in (task.train, task.validation) if part is not None]
     tested = [part for part in (task.test, task.gallery) if part is not None]
     for marks in (_pixels, _files):
-        known = {mark for part in learnt for mark, _ in marks(part)}
+        known = {mark for part in learned for mark, _ in marks(part)}
         found = list(dict.fromkeys(name for part in tested for mark, name in marks(part) if mark in known))
         if found and marks is _files:
-            found = _equal(learnt, tested, known)
+            found = _equal(learned, tested, known)
         if found:
             return f"NOT disjoint: {len(found)} test image(s) are training images too ({some(found, 3)})."
     return ""
@@ -54,9 +54,9 @@ def _mark(files: FolderFiles | ZipFiles, path: str) -> tuple[int, int | bytes]:
         return size, file.read()
 
 
-def _equal(learnt: list[Dataset], tested: list[Dataset], known: set[Hashable]) -> list[str]:
+def _equal(learned: list[Dataset], tested: list[Dataset], known: set[Hashable]) -> list[str]:
     """Names of the test images whose whole files equal one of training, looked for among those that may."""
-    contents = {content for content, _ in _contents(learnt, known)}
+    contents = {content for content, _ in _contents(learned, known)}
     found = [name for content, name in _contents(tested, known) if content in contents]
     return list(dict.fromkeys(found))
 

@@ -8,7 +8,7 @@ from ..dataset import ArrayReader, Dataset, Source
 
 
 def read_digits(*, image_size: int | None = None) -> Source:
-    """Read the digits as grey images.
+    """Read the digits as gray images.
 
     Parameters
     ----------

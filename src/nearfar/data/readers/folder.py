@@ -24,7 +24,7 @@ ROLES = {
 
 
 def read_folder(
-    path: str | Path, *, image_size: int | None = None, skip_bad: bool = False, unlabelled: str | None = None
+    path: str | Path, *, image_size: int | None = None, skip_bad: bool = False, unlabeled: str | None = None
 ) -> Source:
     """Read images whose class is the folder in which they lie.
 
@@ -35,10 +35,10 @@ def read_folder(
         "Sanskrit/character01". Folders named train and test (or train, query and gallery; also validation) at
         the top are the split, in whatever case; of train and validation alone, the validation is the test.
     image_size : int, optional
-        Make every image a square of this side (shorter side resized, centre cut).
+        Make every image a square of this side (shorter side resized, center cut).
     skip_bad : bool
         Leave out images that cannot be decoded.
-    unlabelled : str, optional
+    unlabeled : str, optional
         The class of images that lie beside the class folders, and then no item has a role; not given, such images are
         left out, which the notes say.
 
@@ -59,13 +59,13 @@ def read_folder(
     loose = [name for name, part in zip(names, parts, strict=True) if not part]
     if len(loose) == len(names):
         raise DataError(f"{path}: its {len(names)} images lie in no class folder; expected {path}/CLASS/IMAGE")
-    if loose and unlabelled is None:
+    if loose and unlabeled is None:
         kept = [i for i, part in enumerate(parts) if part]
         names, parts = [names[i] for i in kept], [parts[i] for i in kept]
     roles = _roles(parts)
     labels = ["/".join(part if roles is None else part[1:]) for part in parts]
-    if unlabelled is not None:
-        labels, roles, loose = [label or unlabelled for label in labels], None, []
+    if unlabeled is not None:
+        labels, roles, loose = [label or unlabeled for label in labels], None, []
     elif "" in labels:
         raise DataError(f"{path}: {names[labels.index('')]} lies in no class folder of its split")
     reader = ImageReader(files, tuple(names), guess_channels(files, names), size=image_size)

@@ -73,7 +73,7 @@ def images(X: Any, labels: NDArray[np.int64], name: str = "X") -> Dataset:
     Raises
     ------
     DataError
-        For other arrays. Files are read when they are needed, but for some that tell whether they are grey.
+        For other arrays. Files are read when they are needed, but for some that tell whether they are gray.
     """
     if are_paths(X):
         return _files(name, list(X), labels)

@@ -47,7 +47,7 @@ def read_manifest(
     label: str | None = None,
     image_size: int | None = None,
     skip_bad: bool = False,
-    unlabelled: str | None = None,
+    unlabeled: str | None = None,
 ) -> Source:
     """Read the images that a table lists, or the rows that it holds.
 
@@ -68,7 +68,7 @@ def read_manifest(
         beside it is as any other.
     image_size, skip_bad
         As in `read_folder`.
-    unlabelled : str, optional
+    unlabeled : str, optional
         The class of items without a label; not given, they are an error.
 
     Raises
@@ -82,15 +82,15 @@ def read_manifest(
     """
     path = Path(path)
     whole, stored = _columns(path, label)
-    place = _place(path, whole, label, unlabelled)
+    place = _place(path, whole, label, unlabeled)
     column = whole[place] if place is not None else [""] * len(next(iter(whole.values()), ()))
     table = {name: other for name, other in whole.items() if name != place}
     if "path" not in table:
-        return _rows_source(path, table, _features(path, table, whole), _labels(path, column, unlabelled))
+        return _rows_source(path, table, _features(path, table, whole), _labels(path, column, unlabeled))
     paths = [str(value) for value in table["path"]]
     if not paths:
         raise DataError(f"{path}: has no rows")
-    labels = _labels(path, column, unlabelled)
+    labels = _labels(path, column, unlabeled)
     roles, split = _roles(path, table), _split(path, table)
     files: Files = stored or FolderFiles(str(path.parent))
     if not skip_bad and stored is None:
@@ -105,7 +105,7 @@ def name_of(path: Path) -> str:
     return path.with_suffix("").stem if path.suffix == ".gz" else path.stem
 
 
-def _place(path: Path, table: Table, label: str | None, unlabelled: str | None) -> str | None:
+def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -> str | None:
     """The name of the column of the labels; None where items without a label are taken and there is none."""
     if label is not None:
         if label in table:
@@ -115,7 +115,7 @@ def _place(path: Path, table: Table, label: str | None, unlabelled: str | None) 
         raise DataError(f"{path}: has no column {quoted(label)}{hint}; it has {_few(list(table))}")
     images = "path" in table
     found = next((name for name in LABELS[: 1 if images else None] if name in table), None)
-    if found is not None or (unlabelled is not None and not any(name in table for name in LABELS)):
+    if found is not None or (unlabeled is not None and not any(name in table for name in LABELS)):
         return found
     none = "label'" if images else f"path', as tables of images, nor any of {', '.join(LABELS)}, as rows of numbers"
     raise DataError(f"{path}: has no column '{none}; {_show(table)}; {CALL_IT}")
@@ -204,16 +204,16 @@ def _few(values: Sequence[str]) -> str:
     return ",".join(in_brief(value, LONGEST) for value in values[:WIDEST]) + rest
 
 
-def _labels(path: Path, column: Sequence[Any], unlabelled: str | None) -> list[Any]:
+def _labels(path: Path, column: Sequence[Any], unlabeled: str | None) -> list[Any]:
     empty = [i for i, value in enumerate(column) if value in (None, "") or (isinstance(value, float) and isnan(value))]
-    if empty and unlabelled is None:
+    if empty and unlabeled is None:
         raise DataError(f"{path}: {len(empty)} row(s) have no label, first row {empty[0] + 1} after the header")
     several = next((i for i, value in enumerate(column) if isinstance(value, list | dict)), None)
     if several is not None:
         what = f"row {several + 1} has the label {quoted(column[several])}"
         raise DataError(f"{path}: {what}; expected one text or number")
     missing = set(empty)
-    return [unlabelled if i in missing else str(value) for i, value in enumerate(column)] if empty else list(column)
+    return [unlabeled if i in missing else str(value) for i, value in enumerate(column)] if empty else list(column)
 
 
 def _groups(path: Path, table: Table) -> NDArray[np.str_] | None:

@@ -62,7 +62,7 @@ def distort(
     Parameters
     ----------
     drawn : ndarray of uint8, shape (n, S, S)
-        Bright ink on 0, centred.
+        Bright ink on 0, centered.
     size : int
         Side of the result, in pixels.
     rng : numpy.random.Generator
@@ -118,7 +118,7 @@ def _affine(n: int, rng: np.random.Generator, s: Strength) -> Floats:
 
 
 def _grid(side: int) -> tuple[Floats, Floats]:
-    """Pixel centres of a square over [-1, 1], with the drawing's margin cut a little."""
+    """Pixel centers of a square over [-1, 1], with the drawing's margin cut a little."""
     line: Floats = (((np.arange(side) + 0.5) / side * 2 - 1) * 0.85).astype(np.float32)
     y, x = np.meshgrid(line, line, indexing="ij")
     return x, y

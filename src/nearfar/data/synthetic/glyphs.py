@@ -47,7 +47,7 @@ SIDE = 64
 """Pixels of the square on which a glyph is drawn before it is distorted."""
 REFERENCE_FACES = ("DejaVuSans.ttf", "DejaVuSerif.ttf", "STIXGeneral.ttf")
 ALIKE = 0.87
-"""Two characters whose normalised drawings correlate more than this in one face are the same glyph."""
+"""Two characters whose normalized drawings correlate more than this in one face are the same glyph."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def read_glyphs(*, image_size: int = 28, per_class: int = 20, seed: int = 0) -> 
     Parameters
     ----------
     image_size : int
-        Side of the square grey images, in pixels.
+        Side of the square gray images, in pixels.
     per_class : int
         Images of each class.
     seed : int

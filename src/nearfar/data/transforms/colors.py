@@ -1,7 +1,7 @@
-"""Random changes of the colours and the sharpness of images, beside those of place and shape in `geometry`.
+"""Random changes of the colors and the sharpness of images, beside those of place and shape in `geometry`.
 
 Each is a callable of (images, draw), where draw(low, high, *shape) gives uniform values on the images' device. Images
-are floats in [0, 1]; those of other than three channels have brightness and contrast, and no colours to change.
+are floats in [0, 1]; those of other than three channels have brightness and contrast, and no colors to change.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Color:
     ----------
     brightness, contrast, saturation : float
         Greatest change of each, as a share, either way: pixels, their distance from the image's mean brightness and
-        their distance from their own grey are multiplied by 1 - share to 1 + share.
+        their distance from their own gray are multiplied by 1 - share to 1 + share.
     hue : float
-        Greatest turn of the colours, as a share of the full circle, either way.
+        Greatest turn of the colors, as a share of the full circle, either way.
     p : float
         Probability for every image.
 
     Notes
     -----
-    Hue turns the colours around the axis of greys, which keeps their saturation exactly, and their brightness nearly;
-    other libraries turn them in HSV coordinates. The defaults are mild, for classes that differ in colour. Two views of
+    Hue turns the colors around the axis of grays, which keeps their saturation exactly, and their brightness nearly;
+    other libraries turn them in HSV coordinates. The defaults are mild, for classes that differ in color. Two views of
     an image, without labels, are usually changed by 0.4, 0.4, 0.4 and 0.1 (Chen et al., 2020).
     """
 
@@ -55,23 +55,23 @@ class Color:
         )
         turn, chosen = draw(-self.hue, self.hue, n) * (2 * math.pi), draw(0, 1, n, 1, 1, 1) < self.p
         changed = (images * light.clamp(min=0)).clamp(0, 1)
-        mean = _grey(changed).mean(dim=(1, 2, 3), keepdim=True)
+        mean = _gray(changed).mean(dim=(1, 2, 3), keepdim=True)
         changed = (mean + contrast.clamp(min=0) * (changed - mean)).clamp(0, 1)
         if images.shape[1] == 3:
-            grey = _grey(changed)
-            changed = (grey + saturation.clamp(min=0) * (changed - grey)).clamp(0, 1)
+            gray = _gray(changed)
+            changed = (gray + saturation.clamp(min=0) * (changed - gray)).clamp(0, 1)
             changed = torch.einsum("nij,njhw->nihw", _turned(turn).to(images.dtype), changed).clamp(0, 1)
         return torch.where(chosen, changed, images)
 
 
 @dataclass(frozen=True)
 class Gray:
-    """Take the colours away with probability `p`."""
+    """Take the colors away with probability `p`."""
 
     p: Chance = 0.2
 
     def __call__(self, images: Tensor, draw: Draw) -> Tensor:
-        return torch.where(draw(0, 1, len(images), 1, 1, 1) < self.p, _grey(images).expand_as(images), images)
+        return torch.where(draw(0, 1, len(images), 1, 1, 1) < self.p, _gray(images).expand_as(images), images)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Blur:
         return torch.where(chosen, blurred.view(n, channels, height, width), images)
 
 
-def _grey(images: Tensor) -> Tensor:
+def _gray(images: Tensor) -> Tensor:
     """(n, 1, H, W) brightness."""
     if images.shape[1] != 3:
         return images.mean(dim=1, keepdim=True)
@@ -110,7 +110,7 @@ def _grey(images: Tensor) -> Tensor:
 
 
 def _turned(angle: Tensor) -> Tensor:
-    """(n, 3, 3) rotations by angles about the axis (1, 1, 1) of greys."""
+    """(n, 3, 3) rotations by angles about the axis (1, 1, 1) of grays."""
     cos, sin = torch.cos(angle)[:, None, None], torch.sin(angle)[:, None, None] / math.sqrt(3)
     axis = angle.new_tensor([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])
     return cos * torch.eye(3, device=angle.device) + sin * axis + (1 - cos) / 3

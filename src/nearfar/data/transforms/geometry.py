@@ -30,7 +30,7 @@ PartOfArea = Annotated[float, Meta(gt=0, le=1)]
 
 @dataclass(frozen=True)
 class Affine:
-    """Rotate, shift, scale and shear about the centre, with bilinear sampling.
+    """Rotate, shift, scale and shear about the center, with bilinear sampling.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ class CMLLoss(Sum):
     Parameters
     ----------
     base : Term, optional
-        The loss to regularise; None is the triplet loss with the paper's margin 0.1.
+        The loss to regularize; None is the triplet loss with the paper's margin 0.1.
     energy : float or Term
         lambda_1; 0 leaves the term out (CML-d). Or a term with its own settings and weight, such as
         ``0.3 * EnergyConfusion("one")``.

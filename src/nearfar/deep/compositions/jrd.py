@@ -14,14 +14,14 @@ from ..wholebatch.kernel_embeddings import LAYERS
 
 
 class JRDLoss(Sum):
-    """AM-softmax with the joint representation similarity of its classes as regulariser.
+    """AM-softmax with the joint representation similarity of its classes as regularizer.
 
     Parameters
     ----------
     num_classes, embedding_dim : int
         Shape of the proxies, which are the parameter ``terms.0.proxies``.
     alpha : float
-        Weight of the regulariser: 1 on CUB-200-2011 and Cars-196, 0.4 on Stanford Online Products.
+        Weight of the regularizer: 1 on CUB-200-2011 and Cars-196, 0.4 on Stanford Online Products.
     layers : sequence of str
         As in ``JRS``; "pooled" needs ``pooled=`` in every call.
     kernel : str

@@ -52,7 +52,7 @@ class AdaFaceLoss(ClassProxyLoss):
 
     Notes
     -----
-    Do not normalise the embeddings first: where all lengths are one, q is 0 and the margin is that of CosFace. Mean and
+    Do not normalize the embeddings first: where all lengths are one, q is 0 and the margin is that of CosFace. Mean and
     deviation are those of the batch's samples of known class, over all processes; the paper's running mean gives the
     batch a weight of 0.99. As in the published code, 0.001 is added to the deviation and q has no gradient; here
     lengths are not cut off at 100.

@@ -5,7 +5,7 @@
 
 t: triplets (a, p, n) of embeddings; G: generator of a hard negative; M: metric network; J_m: any triplet loss. J_gen
 trains G alone, with embeddings and M held; J_m trains embeddings and M, with g held. No parameter is in both, so one
-backward pass gives each its own gradient, and one step of the optimiser is the two steps of the paper.
+backward pass gives each its own gradient, and one step of the optimizer is the two steps of the paper.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...deprecation import renamed_settings
 from .. import distributed
 from ..objective.batch import Batch
 from ..objective.parser import parse_objective
@@ -61,7 +62,7 @@ class AdversarialTriplet(Term):
         Let J_gen and J_m both train all parameters, as in the published code.
     pretrain : int
         Epochs in which J_m gets the real negatives, while G already learns; the published runs have 20.
-    mine : callable, optional
+    miner : callable, optional
         A miner that chooses triplets. None: every positive pair with its semi-hard negative, as in ``BatchSemiHard()``.
     rectify : bool
         End G with a ReLU, as in the published code, which confines g to the positive orthant.
@@ -78,6 +79,7 @@ class AdversarialTriplet(Term):
     that follow them, and get worse: start from a trained trunk at a low rate, or add 0.1 times this term to a loss.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         embedding_dim: int,
@@ -91,7 +93,7 @@ class AdversarialTriplet(Term):
         hinge_sign: int = -1,
         joint: bool = False,
         pretrain: int = 0,
-        mine: Any = None,
+        miner: Any = None,
         rectify: bool = False,
         layers: int = 2,
         generator: nn.Module | None = None,
@@ -104,8 +106,8 @@ class AdversarialTriplet(Term):
         if hinge_sign not in (-1, 1):
             raise ValueError(f"AdversarialTriplet: hinge_sign must be -1 or 1, got {hinge_sign!r}")
         self.loss, self.weight, self.lam1, self.lam2, self.alpha = term, weight, lam1, lam2, hinge_sign * alpha
-        self._check_miner(mine)
-        self.normalize, self.joint, self.mine, self.pretrain, self.epoch = normalize, joint, mine, pretrain, pretrain
+        self._check_miner(miner)
+        self.normalize, self.joint, self.miner, self.pretrain, self.epoch = normalize, joint, miner, pretrain, pretrain
         self.generator = generator or negative_generator(embedding_dim, rectify)
         self.metric = metric or identity_layers(embedding_dim, layers)
         self.width = None if None not in (generator, metric) else embedding_dim
@@ -115,7 +117,7 @@ class AdversarialTriplet(Term):
         """Set the epoch that begins; if this is never called, the pre-training counts as done."""
         self.epoch = epoch
 
-    def share(self, batch: Batch) -> Tensor:
+    def local_value(self, batch: Batch) -> Tensor:
         if batch.ref is not None:
             raise ValueError("AdversarialTriplet: ref does not apply, triplets are made of one batch")
         d = batch.x.shape[1]
@@ -134,7 +136,7 @@ class AdversarialTriplet(Term):
             points, mapped = (a.detach(), n.detach(), g), (Ma.detach(), Mp.detach(), through(self.metric, g, held=True))
         J_gen = adversarial_triplet(points, mapped, self.lam1, self.lam2, self.alpha)
         J_gen = J_gen.sum() / distributed.total(J_gen.new_tensor(float(len(J_gen)))).clamp_min(1)
-        J_m = triplets.share(self.loss, Ma, Mp, through(self.metric, n) if self.epoch < self.pretrain else Mg)
+        J_m = triplets.triplet_value(self.loss, Ma, Mp, through(self.metric, n) if self.epoch < self.pretrain else Mg)
         self._last = J_gen.detach(), J_m.detach()
         return J_gen + self.weight * J_m + batch.x.sum() * 0
 
@@ -142,12 +144,12 @@ class AdversarialTriplet(Term):
     def _triplets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         x, y, part = batch.x, batch.y, batch.anchors
         unit = self.loss.normalize or self.normalize
-        seed = fresh_seed(self.mine, x)
+        seed = fresh_seed(self.miner, x)
         c = Comparison(
             x, y, x, y, part, is_self=True, distance=self.loss.distance, normalize=unit, seed=seed
         ).prepared()
         rows = c.block(c.x, c.ref, part.start, part.stop)
-        return indices(self.mine(rows) if self.mine is not None else rows, part.start)
+        return indices(self.miner(rows) if self.miner is not None else rows, part.start)
 
     @property
     def stats_(self) -> dict[str, float]:

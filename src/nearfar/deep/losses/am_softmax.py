@@ -28,7 +28,7 @@ class AMSoftmaxLoss(ClassProxyLoss):
     scale : float
         s, which sharpens the softmax: cosines lie in [-1, 1] only.
     margin : float
-        m, subtracted from the own class's cosine; 0 is the normalised softmax. The diversification paper takes 0.1 on
+        m, subtracted from the own class's cosine; 0 is the normalized softmax. The diversification paper takes 0.1 on
         CUB-200-2011 and Stanford Online Products, 0.05 on Cars-196.
     block : int, optional
         Samples at a time.

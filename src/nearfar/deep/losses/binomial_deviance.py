@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
@@ -40,7 +41,7 @@ class BinomialDevianceLoss(RowLoss):
         Cosine that parts similar from dissimilar pairs; a pair there costs log 2.
     eta : float
         Factor on the steepness for dissimilar pairs, their cost.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows the pairs.
     reduction : str
         Average similar and dissimilar pairs separately and add ("balanced", as the published code of Chen & Deng),
@@ -54,17 +55,18 @@ class BinomialDevianceLoss(RowLoss):
     the formula's sum over i, j such pairs only add a constant.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         alpha: float = 2.0,
         beta: float = 0.5,
         eta: float = 25.0,
         *,
-        mine: Any = None,
+        miner: Any = None,
         reduction: str = "balanced",
         block: int | None = None,
     ) -> None:
-        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         check_options(self, REDUCTIONS, reduction=reduction)
         if min(alpha, eta) <= 0:
             raise ValueError(f"BinomialDevianceLoss: alpha and eta must be positive, got {alpha} and {eta}")

@@ -1,4 +1,4 @@
-"""Hard mining centre-triplet loss (Lv, Zhao & Chen, 2019).
+"""Hard mining center-triplet loss (Lv, Zhao & Chen, 2019).
 
     L = sum_c [ max_{i: y_i = c} d(mu_c, z_i) - min_{j: y_j != c} d(mu_c, z_j) + m ]_+
 

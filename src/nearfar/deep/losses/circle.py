@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...deprecation import renamed_settings
 from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows
 from ..pairwise.hinges import positives
@@ -41,14 +42,17 @@ class CircleLoss(RowLoss):
         s_in^2 + (1 - s_ip)^2 = 2 m^2. The paper takes 0.4 for fine-grained retrieval, 0.25 for faces and persons.
     scale : float
         g: 80 for fine-grained retrieval, 256 for faces, 128 for persons.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows positives and negatives.
     block : int, optional
         Anchors at a time.
     """
 
-    def __init__(self, margin: float = 0.4, scale: float = 80.0, *, mine: Any = None, block: int | None = None) -> None:
-        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+    @renamed_settings(mine="miner")
+    def __init__(
+        self, margin: float = 0.4, scale: float = 80.0, *, miner: Any = None, block: int | None = None
+    ) -> None:
+        super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         self.margin, self.scale = margin, scale
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
@@ -49,7 +50,7 @@ class ContrastiveLoss(RowLoss):
         "hadsell" (the paper's), "survey" or "xbm"; they use unsquared distances, squared distances and cosines.
     normalize : bool
         Scale embeddings to unit length first; "xbm" always does.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows the pairs.
     reduction : str
         Divide by the number of valid pairs ("mean"), average similar and dissimilar pairs separately and add
@@ -62,20 +63,21 @@ class ContrastiveLoss(RowLoss):
     In the "hadsell" form two coincident dissimilar samples have no direction to part in: their gradient is zero.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float | None = None,
         *,
         form: str = "hadsell",
         normalize: bool = False,
-        mine: Any = None,
+        miner: Any = None,
         reduction: str = "mean",
         block: int | None = None,
     ) -> None:
         check_options(self, FORMS, form=form)
         check_options(self, REDUCTIONS, reduction=reduction)
         default, distance = FORMS[form]
-        super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
+        super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
         self.margin, self.form, self.reduction = default if margin is None else margin, form, reduction
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -2,14 +2,16 @@
 
     L = mean_i 1/2 ||t_i - f_i||^2        f_i = W z_i + b        t_ic = ([y_i = c] - p_c) / sqrt(p_c)
 
-p_c: share of class c, so that the rows t_i are those of sqrt(n) H E Pi^{-1/2} (H centres, E is one-hot, Pi counts).
+p_c: share of class c, so that the rows t_i are those of sqrt(n) H E Pi^{-1/2} (H centers, E is one-hot, Pi counts).
 Least squares on these targets spans the discriminant directions of Fisher: R = T' F / n has the eigenvalues
 lambda / (1 + lambda), where lambda are those of S_W^-1 S_B.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +35,7 @@ def fisher_targets(hot: Tensor, shares: Tensor) -> Tensor:
 
 
 class DeepFisherLoss(HeadLoss):
-    """Regression on centred class targets whose solution spans the linear discriminants.
+    """Regression on centered class targets whose solution spans the linear discriminants.
 
     Parameters
     ----------
@@ -103,13 +105,13 @@ class DeepFisherLoss(HeadLoss):
             )
         return x
 
-    def share(self, batch: Batch) -> Tensor:
+    def local_value(self, batch: Batch) -> Tensor:
         if self.targets == "batch":
             y = batch.class_numbers("DeepFisherLoss", self.num_classes)
             counts = torch.bincount(y[y != UNKNOWN], minlength=self.num_classes)
             counts = counts[: self.num_classes].to(self.shares)  # labels out of range are refused on the CPU only
             self.shares = counts / counts.sum().clamp_min(1)
-        return super().share(batch)
+        return super().local_value(batch)
 
     def loss_of_rows(self, classes: bool) -> Callable[[Tensor, Tensor], Tensor]:
         shares = self.shares  # of this batch
@@ -120,7 +122,7 @@ class DeepFisherLoss(HeadLoss):
 
         return term
 
-    def orthogonalise(self, embeddings: Tensor, labels: Tensor, *, within: bool = True) -> FisherMap:
+    def orthogonalize(self, embeddings: Tensor, labels: Tensor, *, within: bool = True) -> FisherMap:
         """Return the Fisher coordinates of a trained embedding; call it after the training.
 
         Parameters
@@ -135,3 +137,8 @@ class DeepFisherLoss(HeadLoss):
         z, y = embeddings[y != UNKNOWN], y[y != UNKNOWN]
         hot = (y[:, None] == torch.arange(self.num_classes, device=y.device)).double()
         return fisher_map(z, fisher_targets(hot, hot.mean(0)), within)
+
+    def orthogonalise(self, *args: Any, **settings: Any) -> FisherMap:
+        """The old name of `orthogonalize`."""
+        warnings.warn("orthogonalise is now orthogonalize; the old name works until 0.3", FutureWarning, stacklevel=2)
+        return self.orthogonalize(*args, **settings)

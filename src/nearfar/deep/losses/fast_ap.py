@@ -4,7 +4,7 @@
     h_l = sum_j [1 - |d_ij - c_l| / width]_+,  H_l = h_0 + ... + h_l
 
 h+, H+: of similar samples only; h, H: of all others of known relation; d: squared distance of unit vectors, in [0, 4],
-cut by the centres c_l = l width into L bins. This is the average precision of a ranking whose places are the bins.
+cut by the centers c_l = l width into L bins. This is the average precision of a ranking whose places are the bins.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class FisherContrastiveLoss(FisherHinge):
         e.
     normalize : bool
         Scale embeddings to unit length first; the paper does not.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows the pairs.
     reduction : str
         "sum" over ordered pairs (margin and lambda then depend on the batch size), or "mean" over each kind of pair.

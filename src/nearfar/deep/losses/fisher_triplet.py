@@ -52,7 +52,7 @@ class FisherTripletLoss(FisherHinge):
         e.
     normalize : bool
         Scale embeddings to unit length first; the paper does not.
-    mine : callable, optional
+    miner : callable, optional
         A miner; None takes all triplets.
     reduction : str
         "sum" over triplets (the published code's: margin and lambda then depend on the batch size) or "mean".

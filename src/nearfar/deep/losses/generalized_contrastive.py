@@ -1,4 +1,4 @@
-"""Generalised contrastive loss (Leyva-Vallina, Strisciuglio & Petkov, 2021).
+"""Generalized contrastive loss (Leyva-Vallina, Strisciuglio & Petkov, 2021).
 
     squared:  1/2 g rho^2 + 1/2 (1 - g) [m - rho]_+^2          (the published code)
     survey:   g rho^2 + (1 - g) [m - rho^2]_+                  psi = 1 - g in the survey
@@ -91,9 +91,9 @@ class GeneralizedContrastiveLoss(RowLoss):
             raise ValueError(f'GeneralizedContrastiveLoss: similarity="pooled" {why}')
         return super().comparison(batch)
 
-    def share(self, batch: Batch) -> Tensor:
+    def local_value(self, batch: Batch) -> Tensor:
         graded = self.similarity == "pooled" or (isinstance(batch.y, Tensor) and batch.y.ndim == 2)
-        return self._graded(batch) if graded else super().share(batch)
+        return self._graded(batch) if graded else super().local_value(batch)
 
     def _graded(self, batch: Batch) -> Tensor:
         comparison = self.comparison(batch)

@@ -1,4 +1,4 @@
-"""Generalised lifted structured loss (Hermans, Beyer & Leibe, 2017).
+"""Generalized lifted structured loss (Hermans, Beyer & Leibe, 2017).
 
     L = mean_i [ log sum_{p in P(i)} e^{d_ip} + log sum_{n in N(i)} e^{m - d_in} ]_+
 
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...deprecation import renamed_settings
 from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows
 from ..pairwise.hinges import positives
@@ -39,7 +40,7 @@ class GeneralizedLiftedLoss(RowLoss):
         "euclidean" (the paper's), "sq_euclidean", "cosine", "dot".
     normalize : bool
         Scale embeddings to unit length first; the paper does not.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows positives and negatives.
     block : int, optional
         Anchors at a time.
@@ -50,16 +51,17 @@ class GeneralizedLiftedLoss(RowLoss):
     one with log k added to it.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float = 1.0,
         *,
         distance: str = "euclidean",
         normalize: bool = False,
-        mine: Any = None,
+        miner: Any = None,
         block: int | None = None,
     ) -> None:
-        super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
+        super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
         self.margin = margin
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:

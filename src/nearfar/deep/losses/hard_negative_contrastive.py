@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
@@ -80,7 +81,7 @@ class HardNegativeContrastiveLoss(RowLoss):
         Share of true negatives in "mixture".
     detach_weights : bool
         Hold w and v constant in the gradient; the published code does not.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows positives and negatives.
     block : int, optional
         Anchors at a time.
@@ -92,6 +93,7 @@ class HardNegativeContrastiveLoss(RowLoss):
     a tilted distribution: that is "mixture", except that it averages the anchors and the survey sums them.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         temperature: float = 0.5,
@@ -101,10 +103,10 @@ class HardNegativeContrastiveLoss(RowLoss):
         form: str = "paper",
         alpha: float = 1.0,
         detach_weights: bool = False,
-        mine: Any = None,
+        miner: Any = None,
         block: int | None = None,
     ) -> None:
-        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         check_options(self, FORMS, form=form)
         if beta < 0:
             raise ValueError(f"HardNegativeContrastiveLoss: beta must not be negative, got {beta}")

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...deprecation import renamed_settings
 from .. import distributed
 from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
@@ -35,7 +36,7 @@ class HistogramLoss(RowLoss):
     ----------
     num_bins : int
         R, the number of bins of the cosines from -1 to 1; with 100 they are 0.02 wide.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows the pairs.
     block : int, optional
         Anchors at a time.
@@ -56,8 +57,9 @@ class HistogramLoss(RowLoss):
     bins where the other kind has nothing on either side have no gradient.
     """
 
-    def __init__(self, num_bins: int = 100, *, mine: Any = None, block: int | None = None) -> None:
-        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+    @renamed_settings(mine="miner")
+    def __init__(self, num_bins: int = 100, *, miner: Any = None, block: int | None = None) -> None:
+        super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         if num_bins < 1:
             raise ValueError(f"HistogramLoss: num_bins must be at least 1, got {num_bins}")
         self.num_bins = num_bins

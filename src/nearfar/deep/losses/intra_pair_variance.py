@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...deprecation import renamed_settings
 from .. import distributed
 from ..objective.batch import Batch
 from ..pairwise.blockwise import sum_over_anchors
@@ -20,7 +21,7 @@ from ..pairwise.comparison import Comparison, Rows, count
 from ..pairwise.contextual import TwoPassLoss
 from ..pairwise.hinges import negatives, positives
 from ..pairwise.reductions import hinge_squares, pair_sums
-from ..rng import rehearsal
+from ..rng import preserve_rng
 
 
 class Means(NamedTuple):
@@ -44,7 +45,7 @@ class IntraPairVarianceLoss(TwoPassLoss):
     ----------
     pos_eps, neg_eps : float
         eps of similar and of dissimilar pairs.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows the pairs.
     block : int, optional
         Anchors at a time.
@@ -55,10 +56,11 @@ class IntraPairVarianceLoss(TwoPassLoss):
     classes.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
-        self, pos_eps: float = 0.01, neg_eps: float = 0.01, *, mine: Any = None, block: int | None = None
+        self, pos_eps: float = 0.01, neg_eps: float = 0.01, *, miner: Any = None, block: int | None = None
     ) -> None:
-        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         self.pos_eps, self.neg_eps = pos_eps, neg_eps
 
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -71,8 +73,10 @@ class IntraPairVarianceLoss(TwoPassLoss):
     def find(self, c: Comparison, batch: Batch) -> Means | None:
         if distributed.world() == 1 and self._one_block(c):
             return None
-        with rehearsal(self.mine, c.x):  # with a graph: the gradient reaches the pairs through their means, too
-            total, number = sum_over_anchors(self.sums, c, mine=self.mine, block=self.block, whole=self.whole)
+        with preserve_rng(self.miner, c.x):  # with a graph: the gradient reaches the pairs through their means, too
+            total, number = sum_over_anchors(
+                self.sums, c, miner=self.miner, block=self.block, single_block=self.single_block
+            )
         return self.conclude(distributed.gather(total.expand(2)[None]).sum(0), distributed.total(number.detach()))
 
     def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Means) -> tuple[Tensor, Tensor]:

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..pairwise.comparison import Rows, count
-from ..pairwise.contextual import SidedLoss, Sides
+from ..pairwise.contextual import BilateralRowLoss, Sides
 from ..pairwise.hinges import negatives, positives
 from ..pairwise.reductions import finite, near_and_rivals
 
@@ -58,7 +59,7 @@ def lifted(rows: Rows, other: Tensor | None, margin: float, hard: bool) -> tuple
     return torch.where(keep, J.clamp_min(0), 0.0).square().sum(1), count(rows.pos)
 
 
-class LiftedLoss(SidedLoss):
+class LiftedLoss(BilateralRowLoss):
     """Every positive pair against all negatives of both its samples.
 
     Parameters
@@ -71,7 +72,7 @@ class LiftedLoss(SidedLoss):
         "euclidean" (the paper's), "sq_euclidean" (the survey's generic d), "cosine", "dot".
     normalize : bool
         Scale embeddings to unit length first; the paper does not.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows positives and negatives.
     reduction : str
         "mean": half the mean over pairs, the paper's 1/(2|P|). "sum": sum over ordered pairs, the survey's.
@@ -85,6 +86,7 @@ class LiftedLoss(SidedLoss):
     published layer divides by rho in the gradient without a guard; here coincident samples have the gradient zero.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float = 1.0,
@@ -92,11 +94,11 @@ class LiftedLoss(SidedLoss):
         hard: bool = False,
         distance: str = "euclidean",
         normalize: bool = False,
-        mine: Any = None,
+        miner: Any = None,
         reduction: str = "mean",
         block: int | None = None,
     ) -> None:
-        super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
+        super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
         check_options(self, REDUCTIONS, reduction=reduction)
         self.margin, self.hard, self.reduction = margin, hard, reduction
 

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ...deprecation import renamed_settings
 from .. import distributed
 from ..objective.batch import Batch, check_range
 from ..objective.relations import UNKNOWN
 from ..pairwise.comparison import Comparison, Rows, count
-from ..pairwise.contextual import BoundLoss
+from ..pairwise.contextual import ContextualRowLoss
 from ..pairwise.hinges import hinges, negatives, positives
 
 
@@ -40,7 +41,7 @@ def margin(rows: Rows, alpha: float, beta: Tensor) -> tuple[Tensor, Tensor]:
     return pull.sum(1) + push, count(pull > 0) + active[:, 0]
 
 
-class MarginLoss(BoundLoss):
+class MarginLoss(ContextualRowLoss):
     """Margin loss with learnable boundaries, over all or the mined pairs.
 
     Parameters
@@ -50,7 +51,7 @@ class MarginLoss(BoundLoss):
     boundary : float
         beta at the start, an unsquared distance.
     learn_boundary : bool
-        Make beta the parameter `boundary`; give it an optimiser group of its own (paper: learning rate 0.1).
+        Make beta the parameter `boundary`; give it an optimizer group of its own (paper: learning rate 0.1).
     per_class, per_sample : int, optional
         Number of classes, and of samples of the data set, that have a learned boundary of their own: the parameters
         `class_offsets` and `sample_offsets`, which begin at 0 and are added to beta. Classes are numbered from 0; a
@@ -59,7 +60,7 @@ class MarginLoss(BoundLoss):
         Weight of the penalty on the mean boundary of the batch's samples.
     normalize : bool
         Scale embeddings to unit length first, as the paper does.
-    mine : callable, optional
+    miner : callable, optional
         ``DistanceWeighted()`` is the paper's; None takes all pairs.
     block : int, optional
         Anchors at a time.
@@ -73,6 +74,7 @@ class MarginLoss(BoundLoss):
     class_offsets: Tensor | None
     sample_offsets: Tensor | None
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float = 0.2,
@@ -83,10 +85,10 @@ class MarginLoss(BoundLoss):
         per_sample: int | None = None,
         nu: float = 0.0,
         normalize: bool = True,
-        mine: Any = None,
+        miner: Any = None,
         block: int | None = None,
     ) -> None:
-        super().__init__(distance="euclidean", normalize=normalize, mine=mine, block=block)
+        super().__init__(distance="euclidean", normalize=normalize, miner=miner, block=block)
         self.margin, self.nu = margin, nu
         self.boundary = nn.Parameter(torch.tensor(float(boundary)), requires_grad=bool(learn_boundary))
         self.class_offsets = _offsets("per_class", per_class)
@@ -112,8 +114,8 @@ class MarginLoss(BoundLoss):
         beta = found.beta
         return margin(rows, self.margin, beta if not beta.ndim else beta[rows.first : rows.first + len(rows.d), None])
 
-    def share(self, batch: Batch) -> Tensor:
-        value = super().share(batch)
+    def local_value(self, batch: Batch) -> Tensor:
+        value = super().local_value(batch)
         if not self.nu:
             return value
         beta = self.boundaries(batch)

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...deprecation import renamed_settings
 from ..objective.terms import RowLoss
-from ..pairwise.comparison import Rows, filled
+from ..pairwise.comparison import Rows, masked_fill
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import masked_logsumexp, near_and_rivals
 
@@ -43,8 +44,8 @@ def informative(rows: Rows, columns: Tensor, keep: Tensor, epsilon: float) -> tu
     """
     d = rows.d.detach()
     d_ip = d.gather(1, columns)
-    nearest = filled(d, rows.neg, torch.inf).amin(1, keepdim=True)
-    farthest = torch.cat([filled(d_ip, keep, -torch.inf), torch.full_like(d[:, :1], -torch.inf)], 1)
+    nearest = masked_fill(d, rows.neg, torch.inf).amin(1, keepdim=True)
+    farthest = torch.cat([masked_fill(d_ip, keep, -torch.inf), torch.full_like(d[:, :1], -torch.inf)], 1)
     return keep & (d_ip + epsilon > nearest), farthest.amax(1, keepdim=True) + epsilon, nearest
 
 
@@ -59,7 +60,7 @@ class MultiSimilarityLoss(RowLoss):
         Cosine that parts similar from dissimilar pairs.
     epsilon : float, optional
         Margin of the paper's pair mining, there 0.1; None takes all pairs.
-    mine : callable, optional
+    miner : callable, optional
         A miner, applied before the pair mining.
     block : int, optional
         Anchors at a time.
@@ -70,6 +71,7 @@ class MultiSimilarityLoss(RowLoss):
     because mining has nothing to compare with, but it still counts in the mean.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         alpha: float = 2.0,
@@ -77,10 +79,10 @@ class MultiSimilarityLoss(RowLoss):
         base: float = 0.5,
         *,
         epsilon: float | None = None,
-        mine: Any = None,
+        miner: Any = None,
         block: int | None = None,
     ) -> None:
-        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         if min(alpha, beta) <= 0:
             raise ValueError(f"MultiSimilarityLoss: alpha and beta must be positive, got {alpha} and {beta}")
         self.alpha, self.beta, self.base, self.epsilon = alpha, beta, base, epsilon

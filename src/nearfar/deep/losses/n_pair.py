@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...deprecation import renamed_settings
 from ...settings import check_options
 from .. import distributed
 from ..objective.batch import Batch
@@ -53,7 +54,7 @@ class NPairLoss(RowLoss):
         m of the "hinge" form.
     normalize : bool
         Scale embeddings to unit length first; the paper does not.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows positives and negatives.
     block : int, optional
         Anchors at a time.
@@ -65,6 +66,7 @@ class NPairLoss(RowLoss):
     symmetric form. With ``ref=`` only the embeddings are anchors: average the losses with the two sets exchanged.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         reg: float = 0.002,
@@ -72,18 +74,18 @@ class NPairLoss(RowLoss):
         form: str = "npair",
         margin: float = 0.2,
         normalize: bool = False,
-        mine: Any = None,
+        miner: Any = None,
         block: int | None = None,
     ) -> None:
         check_options(self, FORMS, form=form)
-        super().__init__(distance=FORMS[form], normalize=normalize, mine=mine, block=block)
+        super().__init__(distance=FORMS[form], normalize=normalize, miner=miner, block=block)
         self.reg, self.form, self.margin = reg, form, margin
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return n_pair(rows) if self.form == "npair" else n_pair_hinge(rows, self.margin)
 
-    def share(self, batch: Batch) -> Tensor:
-        value = super().share(batch)
+    def local_value(self, batch: Batch) -> Tensor:
+        value = super().local_value(batch)
         if not self.reg:
             return value
         return value + self.reg / (max(len(batch.x), 1) * distributed.world()) * batch.x.square().sum()

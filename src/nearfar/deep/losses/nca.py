@@ -1,4 +1,4 @@
-"""NCA loss, neighbourhood component analysis on a batch (Goldberger et al., 2005).
+"""NCA loss, neighborhood component analysis on a batch (Goldberger et al., 2005).
 
     p_ij = e^{-d_ij / T} / sum_{k in K(i)} e^{-d_ik / T}
     sum:   L = -mean_i log sum_{j in P(i)} p_ij           each:  L = -mean_i 1/|P(i)| sum_{j in P(i)} log p_ij
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
@@ -41,7 +42,7 @@ def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[T
 
 
 class NCALoss(RowLoss):
-    """Probability that a sample's stochastic neighbour is similar to it.
+    """Probability that a sample's stochastic neighbor is similar to it.
 
     Parameters
     ----------
@@ -57,7 +58,7 @@ class NCALoss(RowLoss):
         "sq_euclidean" (the paper's), "euclidean", "cosine", "dot".
     normalize : bool
         Scale embeddings to unit length first; the paper does not.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows positives and negatives.
     block : int, optional
         Anchors at a time.
@@ -69,8 +70,9 @@ class NCALoss(RowLoss):
     enter both sums as exp(0) = 1; here they are left out.
     """
 
-    learnt = ("temperature",)
+    learned = ("temperature",)
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         temperature: float = 1.0,
@@ -79,10 +81,10 @@ class NCALoss(RowLoss):
         positives: str = "sum",
         distance: str = "sq_euclidean",
         normalize: bool = False,
-        mine: Any = None,
+        miner: Any = None,
         block: int | None = None,
     ) -> None:
-        super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
+        super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
         check_options(self, DENOMINATORS, denominator=denominator)
         check_options(self, POSITIVES, positives=positives)
         self.temperature, self.denominator, self.positives = temperature, denominator, positives

@@ -1,4 +1,4 @@
-"""Normalised temperature-scaled cross-entropy, NT-Xent or InfoNCE (Chen et al., 2020).
+"""Normalized temperature-scaled cross-entropy, NT-Xent or InfoNCE (Chen et al., 2020).
 
     L = 1/|P| sum_{(i,p) in P} log(1 + sum_{n in N(i)} e^{(s_in - s_ip) / T})
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...deprecation import renamed_settings
 from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
@@ -34,7 +35,7 @@ class NTXentLoss(RowLoss):
     ----------
     temperature : float
         T.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows positives and negatives.
     block : int, optional
         Anchors at a time.
@@ -45,10 +46,11 @@ class NTXentLoss(RowLoss):
     serves all its positives, and nothing saturates at low temperatures.
     """
 
-    learnt = ("temperature",)
+    learned = ("temperature",)
 
-    def __init__(self, temperature: float = 0.07, *, mine: Any = None, block: int | None = None) -> None:
-        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+    @renamed_settings(mine="miner")
+    def __init__(self, temperature: float = 0.07, *, miner: Any = None, block: int | None = None) -> None:
+        super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         self.temperature = temperature
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:

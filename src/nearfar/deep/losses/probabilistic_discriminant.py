@@ -57,7 +57,7 @@ class ProbabilisticDiscriminantLoss(SetTerm):
     equal embeddings, has the loss 0 and no gradient. 1e-6 of the total is added to denominators. Samples of unknown
     class are left out. The loss asks classes to be small, not to be apart one by one. A linear layer does best with
     the one direction of the largest B / W in all of its outputs (several directions together never beat the best one):
-    trained long enough, embeddings spread along about one direction, which costs neighbours of unseen classes.
+    trained long enough, embeddings spread along about one direction, which costs neighbors of unseen classes.
 
     Examples
     --------

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...settings import check_options
 from ..objective.relations import UNKNOWN
-from ..proxies.class_proxies import NeighbourProxyLoss, nearest
+from ..proxies.class_proxies import NeighborProxyLoss, nearest
 from ..proxies.logits import own_and_others
 
 ASSIGNMENTS = ("class", "nearest")
@@ -34,8 +34,8 @@ def assigned(logits: Tensor, proxy: Tensor, y: Tensor, lo: int) -> tuple[Tensor,
     return torch.where(same, logits[:, proxy], 0.0).sum(1) / number.clamp_min(1), number > 0
 
 
-class ProxyNCALoss(NeighbourProxyLoss):
-    """Neighbourhood component analysis against one proxy per class.
+class ProxyNCALoss(NeighborProxyLoss):
+    """Neighborhood component analysis against one proxy per class.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class ProxyNCALoss(NeighbourProxyLoss):
         T; 1/9 is the published code's scale 3 on both vectors.
     proxies : str
         "learned" with the network, "class_mean" (running means of the embeddings, which move after each training
-        call), or "kmeans" (centres set by ``refit(embeddings, labels)``). The last two take no gradient. A training run
+        call), or "kmeans" (centers set by ``refit(embeddings, labels)``). The last two take no gradient. A training run
         calls ``refit`` for both, with all training items, before each epoch; a loop of your own has to.
     assign : str
         Which proxy stands for a positive. "class": that of its class, the paper's static assignment. "nearest": the

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..proxies.class_proxies import NeighbourProxyLoss
+from ..proxies.class_proxies import NeighborProxyLoss
 from ..proxies.logits import softmax_loss
 
 
@@ -18,7 +18,7 @@ def proxy_nca_plus_plus(own: Tensor, others: Tensor) -> Tensor:
     return softmax_loss(own, others)
 
 
-class ProxyNCAPlusPlusLoss(NeighbourProxyLoss):
+class ProxyNCAPlusPlusLoss(NeighborProxyLoss):
     """Probability of the own class's proxy among all proxies, at a low temperature.
 
     Parameters
@@ -35,7 +35,7 @@ class ProxyNCAPlusPlusLoss(NeighbourProxyLoss):
     Notes
     -----
     The survey's formula keeps the own class out of the denominator, which is ``ProxyNCALoss(temperature=T)``. The
-    published recipe also takes global max pooling, layer normalisation, balanced batches, and Adam with epsilon 1 and
+    published recipe also takes global max pooling, layer normalization, balanced batches, and Adam with epsilon 1 and
     learning rates of 4e2 for the proxies and 4e-3 for the rest.
     """
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...deprecation import renamed_settings
 from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows
 from ..pairwise.hinges import negatives, positives
@@ -49,7 +50,7 @@ class RankedListLoss(RowLoss):
         lambda, the share of the dissimilar ones, in [0, 1].
     t_pos, t_neg : float
         T_p and T_n: how much the farthest similar and the nearest dissimilar samples count; 0: all alike.
-    mine : callable, optional
+    miner : callable, optional
         A miner, applied before the two ranges.
     block : int, optional
         Anchors at a time.
@@ -64,6 +65,7 @@ class RankedListLoss(RowLoss):
     Defaults are those of the paper's simpler form. The mean is over the anchors that have something to compare with.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         alpha: float = 1.2,
@@ -72,10 +74,10 @@ class RankedListLoss(RowLoss):
         imbalance: float = 0.5,
         t_pos: float = 0.0,
         t_neg: float = 10.0,
-        mine: Any = None,
+        miner: Any = None,
         block: int | None = None,
     ) -> None:
-        super().__init__(distance="euclidean", normalize=True, mine=mine, block=block)
+        super().__init__(distance="euclidean", normalize=True, miner=miner, block=block)
         if not 0 <= imbalance <= 1:
             raise ValueError(f"RankedListLoss: imbalance must be in [0, 1], got {imbalance}")
         self.alpha, self.margin, self.imbalance, self.t_pos, self.t_neg = alpha, margin, imbalance, t_pos, t_neg

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...deprecation import renamed_settings
 from .. import distributed
 from ..objective.batch import Batch
 from ..pairwise.comparison import Comparison, Rows, count
-from ..pairwise.contextual import BoundLoss
+from ..pairwise.contextual import ContextualRowLoss
 from ..pairwise.hinges import positives
 from ..unit_vectors import LEAST_NORM, unit
 
@@ -45,7 +46,7 @@ def snr_contrastive(rows: Rows, signals: Signals, pos_margin: float, neg_margin:
     return torch.stack(sums, 1), torch.stack([count(mask) for mask in kept], 1)
 
 
-class SNRContrastiveLoss(BoundLoss):
+class SNRContrastiveLoss(ContextualRowLoss):
     """Contrastive loss over the signal-to-noise ratios of all ordered pairs.
 
     Parameters
@@ -56,7 +57,7 @@ class SNRContrastiveLoss(BoundLoss):
         lambda, the weight of the penalty that keeps the entries of an embedding, before any scaling, around 0.
     normalize : bool
         Scale embeddings to unit length first; the paper does not.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows the pairs; to it, the sample with the smallest d is the nearest.
     block : int, optional
         Anchors at a time.
@@ -72,8 +73,9 @@ class SNRContrastiveLoss(BoundLoss):
     An anchor whose entries are all alike has no variance, and no pairs.
     """
 
-    whole = True
+    single_block = True
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         pos_margin: float = 0.0,
@@ -81,11 +83,11 @@ class SNRContrastiveLoss(BoundLoss):
         *,
         zero_mean: float = 0.0,
         normalize: bool = False,
-        mine: Any = None,
+        miner: Any = None,
         block: int | None = None,
     ) -> None:
         # `normalize` scales the embeddings, not the deviations that are compared: the lengths of those count
-        super().__init__(distance="sq_euclidean", normalize=False, mine=mine, block=block)
+        super().__init__(distance="sq_euclidean", normalize=False, miner=miner, block=block)
         self.pos_margin, self.neg_margin, self.zero_mean, self.unit = pos_margin, neg_margin, zero_mean, normalize
 
     def comparison(self, batch: Batch) -> Comparison:
@@ -103,8 +105,8 @@ class SNRContrastiveLoss(BoundLoss):
     def second_pass(self, rows: Rows, found: Signals) -> tuple[Tensor, Tensor]:
         return snr_contrastive(rows, found, self.pos_margin, self.neg_margin)
 
-    def share(self, batch: Batch) -> Tensor:
-        value = super().share(batch)
+    def local_value(self, batch: Batch) -> Tensor:
+        value = super().local_value(batch)
         if not self.zero_mean:
             return value
         return value + self.zero_mean * batch.x.sum(1).abs().sum() / max(len(batch.x), 1) / distributed.world()

@@ -4,7 +4,7 @@
         + tau / (C K (K - 1)) sum_c sum_{j < k} sqrt(2 - 2 w_cj.w_ck + 1e-5)
     S_ic = sum_k softmax_k(x_i.w_ck / gamma) x_i.w_ck
 
-w_ck: k-th of the K unit centres of class c; x_i: unit embedding.
+w_ck: k-th of the K unit centers of class c; x_i: unit embedding.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ def soft_triple(own: Tensor, others: Tensor, scale: float, margin: float) -> Ten
 
 
 class SoftTripleLoss(ClassProxyLoss):
-    """Softmax over classes with several centres each.
+    """Softmax over classes with several centers each.
 
     Parameters
     ----------
     num_classes, embedding_dim : int
-        C and the dimension. `proxies` has the shape (centers * C, embedding_dim): the first centre of every class,
+        C and the dimension. `proxies` has the shape (centers * C, embedding_dim): the first center of every class,
         then the second of every class, and so on.
     centers : int
-        K centres per class; the paper starts with 10 and lets the regulariser merge them.
+        K centers per class; the paper starts with 10 and lets the regularizer merge them.
     scale : float
         s, the paper's lambda.
     margin : float
         m, the paper's delta.
     gamma : float
-        Softness of the choice of a class's centre: towards 0 the nearest, towards infinity their mean.
+        Softness of the choice of a class's center: towards 0 the nearest, towards infinity their mean.
     tau : float
-        Weight of the distances between a class's centres.
+        Weight of the distances between a class's centers.
     block : int, optional
         Samples at a time.
 
@@ -50,7 +50,7 @@ class SoftTripleLoss(ClassProxyLoss):
     -----
     The published code divides the sum over pairs j < k by C K (K - 1), half of their mean, and adds 1e-5 under the
     root; so do we. The survey's formula is ``gamma=1, tau=0``; an index in it, and the sign of its condition on inner
-    products, are misprinted. With one centre it is ``AMSoftmaxLoss``.
+    products, are misprinted. With one center it is ``AMSoftmaxLoss``.
     """
 
     def __init__(
@@ -78,21 +78,21 @@ class SoftTripleLoss(ClassProxyLoss):
         return soft_triple(own, others, self.scale, self.margin)
 
     def directions(self, w: Tensor) -> Tensor:
-        return w  # the comparison itself scales the centres to unit length
+        return w  # the comparison itself scales the centers to unit length
 
     def logits(self, x: Tensor, w: Tensor) -> Tensor:
-        return self.scale * similarity(unit(x), self._centres(w), self.gamma)
+        return self.scale * similarity(unit(x), self._centers(w), self.gamma)
 
     def publish(self, batch: Batch) -> Batch:
-        w = self._centres(self.reference(batch)[0])
+        w = self._centers(self.reference(batch)[0])
         return batch._replace(scores=similarity(unit(batch.x), w, self.gamma))
 
-    def share(self, batch: Batch) -> Tensor:
-        K, w = self.centers, self._centres(self.proxies.to(batch.x.dtype))
+    def local_value(self, batch: Batch) -> Tensor:
+        K, w = self.centers, self._centers(self.proxies.to(batch.x.dtype))
         pairs = self.num_classes * K * (K - 1)
-        value = super().share(batch)
+        value = super().local_value(batch)
         return value + self.tau / max(pairs, 1) * spread(w) / distributed.world() if self.tau else value
 
-    def _centres(self, w: Tensor) -> Tensor:
-        """Return the centres, (K, C, d)."""
+    def _centers(self, w: Tensor) -> Tensor:
+        """Return the centers, (K, C, d)."""
         return w.unflatten(0, (self.centers, self.num_classes))

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...deprecation import renamed_settings
 from ..autograd import applied
 from ..objective.batch import Batch
 from ..objective.terms import RowLoss
-from ..pairwise.comparison import Comparison, Rows, count, exponentials_, filled
+from ..pairwise.comparison import Comparison, Rows, count, exponentials_, masked_fill
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import finite, masked_logsumexp
 
@@ -30,7 +31,7 @@ class _Likelihood(torch.autograd.Function):
     def forward(ctx: Any, rows: Rows, d: Tensor, T: float) -> Tensor:
         ctx.T, (columns, keep) = T, positives(rows)
         p, log_total = _softmax(d, rows.pos | rows.neg, T)
-        rival = filled(p, rows.neg, 0.0)
+        rival = masked_fill(p, rows.neg, 0.0)
         minus = rival.neg()
         ratio = rival.div_(torch.threshold_(minus + 1, LEAST, torch.inf))  # p / (1 - p), 0 where 1 - p is below LEAST
         far = minus.clamp_min_(LEAST - 1).log1p_().sum(1)
@@ -60,7 +61,7 @@ def _softmax(d: Tensor, known: Tensor, T: float) -> tuple[Tensor, Tensor]:
     """Return the (b, m) probabilities, 0 where not known, and the (b,) logarithms of their denominators."""
     if not d.shape[1]:
         return torch.zeros_like(d), d.new_zeros(len(d))
-    logits = filled(d, known, torch.inf).mul_(-1 / T)
+    logits = masked_fill(d, known, torch.inf).mul_(-1 / T)
     most = logits.amax(1, keepdim=True).clamp_min_(torch.finfo(d.dtype).min)
     e = exponentials_(logits.sub_(most))
     total = e.sum(1, keepdim=True).clamp_min_(torch.finfo(d.dtype).tiny)
@@ -86,7 +87,7 @@ class SoftmaxTripletLoss(RowLoss):
         Scale embeddings to unit length first; "cosine" always does.
     stop_grad_keys : bool
         Let the gradient flow through the anchors only, as the published code does; needs "cosine" or "dot".
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows positives and negatives.
     block : int, optional
         Anchors at a time.
@@ -97,6 +98,7 @@ class SoftmaxTripletLoss(RowLoss):
     Neither sum contains i itself.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         temperature: float = 0.1,
@@ -104,12 +106,12 @@ class SoftmaxTripletLoss(RowLoss):
         distance: str = "cosine",
         normalize: bool = False,
         stop_grad_keys: bool = False,
-        mine: Any = None,
+        miner: Any = None,
         block: int | None = None,
     ) -> None:
         if stop_grad_keys and (distance not in ("cosine", "dot") or normalize):
             raise ValueError('SoftmaxTripletLoss: stop_grad_keys needs distance="cosine" or "dot", normalize=False')
-        super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
+        super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
         self.temperature, self.stop_grad_keys = temperature, stop_grad_keys
 
     def comparison(self, batch: Batch) -> Comparison:

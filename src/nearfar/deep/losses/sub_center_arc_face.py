@@ -79,10 +79,10 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
         return w  # the comparison itself scales the proxies to unit length
 
     def logits(self, x: Tensor, w: Tensor) -> Tensor:
-        return nearest_cosine(x, self._centres(w), self.scale)
+        return nearest_cosine(x, self._centers(w), self.scale)
 
     def publish(self, batch: Batch) -> Batch:
-        return batch._replace(scores=nearest_cosine(batch.x, self._centres(self.reference(batch)[0])))
+        return batch._replace(scores=nearest_cosine(batch.x, self._centers(self.reference(batch)[0])))
 
     @torch.no_grad()
     def outliers(self, embeddings: Tensor, labels: Tensor, angle: float = 1.309) -> Tensor:
@@ -104,14 +104,14 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
         check_range("SubCenterArcFaceLoss: labels", y, self.num_classes)
         if len(y) != len(embeddings):
             raise ValueError(f"labels: expected one per embedding, {len(embeddings)}, got {len(y)}")
-        centres = unit(self._centres(self.proxies))
+        centers = unit(self._centers(self.proxies))
         known, x = y != UNKNOWN, unit(embeddings.to(self.proxies))
-        own = torch.stack([(x * centre[y.clamp_min(0)]).sum(1) for centre in centres], 1)
+        own = torch.stack([(x * center[y.clamp_min(0)]).sum(1) for center in centers], 1)
         votes = torch.zeros(self.num_classes, self.sub_centers, device=y.device)
         votes.index_put_((y[known], own[known].argmax(1)), votes.new_ones(()), accumulate=True)
         nearest = own.gather(1, votes.argmax(1)[y.clamp_min(0), None]).squeeze(1)
         return known & (nearest.clamp(-1, 1).acos() > angle)
 
-    def _centres(self, w: Tensor) -> Tensor:
+    def _centers(self, w: Tensor) -> Tensor:
         """Return the proxies, (K, C, d)."""
         return w.unflatten(0, (self.sub_centers, self.num_classes))

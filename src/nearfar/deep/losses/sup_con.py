@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...deprecation import renamed_settings
 from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
@@ -34,7 +35,7 @@ class SupConLoss(RowLoss):
     ----------
     temperature : float
         T.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows positives and negatives.
     block : int, optional
         Anchors at a time.
@@ -45,10 +46,11 @@ class SupConLoss(RowLoss):
     denominator, so the loss of an anchor is at least the logarithm of the number of its positives.
     """
 
-    learnt = ("temperature",)
+    learned = ("temperature",)
 
-    def __init__(self, temperature: float = 0.1, *, mine: Any = None, block: int | None = None) -> None:
-        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+    @renamed_settings(mine="miner")
+    def __init__(self, temperature: float = 0.1, *, miner: Any = None, block: int | None = None) -> None:
+        super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         self.temperature = temperature
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:

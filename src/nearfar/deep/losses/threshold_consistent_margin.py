@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...deprecation import renamed_settings
 from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
@@ -38,7 +39,7 @@ class ThresholdConsistentMarginLoss(RowLoss):
         m_p and m_n, cosines.
     pos_weight, neg_weight : float
         l_p and l_n.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows the pairs.
     block : int, optional
         Anchors at a time.
@@ -48,6 +49,7 @@ class ThresholdConsistentMarginLoss(RowLoss):
     The paper adds it to a loss that ranks, such as ``SmoothAPLoss() + ThresholdConsistentMarginLoss()``.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         pos_margin: float = 0.9,
@@ -55,10 +57,10 @@ class ThresholdConsistentMarginLoss(RowLoss):
         *,
         pos_weight: float = 1.0,
         neg_weight: float = 1.0,
-        mine: Any = None,
+        miner: Any = None,
         block: int | None = None,
     ) -> None:
-        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+        super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         self.pos_margin, self.neg_margin = pos_margin, neg_margin
         self.pos_weight, self.neg_weight = pos_weight, neg_weight
 

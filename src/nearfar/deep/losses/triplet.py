@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..pairwise.comparison import Rows, count
-from ..pairwise.contextual import SidedLoss, Sides, reference_pairs, reference_rows
+from ..pairwise.contextual import BilateralRowLoss, Sides, reference_pairs, reference_rows
 from ..pairwise.hinges import hinges, negatives, positives, sum_over_positives
 
 REDUCTIONS = ("active", "valid", "sum")
@@ -81,7 +82,7 @@ def each_positive(rows: Rows, margin: float, kind: str, soft: bool, sides: Sides
     return sum_over_positives(rows, one)
 
 
-class TripletLoss(SidedLoss):
+class TripletLoss(BilateralRowLoss):
     """Triplet loss over all, or the mined, triplets of the batch.
 
     Parameters
@@ -100,7 +101,7 @@ class TripletLoss(SidedLoss):
     triplets : str
         Which of them count: "all"; "hard", whose negative is no farther than the positive; or "semihard", whose
         negative is farther, but within the margin (also where `soft` has no other use for the margin).
-    mine : callable, optional
+    miner : callable, optional
         A miner such as ``BatchHard()`` or ``BatchSemiHard()``; None takes all triplets.
     reduction : str
         Divide by the number of triplets with a positive loss ("active"), of all chosen triplets ("valid"), or by
@@ -113,6 +114,7 @@ class TripletLoss(SidedLoss):
     Equal embeddings give the loss m with zero gradient on squared distances: a collapsed batch stays collapsed.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float = 0.2,
@@ -122,17 +124,17 @@ class TripletLoss(SidedLoss):
         distance: str = "sq_euclidean",
         normalize: bool = True,
         triplets: str = "all",
-        mine: Any = None,
+        miner: Any = None,
         reduction: str = "active",
         block: int | None = None,
     ) -> None:
-        super().__init__(distance=distance, normalize=normalize, mine=mine, block=block)
+        super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
         check_options(self, REDUCTIONS, reduction=reduction)
         check_options(self, KINDS, triplets=triplets)
         if triplets != "all" and margin <= 0:
             raise ValueError(f"TripletLoss: margin must be positive for {triplets} triplets, got {margin}")
         self.margin, self.soft, self.swap, self.reduction, self.triplets = margin, soft, swap, reduction, triplets
-        self.whole = swap  # without swap, no row reads another
+        self.single_block = swap  # without swap, no row reads another
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
         how = (rows, self.margin, self.triplets, self.soft, found if self.swap else None)

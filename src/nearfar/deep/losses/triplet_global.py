@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..pairwise.comparison import Rows, count
 from ..pairwise.contextual import TwoPassLoss
@@ -84,7 +85,7 @@ class TripletGlobalLoss(TwoPassLoss):
         triplets, so that a pair counts once for each of its triplets.
     normalize : bool
         Scale embeddings to unit length first.
-    mine : callable, optional
+    miner : callable, optional
         A miner; "pairs" reads the pairs it keeps.
     block : int, optional
         Anchors at a time.
@@ -98,6 +99,7 @@ class TripletGlobalLoss(TwoPassLoss):
     ``TripletLoss() + TripletGlobalLoss()``.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float = 0.4,
@@ -105,10 +107,10 @@ class TripletGlobalLoss(TwoPassLoss):
         weight: float = 0.8,
         over: str = "pairs",
         normalize: bool = True,
-        mine: Any = None,
+        miner: Any = None,
         block: int | None = None,
     ) -> None:
-        super().__init__(distance="sq_euclidean", normalize=normalize, mine=mine, block=block)
+        super().__init__(distance="sq_euclidean", normalize=normalize, miner=miner, block=block)
         check_options(self, OVER, over=over)
         self.margin, self.weight, self.over = margin, weight, over
 

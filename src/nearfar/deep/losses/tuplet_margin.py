@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ...deprecation import renamed_settings
 from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
@@ -38,7 +39,7 @@ class TupletMarginLoss(RowLoss):
         s.
     margin : float
         beta in radians; the paper's 0.1 is 5.73 degrees.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows positives and negatives.
     block : int, optional
         Anchors at a time.
@@ -53,8 +54,11 @@ class TupletMarginLoss(RowLoss):
     The mean is over all positive pairs; an anchor without a negative contributes 0.
     """
 
-    def __init__(self, scale: float = 64.0, margin: float = 0.1, *, mine: Any = None, block: int | None = None) -> None:
-        super().__init__(distance="cosine", normalize=True, mine=mine, block=block)
+    @renamed_settings(mine="miner")
+    def __init__(
+        self, scale: float = 64.0, margin: float = 0.1, *, miner: Any = None, block: int | None = None
+    ) -> None:
+        super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         check_margin("TupletMarginLoss", margin)
         self.scale, self.margin = scale, margin
 

@@ -1,4 +1,4 @@
-"""VICReg, variance-invariance-covariance regularisation (Bardes, Ponce & LeCun, 2022).
+"""VICReg, variance-invariance-covariance regularization (Bardes, Ponce & LeCun, 2022).
 
     L = lambda s(Z, Z') + mu [v(Z) + v(Z')] + nu [c(Z) + c(Z')]
     s = 1/|P| sum_{(i,j) in P} |z_i - z'_j|^2 / D
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...deprecation import renamed_settings
 from .. import distributed
 from ..objective.batch import Batch
 from ..objective.relations import UNKNOWN, is_classes
@@ -26,8 +27,8 @@ from ..pairwise.hinges import positives
 def vicreg(z: Tensor, gamma: float, eps: float) -> tuple[Tensor, Tensor]:
     """Return v and c of the rows of z (n, D)."""
     n, D = z.shape
-    centred = z - z.mean(0)
-    cov = centred.T @ centred / max(n - 1, 1)
+    centered = z - z.mean(0)
+    cov = centered.T @ centered / max(n - 1, 1)
     var = cov.diagonal()
     return (gamma - (var + eps).sqrt()).clamp_min(0).mean(), (cov - var.diag()).square().sum() / D
 
@@ -42,7 +43,7 @@ def of_classes(c: Comparison) -> tuple[Tensor, Tensor]:
     """Return the sum of `invariance` over the anchors, and of the pairs, from sums over classes: no pair is formed.
 
     sum_ij |z_i - z'_j|^2 = n' sum_i |u_i|^2 + n sum_j |u'_j|^2 - 2 sum_i u_i . sum_j u'_j in a class of n and n' rows,
-    where u are rows less any centre: here the mean of the class, so that views that lie together keep their digits.
+    where u are rows less any center: here the mean of the class, so that views that lie together keep their digits.
     """
     assert isinstance(c.y, Tensor)
     assert isinstance(c.ref_y, Tensor)
@@ -55,8 +56,8 @@ def of_classes(c: Comparison) -> tuple[Tensor, Tensor]:
         return z.new_zeros(len(classes), z.shape[1]).index_add(0, own, z)
 
     with torch.no_grad():
-        centres = (summed(x, mine) + summed(ref, theirs)) / sum(sizes)[:, None]
-    u, v, n, m = x - centres[mine], ref - centres[theirs], known * sizes[0], known * sizes[1]
+        centers = (summed(x, mine) + summed(ref, theirs)) / sum(sizes)[:, None]
+    u, v, n, m = x - centers[mine], ref - centers[theirs], known * sizes[0], known * sizes[1]
     apart = m[mine] @ u.square().sum(1) + n[theirs] @ v.square().sum(1)
     apart = apart - 2 * known @ (summed(u, mine) * summed(v, theirs)).sum(1)
     return apart / x.shape[1], n @ m - (y != UNKNOWN).sum() * c.is_self  # none is similar to itself
@@ -73,7 +74,7 @@ class VICRegLoss(RowLoss):
         Standard deviation that every dimension should have at least.
     eps : float
         Added to the variance under the root.
-    mine : callable, optional
+    miner : callable, optional
         A miner that narrows the pairs.
     block : int, optional
         Anchors at a time.
@@ -92,6 +93,7 @@ class VICRegLoss(RowLoss):
     published code halves v: ``variance=12.5``.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         invariance: float = 25.0,
@@ -100,10 +102,10 @@ class VICRegLoss(RowLoss):
         *,
         gamma: float = 1.0,
         eps: float = 1e-4,
-        mine: Any = None,
+        miner: Any = None,
         block: int | None = None,
     ) -> None:
-        super().__init__(distance="sq_euclidean", normalize=False, mine=mine, block=block)
+        super().__init__(distance="sq_euclidean", normalize=False, miner=miner, block=block)
         if eps <= 0:
             raise ValueError(f"VICRegLoss: eps must be positive, got {eps}")
         self.invariance, self.variance, self.covariance = invariance, variance, covariance
@@ -115,13 +117,15 @@ class VICRegLoss(RowLoss):
 
     def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
         c = comparison
-        if self.mine is not None or c.ids is not None or not is_classes(c.y) or not on_host(c.x):  # a device would wait
+        if (
+            self.miner is not None or c.ids is not None or not is_classes(c.y) or not on_host(c.x)
+        ):  # a device would wait
             return super().summed(c)
         apart, pairs = of_classes(c)
         return self.invariance * apart, pairs
 
-    def share(self, batch: Batch) -> Tensor:
-        value = super().share(batch)
+    def local_value(self, batch: Batch) -> Tensor:
+        value = super().local_value(batch)
         views = [batch.x] if batch.ref is None else [batch.x, batch.ref]
         if not all(len(z) for z in views):
             return value

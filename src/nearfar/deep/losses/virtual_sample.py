@@ -81,7 +81,7 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
     pairs the loss is 0.
 
     A margin out of reach leaves every pairing active: the loss is then a difference of means, which a few directions
-    satisfy. For the ratio a single one is best, and an optimiser that rescales gradients (Adam) makes its small weight
+    satisfy. For the ratio a single one is best, and an optimizer that rescales gradients (Adam) makes its small weight
     a full step of the embedding layer: with "pooled", hold that layer (``lr_embedding=0``) or search with the pooled
     features.
     """
@@ -134,7 +134,7 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
         draws = torch.rand(len(s), generator=generator, dtype=torch.float64).to(s)
         if not len(s) or not len(t):
             return draws
-        centre = (s.mean() + t.mean()) / 2
+        center = (s.mean() + t.mean()) / 2
         width = self.eps * mean_eigenvalue(of_h).to(s)
-        width = torch.minimum(width, centre) if self.above_zero else width
-        return centre + width * (2 * draws - 1)
+        width = torch.minimum(width, center) if self.above_zero else width
+        return center + width * (2 * draws - 1)

@@ -89,16 +89,16 @@ class CrossBatchMemory(Term):
     def publish(self, batch: Batch) -> Batch:
         return self.loss.publish(batch)
 
-    def share(self, batch: Batch) -> Tensor:
+    def local_value(self, batch: Batch) -> Tensor:
         if batch.ref is not None:
             raise ValueError("CrossBatchMemory: ref does not apply, the memory is the reference")
-        value = self.loss.share(batch)
+        value = self.loss.local_value(batch)
         if not self.size:
             return value
         self._fit(batch)
         late = (self.steps >= self.start).to(value.dtype)  # a tensor: nothing waits for the device
         loss, memory = self.loss, self._against(batch)
-        remembered = loss.compare(memory) if isinstance(loss, ClassProxyLoss) else RowLoss.share(loss, memory)
+        remembered = loss.compare(memory) if isinstance(loss, ClassProxyLoss) else RowLoss.local_value(loss, memory)
         if self.training:
             self._remember(batch)
         return value + self.weight * late * remembered

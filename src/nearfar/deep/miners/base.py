@@ -34,7 +34,7 @@ class Miner(Checked):
         """
         if others or not isinstance(rows, Rows):
             name = type(self).__name__
-            raise TypeError(f"{name}: a miner is a part of a loss, which calls it: write TripletLoss(mine={name}())")
+            raise TypeError(f"{name}: a miner is a part of a loss, which calls it: write TripletLoss(miner={name}())")
         if self.draws and rows.seed is None:
             rows = rows._replace(seed=fresh_seed(self, rows.d))
         return self.narrow(rows)

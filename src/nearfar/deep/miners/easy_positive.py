@@ -54,7 +54,7 @@ class EasyPositive(Miner):
     -----
     With the N-pair or NT-Xent loss this is the paper's easy positive loss; with the triplet loss and ``negative="all"``
     it is the hinge form. The published code also drops anchors whose similarities are not both positive; this does not.
-    By mistake, the survey minimises the softmax itself, without minus its logarithm, at the positive that is least
+    By mistake, the survey minimizes the softmax itself, without minus its logarithm, at the positive that is least
     similar.
     """
 

@@ -15,7 +15,7 @@ from ..rng import fresh_seed
 
 @torch.no_grad()
 def mine_offline(
-    mine: Callable[[Rows], Rows],
+    miner: Callable[[Rows], Rows],
     embeddings: Tensor,
     labels: AnyLabels,
     *,
@@ -27,7 +27,7 @@ def mine_offline(
 
     Parameters
     ----------
-    mine : callable
+    miner : callable
         A miner of triplets, such as ``BatchHard()``, ``ExtremeDistance("easiest", "hardest")``, ``RandomNegative()``.
     embeddings : (n, d) float tensor
         Embeddings of all training samples.
@@ -57,16 +57,16 @@ def mine_offline(
     batch = make_batch(embeddings, labels, None, None, None)
     x, y, n = batch.x, batch.y, len(batch.x)
     check_columns(y, n)
-    seed = fresh_seed(mine, x)
+    seed = fresh_seed(miner, x)
     c = Comparison(x, y, x, y, slice(0, n), is_self=True, distance=distance, normalize=normalize, seed=seed).prepared()
-    found = [_triplets(mine, c.block(c.x, c.ref, lo, min(lo + block, n)), lo) for lo in range(0, n, block)]
+    found = [_triplets(miner, c.block(c.x, c.ref, lo, min(lo + block, n)), lo) for lo in range(0, n, block)]
     return torch.cat(found) if found else torch.zeros(0, 3, dtype=torch.int64)
 
 
-def _triplets(mine: Callable[[Rows], Rows], rows: Rows, first: int) -> Tensor:
-    triplets = mine(rows).triplets
+def _triplets(miner: Callable[[Rows], Rows], rows: Rows, first: int) -> Tensor:
+    triplets = miner(rows).triplets
     if triplets is None:
-        raise ValueError(f"mine_offline: {mine!r} chooses no triplets")
+        raise ValueError(f"mine_offline: {miner!r} chooses no triplets")
     anchors = torch.arange(len(rows.d), device=rows.d.device)[:, None] + first
     chosen = torch.stack([anchors.expand_as(triplets.keep), triplets.positive, triplets.negative], 2)
     return chosen[triplets.keep]

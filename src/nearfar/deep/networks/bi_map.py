@@ -35,7 +35,7 @@ class BiMap(Checked, nn.Module):
     Notes
     -----
     W keeps orthonormal columns only if it is trained by `nearfar.deep.networks.spd.StiefelSGD`;
-    `stiefel_parameters(net)` and `other_parameters(net)` divide the weights of a network between two optimisers.
+    `stiefel_parameters(net)` and `other_parameters(net)` divide the weights of a network between two optimizers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""BN-Inception (Ioffe & Szegedy, 2015): Inception with batch normalisation, pooled feature 1024.
+"""BN-Inception (Ioffe & Szegedy, 2015): Inception with batch normalization, pooled feature 1024.
 
     stem (7x7/2, pool/2, 1x1, 3x3, pool/2) -> 3a 3b 3c/2 -> 4a 4b 4c 4d 4e/2 -> 5a 5b -> average
 
@@ -64,7 +64,7 @@ class BNInception(PreciseBuffers):
     Notes
     -----
     Takes RGB images in [0, 1] and turns them into what the public weights were trained on: blue, green, red in
-    0..255 less their mean. Batch normalisation averages its statistics with PyTorch's momentum, 0.1.
+    0..255 less their mean. Batch normalization averages its statistics with PyTorch's momentum, 0.1.
     """
 
     in_channels = 3

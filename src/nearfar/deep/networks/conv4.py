@@ -1,4 +1,4 @@
-"""Conv4 (Vinyals et al., 2016): four blocks of convolution, batch normalisation, ReLU and 2x2 max pooling.
+"""Conv4 (Vinyals et al., 2016): four blocks of convolution, batch normalization, ReLU and 2x2 max pooling.
 
     28x28 -> 14x14 -> 7x7 -> 3x3 -> 1x1, 64 filters of 3x3 in every block
 

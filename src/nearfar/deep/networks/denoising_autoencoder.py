@@ -2,7 +2,7 @@
 
     min 1/n sum_i ||x_i - dec(enc(x~_i))||^2 + lambda Omega        x~_i: x_i with noise, drawn anew in every step
 
-A single linear map of full rank, trained under Gaussian noise of variance s^2 on centred rows, tends to
+A single linear map of full rank, trained under Gaussian noise of variance s^2 on centered rows, tends to
 Sigma (Sigma + s^2 I)^-1, with their covariance Sigma.
 """
 
@@ -35,7 +35,7 @@ class DenoisingAutoencoder(Reconstruction):
         "gaussian", added; "masking", which sets entries to the mean (to 0 without `standardize`); or "salt_pepper",
         which sets them to the smallest or the largest value of the feature in the training rows, half each.
     level : float, optional
-        Standard deviation of Gaussian noise in units of the standardised features (0.1), share of entries for the
+        Standard deviation of Gaussian noise in units of the standardized features (0.1), share of entries for the
         others (0.2). With 0 the fit is that of ``Autoencoder``, bit for bit.
     max_iter, batch_size, learning_rate, tol, random_state, verbose, device
         As in ``Autoencoder``; the random state also seeds the noise.
@@ -45,7 +45,7 @@ class DenoisingAutoencoder(Reconstruction):
     network_, mean_, scale_, loss_curve_, n_iter_, n_features_in_
         As in ``Autoencoder``.
     range_ : (2, d) array
-        Smallest and largest value of each standardised feature.
+        Smallest and largest value of each standardized feature.
 
     Notes
     -----

@@ -15,7 +15,7 @@ class Features(NamedTuple):
     Attributes
     ----------
     pooled : (n, D) features of the trunk
-    embedding : (n, d) raw embedding; losses that compare directions normalise it themselves
+    embedding : (n, d) raw embedding; losses that compare directions normalize it themselves
     """
 
     pooled: Tensor
@@ -35,7 +35,7 @@ class Embedder(nn.Module):
     dropout : float
         Share of the pooled features that are dropped before the embedding layer while training.
     freeze_bn : bool
-        Keep the running statistics and the scales of all batch normalisations of the trunk as they are.
+        Keep the running statistics and the scales of all batch normalizations of the trunk as they are.
     freeze_trunk : bool
         Train the embedding layer only; the trunk is always in evaluation mode.
     scale : Module, optional
@@ -129,7 +129,7 @@ class Embedder(nn.Module):
 
 
 def as_channels(items: Tensor, trunk: nn.Module) -> Tensor:
-    """Bring images to the channels that a trunk takes: grey is repeated, colour is averaged."""
+    """Bring images to the channels that a trunk takes: gray is repeated, color is averaged."""
     wanted = getattr(trunk, "in_channels", None)
     if wanted is None or items.ndim != 4 or items.shape[1] == wanted:
         return items

@@ -5,7 +5,7 @@
     fomaml:      theta <- theta - b grad L_Q(theta')          the gradient at theta', taken for that at theta
     sequential:  theta <- theta' - b grad L_Q(theta')         the update on the support is kept
 
-L_S, L_Q: a metric loss on the labels of the episode's support and query; b: the optimiser's learning rate.
+L_S, L_Q: a metric loss on the labels of the episode's support and query; b: the optimizer's learning rate.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class EpisodicTrainer(Checked):
     loss : callable
         ``loss(embeddings, labels)`` on the labels 0 to N - 1 of an episode; any loss of the library.
     optimizer : Optimizer
-        Optimiser of the network's parameters, which makes the second update. It may hold parameters of the loss too,
+        Optimizer of the network's parameters, which makes the second update. It may hold parameters of the loss too,
         which the query trains in every mode.
     mode : str
         "maml" (second order), "fomaml" (first order) or "sequential" (the survey's literal text).
@@ -67,7 +67,7 @@ class EpisodicTrainer(Checked):
     inner_steps : int
         Steps on the support.
     norm : str
-        "batch": batch normalisation takes the statistics of the support, and of the queries, that it is given
+        "batch": batch normalization takes the statistics of the support, and of the queries, that it is given
         (transductive), and its running statistics follow both. "frozen": it uses its running statistics as they are.
 
     Notes

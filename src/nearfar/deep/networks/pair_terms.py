@@ -66,7 +66,7 @@ class PairTerm(Term):
     def title(self) -> str:
         return type(self.net).__name__
 
-    def share(self, batch: Batch) -> Tensor:
+    def local_value(self, batch: Batch) -> Tensor:
         y, seen, self.seen = batch.classes(self.title), self.seen, None
         if distributed.world() > 1:
             raise ValueError(f"{self.title}: one process only, an episode cannot be divided")

@@ -29,7 +29,7 @@ class ReEig(Checked, nn.Module):
 
     Notes
     -----
-    Matrices are symmetrised first. The gradient is exact where eigenvalues tie; the published code sets these entries
+    Matrices are symmetrized first. The gradient is exact where eigenvalues tie; the published code sets these entries
     to 0, which is not the gradient. Where no eigenvalue is below eps, this is the identity in value and gradient.
     """
 

@@ -7,7 +7,7 @@ from torch.nn.functional import conv2d, max_pool2d, relu
 
 from .conv4 import Conv4
 
-GROUPS = 4  # groups of channels, each normalised together
+GROUPS = 4  # groups of channels, each normalized together
 
 
 class Conv4Scales(nn.Module):

@@ -53,7 +53,7 @@ class Siamese(nn.Module):
     Notes
     -----
     Without layers that look at the whole batch all modes give the same outputs and, with update "all", the same
-    gradients. Batch normalisation takes its statistics over all branches in "concat" and over each in the others
+    gradients. Batch normalization takes its statistics over all branches in "concat" and over each in the others
     (freeze it, or train and compare in one mode); the copies' running statistics are dropped. Dropout draws a new mask
     for every branch, so equal items need not have equal embeddings while training.
 

@@ -72,7 +72,7 @@ def spectral(X: Tensor, f: Function, slope: Function) -> Tensor:
     Parameters
     ----------
     X : (..., n, n) float tensor
-        Symmetrised first.
+        Symmetrized first.
     f, slope : callable
         The function and its derivative, elementwise on the float64 eigenvalues.
 
@@ -125,7 +125,7 @@ class StiefelSGD(torch.optim.Optimizer):
     Parameters
     ----------
     params : iterable of (n, m) parameters
-        Those of `stiefel_parameters(net)`; any other optimiser takes the rest.
+        Those of `stiefel_parameters(net)`; any other optimizer takes the rest.
     lr : float
         Step length.
     momentum : float

@@ -76,7 +76,7 @@ class SPDTrunk(Checked, nn.Module):
 
     Notes
     -----
-    Unlike in the paper, any optimiser trains the bilinear weights: they are the first columns of B exp(A) with an
+    Unlike in the paper, any optimizer trains the bilinear weights: they are the first columns of B exp(A) with an
     orthogonal B and a free skew-symmetric A, so that `stiefel_parameters` does not list them. The numbers per pixel
     are divided by their running standard deviations over all training pixels. Mixed precision is off in here.
 

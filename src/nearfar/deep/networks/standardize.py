@@ -45,8 +45,8 @@ class Standardize(PreciseBuffers):
 
     def learn(self, rows: AnyArray) -> None:
         """Take mean and deviation from an array (n, columns); a constant column keeps its unit."""
-        for own, learnt in zip((self.mean, self.deviation), standard(rows), strict=True):
-            own.copy_(torch.from_numpy(learnt))
+        for own, learned in zip((self.mean, self.deviation), standard(rows), strict=True):
+            own.copy_(torch.from_numpy(learned))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return the (n, columns) rows in these units."""

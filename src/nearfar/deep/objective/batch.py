@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from ..autograd import traced
-from .relations import UNKNOWN, Labels, LabelSets, is_classes, is_relation, labelled
+from .relations import UNKNOWN, Labels, LabelSets, is_classes, is_relation, labeled
 
 AnyLabels: TypeAlias = Labels | Sequence[int]
 NO_TUPLES = (  # what the third argument is in another library
     "takes embeddings and labels, and all else by name (ref=, ref_labels=, pooled=, ids=); in place of tuples of "
-    "indices a loss has a miner, TripletLoss(mine=BatchHard()), or takes a relation matrix as its labels"
+    "indices a loss has a miner, TripletLoss(miner=BatchHard()), or takes a relation matrix as its labels"
 )
 
 
@@ -24,7 +24,7 @@ class Batch(NamedTuple):
 
     Attributes
     ----------
-    x : (n, d) raw embeddings; losses that compare directions normalise them themselves
+    x : (n, d) raw embeddings; losses that compare directions normalize them themselves
     y : labels: (n,) classes (-1 unknown), an (n, m) relation matrix, or label sets
     anchors : the rows of x that this process computes
     pooled : (n, D) features of the trunk, if given
@@ -208,6 +208,6 @@ def _labels(name: str, labels: AnyLabels, n: int, device: torch.device) -> Label
         if y.ndim not in (1, 2) or (y.ndim == 1 and y.is_floating_point()):
             raise ValueError(f"{name}: expected (n,) integers or a relation matrix, got {y.dtype} {tuple(y.shape)}")
         y = y.long() if y.ndim == 1 else y
-    if labelled(y) != n:
-        raise ValueError(f"{name}: expected one per embedding, {n}, got {labelled(y)}")
+    if labeled(y) != n:
+        raise ValueError(f"{name}: expected one per embedding, {n}, got {labeled(y)}")
     return y

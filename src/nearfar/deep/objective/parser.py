@@ -1,12 +1,13 @@
 """Objectives as text: ``"AMSoftmaxLoss(scale=20, margin=0.1) + 1.0*JRS()"``.
 
-The text may hold names of the catalogue, losses and miners of a user's own modules (``package.module:Name``), keyword
+The text may hold names of the catalog, losses and miners of a user's own modules (``package.module:Name``), keyword
 literals, sums and weights (``+`` and ``*``), and nothing else. It is parsed, never run as code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from inspect import Parameter, signature
 from math import isfinite, prod
@@ -15,7 +16,8 @@ from typing import Any
 
 from torch import nn
 
-from ...catalog import BY_NAME, METHODS, meant, missing
+from ...catalog import BY_NAME, METHODS, missing, suggest_method
+from ...deprecation import present_name
 from ...expressions import (
     Call,
     ExpressionError,
@@ -55,14 +57,14 @@ def parse_objective(
     Parameters
     ----------
     text : str
-        For example ``"TripletLoss(margin=0.1, mine=BatchHard()) + 0.02*EnergyConfusion()"``.
+        For example ``"TripletLoss(margin=0.1, miner=BatchHard()) + 0.02*EnergyConfusion()"``.
     num_classes, embedding_dim, class_counts : int, int, sequence of int, optional
         Filled in where a method takes them and the text does not give them.
 
     Raises
     ------
     ObjectiveError
-        For anything but catalogue names, classes of one's own, keyword literals, sums and weights.
+        For anything but catalog names, classes of one's own, keyword literals, sums and weights.
     TrustError
         If the text stands in a file, and names a module that is not trusted.
 
@@ -131,11 +133,18 @@ def _made(call: Call, sizes: dict[str, Any]) -> Any:
 def _settings(make: Any, call: Call, sizes: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a method: the sizes that it takes, overridden by what the text says."""
     takes = signature(make).parameters
+    call = _by_present_names(make, call)
     known = {key: one for key, one in takes.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
     hands_on = bool(call.module) and any(one.kind is one.VAR_KEYWORD for one in takes.values())
     inner = _inner_sizes(make, call, known, sizes)
     given = settings_of(call, known, lambda node: _value(node, inner), hands_on=hands_on)
     return {key: size for key, size in sizes.items() if key in known} | given
+
+
+def _by_present_names(make: Any, call: Call) -> Call:
+    """Return the call with the present names of its settings: configs of older runs say `mine=` for a miner."""
+    arguments = (replace(one, name=present_name(make, one.name)) for one in call.arguments)
+    return replace(call, arguments=tuple(arguments))
 
 
 def _inner_sizes(make: Any, call: Call, takes: dict[str, Parameter], sizes: dict[str, Any]) -> dict[str, Any]:
@@ -163,7 +172,11 @@ def _find(call: Call) -> Any:
     method = BY_NAME.get(name)
     if method is None:
         names = [m.name for m in METHODS if m.done and m.kind in KINDS]
-        own = "; one of your own is written package.module:Name" if "." in name else meant(name, names, cutoff=0.4)
+        own = (
+            "; one of your own is written package.module:Name"
+            if "." in name
+            else suggest_method(name, names, cutoff=0.4)
+        )
         raise ExpressionError(f"no method is called {shown(name)}{own}")
     if method.kind not in KINDS:
         raise ExpressionError(f"{name} is a {method.kind}, not part of an objective")

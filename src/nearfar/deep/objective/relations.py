@@ -101,8 +101,8 @@ def _pairs(name: str, listed: Tensor | Sequence[Any], n: int) -> Tensor:
     return pairs.long()
 
 
-def labelled(labels: Labels) -> int:
-    """Return the number of labelled samples."""
+def labeled(labels: Labels) -> int:
+    """Return the number of labeled samples."""
     return len(labels.hot) if isinstance(labels, LabelSets) else len(labels)
 
 

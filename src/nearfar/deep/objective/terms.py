@@ -20,12 +20,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ...deprecation import renamed_settings
 from ...settings import check_options, checked
 from .. import distributed
 from ..pairwise.blockwise import sum_over_anchors
 from ..pairwise.comparison import DISTANCES, Comparison, Rows
 from ..precision import PreciseBuffers
-from ..rng import fresh_seed, rehearsal
+from ..rng import fresh_seed, preserve_rng
 from .batch import NO_TUPLES, AnyLabels, Batch, check_tensor, make_batch
 from .gathering import gathered
 from .relations import Labels
@@ -67,7 +68,7 @@ class Term(PreciseBuffers):
         Parameters
         ----------
         embeddings : (n, d) float tensor
-            Raw (not normalised) embeddings; half precision is computed in float32.
+            Raw (not normalized) embeddings; half precision is computed in float32.
         labels : (n,) integers, (n, m) relation matrix, or LabelSets
             Class per sample (-1 unknown), or who is similar to whom (1, 0, -1 unknown). With several processes, a
             relation matrix has a column for each reference of all processes, or only for those of its own process; the
@@ -115,11 +116,11 @@ class Term(PreciseBuffers):
     def _whole(self, batch: Batch) -> Tensor:
         """Return the value from the shares of all processes."""
         if distributed.world() == 1:
-            return self.share(batch)
+            return self.local_value(batch)
         # every process takes part in the gradient's way back to the gathered parts, even if its share reads none
-        return distributed.whole(self.share(batch) + 0 * batch.x[:0].sum())
+        return distributed.all_reduce_loss(self.local_value(batch) + 0 * batch.x[:0].sum())
 
-    def share(self, batch: Batch) -> Tensor:
+    def local_value(self, batch: Batch) -> Tensor:
         """Return this process's share of the value; the shares of all processes add up to it."""
         raise NotImplementedError
 
@@ -135,9 +136,9 @@ class Term(PreciseBuffers):
     def parts(self) -> list[tuple[float, Term]]:
         return [(1.0, self)]
 
-    def _check_miner(self, mine: Any) -> None:
-        if mine is not None and (not callable(mine) or isinstance(mine, (type, Term))):
-            raise TypeError(f"{type(self).__name__}: mine must be a miner such as BatchHard(), got {mine!r}")
+    def _check_miner(self, miner: Any) -> None:
+        if miner is not None and (not callable(miner) or isinstance(miner, (type, Term))):
+            raise TypeError(f"{type(self).__name__}: miner must be a miner such as BatchHard(), got {miner!r}")
 
     def __add__(self, other: Term) -> Sum:
         if not isinstance(other, Term):
@@ -194,11 +195,11 @@ class Sum(Term):
         times = [names[: k + 1].count(name) for k, name in enumerate(names)]
         return [name if n == 1 else f"{name}_{n}" for name, n in zip(names, times, strict=True)]
 
-    def share(self, batch: Batch) -> Tensor:
+    def local_value(self, batch: Batch) -> Tensor:
         if any(term.reads_scores for _, term in self.parts()):
             for _, term in self.parts():
                 batch = term.publish(batch)
-        shares = [term.share(batch) for _, term in self.parts()]
+        shares = [term.local_value(batch) for _, term in self.parts()]
         values = distributed.total(torch.stack([share.detach() for share in shares]))
         self.parts_ = dict(zip(self.names(), values, strict=True))
         return torch.stack([w * share for w, share in zip(self.weights, shares, strict=True)]).sum()
@@ -222,7 +223,7 @@ class RowLoss(Term):
         One of "sq_euclidean", "euclidean", "cosine", "dot".
     normalize : bool
         Scale embeddings and reference to unit length first.
-    mine : callable, optional
+    miner : callable, optional
         A miner: narrows the masks of a block of rows.
     block : int, optional
         Anchors at a time; the value is the same for any block, memory is block x references. None chooses.
@@ -233,17 +234,18 @@ class RowLoss(Term):
         "sum" leaves the sum over anchors undivided; anything else divides by the sum of the denominators.
     stats_ : dict of str to float
         For the last call: "active" (share of anchors with a positive loss), "positive", "negative" (mean distances).
-    whole : bool
+    single_block : bool
         Whether rows read one another, so that all are held at once where they fit.
     """
 
-    whole = False
+    single_block = False
 
-    def __init__(self, *, distance: str, normalize: bool, mine: Any = None, block: int | None = None) -> None:
+    @renamed_settings(mine="miner")
+    def __init__(self, *, distance: str, normalize: bool, miner: Any = None, block: int | None = None) -> None:
         super().__init__()
         check_options(self, DISTANCES, distance=distance)
-        self._check_miner(mine)
-        self.distance, self.normalize, self.mine, self.block = distance, normalize, mine, block
+        self._check_miner(miner)
+        self.distance, self.normalize, self.miner, self.block = distance, normalize, miner, block
         self.reduction = "mean"
         self._last: Comparison | None = None
 
@@ -251,7 +253,7 @@ class RowLoss(Term):
         """Return (numerator, denominator) per anchor of the block, each (b,), or (b, k) for a sum of k means."""
         raise NotImplementedError
 
-    def held(self) -> tuple[Tensor, ...]:
+    def differentiable_tensors(self) -> tuple[Tensor, ...]:
         """Return the tensors, besides distances, that the rows have a gradient in."""
         return tuple(part for part in self._parameters.values() if part is not None)
 
@@ -275,10 +277,10 @@ class RowLoss(Term):
             normalize=self.normalize,
             ids=None if batch.ref_ids is None else batch.ids,
             ref_ids=batch.ref_ids,
-            seed=fresh_seed(self.mine, batch.x),
+            seed=fresh_seed(self.miner, batch.x),
         )
 
-    def share(self, batch: Batch) -> Tensor:
+    def local_value(self, batch: Batch) -> Tensor:
         comparison = self.comparison(batch)
         x = comparison.x.detach()
         self._last = comparison._replace(x=x, ref=x if comparison.is_self else comparison.ref.detach())
@@ -286,8 +288,10 @@ class RowLoss(Term):
 
     def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
         """Return the numerator and the denominator, summed over the anchors."""
-        more = self.held()  # before `rows`, which may drop its graph
-        return sum_over_anchors(self.rows, comparison, mine=self.mine, block=self.block, whole=self.whole, more=more)
+        more = self.differentiable_tensors()  # before `rows`, which may drop its graph
+        return sum_over_anchors(
+            self.rows, comparison, miner=self.miner, block=self.block, single_block=self.single_block, more=more
+        )
 
     def divided(self, num: Tensor, den: Tensor) -> Tensor:
         """Return this process's sum of the numerators over the denominators of all processes."""
@@ -300,7 +304,7 @@ class RowLoss(Term):
     def stats_(self) -> dict[str, float]:
         if self._last is None:
             return {}
-        with torch.no_grad(), rehearsal(self.mine, self._last.x):
+        with torch.no_grad(), preserve_rng(self.miner, self._last.x):
             sums = _row_statistics(self, self._last)
         return {
             "active": sums["active"] / max(sums["anchors"], 1.0),
@@ -313,7 +317,7 @@ def _row_statistics(loss: RowLoss, comparison: Comparison) -> dict[str, float]:
     sums = dict.fromkeys(("active", "anchors", "positive", "positives", "negative", "negatives"), 0.0)
 
     def gather(rows: Rows) -> tuple[Tensor, Tensor]:
-        num, den = loss.rows(loss.mine(rows) if loss.mine is not None else rows)
+        num, den = loss.rows(loss.miner(rows) if loss.miner is not None else rows)
         found = {
             "active": (num > 0).reshape(len(num), -1).any(1).sum(),
             "anchors": (rows.pos | rows.neg).any(1).sum(),
@@ -337,7 +341,7 @@ class SetTerm(Term):
         """Return the scalar value."""
         raise NotImplementedError
 
-    def share(self, batch: Batch) -> Tensor:
+    def local_value(self, batch: Batch) -> Tensor:
         if not len(batch.x):
             return batch.x.sum() * 0
         return self.value(batch) / distributed.world()

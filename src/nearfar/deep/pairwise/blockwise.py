@@ -17,16 +17,16 @@ from torch import Tensor
 
 from ..autograd import exact, recomputed, traced
 from ..rng import Generators, drawn_again, generators
-from .comparison import FULL, Comparison, RowFunction, Rows, on_host, slopes, spans
+from .comparison import FULL, Comparison, RowFunction, Rows, distance_grad, on_host, spans
 
 CACHED = 1 << 20  # comparisons of a block: fewer cost more calls, more do not fit the processor's caches
 LEAST = 64  # rows of a block, below which matrix products are slow
 
 
-def cuts(c: Comparison, block: int | None, whole: bool) -> list[tuple[int, int]]:
+def cuts(c: Comparison, block: int | None, single_block: bool) -> list[tuple[int, int]]:
     """Cut the anchors into blocks. None takes what a cache holds; on a device, or if `whole`, all if they fit."""
     m = len(c.ref)
-    if block is None and not whole and on_host(c.x):
+    if block is None and not single_block and on_host(c.x):
         block = max(LEAST, CACHED // max(m, 1)) * torch.get_num_threads()
     return spans(c.anchors, m, block)
 
@@ -35,16 +35,16 @@ def sum_over_anchors(
     loss: RowFunction,
     comparison: Comparison,
     *,
-    mine: Callable[[Rows], Rows] | None = None,
+    miner: Callable[[Rows], Rows] | None = None,
     block: int | None = None,
-    whole: bool = False,
+    single_block: bool = False,
     more: Sequence[Tensor] = (),
 ) -> tuple[Tensor, Tensor]:
     """Sum a row loss over the anchors.
 
     Parameters
     ----------
-    loss, comparison, mine, block
+    loss, comparison, miner, block
         As in `terms.RowLoss`.
     whole : bool
         Hold all rows at once where they fit.
@@ -59,21 +59,21 @@ def sum_over_anchors(
     c = comparison.prepared()
 
     def chosen(rows: Rows) -> tuple[Tensor, Tensor]:
-        found = loss(mine(rows) if mine is not None else rows)
+        found = loss(miner(rows) if miner is not None else rows)
         _check_per_anchor(loss, found, len(rows.d))
         return found
 
-    blocks = cuts(c, block, whole)
+    blocks = cuts(c, block, single_block)
     if not blocks and not len(c.x):
         return c.x.sum() * 0, c.x.new_zeros(())
     if not blocks:  # a process without samples: zeros in the shape that the sums have in the others
         num, den = _summed(c, chosen, [(0, 1)], c.x, c.ref)
         return num * 0, den * 0
-    if len(blocks) > 1 and not whole and not traced():
+    if len(blocks) > 1 and not single_block and not traced():
         inputs = [c.x, c.ref, *(part for part in more if part.requires_grad)]
         if not torch.is_grad_enabled():
             inputs = [part.detach() for part in inputs]
-        start = None if mine is None else generators(c.x)
+        start = None if miner is None else generators(c.x)
         plan = _Plan(c, chosen, blocks, block is None and len(c.x) * len(c.ref) <= FULL, start)
         num, den = _Swept.apply(plan, *inputs)
         return num, den
@@ -124,7 +124,7 @@ class _Gradients:
             if part is not None:
                 total += part
         if to_d is not None and (self.to_x is not None or self.to_ref is not None):
-            self._spread(slopes(to_d, rows.d.detach(), rows.distance), slice(rows.first, rows.first + len(to_d)))
+            self._spread(distance_grad(to_d, rows.d.detach(), rows.distance), slice(rows.first, rows.first + len(to_d)))
 
     def _spread(self, slope: Tensor, part: slice) -> None:
         x = self.x[part]

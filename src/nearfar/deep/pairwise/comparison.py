@@ -121,7 +121,7 @@ class _Distances(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, ref, d = ctx.saved_tensors
-        g = slopes(grads[0], d, ctx.distance)
+        g = distance_grad(grads[0], d, ctx.distance)
         if ctx.itself:
             parts = [g + g.T] if len(g) <= FEW else [g, g.T]  # one product instead of two, where transposing is cheap
             return sum(_to_side(part, x, x, ctx.distance) for part in parts), None, None
@@ -131,14 +131,14 @@ class _Distances(torch.autograd.Function):
 
 
 def _to_side(g: Tensor, x: Tensor, ref: Tensor, distance: str) -> Tensor:
-    """Return the gradient in x of the comparison of its rows with ref, from that in `slopes`."""
+    """Return the gradient in x of the comparison of its rows with ref, from that in `distance_grad`."""
     if distance in ("cosine", "dot"):
         return -(g @ ref)
     scale = 2 if distance == "sq_euclidean" else 1
     return torch.addmm(g.sum(1)[:, None] * x, g, ref, beta=scale, alpha=-scale)
 
 
-def slopes(g: Tensor, d: Tensor, distance: str) -> Tensor:
+def distance_grad(g: Tensor, d: Tensor, distance: str) -> Tensor:
     """Turn a gradient in distances into one in half squared distances, or in minus the products of the vectors.
 
     For "sq_euclidean" the result is half of it.
@@ -179,7 +179,7 @@ def is_small(x: Tensor) -> bool:
     return on_host(x) and x.numel() < SMALL
 
 
-def filled(x: Tensor, keep: Tensor, otherwise: float, scale: float = 1.0) -> Tensor:
+def masked_fill(x: Tensor, keep: Tensor, otherwise: float, scale: float = 1.0) -> Tensor:
     """Return scale x where `keep`, and elsewhere a number, in a new matrix without a graph."""
     x = x if scale == 1 else x.detach() * scale
     if is_small(x) or not on_host(x):
@@ -236,7 +236,7 @@ class Comparison(NamedTuple):
         return self.distance.endswith("euclidean")
 
     def prepared(self) -> Comparison:
-        """Normalise or centre once for all blocks: distances do not change, float32 cancellation shrinks."""
+        """Normalize or center once for all blocks: distances do not change, float32 cancellation shrinks."""
         x, ref = self.x, self.ref
         if not self.ready and (self.normalize or self.distance == "cosine"):
             x = unit(x)

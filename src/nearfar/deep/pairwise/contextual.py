@@ -3,8 +3,8 @@
 A first pass over the rows, block by block, finds it; the second sums the rows as every row loss does. Three kinds:
 
 - a statistic of the batch, such as a mean or whether one hinge over the batch is active (`TwoPassLoss`);
-- a number of each reference's own row, where a positive pair (i, j) reads the rows of both its sides (`SidedLoss`).
-  Its blocks are computed again in the backward pass, like those of `sweep.sum_over_anchors`;
+- a number of each reference's own row, where a positive pair (i, j) reads the rows of both its sides
+  (`BilateralRowLoss`). Its blocks are computed again in the backward pass, like those of `sweep.sum_over_anchors`;
 - the reference vectors themselves, from which single rows are formed again (`Sides.ref`).
 
 So the result is exact for any block, on any number of processes, and with a memory as reference.
@@ -22,12 +22,12 @@ from ..autograd import recomputed
 from ..objective.batch import Batch
 from ..objective.relations import Labels, LabelSets
 from ..objective.terms import RowLoss
-from ..rng import rehearsal
+from ..rng import preserve_rng
 from .blockwise import cuts, sum_over_anchors
 from .comparison import Comparison, RowFunction, Rows, prepared_rows, safe_sqrt
 
 
-class BoundLoss(RowLoss):
+class ContextualRowLoss(RowLoss):
     """A row loss whose rows read what `find` returned for the present comparison."""
 
     _found: Any = None
@@ -46,9 +46,9 @@ class BoundLoss(RowLoss):
         return c
 
     def _one_block(self, c: Comparison) -> bool:
-        return cuts(c, self.block, self.whole) == [(0, len(c.x))]
+        return cuts(c, self.block, self.single_block) == [(0, len(c.x))]
 
-    def held(self) -> tuple[Tensor, ...]:
+    def differentiable_tensors(self) -> tuple[Tensor, ...]:
         return () if self._found is None else tuple(part for part in self._found if isinstance(part, Tensor))
 
     @property
@@ -65,13 +65,13 @@ def _detached(found: Any) -> Any:
     return found._make(part.detach() if isinstance(part, Tensor) else part for part in found)
 
 
-class TwoPassLoss(BoundLoss):
+class TwoPassLoss(ContextualRowLoss):
     """A row loss that needs sums over the whole batch: a method states `sums`, `conclude` and `finish`.
 
     Where one block holds all rows of the only process, the sums are formed once.
     """
 
-    whole = True
+    single_block = True
 
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return two sums per anchor, (b,) or (b, k) each."""
@@ -92,8 +92,10 @@ class TwoPassLoss(BoundLoss):
     def find(self, c: Comparison, batch: Batch) -> Any:
         if distributed.world() == 1 and self._one_block(c):
             return None
-        with torch.no_grad(), rehearsal(self.mine, c.x):
-            total, number = sum_over_anchors(self.sums, c, mine=self.mine, block=self.block, whole=self.whole)
+        with torch.no_grad(), preserve_rng(self.miner, c.x):
+            total, number = sum_over_anchors(
+                self.sums, c, miner=self.miner, block=self.block, single_block=self.single_block
+            )
         return self.conclude(distributed.total(total), distributed.total(number))
 
     def second_pass(self, rows: Rows, found: Any) -> tuple[Tensor, Tensor]:
@@ -119,24 +121,24 @@ class Sides(NamedTuple):
     other: Tensor | None
 
 
-class SidedLoss(BoundLoss):
+class BilateralRowLoss(ContextualRowLoss):
     """A row loss of pairs that read both rows: a method states `second_pass`, and `statistic` if it has one.
 
     The row of a reference is its comparison with the batch: with the batch as reference, the row of that sample.
     """
 
-    whole = True
+    single_block = True
 
     def statistic(self, rows: Rows) -> Tensor:
         """Return a number per row, (b,); a method whose pairs need none does not define it."""
         raise NotImplementedError
 
-    def held(self) -> tuple[Tensor, ...]:
-        return super().held() if self.whole else ()  # otherwise rows read only their distances
+    def differentiable_tensors(self) -> tuple[Tensor, ...]:
+        return super().differentiable_tensors() if self.single_block else ()  # otherwise rows read only their distances
 
     def find(self, c: Comparison, batch: Batch) -> Sides:
         square = c.is_self and self._one_block(c)
-        needless = square or type(self).statistic is SidedLoss.statistic
+        needless = square or type(self).statistic is BilateralRowLoss.statistic
         return Sides(c.ref, square, None if needless else self._statistics(c))
 
     def _statistics(self, c: Comparison) -> Tensor:
@@ -145,10 +147,10 @@ class SidedLoss(BoundLoss):
 
         def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> Tensor:
             rows = c.block(x, ref, lo, hi)
-            return self.statistic(self.mine(rows) if self.mine is not None else rows)
+            return self.statistic(self.miner(rows) if self.miner is not None else rows)
 
-        blocks = cuts(c, self.block, self.whole)
-        with rehearsal(self.mine, c.x):
+        blocks = cuts(c, self.block, self.single_block)
+        with preserve_rng(self.miner, c.x):
             parts = [recomputed(one, c.x, c.ref, lo, hi) for lo, hi in blocks]
         return torch.cat(parts) if parts else c.x.new_zeros(0)
 

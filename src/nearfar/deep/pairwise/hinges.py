@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..autograd import applied, recomputed, traced
-from .comparison import FULL, Rows, Triplets, count, filled, is_small, on_host
+from .comparison import FULL, Rows, Triplets, count, is_small, masked_fill, on_host
 
 FEW = 12  # positives of a row up to which one pass for each is faster than a sort
 
@@ -76,7 +76,7 @@ class _Negatives(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, d: Tensor, neg: Tensor) -> Tensor:
-        return filled(d, neg, torch.inf)
+        return masked_fill(d, neg, torch.inf)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..autograd import applied
-from .comparison import FLOOR, exponentials_, filled, is_small
+from .comparison import FLOOR, exponentials_, is_small, masked_fill
 
 CACHED = 1 << 17  # entries of a part whose temporaries stay in a processor's cache
 
@@ -41,7 +41,7 @@ class _NearAndRivals(torch.autograd.Function):
         ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, scale: float, reach: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         ctx.scale, near = scale, d.gather(1, columns)
-        weights = filled(d, keep, -torch.inf, scale)
+        weights = masked_fill(d, keep, -torch.inf, scale)
         if reach is not None:  # several times as fast as a comparison
             limit = (scale * reach).clamp_max_(torch.finfo(d.dtype).max)
             weights = torch.threshold_(weights.sub_(limit), 0, -torch.inf)
@@ -76,7 +76,7 @@ def near_and_rivals(
     """
     if is_small(d):
         return d.gather(1, columns), masked_logsumexp(d, keep if reach is None else keep & (d < reach), scale)
-    if isinstance(scale, Tensor):  # it is learnt, and the function below holds it constant
+    if isinstance(scale, Tensor):  # it is learned, and the function below holds it constant
         return d.gather(1, columns), masked_logsumexp(scale * d, keep if reach is None else keep & (d < reach))
     near, value = applied(_NearAndRivals, d, columns, keep, scale, reach)
     return near, value
@@ -100,7 +100,7 @@ class _SoftCounts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         near = d.gather(1, columns)
-        t, v, counts = near / temperature, filled(d, keep, torch.inf, 1 / temperature), torch.empty_like(near)
+        t, v, counts = near / temperature, masked_fill(d, keep, torch.inf, 1 / temperature), torch.empty_like(near)
         if t.shape[1]:  # beyond, nothing counts, and denormal numbers would be slow
             v.clamp_max_(t.amax(1, keepdim=True) - FLOOR)
         for part in cache_parts(v):
@@ -158,7 +158,7 @@ class _Tilted(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, d: Tensor, keep: Tensor, T: float, beta: float, detach: bool) -> Tensor:
         limits = torch.finfo(d.dtype)
-        heights = filled(d, keep, torch.inf)
+        heights = masked_fill(d, keep, torch.inf)
         least = heights.amin(1, keepdim=True) if d.shape[1] else d.new_zeros(len(d), 1)
         heights = heights.sub_(least.clamp_max_(limits.max))  # where nothing counts all stays infinite
         below = _exponentials(heights, -beta / T) if beta else keep

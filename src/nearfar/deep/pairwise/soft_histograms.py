@@ -1,4 +1,4 @@
-"""Soft histograms of the rows of a block: the two centres around a value share it, so that it has a gradient."""
+"""Soft histograms of the rows of a block: the two centers around a value share it, so that it has a gradient."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from torch.nn.functional import pad
 
 
 def soft_histogram(d: Tensor, keep: Tensor, bins: int, end: float) -> Tensor:
-    """Count the kept values of each row at evenly spaced centres.
+    """Count the kept values of each row at evenly spaced centers.
 
     Parameters
     ----------
     d, keep : (b, m) values from 0 to end, and which count
     bins : int
-        Widths between the first centre, 0, and the last, end.
+        Widths between the first center, 0, and the last, end.
     end : float
 
     Returns
     -------
-    (b, bins + 1) counts; each value adds 1 in total, the larger part to the nearer of the two centres around it.
+    (b, bins + 1) counts; each value adds 1 in total, the larger part to the nearer of the two centers around it.
 
     Examples
     --------
@@ -29,5 +29,5 @@ def soft_histogram(d: Tensor, keep: Tensor, bins: int, end: float) -> Tensor:
     place = d.clamp(0, end) * (bins / end)
     low, none = place.detach().long().clamp_(0, bins - 1), d.new_zeros(len(d), bins)  # a NaN, too, has a place
     number = none.scatter_add(1, low, keep.to(d.dtype))
-    upper = none.scatter_add(1, low, where(keep, place - low, 0.0))  # the shares of the centres above
+    upper = none.scatter_add(1, low, where(keep, place - low, 0.0))  # the shares of the centers above
     return pad(number - upper, (0, 1)) + pad(upper, (1, 0))

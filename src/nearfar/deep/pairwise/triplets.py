@@ -11,7 +11,7 @@ from ..objective.batch import Batch
 from ..objective.terms import RowLoss
 from ..unit_vectors import unit
 from .comparison import Rows, Triplets, safe_sqrt
-from .contextual import BoundLoss
+from .contextual import ContextualRowLoss
 from .hinges import next_above, positives
 
 
@@ -59,21 +59,24 @@ def as_batch(anchor: Tensor, positive: Tensor, negative: Tensor) -> Batch:
     return Batch(anchor, relation, own, ref=torch.cat([positive, negative]), ref_y=y)
 
 
-def share(loss: RowLoss, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+def triplet_value(loss: RowLoss, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
     """Return a process's share of a loss over (t, d) triplets, computed over the batch that `as_batch` makes of them.
 
     If no row reads another, rows of two columns suffice, and time and memory grow with t, not with its square.
     """
-    alone = type(loss).share is RowLoss.share and type(loss).comparison in (RowLoss.comparison, BoundLoss.comparison)
+    alone = type(loss).local_value is RowLoss.local_value and type(loss).comparison in (
+        RowLoss.comparison,
+        ContextualRowLoss.comparison,
+    )
     single = distributed.world() == 1
-    if loss.whole or not alone or (single and not len(anchor)):
-        return loss.share(as_batch(anchor, positive, negative))
+    if loss.single_block or not alone or (single and not len(anchor)):
+        return loss.local_value(as_batch(anchor, positive, negative))
     if not len(anchor):  # the other processes divide by the sums of all: zeros in the shape of theirs
         point = anchor.new_zeros(1, anchor.shape[1])
         num, den = loss.rows(own_rows(point, point, point, loss))
         return loss.divided(num.sum(0) * 0, den.sum(0, dtype=num.dtype) * 0)
     rows = own_rows(anchor, positive, negative, loss)
-    num, den = loss.rows(loss.mine(rows) if loss.mine is not None else rows)
+    num, den = loss.rows(loss.miner(rows) if loss.miner is not None else rows)
     return loss.divided(num.sum(0), den.sum(0, dtype=num.dtype))
 
 

@@ -1,7 +1,7 @@
-"""Classes with several centres: the similarity to the best of them, soft or hard, and how far apart they lie.
+"""Classes with several centers: the similarity to the best of them, soft or hard, and how far apart they lie.
 
-The inner products with all centres of all classes are the largest matrix here and are never held at once: functions
-take a few classes at a time, or one centre of each, and have the gradient of the formula.
+The inner products with all centers of all classes are the largest matrix here and are never held at once: functions
+take a few classes at a time, or one center of each, and have the gradient of the formula.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def _rows(w: Tensor) -> Tensor:
 
 
 def _parts(w: Tensor, width: int) -> list[slice]:
-    """Cut the classes of centres w (K, C, d) so that K x width numbers of each class stay in a processor's cache."""
+    """Cut the classes of centers w (K, C, d) so that K x width numbers of each class stay in a processor's cache."""
     K, C, _ = w.shape
     size = max(1, CACHED // (K * max(1, width))) if w.device.type == "cpu" else C
     return [slice(lo, min(lo + size, C)) for lo in range(0, C, size)]
 
 
 def similarity(x: Tensor, w: Tensor, gamma: float) -> Tensor:
-    """Return the (n, C) similarities S of unit embeddings x (n, d) to the classes with centres w (K, C, d)."""
+    """Return the (n, C) similarities S of unit embeddings x (n, d) to the classes with centers w (K, C, d)."""
     if len(w) == 1:
         return x @ unit(w[0]).T
     S: Tensor = applied(_Similarity, x, w, gamma)
@@ -74,7 +74,7 @@ def similarity(x: Tensor, w: Tensor, gamma: float) -> Tensor:
 
 
 class _NearestCosine(torch.autograd.Function):
-    """See `nearest_cosine`; keeps which centre is the nearest, one byte for each class of a row."""
+    """See `nearest_cosine`; keeps which center is the nearest, one byte for each class of a row."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class _NearestCosine(torch.autograd.Function):
 
 
 def nearest_cosine(x: Tensor, w: Tensor, scale: float = 1.0) -> Tensor:
-    """Return the (n, C) cosines, times a scale, of x (n, d) to the nearest centre of each class, w (K, C, d)."""
+    """Return the (n, C) cosines, times a scale, of x (n, d) to the nearest center of each class, w (K, C, d)."""
     x, u = unit(x, scale), unit(w)
     if len(x) * u.shape[0] * u.shape[1] <= FEW:  # one product takes less time than several
         return (x @ _rows(u).T).unflatten(1, u.shape[:2]).amax(1)
@@ -134,7 +134,7 @@ class _Spread(torch.autograd.Function):
 
 
 def _gaps(v: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the (C, K, K) distances of unit centres v (C, K, d), 0 from each to itself, and their slopes in v.v."""
+    """Return the (C, K, K) distances of unit centers v (C, K, d), 0 from each to itself, and their slopes in v.v."""
     square = (2 - 2 * v @ v.mT).clamp_min(0)
     same = torch.eye(v.shape[1], dtype=torch.bool, device=v.device)
     gap = (square + 1e-5).sqrt()
@@ -142,6 +142,6 @@ def _gaps(v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def spread(w: Tensor) -> Tensor:
-    """Return the distances between the directions of the centres w (K, C, d) of each class, summed over its pairs."""
+    """Return the distances between the directions of the centers w (K, C, d) of each class, summed over its pairs."""
     total: Tensor = applied(_Spread, w)
     return total

@@ -36,7 +36,7 @@ def sum_in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *in
 class ClassProxyLoss(RowLoss):
     """A loss of samples against learnable class proxies, the mean over the samples of known class.
 
-    The labels are class numbers 0 to num_classes - 1. The proxies are a parameter of the loss: an optimiser group can
+    The labels are class numbers 0 to num_classes - 1. The proxies are a parameter of the loss: an optimizer group can
     pick them out, and they are saved with it.
 
     A method states ``per_sample(own, others)``: the loss per sample, from its scaled cosine to its own proxy and the
@@ -120,7 +120,7 @@ class ClassProxyLoss(RowLoss):
         total = sum_in_blocks(one, spans(batch.anchors, self.num_classes, self.block), batch.x, w)
         return total / self.counted(y).sum().clamp_min(1)
 
-    def share(self, batch: Batch) -> Tensor:
+    def local_value(self, batch: Batch) -> Tensor:
         return self.compare(batch)
 
     @property
@@ -161,7 +161,7 @@ def class_means(x: Tensor, y: Tensor, fallback: Tensor) -> Tensor:
 
 
 def kmeans(x: Tensor, centers: Tensor) -> Tensor:
-    """Return the centres of Lloyd's k-means from the given start; centre c is the one that began as row c."""
+    """Return the centers of Lloyd's k-means from the given start; center c is the one that began as row c."""
     member = None
     for _ in range(ROUNDS):
         found = torch.cat([torch.cdist(rows, centers).argmin(1) for rows in x.split(4096)])
@@ -171,8 +171,8 @@ def kmeans(x: Tensor, centers: Tensor) -> Tensor:
     return centers
 
 
-class NeighbourProxyLoss(ClassProxyLoss):
-    """A loss of squared distances over a temperature to proxies that are learned, class means, or k-means centres.
+class NeighborProxyLoss(ClassProxyLoss):
+    """A loss of squared distances over a temperature to proxies that are learned, class means, or k-means centers.
 
     Between unit vectors -||z - p||^2 / T is 2 z.p / T up to a constant, which cancels.
     """
@@ -195,8 +195,8 @@ class NeighbourProxyLoss(ClassProxyLoss):
         # blocks are computed again in the backward pass, after the parameter has moved on to new means
         return (w.detach(), y) if self.source == "class_mean" else (w, y)
 
-    def share(self, batch: Batch) -> Tensor:
-        value = super().share(batch)
+    def local_value(self, batch: Batch) -> Tensor:
+        value = super().local_value(batch)
         if self.source == "class_mean" and self.training:
             self._follow(batch)
         return value
@@ -224,7 +224,7 @@ class NeighbourProxyLoss(ClassProxyLoss):
         Notes
         -----
         "class_mean" takes the means of the unit embeddings and starts its running means there; "kmeans" goes on from
-        the means with k-means, so that each centre stays tied to the class where it began.
+        the means with k-means, so that each center stays tied to the class where it began.
         """
         if self.source == "learned":
             raise ValueError(f"{type(self).__name__}: learned proxies are not refitted; choose class_mean or kmeans")

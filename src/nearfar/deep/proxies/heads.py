@@ -101,7 +101,7 @@ class HeadLoss(Term):
         """Give the outputs, the class-level representation, to the other terms."""
         return batch._replace(scores=self.outputs(batch.x))
 
-    def share(self, batch: Batch) -> Tensor:
+    def local_value(self, batch: Batch) -> Tensor:
         y = self._labels(batch)
         known = y != UNKNOWN if y.ndim == 1 else (y != 0).any(1)
         loss_of = self.loss_of_rows(y.ndim == 1)

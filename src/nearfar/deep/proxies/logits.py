@@ -1,4 +1,4 @@
-"""Samples against classes: what every softmax, proxy and centre loss needs from its (n, C) logits.
+"""Samples against classes: what every softmax, proxy and center loss needs from its (n, C) logits.
 
 A loss needs two things: each sample's logit at its own class, and the log-sum-exp of the others, along its row or down
 a class's column. `own_and_others` finds both, with the gradient of the formula; the rest of a loss works on vectors.

@@ -2,7 +2,7 @@
 
     L = 1/B sum_i ||x_i||^2  =  tr cov(x) + ||mean(x)||^2
 
-The sum of the covariance's eigenvalues for zero-mean embeddings: minimised, it lets go of directions that only the
+The sum of the covariance's eigenvalues for zero-mean embeddings: minimized, it lets go of directions that only the
 seen classes need.
 """
 
@@ -23,7 +23,7 @@ def diversity_confusion(x: Tensor, center: bool) -> Tensor:
 
 
 class DiversityConfusion(SetTerm):
-    """Mean squared norm of the embeddings, to be minimised.
+    """Mean squared norm of the embeddings, to be minimized.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class DiversityConfusion(SetTerm):
 
     Notes
     -----
-    On normalised embeddings without centring the term is the constant 1, with zero gradient. On raw embeddings beside
+    On normalized embeddings without centering the term is the constant 1, with zero gradient. On raw embeddings beside
     a loss on unit vectors its gradient is radial: it acts on the norms, and through shared weights as a decay.
     Labels are not used.
     """

@@ -3,7 +3,7 @@
     L(I, J) = 1/(n_I n_J) sum_{i in I, j in J} ||x_i - x_j||^2
             = ||mu_I - mu_J||^2 + v_I + v_J        v_I = 1/n_I sum_{i in I} ||x_i - mu_I||^2
 
-Minimised, it pulls classes together, against the loss it is added to. Over all pairs of C classes its mean needs no
+Minimized, it pulls classes together, against the loss it is added to. Over all pairs of C classes its mean needs no
 pair: 2/(C-1) sum_I ||mu_I - mu||^2 + 2/C sum_I v_I, with mu the mean of the class means.
 """
 
@@ -47,7 +47,7 @@ def energy_confusion(means: Tensor, spreads: Tensor, pairs: Tensor | None = None
 
 
 class EnergyConfusion(BorrowsLayer, SavedDraws, SetTerm):
-    """Mean squared distance between samples of different classes, to be minimised.
+    """Mean squared distance between samples of different classes, to be minimized.
 
     Parameters
     ----------

@@ -128,11 +128,11 @@ class HORDE(Term):
         signs = torch.randint(0, 2, (orders, width, features), generator=torch.Generator().manual_seed(int(seed)))
         self.register_buffer("signs", (2 * signs - 1).to(torch.int8))
 
-    def share(self, batch: Batch) -> Tensor:
+    def local_value(self, batch: Batch) -> Tensor:
         moments = horde(self._vectors(batch), self.signs)
         refs = [None] * len(moments) if batch.ref is None else horde(self._own(batch.ref), self.signs)
         alone, orders = batch._replace(scores=None), zip(self.losses, moments, refs, strict=True)
-        return torch.stack([loss.share(alone._replace(x=x, ref=ref)) for loss, x, ref in orders]).sum()
+        return torch.stack([loss.local_value(alone._replace(x=x, ref=ref)) for loss, x, ref in orders]).sum()
 
     def _vectors(self, batch: Batch) -> Tensor:
         """Return the (n, positions, D) feature vectors of the batch."""

@@ -21,7 +21,7 @@ from ..autograd import host_array
 from ..objective.batch import Batch
 from ..objective.relations import masks
 from ..pairwise.comparison import Comparison, Rows, spans
-from ..pairwise.contextual import BoundLoss
+from ..pairwise.contextual import ContextualRowLoss
 
 
 class ClassPairs(NamedTuple):
@@ -54,7 +54,7 @@ def joined(similar: Tensor, same: bool) -> tuple[Tensor, Tensor]:
     return groups[:n], groups[shift : shift + m]
 
 
-class IntraClassPenalty(BoundLoss):
+class IntraClassPenalty(ContextualRowLoss):
     """Minus the gaussian similarity within each class, averaged over its pairs and added over the classes.
 
     Parameters

@@ -24,7 +24,7 @@ def jintra(sums: ClassSums, squared: bool) -> Tensor:
 
 
 class JIntra(JointTerm):
-    """Minus the mean norm of the classes' joint distributions: minimised, it draws each class together.
+    """Minus the mean norm of the classes' joint distributions: minimized, it draws each class together.
 
     Parameters
     ----------

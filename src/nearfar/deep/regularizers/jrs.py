@@ -1,9 +1,9 @@
-"""Joint representation similarity, the regulariser of JRD (Chu et al., 2020).
+"""Joint representation similarity, the regularizer of JRD (Chu et al., 2020).
 
     L = 1/N sum_{I != J} sum_{i in I, j in J} prod_l k_l(x_i^l, x_j^l)        N: number of different-class pairs
     k(x, x') = 1/K sum_k exp(-||x - x'||^2 / (tau 2^(k - floor(K/2))))        tau: mean squared distance in the batch
 
-Layers l: pooled features, embedding, class scores. Minimising it drives the joint distributions of classes apart.
+Layers l: pooled features, embedding, class scores. Minimizing it drives the joint distributions of classes apart.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class JRS(JointTerm):
     Notes
     -----
     The paper weighs it 1 (CUB-200-2011, Cars-196) or 0.4 (Stanford Online Products), and 0.001 with the polynomial and
-    exponential kernels. Samples of unknown class are left out. The paper's Proposition 1 factorises the statistic over
+    exponential kernels. Samples of unknown class are left out. The paper's Proposition 1 factorizes the statistic over
     layers, which holds for independent layers only; what holds in general is the inner product of the joint
     characteristic functions under the kernel's spectral measure.
     """

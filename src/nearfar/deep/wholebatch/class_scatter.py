@@ -33,15 +33,15 @@ class Deviations(NamedTuple):
 def deviations(x: Tensor, y: Tensor) -> Deviations:
     """Split every row of x, (n, d) with n > 0, into its deviations; y: (n,) any integers."""
     y = torch.unique(y, return_inverse=True)[1]
-    centred = x - x.mean(0)
+    centered = x - x.mean(0)
     counts = torch.bincount(y)
-    sums = centred.new_zeros(len(counts), x.shape[1]).index_add(0, y, centred)
+    sums = centered.new_zeros(len(counts), x.shape[1]).index_add(0, y, centered)
     between = (sums / counts[:, None])[y]
     with torch.no_grad():
         limits = torch.finfo(x.dtype)
         rounding = (16 * limits.eps) ** 2 * x.square().sum() + limits.tiny / limits.eps
-        comparable = (counts > 1).any() & (len(counts) > 1) & (centred.square().sum() > rounding)
-    return Deviations(centred - between, between, comparable)
+        comparable = (counts > 1).any() & (len(counts) > 1) & (centered.square().sum() > rounding)
+    return Deviations(centered - between, between, comparable)
 
 
 def traces(parts: Deviations) -> tuple[Tensor, Tensor]:
@@ -83,9 +83,9 @@ def fisher_map(z: Tensor, targets: Tensor, within: bool) -> FisherMap:
         Scale coordinates to unit variance within classes, which is 1 - gamma of the total, not to unit total variance.
     """
     z, T = z.detach().double(), targets.double()
-    centred = z - z.mean(0)
-    W = torch.linalg.pinv(centred, rtol=1e-10) @ T
-    R = T.T @ centred @ W / len(z)
+    centered = z - z.mean(0)
+    W = torch.linalg.pinv(centered, rtol=1e-10) @ T
+    R = T.T @ centered @ W / len(z)
     gamma, V = torch.linalg.eigh((R + R.T) / 2)
     gamma, V = gamma.flip(0), V.flip(1)
     keep = gamma > 1e-9

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..objective.network_layers import BorrowsLayer
 from ..pairwise.contextual import TwoPassLoss
@@ -23,6 +24,7 @@ class FirstPass(NamedTuple):
 class FisherHinge(BorrowsLayer, TwoPassLoss):
     """The settings of both losses, and |U|^2."""
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float = 0.25,
@@ -31,11 +33,11 @@ class FisherHinge(BorrowsLayer, TwoPassLoss):
         layer: nn.Linear | str | None = None,
         ridge: float = 1e-4,
         normalize: bool = False,
-        mine: Any = None,
+        miner: Any = None,
         reduction: str = "sum",
         block: int | None = None,
     ) -> None:
-        super().__init__(distance="sq_euclidean", normalize=normalize, mine=mine, block=block)
+        super().__init__(distance="sq_euclidean", normalize=normalize, miner=miner, block=block)
         check_options(self, REDUCTIONS, reduction=reduction)
         if not 0 <= lam <= 2:
             raise ValueError(f"{type(self).__name__}: lam must be in [0, 2], got {lam}")
@@ -46,5 +48,9 @@ class FisherHinge(BorrowsLayer, TwoPassLoss):
         """Return |U|^2, a scalar of the type of a tensor; 0 without a layer."""
         return like.new_zeros(()) if self.layer is None else self.layer.weight.to(like.dtype).square().sum()
 
-    def held(self) -> tuple[Tensor, ...]:
-        return super().held() if self.layer is None else (*super().held(), self.layer.weight)
+    def differentiable_tensors(self) -> tuple[Tensor, ...]:
+        return (
+            super().differentiable_tensors()
+            if self.layer is None
+            else (*super().differentiable_tensors(), self.layer.weight)
+        )

@@ -122,7 +122,7 @@ def class_sums(kernel: Tensor, y: Tensor) -> ClassSums:
 
 
 class JointTerm(SetTerm):
-    """A regulariser that is a function of the joint kernel's class sums."""
+    """A regularizer that is a function of the joint kernel's class sums."""
 
     def __init__(
         self,

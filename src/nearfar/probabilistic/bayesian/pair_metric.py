@@ -4,7 +4,7 @@
     w_ij = [((x_i - x_j)' v_1)^2, ..., ((x_i - x_j)' v_K)^2, -1],  M = V diag(g) V'
 
 v_1..v_K: principal directions; mu: the squared distance at which similar and dissimilar are equally likely. The
-posterior q(theta) = N(m, C) maximises a lower bound of the evidence.
+posterior q(theta) = N(m, C) maximizes a lower bound of the evidence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromPairs, Mahalanobis, named
+from ...estimators.base import FromPairs, Mahalanobis, error_context
 from ...numerics import checks, constraints
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Report, Solution
@@ -131,7 +131,7 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
 
     def log_odds(self, pairs: AnyArray, X: AnyArray | None = None) -> tuple[Array, Array]:
         """Posterior mean and variance of theta' w, positive for dissimilar pairs; arguments as for `pair_distance`."""
-        with named(self):
+        with error_context(self):
             W = augmented(self.pair_features(pairs, X))
         return variational.law(W, Gaussian(self.posterior_mean_, self.posterior_cov_))
 

@@ -59,7 +59,7 @@ def logistic_posterior(
 
     Notes
     -----
-    A round costs one product of (k, p) with (p, k), one Cholesky factorisation and one triangular solve, O(p k^2).
+    A round costs one product of (k, p) with (p, k), one Cholesky factorization and one triangular solve, O(p k^2).
     """
     if xi is None:
         xi = spread(data.W, Gaussian(theta0, np.eye(len(theta0)) / delta))
@@ -133,7 +133,7 @@ def over_normal(f: str, mean: Array, deviation: Array, nodes: int) -> Array:
 
     The span of the nodes makes what is cut off, exp(-z^2 / 2), as small as exp(-2 pi (pi / WIDE) / step).
     """
-    z = 2 * np.cbrt(np.pi**2 * nodes) * centred_steps(nodes)
+    z = 2 * np.cbrt(np.pi**2 * nodes) * centered_steps(nodes)
     weight = np.exp(-(z**2) / 2)
     p = expit(-(mean[:, None] + deviation[:, None] * z))
     return (entropy(p) if f == "entropy" else p) @ (weight / weight.sum())
@@ -145,7 +145,7 @@ def over_odds(f: str, mean: Array, deviation: Array, nodes: int) -> Array:
     u has the density sigma(u) sigma(-u); it and the entropy fall with exp(-|t|), and have poles at pi i.
     """
     span = 2 * np.pi * np.sqrt(nodes)  # exp(-span / 2) is cut off, exp(-2 pi^2 / step) the error: both are equal
-    t = span * centred_steps(nodes)
+    t = span * centered_steps(nodes)
     p = expit(-t)
     if f == "entropy":
         density = np.exp(-(((mean[:, None] - t) / deviation[:, None]) ** 2) / 2)
@@ -154,7 +154,7 @@ def over_odds(f: str, mean: Array, deviation: Array, nodes: int) -> Array:
     return ndtr(-(mean[:, None] + t) / deviation[:, None]) @ (weight / weight.sum())
 
 
-def centred_steps(n: int) -> Array:
+def centered_steps(n: int) -> Array:
     """n equal steps around 0, of total length 1."""
     return (np.arange(n) - (n - 1) / 2) / n
 

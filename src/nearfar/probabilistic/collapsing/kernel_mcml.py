@@ -34,7 +34,7 @@ def kernel_mcml(
     """L (r, r) on rows R of the kernel map, R R' = K; see `KernelMCML`."""
     problem = Collapse(R, told, weighting, trace=reg)
     search: dict[str, Any] = {"start": start, "max_iter": max_iter, "tol": tol, "report": report}
-    return certified_psd.minimise(problem, problem.gap, problem.scaling(), **search)
+    return certified_psd.minimize(problem, problem.gap, problem.scaling(), **search)
 
 
 class KernelMCML(FromPairs, KernelMetric):

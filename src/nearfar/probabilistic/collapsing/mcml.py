@@ -39,7 +39,7 @@ def mcml(
             problem, initialization.median_scaled(X, first) if start is None else start, max_iter, tol, report
         )
     A = problem.scaling()
-    return certified_psd.minimise(problem, problem.gap, A, max_iter=max_iter, tol=tol, start=start, report=report)
+    return certified_psd.minimize(problem, problem.gap, A, max_iter=max_iter, tol=tol, start=start, report=report)
 
 
 def low_rank(problem: Collapse, L0: Array, max_iter: int, tol: float, report: Report | None) -> Solution:
@@ -92,14 +92,14 @@ class MCML(FromPairs, Mahalanobis):
 
     Notes
     -----
-    Globerson & Roweis, NIPS 18, 2005. p0 is normalised and p has a normaliser per row; a survey's account has
+    Globerson & Roweis, NIPS 18, 2005. p0 is normalized and p has a normalizer per row; a survey's account has
     neither, and calls a convex problem's solution unique. The paper alternates gradient steps and projections; here
     a full-rank factor is searched, and projected gradient steps follow where that search stalls. Rows alone in their
-    class are no anchors. Where some direction has no scatter within classes and nothing is penalised, there is no
+    class are no anchors. Where some direction has no scatter within classes and nothing is penalized, there is no
     minimum: a little is added to the scatter, with a warning.
 
     The paper has labels only. Of given pairs the similar ones count, and all other rows are pushed away: say all that
-    is known of each anchor. Rows in no similar pair are neighbours only; dissimilar pairs set `threshold_`.
+    is known of each anchor. Rows in no similar pair are neighbors only; dissimilar pairs set `threshold_`.
     """
 
     _weights = False

@@ -45,7 +45,7 @@ class Collapse:
     ----------
     X : ndarray of shape (n, d)
     told : ndarray of shape (n,) or Pairs
-        Codes; -1 rows are left out. Or pairs, of which the similar ones count; rows in none of them stay neighbours.
+        Codes; -1 rows are left out. Or pairs, of which the similar ones count; rows in none of them stay neighbors.
     weighting : {"sample", "pair"}
         w_i = 1, or n_c - 1: every same-class pair the same.
     trace, frobenius : float
@@ -60,7 +60,7 @@ class Collapse:
         self.weight = np.where(mates > 0, mates if weighting == "pair" else 1.0, 0.0)
         self.constant = -float(self.weight @ np.log(np.maximum(mates, 1)))
         S0 = scattered(self.weight / np.maximum(mates, 1)) + trace * np.eye(X.shape[1])
-        self.S0 = S0 if frobenius else eig.shrunk(S0, name="the within-class scatter (give reg)")
+        self.S0 = S0 if frobenius else eig.regularize_singular(S0, name="the within-class scatter (give reg)")
 
     def scaling(self) -> Array:
         """A symmetric A for which the start L = A has the median squared distance 1 within classes."""
@@ -72,7 +72,7 @@ class Collapse:
         X = self.rows.X
         blocks = neighbor_softmax.cut(self.rows.sizes, neighbor_softmax.height(len(X)))
         anchors = [block for block in blocks if self.weight[block.start : block.stop].any()]
-        F, T = neighbor_softmax.neighbor_metric(X @ L.T, X, self.rows.sizes, "normaliser", self.weight, blocks=anchors)
+        F, T = neighbor_softmax.neighbor_metric(X @ L.T, X, self.rows.sizes, "normalizer", self.weight, blocks=anchors)
         value = float(np.vdot(L, L @ self.S0)) - F + self.constant
         G = self.S0 - psd.symmetrize(T)
         if not self.frobenius:
@@ -135,7 +135,7 @@ def by_labels(X: Array, labels: Ints) -> Target:
 def by_pairs(X: Array, pairs: Pairs) -> Target:
     """The same for given pairs: rows that are similar to some come first, so that blocks of other rows can be left out.
 
-    Each row is a class of its own: the normaliser needs no classes, and large ones cost a product.
+    Each row is a class of its own: the normalizer needs no classes, and large ones cost a product.
     """
     near = pairs.part(similar=True)
     mates = np.bincount(np.r_[near.i, near.j], minlength=len(X))

@@ -3,14 +3,14 @@
     min_{M PD}  KL(N(0, X M X') | N(0, K_L))  =>  M = (X' K_L^-1 X)^-1,  K_L = Y Y' + lam I
     M^-1 = 1/lam (S_w + sum_c lam n_c / (lam + n_c) mu_c mu_c')
 
-Y: one-hot labels; S_w: scatter within classes. What is minimised is tr(K_L^-1 X M X') - log det M.
+Y: one-hot labels; S_w: scatter within classes. What is minimized is tr(K_L^-1 X M X') - log det M.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ...estimators.base import FromLabels, Mahalanobis, named
+from ...estimators.base import FromLabels, Mahalanobis, error_context
 from ...numerics import checks, scatter
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array
@@ -74,7 +74,7 @@ class InformationGeometryMetric(FromLabels, Mahalanobis):
         return self.center  # the origin may lie outside of the span of differences
 
     def fit(self, X: AnyArray, y: AnyArray | None = None) -> InformationGeometryMetric:
-        """Learn from labelled rows.
+        """Learn from labeled rows.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class InformationGeometryMetric(FromLabels, Mahalanobis):
         """
         if y is None or np.asarray(y).ndim < 2 or np.asarray(y).shape[1] == 1:
             return super().fit(X, y)
-        with named(self):
+        with error_context(self):
             X, Y = self._rows(X), np.asarray(y, dtype=np.float64)
             if Y.shape[0] != len(X) or not np.isfinite(Y).all():
                 raise ValueError(f"y must be {len(X)} labels or finite memberships, one row each; got shape {Y.shape}")

@@ -78,8 +78,8 @@ class ITML(FromPairs, Mahalanobis):
     -----
     Davis et al., ICML 2007. Its algorithm 1 prints a step that is exact for gamma = 1 only; gamma / (gamma + 1) is used
     here as in the authors' code. Their percentiles are equal-width bins, other code compares percentiles of plain with
-    squared distances; here both are squared. A survey's derivation starts from neighbour probabilities; what is
-    minimised is the divergence of two Gaussians. `pair_weights` multiply gamma. Pairs of identical points are left
+    squared distances; here both are squared. A survey's derivation starts from neighbor probabilities; what is
+    minimized is the divergence of two Gaussians. `pair_weights` multiply gamma. Pairs of identical points are left
     out. With hard bounds that contradict each other nothing converges, which is a warning. The default gamma was chosen
     in folds inside the training parts of eleven tables, where 3-NN gained 5.2 points and lost 0.2 at most on gamma = 1.
 

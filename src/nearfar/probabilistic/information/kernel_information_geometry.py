@@ -60,7 +60,7 @@ class KernelInformationGeometryMetric(FromLabels, KernelMetric):
     Notes
     -----
     Wang & Jin, AISTATS 2009, which has ridge 0 and all rows as landmarks; the defaults here are ours. The linear method
-    without centring, on the empirical kernel map: one eigendecomposition, no n x n inverse.
+    without centering, on the empirical kernel map: one eigendecomposition, no n x n inverse.
     """
 
     def __init__(

@@ -27,11 +27,11 @@ def label_precision(X: Array, labels: AnyArray, lam: float) -> Array:
 
 
 def inverse_metric(B: Array, lam: float, ridge: float) -> tuple[Array, float]:
-    """Return L with L' L = M = (B / lam + eps I)^-1, and tr(M^-1 M) - log det M, which M minimises.
+    """Return L with L' L = M = (B / lam + eps I)^-1, and tr(M^-1 M) - log det M, which M minimizes.
 
     eps is `ridge` times the mean eigenvalue of B / lam.
     """
     B = B / lam
-    B = eig.shrunk(B + ridge * np.trace(B) / len(B) * np.eye(len(B)), name="the precision of the rows")
+    B = eig.regularize_singular(B + ridge * np.trace(B) / len(B) * np.eye(len(B)), name="the precision of the rows")
     w, V = psd.spectrum(B)
     return (V / np.sqrt(w)).T[::-1], float(len(B) + np.log(w).sum())

@@ -8,7 +8,7 @@ p_c where the bound is violated and b_c elsewhere, so that
 
     f(A) = D(A, A0) + sum over violated c of gamma_c (p_c / b_c - log(p_c / b_c) - 1),
 
-convex and once differentiable, is all there is to minimise. In coordinates where the prior, and then the current A, is
+convex and once differentiable, is all there is to minimize. In coordinates where the prior, and then the current A, is
 the identity, the Hessian is I + sum gamma_c (n_c n_c') x (n_c n_c') over unit vectors n_c: never singular, and with few
 clusters of eigenvalues. Newton steps by conjugate gradients then need a handful of products with the matrix of the
 violated pairs instead of thousands of rank-one updates. One sweep of such updates makes the best start.
@@ -148,7 +148,7 @@ def newton(
 
     Notes
     -----
-    With A = L' L and rows u_c = L v_c, A's neighbours are L' (I + S) L. The gradient by S is E = L L' - I + sum_c s_c
+    With A = L' L and rows u_c = L v_c, A's neighbors are L' (I + S) L. The gradient by S is E = L L' - I + sum_c s_c
     dual_c u_c u_c', and the gap of A and those multipliers is tr(E) - log det(I + E). A step costs a few products of
     the violated rows (m, d) with a (d, d) matrix, O(m d^2).
     """

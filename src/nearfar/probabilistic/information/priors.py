@@ -33,7 +33,7 @@ def factor(prior: AnyArray | str, X: Array) -> Array:
         if prior == "identity":
             return np.eye(d)
         if prior == "covariance":
-            return psd.power(eig.shrunk(mahalanobis.covariance(X), name="the covariance"), -0.5)
+            return psd.power(eig.regularize_singular(mahalanobis.covariance(X), name="the covariance"), -0.5)
         raise ValueError(f"prior must be 'identity', 'covariance' or a ({d}, {d}) array; got {prior!r}")
     matrix = psd.require_pd(prior, "prior")
     if matrix.shape != (d, d):

@@ -1,1 +1,1 @@
-"""Metrics under which random neighbours share the class of their row."""
+"""Metrics under which random neighbors share the class of their row."""

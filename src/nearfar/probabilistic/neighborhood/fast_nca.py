@@ -1,4 +1,4 @@
-"""Fast neighbourhood component analysis (Yang, Wang & Zuo, 2012).
+"""Fast neighborhood component analysis (Yang, Wang & Zuo, 2012).
 
     max_L  sum_i sum_{j in H_i} p_ij - reg |L|^2
     p_ij = exp(-|L (x_i - x_j)|^2) / sum_{t in H_i or M_i} exp(-|L (x_i - x_t)|^2)
@@ -14,17 +14,17 @@ from ...estimators.base import FromLabels, Mahalanobis
 from ...numerics import checks, initialization
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
-from .fast_search import maximise_listed
+from .fast_search import maximize_listed
 from .search import Ridge
 
 
 def fast_nca(X: Array, labels: Ints, L0: Array, k: int = 10, reg: float = 0.0, **search: Any) -> Solution:
     """L (r, d) from the start L0; `search` is objective's kind, refresh, max_iter, tol and report. See `FastNCA`."""
-    return maximise_listed(X, labels, L0, k, ridge=Ridge(reg), **search)
+    return maximize_listed(X, labels, L0, k, ridge=Ridge(reg), **search)
 
 
 class FastNCA(FromLabels, Mahalanobis):
-    """Neighbourhood components analysis over a few neighbours of each row: for many rows.
+    """Neighborhood components analysis over a few neighbors of each row: for many rows.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class FastNCA(FromLabels, Mahalanobis):
     reg : float
         Weight of the squared Frobenius norm of L beside a sum over rows (not their mean).
     refresh : int
-        So many times the neighbours are found anew under the learned metric, and the search goes on. Objectives
+        So many times the neighbors are found anew under the learned metric, and the search goes on. Objectives
         before and after are not comparable.
     init : str or array-like of shape (r, d)
         "auto", "lda", "pca", "identity", "random", or the components themselves, as for `NCA`.
@@ -59,8 +59,8 @@ class FastNCA(FromLabels, Mahalanobis):
 
     Notes
     -----
-    Yang, Wang & Zuo, Neurocomputing 83, 2012. Neighbours are Euclidean at first. The paper's k is unknown to us; 10,
-    `objective` and `refresh` are ours. A survey's account maximises the mass on the misses, and its gradient has
+    Yang, Wang & Zuo, Neurocomputing 83, 2012. Neighbors are Euclidean at first. The paper's k is unknown to us; 10,
+    `objective` and `refresh` are ours. A survey's account maximizes the mass on the misses, and its gradient has
     hits and misses exchanged and lacks the factor 2. O(n k r) per evaluation, after one O(n^2 d) search.
     """
 

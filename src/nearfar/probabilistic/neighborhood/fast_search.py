@@ -1,4 +1,4 @@
-"""The search for components over the nearest neighbours of each class only."""
+"""The search for components over the nearest neighbors of each class only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .listed_softmax import Lists
 from .search import Ridge, Terms
 
 
-def maximise_listed(
+def maximize_listed(
     X: Array,
     labels: Ints,
     L0: Array,
@@ -32,9 +32,9 @@ def maximise_listed(
     Parameters
     ----------
     refresh : int
-        How many times the neighbours are found anew under the components found, and the search goes on.
+        How many times the neighbors are found anew under the components found, and the search goes on.
     near : ndarray of shape (n, q), optional
-        Rows whose Euclidean distances give the first neighbours. Default: X.
+        Rows whose Euclidean distances give the first neighbors. Default: X.
     warm : bool
         L0 is the result of another search, so this search may rightly end where it begins.
 
@@ -50,7 +50,7 @@ def maximise_listed(
     for _ in range(refresh + 1):
         lists = listed_softmax.nearest_lists(rows, labels, k)
         n = float(lists.weight.sum())
-        found = neighborhood.maximise(over(lists, X, kind), found.x, ridge=ridge, n=n, **search)
+        found = neighborhood.maximize(over(lists, X, kind), found.x, ridge=ridge, n=n, **search)
         if not (spent or warm):
             found = neighborhood.warned_if_stuck(found, L0, n, kind, ridge)
         spent, history = spent + found.n_iter, np.concatenate([history, np.asarray(found.history)])

@@ -1,4 +1,4 @@
-"""Fast neighbourhood component analysis in a kernel's feature space (Yang, Wang & Zuo, 2012).
+"""Fast neighborhood component analysis in a kernel's feature space (Yang, Wang & Zuo, 2012).
 
     max_T  sum_i sum_{j in H_i} p_ij - reg tr(T' K T)
     p_ij = exp(-|T' (k_i - k_j)|^2) / sum_{t in H_i or M_i} exp(-|T' (k_i - k_t)|^2)
@@ -17,17 +17,17 @@ from ...numerics import checks, initialization
 from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
-from .fast_search import maximise_listed
+from .fast_search import maximize_listed
 from .search import NO_RIDGE, Ridge
 
 
 def kernel_fast_nca(R: Array, labels: Ints, L0: Array, k: int = 10, ridge: Ridge = NO_RIDGE, **search: Any) -> Solution:
     """L (c, r) on rows R of the kernel map; `search` is kind, near, refresh, max_iter, tol, report."""
-    return maximise_listed(R, labels, L0, k, ridge=ridge, **search)
+    return maximize_listed(R, labels, L0, k, ridge=ridge, **search)
 
 
 class KernelFastNCA(FromLabels, KernelMetric):
-    """Neighbourhood components analysis over a few neighbours of each row, in a kernel's feature space.
+    """Neighborhood components analysis over a few neighbors of each row, in a kernel's feature space.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ class KernelFastNCA(FromLabels, KernelMetric):
     reg : float, optional
         Weight of the penalty beside a sum over rows. Default: a thousandth of their number; 0 over-fits.
     reg_norm : "rkhs" or "coef"
-        What is penalised: tr(T' K T), the norm in feature space, or the squared Frobenius norm of T.
+        What is penalized: tr(T' K T), the norm in feature space, or the squared Frobenius norm of T.
     refresh : int
-        So many times the neighbours are found anew under the learned metric, and the search goes on.
+        So many times the neighbors are found anew under the learned metric, and the search goes on.
     init : str or array-like of shape (c, r)
         "auto", "pca", "lda", "identity", "random" as for `NCA`, or components, in coordinates of the kernel map.
     kernel : str or callable
@@ -71,7 +71,7 @@ class KernelFastNCA(FromLabels, KernelMetric):
 
     Notes
     -----
-    Yang, Wang & Zuo, Neurocomputing 83, 2012. A survey penalises the Frobenius norm of T, which is not the norm in
+    Yang, Wang & Zuo, Neurocomputing 83, 2012. A survey penalizes the Frobenius norm of T, which is not the norm in
     feature space. The defaults of `k`, `reg`, `gamma` and `landmarks` are ours.
     """
 

@@ -1,4 +1,4 @@
-"""Kernel neighbourhood components analysis (after Goldberger, Roweis, Hinton & Salakhutdinov, 2005).
+"""Kernel neighborhood components analysis (after Goldberger, Roweis, Hinton & Salakhutdinov, 2005).
 
     max_T  sum_i p_i - reg tr(T' K T)   or   sum_i log p_i - reg tr(T' K T)
     p_i = sum_{j of i's class} p_ij,  p_ij = exp(-|T' (k_i - k_j)|^2) / sum_{t != i} exp(-|T' (k_i - k_t)|^2)
@@ -24,11 +24,11 @@ def kernel_nca(
     R: Array, labels: Ints, L0: Array, objective: str = "accuracy", ridge: Ridge = neighborhood.NO_RIDGE, **search: Any
 ) -> Solution:
     """L (k, r) on rows R of the kernel map, R R' = K; `search` is max_iter, tol, dtype and report. See `KernelNCA`."""
-    return neighborhood.maximise_dense(neighbor_softmax.sorted_rows(R, labels), objective, L0, ridge=ridge, **search)
+    return neighborhood.maximize_dense(neighbor_softmax.sorted_rows(R, labels), objective, L0, ridge=ridge, **search)
 
 
 class KernelNCA(FromLabels, KernelMetric):
-    """Each row picks a neighbour at random, near ones more often; distances are learned in a kernel's feature space.
+    """Each row picks a neighbor at random, near ones more often; distances are learned in a kernel's feature space.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class KernelNCA(FromLabels, KernelMetric):
     reg : float, optional
         Weight of the penalty beside a sum over rows. Default: a thousandth of their number; 0 over-fits.
     reg_norm : "rkhs" or "coef"
-        What is penalised: tr(T' K T), the norm in feature space, or the squared Frobenius norm of T.
+        What is penalized: tr(T' K T), the norm in feature space, or the squared Frobenius norm of T.
     init : str or array-like of shape (k, r)
         "auto", "pca", "lda", "identity", "random" as for `NCA`, or components, in coordinates of the kernel map.
     init_scale : None or "median"
@@ -68,7 +68,7 @@ class KernelNCA(FromLabels, KernelMetric):
 
     Notes
     -----
-    The linear method on the empirical kernel map. A survey penalises the Frobenius norm of T, which is not the norm
+    The linear method on the empirical kernel map. A survey penalizes the Frobenius norm of T, which is not the norm
     in feature space. The defaults of `reg`, `gamma` and `landmarks` are ours.
     """
 

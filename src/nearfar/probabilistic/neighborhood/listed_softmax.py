@@ -1,6 +1,6 @@
-"""The softmax over a few listed neighbours per row; `probabilistic.neighbor_softmax` has that over all pairs.
+"""The softmax over a few listed neighbors per row; `probabilistic.neighbor_softmax` has that over all pairs.
 
-p_ij = exp(-d_ij) / sum_{k in N_i} exp(-d_ik),  j in N_i;  p_i = sum of p_ij over the neighbours like i
+p_ij = exp(-d_ij) / sum_{k in N_i} exp(-d_ik),  j in N_i;  p_i = sum of p_ij over the neighbors like i
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ..neighbor_softmax import KINDS
 
 
 class Lists(NamedTuple):
-    """Neighbours of rows and whether each is like its row; rows without a neighbour of the same kind are no anchors.
+    """Neighbors of rows and whether each is like its row; rows without a neighbor of the same kind are no anchors.
 
     Attributes
     ----------
     pairs : PairList
-        (anchor, neighbour), sorted by anchor.
+        (anchor, neighbor), sorted by anchor.
     same : ndarray of shape (m,)
         In the list's order.
     anchors : ndarray of shape (a,)
         Rows that have a list.
     weight : ndarray of shape (a,)
-        1.0, or 0.0 where no neighbour is like the anchor.
+        1.0, or 0.0 where no neighbor is like the anchor.
     """
 
     pairs: PairList
@@ -38,7 +38,7 @@ class Lists(NamedTuple):
 
 
 def lists(i: Ints, j: Ints, same: Bools, n: int) -> Lists:
-    """Neighbours j of anchors i among n rows."""
+    """Neighbors j of anchors i among n rows."""
     pairs = PairList(i, j, n)
     same = same[pairs.order]
     anchors = np.unique(i)
@@ -55,7 +55,7 @@ def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
     labels : ndarray of shape (n,)
         Codes of at least 0.
     name : str
-        The user's name for k, for the warning that there are fewer neighbours.
+        The user's name for k, for the warning that there are fewer neighbors.
     """
     found = []
     largest = {True: 0, False: 0}
@@ -70,14 +70,14 @@ def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
             found.append((np.repeat(own, width), rows[near].ravel(), np.full(near.size, same)))
     for same, kind in ((True, "its class"), (False, "other classes")):
         if largest[same] < k:
-            message = f"{name}={k} is more than any row's {largest[same]} neighbours of {kind}, which are used"
+            message = f"{name}={k} is more than any row's {largest[same]} neighbors of {kind}, which are used"
             warn(message)
     i, j, same_class = (np.concatenate(part) for part in zip(*found, strict=True))
     return lists(i, j, same_class, len(X))
 
 
 def neighbor_table(lists: Lists, k: int) -> Ints:
-    """Neighbours by row, shape (n, 2 k): up to k of the row's kind, then up to k others, -1 where there are fewer."""
+    """Neighbors by row, shape (n, 2 k): up to k of the row's kind, then up to k others, -1 where there are fewer."""
     pairs, n = lists.pairs, lists.pairs.n
     place = np.arange(len(pairs)) - pairs.bounds[pairs.i]
     hits = np.bincount(pairs.i, lists.same, n).astype(np.intp)
@@ -92,13 +92,13 @@ def neighbor_sums(Z: AnyArray, lists: Lists, kind: str, moments: AnyArray | None
     Parameters
     ----------
     Z : ndarray of shape (n, k)
-    kind : {"accuracy", "log", "normaliser"}
+    kind : {"accuracy", "log", "normalizer"}
     moments : ndarray of shape (n, q), optional
         Default Z.
 
     Notes
     -----
-    O(m (k + q)) time, O(m + n (k + q)) memory for m listed neighbours.
+    O(m (k + q)) time, O(m + n (k + q)) memory for m listed neighbors.
     """
     starts, counts = lists.pairs.bounds[lists.anchors], np.diff(lists.pairs.bounds)[lists.anchors]
     exponents = -lists.pairs.squared_distances(Z)

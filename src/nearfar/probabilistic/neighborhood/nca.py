@@ -1,9 +1,9 @@
-"""Neighbourhood components analysis (Goldberger, Roweis, Hinton & Salakhutdinov, 2005).
+"""Neighborhood components analysis (Goldberger, Roweis, Hinton & Salakhutdinov, 2005).
 
     max_L  sum_i p_i - reg |L|^2   or   sum_i log p_i - reg |L|^2
     p_i = sum_{j of i's class} p_ij,  p_ij = exp(-|L (x_i - x_j)|^2) / sum_{k != i} exp(-|L (x_i - x_k)|^2)
 
-The ridge is Yang & Laaksonen's (2007) regularised form.
+The ridge is Yang & Laaksonen's (2007) regularized form.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromLabels, Mahalanobis, named
+from ...estimators.base import FromLabels, Mahalanobis, error_context
 from ...numerics import checks, gradient_descent, initialization
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
@@ -35,12 +35,12 @@ def nca(
     """L (k, d) from the start L0; `search` is max_iter, tol, dtype, report, warm. See `NCA`."""
     rows, search["ridge"] = neighbor_softmax.sorted_rows(X, labels), Ridge(reg)
     if batch_size is None or batch_size >= len(rows.X):
-        return neighborhood.maximise_dense(rows, objective, L0, **search)
-    return neighborhood.maximise_in_batches(rows, objective, L0, batch_size=batch_size, seed=seed, **search)
+        return neighborhood.maximize_dense(rows, objective, L0, **search)
+    return neighborhood.maximize_in_batches(rows, objective, L0, batch_size=batch_size, seed=seed, **search)
 
 
 class NCA(FromLabels, Mahalanobis):
-    """Each row picks a neighbour at random, near ones more often: as many as can be should pick their own class.
+    """Each row picks a neighbor at random, near ones more often: as many as can be should pick their own class.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class NCA(FromLabels, Mahalanobis):
         "auto", "lda", "pca", "identity", "random" (see `numerics.initialization.start`), or the components themselves.
     init_scale : None or "median"
         "median": scale the start so that the median squared distance is 1. The softmax has unit bandwidth: where
-        rows lie far apart each has one neighbour, and gradients vanish.
+        rows lie far apart each has one neighbor, and gradients vanish.
     batch_size : int, optional
         Steps on so many anchors among all rows (Adam, `max_iter` epochs) instead of L-BFGS on all anchors.
     dtype : "float64" or "float32"
@@ -74,7 +74,7 @@ class NCA(FromLabels, Mahalanobis):
     Notes
     -----
     Goldberger et al., NIPS 17, 2005; Yang & Laaksonen, SCIA 2007. O(n^2 k) per evaluation in blocks of 2 MB. Rows
-    alone in their class are neighbours but never anchors; rows of unknown class are neither.
+    alone in their class are neighbors but never anchors; rows of unknown class are neither.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class NCA(FromLabels, Mahalanobis):
 
     def partial_fit(self, X: AnyArray, y: AnyArray) -> NCA:
         """One step of Adam (state: `stream_`) on the objective of the rows; the first call starts. Not `converged_`."""
-        with named(self):
+        with error_context(self):
             X, labels, first = self._streamed(X, y)
             self._check()
             R = np.asarray(X, dtype=np.float64) - np.mean(X, axis=0)  # later rows may differ in other features
@@ -146,7 +146,7 @@ class NCA(FromLabels, Mahalanobis):
     def _solve(self, X: Array, labels: Ints) -> Solution:
         self._check()
         checks.one_of(("float64", "float32"), dtype=self.dtype)
-        checks.counts(1, **checks.told(batch_size=self.batch_size))
+        checks.counts(1, **checks.not_none(batch_size=self.batch_size))
         first = self._first(X, labels)
         last = self._start(first.shape)
         search = self._settings("objective", "reg", "batch_size", "dtype") | self._search() | {"warm": last is not None}

@@ -1,4 +1,4 @@
-"""The neighbourhood methods' search: sums over neighbour probabilities, less a ridge, made as large as possible."""
+"""The neighborhood methods' search: sums over neighbor probabilities, less a ridge, made as large as possible."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def of_rows(L: Array, X: Array, labels: Ints, kind: str, ridge: Ridge) -> tuple[
     return -n * value, -gradient
 
 
-def maximise(
+def maximize(
     terms: Terms,
     L0: Array,
     *,
@@ -100,7 +100,7 @@ def maximise(
 
 
 def in_sums(found: Solution, terms: Terms, ridge: Ridge, n: float) -> Solution:
-    """Return the solution with its objective as the maximised sum; warn if under a ridge it is that of L = 0."""
+    """Return the solution with its objective as the maximized sum; warn if under a ridge it is that of L = 0."""
     if ridge.weight:
         at_zero = negative(np.zeros_like(found.x), terms, ridge, n)[0]
         if abs(found.value - at_zero) <= VANISHED * max(1.0, abs(at_zero)):
@@ -109,23 +109,23 @@ def in_sums(found: Solution, terms: Terms, ridge: Ridge, n: float) -> Solution:
 
 
 def warned_if_stuck(found: Solution, L0: Array, n: float, kind: str, ridge: Ridge) -> Solution:
-    """Return the solution; warn if a search for accuracy stays at its start because each row has one neighbour there.
+    """Return the solution; warn if a search for accuracy stays at its start because each row has one neighbor there.
 
     Then all probabilities are 0 or 1, so that their sum is a whole number and the gradient vanishes (the gradient of
-    log-probabilities does not). If every row's neighbour is of its class, nothing was left to learn.
+    log-probabilities does not). If every row's neighbor is of its class, nothing was left to learn.
     """
     kept = float(np.vdot(found.x, L0)) / float(np.vdot(L0, L0)) if L0.any() else 0.0  # a ridge alone makes L shorter
     stays = float(np.linalg.norm(found.x - kept * L0)) <= STILL * float(np.linalg.norm(found.x))
     right = found.value + ridge(found.x)[0]
     if kind == "accuracy" and stays and right < n - 0.5 and abs(right - round(right)) < WHOLE:
         message = (
-            "the search stays at its start: rows lie too far apart for a kernel of unit width, each has one neighbour"
+            "the search stays at its start: rows lie too far apart for a kernel of unit width, each has one neighbor"
         )
         warn(f'{message}; scale the features, or the start (init_scale="median") where the learner can')
     return found
 
 
-def maximise_dense(
+def maximize_dense(
     rows: SortedRows,
     kind: str,
     L0: Array,
@@ -145,7 +145,7 @@ def maximise_dense(
     settings: dict[str, Any] = {"ridge": ridge, "n": float(weight.sum()), "report": report}
 
     def search(L: Array, dtype: str, max_iter: int, tol: float) -> Solution:
-        return maximise(dense(rows.astype(dtype), kind, weight), L, max_iter=max_iter, tol=tol, **settings)
+        return maximize(dense(rows.astype(dtype), kind, weight), L, max_iter=max_iter, tol=tol, **settings)
 
     if dtype == "float64":
         found = search(L0, dtype, max_iter, tol)
@@ -159,7 +159,7 @@ def maximise_dense(
     return fine.with_x(fine.x, n_iter=spent, history=history, converged=converged, message=message)
 
 
-def maximise_in_batches(
+def maximize_in_batches(
     rows: SortedRows,
     kind: str,
     L0: Array,

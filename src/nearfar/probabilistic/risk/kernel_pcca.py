@@ -37,7 +37,7 @@ def kernel_pcca(
     losses = solvers.risk(scale * R, pairs, pair_weight)
     k = n_components or R.shape[1]
     L0 = solvers.whitened_directions(scale * R, k) if start is None else start / scale
-    found = solvers.minimise(losses, L0, 1.0, learn_b=False, beta=beta, reg=reg, **search)
+    found = solvers.minimize(losses, L0, 1.0, learn_b=False, beta=beta, reg=reg, **search)
     return found.with_x(scale * found.x, attributes={})
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from scipy.special import expit
 
-from ...estimators.base import FromPairs, Mahalanobis, named
+from ...estimators.base import FromPairs, Mahalanobis, error_context
 from ...fit_warnings import warn
 from ...numerics import checks, gradient_descent
 from ...numerics.constraints import LabelPairs, Pairs
@@ -42,11 +42,11 @@ def ldml(
     common: dict[str, Any] = {"learn_b": fit_bias and R.both, "reg": reg, **search}
     if batch_size is not None:
         L0 = solvers.whitened_directions(X, k) if L0 is None else L0
-        return solvers.minimise_in_batches(R, L0, b, batch_size=batch_size, seed=seed, **common)
+        return solvers.minimize_in_batches(R, L0, b, batch_size=batch_size, seed=seed, **common)
     if L0 is not None and k < d:
-        return solvers.minimise(R, L0, b, **common)
-    found = solvers.minimise_convex(R, solvers.whitening(X), L0, b, **common)
-    return found if k == d else solvers.minimise(R, found.x[:k], found.attributes["b"], **common)
+        return solvers.minimize(R, L0, b, **common)
+    found = solvers.minimize_convex(R, solvers.whitening(X), L0, b, **common)
+    return found if k == d else solvers.minimize(R, found.x[:k], found.attributes["b"], **common)
 
 
 class LDML(FromPairs, Mahalanobis):
@@ -124,7 +124,7 @@ class LDML(FromPairs, Mahalanobis):
 
     def partial_fit(self, X: AnyArray, y: AnyArray) -> LDML:
         """One step of Adam (state: `stream_`) on all pairs of these rows; the first call starts. Not `converged_`."""
-        with named(self):
+        with error_context(self):
             X, labels, first = self._streamed(X, y)
             checks.at_least(0, reg=self.reg)
             checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
@@ -141,7 +141,7 @@ class LDML(FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.at_least(0, reg=self.reg)
-        checks.counts(1, **checks.told(batch_size=self.batch_size))
+        checks.counts(1, **checks.not_none(batch_size=self.batch_size))
         checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
         last = self._start((self.n_components or X.shape[1], X.shape[1]))
         settings = self._settings("reg", "pair_weight", "n_components", "fit_bias", "batch_size") | self._search()

@@ -1,4 +1,4 @@
-"""The logistic loss of squared distances against a threshold b, over listed pairs or over all pairs of labelled rows.
+"""The logistic loss of squared distances against a threshold b, over listed pairs or over all pairs of labeled rows.
 
 E = sum_p w_p log(1 + exp(beta s_p (d_p - b))) / beta,  s_p = +1 for similar, -1 for dissimilar pairs
 dE/dd_p = w_p s_p sigma(beta s_p (d_p - b)),  dE/db = -sum_p dE/dd_p
@@ -50,7 +50,7 @@ def softplus(t: Array) -> tuple[Array, Array]:
     return np.maximum(t, 0.0) + np.log1p(e), np.where(t > 0, 1.0, e) / (1.0 + e)
 
 
-class LabelledPairs(NamedTuple):
+class LabeledPairs(NamedTuple):
     """All pairs of rows sorted by class, with one weight for similar and one for dissimilar pairs."""
 
     rows: SortedRows

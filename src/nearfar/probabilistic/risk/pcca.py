@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...estimators.base import FromPairs, Mahalanobis, named
+from ...estimators.base import FromPairs, Mahalanobis, error_context
 from ...numerics import checks, gradient_descent, initialization
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
@@ -33,8 +33,8 @@ def pcca(
     R = solvers.risk(X, pairs, pair_weight)
     common: dict[str, Any] = {"learn_b": False, "beta": beta, "reg": reg, **search}
     if batch_size is None:
-        return solvers.minimise(R, L0, 1.0, **common)
-    return solvers.minimise_in_batches(R, L0, 1.0, batch_size=batch_size, seed=seed, **common)
+        return solvers.minimize(R, L0, 1.0, **common)
+    return solvers.minimize_in_batches(R, L0, 1.0, batch_size=batch_size, seed=seed, **common)
 
 
 class PCCA(FromPairs, Mahalanobis):
@@ -107,7 +107,7 @@ class PCCA(FromPairs, Mahalanobis):
 
     def partial_fit(self, X: AnyArray, y: AnyArray) -> PCCA:
         """One step of Adam (state: `stream_`) on all pairs of these rows; the first call starts. Not `converged_`."""
-        with named(self):
+        with error_context(self):
             X, labels, first = self._streamed(X, y)
             self._check()
             R = solvers.of_labels(X, labels, self.pair_weight)
@@ -139,7 +139,7 @@ class PCCA(FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
         self._check()
-        checks.counts(1, **checks.told(batch_size=self.batch_size))
+        checks.counts(1, **checks.not_none(batch_size=self.batch_size))
         first = self._first(X)
         last = self._start(first.shape)
         settings = self._settings("beta", "reg", "pair_weight", "batch_size")

@@ -14,7 +14,7 @@ from ...numerics.pair_differences import PairList
 from ...numerics.types import AnyArray, Array, Ints, Seed
 from .. import neighbor_softmax
 from ..neighborhood.search import batches
-from .logistic import LabelledPairs, ListedPairs, Loss
+from .logistic import LabeledPairs, ListedPairs, Loss
 
 WEIGHTINGS = ("none", "balanced")
 ROUNDS = 3
@@ -24,7 +24,7 @@ class Risk(NamedTuple):
     """Rows and their pairs, whose weights sum to 1: the loss is a mean."""
 
     X: Array
-    pairs: ListedPairs | LabelledPairs
+    pairs: ListedPairs | LabeledPairs
     both: bool
 
     def __call__(self, L: Array, b: float, beta: float = 1.0, by_metric: bool = False) -> Loss:
@@ -41,7 +41,7 @@ def risk(X: Array, pairs: Pairs | LabelPairs, pair_weight: str = "none") -> Risk
         similar = float((rows.sizes * (rows.sizes - 1.0)).sum() / 2)
         dissimilar = n * (n - 1) / 2 - similar
         w = kind_weights(similar, dissimilar, pair_weight)
-        return Risk(rows.X, LabelledPairs(rows, *w), both=True)
+        return Risk(rows.X, LabeledPairs(rows, *w), both=True)
     listed = PairList(pairs.i, pairs.j, len(X))
     weight = pairs.weights / pairs.weights.sum()
     similar = float(weight[pairs.similar].sum())
@@ -52,7 +52,7 @@ def risk(X: Array, pairs: Pairs | LabelPairs, pair_weight: str = "none") -> Risk
 
 
 def of_labels(X: AnyArray, labels: Ints, pair_weight: str) -> Risk:
-    """Set up the loss of all pairs of a batch of labelled rows."""
+    """Set up the loss of all pairs of a batch of labeled rows."""
     return risk(X - X.mean(axis=0, dtype=np.float64), LabelPairs(labels), pair_weight)
 
 
@@ -85,7 +85,7 @@ def gradient(R: Risk, L: Array, b: float, beta: float, reg: float) -> tuple[floa
     return loss.value + reg * float(np.sum(L**2)), 2 * (loss.pull.T @ R.X + reg * L), loss.slope
 
 
-def minimise(
+def minimize(
     R: Risk,
     L0: Array,
     b: float,
@@ -127,7 +127,7 @@ def unpacked(found: Solution) -> Solution:
     return found.with_x(found.x[:-1], attributes={"b": float(found.x[-1, 0])})
 
 
-def minimise_convex(
+def minimize_convex(
     R: Risk,
     A: Array,
     L0: Array | None,
@@ -139,7 +139,7 @@ def minimise_convex(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """Minimise loss + reg tr M over PSD M = L' L and b, by a full-rank factor K with L = K A.
+    """Minimize loss + reg tr M over PSD M = L' L and b, by a full-rank factor K with L = K A.
 
     Returns
     -------
@@ -190,7 +190,7 @@ def full_rank(K: Array) -> Array:
     return psd.components(M + 1e-4 * np.trace(M) / len(M) * np.eye(len(M)))
 
 
-def minimise_in_batches(
+def minimize_in_batches(
     R: Risk,
     L0: Array,
     b: float,
@@ -226,7 +226,7 @@ def batched(
 ) -> tuple[Callable[[], Iterator[Any]], Callable[..., tuple[Loss, float]]]:
     """Return what gives the batches of an epoch, and the loss of a batch as its share of an epoch's."""
     pairs, X = R.pairs, R.X
-    if isinstance(pairs, LabelledPairs):
+    if isinstance(pairs, LabeledPairs):
         rows = pairs.rows
         blocks = list(neighbor_softmax.cut(rows.sizes, max(1, min(neighbor_softmax.height(len(X)), size // 8 or 1))))
 

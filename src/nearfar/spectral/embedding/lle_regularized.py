@@ -2,8 +2,8 @@
 
     max_U  tr(U' S_D U) / tr(U' (S_S + lam X' E X / n) U)   s.t.  U' U = I,    E = (I - W)'(I - W),  M = U U'
 
-S_S, S_D: mean scatters of similar and of dissimilar pairs; W: the weights that rebuild every row, labelled or not, from
-its neighbours (LLE). The ratio is maximised exactly.
+S_S, S_D: mean scatters of similar and of dissimilar pairs; W: the weights that rebuild every row, labeled or not, from
+its neighbors (LLE). The ratio is maximized exactly.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def lle_regularized(
 
 
 class LLERegularizedMetric(FromPairs, Mahalanobis):
-    """Orthonormal directions: dissimilar pairs apart, similar pairs and neighbourhoods together.
+    """Orthonormal directions: dissimilar pairs apart, similar pairs and neighborhoods together.
 
-    Rows without a label count too: they shape the neighbourhoods.
+    Rows without a label count too: they shape the neighborhoods.
 
     Parameters
     ----------
@@ -54,13 +54,13 @@ class LLERegularizedMetric(FromPairs, Mahalanobis):
         Below the rank of the data. Default: with labels one less than the classes; with pairs the fewest that keep 95 %
         of the dissimilar scatter, or all but one with the solver "gevd".
     lam : float
-        Weight of the neighbourhoods; with 0 this is `HighDimensionalDCA`.
+        Weight of the neighborhoods; with 0 this is `HighDimensionalDCA`.
     n_neighbors : int
         Below the number of rows.
     lle_reg : float
-        Ridge of each row's rebuilding weights, in units of the mean eigenvalue of its neighbours' Gram matrix.
+        Ridge of each row's rebuilding weights, in units of the mean eigenvalue of its neighbors' Gram matrix.
     solver : "ratio" or "gevd"
-        The problem above, or generalised eigenvectors, whose constraint is U' (S_S + lam X' E X / n) U = I instead.
+        The problem above, or generalized eigenvectors, whose constraint is U' (S_S + lam X' E X / n) U = I instead.
     tol : float
         On the ratio's optimality, relative to the trace of S_D.
     n_pairs : "all", int or None
@@ -79,9 +79,9 @@ class LLERegularizedMetric(FromPairs, Mahalanobis):
     Notes
     -----
     Soleymani Baghshah & Bagheri Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
-    The neighbourhoods' scatter is divided by n, so that `lam` does not depend on the number of rows; its default and
+    The neighborhoods' scatter is divided by n, so that `lam` does not depend on the number of rows; its default and
     those of `n_neighbors` and `lle_reg` are ours. A survey's account exchanges similar and dissimilar pairs, and solves
-    the ratio by generalised eigenvectors, which are not orthonormal: that is ``solver="gevd"``.
+    the ratio by generalized eigenvectors, which are not orthonormal: that is ``solver="gevd"``.
     """
 
     def __init__(

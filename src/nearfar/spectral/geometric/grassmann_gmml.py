@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ...estimators.base import FromPairs, MetricLearner, named
+from ...estimators.base import FromPairs, MetricLearner, error_context
 from ...numerics import checks, manifolds, psd
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution, stopped
@@ -78,8 +78,8 @@ class GrassmannGMML(FromPairs, MetricLearner):
     Notes
     -----
     Zhu, Cheng, Hu, Wang & Zhang, "Towards generalized and efficient metric learning on Riemannian manifold", IJCAI
-    2018. T_i does not depend on the basis, so no QR factorisation is needed. The objective need not fall from round to
-    round; where it rises, classification by neighbours got worse too in our trials, hence `keep`.
+    2018. T_i does not depend on the basis, so no QR factorization is needed. The objective need not fall from round to
+    round; where it rises, classification by neighbors got worse too in our trials, hence `keep`.
     """
 
     _holds = ("n_features_in_", "components_", "rule_")
@@ -135,7 +135,7 @@ class GrassmannGMML(FromPairs, MetricLearner):
         ndarray of shape (n, d^2)
         """
         check_is_fitted(self)
-        with named(self):
+        with error_context(self):
             X = self._rows(X, reset=False)
             if X.shape[1] != len(self.rule_):
                 raise ValueError(f"X must hold subspaces of {len(self.rule_)} dimensions; got shape {X.shape}")

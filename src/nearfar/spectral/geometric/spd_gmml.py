@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ...estimators.base import FromPairs, Mahalanobis, MetricLearner, named
+from ...estimators.base import FromPairs, Mahalanobis, MetricLearner, error_context
 from ...numerics import checks, manifolds, psd
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.types import AnyArray, Array, Ints
@@ -130,7 +130,7 @@ class SPDGMML(FromPairs, Mahalanobis):
         ndarray of shape (n, k d)
         """
         check_is_fitted(self)
-        with named(self):
+        with error_context(self):
             X = self._rows(X, reset=False)
             T = self._logarithms(X)
             if T.shape[1:] != (self.components_.shape[1], self.columns_):

@@ -63,7 +63,7 @@ class StiefelSPDMetric(FromPairs, Mahalanobis):
     -----
     Harandi, Salzmann & Hartley, "Joint dimensionality reduction and metric learning: a geometric take", ICML 2017.
     With P = I the value depends on V Lam V' = L' L alone, so the search is over any L, without manifolds; with another
-    prior it goes through a QR factorisation. Means instead of sums, the scale of X and `bias` are ours. V lies in the
+    prior it goes through a QR factorization. Means instead of sums, the scale of X and `bias` are ours. V lies in the
     span of the data. The distance is squared; a survey prints it without the square.
     """
 

@@ -43,7 +43,7 @@ class KernelDCA(FromChunklets, KernelMetric):
         Added to the diagonal of the within scatter, in units of its mean eigenvalue. A rich kernel separates any
         training rows: with 0 it collapses their chunklets to points.
     solver : "gevd" or "hoi"
-        The optimum by a generalised eigenproblem, or the paper's two eigendecompositions.
+        The optimum by a generalized eigenproblem, or the paper's two eigendecompositions.
     on_singular : "shrink" or "raise"
         What to do with a within scatter that `reg` leaves singular.
     tol : float

@@ -84,7 +84,7 @@ class KernelFisherMetric(FromPairs, KernelMetric):
     Notes
     -----
     Kernel form of Alipanahi, Biggs & Ghodsi, AAAI 2008: "orthonormal" of their first approach with orthonormal
-    directions, "within" of their second. Centring the kernel changes nothing: pairs only span differences. `reg` is
+    directions, "within" of their second. Centering the kernel changes nothing: pairs only span differences. `reg` is
     not theirs; without it a rich kernel maps all training rows of a class to one point.
     """
 

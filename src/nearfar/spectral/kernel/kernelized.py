@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_consistent_length
 
 import nearfar
 
-from ...estimators.base import KernelMetric, MetricLearner, named
+from ...estimators.base import KernelMetric, MetricLearner, error_context
 from ...numerics import checks, constraints
 from ...numerics.kernels import Kernel
 from ...numerics.types import AnyArray, Array
@@ -54,7 +54,7 @@ class Kernelized(KernelMetric):
         Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
     degree, coef0 : of the polynomial kernel
     rank : int, optional
-        Keep this many leading directions of the kernel map, which regularises. Default: all above 1e-10 of the largest.
+        Keep this many leading directions of the kernel map, which regularizes. Default: all above 1e-10 of the largest.
     random_state : int, RandomState, Generator or None
 
     Attributes
@@ -65,7 +65,7 @@ class Kernelized(KernelMetric):
 
     Notes
     -----
-    Chatpatanasiri et al., Neurocomputing 73, 2010: their "KPCA trick", without centring, which changes no distance.
+    Chatpatanasiri et al., Neurocomputing 73, 2010: their "KPCA trick", without centering, which changes no distance.
     >>> turn, r = np.linspace(0, 12, 80), np.repeat([1, 2], 40)
     >>> model = Kernelized(nearfar.RCA(shrinkage=0.1)).fit(np.c_[r * np.cos(turn), r * np.sin(turn)], r)
     >>> model.pair_distance([[[1, 0], [-1, 0]], [[1, 0], [2, 0]]]).round(1)
@@ -98,7 +98,7 @@ class Kernelized(KernelMetric):
 
     def fit(self, X: AnyArray, y: AnyArray | None = None, **supervision: Any) -> Kernelized:
         """Learn from labels y, or from what else the learner takes (``pairs=``, ``triplets=``, ...)."""
-        with named(self):
+        with error_context(self):
             X, told = self._rows(X), {key: value for key, value in supervision.items() if value is not None}
             check_consistent_length(X, y)
             if y is not None:
@@ -117,7 +117,7 @@ class Kernelized(KernelMetric):
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         R = super()._enter(X, own)
-        checks.counts(1, **checks.told(rank=self.rank))
+        checks.counts(1, **checks.not_none(rank=self.rank))
         self._basis = self._basis[:, : self.rank]
         return R if self.rank is None else np.ascontiguousarray(R[:, : self.rank])
 
@@ -142,7 +142,7 @@ class Kernelized(KernelMetric):
         plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in inner.get_params(deep=False).items()}
         shadow.learner = {"class": type(inner).__name__, "settings": plain}
         shadow.__dict__.pop("learner_", None)
-        with named(self):
+        with error_context(self):
             shadow._linear()
             super(Kernelized, shadow).save(path)
 

@@ -3,7 +3,7 @@
     max_T  tr(T' K_D T) / tr(T' (K_S + lam K E K / n) T)   s.t.  T' K T = I,    E = (I - S)'(I - S)
 
 K_S, K_D: means of (k_i - k_j)(k_i - k_j)' over similar and over dissimilar pairs, k_i column i of the kernel matrix;
-S: the weights that rebuild every row, labelled or not, from its neighbours (LLE). The ratio is maximised exactly.
+S: the weights that rebuild every row, labeled or not, from its neighbors (LLE). The ratio is maximized exactly.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def lle_regularized(
 
 
 class KernelLLERegularizedMetric(FromPairs, KernelMetric):
-    """Orthonormal directions of a feature space: dissimilar pairs apart, similar ones and neighbourhoods together.
+    """Orthonormal directions of a feature space: dissimilar pairs apart, similar ones and neighborhoods together.
 
-    Rows without a label count too: they shape the neighbourhoods.
+    Rows without a label count too: they shape the neighborhoods.
 
     Parameters
     ----------
@@ -53,18 +53,18 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
         Default: with labels one less than the classes; with pairs the fewest that keep 95 % of the dissimilar scatter
         (often all but one), or all but one with the solver "gevd".
     lam : float
-        Weight of the neighbourhoods.
+        Weight of the neighborhoods.
     n_neighbors : int
         Below the number of rows.
     lle_reg : float
         Ridge of each row's rebuilding weights.
     lle_space : "input" or "feature"
-        Neighbours and weights from the rows themselves, or from their images (the only way with "precomputed").
+        Neighbors and weights from the rows themselves, or from their images (the only way with "precomputed").
     reg : float
         Added to the denominator's diagonal, in units of its mean eigenvalue: a rich kernel can make it 0, or small in
         directions that tell only the training rows apart.
     solver : "ratio" or "gevd"
-        The paper's problem, or generalised eigenvectors, whose constraint is T' (K_S + lam K E K / n) T = I instead.
+        The paper's problem, or generalized eigenvectors, whose constraint is T' (K_S + lam K E K / n) T = I instead.
     tol : float
         On the ratio's optimality, relative to the trace of K_D.
     kernel : str or callable
@@ -91,8 +91,8 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
 
     Notes
     -----
-    Soleymani Baghshah & Bagheri Shouraki, IJCAI 2009. The neighbourhood term is divided by n, so that `lam` does not
-    depend on the number of rows; `reg` is not theirs. Its default has the best mean accuracy of 3 neighbours over
+    Soleymani Baghshah & Bagheri Shouraki, IJCAI 2009. The neighborhood term is divided by n, so that `lam` does not
+    depend on the number of rows; `reg` is not theirs. Its default has the best mean accuracy of 3 neighbors over
     eleven tables, in folds inside their training parts: 8.2 points above that of 1e-3.
     """
 

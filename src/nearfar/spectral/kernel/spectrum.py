@@ -67,7 +67,7 @@ class KernelSpectrumMetric(FromPairs, KernelMetric):
     floor : float
         Smaller f count as `floor` times the largest: else an eigenvector that no similar pair changes got all weight.
     center : bool
-        Take the eigenvectors of the centred kernel matrix.
+        Take the eigenvectors of the centered kernel matrix.
     kernel : str or callable
         "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
     gamma : float, optional

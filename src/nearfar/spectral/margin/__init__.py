@@ -1,1 +1,1 @@
-"""Metrics by margins between pairs or between neighbours."""
+"""Metrics by margins between pairs or between neighbors."""

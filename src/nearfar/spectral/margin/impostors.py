@@ -1,4 +1,4 @@
-"""Target neighbours, and the rows of other classes that intrude on them, found exactly in blocks.
+"""Target neighbors, and the rows of other classes that intrude on them, found exactly in blocks.
 
     N_i = the k nearest rows of i's class;  l is an impostor of i where |z_i - z_l|^2 < 1 + max_{j in N_i} |z_i - z_j|^2
 

@@ -87,7 +87,7 @@ class NuSVMMetric(FromPairs, Mahalanobis):
     -----
     Tsang & Kwok, "Distance metric learning with kernels", ICANN 2003. Rows are scaled so that the mean original squared
     distance of dissimilar pairs is 1, which makes the settings free of units; their defaults are ours. With
-    ``l2=100, nu=0.2`` 3 neighbours are right 1.4 points more often than with the defaults (mean over nine tables).
+    ``l2=100, nu=0.2`` 3 neighbors are right 1.4 points more often than with the defaults (mean over nine tables).
     A survey prints + nu g, which makes g 0, has M in the place of d0, and wants similar pairs further apart than
     dissimilar ones. Newton steps end the search: where they get to the end, M is the optimum to rounding, whatever
     `tol`.

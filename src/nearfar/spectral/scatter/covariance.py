@@ -50,7 +50,7 @@ def covariance(
 
 
 def estimated(X: Array, shrinkage: float | str | None, seed: Any, freedom: int) -> Array:
-    """Return the covariance, divided by n, of centred rows that are worth `freedom` independent ones."""
+    """Return the covariance, divided by n, of centered rows that are worth `freedom` independent ones."""
     if shrinkage == "oas":
         return oas(X, assume_centered=True)[0]
     if shrinkage == "mcd":
@@ -96,7 +96,7 @@ class CovarianceMetric(FromLabels, Mahalanobis):
     Notes
     -----
     Mahalanobis' distance is that of ``shrinkage=None``, and needs many more rows than features. "lw" is the default
-    because it is the better metric for neighbours: over folds inside the training parts of eleven tables 3-NN gained
+    because it is the better metric for neighbors: over folds inside the training parts of eleven tables 3-NN gained
     1.1 points on average and 5 at most, and lost 0.1 at most.
     """
 

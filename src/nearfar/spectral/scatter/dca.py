@@ -33,7 +33,7 @@ class DCA(FromChunklets, Mahalanobis):
     n_components : int, optional
         Default and most: the rank of the between scatter (less than the number of chunklets), below d.
     solver : "gevd" or "hoi"
-        The optimum by a generalised eigenproblem, or the paper's two eigendecompositions, which stay in the range of
+        The optimum by a generalized eigenproblem, or the paper's two eigendecompositions, which stay in the range of
         the between scatter.
     on_singular : "shrink" or "raise"
         What to do with a singular within-chunklet covariance.
@@ -55,7 +55,7 @@ class DCA(FromChunklets, Mahalanobis):
     -----
     Hoi, Liu, Lyu & Ma, "Learning distance metrics with contextual constraints for image retrieval", CVPR 2006. Their
     procedure is ``solver="hoi"``; "gevd" reaches the larger ratio of determinants. A survey sums over all pairs of
-    chunklets, divides by n, and writes the ratio with traces, which generalised eigenvectors do not maximise.
+    chunklets, divides by n, and writes the ratio with traces, which generalized eigenvectors do not maximize.
     With more features than rows both work in the span of the rows' differences.
     """
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from ...estimators.base import FromLabels, Mahalanobis, named
+from ...estimators.base import FromLabels, Mahalanobis, error_context
 from ...numerics import checks, psd, scatter
 from ...numerics.optimize import Report, Solution, stopped
 from ...numerics.types import AnyArray, Array, Ints
@@ -124,7 +124,7 @@ class FISHMML(FromLabels, Mahalanobis):
 
     def fit(self, X: Any, y: AnyArray | None = None) -> FISHMML:
         """Learn from views, a list of arrays (n, d_v), or from their columns side by side, and labels (n,)."""
-        with named(self):
+        with error_context(self):
             X, sizes = checks.side_by_side(X)
         given = self.view_sizes if sizes is None else sizes
         self.view_sizes_ = None if given is None else np.asarray(given)
@@ -132,7 +132,7 @@ class FISHMML(FromLabels, Mahalanobis):
 
     def transform(self, X: Any) -> AnyArray:
         """Every view's projection side by side, shape (n, k); X as in `fit`."""
-        with named(self):
+        with error_context(self):
             return super().transform(checks.side_by_side(X, getattr(self, "view_sizes_", None))[0])
 
     def _solve(self, X: Array, labels: Ints) -> Solution:

@@ -3,7 +3,7 @@
     trace:    min_U tr(U' (S - D) U)   s.t.  tr(U U') = 1
     scatter:  min_U tr(U' (S - D) U)   s.t.  U' S U = I,      S = Sig_S / |S|,  D = Sig_D / |D|
 
-The second is the generalised eigenproblem D u = mu S u; each direction adds 1 - mu to the objective.
+The second is the generalized eigenproblem D u = mu S u; each direction adds 1 - mu to the objective.
 """
 
 from __future__ import annotations

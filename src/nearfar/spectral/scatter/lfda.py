@@ -91,7 +91,7 @@ class LFDA(FromLabels, Mahalanobis):
     n_neighbors : int
         k; 7 as in the paper. A class with fewer rows uses all of them.
     embedding_type : "weighted", "orthonormalized" or "plain"
-        The generalised eigenvectors u times the square roots of their mu, an orthonormal basis of them, or as they
+        The generalized eigenvectors u times the square roots of their mu, an orthonormal basis of them, or as they
         are, with U' S_w U = I.
 
     Attributes
@@ -104,7 +104,7 @@ class LFDA(FromLabels, Mahalanobis):
 
     Notes
     -----
-    Sugiyama, JMLR 8, 2007. Rows of unknown class do not count. Rows that coincide with their k-th neighbour have
+    Sugiyama, JMLR 8, 2007. Rows of unknown class do not count. Rows that coincide with their k-th neighbor have
     affinity 1 with equal rows and 0 with others. Time is O(sum_c n_c^2 d) for classes of n_c rows, in blocks of them.
     """
 

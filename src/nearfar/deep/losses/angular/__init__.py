@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from ....deprecation import renamed_settings
 from ....settings import check_options
 from ...pairwise.comparison import Rows, count
-from ...pairwise.contextual import SidedLoss, Sides, reference_pairs
+from ...pairwise.contextual import BilateralRowLoss, Sides, reference_pairs
 from ...pairwise.hinges import FEW, negatives, positives
 from .midpoints import Rule, midpoint_products, midpoint_sums
 
@@ -61,7 +62,7 @@ def mined_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
     return value.sum(1), count(value > 0)
 
 
-class AngularLoss(SidedLoss):
+class AngularLoss(BilateralRowLoss):
     """Angle at the negative of the triangle that it forms with a positive pair, kept below alpha.
 
     Parameters
@@ -72,7 +73,7 @@ class AngularLoss(SidedLoss):
     form : str
         "hinge" over all, or the mined, triplets (the paper's triplet form), or "softmax" over the negatives of every
         positive pair (the paper's batch form, usually added to ``NPairLoss`` with the weight 2).
-    mine : callable, optional
+    miner : callable, optional
         A miner; "softmax" reads the pairs it keeps.
     reduction : str
         With "hinge": divide by the number of triplets with a positive loss ("active"), by that of all chosen triplets
@@ -86,16 +87,17 @@ class AngularLoss(SidedLoss):
     the tangent, which cannot be meant. A pair without negatives contributes zero.
     """
 
+    @renamed_settings(mine="miner")
     def __init__(
         self,
         alpha: float = 45.0,
         *,
         form: str = "hinge",
-        mine: Any = None,
+        miner: Any = None,
         reduction: str = "active",
         block: int | None = None,
     ) -> None:
-        super().__init__(distance="dot", normalize=True, mine=mine, block=block)
+        super().__init__(distance="dot", normalize=True, miner=miner, block=block)
         check_options(self, FORMS, form=form)
         check_options(self, REDUCTIONS, reduction=reduction)
         if not 0 <= alpha < 89:

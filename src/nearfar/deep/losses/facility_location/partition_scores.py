@@ -4,7 +4,7 @@ Every measure here depends on the contingency table only through sums over its c
 
     mutual information    MI = ln m + (sum phi(n_ck) - sum phi(n_c) - sum phi(n_k)) / m,   phi(n) = n ln n
     entropies             H = ln m - sum phi(n) / m
-    normalised            NMI = MI / mean(H_y, H_a)
+    normalized            NMI = MI / mean(H_y, H_a)
     adjusted              AMI = (MI - E) / (mean(H_y, H_a) - E),   E = sum_k e(n_k), expected at fixed sizes
     Rand index, adjusted  ARI, and equality of partitions: the same with phi(n) = n^2
 

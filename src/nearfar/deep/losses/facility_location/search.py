@@ -20,7 +20,7 @@ LEAST = 1e-10  # differences in A below this are rounding: a tie
 
 
 class Problem(NamedTuple):
-    """The function A(S) that is maximised.
+    """The function A(S) that is maximized.
 
     Attributes
     ----------

@@ -112,7 +112,7 @@ class BayesianUpdating(SavedDraws, Term):
         self.gaussians = Gaussians(num_classes, embedding_dim, decay=decay, shrinkage=shrinkage, literal=paper_literal)
         self._draws = torch.Generator().manual_seed(int(seed))
 
-    def share(self, batch: Batch) -> Tensor:
+    def local_value(self, batch: Batch) -> Tensor:
         y = batch.class_numbers("BayesianUpdating", self.num_classes)
         d = self.gaussians.means.shape[1]
         if batch.ref is not None or batch.x.shape[1] != d:

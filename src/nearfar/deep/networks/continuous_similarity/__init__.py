@@ -58,7 +58,7 @@ class ContinuousSimilarityNet(Checked, PreciseBuffers):
 
     Notes
     -----
-    The survey prints "maximise" but means "minimise". "fixed" drops its constraint on s, which the targets meet.
+    The survey prints "maximize" but means "minimize". "fixed" drops its constraint on s, which the targets meet.
     Scaling d by its least and largest value in the batch is our choice, as is the shape of the network. The paper's own
     loss is only known from summaries: "alternate" follows them and "anchored" is our reading. The score is half of
     s_ij + s_ji.

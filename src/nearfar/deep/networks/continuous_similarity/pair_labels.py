@@ -21,7 +21,7 @@ def continuous_labels(d: Tensor, same: Tensor, alpha: float, beta: float) -> Ten
 
 
 def interval_labels(s: Tensor, same: Tensor, lam: float, alpha: float, beta: float) -> Tensor:
-    """Return the y' in [beta, 1] or [0, alpha] that minimise (s - y')^2 + lam (y' - y)^2."""
+    """Return the y' in [beta, 1] or [0, alpha] that minimize (s - y')^2 + lam (y' - y)^2."""
     y = (s + lam * same.to(s.dtype)) / (1 + lam)
     return torch.where(same, y.clamp(beta, 1.0), y.clamp(0.0, alpha))
 

@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
-from ....estimators.fitted import named
+from ....estimators.fitted import error_context
 from ....numerics.constraints import numbered
 from ....numerics.types import AnyArray
 from ...objective.relations import UNKNOWN
@@ -109,18 +109,18 @@ class ViewReconstruction(NetworkLearner):
             shown = hide(part.present, self.hide, noise) if self.hide else part.present
             return self._objective(part._replace(present=shown), part.present, classes[rows.to(classes.device)])
 
-        curve = self._minimise(list(self.network_.parameters()), loss, len(X), order)
+        curve = self._minimize(list(self.network_.parameters()), loss, len(X), order)
         self.loss_curve_, self.n_iter_ = np.array(curve), len(curve)
         return self
 
     def _trainer(self, order: torch.Generator, epochs: int) -> Any:
-        return lambda parameters, loss, n: self._minimise(parameters, loss, n, order, epochs)
+        return lambda parameters, loss, n: self._minimize(parameters, loss, n, order, epochs)
 
     def _classes(self, y: AnyArray | None, n: int) -> Tensor:
         """Return (n,) class codes, -1 for unknown."""
         if y is None:
             return torch.full((n,), UNKNOWN, device=self.device)
-        with named(self):
+        with error_context(self):
             y = column_or_1d(numbered(y))  # which refuses missing labels, and keeps -1 beside text
             if y.dtype.kind == "f":
                 check_classification_targets(y)
@@ -130,7 +130,7 @@ class ViewReconstruction(NetworkLearner):
         return self._to(np.where(y < 0, UNKNOWN, codes) if np.issubdtype(y.dtype, np.number) else codes)
 
     def _standard(self, found: Sequence[AnyArray]) -> Modalities:
-        """Return standardised modalities, 0 where they are missing, and raise where all are."""
+        """Return standardized modalities, 0 where they are missing, and raise where all are."""
         present = np.stack([~np.isnan(X).any(axis=1) for X in found], axis=1)
         if not present.any(axis=1).all():
             none = int((~present.any(axis=1)).sum())

@@ -80,7 +80,7 @@ def hide(present: Tensor, share: float, draws: torch.Generator) -> Tensor:
 def greedy(codec: MultiCodec, views: Modalities, level: float, draws: torch.Generator, train: Train) -> None:
     """Train every layer as a denoising autoencoder of its input: first those of each modality, then the shared one.
 
-    ``train(parameters, loss of row numbers, n)`` minimises; `level`: standard deviation of the Gaussian noise.
+    ``train(parameters, loss of row numbers, n)`` minimizes; `level`: standard deviation of the Gaussian noise.
     """
     for v, (encoder, decoder) in enumerate(zip(codec.encoders, codec.decoders, strict=True)):
         x = views.rows[v][views.present[:, v]]

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from ....catalog import BY_NAME
-from ....estimators.fitted import Fitted, named
+from ....estimators.fitted import Fitted, error_context
 from ....io import tensor_file
 from ....io.untrusted import parse_json
 from ....numerics.checks import is_finite
@@ -35,7 +35,7 @@ ROWS = 8192  # encoded at a time
 class NetworkLearner(Fitted):
     """A network that is fitted by Adam on batches, and kept in a file of its weights and settings.
 
-    Distances, neighbours and decisions on pairs are those between codes.
+    Distances, neighbors and decisions on pairs are those between codes.
 
     A subclass stores `max_iter`, `batch_size`, `learning_rate`, `tol`, `random_state`, `verbose` and `device`, and
     makes its network from its settings and `n_features_in_`.
@@ -47,7 +47,7 @@ class NetworkLearner(Fitted):
 
     def _check(self) -> None:
         """Raise for a setting that a network cannot have."""
-        with named(self):
+        with error_context(self):
             check_settings(self)
         check_numbers(self, 1, n_components=self.n_components, max_iter=self.max_iter, batch_size=self.batch_size)
         check_numbers(self, 0, learning_rate=self.learning_rate, tol=self.tol)
@@ -68,7 +68,7 @@ class NetworkLearner(Fitted):
             self.network_ = self._network().to(device=self.device, dtype=torch.from_numpy(np.zeros(0, dtype)).dtype)
         return torch.Generator().manual_seed(order), torch.Generator().manual_seed(noise)
 
-    def _minimise(
+    def _minimize(
         self,
         parameters: Sequence[nn.Parameter],
         loss: Callable[[Tensor], Tensor],
@@ -76,7 +76,7 @@ class NetworkLearner(Fitted):
         order: torch.Generator,
         max_iter: int | None = None,
     ) -> list[float]:
-        """Minimise the mean of a loss of row numbers; return its mean in every epoch."""
+        """Minimize the mean of a loss of row numbers; return its mean in every epoch."""
         optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
         curve: list[float] = []
         best, since = np.inf, 0
@@ -128,7 +128,7 @@ class NetworkLearner(Fitted):
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
-        """Read a learner that `save` wrote; its class must be one of the catalogue, and no code of the file is run."""
+        """Read a learner that `save` wrote; its class must be one of the catalog, and no code of the file is run."""
         arrays, text = tensor_file.read(path)
         method = BY_NAME.get(text.get("class", ""))
         kind = getattr(import_module(method.module), method.name) if method is not None and method.done else None
@@ -154,7 +154,7 @@ class NetworkLearner(Fitted):
             )
         weights = {key[4:]: torch.from_numpy(a) for key, a in arrays.items() if key.startswith("net/")}
         needed = (*cls._holds, *(key for key in arrays if key.startswith("net/")))
-        flaw = tensor_file.flaw(fitted | arrays, needed) if weights else "it lacks the weights"
+        flaw = tensor_file.missing_keys(fitted | arrays, needed) if weights else "it lacks the weights"
         if flaw:
             raise ValueError(flaw)
         with torch.device("meta"):  # draws nothing, and takes no memory for sizes that the weights do not have
@@ -207,11 +207,11 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
     loss_curve_: AnyArray
 
     def _objective(self, x: Tensor, noise: torch.Generator) -> Tensor:
-        """Return the mean loss of standardised rows."""
+        """Return the mean loss of standardized rows."""
         raise NotImplementedError
 
     def _encode(self, x: Tensor) -> Tensor:
-        """Return the codes of standardised rows."""
+        """Return the codes of standardized rows."""
         return self.network_.encoder(x)
 
     def fit(self: Self, X: AnyArray, y: object = None) -> Self:
@@ -229,18 +229,18 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
         self._look(x)
         order, noise = self._begin(X.dtype)
         parameters = list(self.network_.parameters())
-        curve = self._minimise(parameters, lambda rows: self._objective(x[rows.to(x.device)], noise), len(x), order)
+        curve = self._minimize(parameters, lambda rows: self._objective(x[rows.to(x.device)], noise), len(x), order)
         self.loss_curve_, self.n_iter_ = np.array(curve), len(curve)
         return self
 
     def _look(self, x: Tensor) -> None:
-        """Keep what the noise needs to know of the standardised training rows."""
+        """Keep what the noise needs to know of the standardized training rows."""
 
     def _standard(self, X: AnyArray) -> Tensor:
         return self._to(((X - self.mean_) / self.scale_).astype(self.mean_.dtype, copy=False))
 
     def _run(self, X: AnyArray, function: Callable[[Tensor], Tensor]) -> AnyArray:
-        """Apply a function to standardised rows, a few thousand at a time."""
+        """Apply a function to standardized rows, a few thousand at a time."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         with torch.no_grad():

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from ....estimators.base import named
+from ....estimators.base import error_context
 from ....numerics import checks, constraints
 from ....numerics.types import AnyArray, Array, Ints, Seed
 from .. import variational
@@ -84,7 +84,7 @@ class ActivePairSelector(BaseEstimator):
         X : array-like of shape (q, d), optional
             The rows that the pool's numbers mean.
         """
-        with named(self):
+        with error_context(self):
             pool = np.asarray(pool)
             self._check(n=n)
             if pool.ndim == 0 or len(pool) < n:
@@ -104,7 +104,7 @@ class ActivePairSelector(BaseEstimator):
         return chosen, scores[chosen]
 
     def candidates(self, X: AnyArray, n_random: int = 1000, n_neighbors: int = 5) -> Ints:
-        """A pool: drawn pairs of rows of X, and each row with its nearest neighbours under the learner's metric."""
+        """A pool: drawn pairs of rows of X, and each row with its nearest neighbors under the learner's metric."""
         return querying.candidates(np.asarray(self.learner.transform(X)), n_random, n_neighbors, self.random_state)
 
     def loop(
@@ -132,7 +132,7 @@ class ActivePairSelector(BaseEstimator):
         -------
         A clone of `learner`, fitted to all answers once they were of both kinds.
         """
-        with named(self):
+        with error_context(self):
             self._check(rounds=rounds, batch_size=batch_size)
             rng, pool = constraints.generator(self.random_state), checks.check_indices(pool, 2, len(X), "pool")
         self.learner_ = clone(self.learner).set_params(warm_start=True)

@@ -14,12 +14,12 @@ from ....numerics.types import Array, Ints, Seed
 
 
 def candidates(X: Array, n_random: int, n_neighbors: int, seed: Seed = None) -> Ints:
-    """Return distinct pairs of rows, shape (m, 2): random ones, and every row with each of its nearest neighbours.
+    """Return distinct pairs of rows, shape (m, 2): random ones, and every row with each of its nearest neighbors.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
-        Mapped rows: neighbours are found by Euclidean distance.
+        Mapped rows: neighbors are found by Euclidean distance.
     """
     checks.counts(0, n_random=n_random, n_neighbors=n_neighbors)
     n = len(X)

@@ -1,4 +1,4 @@
-"""Bayesian neighbourhood components analysis (Wang & Tan, 2017).
+"""Bayesian neighborhood components analysis (Wang & Tan, 2017).
 
     max_q  E_q[sum_i sum_{j in J_i} log p_ij] - KL(q | N(m0, V0)),  log p_ij by its quadratic bound
     p_ij = exp(-m'u_ij) / sum_{t in N_i} exp(-m'u_it),  u_ij = [((x_i - x_j)' v_l)^2]_l,  M = V diag(m) V'
@@ -77,9 +77,9 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
     Notes
     -----
     Wang & Tan, IEEE TNNLS 29(7), 2018 (arXiv 2016). The paper's updates of the mean are steps with the fixed matrix
-    V_T, and V_T itself never changes: here L-BFGS finds the same maximum, scaled by V_T. A survey takes neighbours of
-    the row's class only, which leaves nothing to learn, and counts j twice in the normaliser. The paper's k, K, m0
-    and V0 are not known to us. Rows without a neighbour of their class count as neighbours only.
+    V_T, and V_T itself never changes: here L-BFGS finds the same maximum, scaled by V_T. A survey takes neighbors of
+    the row's class only, which leaves nothing to learn, and counts j twice in the normalizer. The paper's k, K, m0
+    and V0 are not known to us. Rows without a neighbor of their class count as neighbors only.
     """
 
     def __init__(

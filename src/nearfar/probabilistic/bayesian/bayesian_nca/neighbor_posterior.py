@@ -25,14 +25,14 @@ BLOCK = 1 << 20  # numbers in one block of u
 
 
 class ProjectedNeighbors(NamedTuple):
-    """Projected rows Z (n, d), neighbours N (n, k), and which of them share the row's class (n, k)."""
+    """Projected rows Z (n, d), neighbors N (n, k), and which of them share the row's class (n, k)."""
 
     Z: Array
     N: Ints
     same: Bools
 
     def blocks(self) -> Iterator[tuple[Array, Array]]:
-        """Yield u (b, k, d) and, as 0 or 1, whether classes agree (b, k), for rows with a neighbour of their class."""
+        """Yield u (b, k, d) and, as 0 or 1, whether classes agree (b, k), for rows with a neighbor of their class."""
         anchors = np.flatnonzero(self.same.any(axis=1))
         step = max(1, BLOCK // max(self.N.shape[1] * self.Z.shape[1], 1))
         for a in range(0, len(anchors), step):

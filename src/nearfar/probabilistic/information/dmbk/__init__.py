@@ -41,7 +41,7 @@ def dmbk(
     classes = divergences.gaussians(X, labels, shares(X, labels, shrinkage))
     alpha = float(len(classes.sizes) == 2) if alpha is None else alpha
     apart = constraints.pairs_from_labels(labels, n_pairs, seed).part(similar=False)
-    A = psd.power(eig.shrunk(scatter.pair_scatters(X, LabelPairs(labels)).mean()[0], amount=1e-3), -0.5)
+    A = psd.power(eig.regularize_singular(scatter.pair_scatters(X, LabelPairs(labels)).mean()[0], amount=1e-3), -0.5)
     Y, seen = X @ A, classes.mapped(A)
     distance = divergences.MeanDistance(Y, apart.i, apart.j)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky
 
-from ....estimators.base import FromTriplets, Mahalanobis, named
+from ....estimators.base import FromTriplets, Mahalanobis, error_context
 from ....numerics import checks, constraints, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array, Ints
@@ -108,7 +108,7 @@ class LSML(FromTriplets, Mahalanobis):
         triplets: AnyArray | None = None,
         rows: AnyArray | None = None,
     ) -> LSML:
-        """Learn from labelled rows, from triplets (see `FromTriplets.fit`), or from comparisons of two distances.
+        """Learn from labeled rows, from triplets (see `FromTriplets.fit`), or from comparisons of two distances.
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class LSML(FromTriplets, Mahalanobis):
         quadruplet_weights : array-like of shape (m,), optional
             At least 0; only their ratios matter. Default: all alike.
         """
-        with named(self):
+        with error_context(self):
             if quadruplets is None:
                 if quadruplet_weights is not None:
                     raise ValueError("quadruplet_weights belong to quadruplets=, which were not given")
@@ -142,7 +142,7 @@ class LSML(FromTriplets, Mahalanobis):
         if triplets is not None:
             quadruplets = triplets[:, [0, 1, 0, 2]]
         elif quadruplets is None:
-            checks.counts(1, **checks.told(n_quadruplets=self.n_quadruplets))
+            checks.counts(1, **checks.not_none(n_quadruplets=self.n_quadruplets))
             quadruplets = constraints.quadruplets_from_labels(labels, self.n_quadruplets, self.random_state)
         weight = np.ones(len(quadruplets)) if weight is None else weight
         L0 = priors.factor(self.prior, X)

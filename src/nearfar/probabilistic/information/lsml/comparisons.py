@@ -8,7 +8,7 @@ p + q - 2 sqrt(p q) where p > q; the geometric mean is concave, and value and sl
 strictly convex in M although distances are square roots.
 
 With its slopes alpha <= w and beta <= 0 a term is alpha p + beta q, as it is homogeneous. So the dual problem is to
-maximise log det(M0^-1 + sum_c alpha_c v_c v_c' + beta_c u_c u_c'), and the Hessian of a term has rank one:
+maximize log det(M0^-1 + sum_c alpha_c v_c v_c' + beta_c u_c u_c'), and the Hessian of a term has rank one:
 (w / 2) sqrt(p q) A x A with A = v v' / p - u u' / q.
 """
 
@@ -79,7 +79,7 @@ def newton(
 ) -> Solution:
     """Find M, as `x`, by Newton's method in coordinates where first the prior, then the current M = L' L, is I.
 
-    Starts at the best multiple of the prior, or at a better `start`. M's neighbours are L' (I + S) L; the gradient by S
+    Starts at the best multiple of the prior, or at a better `start`. M's neighbors are L' (I + S) L; the gradient by S
     is E = L (M0^-1 + sum_c alpha_c v_c v_c' + beta_c u_c u_c') L' - I, and the gap of M and those slopes is
     tr(E) - log det(I + E).
     """

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky
 
-from ....estimators.base import FromPairs, Mahalanobis, named
+from ....estimators.base import FromPairs, Mahalanobis, error_context
 from ....numerics import checks, constraints, psd
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Solution
@@ -73,7 +73,7 @@ class OnlineITML(FromPairs, Mahalanobis):
     Davis et al., ICML 2007; Jain, Kulis, Dhillon & Grauman, NIPS 2008. The exact step keeps A positive definite for
     every eta. The order of pairs matters, and each counts whenever it comes, also a second time or with the other
     label: wherever a stream is cut into calls, the metric is the same (with "batch" and default bounds it is not). A
-    call ends with a factorisation of A: hand over pairs in chunks.
+    call ends with a factorization of A: hand over pairs in chunks.
     """
 
     _both_kinds = False
@@ -115,13 +115,13 @@ class OnlineITML(FromPairs, Mahalanobis):
 
         Targets come with `pairs`, in place of `pair_labels`, and not with ``mode="batch"``, which knows bounds only.
         """
-        with named(self):
+        with error_context(self):
             if targets is not None and (pairs is None or pair_labels is not None or self.mode == "batch"):
                 raise ValueError('targets need pairs=, no pair_labels=, and mode="implicit" or "explicit"')
             first = not hasattr(self, "metric_")
             rows = self._rows(X, reset=first)
             if pairs is None:
-                X, labels = self._labelled(X, y, "; pass labels, or pairs= and pair_labels=")
+                X, labels = self._labeled(X, y, "; pass labels, or pairs= and pair_labels=")
                 told = self._from_labels(labels)
             elif targets is None:
                 told = self._from_pairs(pairs, pair_labels, None, len(rows))

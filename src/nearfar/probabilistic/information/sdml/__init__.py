@@ -1,4 +1,4 @@
-"""Sparse metric learning by a penalised log-determinant (Qi, Tang, Zha, Chen & Zhang, 2009).
+"""Sparse metric learning by a penalized log-determinant (Qi, Tang, Zha, Chen & Zhang, 2009).
 
     min_{M PD}  tr(S M) - log det M + sparsity sum_{i != j} |M_ij|,   S = M0^-1 + balance (P+ - P-)
 
@@ -34,7 +34,7 @@ def sdml(P: Array, A: Array, balance: float | None = None, sparsity: float = 0.0
         found = sparse_inverse(A + balance * P, sparsity, **search)
     except UnboundedError as error:
         most = largest(P, A, sparsity, limit(error.direction, P, A, sparsity))
-        told = f"no metric minimises the objective with balance={balance:.4g}, only with less than about {most:.4g}"
+        told = f"no metric minimizes the objective with balance={balance:.4g}, only with less than about {most:.4g}"
         balance = SHARE * most
         warn(f"{told}; {balance:.4g} was taken")
         found = sparse_inverse(A + balance * P, sparsity, **search)

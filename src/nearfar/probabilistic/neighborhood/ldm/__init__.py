@@ -55,7 +55,7 @@ def ldm(
 
 
 class LDM(FromPairs, Mahalanobis):
-    """Weights of principal directions for which similar rows are likely neighbours.
+    """Weights of principal directions for which similar rows are likely neighbors.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class LDM(FromPairs, Mahalanobis):
         With labels: only so many nearest similar and dissimilar rows of each row count, by the Euclidean distances
         of X. Default: all.
     solver : "direct" or "mm"
-        L-BFGS within bounds, or the paper's repeated maximisation of a lower bound, which is slower.
+        L-BFGS within bounds, or the paper's repeated maximization of a lower bound, which is slower.
     n_init : int
         Starts: all weights equal, then random ones. The objective is not concave.
     n_pairs : "all", int or None

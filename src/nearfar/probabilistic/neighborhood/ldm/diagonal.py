@@ -1,4 +1,4 @@
-"""The log-probability of similar neighbours under diag(gamma), gamma >= 0, and two ways to its maximum.
+"""The log-probability of similar neighbors under diag(gamma), gamma >= 0, and two ways to its maximum.
 
     F(gamma) = sum_i [ log sum_{j in S_i} e_ij - log sum_{j in S_i or D_i} e_ij ],  e_ij = exp(-gamma' w_ij)
 
@@ -83,14 +83,14 @@ def directly(F: Likelihood, gamma: Array, *, max_iter: int, tol: float, report: 
 
 
 def by_bounds(F: Likelihood, gamma: Array, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:
-    """Maximise a concave lower bound that touches F at gamma, again and again.
+    """Maximize a concave lower bound that touches F at gamma, again and again.
 
     With phi_i the softmax over S_i at the current gamma, F >= sum_i [-sum_j phi_ij gamma' w_ij + H(phi_i)
     - log sum e_ij]: a linear function of gamma and a concave one.
     """
     history = [F.sums(gamma, "log")[0]]
     for k in range(1, max_iter + 1):
-        pull = F.sums(gamma, "normaliser")[1] - F.sums(gamma, "log")[1]
+        pull = F.sums(gamma, "normalizer")[1] - F.sums(gamma, "log")[1]
         gamma = lbfgs(bound(F, pull), gamma, max_iter=INNER, tol=1e-3 * tol, bounds=(0.0, None)).x
         history.append(F.sums(gamma, "log")[0])
         rise = (history[-1] - history[-2]) / F.n
@@ -98,7 +98,7 @@ def by_bounds(F: Likelihood, gamma: Array, *, max_iter: int, tol: float, report:
             report(k, history[-1], rise)
         if rise <= tol:
             return Solution(gamma, history[-1], k, history=np.array(history))
-    message = stopped("bound maximisation", max_iter, "rise per row", rise, tol)
+    message = stopped("bound maximization", max_iter, "rise per row", rise, tol)
     return Solution(gamma, history[-1], max_iter, False, message, history=np.array(history))
 
 
@@ -106,7 +106,7 @@ def bound(F: Likelihood, pull: Array) -> Callable[[Array], tuple[float, Array]]:
     """The negative of a lower bound, up to a constant: `pull` is sum_ij phi_ij w_ij."""
 
     def negative(gamma: Array) -> tuple[float, Array]:
-        value, gradient = F.sums(gamma, "normaliser")
+        value, gradient = F.sums(gamma, "normalizer")
         return (float(pull @ gamma) - value) / F.n, (pull - gradient) / F.n
 
     return negative

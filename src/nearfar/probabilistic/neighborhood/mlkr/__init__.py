@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import Mahalanobis, named
+from ....estimators.base import Mahalanobis, error_context
 from ....fit_warnings import warn
 from ....numerics import checks, gradient_descent, initialization, scatter
 from ....numerics.optimize import Report, Solution, lbfgs
@@ -54,7 +54,7 @@ class MLKR(Mahalanobis):
         "pca", "identity", "random" (see `numerics.initialization.start`), or the components themselves.
     init_scale : None or "median"
         "median": scale the start so that the median squared distance is 1. The kernel has unit width: where rows lie
-        far apart each has one neighbour, and gradients vanish.
+        far apart each has one neighbor, and gradients vanish.
     max_iter : int
     tol : float
         Stop where an iteration lowers the error by no more than this share of the targets' sum of squares around
@@ -71,8 +71,8 @@ class MLKR(Mahalanobis):
     Notes
     -----
     Weinberger & Tesauro, AISTATS 2007. The width of the kernel is part of L. O(n^2 k) per evaluation, in blocks.
-    Weights are relative to each row's nearest neighbour: of a row far from all others, that one's target is the
-    prediction. The regression of the paper, and one by few neighbours:
+    Weights are relative to each row's nearest neighbor: of a row far from all others, that one's target is the
+    prediction. The regression of the paper, and one by few neighbors:
 
         make_pipeline(MLKR(), KNeighborsRegressor(len(X), weights=lambda d: np.exp(d.min(1, keepdims=True)**2 - d**2)))
         make_pipeline(StandardScaler(), MLKR(n_components=2), KNeighborsRegressor(10))
@@ -116,7 +116,7 @@ class MLKR(Mahalanobis):
         y : array-like of shape (n,) or (n, m)
             Finite numbers, not all equal; the squared errors of several columns add up.
         """
-        with named(self):
+        with error_context(self):
             X = self._rows(X)
             Y = checks.targets(y, len(X))
             self._sorted = order = self._order(X)

@@ -28,7 +28,7 @@ def leave_one_out_error(L: Array, X: Array, Y: Array) -> tuple[float, Array]:
         h = sums[:, :-1] / sums[:, -1:]
         e = h - Y[rows]
         f += float(np.vdot(e, e))
-        # exponents are relative to each row's nearest neighbour: no sum that divides is below 1
+        # exponents are relative to each row's nearest neighbor: no sum that divides is below 1
         e *= 2 / sums[:, -1:]
         P *= np.column_stack([e, -np.einsum("nm,nm->n", e, h)]) @ Y1.T  # becomes V
         S1[:, rows] += (P @ Z1).T

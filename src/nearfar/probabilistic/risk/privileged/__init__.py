@@ -1,4 +1,4 @@
-"""Metric learning with privileged information by empirical risk minimisation (Yang, Wang, Zhang & Tao, 2016).
+"""Metric learning with privileged information by empirical risk minimization (Yang, Wang, Zhang & Tao, 2016).
 
     min_{M, P PSD}  mean_p log(1 + exp(s_p (|x_p|_M^2 - |z_p|_P^2))) + reg_x tr(M) + reg_z tr(P)
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from ....estimators.base import FromPairs, Mahalanobis, named
+from ....estimators.base import FromPairs, Mahalanobis, error_context
 from ....numerics import certified_psd, checks, constraints, psd, scatter
 from ....numerics.constraints import Pairs
 from ....numerics.optimize import Solution
@@ -45,7 +45,7 @@ def privileged(
     V, d = scatter.span_or_axes(Z, 1), X.shape[1]
     problem = two_views.TwoViews(X / scale, Z @ V.T / scale_z, listed, s, w, (reg_x, reg_z), penalty)
     first = None if start is None else np.hstack([start[:, :d] * scale, start[:, d:] @ V.T * scale_z])
-    found = certified_psd.minimise(problem.__call__, problem.gap, problem.scaling(), start=first, **search)
+    found = certified_psd.minimize(problem.__call__, problem.gap, problem.scaling(), start=first, **search)
     L, Q = found.x[:, :d] / scale, found.x[:, d:] @ V / scale_z
     return found.with_x(L, attributes={**found.attributes, "privileged": Q})
 
@@ -130,8 +130,8 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
         pair_weights: AnyArray | None = None,
         rows: AnyArray | None = None,
     ) -> PrivilegedMetric:
-        """Learn from labelled rows or from pairs (see `FromPairs.fit`), with a second view `privileged` (n, e)."""
-        with named(self):
+        """Learn from labeled rows or from pairs (see `FromPairs.fit`), with a second view `privileged` (n, e)."""
+        with error_context(self):
             R = self._rows(X)
             Z = two_views.second(privileged, len(R))
             self._view = Z if pairs is not None else Z[self._order(R)]

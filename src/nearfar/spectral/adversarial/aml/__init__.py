@@ -1,7 +1,7 @@
 """Adversarial metric learning (Chen, Gong, Yang, Li, Wei & Li, 2018).
 
     min_M  tr(M S) + tr(M^-1 D) + alpha (tr(M S') + tr(M^-1 D'))
-    S', D': S and D of pairs (p, p') that, for this M, minimise
+    S', D': S and D of pairs (p, p') that, for this M, minimize
         sum_D |p - p'|_M^2 + sum_S |p - p'|_{M^-1}^2 + beta sum (|x - p|_M^2 + |x' - p'|_M^2)
     =>  p - p' = P (x - x'),  P = beta M^2 (2 I + beta M^2)^-1 for similar, c I, c = beta / (2 + beta), for dissimilar
     =>  F(M) = tr(M S) + (1 + alpha c^2) tr(M^-1 D) + alpha tr(M P S P)
@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg import inv
 from sklearn.utils.validation import check_is_fitted
 
-from ....estimators.base import FromPairs, Mahalanobis, named
+from ....estimators.base import FromPairs, Mahalanobis, error_context
 from ....numerics import checks, optimize, psd, scatter
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Report, Solution
@@ -73,7 +73,7 @@ class AML(FromPairs, Mahalanobis):
     beta : float
         How much the adversary keeps points in place: 0 and infinity give `GMML` too.
     solver : "bilevel" or "alternate"
-        "bilevel" minimises F, the adversary's answer to M taken into account. "alternate" fixes the adversary's pairs,
+        "bilevel" minimizes F, the adversary's answer to M taken into account. "alternate" fixes the adversary's pairs,
         then M, in turn: its fixed point is no minimum of F, and its `objective_` (F as well) is larger.
     reg : float or "auto"
         Added to both scatters, in units of the similar one's mean eigenvalue; "auto": 1e-6, where that is singular.
@@ -143,7 +143,7 @@ class AML(FromPairs, Mahalanobis):
     def adversarial_pairs(self, X: AnyArray, pairs: AnyArray, pair_labels: AnyArray) -> Array:
         """The adversary's answer (m, 2, d) for pairs (m, 2) of rows of X; `pair_labels` are +1 similar, -1 not."""
         check_is_fitted(self)
-        with named(self):
+        with error_context(self):
             X = np.asarray(self._rows(X, reset=False), dtype=np.float64)
             ij = checks.check_indices(pairs, 2, len(X), "pairs")
             similar = checks.check_pair_labels(pair_labels, len(ij))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ....estimators.base import FromPairs, MetricLearner, named
+from ....estimators.base import FromPairs, MetricLearner, error_context
 from ....numerics import checks
 from ....numerics.constraints import LabelPairs, Pairs, with_similar, written_out
 from ....numerics.optimize import Solution
@@ -36,17 +36,17 @@ class LLMA(FromPairs, MetricLearner):
     lam : float
         Weight of kept distances; at least 0.
     omega : float, optional
-        Width of the field's bumps; above 0. Default: a third of the root mean square distance of rows and centres.
+        Width of the field's bumps; above 0. Default: a third of the root mean square distance of rows and centers.
     sigma : float, optional
         Range over which rows keep their distance; above 0. Default: from the median squared distance of those pairs.
     n_centers : int
-        At most so many rows of similar pairs, far from each other, are centres.
+        At most so many rows of similar pairs, far from each other, are centers.
     n_neighbors : int or None
         Each row keeps its distance to so many nearest ones; None: to all, as in the paper, for a few thousand rows.
     n_stages : int
         Maps one after the other, each with half the width of the last, and half the range where `sigma` is given.
     ridge : float
-        Weight of |B|^2 in the objective, in units of its mean curvature; above 0. It smooths the field between centres.
+        Weight of |B|^2 in the objective, in units of its mean curvature; above 0. It smooths the field between centers.
     n_pairs : int, "all" or None
         Pairs made from labels: this many of each kind, all, or 20 c^2 of each kind for c classes.
     max_iter : int
@@ -54,7 +54,7 @@ class LLMA(FromPairs, MetricLearner):
     tol : float
         On the fall of the objective in a step, relative to it where it is above 1 (for features of deviation 1).
     warm_start : bool
-        Start from the last fit where its centres are the same.
+        Start from the last fit where its centers are the same.
     verbose : bool
     random_state : int, RandomState, Generator or None
 
@@ -71,7 +71,7 @@ class LLMA(FromPairs, MetricLearner):
     -----
     Chang & Yeung, "Locally linear metric adaptation for semi-supervised clustering", ICML 2004. Dissimilar pairs are
     not used. The widths are settings, not variables: a sigma of 0 would void the second term. `ridge` and defaults are
-    ours, and so is L-BFGS in units of the paper's majoriser, whose own steps then tell whether to stop.
+    ours, and so is L-BFGS in units of the paper's majorizer, whose own steps then tell whether to stop.
     """
 
     _both_kinds = False
@@ -112,7 +112,7 @@ class LLMA(FromPairs, MetricLearner):
         checks.at_least(0, lam=self.lam)
         checks.counts(1, n_centers=self.n_centers, n_stages=self.n_stages)
         checks.above(0, ridge=self.ridge)
-        checks.above(0, **checks.told(omega=self.omega, sigma=self.sigma))
+        checks.above(0, **checks.not_none(omega=self.omega, sigma=self.sigma))
         similar = with_similar(written_out(pairs)).part(similar=True)
         settings = self._settings("n_centers", "lam", "omega", "sigma", "n_neighbors", "n_stages", "ridge")
         last = getattr(self, "coef_", []) if self.warm_start else []
@@ -135,7 +135,7 @@ class LLMA(FromPairs, MetricLearner):
     def transform(self, X: AnyArray) -> AnyArray:
         """The rows (n, d) where the field takes them: Euclidean distances between them are the learned ones."""
         check_is_fitted(self)
-        with named(self):
+        with error_context(self):
             X = self._rows(X, reset=False)
             Y = X.astype(np.float64)
             for field in zip(self.centers_, self.coef_, self.widths_, strict=True):

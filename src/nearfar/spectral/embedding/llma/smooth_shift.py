@@ -4,7 +4,7 @@
     f(B) = sum_S |y_i - y_j|^2 + lam sum_{i, j} w_ij (|y_i - y_j| - |x_i - x_j|)^2 + rho |B|^2
     w_ij = exp(-|x_i - x_j|^2 / sigma^2)
 
-f is majorised by a quadratic in B with one matrix for all steps, so every step lowers f. These steps are slow if the
+f is majorized by a quadratic in B with one matrix for all steps, so every step lowers f. These steps are slow if the
 field has many bumps, so L-BFGS goes first, in units of that matrix.
 """
 
@@ -28,7 +28,7 @@ LEAST = 1e-8  # pairs of smaller weight w_ij are left out
 
 
 class Field(NamedTuple):
-    """Centres (k, d), coefficients B (d, k) and width omega of a field."""
+    """Centers (k, d), coefficients B (d, k) and width omega of a field."""
 
     centers: Array
     coef: Array
@@ -124,7 +124,7 @@ class Shift:
         return float(f + self.rho * np.sum(B * B)), Y, q
 
     def step(self, Y: Array, q: Array) -> Array:
-        """Return the B at which the majoriser at Y is least."""
+        """Return the B at which the majorizer at Y is least."""
         ratio = np.divide(self.d, q, out=np.zeros_like(q), where=q > 0)
         kept = self.near.laplacian_times(2 * self.lam * self.w * ratio, Y)
         return cho_solve(self.H, self.P.T @ kept - self.base).T
@@ -137,13 +137,13 @@ class Shift:
         return 2 * pull.T @ self.P + 2 * self.rho * B
 
 
-def majorise(
+def majorize(
     problem: Shift, B: Array, *, max_iter: int = 200, tol: float = 1e-6, report: Report | None = None
 ) -> Solution:
     """Return B of a small f, from a start; stop once a step lowers f by less than ``tol * max(1, f)``.
 
-    In units in which the majoriser's curvature H is 1, its step is half a gradient step. L-BFGS works in these units,
-    much faster than steps of the majoriser, which follow only to tell whether f can still fall.
+    In units in which the majorizer's curvature H is 1, its step is half a gradient step. L-BFGS works in these units,
+    much faster than steps of the majorizer, which follow only to tell whether f can still fall.
     """
     enough = hardly_changes(tol)
     f, Y, q = problem.value(B)
@@ -171,14 +171,14 @@ def majorise(
         history.append(f)
         if enough(before, f):
             return Solution(B, f, k, history=np.array(history))
-    message = stopped("majorisation", max_iter, "fall", before - f, tol * max(1.0, f))
+    message = stopped("majorization", max_iter, "fall", before - f, tol * max(1.0, f))
     return Solution(B, f, max_iter, False, message, history=np.array(history))
 
 
 def shifts(
     X: Array, i: Ints, j: Ints, weight: Array, centers: Array, *, last: Sequence[Array] = (), **settings: Any
 ) -> tuple[list[Field], Solution]:
-    """Run `stages` with some rows of X as centres; if features outnumber rows, in their span, which no shift leaves."""
+    """Run `stages` with some rows of X as centers; if features outnumber rows, in their span, which no shift leaves."""
     if X.shape[1] <= len(X):
         return stages(X, i, j, weight, centers, last=last, **settings)
     V, mean = scatter.span_or_axes(X, 1), X.mean(axis=0)
@@ -211,7 +211,7 @@ def stages(
     Parameters
     ----------
     omega : float or None
-        None: a third of the root mean square distance of rows and centres.
+        None: a third of the root mean square distance of rows and centers.
     last : sequence of ndarray of shape (d, k)
         Where each stage starts, if its shape fits.
     scale : float or None
@@ -229,7 +229,7 @@ def stages(
         B = np.zeros(centers.T.shape)
         if k < len(last) and last[k].shape == B.shape:
             B = last[k]
-        found = majorise(problem, B, **limits)
+        found = majorize(problem, B, **limits)
         field = Field(centers, found.x, omega)
         fields.append(Field(u * centers, u * found.x, u * omega))
         X, centers, omega = field(X), field(centers), omega / 2

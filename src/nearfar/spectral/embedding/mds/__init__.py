@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import FromLabels, Mahalanobis, named
+from ....estimators.base import FromLabels, Mahalanobis, error_context
 from ....numerics import checks, initialization, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array
 from ... import target_pairs
-from ...margin.lmnn.problem import exactly
+from ...margin.lmnn.problem import truncate_rank
 from .stress import ClassTargets, ListedTargets, sstress, stress
 
 TargetFunction = Callable[[AnyArray, AnyArray], AnyArray]
@@ -107,7 +107,7 @@ class MDSMetric(FromLabels, Mahalanobis):
         distances: AnyArray | None = None,
         rows: AnyArray | None = None,
     ) -> MDSMetric:
-        """Learn from labelled rows, or from pairs of rows with target distances.
+        """Learn from labeled rows, or from pairs of rows with target distances.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class MDSMetric(FromLabels, Mahalanobis):
         """
         if pairs is None and distances is None:
             return super().fit(X, y if self._y_required else None)
-        with named(self):
+        with error_context(self):
             X = self._rows(X)
             return self._learn(X, target_pairs.check(pairs, distances, len(X), rows))
 
@@ -147,4 +147,4 @@ class MDSMetric(FromLabels, Mahalanobis):
         first = initialization.principal(X @ V.T, k) if k < len(V) else np.eye(k)
         last = self._start((k, X.shape[1]))
         found = mds(problem, first if last is None else last @ V.T, self.loss, **self._search())
-        return found.with_x(exactly(found.x @ V, self.n_components))
+        return found.with_x(truncate_rank(found.x @ V, self.n_components))

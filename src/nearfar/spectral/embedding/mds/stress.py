@@ -139,7 +139,7 @@ def sstress(
     A = psd.power(S / unit, -0.5)
     limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": in_unit(report, size)}
     if isinstance(targets, ListedTargets):  # evaluations are expensive, and L-BFGS takes one per iteration
-        found = certified_psd.minimise(evaluate, gap, A, start=L0, **limits)
+        found = certified_psd.minimize(evaluate, gap, A, start=L0, **limits)
     else:
         found = projected(of_metric, gap, A, L0, **limits)
         found = certified_psd.finished(evaluate, gap, found.x, found.n_iter, tol, np.asarray(found.history))
@@ -201,7 +201,7 @@ def stretched(N: Array, s: float) -> Array:
 def stress(
     targets: ListedTargets, L0: Array, *, max_iter: int = 2000, tol: float = 1e-8, report: Report | None = None
 ) -> Solution:
-    """Return L (k, d) of a small stress, by majorisation: every step lowers it.
+    """Return L (k, d) of a small stress, by majorization: every step lowers it.
 
     Notes
     -----
@@ -223,5 +223,5 @@ def stress(
         pull = np.divide(w * root, q, out=np.zeros_like(q), where=q > 0)
         last, L = L, cho_solve(S, X.T @ pairs.laplacian_times(pull, Y)).T
     fall = history[-2] - history[-1] if max_iter else np.inf
-    message = stopped("majorisation", max_iter, "fall", fall, tol * max(size, history[-1]))
+    message = stopped("majorization", max_iter, "fall", fall, tol * max(size, history[-1]))
     return Solution(last, history[-1], max(1, max_iter), False, message, history=np.array(history))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ....estimators.base import FromPairs, MetricLearner, named
+from ....estimators.base import FromPairs, MetricLearner, error_context
 from ....numerics import checks
 from ....numerics.constraints import LabelPairs, Pairs, written_out
 from ....numerics.optimize import Solution
@@ -26,7 +26,7 @@ SOLVERS = ("auto", "lbfgs", "adam")
 
 def cdml(X: Array, pairs: Pairs, start: Array, margins: tuple[float, float], lam: float, **search: Any) -> Solution:
     """Curves (m, d, c) as `x`, from those of `start`; ``attributes["curvature"]`` as in `CDML`."""
-    return objective.minimise(X, pairs, start, margins, lam, **search)
+    return objective.minimize(X, pairs, start, margins, lam, **search)
 
 
 class CDML(FromPairs, MetricLearner):
@@ -68,7 +68,7 @@ class CDML(FromPairs, MetricLearner):
         Coefficients, of rows less `mean_` in units of `scale_`.
     mean_ : ndarray of shape (d,)
     scale_ : float
-        Root mean squared length of the centred rows.
+        Root mean squared length of the centered rows.
     curvature_ : float
         Least second derivative at a nearest point; near 0, some row is about to jump along its curve.
 
@@ -76,7 +76,7 @@ class CDML(FromPairs, MetricLearner):
     -----
     Chen, Luo, Yang, Gong, Li & Huang, "Curvilinear distance metric learning", NeurIPS 2019. Distances are of an
     explicit embedding; lengths are by 32 Gauss-Legendre nodes and gradients exact (implicit ones through T), where the
-    published code takes random differences. Centring, units, `degree`, `lam`, the start and the straight lines before
+    published code takes random differences. Centering, units, `degree`, `lam`, the start and the straight lines before
     the curves are ours. The objective is not convex, and jumps where a nearest point changes branch: where a jump ends
     L-BFGS, it goes on from the best of some steps of Adam. The best curves met are kept.
     """
@@ -137,7 +137,7 @@ class CDML(FromPairs, MetricLearner):
     def transform(self, X: AnyArray) -> AnyArray:
         """y (n, m) of rows X (n, d): Euclidean distances between its rows are the learned ones."""
         check_is_fitted(self)
-        with named(self):
+        with error_context(self):
             X = self._rows(X, reset=False)
             R = (X.astype(np.float64) - self.mean_) / self.scale_
             return curves.embed(self.components_.astype(np.float64), R).astype(X.dtype)

@@ -100,7 +100,7 @@ class Best:
         return value, gradient
 
 
-def minimise(
+def minimize(
     X: Array,
     pairs: Pairs,
     C: Array,

@@ -1,6 +1,6 @@
 """Real roots of many polynomials of one degree at once.
 
-Between neighbouring roots of its derivative a polynomial is monotone and has at most one root. So its roots lie
+Between neighboring roots of its derivative a polynomial is monotone and has at most one root. So its roots lie
 between those of the derivative, which lie between those of the second derivative, and so on.
 """
 

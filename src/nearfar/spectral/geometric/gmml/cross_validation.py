@@ -1,4 +1,4 @@
-"""Find the point of a geodesic that classifies best: cross-validated neighbours, one decomposition per fold."""
+"""Find the point of a geodesic that classifies best: cross-validated neighbors, one decomposition per fold."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ....numerics.types import Array, Ints
 
 FOLDS = 5
 COARSE = (0.1, 0.3, 0.5, 0.7, 0.9)
-STEP = 0.02  # of the finer grid, which reaches halfway to the neighbours in the coarse one
+STEP = 0.02  # of the finer grid, which reaches halfway to the neighbors in the coarse one
 
 Spectrum = tuple[Array, Array, Array]
-LabelledRows = tuple[Array, Ints]
+LabeledRows = tuple[Array, Ints]
 
 
 def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], tuple[Array, Array]]) -> float:
@@ -27,7 +27,7 @@ def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], t
     labels : ndarray of shape (n,)
         Codes; rows with -1 are left out.
     scatters : callable
-        (rows, their labels) -> (S, D), regularised.
+        (rows, their labels) -> (S, D), regularized.
 
     Notes
     -----
@@ -60,14 +60,14 @@ def enough(labels: Ints) -> bool:
     return bool(len(sizes) > 1 and sizes.max() > 1)
 
 
-def best(ts: Iterable[float], parts: list[tuple[Spectrum, LabelledRows, LabelledRows]]) -> float:
+def best(ts: Iterable[float], parts: list[tuple[Spectrum, LabeledRows, LabeledRows]]) -> float:
     """Return the t with the most hits over all parts."""
     tried = [round(float(t), 12) for t in ts]
     ranks = [(sum(hits(t, *part) for part in parts), -abs(t - 0.5), -t) for t in tried]
     return -max(ranks)[2]
 
 
-def hits(t: float, spectrum: Spectrum, fit: LabelledRows, rest: LabelledRows) -> int:
+def hits(t: float, spectrum: Spectrum, fit: LabeledRows, rest: LabeledRows) -> int:
     """Return how many left-out rows are classified correctly by their three nearest rows."""
     L = psd.sharp_from_spectrum(*spectrum, t)
     near = nearest(rest[0] @ L.T, fit[0] @ L.T, min(3, len(fit[0])))[1]

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ....estimators.base import FromPairs, MetricLearner, named
+from ....deprecation import renamed_settings
+from ....estimators.base import FromPairs, MetricLearner, error_context
 from ....fit_warnings import warn
 from ....numerics import checks, psd, scatter
 from ....numerics.constraints import LabelPairs, Pairs
@@ -32,7 +33,7 @@ def layered_gmml(
     t: float = 0.5,
     reg: float | str = 0.1,
     activation: str = "tanh",
-    normalise: bool = True,
+    normalize: bool = True,
 ) -> list[Layer]:
     """Layers of so many outputs each (None: as many as inputs), `activation` between them; see `LayeredGMML`."""
     layers: list[Layer] = []
@@ -43,7 +44,7 @@ def layered_gmml(
         mean = Z.mean(axis=0)
         L = psd.sharp_factor(*geodesic.regularized(*scatter.pair_scatters(Z - mean, pairs).mean(), reg), t)
         layer = Layer(psd.compress(L, p), mean, 1.0)
-        if normalise and k < len(dims) - 1:
+        if normalize and k < len(dims) - 1:
             layer = layer._replace(scale=float(np.sqrt(np.mean(layer(Z) ** 2))) or 1.0)
         layers.append(layer)
         X = Z
@@ -68,7 +69,7 @@ class LayeredGMML(FromPairs, MetricLearner):
     activation : "identity", "tanh", "relu" or "reeig"
         f, after each layer but the last. "reeig" reads k (k + 1) / 2 outputs as a symmetric matrix and raises its
         eigenvalues to 1e-4. With "identity" and no fewer dimensions depth is vacuous, and a warning says so.
-    normalise : bool
+    normalize : bool
         Scale what leaves a layer to a root mean square of 1.
     n_pairs, weighting, random_state
         As for `GMML`.
@@ -83,12 +84,13 @@ class LayeredGMML(FromPairs, MetricLearner):
 
     Notes
     -----
-    Hajiabadi, Godaz, Ghasemi & Monsefi, "Layered geometric learning", ICAISC 2019. Centring and `normalise` are ours,
+    Hajiabadi, Godaz, Ghasemi & Monsefi, "Layered geometric learning", ICAISC 2019. Centering and `normalize` are ours,
     and that the last layer has no activation.
     """
 
     _holds = ("n_features_in_", "layers_", "means_", "scales_")
 
+    @renamed_settings(normalise="normalize")
     def __init__(
         self,
         n_components: int | None = None,
@@ -98,7 +100,7 @@ class LayeredGMML(FromPairs, MetricLearner):
         t: float = 0.5,
         reg: float | str = 0.1,
         activation: str = "tanh",
-        normalise: bool = True,
+        normalize: bool = True,
         n_pairs: int | str | None = "all",
         weighting: str = "pairs",
         random_state: Any = None,
@@ -109,7 +111,7 @@ class LayeredGMML(FromPairs, MetricLearner):
         self.t = t
         self.reg = reg
         self.activation = activation
-        self.normalise = normalise
+        self.normalize = normalize
         self.n_pairs = n_pairs
         self.weighting = weighting
         self.random_state = random_state
@@ -124,7 +126,7 @@ class LayeredGMML(FromPairs, MetricLearner):
         hidden = self._hidden()
         if self.activation == "identity" and self.n_layers > 1 and {*hidden} <= {None, X.shape[1]}:
             warn(f"{self.n_layers} linear layers only give a power of one metric")
-        settings = (self.t, self.reg, self.activation, self.normalise)
+        settings = (self.t, self.reg, self.activation, self.normalize)
         layers = layered_gmml(X, pairs, [*hidden, self.n_components], *settings)
         L, means, scales = zip(*layers, strict=True)
         return Solution(L[-1], attributes={"layers": [*L], "means": [*means], "scales": np.array(scales)})
@@ -142,7 +144,7 @@ class LayeredGMML(FromPairs, MetricLearner):
     def transform(self, X: AnyArray) -> AnyArray:
         """What leaves the last layer, shape (n, k): Euclidean distances between its rows are the learned ones."""
         check_is_fitted(self)
-        with named(self):
+        with error_context(self):
             X = self._rows(X, reset=False)
         Z, f = X.astype(np.float64), ACTIVATIONS[self.activation]
         for k, layer in enumerate(map(Layer, self.layers_, self.means_, self.scales_)):

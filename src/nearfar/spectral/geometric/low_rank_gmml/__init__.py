@@ -5,7 +5,7 @@
     min_U  2 sum_i sqrt(lam_i)                 ("trace"),  lam: eigenvalues of U' S U U' D U
 
 S, D: mean scatters of the similar and of the dissimilar pairs. "discriminant" takes the span of the p largest
-generalised eigenvectors, D u = mu S u.
+generalized eigenvectors, D u = mu S u.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LowRankGMML(FromPairs, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Rank. Default (ours): as many generalised eigenvalues of (D, S) as hold 95 % of what all have above 1.
+        Rank. Default (ours): as many generalized eigenvalues of (D, S) as hold 95 % of what all have above 1.
     t, reg, n_pairs, weighting
         As for `GMML`.
     subspace : "discriminant", "riemannian" or "trace"
@@ -61,7 +61,7 @@ class LowRankGMML(FromPairs, Mahalanobis):
     restarts : int
         Starts in all; the first of the best is kept.
     max_iter, tol
-        Of each search (L-BFGS through a QR factorisation); `tol` is on the gradient.
+        Of each search (L-BFGS through a QR factorization); `tol` is on the gradient.
     warm_start : bool
         Search from the last fit's subspace alone.
     verbose : bool

@@ -52,9 +52,9 @@ class PartialLabelGMML(FromSets, Mahalanobis):
     n_neighbors : int
         k.
     l1 : float
-        Ridge of the weights of neighbours: large values weigh all the same.
+        Ridge of the weights of neighbors: large values weigh all the same.
     lam : float
-        Weight of keeping each row a combination of its neighbours.
+        Weight of keeping each row a combination of its neighbors.
     t : float
         0 gives the inverse of S, 1 gives D.
     reg : float or "auto"

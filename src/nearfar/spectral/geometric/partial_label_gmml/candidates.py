@@ -15,7 +15,7 @@ ROUNDING = 1e-14  # share of squared lengths: a smaller sum of squared differenc
 
 
 class CandidateNeighbors(NamedTuple):
-    """Neighbours that share a candidate, and the scatter of those within their reach that share none.
+    """Neighbors that share a candidate, and the scatter of those within their reach that share none.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class CandidateNeighbors(NamedTuple):
     there : ndarray of shape (n, k)
     apart : ndarray of shape (d, d)
         Sum over (i, t) of (x_i - x_t)(x_i - x_t)', where t shares no candidate with i and is nearer to i than i's
-        furthest neighbour.
+        furthest neighbor.
     n_apart : int
         Pairs (i, t).
     """
@@ -36,7 +36,7 @@ class CandidateNeighbors(NamedTuple):
 
 
 def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbors:
-    """Find the neighbours, comparing blocks of rows with all rows; nothing of size n^2 is kept.
+    """Find the neighbors, comparing blocks of rows with all rows; nothing of size n^2 is kept.
 
     Raises
     ------
@@ -87,14 +87,14 @@ def outer_sums(X_b: Array, X: Array, A: Bools) -> Array:
 
 
 def label_weights(candidates: Bools, near: Ints, there: Bools, ridge: float) -> Array:
-    """Rows of sum 1: argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 / q + ridge / k |w|^2 over neighbours, scaled."""
+    """Rows of sum 1: argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 / q + ridge / k |w|^2 over neighbors, scaled."""
     q, k = candidates.shape[1], near.shape[1]
     w = reconstruct(candidates.astype(np.float64) / np.sqrt(q), near, there, ridge / k)
     return w / np.where(there.any(axis=1), w.sum(axis=1), 1.0)[:, None]
 
 
 def reconstruct(Y: Array, near: Ints, there: Bools, ridge: float = 0.0) -> Array:
-    """argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 + ridge |w|^2 over each row's neighbours, shape (n, k)."""
+    """argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 + ridge |w|^2 over each row's neighbors, shape (n, k)."""
     k = near.shape[1]
     w = np.empty(near.shape)
     step = max(1, BLOCK // (k * (k + Y.shape[1])))
@@ -107,7 +107,7 @@ def reconstruct(Y: Array, near: Ints, there: Bools, ridge: float = 0.0) -> Array
 
 
 def residual(X: Array, near: Ints, there: Bools) -> Array:
-    """Return x_i less its best non-negative combination of neighbours, for rows that have any."""
+    """Return x_i less its best non-negative combination of neighbors, for rows that have any."""
     n, k = near.shape
     w = reconstruct(X, near, there)
     R = X - csr_array((w.ravel(), near.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n)) @ X

@@ -1,8 +1,8 @@
-"""Learning a kernel from pairs, smooth on a neighbourhood graph (Baghshah & Shouraki, 2010).
+"""Learning a kernel from pairs, smooth on a neighborhood graph (Baghshah & Shouraki, 2010).
 
     min_{K PSD}  1/|S| sum_S d_ij + lam tr(Lap K)   s.t.  d_ij >= c for dissimilar pairs,   d_ij = K_ii + K_jj - 2 K_ij
 
-Lap: Laplacian of the symmetrised neighbourhood graph over all rows. With K = F Q F', F the q smoothest functions on the
+Lap: Laplacian of the symmetrized neighborhood graph over all rows. With K = F Q F', F the q smoothest functions on the
 graph, it is a semidefinite program in Q; q = n - 1 leaves the full problem. New rows follow by kernel ridge regression.
 """
 
@@ -47,7 +47,7 @@ def laplacian_regularized(
 
 
 class LaplacianRegularizedKernel(FromPairs, KernelMetric):
-    """A kernel matrix under which dissimilar pairs keep a distance while similar pairs and neighbours stay close.
+    """A kernel matrix under which dissimilar pairs keep a distance while similar pairs and neighbors stay close.
 
     Parameters
     ----------
@@ -58,9 +58,9 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
     lam, c : float
         Weight of the graph; least squared distance of dissimilar pairs (only a scale). Above 0.
     n_neighbors : int
-        Of the graph, which has every row, labelled or not.
+        Of the graph, which has every row, labeled or not.
     graph_space : "input" or "feature"
-        Neighbours among the rows, or among their images (the only way with "precomputed").
+        Neighbors among the rows, or among their images (the only way with "precomputed").
     ridge : float
         Of the regression, in units of the mean k(x, x), above 0.
     kernel, gamma, degree, coef0, landmarks

@@ -1,4 +1,4 @@
-"""Functions on a neighbourhood graph that change least along its edges, and their extension to new rows."""
+"""Functions on a neighborhood graph that change least along its edges, and their extension to new rows."""
 
 from __future__ import annotations
 

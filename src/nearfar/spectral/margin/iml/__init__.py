@@ -27,14 +27,14 @@ def iml(
 
 
 class IML(FromLabels, Mahalanobis):
-    """Neighbours of a class within a squared distance of 1, its rivals beyond 1 + m, each class with the same weight.
+    """Neighbors of a class within a squared distance of 1, its rivals beyond 1 + m, each class with the same weight.
 
     Scale features first: both bounds are absolute.
 
     Parameters
     ----------
     n_neighbors : int
-        Neighbours of each kind per row; below the smallest class size, at most the rows outside the largest class.
+        Neighbors of each kind per row; below the smallest class size, at most the rows outside the largest class.
     a : float
         In [0, 1]: share of the similar pairs. The paper tries 0 to 1 in steps of 0.05.
     m : float

@@ -28,7 +28,7 @@ class Hinges(NamedTuple):
     c : ndarray of shape (m,)
         Weights, at least 0.
     A0 : ndarray of shape (d, d)
-        Where the regulariser pulls to.
+        Where the regularizer pulls to.
     gamma : float
     """
 
@@ -60,7 +60,7 @@ class Hinges(NamedTuple):
         return float(self.gamma * np.sum(self.A0**2) - self.gamma * np.sum(M**2) - a @ (self.s * self.b))
 
 
-def minimise(
+def minimize(
     hinges: Hinges,
     *,
     tol: float = 1e-6,

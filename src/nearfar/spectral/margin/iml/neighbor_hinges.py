@@ -1,4 +1,4 @@
-"""Hinges on each row's neighbours of its own class and on its rivals, the nearest rows of other classes.
+"""Hinges on each row's neighbors of its own class and on its rivals, the nearest rows of other classes.
 
     sum_{(i, j) same class} c_ij [d_ij - 1]_+ + sum_{(i, l) different} c_il [1 + margin - d_il]_+ + gamma |M - I|^2
 
@@ -63,7 +63,7 @@ def hinges(
     Parameters
     ----------
     k : int
-        Neighbours of each kind.
+        Neighbors of each kind.
     a : float
         In [0, 1]: share of the similar pairs.
     width : float
@@ -120,7 +120,7 @@ def fixed(
 ) -> Solution:
     """The problem with the pairs given; `x` is L. The search begins with L or the multipliers `dual`."""
     if problem.gamma > 0:
-        found = hinge_dual.minimise(problem, start=dual, max_iter=max_iter, tol=tol, report=report)
+        found = hinge_dual.minimize(problem, start=dual, max_iter=max_iter, tol=tol, report=report)
         return found.with_x(psd.components(found.x))
     Z, s, b, c, _, _ = problem
 

@@ -1,4 +1,4 @@
-"""Large margin nearest neighbours (Weinberger, Blitzer & Saul, 2006).
+"""Large margin nearest neighbors (Weinberger, Blitzer & Saul, 2006).
 
     min_L  r sum_{i, j in N_i} d_ij + (1 - r) sum_{i, j in N_i} sum_{l: y_l != y_i} [1 + d_ij - d_il]_+
 
@@ -27,18 +27,18 @@ def lmnn(problem: LargeMargin, L: Array, solver: str = "lbfgs", **limits: Any) -
         L = np.eye(L.shape[1])
     if solver == "sdp":
         return sdp.solve(problem, L, **limits)
-    return active_set.minimise(problem, L, solver, **limits)
+    return active_set.minimize(problem, L, solver, **limits)
 
 
 class LMNN(FromTriplets, Mahalanobis):
-    """Each row's target neighbours pulled near, rows of other classes pushed out by a margin of 1 in squared distance.
+    """Each row's target neighbors pulled near, rows of other classes pushed out by a margin of 1 in squared distance.
 
-    Scale features first: target neighbours are looked up among the rows as they are.
+    Scale features first: target neighbors are looked up among the rows as they are.
 
     Parameters
     ----------
     n_neighbors : int
-        Target neighbours k; below the smallest class size.
+        Target neighbors k; below the smallest class size.
     regularization : float
         Weight r of the pull, in [0, 1); mu of the paper is 1 - r.
     n_components : int, optional
@@ -57,7 +57,7 @@ class LMNN(FromTriplets, Mahalanobis):
     stratified : bool or dict
         Learn round by round on samples of spheres, and multiply the maps; settings: `stratified.Strata`.
     outer_passes : int
-        How often target neighbours are looked up and the problem is solved; the later times under the last metric.
+        How often target neighbors are looked up and the problem is solved; the later times under the last metric.
     max_iter : int
     tol : float
         On the duality gap relative to the objective; without convexity on a round's progress.
@@ -133,12 +133,12 @@ class LMNN(FromTriplets, Mahalanobis):
         rows = rows @ V.T
         if self.stratified:
             found = strata.stratified(rows, codes, solve, rule.n_neighbors, self.stratified, seed)
-            return found.with_x(data.exactly(found.x @ V, self.n_components))
+            return found.with_x(data.truncate_rank(found.x @ V, self.n_components))
         looked_up, fresh = np.eye(len(V)) if isinstance(init, str) else first, last is None
         for _ in range(self.outer_passes):
             found = solve(rows, codes, looked_up, begin, fresh, self._report())
             looked_up, begin, fresh = found.x, found.x, False
-        return found.with_x(data.exactly(found.x @ V, self.n_components) / unit)
+        return found.with_x(data.truncate_rank(found.x @ V, self.n_components) / unit)
 
     def _check(self) -> None:
         checks.counts(1, n_neighbors=self.n_neighbors, outer_passes=self.outer_passes)

@@ -32,7 +32,7 @@ PLAN = (15, 15, 20, 0, 10, 0, 10, 0, 10, 0, 10, 0, 20, 0)  # steps of the first 
 MEMORY = 20
 PATIENCE = 3  # rounds without progress
 WHOLE = 10  # steps that a round needs to show whether f still falls
-OCTAVES = 30.0  # a start is scaled by at most this power of 2
+MAX_LOG2_SCALE = 30.0  # a start is scaled by at most this power of 2
 LOST = 1e-4  # squared length of a row of K that is dropped, relative to the longest
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.1)  # weights of new slopes that are tried in their mean with the old ones
 SHARP = (1 / 10, 1 / 100)  # how much less the hinge is rounded in the last rounds, which are Newton's
@@ -47,7 +47,7 @@ class Place(NamedTuple):
     seen: Certificate
 
 
-def minimise(
+def minimize(
     problem: LargeMargin,
     L0: Array,
     method: str = "lbfgs",
@@ -75,7 +75,7 @@ def minimise(
     A, B = large_margin_data.whitening(problem)
     search = Search(problem.on(problem.X @ A), method, report)
     here = search.place(psd.compress(L0 @ B), Hinge(problem.squared))
-    race = Race(tol, len(L0) >= B.shape[1], here)
+    race = SearchState(tol, len(L0) >= B.shape[1], here)
     plan = chain(PLAN, cycle((STEPS, 0)))
     planned = next(plan)
     while race.spent < max_iter and not race.over:
@@ -110,7 +110,7 @@ class Search:
         """Whether to take Newton's method, whose matrix must be affordable."""
         return full and self.method == "lbfgs" and not self.problem.squared and len(K) <= most
 
-    def round(self, here: Place, race: Race, share: float, planned: int, most: int) -> Place:
+    def round(self, here: Place, race: SearchState, share: float, planned: int, most: int) -> Place:
         """Run a round; return where the next begins: the place found, or the old one with more impostors."""
         problem = self.problem
         hinge, before = rounded(problem, here, share)
@@ -158,7 +158,7 @@ class Search:
         return here._replace(edges=Graph(problem.i, problem.j, joined, len(problem.X)))
 
 
-class Race:
+class SearchState:
     """What the rounds have reached, and whether that is enough.
 
     Parameters
@@ -221,7 +221,7 @@ class Race:
 def scaled(problem: LargeMargin, L: Array) -> Array:
     """Return L times the factor of smallest f, estimated from some rows: its square t is the root of df/dt."""
     pull, differences = problem.differences(L)
-    hinge, low, high = Hinge(problem.squared), -OCTAVES, OCTAVES
+    hinge, low, high = Hinge(problem.squared), -MAX_LOG2_SCALE, MAX_LOG2_SCALE
     for _ in range(60):
         t = 2.0 ** ((low + high) / 2)
         pushed = float(np.vdot(hinge(1 - t * differences)[1], differences))

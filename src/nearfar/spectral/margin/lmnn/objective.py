@@ -1,4 +1,4 @@
-"""Large margins over target neighbours: the objective, its gradient, and a bound on how far the optimum can be.
+"""Large margins over target neighbors: the objective, its gradient, and a bound on how far the optimum can be.
 
     f(M) = (1 - mu) <M, C> + mu sum_t h(1 - <M, A_t>),   C = sum_{i, j in N_i} (x_i - x_j)(x_i - x_j)'
     A_t = (x_i - x_l)(x_i - x_l)' - (x_i - x_j)(x_i - x_j)',   M = L' L

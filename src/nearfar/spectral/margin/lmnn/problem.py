@@ -29,7 +29,7 @@ class Rule(NamedTuple):
     seed: Seed = None
 
     def pose(self, X: Array, labels: Ints | None, triplets: Ints | None, L: Array) -> LargeMargin:
-        """The problem on rows sorted by class, or on triplets, with neighbours looked up under L."""
+        """The problem on rows sorted by class, or on triplets, with neighbors looked up under L."""
         if labels is not None and self.mining in (None, "batch_all"):
             near = impostors.target_neighbors(X @ L.T, labels, self.n_neighbors)
             i = np.repeat(np.arange(len(X)), near.shape[1])
@@ -60,7 +60,7 @@ def coordinates(X: Array) -> Array:
     if d > n:
         V = scatter.data_span(X)
         return V if len(V) else np.eye(1, d)  # no two rows differ
-    R = scatter.centred_triangle(X)
+    R = scatter.centered_triangle(X)
     lengths = np.linalg.norm(R, axis=0)
     R = R[:, lengths > 0] / lengths[lengths > 0]  # whatever the units, what a dependent column adds is rounding
     s = np.linalg.svd(R, compute_uv=False)
@@ -80,7 +80,7 @@ def whitening(problem: LargeMargin) -> tuple[Array, Array]:
     return V / np.sqrt(w), V * np.sqrt(w)
 
 
-def exactly(L: Array, n_components: int | None) -> Array:
+def truncate_rank(L: Array, n_components: int | None) -> Array:
     """Return the same metric, rows by falling length; exactly `n_components` of them if given, the last maybe 0."""
     L = psd.compress(L, n_components)
     return np.pad(L, ((0, max(0, (n_components or 0) - len(L))), (0, 0)))

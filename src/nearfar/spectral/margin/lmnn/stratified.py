@@ -116,8 +116,8 @@ def read(settings: Any) -> Strata:
 
 def sample(Y: Array, labels: Ints, radius: float, share: float, k: int, rng: np.random.Generator) -> Ints:
     """Draw rows of one random sphere: this share of each class, without classes that keep at most k."""
-    centre = rng.uniform(Y.min(axis=0), Y.max(axis=0))
-    inside = rng.permutation(np.flatnonzero(np.linalg.norm(Y - centre, axis=1) <= radius))
+    center = rng.uniform(Y.min(axis=0), Y.max(axis=0))
+    inside = rng.permutation(np.flatnonzero(np.linalg.norm(Y - center, axis=1) <= radius))
     inside = inside[np.argsort(labels[inside], kind="stable")]
     _, start, code, size = np.unique(labels[inside], return_index=True, return_inverse=True, return_counts=True)
     place = np.arange(len(inside)) - start[code]

@@ -3,7 +3,7 @@
     min_{w >= 0}  1/T sum_{(a, p, n)} [1 + d(x_a, x_p) - d(x_a, x_n)]_+ + beta s^2 sum_k w_k
     d(x, x') = (x - x')' M (x - x'),  M = sum_k w_k b_k b_k'
 
-b_k: given directions, of which few are used; s: near the deviation of the features, 1 where they are standardised.
+b_k: given directions, of which few are used; s: near the deviation of the features, 1 where they are standardized.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NARROW, REGIONS, WIDE_REGIONS = 50, (10, 20), (20, 50)  # rows of a class in a r
 
 
 def scml(X: Array, triplets: Ints, B: Array, beta: float = 1e-5, **search: Any) -> Solution:
-    """Return w (K,) as `x` for directions B (K, d) and triplets (T, 3) of rows; `search` is of `minimise`."""
-    return linear_program.minimise(linear_program.TripletHinges(X, triplets, B, beta), **search)
+    """Return w (K,) as `x` for directions B (K, d) and triplets (T, 3) of rows; `search` is of `minimize`."""
+    return linear_program.minimize(linear_program.TripletHinges(X, triplets, B, beta), **search)
 
 
 class SCML(FromTriplets, Mahalanobis):
     """A metric made of few of many directions, so that positives are nearer than negatives by a margin of 1.
 
-    Scale features first: neighbours are looked up among the rows as they are.
+    Scale features first: neighbors are looked up among the rows as they are.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class SCML(FromTriplets, Mahalanobis):
     Notes
     -----
     Shi, Bellet & Sha, AAAI 2014. Solved as the convex problem it is, with a certificate; the paper takes stochastic
-    steps. s^2, so that units do not matter, the ridge of the discriminants and the regions' centres, which need no
+    steps. s^2, so that units do not matter, the ridge of the discriminants and the regions' centers, which need no
     random numbers, are ours. Directions of unit length cost the trace of M, whichever are used: where they are more
     than the d (d + 1) / 2 numbers of M, several weights are as good, and those found need not be the fewest.
 
@@ -111,7 +111,7 @@ class SCML(FromTriplets, Mahalanobis):
     def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None) -> Solution:
         checks.above(0, beta=self.beta, tol=self.tol)
         checks.counts(1, n_neighbors=self.n_neighbors, n_impostors=self.n_impostors)
-        checks.counts(1, **checks.told(n_basis=self.n_basis))
+        checks.counts(1, **checks.not_none(n_basis=self.n_basis))
         unit = scatter.unit(X)
         V = data.coordinates(X / unit)
         X = X / unit @ V.T

@@ -145,7 +145,7 @@ def again(B: Array, basis: Array, weights: Array) -> Array | None:
     return w
 
 
-def minimise(
+def minimize(
     problem: TripletHinges,
     *,
     start: Array | None = None,

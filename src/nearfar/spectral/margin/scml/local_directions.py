@@ -2,7 +2,7 @@
 
     of regions: S_b u = mu S_w u,  of triplets: (S_n - S_p) u = mu u;  mu > 0
 
-S_b, S_w: scatters between and within classes, with a ridge, of the k rows of each class nearest to a centre, at several
+S_b, S_w: scatters between and within classes, with a ridge, of the k rows of each class nearest to a center, at several
 k. S_p, S_n: scatters of the positive and of the negative pairs of some triplets.
 """
 
@@ -19,11 +19,11 @@ from ....numerics.types import Array, Ints, Seed
 
 RIDGE = 0.1  # share of the mean variance within classes that is added to the variance of every direction
 FLAT = 1e-10  # relative to the largest mu: smaller ones are rounding errors
-PASSES = 10  # how often centres move to the means of their rows, at most
+PASSES = 10  # how often centers move to the means of their rows, at most
 TRIES = 10  # consecutive groups of triplets that may give no direction
 
 
-def centres(X: Array, count: int) -> Array:
+def centers(X: Array, count: int) -> Array:
     """Return points (count, d) spread among the rows of X (n, d), or the rows themselves if there are few.
 
     They begin as rows far from each other and become the means of the rows nearest to them. Nothing is drawn at random,
@@ -54,11 +54,11 @@ def of_regions(X: Array, labels: Ints, count: int, sizes: tuple[int, ...]) -> Ar
     labels : ndarray of shape (n,)
         Codes, all known.
     sizes : tuple of int
-        Numbers of rows of each class in a region: every centre makes one region of each size.
+        Numbers of rows of each class in a region: every center makes one region of each size.
     """
     c = int(labels.max()) + 1
     each = min(c - 1, X.shape[1])
-    points = centres(X, -(-count // (len(sizes) * each)))
+    points = centers(X, -(-count // (len(sizes) * each)))
     classes = [np.flatnonzero(labels == k) for k in range(c)]
     near = [own[nearest(points, X[own], min(max(sizes), len(own)))[1]] for own in classes]
     found = []

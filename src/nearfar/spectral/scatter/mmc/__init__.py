@@ -75,7 +75,7 @@ class MMC(FromPairs, Mahalanobis):
         Bound of the full problem, and weight of the logarithm in the diagonal one; they only scale M.
     floor : float, optional
         Share of the bound, in [0, 0.99], that all directions of the whitened similar scatter have in equal parts; 0 is
-        the published problem, whose optimum often has rank 1 to 4: too little for neighbours among many classes.
+        the published problem, whose optimum often has rank 1 to 4: too little for neighbors among many classes.
         Default: 0 for pairs that are given, 0.7 for pairs made of labels.
     shrinkage : float
         Added, with a warning, to the diagonal of a singular similar scatter in units of its mean eigenvalue: without
@@ -98,7 +98,7 @@ class MMC(FromPairs, Mahalanobis):
     -----
     Xing, Jordan, Russell & Ng, "Distance metric learning with application to clustering with side-information", 2002,
     solved by a monotone fixed-point iteration instead of cyclic projections. The floor is ours; 0.7 and the default of
-    `n_pairs` have the best mean accuracy of 3 neighbours over eleven tables, in folds inside their training parts.
+    `n_pairs` have the best mean accuracy of 3 neighbors over eleven tables, in folds inside their training parts.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class MMC(FromPairs, Mahalanobis):
         checks.between(0, 0.99, floor=floor)
         S = scatter.pair_scatters(X, pairs).similar
         S = np.diag(np.diag(S)) if self.diagonal else S
-        S = eig.shrunk(S, "shrink" if self.shrinkage else "raise", "the similar scatter", self.shrinkage)
+        S = eig.regularize_singular(S, "shrink" if self.shrinkage else "raise", "the similar scatter", self.shrinkage)
         solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
         found = solve(X, S, pairs.part(similar=False), scale, floor, self._start(), **self._search())
         k, attributes = self.n_components, {"floor": floor}

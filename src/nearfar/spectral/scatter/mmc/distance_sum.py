@@ -47,7 +47,7 @@ def farthest(
 
     Notes
     -----
-    The objective is convex in F, so maximising its linear bound over the sphere, by F <- F G / |F G|, never lowers it:
+    The objective is convex in F, so maximizing its linear bound over the sphere, by F <- F G / |F G|, never lowers it:
     no step lengths, and no trouble where a distance is 0. Near the optimum that is slow, so powers of G are tried,
     higher ones as long as they raise the objective; where one does not, the step is taken again with G itself.
     """
@@ -71,7 +71,7 @@ def farthest(
             return Solution(F, value, k, duality_gap=gap, history=np.array(history))
         last, power = (F, w, V), min(GROWTH * power, MOST)
         F = moved(last, power)
-    message = stopped("the maximisation", max_iter, "gap", gap, tol * best)
+    message = stopped("the maximization", max_iter, "gap", gap, tol * best)
     return Solution(last[0] if last else F, best, max_iter, False, message, gap, np.array(history))
 
 

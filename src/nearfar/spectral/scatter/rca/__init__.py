@@ -37,7 +37,7 @@ def rca(
     """Return L (k, d) as `x`, with L C L' = I (scaled by kappa / k for the probabilistic form); see `RCA`."""
     chunks = discriminant.without_singles(chunklets)
     C, share = discriminant.shrunk_within(X, chunks, 1 if ddof == "chunklets" else 0, weighting, shrinkage)
-    C = eig.shrunk(C, on_singular, "the within-chunklet covariance")
+    C = eig.regularize_singular(C, on_singular, "the within-chunklet covariance")
     if n_components is None or n_components == len(C):
         found = Solution(psd.power(C, -0.5))
     else:
@@ -140,7 +140,7 @@ class RCA(FromChunklets, Mahalanobis):
         checks.one_of(("rows", "chunklets"), weighting=self.weighting)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
         checks.share(("lw",), shrinkage=self.shrinkage)
-        checks.above(0, **checks.told(kappa=self.kappa))
+        checks.above(0, **checks.not_none(kappa=self.kappa))
         settings = self._settings("objective", "criterion", "kappa", "ddof", "weighting", "shrinkage", "on_singular")
         settings |= self._search()
         V, last = scatter.pca(X, self.pca, self.n_components), self._start()

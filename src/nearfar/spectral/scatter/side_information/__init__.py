@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import FromPairs, Mahalanobis, named
+from ....estimators.base import FromPairs, Mahalanobis, error_context
 from ....fit_warnings import warn
 from ....numerics import checks, psd, scatter
 from ....numerics.constraints import LabelPairs, Pairs
@@ -106,7 +106,7 @@ class SideInformationMetric(FromPairs, Mahalanobis):
         target_pairs: AnyArray | None = None,
         target_distances: AnyArray | None = None,
     ) -> SideInformationMetric:
-        """Learn from labelled rows, from pairs of rows, from distances that pairs should have, or from both.
+        """Learn from labeled rows, from pairs of rows, from distances that pairs should have, or from both.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class SideInformationMetric(FromPairs, Mahalanobis):
             if untold or y is not None or pairs is not None:
                 told = {"pairs": pairs, "pair_labels": pair_labels, "pair_weights": pair_weights, "rows": rows}
                 return super().fit(X, y, **told)
-            with named(self):
+            with error_context(self):
                 return self._learn(self._rows(X), None)
         finally:
             del self._targets

@@ -1,0 +1,54 @@
+"""Old names that work for two minor releases, with a warning: of modules that moved and of settings."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+UNTIL = "0.3"
+
+AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
+
+
+def moved_module(old: str, new: str) -> Callable[[str], Any]:
+    """Return a module's `__getattr__` that takes every name from the module's new place."""
+
+    def find(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {old!r} has no attribute {name!r}")
+        value = getattr(import_module(new), name)
+        warnings.warn(f"{old} is now {new}; the old name works until {UNTIL}", FutureWarning, stacklevel=2)
+        return value
+
+    return find
+
+
+def renamed_settings(**present: str) -> Callable[[AnyCallable], AnyCallable]:
+    """Let a function take settings by their old names: ``@renamed_settings(old="present")``."""
+
+    def decorated(function: AnyCallable) -> AnyCallable:
+        @functools.wraps(function)
+        def called(*args: Any, **settings: Any) -> Any:
+            for old, new in present.items():
+                if old in settings:
+                    if new in settings:
+                        raise TypeError(f"{old} is the old name of {new}; both were given")
+                    settings[new] = settings.pop(old)
+                    warnings.warn(
+                        f"the setting {old} is now {new}; the old name works until {UNTIL}", FutureWarning, stacklevel=2
+                    )
+            return function(*args, **settings)
+
+        called.present_names = present  # type: ignore[attr-defined]
+        return called  # type: ignore[return-value]
+
+    return decorated
+
+
+def present_name(kind: Any, setting: str) -> str:
+    """Return the present name of a setting of a class, where it was given by its old one."""
+    names: dict[str, str] = getattr(getattr(kind, "__init__", None), "present_names", {})
+    return names.get(setting, setting)

@@ -1,0 +1,28 @@
+"""Names and texts are in American spelling."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+BRITISH = re.compile(
+    r"neighbour|(?<![a-z])centr(?:e|ed|es|ing)(?![a-z])|learnt|labell|colour|behaviour|catalogue|licence|analyse|"
+    r"(?:minim|maxim|standard|normal|regular|optim|general|penal|symmetr|factor|orthogonal|vector|recogn|diagonal|"
+    r"initial|summar|organ|serial|visual|util|parametr|binar|token)is(?:e|ed|er|ers|es|ing|ation|ations)(?![a-z])",
+    re.IGNORECASE,
+)
+FOLDERS = ("src", "docs", "bench", "tools", "examples", "tests", "changes")
+OLD_NAMES = ("normalise", "centre", "orthogonalise")  # which still work
+EXCEPT = {"tests/test_spelling.py", "tests/test_deprecation.py", "changes/spelling.changed.md"}
+
+
+def test_texts_are_american():
+    found = []
+    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")]
+    for path in [*paths, *ROOT.glob("*.md")]:
+        name = path.relative_to(ROOT).as_posix()
+        if path.suffix not in (".py", ".md", ".j2") or name in EXCEPT or "_build" in name:
+            continue
+        for word in BRITISH.findall(path.read_text(encoding="utf-8")):
+            if not (word in OLD_NAMES and name.startswith("src/")):
+                found.append(f"{name}: {word}")
+    assert not found
