@@ -62,7 +62,9 @@ class Method(NamedTuple):
     def path(self) -> Path:
         """The file with the class."""
         package = HERE / self.at
-        return package / "__init__.py" if package.is_dir() else HERE / f"{self.at}.py"
+        if package.is_dir():
+            return package / "__init__.py"
+        return HERE / f"{self.at}.py"
 
     @property
     def done(self) -> bool:

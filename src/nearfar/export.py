@@ -67,7 +67,8 @@ def export_run(
 
     embedder = load_embedder(Path(run), which, trust=trust).cpu()
     told = read_about(Path(run) / f"{which}.safetensors")
-    shape, columns = shape_of(told), told.get("columns")
+    shape = shape_of(told)
+    columns = told.get("columns")
     config = TrainConfig.from_json(Path(run) / "config.json")
     images = len(shape) == 3
 
@@ -77,10 +78,14 @@ def export_run(
             self.embedder = embedder
 
         def forward(self, items: torch.Tensor) -> torch.Tensor:
-            floats = items.permute(0, 3, 1, 2).to(torch.float32) / 255 if images else items
+            if images:
+                floats = items.permute(0, 3, 1, 2).to(torch.float32) / 255
+            else:
+                floats = items
             return self.embedder(floats).embedding
 
-    network, name = Network().eval(), "images" if images else "rows"
+    network = Network().eval()
+    name = "images" if images else "rows"
     trial, expected = _tried(network, shape)
     about = {"distance": "cosine", "objective": config.objective, "data": config.data}
     if images:

@@ -293,8 +293,10 @@ class _Parser:
     """Reads a text from left to right; `token` is the next word."""
 
     def __init__(self, text: str, expected: str) -> None:
-        self.text, self.expected = text, expected
-        self.depth, self.terms = 0, 0
+        self.text = text
+        self.expected = expected
+        self.depth = 0
+        self.terms = 0
         if not isinstance(text, str):
             raise ExpressionError(f"expected a text, {expected}; got {type(text).__name__}")
         if len(text) > LENGTH:
@@ -350,7 +352,8 @@ class _Parser:
         names: set[str] = set()
         self._open()
         while self.token.kind != ")":
-            token, name = self.token, ""
+            token = self.token
+            name = ""
             if token.kind == "name" and self.text.startswith("=", self._skipped(self.position)):
                 if not WORD.fullmatch(token.text):
                     raise self._error("expected the name of a setting")
@@ -393,7 +396,8 @@ class _Parser:
         return found
 
     def _dict(self) -> ValueMapping:
-        at, found = self.token.at, []
+        at = self.token.at
+        found = []
         self._open()
         while self.token.kind != "}":
             key = self._value(self.sum())
@@ -411,7 +415,8 @@ class _Parser:
         return node
 
     def _number(self) -> Literal:
-        first, sign = self.token, 1
+        first = self.token
+        sign = 1
         if first.kind != "number":
             sign = -1 if first.kind == "-" else 1
             self._advance()

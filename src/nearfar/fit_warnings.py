@@ -15,8 +15,13 @@ PASSED_ON = ("nearfar", "sklearn", "joblib")  # packages whose lines tell a user
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the nearest line outside of the libraries, with the learner's name in front."""
     name = LEARNER.get()
-    told = message if not name or message.startswith(name) else f"{name}: {message}"
-    level, frame = 2, sys._getframe(1)
+    if not name or message.startswith(name):
+        told = message
+    else:
+        told = f"{name}: {message}"
+    level = 2
+    frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in PASSED_ON:
-        level, frame = level + 1, frame.f_back
+        level = level + 1
+        frame = frame.f_back
     warnings.warn(told, category, stacklevel=level)

@@ -102,7 +102,9 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
     """
     names = list(known)
     near = get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(names) or 'none'}"
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; it takes {', '.join(names) or 'none'}"
 
 
 def _without_gradient(kind: Any, name: str, value: Any) -> str:

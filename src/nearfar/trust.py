@@ -159,7 +159,10 @@ def _imported(module: str, name: str) -> dict[str, Any]:
         return vars(import_module(module))
     except ImportError as error:
         absent = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
-        hint = "; the folder that holds it must be on PYTHONPATH" if absent else ""
+        if absent:
+            hint = "; the folder that holds it must be on PYTHONPATH"
+        else:
+            hint = ""
         raise OwnCodeError(f"{name}: {error}{hint}") from error
 
 

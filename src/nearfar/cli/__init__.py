@@ -72,7 +72,8 @@ app.command(listing.list_methods, name="list")
 
 def main() -> None:
     """Run the command line: bad input is one line and exit code 2, Ctrl-C and SIGTERM exit with 130."""
-    usual, warnings.formatwarning = warnings.formatwarning, one_line
+    usual = warnings.formatwarning
+    warnings.formatwarning = one_line
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors=WRITABLE)  # names of files need not be UTF-8, nor outputs
     try:
@@ -100,9 +101,14 @@ def told(error: Exception, command: str) -> str | None:
     """Say in one line what is wrong; None of an error that is a fault of our own, whose traceback is to be seen."""
     message = short_of_memory(error, command) or of_own_code(error)
     if message is None and isinstance(error, (ValueError, OSError, ImportError)):
-        message = hint(error) if isinstance(error, ModuleNotFoundError) else text_of(error)
+        if isinstance(error, ModuleNotFoundError):
+            message = hint(error)
+        else:
+            message = text_of(error)
         message += caused_by_own_code(error) + way_out(error, command)
-    return None if message is None else " ".join(message.split()) or type(error).__name__
+    if message is None:
+        return None
+    return " ".join(message.split()) or type(error).__name__
 
 
 def text_of(error: Exception) -> str:

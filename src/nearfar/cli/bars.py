@@ -82,4 +82,6 @@ def transient_progress() -> Progress:
 def bars_for(words: Sequence[str]) -> Listener | None:
     """Bars where somebody sees them: on a terminal, by one process, not with --quiet among the words of the command."""
     terminal = sys.stderr is not None and sys.stderr.isatty()  # there is none where it was closed, as in a service
-    return Bars() if terminal and is_first() and "--quiet" not in words else None
+    if terminal and is_first() and "--quiet" not in words:
+        return Bars()
+    return None

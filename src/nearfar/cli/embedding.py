@@ -84,7 +84,10 @@ class Embedded(NamedTuple):
 
     def about(self) -> str:
         """Say in one sentence which items are scored, and what they search."""
-        there = "" if self.gallery is None else f", searching a gallery of {_size(self.gallery)}"
+        if self.gallery is None:
+            there = ""
+        else:
+            there = f", searching a gallery of {_size(self.gallery)}"
         return f"{self.dataset.name}, {_size(self.dataset)}{there}{left_out(self.dataset)}."
 
 
@@ -153,7 +156,8 @@ def embedded_with_gallery(source: Path, chosen: Chosen, *, labeled: bool = True)
         dataset, gallery = searching(str(source), chosen, label_of(source, chosen), apart=labeled)
         dataset = with_classes(dataset) if labeled else dataset
         gallery = (read_gallery(source) if source.suffix == ".npz" else None) or gallery
-        rows, gallery_rows = rows_of(dataset, source), None if gallery is None else rows_of(gallery, source)
+        rows = rows_of(dataset, source)
+        gallery_rows = None if gallery is None else rows_of(gallery, source)
     else:
         dataset, gallery = opened_on(source, chosen, apart=labeled)
         rows = embed_with(source, dataset)
@@ -178,7 +182,10 @@ def opened_on(source: Path, chosen: Chosen, apart: bool = True) -> tuple[Dataset
     from ..train.scoring import task_of
 
     task = task_of(source)
-    test = task.test.only(match_classes(task.test, chosen.classes)) if chosen.classes else task.test
+    if chosen.classes:
+        test = task.test.only(match_classes(task.test, chosen.classes))
+    else:
+        test = task.test
     return test, task.gallery
 
 
@@ -253,7 +260,8 @@ def embed_to(source: Path, data: str, out: Path, skip_bad: bool, label: str | No
         if named_by_paths(dataset, data):  # a report shows the images
             about["folder"] = str(root_of(data).absolute())
         np.savez_compressed(file, embeddings=embeddings, **about)
-    (n, d), known = embeddings.shape, [name for name in dataset.classes if name != UNKNOWN]
+    (n, d) = embeddings.shape
+    known = [name for name in dataset.classes if name != UNKNOWN]
     kinds = f"{len(known)} classes" if known else "without classes"
     return f"{out}: {n} embeddings of {d} dimensions, {kinds}{left_out(dataset)}"
 

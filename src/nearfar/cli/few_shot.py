@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 def score_few_shot(protocol: str, source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
     """Return the lines to print for the protocol "few-shot" or "one-shot-runs"."""
-    return one_shot_runs_of(source, chosen.data) if protocol == "one-shot-runs" else score_episodes(source, chosen, how)
+    if protocol == "one-shot-runs":
+        return one_shot_runs_of(source, chosen.data)
+    return score_episodes(source, chosen, how)
 
 
 def score_episodes(source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
@@ -50,7 +52,10 @@ def score_episodes(source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
         from ..train.run import write_json
 
         write_json(source / "few_shot.json", found.to_dict())
-    left = f", {found.left_out} left out for fewer than {found.shots + found.queries} items" if found.left_out else ""
+    if found.left_out:
+        left = f", {found.left_out} left out for fewer than {found.shots + found.queries} items"
+    else:
+        left = ""
     return f"{dataset.name}, {found.classes} classes{left}.\n\n{found}"
 
 
@@ -71,7 +76,8 @@ def few_shot_by_scores(
 
     term, parts = _scored_items(source, dataset)
     sampler = EpisodeSampler(dataset.labels, ways, shots, queries, episodes)
-    labels, accuracies = torch.from_numpy(dataset.labels), []
+    labels = torch.from_numpy(dataset.labels)
+    accuracies = []
     with torch.inference_mode():
         for rows in map(torch.tensor, counted(sampler, "episodes", episodes)):
             episode = split_episode(rows, labels[rows], ways, shots)
@@ -95,7 +101,8 @@ def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor
 
     if not is_run(source):
         raise ValueError("--classifier scores: expected a RUN, whose network scores pairs")
-    config, step = TrainConfig.from_json(source / "config.json"), load_step(source)
+    config = TrainConfig.from_json(source / "config.json")
+    step = load_step(source)
     term = next((term for term in step.objective.terms if isinstance(term, PairTerm)), None)
     if term is None:
         raise ValueError(f"--classifier scores: {source} has no network of pairs in its objective, {config.objective}")

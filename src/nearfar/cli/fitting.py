@@ -98,7 +98,8 @@ def fit_to(
     if standardize:
         check_linear(learner)
     task = task_to_fit(data, test=test, test_classes=test_classes, label=label, seed=seed, skip_bad=skip_bad)
-    X, scale = items_of(task.train), None
+    X = items_of(task.train)
+    scale = None
     with stage("fitting"):
         if standardize:
             scale = fit_standardized(learner, X, task.train.labels)
@@ -109,7 +110,10 @@ def fit_to(
     learner.save(out)
     about = f"{task.protocol}{remark(learner, task.train, 'training items')}"
     scored = score_learner(out, task.test, task.gallery, scale)
-    units = scale_warning(task.train) if is_linear(learner) and not standardize else ""
+    if is_linear(learner) and not standardize:
+        units = scale_warning(task.train)
+    else:
+        units = ""
     return "\n".join([about, scored, *(["", f"- {units}"] if units else [])])
 
 
@@ -217,6 +221,9 @@ def _found(name: str) -> Any:
         raise ExpressionError(f"{name} learns from numbers, not from classes; in Python: {name}().fit(X, y)")
     found = getattr(import_module(method.module), name)
     if not all(hasattr(found, verb) for verb in ("fit", "transform", "save")):
-        where = "Python" if method.kind == "wrapper" else "`nearfar train --objective` or Python"
+        if method.kind == "wrapper":
+            where = "Python"
+        else:
+            where = "`nearfar train --objective` or Python"
         raise ExpressionError(f"{name} is a {method.kind}, which {where} takes")
     return found

@@ -29,7 +29,8 @@ def home_of(index: Index, file: Path) -> Path:
     It lies beside the file of the index as it did, where both were moved, or where it was; older indexes do not tell,
     and of those whose data are gone nobody can: that is the folder where the command runs.
     """
-    here, about = Path.cwd(), index.about
+    here = Path.cwd()
+    about = index.about
     if "folder" in about:
         for folder in (file.absolute().parent / about["beside"], Path(about["folder"])):
             if any((folder / source).exists() for source in sources_of(index)):
@@ -47,8 +48,10 @@ def from_home(paths: Iterable[str], home: Path, known: Iterable[str] = ()) -> li
 
     Each form is given once: a table may list an image under two paths.
     """
-    here, forms = Path.cwd(), forms_of(known, home)
-    found, given = list[str](), set[str]()
+    here = Path.cwd()
+    forms = forms_of(known, home)
+    found = list[str]()
+    given = set[str]()
     for path in paths:
         form = form_in(forms, path, home, here)
         found.append(moved(path, home, here) if form in given else form)

@@ -91,7 +91,9 @@ def embedded_by(source: Path | None, items: Dataset, data: Path) -> AnyArray:
     """Embed the items of DATA; without a source they are rows, and embeddings already."""
     from .embedding import embed_with, rows_of
 
-    return rows_of(items, data) if source is None else embed_with(source, items)
+    if source is None:
+        return rows_of(items, data)
+    return embed_with(source, items)
 
 
 def names_of(items: Dataset, data: str) -> list[str]:

@@ -116,7 +116,8 @@ def index_to(
     home = Path.cwd() if old is None else home_of(old, out)
     gone = 0 if old is None else shorten(old, remove, home)
     items = items_of(data, skip_bad, label)
-    names, there = names_for(old, home, items, str(data)), 0
+    names = names_for(old, home, items, str(data))
+    there = 0
     if old is not None and new:
         items, names, there = new_among(items, names, old)
         if not names:
@@ -206,8 +207,11 @@ def shorten(index: Index, remove: Sequence[str], home: Path) -> int:
     ValueError
         A word that is none of the three, or nothing would be left.
     """
-    names, labels = index.names.tolist(), classes_of(index)
-    known, gone, here = set(names), set[str](), Path.cwd()
+    names = index.names.tolist()
+    labels = classes_of(index)
+    known = set(names)
+    gone = set[str]()
+    here = Path.cwd()
     forms = forms_of(names, home) if remove else {}
     for word in remove:
         path = Path(word).as_posix()  # as names are written: without a slash at the end
@@ -239,7 +243,8 @@ def extended(old: Index, new: Index) -> tuple[Index, int]:
     new.labels = np.array([label or had.get(name, "") for name, label in zip(new.names, classes_of(new), strict=True)])
     if len(again) == len(old):
         return new, len(again)
-    old.engine, old.about = new.engine, new.about
+    old.engine = new.engine
+    old.about = new.about
     if len(again):
         old.remove(again)
     old.add(new.embeddings, names=new.names, labels=new.labels)

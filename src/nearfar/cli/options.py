@@ -93,7 +93,10 @@ def first_words(folder: Path, failures: Mapping[int, Any]) -> str:
     for rank, failure in failures.items():
         # torchrun ends the others by SIGTERM, and after 30 seconds by SIGKILL; its clock ticks in seconds
         if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM and failure.timestamp <= began + 1:
-            why = ", as where memory is short" if failure.exitcode == -signal.SIGKILL else ""
+            if failure.exitcode == -signal.SIGKILL:
+                why = ", as where memory is short"
+            else:
+                why = ""
             return f"nearfar: process {rank} was ended by {failure.signal_name()}{why}{GO_ON['train']}"
     said = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     if not said:
@@ -154,7 +157,9 @@ def settable(message: str, command: str) -> str:
     from ..train import TrainConfig
 
     name = option[1].replace("-", "_")
-    return f" It is a setting: --set {name}=VALUE." if name in TrainConfig.settings() else ""
+    if name in TrainConfig.settings():
+        return f" It is a setting: --set {name}=VALUE."
+    return ""
 
 
 def make_config(

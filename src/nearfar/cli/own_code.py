@@ -44,7 +44,9 @@ def place_in_own_code(error: BaseException) -> str | None:
     ours = [at for at, frame in enumerate(frames) if _within(frame.filename, (HERE,))]
     last = max(ours, default=len(frames))
     theirs = [frame for frame in frames[last + 1 :] if not _within(frame.filename, _libraries())]
-    return f"{in_brief(theirs[-1].filename, PATH)}:{theirs[-1].lineno}: in {theirs[-1].name}" if theirs else None
+    if theirs:
+        return f"{in_brief(theirs[-1].filename, PATH)}:{theirs[-1].lineno}: in {theirs[-1].name}"
+    return None
 
 
 @cache

@@ -140,7 +140,9 @@ def beside(source: Path, dataset: Dataset, chosen: Chosen, against: Path | None)
         name += f"-{dataset.name}"
     if against is not None:
         name += f"-against-{name_of(against)}"
-    return source / f"{name}.html" if is_run(source) else source.with_name(f"{name}.html")
+    if is_run(source):
+        return source / f"{name}.html"
+    return source.with_name(f"{name}.html")
 
 
 def name_of(source: Path) -> str:
@@ -157,7 +159,8 @@ def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, 
     from ..data.decode import fit
     from ..train import TrainConfig, load_embedder
 
-    config, embedder = TrainConfig.from_json(run / "config.json"), load_embedder(run)
+    config = TrainConfig.from_json(run / "config.json")
+    embedder = load_embedder(run)
     device = next(embedder.parameters(), torch.empty(0)).device
 
     def maps(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

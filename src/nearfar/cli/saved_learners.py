@@ -45,7 +45,9 @@ def items_of(dataset: Dataset) -> AnyArray:
         if len({item.shape for item in read}) > 1:
             raise ValueError(f"{dataset.name}: a learner needs images of one size")
         items = np.stack(read)
-    return items if dataset.kind == "row" else items.reshape(len(items), -1).astype(np.float32) / 255
+    if dataset.kind == "row":
+        return items
+    return items.reshape(len(items), -1).astype(np.float32) / 255
 
 
 def known_columns(learner: Any, dataset: Dataset) -> Dataset:

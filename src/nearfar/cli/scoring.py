@@ -46,7 +46,10 @@ def score(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> str:
 
         result = evaluate_run(source, ks=ks)
         scaled = TrainConfig.from_json(source / "config.json").standardize
-        what = "the items themselves, standardized" if scaled else "the items themselves"
+        if scaled:
+            what = "the items themselves, standardized"
+        else:
+            what = "the items themselves"
         return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(result.remarks)])
     scored = scored_on(source, chosen, ks)
     return _table(scored.protocol, scored.scores, scored.raw)
@@ -92,7 +95,8 @@ def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None
     table = _table(scored.protocol, scored.scores, scored.raw)
     if scale is None:
         return table
-    rows, searched = items_of(dataset) / scale, None if gallery is None else items_of(gallery) / scale
+    rows = items_of(dataset) / scale
+    searched = None if gallery is None else items_of(gallery) / scale
     how = _keywords(source, ()) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
     alone = evaluate_embeddings(rows, dataset.labels, gallery=searched, **how, clustering=False)
     return f"{table}\n{_beside('standardized, without a learner', alone)}"
@@ -104,10 +108,12 @@ def _scored(source: Path, embedded: Embedded, ks: Sequence[int] = ()) -> Scored:
     scores = evaluate_embeddings(embedded.rows, dataset.labels, gallery=embedded.gallery_rows, **how)
     if is_embeddings(source):
         return Scored(source.stem, embedded.about(), embedded, scores, None)
-    title, about = source.name, embedded.about()
+    title = source.name
+    about = embedded.about()
     if not is_run(source):
         learner = load_learner(source)
-        title, about = repr(learner), about + remark(learner, dataset, "these items")
+        title = repr(learner)
+        about = about + remark(learner, dataset, "these items")
     return Scored(f"{title} on {dataset.name}", about, embedded, scores, _raw_scores(embedded, how))
 
 
@@ -133,12 +139,16 @@ def _raw_scores(embedded: Embedded, how: dict[str, Any]) -> Scores | None:
 
 def _flat(dataset: Dataset) -> np.ndarray[Any, Any] | None:
     """Return the items themselves as rows, where they are in memory."""
-    return None if dataset.array is None else dataset.array.reshape(len(dataset), -1)
+    if dataset.array is None:
+        return None
+    return dataset.array.reshape(len(dataset), -1)
 
 
 def _with_validation(scores: dict[str, Any], select: str, value: float | None) -> dict[str, Any]:
     """Add to the scores of a run the one on validation classes that chose its checkpoint, where there is one."""
-    return scores if value is None else {**scores, f"validation_{select}": value}
+    if value is None:
+        return scores
+    return {**scores, f"validation_{select}": value}
 
 
 def compare_to(
@@ -164,7 +174,10 @@ def compare_to(
     for name, measured in compared.scores.items():
         chosen_by = compared.validation[name]
         scores[name] = [_with_validation(run, config.select, v) for run, v in zip(measured, chosen_by, strict=True)]
-    many = f"{len(seeds)} seeds; mean ± half of the 95% t-interval." if len(seeds) > 1 else "1 seed."
+    if len(seeds) > 1:
+        many = f"{len(seeds)} seeds; mean ± half of the 95% t-interval."
+    else:
+        many = "1 seed."
     note = f"{compared.protocol} {many}"
     table = compare(scores, baseline=compared.raw, baseline_name="the items themselves", note=note)
     try:

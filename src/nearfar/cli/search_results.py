@@ -19,7 +19,9 @@ ROUNDING = 1e-12  # of distances between unit rows that float32 should have made
 
 def classes_of(index: Index) -> list[str]:
     """The class of every item, empty where the index has none."""
-    return [""] * len(index) if index.labels is None else [str(label) for label in index.labels]
+    if index.labels is None:
+        return [""] * len(index)
+    return [str(label) for label in index.labels]
 
 
 def neighbor_rows(index: Index, names: Sequence[str], found: Found) -> Iterator[Neighbors]:

@@ -124,7 +124,8 @@ def search_in(
     if source is not None and weights and weights_of(source) != weights:
         raise ValueError(f"{source} has other weights than those that made {file}; index anew")
     items, queries = open_embedded(source, query, skip_bad, label)
-    names, found = names_of(items, query), index.search(queries, k)
+    names = names_of(items, query)
+    found = index.search(queries, k)
     count = f"{min(k, len(index))} neighbors of {len(names):,} queries"
     if within is not None:
         found, lost = near_enough(found, within)
@@ -169,7 +170,8 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
     if out is not None:
         check_page_or_table(out)
     index = load_index(file)
-    labels, (numbers, distances) = classes_of(index), index.duplicates(within)
+    labels = classes_of(index)
+    (numbers, distances) = index.duplicates(within)
     order = np.flatnonzero(numbers >= 0)
     order = order[np.argsort(numbers[order], kind="stable")]
     rows = [(int(numbers[at]), float(distances[at]), labels[at], str(index.names[at])) for at in order]

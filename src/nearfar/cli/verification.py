@@ -17,7 +17,8 @@ from ..io.cells import unescaped
 from ..quoting import quoted
 from .embedding import Chosen, distance_of, embedded_with_gallery, is_run
 
-YES, NO = ("1", "+1", "true", "yes", "same"), ("0", "-1", "false", "no", "different")
+YES = ("1", "+1", "true", "yes", "same")
+NO = ("0", "-1", "false", "no", "different")
 
 
 def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: Sequence[float] = ()) -> str:
@@ -41,7 +42,10 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
         how |= embedded.groups()
         found = verify(rows, dataset.labels, gallery=gallery_rows, gallery_labels=embedded.gallery_labels, **how)
     else:
-        rows = rows if gallery_rows is None else np.concatenate([rows, gallery_rows])
+        if gallery_rows is None:
+            rows = rows
+        else:
+            rows = np.concatenate([rows, gallery_rows])
         ij, same, folds = read_pairs(pairs, dataset, gallery)
         found = verify_pairs(rows, ij, same, folds=folds, **how)
         about = f"{about.removesuffix('.')}, pairs of {pairs}."
@@ -98,7 +102,10 @@ def read_pairs(
         raise ValueError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8") from error
     lfw = path.suffix == ".txt" and "," not in text.partition("\n")[0]
     pairs = list(_of_lfw(path, text) if lfw else _of_table(path, text))
-    names = dataset.names if gallery is None else (*dataset.names, *gallery.names)
+    if gallery is None:
+        names = dataset.names
+    else:
+        names = (*dataset.names, *gallery.names)
     place: dict[str, int] = {}
     for at, name in enumerate(names):
         place.setdefault(_photo(name) if lfw else name, at)
@@ -118,7 +125,8 @@ def _of_table(path: Path, text: str) -> Iterator[Listed]:
     """Read the lines of a table by the names of its columns."""
     try:
         table = csv.DictReader(io.StringIO(text, newline=""))
-        rows, header = list(table), table.fieldnames or ()
+        rows = list(table)
+        header = table.fieldnames or ()
     except csv.Error as error:
         raise ValueError(f"{path}: not a readable CSV file ({error})") from error
     if not {"left", "right", "same"} <= set(header):
@@ -134,7 +142,10 @@ def _of_table(path: Path, text: str) -> Iterator[Listed]:
 def _of_lfw(path: Path, text: str) -> Iterator[Listed]:
     """Read `name a b` and `name a other b`, after the numbers of folds and of pairs of each kind in one."""
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    counts = [int(word) for word in lines[0][1] if word.isdigit()] if lines else []
+    if lines:
+        counts = [int(word) for word in lines[0][1] if word.isdigit()]
+    else:
+        counts = []
     counts = counts if lines and len(counts) == len(lines[0][1]) else []
     for at, (line, words) in enumerate(lines[bool(counts) :]):
         numbers = [words[1:2], words[-1:]] if len(words) in (3, 4) else []

@@ -154,4 +154,6 @@ def _entry(entry: Node) -> tuple[str, Any]:
 
 def to_float(images: Tensor) -> Tensor:
     """Bring uint8 images to float32 in [0, 1]; floats pass unchanged."""
-    return images if images.is_floating_point() else images.to(torch.float32) / 255
+    if images.is_floating_point():
+        return images
+    return images.to(torch.float32) / 255

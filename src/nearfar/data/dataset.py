@@ -142,7 +142,10 @@ class Dataset:
     def subset(self, index: ArrayLike, name: str | None = None) -> Dataset:
         """Keep the items of `index` (integers or a mask), in that order, and the classes that occur in them."""
         chosen = np.asarray(index)
-        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        if chosen.dtype == bool:
+            chosen = np.flatnonzero(chosen)
+        else:
+            chosen = chosen.astype(np.int64)
         present, labels = np.unique(self.labels[chosen], return_inverse=True)
         array = None if self.array is None else self.array[chosen]
         return replace(
@@ -245,7 +248,10 @@ def number_labels(labels: Sequence[Any] | NDArray[Any]) -> tuple[tuple[str, ...]
     array = np.asarray(labels)
     given = labels if isinstance(labels, (list, tuple)) else array  # the array has made text of a NaN beside text
     sound = array.ndim != 1 or (given is array and array.dtype.kind in "biuSU")
-    missing = 0 if sound else sum(not isinstance(label, (str, bytes)) and str(label) in MISSING for label in given)
+    if sound:
+        missing = 0
+    else:
+        missing = sum(not isinstance(label, (str, bytes)) and str(label) in MISSING for label in given)
     if missing:
         raise DataError(f"{missing} of {len(array)} labels are missing (None or NaN)")
     try:

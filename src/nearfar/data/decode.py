@@ -100,7 +100,9 @@ def _crop(pixels: NDArray[np.uint8], box: Box, name: str) -> NDArray[np.uint8]:
 
 def _reason(error: Exception) -> str:
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return "not an image" if text.startswith("cannot identify image file") else text
+    if text.startswith("cannot identify image file"):
+        return "not an image"
+    return text
 
 
 def fit(pixels: NDArray[np.uint8], resize: int, size: int | None = None) -> NDArray[np.uint8]:
@@ -124,7 +126,8 @@ def fit(pixels: NDArray[np.uint8], resize: int, size: int | None = None) -> NDAr
     if (width, height) != target:
         image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
         pixels = np.asarray(image.resize(target, Image.Resampling.BILINEAR)).reshape(target[1], target[0], -1)
-    top, left = (target[1] - size) // 2, (target[0] - size) // 2
+    top = (target[1] - size) // 2
+    left = (target[0] - size) // 2
     return pixels[top : top + size, left : left + size]
 
 
@@ -144,7 +147,8 @@ class ImageReader:
         """The paths, with their boxes where several are cut from one image."""
         if self.boxes is None:
             return tuple(self.paths)
-        times, cut = Counter(self.paths), zip(self.paths, self.boxes, strict=True)
+        times = Counter(self.paths)
+        cut = zip(self.paths, self.boxes, strict=True)
         return tuple(path if box is None or times[path] == 1 else f"{path} {tuple(box)}" for path, box in cut)
 
     def __call__(self, i: int) -> NDArray[np.uint8]:

@@ -91,7 +91,10 @@ class NamedReader:
         labels: Mapping[str, str] = MappingProxyType({}),
         folder: str | Path = "",
     ) -> None:
-        self.names, self.sources, self.labels, self.folder = names, sources, labels, Path(folder)
+        self.names = names
+        self.sources = sources
+        self.labels = labels
+        self.folder = Path(folder)
         self._archives: dict[str, Files] = {}
 
     def __call__(self, i: int) -> NDArray[Any]:

@@ -42,7 +42,10 @@ class TorchItems(TorchDataset):
         self.image_size = image_size
         self.resize = resize or image_size
         self.labels = torch.from_numpy(dataset.labels)
-        self.array = None if dataset.array is None else self._in_memory(dataset.array)
+        if dataset.array is None:
+            self.array = None
+        else:
+            self.array = self._in_memory(dataset.array)
 
     def _in_memory(self, array: np.ndarray) -> Tensor:
         if array.ndim == 2:
@@ -52,7 +55,9 @@ class TorchItems(TorchDataset):
         return torch.from_numpy(np.ascontiguousarray(array)).permute(0, 3, 1, 2)  # (n, C, H, W)
 
     def _fit(self, image: np.ndarray) -> np.ndarray:
-        return image if self.image_size is None else fit(image, self.resize or self.image_size, self.image_size)
+        if self.image_size is None:
+            return image
+        return fit(image, self.resize or self.image_size, self.image_size)
 
     def __len__(self) -> int:
         return len(self.dataset)

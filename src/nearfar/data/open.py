@@ -99,7 +99,8 @@ def open_task(
         named = label if one in tables or not tables else None
         return open_source(one, label=named, image_size=image_size, skip_bad=skip_bad)
 
-    opened, own = opened_as(source), None
+    opened = opened_as(source)
+    own = None
     if test is not None:
         other = opened_as(test)
         train = _part(opened, "train") or opened.items
@@ -183,7 +184,9 @@ def located(source: str, folder: Path | None) -> str:
     """Return the source; a relative path that leads nowhere from here, but does from `folder`, leads from there."""
     kind, colon, path = source.partition(":")
     if kind not in ARCHIVES or not path:
-        kind, colon, path = "", "", source
+        kind = ""
+        colon = ""
+        path = source
     if folder is None or Path(path).exists() or not (folder / path).exists():
         return source
     return f"{kind}{colon}{folder / path}"
@@ -215,7 +218,8 @@ def _part(opened: Source, *roles: str) -> Dataset | None:
 
 def _held_out(opened: Source) -> tuple[Dataset | None, Dataset | None]:
     """The test items, or the queries, and the gallery that they search."""
-    tested, gallery = _part(opened, "test", "query"), _part(opened, "gallery")
+    tested = _part(opened, "test", "query")
+    gallery = _part(opened, "gallery")
     if gallery is None and _part(opened, "query") is not None:
         advice = "mark what they search as gallery, or all of them as test items that search each other"
         raise DataError(f"{opened.items.name}: there are queries, but no gallery; {advice}")
@@ -223,11 +227,13 @@ def _held_out(opened: Source) -> tuple[Dataset | None, Dataset | None]:
 
 
 def _by_roles(opened: Source) -> tuple[Dataset, Dataset | None, Dataset, Dataset | None, str]:
-    train, validation = _part(opened, "train"), _part(opened, "validation")
+    train = _part(opened, "train")
+    validation = _part(opened, "validation")
     tested, gallery = _held_out(opened)
     split = opened.split
     if tested is None:
-        tested, validation = validation, None
+        tested = validation
+        validation = None
         split += "; its validation items are the test"
     if train is None or tested is None:
         roles = sorted(set(np.asarray(opened.roles).tolist()))
@@ -259,13 +265,17 @@ def _assemble(
         validation = validation.in_columns(train.columns, "the training")
     if gallery is not None:
         test, gallery = same_classes(test, gallery.in_columns(train.columns, "the training"))
-    train, test = _noted(train, "training "), _noted(test, "test ")
+    train = _noted(train, "training ")
+    test = _noted(test, "test ")
     asked = "test" if gallery is None else "query"
     parts = [("train", train), ("validation", validation), (asked, test), ("gallery", gallery)]
     clauses = [", ".join(f"{role} {_size(part)}" for role, part in parts if part is not None), split]
     shared = in_both(train, validation, test)
     if shared:
-        known = "training and test" if validation is None else "training or validation and in the test"
+        if validation is None:
+            known = "training and test"
+        else:
+            known = "training or validation and in the test"
         clauses.append(f"NOT zero-shot: {len(shared)} class name(s) occur in {known} ({some(shared, 3)})")
     clauses.extend(dict.fromkeys(note for _, part in parts if part is not None for note in part.notes))
     return Task(name, train, validation, test, gallery, f"{name}: " + "; ".join(c for c in clauses if c) + ".")

@@ -29,12 +29,16 @@ def traced() -> bool:
 
 def host_array(x: Tensor) -> NDArray[Any]:
     """Return the values of a tensor on the host, even if a transform has wrapped it."""
-    return np.array(x.tolist()).reshape(x.shape) if in_transform() else x.cpu().numpy()
+    if in_transform():
+        return np.array(x.tolist()).reshape(x.shape)
+    return x.cpu().numpy()
 
 
 def recomputed(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function whose graph is computed again in the backward pass; inside a transform it is kept."""
-    return function(*args) if in_transform() else checkpoint(function, *args, use_reentrant=False)
+    if in_transform():
+        return function(*args)
+    return checkpoint(function, *args, use_reentrant=False)
 
 
 def exact(backward: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,8 +81,10 @@ class _Call:
     """One call of a function: its context, and the places of its saved tensors among its inputs and outputs."""
 
     def __init__(self, function: type[torch.autograd.Function], needs: list[bool]) -> None:
-        self.function, self.needs = function, needs
-        self.single, self.number = False, 0
+        self.function = function
+        self.needs = needs
+        self.single = False
+        self.number = 0
 
     def forward(self, args: tuple[Any, ...]) -> tuple[Tensor, ...]:
         self.ctx = _Context()
@@ -108,7 +114,8 @@ class _Call:
     def backward(self, ctx: Any, grads: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
         own = _Context()
         own.__dict__.update(vars(self.ctx))
-        own.saved_tensors, own.needs_input_grad = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        own.saved_tensors = ctx.saved_tensors
+        own.needs_input_grad = ctx.needs_input_grad[1:]
         found = self.function.backward(own, *grads[: self.number])
         return (None, found) if isinstance(found, Tensor) else (None, *found)
 

@@ -70,7 +70,8 @@ def split_episode(items: Tensor, labels: Tensor, n_way: int, k_shot: int) -> Epi
     same = labels[:, None] == classes
     if not bool(same.any(1).all()):
         raise ValueError("labels: a query is of none of the classes of the support")
-    numbers, cut = same.to(torch.uint8).argmax(1), n_way * k_shot
+    numbers = same.to(torch.uint8).argmax(1)
+    cut = n_way * k_shot
     return Episode(items[:cut], numbers[:cut], items[cut:], numbers[cut:])
 
 
@@ -93,7 +94,8 @@ def classify(query: Tensor, support: Tensor, labels: Tensor, n_way: int, *, norm
         Scale embeddings and prototypes to unit length first.
     """
     if normalize:
-        query, support = unit(query), unit(support)
+        query = unit(query)
+        support = unit(support)
     means = prototypes(support, labels, n_way)
     means = unit(means) if normalize else means
     return (means.square().sum(1) / 2 - query @ means.T).argmin(1)

@@ -74,12 +74,16 @@ def _which(device: torch.device) -> tuple[torch.device, ...]:
 
 def preserve_rng(miner: Any, like: Tensor) -> AbstractContextManager[None]:
     """Let a miner draw now the same numbers as in the next pass."""
-    return nullcontext() if miner is None or torch.compiler.is_compiling() else drawn_again(generators(like))
+    if miner is None or torch.compiler.is_compiling():
+        return nullcontext()
+    return drawn_again(generators(like))
 
 
 def own_draws(generator: torch.Generator, training: bool) -> torch.Generator:
     """Return a term's own generator, or outside training a copy: a validation pass must not change training's draws."""
-    return generator if training else torch.Generator().set_state(generator.get_state())
+    if training:
+        return generator
+    return torch.Generator().set_state(generator.get_state())
 
 
 class SavedDraws:
@@ -101,7 +105,9 @@ def fresh_seed(miner: Any, like: Tensor) -> Tensor | None:
     if not getattr(miner, "draws", False):
         return None
     seed = torch.randint(2**62, ())
-    return seed if distributed.world() == 1 else distributed.of_first(seed.to(like.device))
+    if distributed.world() == 1:
+        return seed
+    return distributed.of_first(seed.to(like.device))
 
 
 def uniform(seed: Tensor, anchors: Tensor, numbers: Tensor, stream: int = 0) -> Tensor:

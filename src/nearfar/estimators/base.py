@@ -127,7 +127,8 @@ class FromPairs(MetricLearner):
             if pairs is None:
                 X, labels = self._labeled(X, y, "; pass labels, or pairs= and pair_labels=")
                 return self._learn(X, self._from_labels(labels), own=True)
-            given, X = X, self._rows(X)
+            given = X
+            X = self._rows(X)
             if pair_weights is not None and not self._weights:
                 raise ValueError("pair_weights are not supported by this method")
             if rows is not None:
@@ -265,9 +266,11 @@ class FromChunklets(MetricLearner):
 
     def _from_labels(self, labels: constraints.Ints) -> tuple[constraints.Ints, constraints.Bools]:
         """Return one chunklet per class, or `n_chunklets` drawn ones of `chunklet_size` rows; and which differ."""
-        n_chunklets, chunklets = getattr(self, "n_chunklets", None), labels
+        n_chunklets = getattr(self, "n_chunklets", None)
+        chunklets = labels
         if n_chunklets is not None:
-            size, seed = getattr(self, "chunklet_size", 2), getattr(self, "random_state", None)
+            size = getattr(self, "chunklet_size", 2)
+            seed = getattr(self, "random_state", None)
             checks.counts(1, n_chunklets=n_chunklets)
             checks.counts(2, chunklet_size=size)
             chunklets = constraints.chunklets_from_labels(labels, n_chunklets, size, seed)
@@ -293,7 +296,8 @@ class FromSets(MetricLearner):
                 X, labels = self._labeled(X, y)
                 constraints.require_classes(labels)
                 return self._learn(X, (labels[:, None] == np.arange(labels.max() + 1)) | (labels[:, None] < 0))
-            X, candidates = self._rows(X), check_array(y)
+            X = self._rows(X)
+            candidates = check_array(y)
             whole = np.isin(candidates, (0, 1)).all() and candidates.any(axis=1).all()
             if candidates.shape[0] != len(X) or not whole:
                 needs = f"y must be a 0/1 matrix with {len(X)} rows, as X has, and a 1 in every row"

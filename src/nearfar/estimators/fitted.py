@@ -120,7 +120,8 @@ class Fitted(BaseEstimator):
             if points.ndim < 3 or points.shape[1] != 2:
                 raise ValueError(f"pairs must have shape (m, 2, d), or (m, 2) with X=; got shape {points.shape}")
             with nameless():
-                a, b = np.asarray(self.transform(points[:, 0])), np.asarray(self.transform(points[:, 1]))
+                a = np.asarray(self.transform(points[:, 0]))
+                b = np.asarray(self.transform(points[:, 1]))
             return np.linalg.norm(a - b, axis=1)
 
     def pair_score(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:

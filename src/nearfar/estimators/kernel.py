@@ -32,11 +32,16 @@ class KernelMetric(MetricLearner):
         X = np.asarray(X, dtype=np.float64)
         checks.above(0, **checks.not_none(gamma=self.gamma))
         checks.counts(1, **checks.not_none(landmarks=self.landmarks))
-        gamma = kernels.median_gamma(X, self.kernel) if self.gamma is None else float(self.gamma)
+        if self.gamma is None:
+            gamma = kernels.median_gamma(X, self.kernel)
+        else:
+            gamma = float(self.gamma)
         settings = self._settings("degree", "coef0", "landmarks")
         found = kernels.kernel_map(X, self.kernel, gamma=gamma, seed=getattr(self, "random_state", None), **settings)
         self._carried = self._in_map(X, found)
-        self.gamma_, self.landmarks_, self._basis = gamma, self._given(found.landmarks), found.basis
+        self.gamma_ = gamma
+        self.landmarks_ = self._given(found.landmarks)
+        self._basis = found.basis
         self.X_fit_: AnyArray = np.zeros((0, X.shape[1])) if self.kernel == "precomputed" else X[found.landmarks]
         return found.rows
 

@@ -54,7 +54,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         if reset:
             options["ensure_min_samples"] = 2
         try:
-            return validate_data(self, X, **options) if y is None else validate_data(self, X, y, **options)
+            if y is None:
+                return validate_data(self, X, **options)
+            return validate_data(self, X, y, **options)
         except (TypeError, ValueError) as error:
             words = without_numbers(X)
             if not words:
@@ -69,7 +71,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """Whether scikit-learn's checks, which take longer than a small fit, would return these arrays as they are."""
         if not is_plain(X) or not (y is None or is_plain_labels(y, len(X))) or hasattr(self, "feature_names_in_"):
             return False
-        return len(X) >= 2 if reset else X.shape[1] == getattr(self, "n_features_in_", None)
+        if reset:
+            return len(X) >= 2
+        return X.shape[1] == getattr(self, "n_features_in_", None)
 
     def _labeled(self, X: AnyArray, y: AnyArray | None, needs: str = "") -> tuple[AnyArray, Ints]:
         """Return rows in an order fixed by their values, and label codes: so row order and names cannot matter."""
@@ -138,7 +142,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         # what only an earlier fit reported must not look like a result of this one
         for name in ("duality_gap", "history", *self.__dict__.pop("_reported", ())):
             self.__dict__.pop(f"{name}_", None)
-        self.n_iter_, self.converged_, self.objective_ = solution.n_iter, solution.converged, solution.objective
+        self.n_iter_ = solution.n_iter
+        self.converged_ = solution.converged
+        self.objective_ = solution.objective
         for name, value in (("duality_gap", solution.duality_gap), ("history", solution.history)):
             if value is not None:
                 setattr(self, f"{name}_", value)
@@ -167,7 +173,10 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     def _last_components(self) -> Array | None:
         """Return the last fit's components under `warm_start` if their number of columns still fits, else None."""
-        last = getattr(self, "components_", None) if getattr(self, "warm_start", False) else None
+        if getattr(self, "warm_start", False):
+            last = getattr(self, "components_", None)
+        else:
+            last = None
         fits = isinstance(last, np.ndarray) and last.shape[1] == self.n_features_in_
         return np.asarray(last, dtype=np.float64) if fits else None
 
@@ -210,7 +219,10 @@ class Mahalanobis(MetricLearner):
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         self.__dict__.pop("_basis", None)
-        R = np.ascontiguousarray(X, dtype=np.float64) if own else np.array(X, dtype=np.float64, order="C")
+        if own:
+            R = np.ascontiguousarray(X, dtype=np.float64)
+        else:
+            R = np.array(X, dtype=np.float64, order="C")
         if self._center:
             R -= R.mean(axis=0)
         if not self._span or R.shape[1] <= len(R):
@@ -225,11 +237,15 @@ class Mahalanobis(MetricLearner):
         basis = self.__dict__.pop("_basis", None)
         if basis is not None:
             whole = self._span == "identity" and getattr(self, "n_components", None) is None
-            components = psd.beside_identity(components, basis) if whole else components @ basis
+            if whole:
+                components = psd.beside_identity(components, basis)
+            else:
+                components = components @ basis
         super()._keep(components, dtype)
 
     def _last_components(self) -> Array | None:
-        last, basis = super()._last_components(), self.__dict__.get("_basis")
+        last = super()._last_components()
+        basis = self.__dict__.get("_basis")
         return last if last is None or basis is None else last @ basis.T
 
     def transform(self, X: AnyArray) -> AnyArray:
@@ -289,5 +305,8 @@ def check_n_components(n_components: int | None, d: int, features: int | None = 
     if n_components is None:
         return
     if not isinstance(n_components, numbers.Integral) or isinstance(n_components, bool) or not 1 <= n_components <= d:
-        why = "" if features is None else f": the rows differ only in {d} directions, of {features} features"
+        if features is None:
+            why = ""
+        else:
+            why = f": the rows differ only in {d} directions, of {features} features"
         raise ValueError(f"n_components must be an integer in 1..{d} (or None); got {n_components!r}{why}")

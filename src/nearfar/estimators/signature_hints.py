@@ -35,7 +35,10 @@ def with_signature_hint(fit: Callable[..., Any]) -> Callable[..., Any]:
 def as_rows_and_numbers(X: Any, takes: list[str]) -> str:
     """Say how points given as pairs (m, 2, d), triplets or quadruplets are told to a `fit` that takes such lists."""
     shape: tuple[int, ...] = getattr(X, "shape", ())
-    word = {2: "pairs", 3: "triplets", 4: "quadruplets"}.get(shape[1]) if len(shape) == 3 else None
+    if len(shape) == 3:
+        word = {2: "pairs", 3: "triplets", 4: "quadruplets"}.get(shape[1])
+    else:
+        word = None
     if word not in takes:
         return ""
     m, size, d = shape

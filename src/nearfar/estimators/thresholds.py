@@ -47,18 +47,22 @@ def calibrate(
     """
     checks.one_of(STRATEGIES, strategy=strategy)
     if weight is not None:
-        distance, similar, weight = distance[weight > 0], similar[weight > 0], weight[weight > 0]
+        distance = distance[weight > 0]
+        similar = similar[weight > 0]
+        weight = weight[weight > 0]
     if similar.all() or not similar.any():
         raise ValueError("calibration needs both similar and dissimilar pairs")
     if strategy.startswith("max") and (min_rate is None or not 0 <= min_rate <= 1):
         raise ValueError(f"min_rate must be in [0, 1] for strategy={strategy!r}; got {min_rate!r}")
     checks.at_least(0, beta=beta)
     order = np.argsort(distance, kind="stable")
-    d, truth = distance[order], similar[order]
+    d = distance[order]
+    truth = similar[order]
     # equal weights are dropped, because rounding in their sums would decide between equal scores
     counts = np.ones(len(d), dtype=np.intp) if weight is None or np.ptp(weight) == 0 else weight[order]
     # the k nearest pairs may be accepted, k = 0..m, if the next distance differs
-    tp, fp = np.r_[0, np.cumsum(counts * truth)], np.r_[0, np.cumsum(counts * ~truth)]
+    tp = np.r_[0, np.cumsum(counts * truth)]
+    fp = np.r_[0, np.cumsum(counts * ~truth)]
     cuts = np.r_[True, d[1:] > d[:-1], True]
     score = scores(tp, fp, strategy, min_rate or 0.0, beta)
     k = int(np.argmax(np.where(cuts, score, -np.inf)))
@@ -73,7 +77,8 @@ def calibrate(
 
 def scores(tp: Array, fp: Array, strategy: str, min_rate: float, beta: float) -> Array:
     """Return what the strategy maximizes, for every number of accepted pairs."""
-    tpr, tnr = tp / tp[-1], (fp[-1] - fp) / fp[-1]
+    tpr = tp / tp[-1]
+    tnr = (fp[-1] - fp) / fp[-1]
     if strategy == "accuracy":
         return tp - fp
     if strategy == "balanced":

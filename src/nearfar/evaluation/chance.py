@@ -26,7 +26,8 @@ def random_recall(relevant: AnyArray, items: AnyArray | int, k: int) -> Array:
     >>> random_recall(np.array([1, 2]), 4, 2).round(4).tolist()
     [0.5, 0.8333]
     """
-    r, drawn = np.asarray(relevant, dtype=np.float64), np.minimum(k, items)
+    r = np.asarray(relevant, dtype=np.float64)
+    drawn = np.minimum(k, items)
     rest = np.maximum(items - r - drawn, 0.0)
     none = gammaln(items - r + 1) - gammaln(rest + 1) - gammaln(items + 1) + gammaln(items - drawn + 1)
     return np.where(items - r < drawn, 1.0, -np.expm1(np.minimum(none, 0.0)))

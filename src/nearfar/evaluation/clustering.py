@@ -75,7 +75,8 @@ def cluster(
     engine = checked_engine(engine, restarts)
     rows = unit_rows(rows) if check_distance(distance) == "cosine" else rows
     rows = np.ascontiguousarray(rows - rows.mean(axis=0, dtype=np.float64), dtype=np.float32)
-    nearest, rng = _faiss if engine == "faiss" else _sklearn, np.random.default_rng(seed)
+    nearest = _faiss if engine == "faiss" else _sklearn
+    rng = np.random.default_rng(seed)
     found = [
         lloyd(rows, rows[seeds(rows, n_clusters, rng)], iterations, nearest)
         for _ in counted(range(restarts), "clustering", restarts)
@@ -123,7 +124,8 @@ class Table(NamedTuple):
 
 def contingency(labels: Any, clusters: Any) -> Table:
     """Count samples per (class, cluster); both arguments (n,), of any hashable kind."""
-    (a,), (b,) = class_numbers(labels, names=NAMES[:1]), class_numbers(clusters, names=NAMES[1:])
+    (a,) = class_numbers(labels, names=NAMES[:1])
+    (b,) = class_numbers(clusters, names=NAMES[1:])
     if len(a) != len(b) or len(a) == 0:
         raise ValueError(f"clusters: expected {len(a)} numbers, one per label and at least one, got {len(b)}")
     width = int(b.max()) + 1
@@ -154,11 +156,14 @@ def nmi(labels: Any, clusters: Any, average: str = "arithmetic") -> float:
     if average not in ("arithmetic", "geometric"):
         raise ValueError(f'average: expected "arithmetic" or "geometric", got {average!r}')
     table = contingency(labels, clusters)
-    h, g = _entropy(table.classes), _entropy(table.clusters)
+    h = _entropy(table.classes)
+    g = _entropy(table.clusters)
     mean = (h + g) / 2 if average == "arithmetic" else np.sqrt(h * g)
     if len(table.classes) == len(table.clusters) == 1:
         return 1.0
-    return float(np.clip(_information(table) / mean, 0.0, 1.0)) if mean > 0 else 0.0
+    if mean > 0:
+        return float(np.clip(_information(table) / mean, 0.0, 1.0))
+    return 0.0
 
 
 def ami(labels: Any, clusters: Any) -> float:

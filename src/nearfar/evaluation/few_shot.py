@@ -108,7 +108,8 @@ def few_shot(
         raise ValueError(f"classifier: expected one of {', '.join(CLASSIFIERS)}, got {classifier!r}")
     if episodes < 1:
         raise ValueError(f"episodes: must be at least 1, got {episodes}")
-    x, shape = _prepared(as_rows(embeddings), check_distance(distance)), EpisodeShape(ways, shots, queries)
+    x = _prepared(as_rows(embeddings), check_distance(distance))
+    shape = EpisodeShape(ways, shots, queries)
     (y,) = class_numbers(labels)
     check_lengths(len(x), y)
     counts = np.bincount(y)
@@ -136,7 +137,8 @@ def _samples(
 ) -> NDArray[np.int64]:
     """Return the (episodes, size) rows of each episode: the support class by class, then the queries."""
     counts = np.bincount(y)
-    starts, order = np.cumsum(counts) - counts, np.argsort(y, kind="stable")
+    starts = np.cumsum(counts) - counts
+    order = np.argsort(y, kind="stable")
     kept = np.flatnonzero(keep)
     classes, flat = draw_episodes(counts[kept], shape, episodes, rng)
     way, place = np.divmod(flat, counts[kept].max())
@@ -154,7 +156,8 @@ def _accuracies(x: AnyArray, picked: NDArray[np.int64], shape: EpisodeShape, cla
 
 def _classified(z: AnyArray, shape: EpisodeShape, classifier: str, cosine: bool) -> NDArray[np.int64]:
     """Return the (e, queries) way of each query of (e, size, d) episodes."""
-    support, query = z[:, : shape.support], z[:, shape.support :]
+    support = z[:, : shape.support]
+    query = z[:, shape.support :]
     if classifier == "prototype":
         support = support.reshape(len(z), shape.ways, shape.shots, -1).mean(axis=2)
         support = _unit(support) if cosine else support
@@ -190,7 +193,8 @@ def one_shot_accuracy(distances: Any, answers: Any) -> Interval:
 
 
 def _one_run(distances: Any, answers: Any) -> float:
-    d, right = as_rows(distances, "distances"), np.asarray(answers)
+    d = as_rows(distances, "distances")
+    right = np.asarray(answers)
     if right.shape != (len(d),) or right.dtype.kind not in "iu":
         raise ValueError(f"answers: expected {len(d)} integers in every run, got {right.dtype} of {right.shape}")
     if right.min() < 0 or right.max() >= d.shape[1]:

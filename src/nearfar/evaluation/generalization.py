@@ -93,16 +93,15 @@ def joint_error(
         In [0, 2], 0 for perfectly separated classes.
     """
     x, y = _both(seen, unseen, splits)
-    (a,), (b,) = (
-        class_numbers(seen_labels, names=("seen_labels",)),
-        class_numbers(unseen_labels, names=("unseen_labels",)),
-    )
+    (a,) = class_numbers(seen_labels, names=("seen_labels",))
+    (b,) = class_numbers(unseen_labels, names=("unseen_labels",))
     check_lengths(len(x), a, "seen_labels")
     check_lengths(len(y), b, "unseen_labels")
     classes = np.concatenate([a, b + a.max() + 1])
     if np.bincount(classes).min() < 2:
         raise ValueError("seen_labels, unseen_labels: expected at least 2 samples of every class")
-    rows, is_unseen = np.concatenate([x, y]), np.repeat([False, True], [len(x), len(y)])
+    rows = np.concatenate([x, y])
+    is_unseen = np.repeat([False, True], [len(x), len(y)])
     rng = np.random.default_rng(seed)
     sums = []
     for _ in range(splits):
@@ -129,7 +128,8 @@ def _both(seen: Any, unseen: Any, splits: int) -> tuple[AnyArray, AnyArray]:
     """Both sets of embeddings, checked."""
     if not isinstance(splits, Integral) or splits < 1:
         raise ValueError(f"splits: expected an integer of at least 1, got {splits!r}")
-    x, y = as_rows(seen, "seen"), as_rows(unseen, "unseen")
+    x = as_rows(seen, "seen")
+    y = as_rows(unseen, "unseen")
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"unseen: expected {x.shape[1]} columns as in seen, got {y.shape[1]}")
     return x, y
@@ -137,6 +137,7 @@ def _both(seen: Any, unseen: Any, splits: int) -> tuple[AnyArray, AnyArray]:
 
 def _mistakes(rows: AnyArray, classes: Ints, known: Bools, distance: str) -> tuple[Bools, Ints]:
     """Whether 1-NN from the known half errs on each of the other half, and their row numbers."""
-    learned, tested = np.flatnonzero(known), np.flatnonzero(~known)
+    learned = np.flatnonzero(known)
+    tested = np.flatnonzero(~known)
     _, index = nearest(rows[tested], rows[learned], 1, distance=distance)
     return classes[learned[index[:, 0]]] != classes[tested], tested

@@ -20,9 +20,14 @@ class Members:
 
     def of(self, classes: Ints) -> tuple[Ints, Ints]:
         """(position in classes, gallery row) of all members, in order."""
-        size, begin = self.sizes[classes], self.begins[classes]
+        size = self.sizes[classes]
+        begin = self.begins[classes]
         at = np.repeat(np.arange(len(classes)), size)
         return at, self.rows[np.arange(len(at)) - (np.cumsum(size) - size - begin)[at]]
+
+    def of_rows(self, classes: Ints, rows: Ints) -> tuple[Ints, Ints]:
+        """(position in rows, gallery row) of all members of the classes of these rows; classes (n,), rows (b,)."""
+        return self.of(classes[rows])
 
 
 def kinds_of(
@@ -36,7 +41,10 @@ def kinds_of(
         Groups of one side only, or not one per row.
     """
     if (gallery_groups is not None) != (groups is not None and not leave_one_out):
-        needs = "none without a gallery" if leave_one_out else "groups and gallery_groups together, or neither"
+        if leave_one_out:
+            needs = "none without a gallery"
+        else:
+            needs = "groups and gallery_groups together, or neither"
         raise ValueError(f"gallery_groups: expected {needs}")
     if groups is None:
         return None

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -111,12 +112,16 @@ def identify(
     """
     x, y, kind, gallery_kind, own = protocol_of(embeddings, labels, gallery, gallery_labels)
     check_distance(distance)
-    rates, alone = checked_rates(fars), own is not None
+    rates = checked_rates(fars)
+    alone = own is not None
     kinds = kinds_of(kind, gallery_kind, groups, gallery_groups, alone)
-    away, hidden = np.full(len(x), int(alone)), None
+    away = np.full(len(x), int(alone))
+    hidden = None
     if kinds is not None:
-        asked, members = kinds[0], Members(*kinds)
-        away, hidden = members.sizes[asked], lambda rows: members.of(asked[rows])
+        asked = kinds[0]
+        members = Members(*kinds)
+        away = members.sizes[asked]
+        hidden = partial(members.of_rows, asked)
     known = Members(kind, gallery_kind).sizes[kind] > away
     if known.all() or not known.any():
         missing = "an unknown class" if known.all() else "a class in the gallery"

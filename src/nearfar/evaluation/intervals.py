@@ -46,7 +46,10 @@ def interval(values: Any, kind: str = "t") -> Interval:
         raise ValueError(f'kind: expected "t" or "normal", got {kind!r}')
     if x.size == 1:
         return Interval(float(x[0]), float("nan"), x)
-    width = float(t.ppf(0.975, x.size - 1)) if kind == "t" else 1.959963984540054
+    if kind == "t":
+        width = float(t.ppf(0.975, x.size - 1))
+    else:
+        width = 1.959963984540054
     return Interval(float(x.mean()), width * float(x.std(ddof=1)) / float(np.sqrt(x.size)), x)
 
 

@@ -26,7 +26,9 @@ NUMBERS = 1 << 24  # distances that are held at once
 
 def seeds(rows: Rows, k: int, rng: np.random.Generator) -> Ints:
     """Numbers of k different rows (n, d), far from each other: greedy k-means++ with 2 + log k candidates for each."""
-    n, tries, square = len(rows), 2 + int(np.log(k)), np.einsum("nd,nd->n", rows, rows)
+    n = len(rows)
+    tries = 2 + int(np.log(k))
+    square = np.einsum("nd,nd->n", rows, rows)
     found = [int(rng.integers(n))]
     D = _squares(rows, square, np.array(found))[0]
     D[found] = 0
@@ -37,7 +39,8 @@ def seeds(rows: Rows, k: int, rng: np.random.Generator) -> Ints:
             return np.concatenate([found, rest[: k - len(found)]]).astype(np.intp)
         drawn = tries * max(1, min(TOGETHER, NUMBERS // (tries * n)))
         candidates = np.minimum(np.searchsorted(mass, mass[-1] * rng.random(drawn), side="right"), n - 1)
-        bar, squares = rng.random(drawn) * D[candidates], _squares(rows, square, candidates)
+        bar = rng.random(drawn) * D[candidates]
+        squares = _squares(rows, square, candidates)
         at = 0
         while len(found) < k:
             count = at + np.flatnonzero(bar[at:] < D[candidates[at:]])[:tries]
@@ -46,7 +49,8 @@ def seeds(rows: Rows, k: int, rng: np.random.Generator) -> Ints:
             left = np.minimum(squares[count], D)
             best = int(left.sum(axis=1).argmin())
             found.append(int(candidates[count[best]]))
-            D, at = left[best], int(count[-1]) + 1
+            D = left[best]
+            at = int(count[-1]) + 1
             D[found[-1]] = 0
     return np.array(found)
 
@@ -72,7 +76,8 @@ def lloyd(rows: Rows, centers: Rows, iterations: int, nearest: Nearest) -> tuple
         moved = (after != centers).any(axis=1)
         if not moved.any():
             break
-        before, centers = numbers, after
+        before = numbers
+        centers = after
         squares, numbers = _again(rows, centers, moved, squares, numbers, nearest)
         if np.array_equal(numbers, before):
             break
@@ -81,7 +86,8 @@ def lloyd(rows: Rows, centers: Rows, iterations: int, nearest: Nearest) -> tuple
 
 def _means(rows: Rows, numbers: Ints, centers: Rows, squares: Rows) -> Rows:
     """The mean of each cluster; one without rows takes one of those that are farthest from their centers."""
-    k, n = len(centers), len(rows)
+    k = len(centers)
+    n = len(rows)
     size = np.bincount(numbers, minlength=k)
     member = csr_array((np.ones(n, dtype=np.float32), (numbers, np.arange(n))), shape=(k, n))
     means: Rows = (member @ rows) / np.maximum(size, 1)[:, None].astype(np.float32)
@@ -96,9 +102,11 @@ def _again(
 ) -> tuple[Rows, Ints]:
     """The nearest centers after some moved."""
     lost = moved[numbers]
-    there, stayed = np.flatnonzero(moved), np.flatnonzero(~moved)
+    there = np.flatnonzero(moved)
+    stayed = np.flatnonzero(~moved)
     found, which = nearest(rows, centers[there])
-    which, squares = there[which], np.where(lost, np.inf, squares)
+    which = there[which]
+    squares = np.where(lost, np.inf, squares)
     numbers = numbers.copy()
     if len(stayed) and lost.any():
         squares[lost], near = nearest(rows[lost], centers[stayed])

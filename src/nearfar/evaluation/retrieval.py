@@ -170,8 +170,12 @@ class _Scoring:
         whole: bool,
         up_to_r: bool,
     ) -> None:
-        self.query_class, self.gallery_class, self.kinds = query_class, gallery_class, kinds
-        self.ks, self.whole, self.leave_one_out = ks, whole, leave_one_out
+        self.query_class = query_class
+        self.gallery_class = gallery_class
+        self.kinds = kinds
+        self.ks = ks
+        self.whole = whole
+        self.leave_one_out = leave_one_out
         self.members = Members(query_class, gallery_class)
         away = np.full(len(query_class), leave_one_out, dtype=np.intp)
         if kinds is not None:
@@ -180,13 +184,19 @@ class _Scoring:
         self.available = len(gallery_class) - away
         self.to_the_end = max(ks) >= self.available.max()
         self.relevant = self.members.sizes[query_class] - away
-        deepest = np.maximum(self.relevant, max(ks)) if up_to_r else np.full(len(query_class), max(ks))
+        if up_to_r:
+            deepest = np.maximum(self.relevant, max(ks))
+        else:
+            deepest = np.full(len(query_class), max(ks))
         self.depth = np.minimum(deepest, self.available)
         asked = np.flatnonzero(self.relevant > 0)
         self.asked = asked[np.argsort(-self.depth[asked], kind="stable")]
         n = len(query_class)
-        self.first_rank, self.hits = np.zeros(n, np.intp), np.zeros((n, len(ks)), np.intp)
-        self.r_precision, self.map_at_r, self.average_precision = np.zeros(n), np.zeros(n), np.zeros(n)
+        self.first_rank = np.zeros(n, np.intp)
+        self.hits = np.zeros((n, len(ks)), np.intp)
+        self.r_precision = np.zeros(n)
+        self.map_at_r = np.zeros(n)
+        self.average_precision = np.zeros(n)
 
     def alike(self, rows: Ints, columns: Ints) -> Bools:
         return self.gallery_class[columns] == self.query_class[rows][:, None]
@@ -215,11 +225,13 @@ class _Scoring:
 
     def _listed(self, rows: Ints, at: Ints, rank: Ints) -> None:
         """Scores from the (row, rank) of the relevant items found, in row order and nearest first."""
-        b, r = len(rows), self.relevant[rows]
+        b = len(rows)
+        r = self.relevant[rows]
         found = np.bincount(at, minlength=b)
         begin = np.cumsum(found) - found
         nth = np.arange(len(at)) - begin[at] + 1
-        within, precision = rank <= r[at], nth / rank
+        within = rank <= r[at]
+        precision = nth / rank
         self.r_precision[rows] = np.bincount(at, within, minlength=b) / r
         self.map_at_r[rows] = np.bincount(at, within * precision, minlength=b) / r
         if self.to_the_end:
@@ -241,7 +253,10 @@ class _Scoring:
     def _relevant(self, rows: Ints) -> tuple[Ints, Ints]:
         """(position in rows, gallery item) of all relevant items, hidden ones among them, in row order."""
         at, item = self.members.of(self.query_class[rows])
-        keep = item != rows[at] if self.leave_one_out else np.ones(len(at), dtype=bool)
+        if self.leave_one_out:
+            keep = item != rows[at]
+        else:
+            keep = np.ones(len(at), dtype=bool)
         return at[keep], item[keep]
 
     def result(self) -> Retrieval:
@@ -252,7 +267,8 @@ class _Scoring:
 
 def _rank_of_best(block: Block, part: Ints, at: Ints, item: Ints) -> Ints:
     """Rank of the nearest of the items (``at``, ``item``) of each row in ``part``; 0 where too many are as near."""
-    values, slack = block.values[part], block.slack[part]
+    values = block.values[part]
+    slack = block.slack[part]
     near = values[at, item]
     top = np.maximum.reduceat(near, np.flatnonzero(np.diff(at, prepend=-1)))
     rival = near >= (top - slack)[at]

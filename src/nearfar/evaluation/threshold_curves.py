@@ -69,11 +69,15 @@ class Verification:
         rows += [(f"TAR at FAR {far:g}", self.tar_at[far], self.threshold_at[far]) for far in self.tar_at]
         lines = [f"{'score':<18}{'value':>8}{'threshold':>11}"]
         lines += [f"{name:<18}{value:>8.4f}" + ("" if at is None else f"{at:>11.4g}") for name, value, at in rows]
-        similar, dissimilar = (" in two groups", " classes") if self.grouped else ("", "")
+        if self.grouped:
+            similar, dissimilar = (" in two groups", " classes")
+        else:
+            similar, dissimilar = ("", "")
         counts = f"{self.n_similar:,} pairs of one class{similar}, {self.n_dissimilar:,} of two{dissimilar}"
         lines += [f"{counts}; {self.distance} distance"]
         if self.fold_accuracies:
-            mean, k = np.mean(self.fold_accuracies), len(self.fold_accuracies)
+            mean = np.mean(self.fold_accuracies)
+            k = len(self.fold_accuracies)
             error = np.std(self.fold_accuracies, ddof=1) / np.sqrt(k)
             lines += [
                 f"accuracy of {k} folds by the best threshold of the others: {mean:.4f} ± {error:.4f} (std. error)"
@@ -108,10 +112,14 @@ def scored(
     """Scores from how many pairs of each kind (2, t) lie at each threshold and beyond the one before."""
     P, N = (int(n) for n in counts.sum(axis=1))
     if not P or not N:
-        missing = "two classes" if P else "one class in two groups" if grouped else "one class"
+        if P:
+            missing = "two classes"
+        else:
+            missing = "one class in two groups" if grouped else "one class"
         raise ValueError(f"verification needs pairs of both kinds; there is no pair of {missing}")
     accepted = counts.cumsum(axis=1)
-    tar, far = accepted[0] / P, accepted[1] / N
+    tar = accepted[0] / P
+    far = accepted[1] / N
     auc = float(np.sum(counts[0] * (N - accepted[1] + counts[1] / 2))) / P / N
     best = int(np.argmax(tar - far))
     eer, at = _equal_errors(tar, far)

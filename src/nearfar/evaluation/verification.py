@@ -87,7 +87,8 @@ def verify(
         rows = np.sort(np.random.default_rng(seed).choice(len(x), most, replace=False))
     whole = own is not None and len(rows) == len(x)
     edge = _reach(x, y, distance) / (BINS - 1)
-    similar, all_pairs = np.zeros(BINS + 1, dtype=np.int64), np.zeros(BINS + 1, dtype=np.int64)
+    similar = np.zeros(BINS + 1, dtype=np.int64)
+    all_pairs = np.zeros(BINS + 1, dtype=np.int64)
     for part, table in distance_blocks(x[rows], y, distance, block=max(1, CELLS // len(y)), ahead=whole):
         table /= edge
         bins = np.minimum(np.rint(table, out=table), BINS - 1, out=table).astype(np.intp)
@@ -138,8 +139,10 @@ def verify_pairs(
     ValueError
         Bad rows, pairs or folds; no pair of one class, or none of two.
     """
-    x, rates = as_rows(embeddings), checked_rates(fars)
-    ij, kinds = np.asarray(pairs), np.asarray(same).ravel()
+    x = as_rows(embeddings)
+    rates = checked_rates(fars)
+    ij = np.asarray(pairs)
+    kinds = np.asarray(same).ravel()
     if ij.ndim != 2 or ij.shape[1] != 2 or ij.dtype.kind not in "iu":
         raise ValueError(f"pairs: expected row numbers of shape (m, 2), got {ij.dtype} of shape {ij.shape}")
     if ij.size and not 0 <= ij.min() <= ij.max() < len(x):
@@ -155,7 +158,9 @@ def verify_pairs(
     np.maximum.at(thresholds, at, d)
     counts = [np.bincount(at[alike], minlength=len(thresholds)) for alike in (kinds == 1, kinds != 1)]
     found = scored(thresholds, np.stack(counts), rates, distance)
-    return found if folds is None else replace(found, fold_accuracies=_by_folds(at, kinds == 1, np.asarray(folds)))
+    if folds is None:
+        return found
+    return replace(found, fold_accuracies=_by_folds(at, kinds == 1, np.asarray(folds)))
 
 
 def _by_folds(at: Ints, same: Bools, folds: NDArray[Any]) -> list[float]:
@@ -179,7 +184,8 @@ def _by_folds(at: Ints, same: Bools, folds: NDArray[Any]) -> list[float]:
 def _reach(x: AnyArray, y: AnyArray, distance: str) -> float:
     """A distance that no pair exceeds."""
     if distance == "cosine":
-        x, y = unit_rows(x), unit_rows(y)
+        x = unit_rows(x)
+        y = unit_rows(y)
         if not (x.any(axis=1).all() and y.any(axis=1).all()):
             return 2.0  # a row of zeros has the distance 1 to all, and 2 bounds every other
     center = y.mean(axis=0, dtype=np.float64)

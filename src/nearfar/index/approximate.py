@@ -63,8 +63,10 @@ class Approximate:
             import faiss
         except ImportError as error:
             raise ImportError(f"engine={quoted(recipe)} needs faiss: pip install 'nearfar[ann]'") from error
-        self.rows, self.distance = rows, distance
-        given, (made, _, settings) = self._given(rows), recipe.partition(";")
+        self.rows = rows
+        self.distance = distance
+        given = self._given(rows)
+        (made, _, settings) = recipe.partition(";")
         try:
             self._index: Any = faiss.index_factory(rows.shape[1], made, faiss.METRIC_L2)
             self._index.train(given)

@@ -94,7 +94,9 @@ class Index:
         self.embeddings = _singles(embeddings, "embeddings").copy()
         self.names = _names(names, len(self.embeddings), ())
         self.labels = _labels(labels, len(self.embeddings))
-        self.distance, self.engine, self.about = check_distance(distance), engine, dict(about or {})
+        self.distance = check_distance(distance)
+        self.engine = engine
+        self.about = dict(about or {})
         if engine != "exact":
             check_recipe(engine)
         _check_different(self.names)
@@ -192,7 +194,8 @@ class Index:
         keep = ~np.isin(self.names, gone)
         if not keep.any():
             raise ValueError("names: nothing would be left in the index")
-        self.embeddings, self.names = self.embeddings[keep], self.names[keep]
+        self.embeddings = self.embeddings[keep]
+        self.names = self.names[keep]
         self.labels = None if self.labels is None else self.labels[keep]
         self._forget()
 
@@ -200,7 +203,10 @@ class Index:
         """Write the index into one file of the safetensors format; it appears whole or not at all."""
         arrays = {"embeddings": self.embeddings, "names": _bytes(self.names)}
         if self.labels is not None:
-            arrays["labels"] = self.labels if self.labels.dtype.kind == "i" else _bytes(self.labels)
+            if self.labels.dtype.kind == "i":
+                arrays["labels"] = self.labels
+            else:
+                arrays["labels"] = _bytes(self.labels)
         text = {"format": FORMAT, "distance": self.distance, "engine": self.engine, "about": json.dumps(self.about)}
         tensor_file.write(path, arrays, text)
 
@@ -254,7 +260,8 @@ def _singles(x: Any, name: str) -> AnyArray:
 def _names(names: Any, n: int, taken: AnyArray | tuple[()]) -> AnyArray:
     """Return the names; where none are given, the next n numbers that no item has, counted from the number of items."""
     if names is None:
-        numbers, free = np.arange(len(taken), len(taken) + n), np.empty(0, dtype=np.str_)
+        numbers = np.arange(len(taken), len(taken) + n)
+        free = np.empty(0, dtype=np.str_)
         while len(free) < n:
             wished = numbers.astype(np.str_)
             free = np.concatenate([free, wished[~np.isin(wished, _those_of(taken, wished))]])

@@ -93,7 +93,8 @@ def _check_alike(client: Any, index: Index, collection: str) -> None:
     fields = {field["name"]: field for field in client.describe_collection(collection)["fields"]}
     if "embedding" not in fields:
         raise ValueError(f"collection: {collection!r} has no field embedding; it was not written by this library")
-    there, here = int(fields["embedding"]["params"]["dim"]), index.embeddings.shape[1]
+    there = int(fields["embedding"]["params"]["dim"])
+    here = index.embeddings.shape[1]
     if there != here:
         raise ValueError(f"collection: {collection!r} has embeddings of {there} dimensions, the index has {here}")
     if ("label" in fields) != (index.labels is not None):

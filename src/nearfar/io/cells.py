@@ -38,4 +38,6 @@ def unescaped(cell: str) -> str:
     >>> unescaped("'=1+1"), unescaped("'tis")
     ('=1+1', "'tis")
     """
-    return cell[1:] if cell.startswith("'") and FORMULA.match(cell, 1) else cell
+    if cell.startswith("'") and FORMULA.match(cell, 1):
+        return cell[1:]
+    return cell

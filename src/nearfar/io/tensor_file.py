@@ -41,7 +41,8 @@ def write(path: str | os.PathLike[str], arrays: dict[str, AnyArray], metadata: d
         An array has a type that the format lacks (text, objects, complex numbers).
     """
     header: dict[str, Any] = {"__metadata__": metadata}
-    blobs, end = [], 0
+    blobs = []
+    end = 0
     for name, array in arrays.items():
         data = np.ascontiguousarray(array)
         data = data.astype(data.dtype.newbyteorder("<"), copy=False)
@@ -131,7 +132,9 @@ def join(group: str, tensors: dict[str, AnyArray], plain: dict[str, Any]) -> dic
 
 def as_tuple(value: Any) -> Any:
     """Return a list of plain values as a tuple, and any other value as it is."""
-    return tuple(value) if isinstance(value, list) and not any(isinstance(v, np.ndarray) for v in value) else value
+    if isinstance(value, list) and not any(isinstance(v, np.ndarray) for v in value):
+        return tuple(value)
+    return value
 
 
 def is_text(value: Any) -> bool:

@@ -20,7 +20,8 @@ LARGEST_IMAGE = 2**29
 """Bytes of one image file, or of one member of an archive once unpacked: 512 MB, as much as the largest picture that
 Pillow opens takes without packing."""
 
-FREE, RATIO = 2**28, 200
+FREE = 2**28
+RATIO = 200
 """Packed data may unpack to 256 MB whatever their own size, and to more only at up to 200 times their own size."""
 
 PIECE = 2**20
@@ -120,7 +121,9 @@ class Unpacking(io.RawIOBase):
     """
 
     def __init__(self, stream: Any, packed: int) -> None:
-        self._stream, self._packed, self._seen = stream, packed, 0
+        self._stream = stream
+        self._packed = packed
+        self._seen = 0
 
     def readable(self) -> bool:
         return True
@@ -150,7 +153,10 @@ def parse_json(text: str | bytes) -> Any:
         value = json.loads(text)
     except RecursionError:
         raise ValueError(f"more than {DEEPEST} lists or objects lie inside each other") from None
-    opened = text.count(b"[") + text.count(b"{") if isinstance(text, bytes) else text.count("[") + text.count("{")
+    if isinstance(text, bytes):
+        opened = text.count(b"[") + text.count(b"{")
+    else:
+        opened = text.count("[") + text.count("{")
     if opened > DEEPEST:
         _check_depth(value)
     return value

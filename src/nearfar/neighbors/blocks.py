@@ -47,7 +47,10 @@ class Space:
         own: Ints | None = None,
         hidden: Hidden | None = None,
     ) -> None:
-        self.queries, self.gallery, self.own, self.hidden = queries, gallery, own, hidden
+        self.queries = queries
+        self.gallery = gallery
+        self.own = own
+        self.hidden = hidden
         self.cosine = check_distance(distance) == "cosine"
         sample = gallery[:: -(-len(gallery) // SAMPLE)]
         self.center = np.median(unit_rows(sample) if self.cosine else sample.astype(np.float64), axis=0)
@@ -58,7 +61,9 @@ class Space:
     def asking(self, queries: AnyArray) -> Space:
         """Return a space of the same gallery, already prepared, with other queries."""
         other = copy(self)
-        other.queries, other.own, other.hidden = queries, None, None
+        other.queries = queries
+        other.own = None
+        other.hidden = None
         other.squares = None if self.squares is None else (row_squares(queries), self.squares[1])
         return other
 
@@ -91,9 +96,11 @@ class Space:
         """
         length = np.linalg.norm(left[:, : len(self.center)], axis=1)
         if self.cosine:
-            product, exact = length * longest, np.ones(len(left))
+            product = length * longest
+            exact = np.ones(len(left))
         else:
-            product, exact = (length + 0.5 * longest) * longest, 0.5 * (length + longest) ** 2
+            product = (length + 0.5 * longest) * longest
+            exact = 0.5 * (length + longest) ** 2
         return (len(self.center) + 10) * (unit * product + 2.0**-51 * exact) + self.cosine * GRID
 
 
@@ -109,7 +116,8 @@ class Product:
     """
 
     def __init__(self, space: Space, dtype: Any) -> None:
-        self.space, self.last = space, dtype is np.float64
+        self.space = space
+        self.last = dtype is np.float64
         self.final = self.last and space.cosine
         m = len(space.gallery)
         self.right = np.zeros((-(-m // WIDEST) * WIDEST, space.right(space.gallery[:1]).shape[1]), dtype=dtype)
@@ -125,7 +133,9 @@ class Product:
     def asking(self, queries: AnyArray) -> Product:
         """Return a product with the same gallery factors and other queries; tables are not shared."""
         other = copy(self)
-        other.space, other.postponed, other._buffer = self.space.asking(queries), [], self._buffer[:0]
+        other.space = self.space.asking(queries)
+        other.postponed = []
+        other._buffer = self._buffer[:0]
         return other
 
     def postpone(self, rows: Ints) -> None:

@@ -146,7 +146,8 @@ def counted_blocks(n: int) -> Iterator[tuple[int, int]]:
 
     A product of few rows takes several times as long per row, so a block has many rows and meets the others in parts.
     """
-    start, least = 0, int(CELLS**0.5) // 4
+    start = 0
+    least = int(CELLS**0.5) // 4
     with stage("comparing", n * (n - 1) // 2) as done:
         while start < n - 1:
             stop = min(n, start + max(1, least, CELLS // (n - start)))
@@ -162,7 +163,9 @@ class Nearness:
     """
 
     def __init__(self, rows: AnyArray, distance: str) -> None:
-        self.rows, self.distance, self.unit = rows, distance, 1.0
+        self.rows = rows
+        self.distance = distance
+        self.unit = 1.0
         if distance != "cosine":
             self.center = rows.mean(axis=0, dtype=np.float64)
             squares = (np.einsum("ij,ij->i", x, x).max() for x in (part - self.center for part in chunks(rows)))
@@ -175,8 +178,14 @@ class Nearness:
     def factors(self, rows: slice, dtype: Any) -> AnyArray:
         """Return rows with two more columns, which make the inner product of two rows their nearness."""
         x = self.rows[rows]
-        x = unit_rows(x) if self.distance == "cosine" else (x - self.center) / self.unit
-        half = 0.0 * x[:, 0] if self.distance == "cosine" else np.einsum("ij,ij->i", x, x) / 2
+        if self.distance == "cosine":
+            x = unit_rows(x)
+        else:
+            x = (x - self.center) / self.unit
+        if self.distance == "cosine":
+            half = 0.0 * x[:, 0]
+        else:
+            half = np.einsum("ij,ij->i", x, x) / 2
         return np.column_stack([x, -half, np.ones(len(x))]).astype(dtype)
 
     def bar(self, within: float) -> float:
@@ -188,7 +197,9 @@ class Nearness:
 
     def pairs(self, rows: slice, others: slice, within: float, k: int | None) -> tuple[Ints, Ints]:
         """Return all pairs (i, j), i in `rows`, j > i in `others`, perhaps within the distance and the k nearest."""
-        left, right, own = self.single[rows], self.single[others], rows.start == others.start
+        left = self.single[rows]
+        right = self.single[others]
+        own = rows.start == others.start
         row, column = self._cells(left, right, own, within, k)
         if len(row) > MANY * len(left) * len(right):
             left, right = (self.factors(part, np.float64) for part in (rows, others))

@@ -76,7 +76,8 @@ def nearest(
     >>> nearest([[0.0], [1.0], [3.0]], [[0.0], [1.0], [3.0]], 1, exclude_self=True)[1].ravel().tolist()
     [1, 0, 1]
     """
-    x, y = as_rows(queries, "queries"), as_rows(gallery, "gallery")
+    x = as_rows(queries, "queries")
+    y = as_rows(gallery, "gallery")
     _check_columns(x, y)
     if exclude_self and len(x) != len(y):
         raise ValueError(f"exclude_self: needs queries and gallery of equal length, got {len(x)} and {len(y)}")
@@ -105,7 +106,8 @@ class Gallery:
     """
 
     def __init__(self, rows: Any, distance: str = "euclidean") -> None:
-        self.rows, self.distance = as_rows(rows, "gallery"), distance
+        self.rows = as_rows(rows, "gallery")
+        self.distance = distance
         self._product = Product(Space(self.rows[:1], self.rows, distance), np.float32)
 
     def nearest(self, queries: Any, k: int) -> tuple[Array, Ints]:
@@ -158,10 +160,14 @@ class Ranked(NamedTuple):
 
 def parts(rows: Ints, k: Ints, product: Product, block: int | None = None) -> Iterator[Ints]:
     """Cut queries into blocks that fit into MEMORY; ``k`` (len(rows),) must not increase."""
-    start, width = 0, len(product.right)
+    start = 0
+    width = len(product.right)
     with stage("comparing", len(rows)) as done:
         while start < len(rows):
-            candidates = width if product.last else min(width, 2 * int(k[start]) + product.limit)
+            if product.last:
+                candidates = width
+            else:
+                candidates = min(width, 2 * int(k[start]) + product.limit)
             size = 3 * product.right.itemsize * width // 2 + 90 * candidates
             stop = start + (block or max(1, min(2048, MEMORY // size)))
             yield rows[start:stop]
@@ -178,7 +184,10 @@ def rank_block(product: Product, rows: Ints, k: int, alike: Alike | None = None)
     values, columns, count, done = _candidates(block, k)
     order = np.argsort(values, axis=1)[:, ::-1]
     values = np.take_along_axis(values, order, 1)
-    columns = order if columns is None else np.take_along_axis(columns, order, 1)
+    if columns is None:
+        columns = order
+    else:
+        columns = np.take_along_axis(columns, order, 1)
     kinds = None if alike is None else alike(rows, columns)
     with np.errstate(invalid="ignore"):
         close = values[:, :-1] - values[:, 1:] <= block.slack[:, None]
@@ -207,7 +216,9 @@ def _candidates(block: Block, k: int) -> tuple[AnyArray, Ints | None, Ints, Bool
     row, group = row[few[row]], group[few[row]]
     cells = grouped[row, :, group]
     at, member = true_cells(cells >= floor[row][:, None])
-    row, column, value = row[at], member * groups + group[at], cells[at, member]
+    row = row[at]
+    column = member * groups + group[at]
+    value = cells[at, member]
     count = np.bincount(row, minlength=b)
     few &= count <= most
     keep = few[row]
@@ -224,8 +235,10 @@ def _groups(width: int, k: int) -> int:
 def _dense(row: Ints, value: AnyArray, column: Ints, count: Ints, k: int) -> tuple[AnyArray, Ints]:
     shape = (len(count), max(int(count.max()), k))
     place = np.arange(len(row)) - (np.cumsum(count) - count)[row]
-    values, columns = np.full(shape, -np.inf, dtype=value.dtype), np.zeros(shape, dtype=np.intp)
-    values[row, place], columns[row, place] = value, column
+    values = np.full(shape, -np.inf, dtype=value.dtype)
+    columns = np.zeros(shape, dtype=np.intp)
+    values[row, place] = value
+    columns[row, place] = column
     return values, columns
 
 
@@ -234,7 +247,10 @@ def _settle(block: Block, columns: Ints, kinds: Bools | None, close: Bools, k: i
     b, width = columns.shape
     run = np.zeros((b, width), dtype=np.intp)
     np.cumsum(~close, axis=1, out=run[:, 1:])
-    unclear = close if kinds is None else close & (kinds[:, 1:] != kinds[:, :-1])
+    if kinds is None:
+        unclear = close
+    else:
+        unclear = close & (kinds[:, 1:] != kinds[:, :-1])
     needed = run <= run[:, k - 1 : k]
     run += width * np.arange(b)[:, None]
     open_run = np.zeros(b * width, dtype=bool)

@@ -111,8 +111,12 @@ def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any)
 def finished(evaluate: Evaluate, gap: Gap, L: Array, n_iter: int, tol: float, history: Array) -> Solution:
     """Return the solution at L, with its bound and how far it is from the optimality conditions."""
     f, G = evaluate(L)
-    bound, limit = gap(L, f, G), tol * max(1.0, abs(f))
+    bound = gap(L, f, G)
+    limit = tol * max(1.0, abs(f))
     converged = bool(bound <= limit)
-    message = "" if converged else stopped("the search", n_iter, "duality gap", bound, limit)
+    if converged:
+        message = ""
+    else:
+        message = stopped("the search", n_iter, "duality gap", bound, limit)
     kkt = np.array([max(0.0, -float(np.linalg.eigvalsh(G)[0])), abs(float(np.vdot(L, L @ G)))])
     return Solution(psd.compress(L), f, n_iter, converged, message, bound, history, {"kkt": kkt})

@@ -27,7 +27,10 @@ def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> In
     needs = f"{name} must be an integer array of shape (m, {width}), m >= 1"
     indices = table(indices, needs, None)
     if indices.ndim != 2 or indices.shape[1] != width or len(indices) == 0:
-        points = f"; points belong in X, and their row numbers in {name}" if indices.ndim == 3 else ""
+        if indices.ndim == 3:
+            points = f"; points belong in X, and their row numbers in {name}"
+        else:
+            points = ""
         raise ValueError(f"{needs}; got shape {indices.shape}{points}")
     if not np.issubdtype(indices.dtype, np.integer):
         raise ValueError(f"{name} must hold integer row numbers; got dtype {indices.dtype}")
@@ -49,7 +52,8 @@ def present(indices: Any, rows: AnyArray, n: int, name: str, *beside: AnyArray |
     Returns the places, (m', width), and the entries of each of `beside`, (m,) or None, for the tuples that are there.
     Warns of as many tuples as rows: a search takes them for one per row, and cuts them as it cuts X.
     """
-    rows, indices = np.asarray(rows), np.asarray(indices)
+    rows = np.asarray(rows)
+    indices = np.asarray(indices)
     if rows.shape != (n,) or len(np.unique(rows)) < n:
         raise ValueError(f"rows must be {n} different numbers, one per row of X; got shape {rows.shape}")
     if indices.ndim != 2:
@@ -96,7 +100,10 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
     """
     ij = np.sort(check_indices(pairs, 2, n, "pairs"), axis=1)
     similar = check_pair_labels(pair_labels, len(ij))
-    weight = None if pair_weights is None else check_weights(pair_weights, len(ij), "pair_weights")
+    if pair_weights is None:
+        weight = None
+    else:
+        weight = check_weights(pair_weights, len(ij), "pair_weights")
     _, first, which = np.unique(ij[:, 0] * n + ij[:, 1], return_index=True, return_inverse=True)
     torn = similar != similar[first[which]]
     if torn.any():
@@ -108,7 +115,8 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
     if weight is None:
         return Pairs(ij[keep, 0], ij[keep, 1], similar[keep])
     weight = np.bincount(which, weight)[which[keep]]
-    keep, weight = keep[weight > 0], weight[weight > 0]
+    keep = keep[weight > 0]
+    weight = weight[weight > 0]
     return Pairs(ij[keep, 0], ij[keep, 1], similar[keep], weight)
 
 
@@ -120,7 +128,10 @@ def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:
     if s.shape != (m,):
         raise ValueError(f"pair_labels must have one entry per pair, shape ({m},); got shape {s.shape}")
     if not np.isin(s, (-1, 1)).all():
-        hint = "; 2 * same - 1 makes them of 1 and 0, or of True and False" if np.isin(s, (0, 1)).all() else ""
+        if np.isin(s, (0, 1)).all():
+            hint = "; 2 * same - 1 makes them of 1 and 0, or of True and False"
+        else:
+            hint = ""
         got = np.unique(s)[:5].tolist()
         raise ValueError(f"pair_labels must be +1 (similar) or -1 (dissimilar); got {got}{hint}")
     return s == 1
@@ -158,7 +169,10 @@ def check_chunklets(
     c = table(chunklets, needs, None)
     if c.shape != (n,) or not np.issubdtype(c.dtype, np.number) or (c != np.floor(c)).any():
         called = c.shape == (n,) and (c.dtype.kind not in "iuf" or bool(np.isnan(c).any()))
-        hint = "; pandas.factorize(c)[0] numbers names, and gives -1 to missing ones" if called else ""
+        if called:
+            hint = "; pandas.factorize(c)[0] numbers names, and gives -1 to missing ones"
+        else:
+            hint = ""
         raise ValueError(f"{needs}; got shape {c.shape}, dtype {c.dtype}{hint}")
     names, codes = encode(np.where(c < 0, -1, c))
     if len(names) == 0:
@@ -181,7 +195,10 @@ def check_chunklets(
 
 def side_by_side(X: Any, widths: AnyArray | None = None) -> tuple[Any, list[int] | None]:
     """Join a list of views (of these widths, if given) into one matrix; return it and their widths, or X and None."""
-    views = [table(view, "views must be matrices", None) for view in X] if isinstance(X, (list, tuple)) else []
+    if isinstance(X, (list, tuple)):
+        views = [table(view, "views must be matrices", None) for view in X]
+    else:
+        views = []
     if all(view.ndim != 2 for view in views):
         return X, None
     if any(view.ndim != 2 for view in views):
@@ -284,7 +301,10 @@ def between(low: float, high: float, **values: float) -> None:
 def share(stand_ins: tuple[str, ...], **values: float | str) -> None:
     """Raise unless each keyword's value lies in [0, 1], or is one of the names that stand for an estimate of it."""
     for name, value in values.items():
-        known = value in stand_ins if isinstance(value, str) else is_finite(value) and 0 <= value <= 1
+        if isinstance(value, str):
+            known = value in stand_ins
+        else:
+            known = is_finite(value) and 0 <= value <= 1
         if not known:
             raise ValueError(f"{name} must be in [0, 1] or {' or '.join(map(repr, stand_ins))}; got {quoted(value)}")
 

@@ -103,7 +103,10 @@ def encode(y: AnyArray) -> tuple[AnyArray, Ints]:
 
     Codes that do not depend on the names make every learner invariant to them.
     """
-    known = y != -1 if np.issubdtype(y.dtype, np.number) else np.ones(len(y), dtype=bool)
+    if np.issubdtype(y.dtype, np.number):
+        known = y != -1
+    else:
+        known = np.ones(len(y), dtype=bool)
     names, first, inverse = np.unique(y[known], return_index=True, return_inverse=True)
     order = np.argsort(first)
     codes = np.full(len(y), -1, dtype=np.intp)
@@ -287,7 +290,8 @@ def close(pairs: Pairs, n: int) -> tuple[Ints, Bools]:
     ValueError
         A cannot-link joins two rows of one chunklet.
     """
-    cannot, group = pairs.part(similar=False), groups(pairs, n)
+    cannot = pairs.part(similar=False)
+    group = groups(pairs, n)
     torn = group[cannot.i] == group[cannot.j]
     if torn.any():
         clash = np.stack([cannot.i[torn], cannot.j[torn]], axis=1)[:5].tolist()

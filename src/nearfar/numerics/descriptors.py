@@ -88,7 +88,8 @@ def region_covariances(images: AnyArray, shrinkage: float = 1e-3) -> Array:
     n, h, w = I.shape
     row, column = np.broadcast_arrays(np.arange(h)[:, None] / h, np.arange(w) / w)
     I_y, I_x = np.gradient(I, axis=(1, 2))
-    I_yy, I_xx = np.gradient(I_y, axis=1), np.gradient(I_x, axis=2)
+    I_yy = np.gradient(I_y, axis=1)
+    I_xx = np.gradient(I_x, axis=2)
     place = [np.broadcast_to(p, I.shape) for p in (column, row)]
     F = np.stack([*place, I, np.abs(I_x), np.abs(I_y), np.abs(I_xx), np.abs(I_yy)], axis=-1)
     return set_covariances(F.reshape(n, h * w, 7), shrinkage)

@@ -73,7 +73,10 @@ def _check_finite(rows: AnyArray, name: str) -> None:
     if bad.size == 0:
         return
     first = ", ".join(map(str, bad[:5]))
-    what = "values above 1e70" if np.isfinite(largest[bad]).all() else "NaN or infinite values"
+    if np.isfinite(largest[bad]).all():
+        what = "values above 1e70"
+    else:
+        what = "NaN or infinite values"
     raise ValueError(f"{name}: {bad.size} of {len(rows)} rows hold {what} (first rows: {first})")
 
 
@@ -136,14 +139,19 @@ def pair_cosines(
 
     ``squares`` saves time over many calls: `row_squares` of x and of y.
     """
-    xx, yy = (_squares_of(x, i), _squares_of(y, j)) if squares is None else (squares[0][i], squares[1][j])
+    if squares is None:
+        xx, yy = (_squares_of(x, i), _squares_of(y, j))
+    else:
+        xx, yy = (squares[0][i], squares[1][j])
     length = np.sqrt(xx * yy)  # exactly |x|^2 where both rows are equal
     return _by_pairs(x, y, i, j, _dots) / np.where(length > 0, length, 1.0)
 
 
 def _squares_of(x: AnyArray, i: Ints) -> Array:
     """Return squared lengths of the listed rows, shape of ``i``; a few rows do not cost the time of all."""
-    return row_squares(x)[i] if np.size(i) >= len(x) else _by_pairs(x, x, i, i, _dots)
+    if np.size(i) >= len(x):
+        return row_squares(x)[i]
+    return _by_pairs(x, x, i, i, _dots)
 
 
 def _by_pairs(x: Any, y: Any, i: Any, j: Any, value: Any) -> Array:
@@ -172,7 +180,8 @@ def squared_distances(x: AnyArray, y: AnyArray) -> Array:
     spread squared lose digits. Use `pair_distances` where such small values matter.
     """
     center = y.mean(axis=0, dtype=np.float64)
-    a, b = x - center, y - center
+    a = x - center
+    b = y - center
     out = a @ b.T
     out *= -2.0
     out += np.einsum("ij,ij->i", a, a)[:, None]
@@ -190,11 +199,15 @@ def distance_blocks(
     """
     cosine = check_distance(distance) == "cosine"
     center = 0.0 if cosine else y.mean(axis=0, dtype=np.float64)
-    a, b = (unit_rows(x), unit_rows(y)) if cosine else (x - center, y - center)
+    if cosine:
+        a, b = (unit_rows(x), unit_rows(y))
+    else:
+        a, b = (x - center, y - center)
     aa, bb = (np.einsum("ij,ij->i", rows, rows) for rows in (a, b))
     firsts = range(0, len(x), block)
     for start in counted(firsts, "comparing", len(firsts)):
-        rows, others = slice(start, min(start + block, len(x))), slice(start if ahead else 0, None)
+        rows = slice(start, min(start + block, len(x)))
+        others = slice(start if ahead else 0, None)
         table = a[rows] @ b[others].T
         if cosine:
             np.subtract(1.0, table, out=table)

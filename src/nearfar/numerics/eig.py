@@ -106,7 +106,8 @@ def trace_ratio(Sb: Array, Sw: Array, p: int, tol: float = 1e-12, max_iter: int 
         null = psd.spectrum(Sw)[1][:, len(w) - nullity :]
         _, Z = psd.spectrum(null.T @ Sb @ null)
         return Solution(psd.fix_signs(null @ Z[:, :p]), objective=np.inf)
-    ratio, k = np.trace(Sb) / np.trace(Sw), 0
+    ratio = np.trace(Sb) / np.trace(Sw)
+    k = 0
     for k in range(1, max_iter + 1):
         w, U = psd.leading(Sb - ratio * Sw, p)
         if abs(w.sum()) <= tol * np.trace(Sb):

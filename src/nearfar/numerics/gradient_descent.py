@@ -28,7 +28,8 @@ class Adam:
     """
 
     def __init__(self, step: float, state: list[Array] | None = None) -> None:
-        self.step, self.k = step, 0
+        self.step = step
+        self.k = 0
         self.mean: Array | float = 0.0
         self.square: Array | float = 0.0
         if state is not None:
@@ -45,7 +46,8 @@ class Adam:
         self.k += 1
         self.mean = 0.9 * self.mean + 0.1 * gradient
         self.square = 0.999 * self.square + 0.001 * gradient**2
-        mean, square = self.mean / (1 - 0.9**self.k), self.square / (1 - 0.999**self.k)
+        mean = self.mean / (1 - 0.9**self.k)
+        square = self.square / (1 - 0.999**self.k)
         return x - self.step * share * mean / (np.sqrt(square) + 1e-12)
 
 
@@ -74,13 +76,16 @@ def descend(
         has not converged where the mean is above the first epoch's value: the steps were too long. A search through
         all epochs has converged too, as its steps have shrunk, unless there were fewer than eight.
     """
-    adam, x, values = Adam(step), x0, []
+    adam = Adam(step)
+    x = x0
+    values = []
     for k in range(max_iter):
         share = 0.01 + 0.99 * (1 + np.cos(np.pi * k / max_iter)) / 2
         total = 0.0
         for batch in batches():
             value, g = gradient(x, batch)
-            x, total = adam(x, g, share), total + value
+            x = adam(x, g, share)
+            total = total + value
         values.append(total)
         if report is not None:
             report(k + 1, total, adam.step * share)
@@ -89,7 +94,10 @@ def descend(
             message = ""
             break
     else:
-        message = "" if k >= 5 and share < 0.05 else stopped("Adam", max_iter, "step length", adam.step * share, tol)
+        if k >= 5 and share < 0.05:
+            message = ""
+        else:
+            message = stopped("Adam", max_iter, "step length", adam.step * share, tol)
     epochs = len(values)
     if epochs > 5 and np.mean(values[-3:]) > values[0] + least:
         message = (
@@ -100,4 +108,6 @@ def descend(
 
 def step_length(x0: Array) -> float:
     """Return a step length for a search from x0: a twentieth of the root mean square of its nonzero entries."""
-    return 0.05 * float(np.sqrt(np.mean(x0[x0 != 0] ** 2))) if x0.any() else 0.05
+    if x0.any():
+        return 0.05 * float(np.sqrt(np.mean(x0[x0 != 0] ** 2)))
+    return 0.05

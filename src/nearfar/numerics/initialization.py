@@ -69,7 +69,9 @@ def start(
         return discriminant(X, labels, k)
     if init == "pca":
         return principal(X, k)
-    return np.eye(k, d) if init == "identity" else generator(seed).normal(size=(k, d)) / np.sqrt(d)
+    if init == "identity":
+        return np.eye(k, d)
+    return generator(seed).normal(size=(k, d)) / np.sqrt(d)
 
 
 def in_span(init: str | AnyArray, n_components: int | None) -> bool:
@@ -81,7 +83,8 @@ def inside(
     V: Array, X: Array, labels: Ints | None, init: str | AnyArray, n_components: int | None = None, seed: Seed = 0
 ) -> Array:
     """Return the start (k, r) in coordinates V (r, d), orthonormal rows; k <= r unless `init` holds components."""
-    k, d = n_components, X.shape[1]
+    k = n_components
+    d = X.shape[1]
     if not isinstance(init, str):
         return given(init, d if k is None else k, d) @ V.T
     return start(X @ V.T, labels, init, k if k is None else min(k, len(V)), seed)

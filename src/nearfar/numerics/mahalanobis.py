@@ -62,15 +62,23 @@ def few_rows(
     freedom : int
         As for `ledoit_wolf`.
     """
-    (n, d), (_, s, V) = X.shape, np.linalg.svd(X, full_matrices=False)
+    (n, d) = X.shape
+    (_, s, V) = np.linalg.svd(X, full_matrices=False)
     w = s**2 / n
-    mean, size = w.sum() / d, float(w @ w)
+    mean = w.sum() / d
+    size = float(w @ w)
     spread = size - d * mean**2
     if shrinkage == "lw":
         error = float(np.sum(np.einsum("nd,nd->n", X, X) ** 2)) / n - size
-        share = min(max(error, 0.0) / freedom / spread, 1.0) if spread > 0 else 0.0
+        if spread > 0:
+            share = min(max(error, 0.0) / freedom / spread, 1.0)
+        else:
+            share = 0.0
     elif shrinkage == "oas":
-        share = min((size / d**2 + mean**2) / ((n + 1) * spread / d**2), 1.0) if spread > 0 else 1.0
+        if spread > 0:
+            share = min((size / d**2 + mean**2) / ((n + 1) * spread / d**2), 1.0)
+        else:
+            share = 1.0
     else:
         share = float(shrinkage)
     floor = scale * share * mean
@@ -126,6 +134,7 @@ def set_to_set(A: AnyArray, B: AnyArray, shrinkage: float = 0.0) -> float:
     >>> round(set_to_set([[0.0], [2.0]], [[5.0], [7.0]]), 6)
     3.535534
     """
-    A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
+    A = np.asarray(A, dtype=np.float64)
+    B = np.asarray(B, dtype=np.float64)
     C = shrink(pooled_covariance([A, B]), shrinkage)
     return float(point_to_point(A.mean(axis=0), B.mean(axis=0), C))

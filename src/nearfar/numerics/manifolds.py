@@ -32,7 +32,8 @@ def orthonormal(A: Array) -> tuple[Array, Callable[[Array], Array]]:
     """
     Q, R = np.linalg.qr(A)
     signs = np.where(np.diag(R) < 0, -1.0, 1.0)
-    U, R = Q * signs, signs[:, None] * R
+    U = Q * signs
+    R = signs[:, None] * R
 
     def pullback(G: Array) -> Array:
         Y = U.T @ G

@@ -129,7 +129,10 @@ def lbfgs(
     iterate = x0.astype(np.float64).ravel()
     limit = {"maxiter": max_iter, "maxfun": 20 * max_iter + 100, "maxls": tries}
     options = {**limit, "gtol": tol, "ftol": ftol, "maxcor": memory}
-    limits = None if bounds is None else np.stack([side.ravel() for side in sides(x0, bounds)], axis=1)
+    if bounds is None:
+        limits = None
+    else:
+        limits = np.stack([side.ravel() for side in sides(x0, bounds)], axis=1)
     try:
         found = minimize(flat, x0.ravel(), jac=True, method="L-BFGS-B", bounds=limits, callback=each, options=options)
     except HaltedError:
@@ -179,20 +182,26 @@ def lbfgs_in_rounds(
 
     x = x0
     while True:
-        before, done = least, len(history)
+        before = least
+        done = len(history)
         x = retract(lbfgs(fun, x, max_iter=min(ROUND, max_iter - done), tol=tol, report=each).x)
         least, G = fun(x)
         gradient = float(np.abs(G).max())
         if gradient <= tol * max(1.0, abs(least)) or len(history) in (done, max_iter) or not least < before:
             break
     converged = gradient <= max(tol, FLAT) * max(1.0, abs(least))
-    message = "" if converged else stopped("L-BFGS", len(history), "gradient", gradient, tol)
+    if converged:
+        message = ""
+    else:
+        message = stopped("L-BFGS", len(history), "gradient", gradient, tol)
     return Solution(x, float(least), max(1, len(history)), converged, message, history=np.array(history or [least]))
 
 
 def in_unit(report: Report | None, unit: float) -> Report | None:
     """Return a function to report to for a search over values in this unit."""
-    return None if report is None else lambda k, value, rest: report(k, unit * value, unit * rest)
+    if report is None:
+        return None
+    return lambda k, value, rest: report(k, unit * value, unit * rest)
 
 
 def stopped(what: str, n_iter: int, measure: str, value: float, tol: float | None) -> str:
@@ -203,13 +212,16 @@ def stopped(what: str, n_iter: int, measure: str, value: float, tol: float | Non
 
 def sides(x: Array, bounds: Bounds) -> tuple[Array, Array]:
     """Return lower and upper bounds of every entry of x."""
-    low, high = (-np.inf if bounds[0] is None else bounds[0]), (np.inf if bounds[1] is None else bounds[1])
+    low = -np.inf if bounds[0] is None else bounds[0]
+    high = np.inf if bounds[1] is None else bounds[1]
     return np.broadcast_to(low, x.shape), np.broadcast_to(high, x.shape)
 
 
 def projected_step(x: Array, gradient: Array, bounds: Bounds | None) -> Array:
     """Return x less the projection of x - gradient onto the bounds: zero exactly at a stationary point."""
-    return gradient if bounds is None else x - np.clip(x - gradient, *sides(x, bounds))
+    if bounds is None:
+        return gradient
+    return x - np.clip(x - gradient, *sides(x, bounds))
 
 
 def fista(
@@ -242,28 +254,39 @@ def fista(
     """
     x = y = x0
     value, gradient = fun(x)
-    certificate, t, history = gap(x, value, gradient), 1.0, [value]
+    certificate = gap(x, value, gradient)
+    t = 1.0
+    history = [value]
     for k in range(1, max_iter + 1):
         if certificate <= tol * max(1.0, abs(value)):
             return Solution(x, value, max(1, k - 1), duality_gap=float(certificate), history=np.array(history))
         fy, gy = (value, gradient) if y is x else fun(y)
         x_new, value_new, gradient_new, step = backtrack(fun, project, y, fy, gy, step)
         if value_new > value + 1e-14 * abs(value) and y is not x:
-            y, t = x, 1.0
+            y = x
+            t = 1.0
             continue
         if np.vdot(gy, x_new - x) > 0:
-            t, y = 1.0, x_new
+            t = 1.0
+            y = x_new
         else:
             t_next = (1 + np.sqrt(1 + 4 * t * t)) / 2
-            y, t = x_new + (t - 1) / t_next * (x_new - x), t_next
-        x, value, gradient, step = x_new, value_new, gradient_new, step * 1.05
+            y = x_new + (t - 1) / t_next * (x_new - x)
+            t = t_next
+        x = x_new
+        value = value_new
+        gradient = gradient_new
+        step = step * 1.05
         certificate = gap(x, value, gradient)
         history.append(value)
         if report is not None:
             report(k, value, certificate)
     limit = tol * max(1.0, abs(value))
     converged = bool(certificate <= limit)
-    message = "" if converged else stopped("projected gradient", max_iter, "gap", certificate, limit)
+    if converged:
+        message = ""
+    else:
+        message = stopped("projected gradient", max_iter, "gap", certificate, limit)
     return Solution(x, value, max_iter, converged, message, float(certificate), np.array(history))
 
 

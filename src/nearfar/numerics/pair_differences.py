@@ -59,7 +59,9 @@ class PairList:
 
     def __init__(self, i: Ints, j: Ints, n: int) -> None:
         self.order = np.argsort(i, kind="stable")
-        self.i, self.j, self.n = i[self.order], j[self.order], n
+        self.i = i[self.order]
+        self.j = j[self.order]
+        self.n = n
         self.bounds = np.concatenate([[0], np.cumsum(np.bincount(i, minlength=n))])
 
     def __len__(self) -> int:

@@ -51,7 +51,10 @@ def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
     UserWarning
         All similar pairs coincide.
     """
-    found = label_scatters(X, pairs) if isinstance(pairs, LabelPairs) else listed_scatters(X, pairs)
+    if isinstance(pairs, LabelPairs):
+        found = label_scatters(X, pairs)
+    else:
+        found = listed_scatters(X, pairs)
     if np.trace(found.similar) <= ROUNDING * np.trace(found.dissimilar):
         found = found._replace(similar=np.zeros_like(found.similar))
         message = "all similar pairs coincide, so their scatter is 0; only dissimilar pairs and regularization count"
@@ -69,7 +72,8 @@ def label_scatters(X: Array, pairs: LabelPairs) -> PairScatters:
 def listed_scatters(X: Array, pairs: Pairs) -> PairScatters:
     """Scatters of pairs given one by one."""
     require_both(int(pairs.similar.sum()), int((~pairs.similar).sum()))
-    similar, dissimilar = pairs.part(similar=True), pairs.part(similar=False)
+    similar = pairs.part(similar=True)
+    dissimilar = pairs.part(similar=False)
     return PairScatters(
         weighted_outer(X, *similar[:2], similar.weight),
         weighted_outer(X, *dissimilar[:2], dissimilar.weight),
@@ -186,7 +190,8 @@ def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
     apart : ndarray of shape (c, c)
         Symmetric; True where a negative link keeps two chunklets apart.
     """
-    means, links = class_means(*known(X, chunklets)), np.count_nonzero(apart)
+    means = class_means(*known(X, chunklets))
+    links = np.count_nonzero(apart)
     if links == 0:
         raise ValueError("no two chunklets are apart; at least one negative link is needed")
     S = np.zeros((X.shape[1],) * 2)
@@ -246,7 +251,8 @@ def span_or_axes(X: Array, least: int) -> Array:
 def centered_triangle(X: Array) -> Array:
     """Return the centered rows C, or if they are many a triangular R with R' R = C' C, made from blocks of C."""
     n, d = X.shape
-    mean, step = X.mean(axis=0), 4 * d
+    mean = X.mean(axis=0)
+    step = 4 * d
     if n <= step:
         return X - mean
     R = np.empty((0, d))

@@ -72,7 +72,8 @@ def cut(sizes: Ints, height: int) -> Iterator[AnchorBlock]:
     ends = np.cumsum(sizes)
     c = 0
     while c < len(sizes):
-        first, many = int(ends[c] - sizes[c]), int(np.searchsorted(ends, ends[c] - sizes[c] + height, side="right"))
+        first = int(ends[c] - sizes[c])
+        many = int(np.searchsorted(ends, ends[c] - sizes[c] + height, side="right"))
         if many > c + 1:
             codes = np.repeat(np.arange(c, many), sizes[c:many])
             yield AnchorBlock(first, int(ends[many - 1]), first, int(ends[many - 1]), codes[:, None] == codes)
@@ -148,9 +149,11 @@ def neighbor_sums(
     O(n^2 k) time; memory one block of 2 MB (1 MB in float32) and a few (n, k) arrays.
     """
     Z1 = with_ones(Z)
-    S1, F = np.zeros((Z1.shape[1], len(Z)), Z.dtype), 0.0
+    S1 = np.zeros((Z1.shape[1], len(Z)), Z.dtype)
+    F = 0.0
     for block, P, square in exponents(Z, sizes, blocks):
-        rows, columns = slice(block.start, block.stop), slice(block.first, block.last)
+        rows = slice(block.start, block.stop)
+        columns = slice(block.first, block.last)
         part = weigh(P, block, kind, Z1, weight[rows], square)
         F += part.value
         S1[:, rows] += part.moments.T
@@ -167,10 +170,14 @@ def neighbor_metric(
 
     It takes two products per block where `neighbor_sums` takes three, so it is faster if d is at most about 2 k.
     """
-    d, X1 = X.shape[1], with_ones(X)
-    A, S1, F = np.zeros((d, d)), np.zeros(len(X), X.dtype), 0.0
+    d = X.shape[1]
+    X1 = with_ones(X)
+    A = np.zeros((d, d))
+    S1 = np.zeros(len(X), X.dtype)
+    F = 0.0
     for block, P, square in exponents(Z, sizes, blocks):
-        rows, columns = slice(block.start, block.stop), slice(block.first, block.last)
+        rows = slice(block.start, block.stop)
+        columns = slice(block.first, block.last)
         part = weigh(P, block, kind, X1, weight[rows], square)
         F += part.value
         A += X[rows].T @ part.moments[:, :d]
@@ -190,8 +197,10 @@ def exponents(
     Z: AnyArray, sizes: Ints, blocks: Iterable[AnchorBlock] | None = None
 ) -> Iterator[tuple[AnchorBlock, AnyArray, AnyArray]]:
     """Blocks of |z_i|^2 - d_ij (-inf for i itself) in one buffer, and the |z_i|^2 of their rows."""
-    n, square = len(Z), np.einsum("nk,nk->n", Z, Z)
-    left, right = with_ones(2 * Z), np.ascontiguousarray(np.hstack([Z, -square[:, None]]).T)
+    n = len(Z)
+    square = np.einsum("nk,nk->n", Z, Z)
+    left = with_ones(2 * Z)
+    right = np.ascontiguousarray(np.hstack([Z, -square[:, None]]).T)
     buffer = np.empty((height(n), n), Z.dtype)
     for block in cut(sizes, height(n)) if blocks is None else blocks:
         P = np.dot(left[block.start : block.stop], right, out=buffer[: block.stop - block.start])
@@ -213,16 +222,22 @@ class Part(NamedTuple):
 def weigh(P: AnyArray, block: AnchorBlock, kind: str, Y1: AnyArray, weight: Array, square: AnyArray) -> Part:
     """Return the block's part; P, which holds exponents, becomes their exp."""
     columns = slice(block.first, block.last)
-    Q, same_shift = own_class(P[:, columns], block.same) if kind == "log" else (None, None)
+    if kind == "log":
+        Q, same_shift = own_class(P[:, columns], block.same)
+    else:
+        Q, same_shift = (None, None)
     shift = exponentiate(P)
     if Q is None:
         Q = P[:, columns] if block.same is None else P[:, columns] * block.same
-    near, every = Q @ Y1[columns], P @ Y1
+    near = Q @ Y1[columns]
+    every = P @ Y1
     if kind == "normalizer":
-        same_shift, shift = shift, shift - square
+        same_shift = shift
+        shift = shift - square
     shares = KINDS[kind](near[:, -1], every[:, -1], shift if same_shift is None else same_shift, shift)
     w = weight.astype(P.dtype)
-    a, b = (w * shares.near)[:, None], (w * shares.every)[:, None]
+    a = (w * shares.near)[:, None]
+    b = (w * shares.every)[:, None]
     return Part(float(weight @ shares.value), Q, a, b, a * near - b * every)
 
 

@@ -16,7 +16,10 @@ from .retrieval import Confusion, QueryNeighbors, class_recall, confusions, draw
 from .spectrum import Spectrum, spectrum
 from .tsne import LIMIT, TILES, map_items, map_positions
 
-WORST, RANDOM, CONFUSED = 12, 6, 8  # rows of the page
+# rows of the page
+WORST = 12
+RANDOM = 6
+CONFUSED = 8
 COLORED = 8  # classes with a color on the map
 MET = 5_000  # most queries whose distances to all items are counted
 
@@ -79,7 +82,8 @@ def _failures(content: ReportContent) -> Failures | None:
 
 
 def _verification(content: ReportContent) -> Verification | None:
-    queries, gallery = content.queries, content.gallery
+    queries = content.queries
+    gallery = content.gallery
     assert queries is not None
     settings: dict[str, Any] = {"distance": content.distance, "most": MET, "seed": content.seed}
     settings["groups"] = queries.groups

@@ -30,7 +30,8 @@ def attention_map(features: NDArray[Any], size: tuple[int, int]) -> NDArray[np.f
     values = values.mean(axis=0) if values.ndim == 3 else values
     if values.ndim != 2:
         raise ValueError(f"features must be (C, H, W) or (H, W), got shape {np.shape(features)}")
-    low, high = values.min(), values.max()
+    low = values.min()
+    high = values.max()
     if not np.isfinite(values).all() or high - low <= 1e-12 * max(abs(low), abs(high)):
         return np.zeros(size)
     return _bilinear((values - low) / (high - low), size)
@@ -48,7 +49,8 @@ def center_square(image: NDArray[Any]) -> NDArray[Any]:
     """The largest square (S, S, C) in the middle of an image (H, W, C), which is what a network is shown."""
     height, width = image.shape[:2]
     side = min(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
+    top = (height - side) // 2
+    left = (width - side) // 2
     return image[top : top + side, left : left + side]
 
 

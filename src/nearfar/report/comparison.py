@@ -64,7 +64,8 @@ class Comparison:
 
     def cell(self, objective: str, score: str) -> str:
         """Mean and half interval as text."""
-        mean, half = self.mean(objective, score), self.half(objective, score)
+        mean = self.mean(objective, score)
+        half = self.half(objective, score)
         if not np.isfinite(mean):
             return "-"
         return f"{mean:.3f} ± {half:.3f}" if np.isfinite(half) else f"{mean:.3f}"
@@ -120,7 +121,8 @@ class Comparison:
         alt = f"{score_name(score)} of {len(shown)} objectives, best first: {shown[0]}"
         halves = np.array([self.half(o, score) for o in shown])
         values = [self.values[o, score] for o in shown]
-        plotter, unit = Plotter(), score_name(score)
+        plotter = Plotter()
+        unit = score_name(score)
         return [
             draw_intervals(plotter, shown, values, halves, alt=alt, unit=unit, narrow=narrow)
             for narrow in (False, True)
@@ -185,7 +187,9 @@ def score_name(score: str) -> str:
     """
     described = describe(score.removeprefix(CHOSEN_BY))
     name = described[0] if described else score
-    return f"{name}, validation" if described and score.startswith(CHOSEN_BY) else name
+    if described and score.startswith(CHOSEN_BY):
+        return f"{name}, validation"
+    return name
 
 
 def _markdown_cell(text: str) -> str:

@@ -27,7 +27,10 @@ def draw_intervals(
     A narrow chart has the names above their lines, so that a telephone does not shrink its text.
     """
     wrapped = [fill(name, 56) for name in names]
-    each = 0.62 if narrow else max(0.36, 0.06 + 0.18 * max(name.count("\n") + 1 for name in wrapped))
+    if narrow:
+        each = 0.62
+    else:
+        each = max(0.36, 0.06 + 0.18 * max(name.count("\n") + 1 for name in wrapped))
     size = (4.2 if narrow else 9.6, 0.8 + each * len(names))
     with plotter.chart(alt, size) as chart:
         rows = np.arange(len(names))[::-1]

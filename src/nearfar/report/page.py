@@ -116,12 +116,14 @@ def findings(content: ReportContent, analysis: Analysis) -> list[tuple[str, str]
     if analysis.failures:
         said.extend(_failings(analysis))
     if analysis.verification:
-        threshold, rate = analysis.verification.eer_threshold, analysis.verification.eer
+        threshold = analysis.verification.eer_threshold
+        rate = analysis.verification.eer
         said.append(
             ("distances", f"One threshold, {threshold:.3g}, judges pairs with {rate:.1%} errors of either kind.")
         )
     if analysis.spectrum:
-        used, d = analysis.spectrum.effective_dimension, len(analysis.spectrum.eigenvalues)
+        used = analysis.spectrum.effective_dimension
+        d = len(analysis.spectrum.eigenvalues)
         said.append(("spectrum", f"The embedding spreads over {used:.1f} of its {d} dimensions."))
     return said
 

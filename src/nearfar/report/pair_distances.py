@@ -25,7 +25,8 @@ class PairDistances:
 
     def edges(self, bins: int) -> NDArray[np.float64]:
         """Edges (bins + 1,) of histograms of both."""
-        low, high = min(self.similar[0], self.dissimilar[0]), max(self.similar[-1], self.dissimilar[-1])
+        low = min(self.similar[0], self.dissimilar[0])
+        high = max(self.similar[-1], self.dissimilar[-1])
         return np.linspace(low, high + 1e-9 * abs(high) or 1.0, bins + 1)
 
     def overlap(self) -> float:
@@ -56,9 +57,13 @@ def measure_pairs(
     PairDistances or None
         None where one of the two kinds has no pair.
     """
-    n, m = len(queries), len(gallery or queries)
+    n = len(queries)
+    m = len(gallery or queries)
     complete = n * m <= 2 * sample
-    picked = _all_pairs(queries, gallery) if complete else _drawn_pairs(queries, gallery, sample, seed)
+    if complete:
+        picked = _all_pairs(queries, gallery)
+    else:
+        picked = _drawn_pairs(queries, gallery, sample, seed)
     pool = gallery or queries
     measured = [np.sort(pair_distances(queries.embeddings, pool.embeddings, i, j, distance)) for i, j in picked]
     if not all(map(len, measured)):
@@ -74,7 +79,8 @@ def _kinds(queries: Items, gallery: Items | None) -> tuple[NDArray[np.int64], ND
 
     They are one item, or of one class and group.
     """
-    alone, pool = gallery is None, gallery or queries
+    alone = gallery is None
+    pool = gallery or queries
     told = kinds_of(queries.labels, pool.labels, queries.groups, None if alone else pool.groups, alone)
     if told is not None:
         return told
@@ -99,10 +105,12 @@ def _drawn_pairs(queries: Items, gallery: Items | None, sample: int, seed: int) 
     rng = np.random.default_rng(seed)
     pool = gallery or queries
     counts = np.bincount(pool.labels, minlength=len(queries.classes))
-    size, start = counts[queries.labels], (np.cumsum(counts) - counts)[queries.labels]
+    size = counts[queries.labels]
+    start = (np.cumsum(counts) - counts)[queries.labels]
     own, there = _kinds(queries, gallery)
     members = Members(own, there)  # class by class
-    away, first = members.sizes[own], members.begins[own]
+    away = members.sizes[own]
+    first = members.begins[own]
     i = _weighted(rng, size - away, sample)
     place = start[i] + rng.integers(0, np.maximum(size[i] - away[i], 1))
     place += np.where(place >= first[i], away[i], 0)

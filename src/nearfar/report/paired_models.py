@@ -69,8 +69,11 @@ class Against:
 
     def counts(self) -> tuple[int, int, int, int]:
         """Number of queries found first by both models, by this alone, by the other alone, and by neither."""
-        this, other = self.this.right[:, 0], self.other.right[:, 0]
-        both, by_this, by_other = int((this & other).sum()), int(this.sum()), int(other.sum())
+        this = self.this.right[:, 0]
+        other = self.other.right[:, 0]
+        both = int((this & other).sum())
+        by_this = int(this.sum())
+        by_other = int(other.sum())
         return both, by_this - both, by_other - both, len(this) - by_this - by_other + both
 
 
@@ -88,16 +91,22 @@ def set_against(found: QueryNeighbors, other: Other) -> Against:
         raise OtherItemsError(f"{other.name}: only one of the two searches a gallery")
     if other.gallery is not None:
         _check_same(found.gallery, other.gallery, f"{other.name}, gallery")
-    gallery = None if other.gallery is None else replace(other.gallery, groups=found.gallery.groups)
+    if other.gallery is None:
+        gallery = None
+    else:
+        gallery = replace(other.gallery, groups=found.gallery.groups)
     theirs = query_neighbors(replace(other.queries, groups=found.queries.groups), gallery, other.distance)
     assert theirs is not None  # as this model has found some, of the same classes
-    mine, yours = found.right[:, 0], theirs.right[:, 0]
+    mine = found.right[:, 0]
+    yours = theirs.right[:, 0]
     labels = found.query_labels()
     differences = {"recall_at_1": difference(mine.astype(float), yours.astype(float), labels)}
-    precise, precise_there = average_precision(found), average_precision(theirs)
+    precise = average_precision(found)
+    precise_there = average_precision(theirs)
     if precise is not None and precise_there is not None:
         differences["map_at_r"] = difference(precise, precise_there, labels)
-    gained, lost = worst(theirs, SHOWN, among=mine), worst(found, SHOWN, among=yours)
+    gained = worst(theirs, SHOWN, among=mine)
+    lost = worst(found, SHOWN, among=yours)
     return Against(found, theirs, gained, lost, differences)
 
 
@@ -105,10 +114,12 @@ def difference(this: Array, other: Array, labels: NDArray[np.int64]) -> Differen
     """Means of two scores of each query (n,), and the interval of their difference over classes."""
     from scipy.special import stdtrit
 
-    n, members = len(labels), np.bincount(labels)
+    n = len(labels)
+    members = np.bincount(labels)
     by_class = np.bincount(labels, weights=this - other)[members > 0]
     members = members[members > 0]
-    d, c = float((this - other).mean()), len(members)
+    d = float((this - other).mean())
+    c = len(members)
     interval = None
     if c > 1:
         half = stdtrit(c - 1, 0.975) * np.sqrt(c / (c - 1) * np.square(by_class - d * members).sum()) / n

@@ -70,13 +70,19 @@ class Thumbnails:
 
     def _make(self, i: int) -> Picture:
         kind = self.items.class_name(i)
-        alt = f"{self.items.name(i)}, class {kind}" if kind else self.items.name(i)
+        if kind:
+            alt = f"{self.items.name(i)}, class {kind}"
+        else:
+            alt = self.items.name(i)
         item = self.read(i)
         if item is None:
             return Picture("", alt)
         if item.ndim == 1:
             theirs = None if self.like is None else self.like._limits()
-            sizes, low, high = theirs if theirs is not None and len(theirs[0]) == len(item) else self._limits()
+            if theirs is not None and len(theirs[0]) == len(item):
+                sizes, low, high = theirs
+            else:
+                sizes, low, high = self._limits()
             return Picture(row_glyph(item / sizes, low, high), alt)
         return image_picture(item, alt, self.side)
 
@@ -93,7 +99,10 @@ class Thumbnails:
             largest = np.abs(rows).max(axis=0)
             used = largest[largest > 0]
             even = not len(used) or used.max() <= UNEVEN * used.min()
-            sizes = np.ones(len(largest)) if even else np.where(largest > 0, largest, 1.0)
+            if even:
+                sizes = np.ones(len(largest))
+            else:
+                sizes = np.where(largest > 0, largest, 1.0)
             values = rows / sizes
             self._range = sizes, float(values.min(initial=0.0)), float(values.max(initial=0.0))
         return self._range
@@ -169,7 +178,8 @@ def map_canvas(
 
     width, height = MAP
     pitch = int(min(np.sqrt(FILLED * width * height / len(index)), 160))
-    columns, rows = width // pitch, height // pitch
+    columns = width // pitch
+    rows = height // pitch
     corners = spread_out(positions, columns, rows) * pitch
     side = pitch - max(2, pitch // 12)
     canvas = Image.new("RGBA", (columns * pitch, rows * pitch), (0, 0, 0, 0))

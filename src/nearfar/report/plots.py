@@ -243,7 +243,9 @@ def _share_axis(axes: Axes, curves: Sequence[Curve]) -> None:
     values = np.concatenate([c.values[np.isfinite(c.values)] for c in curves] or [np.zeros(0)])
     if len(values):
         room = max(0.12 * np.ptp(values), 0.02)
-        low, high = max(0, values.min() - 2 * room), min(1.03, values.max() + room)  # two names may stand below
+        # two names may stand below
+        low = max(0, values.min() - 2 * room)
+        high = min(1.03, values.max() + room)
         axes.set_ylim(low, high)
         axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= min(high, 1 + 1e-9)])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,11 +65,14 @@ def query_neighbors(queries: Items, gallery: Items | None, distance: str, depth:
     """
     alone = gallery is None
     pool = gallery or queries
-    away, hidden = np.full(len(queries), int(alone)), None
+    away = np.full(len(queries), int(alone))
+    hidden = None
     kinds = kinds_of(queries.labels, pool.labels, queries.groups, None if alone else pool.groups, alone)
     if kinds is not None:
-        asked, members = kinds[0], Members(*kinds)
-        away, hidden = members.sizes[asked], lambda rows: members.of(asked[rows])
+        asked = kinds[0]
+        members = Members(*kinds)
+        away = members.sizes[asked]
+        hidden = partial(members.of_rows, asked)
     relevant = np.bincount(pool.labels, minlength=len(queries.classes))[queries.labels] - away
     kept = np.flatnonzero(relevant > 0)
     if not len(kept):
@@ -76,7 +80,8 @@ def query_neighbors(queries: Items, gallery: Items | None, distance: str, depth:
     k = min(depth, int((len(pool) - away[kept]).min()))
     rows = (queries.embeddings, pool.embeddings)
     distances, index = nearest(*rows, k, distance=distance, exclude_self=alone, hidden=hidden)
-    index, distances = index[kept], distances[kept]
+    index = index[kept]
+    distances = distances[kept]
     right = pool.labels[index] == queries.labels[kept][:, None]
     return QueryNeighbors(queries, pool, kept, index, distances, right, relevant[kept])
 
@@ -148,7 +153,8 @@ def confusions(found: QueryNeighbors, count: int) -> list[Confusion]:
     labels = found.query_labels()
     others = found.gallery.labels[found.index[:, 0]]
     wrong = np.flatnonzero(labels != others)
-    low, high = np.minimum(labels, others)[wrong], np.maximum(labels, others)[wrong]
+    low = np.minimum(labels, others)[wrong]
+    high = np.maximum(labels, others)[wrong]
     pairs, inverse, crossings = np.unique(np.stack([low, high], 1), axis=0, return_inverse=True, return_counts=True)
     sizes = np.bincount(labels, minlength=len(found.queries.classes))
     rates = crossings / sizes[pairs].sum(axis=1)

@@ -113,7 +113,10 @@ def read_run(
         test, gallery, notes = _open_test(config, environment)
     arrays = _arrays(folder / "test.npz")
     queries, missing = _items(arrays, "", test)
-    searched, _ = _items(arrays, "gallery_", gallery) if "gallery_embeddings" in arrays else (None, "")
+    if "gallery_embeddings" in arrays:
+        searched, _ = _items(arrays, "gallery_", gallery)
+    else:
+        searched, _ = (None, "")
     rows = _table(folder / "metrics.csv")
     return ReportContent(
         title=title or f"{config.get('objective', folder.name)} on {Path(config.get('data', 'its data')).name}",
@@ -141,7 +144,9 @@ def read_run(
 def _baseline(config: Mapping[str, Any], test: Dataset | None) -> str:
     if config.get("standardize"):
         return "standardized rows"
-    return "raw rows" if test is not None and test.kind == "row" else "raw pixels"
+    if test is not None and test.kind == "row":
+        return "raw rows"
+    return "raw pixels"
 
 
 def _evaluated(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +166,8 @@ def _open_test(
 ) -> tuple[Dataset | None, Dataset | None, tuple[str, ...]]:
     """Open the test part of the data; without it the report has no pictures, but is still a report."""
     names = ("test_classes", "validation", "seed", "label", "skip_bad")
-    folder, test = environment.get("folder"), config.get("test")
+    folder = environment.get("folder")
+    test = config.get("test")
     start = Path(folder) if isinstance(folder, str) else None
     given = {name: config[name] for name in names if name in config}
     try:
@@ -195,7 +201,10 @@ def _losses(log: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, float]
         return []
     epochs = _epochs(log, rows)
     parts = _names(log, "parts")
-    columns = [(LOSS, [record.get("loss") for record in log])] if len(parts) > 1 else []
+    if len(parts) > 1:
+        columns = [(LOSS, [record.get("loss") for record in log])]
+    else:
+        columns = []
     columns += [(name, _column(log, "parts", name)) for name in parts]
     columns += [(f"active share, {name}", _column(log, "active", name)) for name in _names(log, "active")]
     curves = [_curve(name, epochs, values) for name, values in columns]
@@ -266,7 +275,9 @@ def _json(path: Path, needed: bool = True) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    return path.read_text("utf-8", errors="replace").strip() if path.is_file() else ""
+    if path.is_file():
+        return path.read_text("utf-8", errors="replace").strip()
+    return ""
 
 
 def _log(path: Path) -> list[dict[str, Any]]:

@@ -54,7 +54,10 @@ def write_found(
 
     def render(side: int) -> str:
         found = Thumbnails(items, side)
-        first = found if queries is None else Thumbnails(queries, side, like=found)
+        if queries is None:
+            first = found
+        else:
+            first = Thumbnails(queries, side, like=found)
         rows = [seen(line, first, found) for line in lines[:SHOWN]]
         marked = any(item["kind"] for row in rows for item in row["found"])
         return template("found").render(title=title, note=note, rows=rows, marked=marked, total=len(lines))
@@ -73,7 +76,8 @@ def seen(line: Line, first: Thumbnails, found: Thumbnails) -> dict[str, Any]:
 
 def shown(item: Near, pictures: Thumbnails) -> dict[str, Any]:
     """An item as the template takes it."""
-    name, label = pictures.items.name(item.at), pictures.items.class_name(item.at)
+    name = pictures.items.name(item.at)
+    label = pictures.items.class_name(item.at)
     return {"picture": pictures(item.at), "name": name, "class": label, "remark": item.remark}
 
 

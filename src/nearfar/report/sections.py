@@ -60,7 +60,8 @@ def neighbors(failures: Failures | None, pens: Pens) -> Section | None:
     """Queries and what they found, worst first, then some drawn at random."""
     if failures is None:
         return None
-    found, first = failures.found, failures.found.first_right()
+    found = failures.found
+    first = failures.found.first_right()
     shown = min(NEIGHBORS, found.depth)
     values = {
         "n": len(found.kept),
@@ -78,7 +79,10 @@ def neighbors(failures: Failures | None, pens: Pens) -> Section | None:
 def _query(failures: Failures, row: int, pens: Pens) -> dict[str, Any]:
     found = failures.found
     rank = int(found.first_right()[row])
-    late = f"first right one at rank {rank}" if rank <= found.depth else f"no right one among {found.depth}"
+    if rank <= found.depth:
+        late = f"first right one at rank {rank}"
+    else:
+        late = f"no right one among {found.depth}"
     return {
         **asked(found, row, pens),
         "remark": "right at once" if rank == 1 else late,
@@ -124,7 +128,8 @@ def confused(failures: Failures | None, pens: Pens) -> Section | None:
 
 
 def _confused(failures: Failures, pair: Confusion, pens: Pens) -> dict[str, Any]:
-    found, names = failures.found, failures.found.queries.classes
+    found = failures.found
+    names = failures.found.queries.classes
     rows = [int(row) for row in pair.rows[:CROSSINGS]]
     return {
         "first": str(names[pair.first]),
@@ -176,10 +181,12 @@ def _drawn_map(content: ReportContent, shown: FlatMap, colors: dict[int, str], p
 
 def distances(content: ReportContent, analysis: Analysis, pens: Pens) -> Section | None:
     """Histograms of similar and dissimilar distances and how well one threshold parts them."""
-    pairs, told = analysis.pairs, analysis.verification
+    pairs = analysis.pairs
+    told = analysis.verification
     if pairs is None or told is None:
         return None
-    threshold, rate = told.eer_threshold, told.eer
+    threshold = told.eer_threshold
+    rate = told.eer
     alt = f"Histograms of the distances within and across classes; at {threshold:.3g} both errors are {rate:.1%}"
     rates = ", ".join(f"{tar:.1%} at {far:.3%}" for far, tar in told.tar_at.items())
     unit = DISTANCES.get(content.distance, content.distance)
@@ -238,7 +245,9 @@ def _loss_chart(curve: Curve, content: ReportContent, pens: Pens) -> Html:
 
 
 def _ends(curve: Curve) -> tuple[float, float]:
-    return (float(curve.values[0]), float(curve.values[-1])) if len(curve.values) else (np.nan, np.nan)
+    if len(curve.values):
+        return (float(curve.values[0]), float(curve.values[-1]))
+    return (np.nan, np.nan)
 
 
 def attention(content: ReportContent, analysis: Analysis, pens: Pens) -> Section | None:
@@ -249,14 +258,17 @@ def attention(content: ReportContent, analysis: Analysis, pens: Pens) -> Section
     rows = [*failures.worst[:4], *failures.random[:4]]
     shown = [_attended(content, int(failures.found.kept[row]), pens.queries) for row in rows]
     pictures = [both for both in shown if both is not None]
-    return Section("attention", "Attention", {"pictures": pictures}) if pictures else None
+    if pictures:
+        return Section("attention", "Attention", {"pictures": pictures})
+    return None
 
 
 def _attended(content: ReportContent, i: int, thumbnails: Thumbnails) -> tuple[Picture, Picture] | None:
     image = thumbnails.read(i)
     if image is None or image.ndim != 3 or content.attention is None:
         return None
-    seen, alt = center_square(image), thumbnails(i).alt
+    seen = center_square(image)
+    alt = thumbnails(i).alt
     colored = overlay(seen, attention_map(content.attention(seen), seen.shape[:2]))
     plain = image_picture(seen, alt, thumbnails.side)
     return plain, image_picture(colored, f"Attention on {alt}", thumbnails.side)
@@ -274,7 +286,9 @@ def setup(content: ReportContent) -> Section | None:
         "environment": _flat(content.environment),
         "notes": list(content.notes),
     }
-    return Section("setup", "Settings and environment", values) if any(values.values()) else None
+    if any(values.values()):
+        return Section("setup", "Settings and environment", values)
+    return None
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -22,7 +22,9 @@ class Spectrum:
     @property
     def shares(self) -> NDArray[np.float64]:
         """Each direction's share of the variance; zeros where there is none."""
-        return self.eigenvalues / self.trace if self.trace > 0 else np.zeros_like(self.eigenvalues)
+        if self.trace > 0:
+            return self.eigenvalues / self.trace
+        return np.zeros_like(self.eigenvalues)
 
     @property
     def effective_dimension(self) -> float:
@@ -32,7 +34,9 @@ class Spectrum:
 
     def directions_for(self, share: float) -> int:
         """Fewest directions that hold this share of the variance; 0 where there is none."""
-        return int(np.searchsorted(np.cumsum(self.shares), share - 1e-12) + 1) if self.trace > 0 else 0
+        if self.trace > 0:
+            return int(np.searchsorted(np.cumsum(self.shares), share - 1e-12) + 1)
+        return 0
 
 
 def spectrum(embeddings: NDArray[np.float64]) -> Spectrum:

@@ -79,7 +79,8 @@ def as_mapping(scores: HasScores | Mapping[str, Any] | None) -> Mapping[str, Any
 
 def standings(content: ReportContent) -> list[Standing]:
     """List the known scores in the order of `MEANINGS`, with those at several k by ascending k."""
-    scores, baseline = flat_scores(content.scores), flat_scores(content.baseline)
+    scores = flat_scores(content.scores)
+    baseline = flat_scores(content.baseline)
     chance = flat_scores(content.chance or as_mapping(content.scores).get("chance"))
     intervals = content.intervals or as_mapping(content.scores).get("intervals") or {}
     found = []

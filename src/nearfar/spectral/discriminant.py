@@ -36,7 +36,8 @@ def discriminative_components(
         `x` is A' (p, d), `objective` log |A' C_b A|, ``attributes["eigenvalues"]`` its diagonal.
     """
     b, V = psd.spectrum(C_b)
-    rank, d = int((b > tol * max(b[0], 0.0)).sum()), len(b)
+    rank = int((b > tol * max(b[0], 0.0)).sum())
+    d = len(b)
     if rank == 0:
         raise ValueError("all chunklet means coincide, so there is no scatter between them")
     most = min(rank, max(d - 1, 1))
@@ -49,7 +50,8 @@ def discriminative_components(
         Z = V[:, :rank] / np.sqrt(b[:rank])
         inner = eig.regularize_singular(Z.T @ C_w @ Z, on_singular, "the within-chunklet covariance")
         w, U = psd.spectrum(inner)
-        mu, A = 1 / w[::-1][:p], psd.fix_signs(Z @ U[:, ::-1][:, :p] / np.sqrt(w[::-1][:p]))
+        mu = 1 / w[::-1][:p]
+        A = psd.fix_signs(Z @ U[:, ::-1][:, :p] / np.sqrt(w[::-1][:p]))
     return Solution(A.T, objective=float(np.log(mu).sum()), attributes={"eigenvalues": mu})
 
 
@@ -102,7 +104,9 @@ def within_chunklets(X: Array, chunks: Ints, lost: int, weighting: str) -> Array
 def row_weights(codes: Ints, lost: int, weighting: str) -> Array:
     """Return the weight (c,) in the covariance of a row of each chunklet."""
     sizes = np.bincount(codes) - lost
-    return np.full(len(sizes), 1 / sizes.sum()) if weighting == "rows" else 1 / (sizes * len(sizes))
+    if weighting == "rows":
+        return np.full(len(sizes), 1 / sizes.sum())
+    return 1 / (sizes * len(sizes))
 
 
 def shrunk_within(

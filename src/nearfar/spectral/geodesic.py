@@ -43,9 +43,11 @@ def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = N
     M0 = None if prior is None else psd.require_pd(prior, "prior")
     if M0 is not None and M0.shape != S.shape:
         raise ValueError(f"prior must have shape {S.shape}; got {M0.shape}")
-    lam, I = relative(reg, S), np.eye(len(S))
+    lam = relative(reg, S)
+    I = np.eye(len(S))
     if lam > 0:
-        S, D = S + lam * (I if M0 is None else inv(M0)), D + lam * (I if M0 is None else M0)
+        S = S + lam * (I if M0 is None else inv(M0))
+        D = D + lam * (I if M0 is None else M0)
     w = eigvalsh(psd.symmetrize(S))
     if psd.is_singular(w):
         raise ValueError(f"reg={reg} leaves the similar scatter singular (rank {psd.rank(w)} of {len(w)}); use reg > 0")
@@ -63,7 +65,8 @@ def stack_scatters(T: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
         All similar pairs coincide.
     """
     found = [column_scatters(np.ascontiguousarray(T[:, :, k]), pairs) for k in range(T.shape[2])]
-    S, D = np.sum([one.similar for one in found], axis=0), np.sum([one.dissimilar for one in found], axis=0)
+    S = np.sum([one.similar for one in found], axis=0)
+    D = np.sum([one.dissimilar for one in found], axis=0)
     if np.trace(S) <= scatter.ROUNDING * np.trace(D):
         S = np.zeros_like(S)
         warn("all similar pairs coincide; only dissimilar pairs and regularization count")
@@ -72,7 +75,9 @@ def stack_scatters(T: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
 
 def column_scatters(X: Array, pairs: Pairs | LabelPairs) -> scatter.PairScatters:
     """Scatters of one column; unlike `pair_scatters`, similar pairs may coincide in it without a warning."""
-    return scatter.label_scatters(X, pairs) if isinstance(pairs, LabelPairs) else scatter.listed_scatters(X, pairs)
+    if isinstance(pairs, LabelPairs):
+        return scatter.label_scatters(X, pairs)
+    return scatter.listed_scatters(X, pairs)
 
 
 def projector_scatters(V: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
@@ -91,8 +96,10 @@ def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array
 
     With Q_c the sum of T_i^2 over a class and P_c the mean of its T_i, the class scatters by Q_c - n_c P_c^2.
     """
-    n, d = class_sizes(labels).astype(float), V.shape[1]
-    c, whole = len(n), n.sum()
+    n = class_sizes(labels).astype(float)
+    d = V.shape[1]
+    c = len(n)
+    whole = n.sum()
     pairs = weighting == "pairs"
     near = n if pairs else 2 * (n > 1) / np.maximum(n - 1, 1)
     far, share = (whole - n, n) if pairs else ((c - 1) / n, np.ones(c))
@@ -111,7 +118,10 @@ def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array
         size += near[k] * float(np.trace(Q))
     D += share.sum() * between - mean @ mean
     n_similar = float((n * (n - 1)).sum() / 2 if pairs else (n > 1).sum())
-    n_dissimilar = whole * (whole - 1) / 2 - n_similar if pairs else c * (c - 1) / 2
+    if pairs:
+        n_dissimilar = whole * (whole - 1) / 2 - n_similar
+    else:
+        n_dissimilar = c * (c - 1) / 2
     n_similar = max(n_similar, 1.0)  # 0 where every class has one row
     return psd.symmetrize(S) / n_similar, psd.symmetrize(D) / n_dissimilar, size / n_similar
 

@@ -65,7 +65,8 @@ def ratio_directions(
     if psd.is_singular(eigh(psd.symmetrize(S_b + S_w), eigvals_only=True)):
         w, V = psd.spectrum(S_b + S_w)
         V = V[:, : max(psd.rank(w), 1)]
-        S_b, S_w = V.T @ S_b @ V, V.T @ S_w @ V
+        S_b = V.T @ S_b @ V
+        S_w = V.T @ S_w @ V
     r = V.shape[1]
     if p is not None and p >= r > 1:
         raise ValueError(f"n_components must be below {r}, the dimension that the pairs and the graph span; got {p}")
@@ -82,9 +83,13 @@ def ratio_directions(
 
 def fewest(S_b: Array, S_w: Array, share: float, tol: float) -> int:
     """Return the smallest p whose best U keeps that share of tr(S_b), by bisection over p below the dimension."""
-    low, high = 1, max(len(S_b) - 1, 1)
+    low = 1
+    high = max(len(S_b) - 1, 1)
     while low < high:
         p = (low + high) // 2
         U = eig.trace_ratio(S_b, S_w, p, tol).x
-        low, high = (low, p) if np.sum(U * (S_b @ U)) >= share * np.trace(S_b) else (p + 1, high)
+        if np.sum(U * (S_b @ U)) >= share * np.trace(S_b):
+            low, high = (low, p)
+        else:
+            low, high = (p + 1, high)
     return low

@@ -51,7 +51,9 @@ class NuMargin(NamedTuple):
     @property
     def before(self) -> Array:
         """Squared distances before learning: lengths of the differences, where no prior metric gave others."""
-        return np.einsum("pd,pd->p", self.Z, self.Z) if self.prior is None else self.prior
+        if self.prior is None:
+            return np.einsum("pd,pd->p", self.Z, self.Z)
+        return self.prior
 
     def moved(self, a: Array) -> Array:
         """sum_p a_p z_p z_p'."""
@@ -65,7 +67,8 @@ class NuMargin(NamedTuple):
     def rates(self, a: Array) -> tuple[Array, Array]:
         """V and C: towards any B, the derivative of M(a) is V (C * V'BV) V'."""
         w, V = psd.spectrum(self.moved(a) - self.l1 * self.S)
-        up, size = np.maximum(w, 0.0), np.maximum(np.add.outer(abs(w), abs(w)), np.finfo(np.float64).tiny)
+        up = np.maximum(w, 0.0)
+        size = np.maximum(np.add.outer(abs(w), abs(w)), np.finfo(np.float64).tiny)
         return V, np.add.outer(up, up) / size if self.definite else np.ones_like(V)
 
     def stretched(self, M: Array) -> Array:
@@ -108,8 +111,10 @@ class Conditions(NamedTuple):
 
     @classmethod
     def of(cls, problem: NuMargin, a: Array) -> Conditions:
-        top, M = problem.l2 * problem.weight, problem.metric(a)
-        t, margin = problem.stretched(M), problem.margin(M)
+        top = problem.l2 * problem.weight
+        M = problem.metric(a)
+        t = problem.stretched(M)
+        margin = problem.margin(M)
         spare = a.sum() - problem.l2 * problem.nu
         missed = np.divide(a - np.clip(a - top * (t - margin), 0.0, top), top, out=np.zeros_like(a), where=top > 0)
         wrong = np.hypot(np.linalg.norm(missed), min(margin, spare / problem.l2))
@@ -120,7 +125,10 @@ def newton(problem: NuMargin, a: Array, max_iter: int = NEWTON, report: Report |
     """Run Newton's method until it gets no further; return the multipliers and the number of steps."""
     here = Conditions.of(problem, a)
     for k in range(max_iter):
-        step = newton_step(problem, here) if here.wrong > DIGITS * here.scale else None
+        if here.wrong > DIGITS * here.scale:
+            step = newton_step(problem, here)
+        else:
+            step = None
         there = None if step is None else shortened(problem, here, step)
         if there is None:
             return here.a, k
@@ -132,7 +140,9 @@ def newton(problem: NuMargin, a: Array, max_iter: int = NEWTON, report: Report |
 
 def newton_step(problem: NuMargin, here: Conditions) -> Array | None:
     """Return the step to optimal multipliers, if the right pairs are on the margin; None if too many are on it."""
-    top, fixed = problem.l2 * problem.weight, here.margin > here.spare / problem.l2  # the sum is, else the margin is 0
+    # the sum is, else the margin is 0
+    top = problem.l2 * problem.weight
+    fixed = here.margin > here.spare / problem.l2
     aim = here.a - top * here.beyond
     free = ((aim > 0) & (aim < top)) | (fixed & (here.beyond == 0) & (top > 0))
     step = np.where(free, 0.0, np.where(aim > 0, top, 0.0) - here.a)
@@ -142,7 +152,8 @@ def newton_step(problem: NuMargin, here: Conditions) -> Array | None:
     Y = problem.Z[free] @ V
     J = products(Y, rates)
     miss = -here.beyond[free] - np.einsum("pd,pd->p", Y @ (rates * (V.T @ problem.moved(step) @ V)), Y)
-    low, high = -here.a[free], (top - here.a)[free]
+    low = -here.a[free]
+    high = (top - here.a)[free]
     # where differences coincide the system is singular; a weight that falls with the error keeps the steps quadratic
     J[np.diag_indices_from(J)] += max(np.trace(J), 1.0) * (10 * psd.EPS + 1e-3 * min(1.0, here.wrong) / max(1, len(J)))
     total = -here.spare - float(step.sum()) if fixed else None
@@ -152,15 +163,21 @@ def newton_step(problem: NuMargin, here: Conditions) -> Array | None:
 
 def bounded(J: Array, miss: Array, total: float | None, low: Array, high: Array) -> Array:
     """x with J x = miss, or miss + const for that total; entries beyond bounds go there, the rest is solved again."""
-    x, inside = np.zeros_like(miss), np.ones(len(miss), dtype=bool)
+    x = np.zeros_like(miss)
+    inside = np.ones(len(miss), dtype=bool)
     while inside.any():
-        A, b = J[np.ix_(inside, inside)], miss[inside] - J[np.ix_(inside, ~inside)] @ x[~inside]
+        A = J[np.ix_(inside, inside)]
+        b = miss[inside] - J[np.ix_(inside, ~inside)] @ x[~inside]
         y, rise = cho_solve(cho_factor(A), np.stack([b, np.ones_like(b)], axis=1)).T
-        x[inside] = y if total is None else y + (total - x[~inside].sum() - y.sum()) / rise.sum() * rise
+        if total is None:
+            x[inside] = y
+        else:
+            x[inside] = y + (total - x[~inside].sum() - y.sum()) / rise.sum() * rise
         beyond = inside & ((x < low) | (x > high))
         if not beyond.any():
             break
-        x, inside = np.clip(x, low, high), inside & ~beyond
+        x = np.clip(x, low, high)
+        inside = inside & ~beyond
     return x
 
 
@@ -169,7 +186,10 @@ def products(Y: Array, rates: Array) -> Array:
     up = rates.diagonal() > 0
     mostly = bool(2 * up.sum() > len(up))
     # rates less 1 are 0 among positive eigenvalues, rates are among others: what is left has k or l among the fewer
-    few, J, left = (~up, (Y @ Y.T) ** 2, rates - 1) if mostly else (up, np.zeros((len(Y), len(Y))), rates)
+    if mostly:
+        few, J, left = (~up, (Y @ Y.T) ** 2, rates - 1)
+    else:
+        few, J, left = (up, np.zeros((len(Y), len(Y))), rates)
     for k in np.flatnonzero(few):
         J += np.outer(Y[:, k], Y[:, k]) * ((Y * (left[k] * np.where(few, 1.0, 2.0))) @ Y.T)
     return J
@@ -177,7 +197,8 @@ def products(Y: Array, rates: Array) -> Array:
 
 def shortened(problem: NuMargin, here: Conditions, step: Array) -> Conditions | None:
     """The whole step, or the first of its half, its quarter, ... after which the conditions are better met."""
-    top, share = problem.l2 * problem.weight, 1.0
+    top = problem.l2 * problem.weight
+    share = 1.0
     while share >= SHORTEST:
         there = Conditions.of(problem, np.clip(here.a + share * step, 0.0, top))
         if there.wrong <= (1 - 1e-4 * share) * here.wrong:
@@ -218,11 +239,19 @@ def nu_margin(
     the end, M is the optimum to rounding. One of its steps costs O(m d^2 + d^3 + k^2 d min(r, d - r)) with k pairs on
     the margin and r positive eigenvalues.
     """
-    top, floor, before = problem.l2 * problem.weight, problem.l2 * problem.nu, problem.before
-    a, margin = problem.nu * top, 0.0
-    stiff, missed = 1.0, np.inf  # the penalty on the sum of a, and what the sum lacks
-    spent, length = 0, ROUND
-    gap, primal, M = np.inf, 0.0, problem.metric(a)
+    top = problem.l2 * problem.weight
+    floor = problem.l2 * problem.nu
+    before = problem.before
+    a = problem.nu * top
+    margin = 0.0
+    # the penalty on the sum of a, and what the sum lacks
+    stiff = 1.0
+    missed = np.inf
+    spent = 0
+    length = ROUND
+    gap = np.inf
+    primal = 0.0
+    M = problem.metric(a)
     if start is not None and len(start) == len(a):
         a = np.clip(start, 0.0, top)
         gap, primal, M = certified(problem, a)
@@ -237,22 +266,30 @@ def nu_margin(
     while spent < max_iter and gap > tol * max(1.0, abs(primal)):
         limits: dict[str, Any] = {"max_iter": min(length, max_iter - spent), "tol": 1e-12, "memory": MEMORY}
         found = lbfgs(lagrangian, a, bounds=(0.0, top), report=report, **limits)
-        a, spent, length, old = found.x, spent + found.n_iter, 2 * length, margin
+        a = found.x
+        spent = spent + found.n_iter
+        length = 2 * length
+        old = margin
         if found.n_iter < limits["max_iter"]:
             margin = max(margin + stiff * (floor - a.sum()), 0.0)
-            last, missed = missed, max(floor - float(a.sum()), 0.0)
+            last = missed
+            missed = max(floor - float(a.sum()), 0.0)
             stiff *= STIFFER if missed > last / 4 else 1.0
         gap, primal, M = certified(problem, a)
         sharper, steps = newton(problem, a, min(NEWTON, max_iter - spent), report)
         spent += steps
         proof = certified(problem, sharper) if steps else (gap, primal, M)
         if proof[0] < gap:
-            a, (gap, primal, M) = sharper, proof
+            a = sharper
+            (gap, primal, M) = proof
             margin = problem.margin(M)
         elif found.n_iter <= 1 and margin == old:
             break
     converged = bool(gap <= tol * max(1.0, abs(primal)))
-    message = "" if converged else stopped("the dual", spent, "duality gap", gap, tol * max(1.0, abs(primal)))
+    if converged:
+        message = ""
+    else:
+        message = stopped("the dual", spent, "duality gap", gap, tol * max(1.0, abs(primal)))
     told = {"margin": problem.margin(M), "dual": problem.feasible(a)}
     return Solution(M, primal, spent, converged, message, max(gap, 0.0), attributes=told)
 

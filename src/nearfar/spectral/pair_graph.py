@@ -46,7 +46,9 @@ class Edges:
     def squares(self, Z: Array) -> Array:
         """Return |z_a - z_b|^2 of all edges: by differences, or by products of all rows if edges are many."""
         dense = len(self.a) * SPARSE * min(1.0, Z.shape[1] / NARROW) > self.n**2
-        return dense_squared_distances(Z, self.a, self.b) if dense else pair_squares(Z, self.a, self.b)
+        if dense:
+            return dense_squared_distances(Z, self.a, self.b)
+        return pair_squares(Z, self.a, self.b)
 
     def summed(self, values: Array, listed: Ints | None = None) -> Array:
         """Return sums by edge of the values of all pairs, or of values on the `listed` edges."""

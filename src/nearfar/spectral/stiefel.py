@@ -78,12 +78,16 @@ def stiefel_spd(
         L = found.x
     else:
         V, R = np.linalg.qr(L.T)
-        start, limits = np.hstack([V.T, R.T]), dict[str, Any](max_iter=max_iter, tol=tol, report=report)
+        start = np.hstack([V.T, R.T])
+        limits = dict[str, Any](max_iter=max_iter, tol=tol, report=report)
         found = lbfgs_in_rounds(with_prior(loss, lam, root), start, retract, **limits)
         L, K, V, _ = factor(found.x, p)
     L = psd.compress(L / scale) @ span
     # under a prior the value depends on the basis of a span: V and Lam are kept as they were found
-    made = parts(L) if prior is None else {"stiefel": span.T @ V, "spd": K.T @ K / scale**2}
+    if prior is None:
+        made = parts(L)
+    else:
+        made = {"stiefel": span.T @ V, "spd": K.T @ K / scale**2}
     return found.with_x(L, attributes=made | {"scale": scale})
 
 
@@ -113,9 +117,11 @@ def mean_distance(X: Array, pairs: Pairs) -> float:
 def pair_loss(X: Array, pairs: Pairs, bias: float) -> Objective:
     """Return the function L -> (loss, a mean over each kind of pairs; its gradient (p, d))."""
     listed = PairList(pairs.i, pairs.j, len(X))
-    similar, weight = pairs.similar[listed.order], pairs.weights[listed.order]
+    similar = pairs.similar[listed.order]
+    weight = pairs.weights[listed.order]
     sums = [max(float(weight[similar == kind].sum()), np.finfo(np.float64).tiny) for kind in (False, True)]
-    c, s = weight / np.where(similar, sums[1], sums[0]), np.where(similar, 1.0, -1.0)
+    c = weight / np.where(similar, sums[1], sums[0])
+    s = np.where(similar, 1.0, -1.0)
 
     def loss(L: Array) -> tuple[float, Array]:
         Z = X @ L.T

@@ -71,7 +71,10 @@ def pose(
     by_label = isinstance(targets, str) and targets == "label"
     if by_label and loss == "sstress" and weighting == "equal" and n_pairs is None:
         return ClassTargets(*scatter.known(X, labels), a, b)
-    table = None if isinstance(targets, str) or callable(targets) else square_table(targets, len(X))
+    if isinstance(targets, str) or callable(targets):
+        table = None
+    else:
+        table = square_table(targets, len(X))
     if by_label or callable(targets):
         X, labels = scatter.known(X, labels)
     if n_pairs is not None:

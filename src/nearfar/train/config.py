@@ -226,7 +226,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __eq__(self, other: object) -> bool:
         """Whether all settings are the same, wherever they come from."""
-        return self.to_dict() == other.to_dict() if isinstance(other, TrainConfig) else NotImplemented
+        if isinstance(other, TrainConfig):
+            return self.to_dict() == other.to_dict()
+        return NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -288,7 +290,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             fields = read_json(path)
         except FileNotFoundError as error:
             folder = Path(path).parent
-            why = f"holds no run (no {Path(path).name})" if folder.is_dir() else "no such run"
+            if folder.is_dir():
+                why = f"holds no run (no {Path(path).name})"
+            else:
+                why = "no such run"
             raise TrainError(f"{folder}: {why}") from error
         except (OSError, ValueError) as error:
             raise TrainError(f"{path}: not readable as a config ({error})") from error
@@ -305,7 +310,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def differences(self, other: TrainConfig) -> list[str]:
         """List the fields that change the result and differ, as "name: own / other's"."""
-        own, others = self.to_dict(), other.to_dict()
+        own = self.to_dict()
+        others = other.to_dict()
         return [
             f"{key}: {quoted(own[key])} / {quoted(others[key])}"
             for key in own

@@ -245,7 +245,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         self: Self, X: AnyArray, pairs: AnyArray, pair_labels: AnyArray | None, rows: AnyArray | None
     ) -> Self:
         """Train on pairs, and set the threshold of `predict` to the best one on them."""
-        config, items = config_of(self), self._items(as_column(X))
+        config = config_of(self)
+        items = self._items(as_column(X))
         refuse_classes(config)
         n = len(items)
         if rows is not None:
@@ -259,7 +260,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     def _train(self, config: TrainConfig, task: Task, known: KnownPairs | None = None) -> None:
         with undisturbed(), TemporaryDirectory(prefix="nearfar-") as path:
-            folder, parts = RunFolder(path), build(config, given=task, known=known)
+            folder = RunFolder(path)
+            parts = build(config, given=task, known=known)
             with Interrupts() as interrupts:
                 trainer = Trainer(parts, folder, interrupts, progress=bool(self.verbose))
                 trainer.run()
@@ -269,15 +271,19 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     def _keep(self, folder: RunFolder, config: TrainConfig) -> None:
         self.network_ = load_embedder(folder.path, trust=config.modules())
-        self.config_, self._about = config, read_about(folder.best)
-        self.best_epoch_, self.best_score_ = self._about["epoch"], self._about["best"]
+        self.config_ = config
+        self._about = read_about(folder.best)
+        self.best_epoch_ = self._about["epoch"]
+        self.best_score_ = self._about["best"]
         self.__dict__.pop("threshold_", None)
 
     def _items(self, X: AnyArray) -> AnyArray:
         """Check rows; images and paths are checked when they become a set."""
         for name in ("n_features_in_", "feature_names_in_"):  # of a fit on rows before
             self.__dict__.pop(name, None)
-        return validate_data(self, even(X), dtype=[np.float64, np.float32], ensure_min_samples=2) if are_rows(X) else X
+        if are_rows(X):
+            return validate_data(self, even(X), dtype=[np.float64, np.float32], ensure_min_samples=2)
+        return X
 
     def _labeled(self, X: AnyArray, y: AnyArray) -> Dataset:
         """Items of known classes."""

@@ -21,23 +21,34 @@ def config_of(metric: Any) -> TrainConfig:
     if not isinstance(metric.settings, Mapping | None):
         raise TrainError(f"settings must be a dict of fields of TrainConfig, or None; got {quoted(metric.settings)}")
     if not isinstance(metric.trunk, str):
-        trunk = metric.trunk.__name__ if isinstance(metric.trunk, type) else type(metric.trunk).__name__
+        if isinstance(metric.trunk, type):
+            trunk = metric.trunk.__name__
+        else:
+            trunk = type(metric.trunk).__name__
         expected = "expected a name such as 'conv4', or 'package.module:factory' for a network of your own"
         raise TrainError(f"trunk: {expected}; got {trunk}")
     other = dict(metric.settings or {})
     for name in other:
         if name in OWN or name in OF_RUNS:
-            why = "is a parameter of its own" if name in OWN else "is one of runs only"
+            if name in OWN:
+                why = "is a parameter of its own"
+            else:
+                why = "is one of runs only"
             raise TrainError(f"settings: {quoted(name)} {why}")
     seed = int(check_random_state(metric.random_state).randint(2**31 - 1))
     own = {name: getattr(metric, name) for name in OWN}
-    last = {} if metric.validation or "eval_every" in other else {"eval_every": metric.epochs}  # nothing to choose by
+    # nothing to choose by
+    if metric.validation or "eval_every" in other:
+        last = {}
+    else:
+        last = {"eval_every": metric.epochs}
     return TrainConfig.of(data=GIVEN, seed=seed, **own, **last, **other)
 
 
 def arguments_of(config: TrainConfig) -> dict[str, Any]:
     """Return what an estimator of this config is made with: `settings` holds what is not the default."""
-    fields, defaults = config.to_dict(), TrainConfig.of(data=GIVEN).to_dict()
+    fields = config.to_dict()
+    defaults = TrainConfig.of(data=GIVEN).to_dict()
     others = fields.keys() - {*OWN, *OF_RUNS}
     settings = {name: value for name, value in fields.items() if name in others and value != defaults[name]}
     return {**{name: fields[name] for name in OWN}, "settings": settings or None}

@@ -103,7 +103,8 @@ def embed(
     ndarray of float32, shape (n, d)
         Raw embeddings, not normalized.
     """
-    device, training = next((p.device for p in embedder.parameters()), torch.device("cpu")), embedder.training
+    device = next((p.device for p in embedder.parameters()), torch.device("cpu"))
+    training = embedder.training
     forward = (lambda items: embedder(items).embedding) if layer == "embedding" else embedder.features
     embedder.eval()
     try:

@@ -24,7 +24,8 @@ Network = TypeVar("Network", bound=nn.Module)
 def folder_and_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> tuple[RunFolder, TrainConfig]:
     """Return the folder of a run and its settings, whose texts may name trusted modules, and those of a `Run`."""
     if isinstance(run, Run):
-        folder, trust = open_run(run.folder), (*modules_of(trust), *run.config.modules())
+        folder = open_run(run.folder)
+        trust = (*modules_of(trust), *run.config.modules())
     else:
         folder = open_run(run)
     return folder, TrainConfig.from_json(folder.config, trust)

@@ -53,7 +53,9 @@ def neighbor_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, f
 
 def embed_together(parts: Parts, dataset: Dataset) -> Floats:
     """Embed a set with the model as it is, each process its share of the items; all return all."""
-    world, n, config = distributed.world(), len(dataset), parts.config
+    world = distributed.world()
+    n = len(dataset)
+    config = parts.config
     share = -(-n // world)
     mine = (
         np.arange(distributed.rank() * share, (distributed.rank() + 1) * share) % n

@@ -37,7 +37,10 @@ def make_optimizer(groups: list[dict[str, Any]], config: TrainConfig) -> Optimiz
     if config.eps is not None and config.optimizer != "sgd":
         shared["eps"] = config.eps
     if config.optimizer in ("adam", "adamw"):
-        kind = torch.optim.Adam if config.optimizer == "adam" else torch.optim.AdamW
+        if config.optimizer == "adam":
+            kind = torch.optim.Adam
+        else:
+            kind = torch.optim.AdamW
         return kind(groups, fused=True, **shared)
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, momentum=0.9 if config.momentum is None else config.momentum, **shared)

@@ -64,10 +64,14 @@ def collapsed(embeddings: Floats, config: TrainConfig) -> str:
 def unlearned(scores: Scores, raw: Scores, config: TrainConfig) -> str:
     """A network that is worse than none."""
     k = min(scores.recall_at)
-    ours, theirs = (scores.recall_at[k], scores.map_at_r), (raw.recall_at[k], raw.map_at_r)
+    ours = (scores.recall_at[k], scores.map_at_r)
+    theirs = (raw.recall_at[k], raw.map_at_r)
     if not (ours[0] < theirs[0] - MOVED and ours[1] < theirs[1]):
         return ""
-    linear = ", or a linear network (--trunk identity)," if config.trunk.startswith("mlp") else ""
+    if config.trunk.startswith("mlp"):
+        linear = ", or a linear network (--trunk identity),"
+    else:
+        linear = ""
     return (
         f"The items themselves are better neighbors than their embeddings (Recall@{k} {theirs[0]:.3f} against "
         f"{ours[0]:.3f}): a lower learning rate or more training classes{linear} may help."
@@ -76,12 +80,14 @@ def unlearned(scores: Scores, raw: Scores, config: TrainConfig) -> str:
 
 def course(epochs: Table, config: TrainConfig) -> str:
     """Validation scores that fell from the beginning, or that still rose at the end."""
-    column, name = f"unseen_{config.select}", NAMES[config.select]
+    column = f"unseen_{config.select}"
+    name = NAMES[config.select]
     points = [(row.get("epoch") or 0, row[column]) for row in epochs if row.get(column) is not None]
     if len(points) < FEWEST:
         return ""
     score = np.array([value for _, value in points], dtype=float)
-    best, late = int(score.argmax()), len(score) - 1 - len(score) // 4
+    best = int(score.argmax())
+    late = len(score) - 1 - len(score) // 4
     if best == 0 and score[-1] < score[0] - MOVED:
         return (
             f"The first of {len(score)} evaluations was the best (validation {name} {score[0]:.3f}, at the end "

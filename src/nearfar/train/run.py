@@ -67,9 +67,11 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.config, self.log = self.path / "config.json", self.path / "log.jsonl"
+        self.config = self.path / "config.json"
+        self.log = self.path / "log.jsonl"
         self.metrics = self.path / "metrics.csv"
-        self.last, self.best = self.path / "last.safetensors", self.path / "best.safetensors"
+        self.last = self.path / "last.safetensors"
+        self.best = self.path / "best.safetensors"
         self._missing = missing_folders(self.path)
 
     @property
@@ -222,7 +224,10 @@ def open_run(path: str | Path) -> RunFolder:
     """
     folder = RunFolder(path)
     if not folder.config.is_file():
-        what = "holds no run (no config.json)" if folder.path.is_dir() else "no such run"
+        if folder.path.is_dir():
+            what = "holds no run (no config.json)"
+        else:
+            what = "no such run"
         raise TrainError(f"{folder.path}: {what}")
     return folder
 
@@ -275,4 +280,6 @@ def json_values(content: Any) -> Any:
         return {key: json_values(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):
         return [json_values(value) for value in content]
-    return None if isinstance(content, float) and not isfinite(content) else content
+    if isinstance(content, float) and not isfinite(content):
+        return None
+    return content

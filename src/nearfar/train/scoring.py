@@ -98,7 +98,9 @@ def as_trained(
     TrainError, DataError
         As `embed_run`; `owner` is whose network it is.
     """
-    shape, columns = shape_of(about), about.get("columns", ())  # older runs do not tell them
+    # older runs do not tell them
+    shape = shape_of(about)
+    columns = about.get("columns", ())
     dataset = dataset.in_columns(columns, f"the network of {owner}")
     _check_kind(dataset, shape, owner)
     sizes = sizes_of(config)
@@ -161,7 +163,8 @@ def evaluate_run(
         kept = f"`nearfar evaluate {folder.path} DATA` scores data that are named, and keeps nothing"
         raise TrainError(f"{folder.path}: scores of the test are kept in it, and it cannot be written in; {kept}")
     asked = config.replace(ks=sorted({1, *ks})) if ks else config
-    task, embedder = task_of(run), load_embedder(run, which, trust=trust)
+    task = task_of(run)
+    embedder = load_embedder(run, which, trust=trust)
     about = read_about(folder.checkpoint(which))
     sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     embedded = {prefix: embed(embedder, items, **sizes_of(config)) for prefix, items in sets.items()}
@@ -208,7 +211,11 @@ def task_of(run: Run | str | Path) -> Task:
     """
     folder, config = folder_and_config(run)
     task = open_data(config, folder.start)
-    learned = read_about(folder.best).get("classes") if folder.best.is_file() else None  # older runs do not tell them
+    # older runs do not tell them
+    if folder.best.is_file():
+        learned = read_about(folder.best).get("classes")
+    else:
+        learned = None
     if learned in (None, class_mark(task)):
         return task
     changed = "NOT the data of the training: its training classes were others, and may be in this test."

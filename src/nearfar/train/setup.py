@@ -50,9 +50,11 @@ class Step(nn.Module):
         self, embedder: Embedder, objective: Sum, *, from_features: bool = False, episodes: Episodes | None = None
     ) -> None:
         super().__init__()
-        self.embedder, self.objective = embedder, objective
+        self.embedder = embedder
+        self.objective = objective
         lend(embedder.layer, objective)
-        self.from_features, self.episodes = from_features, episodes
+        self.from_features = from_features
+        self.episodes = episodes
 
     def forward(self, items: Tensor, labels: Tensor | None = None, ids: Tensor | None = None) -> Tensor | Features:
         """Return the value of the objective; without labels, the features. `ids` are the numbers of the items."""
@@ -111,7 +113,8 @@ class Parts:
     def about(self) -> dict[str, Any]:
         """What a reader of the weights needs to build the network again, and to know what it has learned from."""
         train = self.task.train
-        shape, n = item_shape(train, self.config), len(train.classes)
+        shape = item_shape(train, self.config)
+        n = len(train.classes)
         return {"shape": shape, "num_classes": n, "columns": train.columns, "classes": class_mark(self.task)}
 
     def prepare(self) -> None:
@@ -130,7 +133,8 @@ class Parts:
         They are items, changed at random, their classes, and their numbers in `train`.
         """
         self.sampler.load_state_dict(self.sampler.state_dict() | {"epoch": epoch, "batch": done})
-        device, first = self.accelerator.device, epoch * len(self.sampler) + done
+        device = self.accelerator.device
+        first = epoch * len(self.sampler) + done
         for step, (items, labels, ids) in enumerate(self.loader, first):
             labels = labels if self.known is None else self.known.relation(ids)
             items, labels, ids = (part.to(device, non_blocking=True) for part in (items, labels, ids))
@@ -202,9 +206,15 @@ def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool
     A `resumed` run reads its weights from the checkpoint later; those of a frozen trunk give the features at once.
     """
     later = resumed and not config.freeze_trunk
-    bare = config.replace(trunk_weights=None, network_weights=None) if later else config
+    if later:
+        bare = config.replace(trunk_weights=None, network_weights=None)
+    else:
+        bare = config
     # samplers of classes show all of them equally often
-    counts = np.maximum(task.train.class_counts, 1).tolist() if config.sampler.strip() == "random" else None
+    if config.sampler.strip() == "random":
+        counts = np.maximum(task.train.class_counts, 1).tolist()
+    else:
+        counts = None
     step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start, class_counts=counts)
     scale = step.embedder.scale
     if isinstance(scale, Standardize) and config.network_weights is None:  # trained ones keep the units of their rows
@@ -251,7 +261,10 @@ def make_step(
 
 def make_embedder(config: TrainConfig, shape: tuple[int, ...], start: Path | None = None) -> Embedder:
     """Build the embedder, as `make_step` does."""
-    weights = None if config.trunk_weights is None else located(config.trunk_weights, start)
+    if config.trunk_weights is None:
+        weights = None
+    else:
+        weights = located(config.trunk_weights, start)
     with named_by(config.origin):
         trunk = make_trunk(config.trunk, shape, weights=weights)
     how: dict[str, Any] = {"freeze_bn": config.freeze_bn, "freeze_trunk": config.freeze_trunk}
@@ -277,13 +290,17 @@ def seen_sample(train: Dataset, size: int, seed: int) -> Dataset:
 def _sets(
     task: Task, embedder: Embedder, config: TrainConfig, accelerator: Accelerator
 ) -> tuple[Dataset, Dataset | None, Dataset]:
-    train, unseen = task.train, task.validation
+    train = task.train
+    unseen = task.validation
     if config.freeze_trunk:
         embedder.to(accelerator.device)
         sizes = sizes_of(config)
         with accelerator.main_process_first():
             train = cached_features(embedder, train, **sizes)
-            unseen = None if unseen is None else cached_features(embedder, unseen, **sizes)
+            if unseen is None:
+                unseen = None
+            else:
+                unseen = cached_features(embedder, unseen, **sizes)
     size = min(len(train), 1000) if unseen is None else len(unseen)
     return train, unseen, replace(seen_sample(train, size, config.seed), name=f"{train.name}, seen classes")
 

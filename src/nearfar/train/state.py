@@ -15,7 +15,8 @@ from .config import TrainError
 from .monitor import refit_proxies
 from .setup import Parts
 
-RESUMED, CHANGED = "resume: the checkpoint", "damaged, of another version, or of data that have changed since"
+RESUMED = "resume: the checkpoint"
+CHANGED = "damaged, of another version, or of data that have changed since"
 
 
 @dataclass
@@ -168,7 +169,9 @@ def _generators(objective: nn.Module) -> list[tuple[str, torch.Generator | np.ra
 
 
 def _generator_state(generator: torch.Generator | np.random.Generator) -> Any:
-    return generator.get_state() if isinstance(generator, torch.Generator) else generator.bit_generator.state
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    return generator.bit_generator.state
 
 
 def _set_generator(generator: torch.Generator | np.random.Generator, state: Any) -> None:

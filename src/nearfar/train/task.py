@@ -33,9 +33,14 @@ def open_data(config: TrainConfig, start: Path | None = None) -> Task:
             skip_bad=config.skip_bad,
         )
     except DataNotFoundError as error:
-        nor = f"; nor is it in {start}, where the run was started" if start else ""
+        if start:
+            nor = f"; nor is it in {start}, where the run was started"
+        else:
+            nor = ""
         raise DataNotFoundError(f"{error}{nor}") from None
-    return task if config.symmetries == "none" else with_more_classes(task, config.symmetries)
+    if config.symmetries == "none":
+        return task
+    return with_more_classes(task, config.symmetries)
 
 
 def class_mark(task: Task) -> str:
@@ -73,7 +78,9 @@ def _image_sizes(trunk: str, sizes: list[set[tuple[int, ...]]]) -> dict[str, int
         return {"image_size": 28} if too_small else {}
     if of_one_size and height == width:  # only evaluated images differ: they are seen at that size too
         return {"image_size": 28 if too_small else height}
-    return {"image_size": 84} if trunk.startswith(SMALL) else {"image_size": 224, "resize": 256}
+    if trunk.startswith(SMALL):
+        return {"image_size": 84}
+    return {"image_size": 224, "resize": 256}
 
 
 def _check_alike(parts: list[Dataset]) -> None:
@@ -99,4 +106,6 @@ def item_shape(dataset: Dataset, config: TrainConfig) -> tuple[int, ...]:
         return item.shape
     height, width, channels = item.shape
     size = config.image_size
-    return (channels, height, width) if size is None else (channels, size, size)
+    if size is None:
+        return (channels, height, width)
+    return (channels, size, size)

@@ -116,11 +116,20 @@ class Trainer:
         progress: bool = False,
         watchers: Sequence[Watcher] = (),
     ) -> None:
-        self.parts, self.folder, self.interrupts = parts, folder, interrupts
-        self.main, self.on_cpu = parts.accelerator.is_main_process, parts.accelerator.device.type == "cpu"
-        self.position = self._resume() if resume and folder.last.exists() else self._begin(resume)
+        self.parts = parts
+        self.folder = folder
+        self.interrupts = interrupts
+        self.main = parts.accelerator.is_main_process
+        self.on_cpu = parts.accelerator.device.type == "cpu"
+        if resume and folder.last.exists():
+            self.position = self._resume()
+        else:
+            self.position = self._begin(resume)
         self.factor = rate_factor(parts.config, len(parts.sampler), parts.steps)
-        self.watchers = [*watchers, *self._own_watchers(progress)] if self.main else []
+        if self.main:
+            self.watchers = [*watchers, *self._own_watchers(progress)]
+        else:
+            self.watchers = []
         self.clock = (time.perf_counter(), self.position.step)
 
     # Starting
@@ -135,7 +144,8 @@ class Trainer:
         return Position()
 
     def _resume(self) -> Position:
-        parts, folder = self.parts, self.folder
+        parts = self.parts
+        folder = self.folder
         self._refuse_other_config()
         tensors, about = load_tensors(folder.last)
         whole = load_tree(folder.state_path(about["step"], 0))
@@ -165,7 +175,8 @@ class Trainer:
     # The loop
 
     def run(self) -> Run:
-        position, config = self.position, self.parts.config
+        position = self.position
+        config = self.parts.config
         try:
             while position.step < self.parts.steps and not self._out_of_patience():
                 self._epoch()
@@ -185,7 +196,8 @@ class Trainer:
         begin_epoch(self.parts, position)
         for batch in self.parts.batches(position.epoch, position.batch):
             self._add_up(self._step(*batch))
-            position.step, position.batch = position.step + 1, position.batch + 1
+            position.step = position.step + 1
+            position.batch = position.batch + 1
             self._tell()
             if position.step >= self.parts.steps or position.batch == len(self.parts.sampler):
                 break  # the epoch is over, and its end writes the checkpoint
@@ -194,7 +206,8 @@ class Trainer:
                 self._checkpoint()
 
     def _step(self, *batch: Tensor) -> Tensor:
-        parts, config = self.parts, self.parts.config
+        parts = self.parts
+        config = self.parts.config
         assert parts.model is not None
         assert parts.optimizer is not None
         set_rates(parts.optimizer, self.factor(self.position.step))
@@ -215,7 +228,10 @@ class Trainer:
     def _add_up(self, loss: Tensor) -> None:
         sums = self.position.sums
         for name, value in {"loss": loss, **self.parts.step.objective.parts_}.items():
-            sums[name] = sums[name] + value.detach() if name in sums else value.detach()
+            if name in sums:
+                sums[name] = sums[name] + value.detach()
+            else:
+                sums[name] = value.detach()
 
     def _check_finite(self, loss: Tensor) -> None:
         """Stop at numbers that are not finite, before they reach the weights."""
@@ -243,7 +259,8 @@ class Trainer:
 
     def _record(self) -> dict[str, Any]:
         assert self.parts.optimizer is not None
-        objective, position = self.parts.step.objective, self.position
+        objective = self.parts.step.objective
+        position = self.position
         return {
             "step": position.step,
             "epoch": position.epoch + 1,
@@ -254,17 +271,21 @@ class Trainer:
         }
 
     def _speed(self) -> float:
-        now, (then, step) = time.perf_counter(), self.clock
+        now = time.perf_counter()
+        (then, step) = self.clock
         return (self.position.step - step) * self.parts.config.batch_size / max(now - then, 1e-9)
 
     # Between epochs
 
     def _finish_epoch(self) -> None:
-        position, config = self.position, self.parts.config
+        position = self.position
+        config = self.parts.config
         self._check_weights()  # before they are scored, and could be kept as the best
         speed = self._speed()
         means = {name: float(total) / max(1, position.batch) for name, total in position.sums.items()}
-        position.epoch, position.batch, position.sums = position.epoch + 1, 0, {}
+        position.epoch = position.epoch + 1
+        position.batch = 0
+        position.sums = {}
         row: dict[str, Any] = {"epoch": position.epoch, "step": position.step, "loss": means.pop("loss")}
         row |= {f"part_{name}": value for name, value in means.items()} | {"images_per_second": round(speed, 1)}
         if position.step >= self.parts.steps or position.epoch % config.eval_every == 0:
@@ -286,13 +307,15 @@ class Trainer:
         score = scores.get(f"unseen_{self.parts.config.select}")
         if score is not None and position.best is not None and score <= position.best:
             return
-        position.best, position.best_epoch = score, position.epoch
+        position.best = score
+        position.best_epoch = position.epoch
         tensors, _ = split_weights(self.parts)
         if self.main:
             save_tensors(self.folder.best, tensors, {**self._about(), "select": self.parts.config.select})
 
     def _about(self) -> dict[str, Any]:
-        position, parts = self.position, self.parts
+        position = self.position
+        parts = self.parts
         counts = {"step": position.step, "epoch": position.epoch, "best": position.best}
         return {**counts, "config": parts.config.digest, **parts.about}
 
@@ -303,7 +326,8 @@ class Trainer:
 
     def _checkpoint(self) -> None:
         self._check_weights()
-        parts, position = self.parts, self.position
+        parts = self.parts
+        position = self.position
         tensors, extra = split_weights(parts)
         self.folder.save_state(position.step, distributed.rank(), snapshot(parts, position, extra))
         parts.accelerator.wait_for_everyone()

@@ -24,7 +24,9 @@ class Averages:
     """
 
     def __init__(self, embedder: nn.Module, objective: nn.Module, decay: float | None) -> None:
-        self.embedder, self.objective, self.decay = embedder, objective, decay
+        self.embedder = embedder
+        self.objective = objective
+        self.decay = decay
         self.values: list[Tensor] = []
 
     @property

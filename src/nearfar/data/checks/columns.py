@@ -68,7 +68,8 @@ def on_groups(task: Task) -> Iterator[str]:
         if asked is None or searched is None or asked.groups is None or searched.groups is None:
             continue
         there = list(zip(searched.labels.tolist(), searched.groups.tolist(), strict=True))
-        alike, of = Counter(there), Counter(searched.labels.tolist())
+        alike = Counter(there)
+        of = Counter(searched.labels.tolist())
         own = zip(asked.labels.tolist(), asked.groups.tolist(), strict=True)
         lost = sum(0 < of[label] == alike[label, group] for label, group in own)
         if lost:

@@ -97,7 +97,10 @@ class Read:
             seen = list(counted(pool.map(partial(_seen, part), range(len(part))), "reading", len(part)))
         good = np.array([one is not None for one in seen])
         bad = tuple(part.names[i] for i in np.flatnonzero(~good))
-        items = part if good.all() else replace(part.subset(good), bad=part.bad + bad)
+        if good.all():
+            items = part
+        else:
+            items = replace(part.subset(good), bad=part.bad + bad)
         return cls(items, [one[0] for one in seen if one], [one[1] for one in seen if one])
 
 
@@ -169,7 +172,8 @@ def inspect_data(
 
 def without_task(source: Named, error: DataError, label: str | None) -> tuple[Task, str]:
     """All items as the training part of a task, and a sentence on why no task can be made of them."""
-    items, opened = readable(open_dataset, source, label=label), readable(open_source, source, label=label)
+    items = readable(open_dataset, source, label=label)
+    opened = readable(open_source, source, label=label)
     why = f"No task can be made of these: {error}."
     if 2 <= len(items.classes) < 4 and opened.roles is None:  # as `nearfar fit` takes them
         why += " A learner can be fitted: it learns from one half of each class and is scored on the other."
@@ -260,7 +264,10 @@ def on_classes(found: Inspection, task: Task) -> Iterator[str]:
     """Sentences on single classes."""
     both = in_both(task.train, task.validation, task.test)
     if both:
-        known = "training" if task.validation is None else "training or validation"
+        if task.validation is None:
+            known = "training"
+        else:
+            known = "training or validation"
         yield (
             f"{len(both)} class(es) are in {known} and in the test ({some(both, SHOWN)}): what is measured is "
             "not how unseen classes are told apart."
@@ -277,7 +284,8 @@ def on_classes(found: Inspection, task: Task) -> Iterator[str]:
 def on_sizes(found: Inspection) -> Iterator[str]:
     """Sentences on how many items and classes there are."""
     roles = {part.role: part for part in found.parts}
-    learned, tested = roles.get("train") or roles.get("all"), roles.get("test") or roles.get("query")
+    learned = roles.get("train") or roles.get("all")
+    tested = roles.get("test") or roles.get("query")
     if learned is not None and learned.most > 10 * learned.median:
         yield (
             f"The largest training class has {learned.most:,} {found.kind}s, half of the classes at most "

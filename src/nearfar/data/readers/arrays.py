@@ -54,12 +54,15 @@ def read_gallery(path: str | Path) -> Dataset | None:
         None where the file has no gallery: its items then search each other.
     """
     arrays = load_npz(Path(path))
-    return _dataset(path, arrays, None, GALLERY) if any(GALLERY + key in arrays for key in DATA) else None
+    if any(GALLERY + key in arrays for key in DATA):
+        return _dataset(path, arrays, None, GALLERY)
+    return None
 
 
 def _dataset(path: str | Path, arrays: dict[str, NDArray], image_size: int | None, prefix: str = "") -> Dataset:
     key, label_key = (_first(path, arrays, [prefix + name for name in names]) for names in (DATA, LABELS))
-    array, labels = _items(path, key, arrays[key]), arrays[label_key]
+    array = _items(path, key, arrays[key])
+    labels = arrays[label_key]
     if labels.shape != (len(array),):
         raise DataError(f"{path}: {label_key} has shape {labels.shape}; expected ({len(array)},), one per row of {key}")
     if len(array) == 0:
@@ -85,7 +88,9 @@ def names_in(arrays: Mapping[str, NDArray], n: int, prefix: str = "") -> list[st
     """What the items are called, where the array `names` says so for every one in text or in whole numbers."""
     names = arrays.get(f"{prefix}names")
     told = names is not None and names.shape == (n,) and names.dtype.kind in "iuU"
-    return names.astype(np.str_).tolist() if names is not None and told else None
+    if names is not None and told:
+        return names.astype(np.str_).tolist()
+    return None
 
 
 def _classes(path: str | Path, items: Dataset, labels: NDArray, classes: NDArray | None) -> tuple[str, ...]:
@@ -110,7 +115,9 @@ def load_npz(path: Path) -> dict[str, NDArray]:
 
 def _text(array: NDArray) -> NDArray:
     """The array, with bytes read as UTF-8: labels and splits are text."""
-    return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
+    if array.dtype.kind == "S":
+        return np.char.decode(array, "utf-8")
+    return array
 
 
 def _first(path: str | Path, arrays: dict[str, NDArray], names: Sequence[str]) -> str:

@@ -188,7 +188,9 @@ def _leads_up(folder: str, name: str) -> bool:
     path = os.path.join(folder, name)
     if not os.path.islink(path):
         return False
-    target, walked = os.path.realpath(path), (Path(folder), *Path(folder).parents)  # other links may lie on the way
+    # other links may lie on the way
+    target = os.path.realpath(path)
+    walked = (Path(folder), *Path(folder).parents)
     return any(Path(os.path.realpath(above)).is_relative_to(target) for above in walked)
 
 

@@ -51,9 +51,10 @@ def read_folder(
     names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
     if not names:
         tables = [name for name in files.names() if name.endswith(TABLES)]
-        told = (
-            f"; a table in it is named by itself, such as {path}/{tables[0]}" if tables and Path(path).is_dir() else ""
-        )
+        if tables and Path(path).is_dir():
+            told = f"; a table in it is named by itself, such as {path}/{tables[0]}"
+        else:
+            told = ""
         raise DataError(f"{path}: holds no image (looked for {', '.join(SUFFIXES)}){told}")
     parts = _strip_common([tuple(name.split("/")[:-1]) for name in names])
     loose = [name for name, part in zip(names, parts, strict=True) if not part]
@@ -61,17 +62,26 @@ def read_folder(
         raise DataError(f"{path}: its {len(names)} images lie in no class folder; expected {path}/CLASS/IMAGE")
     if loose and unlabeled is None:
         kept = [i for i, part in enumerate(parts) if part]
-        names, parts = [names[i] for i in kept], [parts[i] for i in kept]
+        names = [names[i] for i in kept]
+        parts = [parts[i] for i in kept]
     roles = _roles(parts)
     labels = ["/".join(part if roles is None else part[1:]) for part in parts]
     if unlabeled is not None:
-        labels, roles, loose = [label or unlabeled for label in labels], None, []
+        labels = [label or unlabeled for label in labels]
+        roles = None
+        loose = []
     elif "" in labels:
         raise DataError(f"{path}: {names[labels.index('')]} lies in no class folder of its split")
     reader = ImageReader(files, tuple(names), guess_channels(files, names), size=image_size)
-    split = "" if roles is None else "split by the folders " + ", ".join(sorted({part[0] for part in parts}))
+    if roles is None:
+        split = ""
+    else:
+        split = "split by the folders " + ", ".join(sorted({part[0] for part in parts}))
     source = image_source(Path(path).stem, reader, labels, roles=roles, split=split, skip_bad=skip_bad)
-    notes = [f"{len(loose)} image(s) in no class folder left out ({some(loose, 3)})"] if loose else []
+    if loose:
+        notes = [f"{len(loose)} image(s) in no class folder left out ({some(loose, 3)})"]
+    else:
+        notes = []
     notes += unread(files)
     beside = [] if roles is not None else _beside_a_split(parts)
     if beside:
@@ -82,7 +92,9 @@ def read_folder(
 def unread(files: Files) -> list[str]:
     """Return a note on images of kinds that no reader here decodes, where there are any."""
     others = [name for name in files.names() if name.lower().endswith(OTHERS)]
-    return [f"{len(others)} file(s) of kinds that are not read left out ({some(others, 3)})"] if others else []
+    if others:
+        return [f"{len(others)} file(s) of kinds that are not read left out ({some(others, 3)})"]
+    return []
 
 
 def _strip_common(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -107,4 +119,6 @@ def _split(tops: set[str]) -> bool:
 def _beside_a_split(parts: list[tuple[str, ...]]) -> list[str]:
     """Return the folders that keep those beside them from being a split."""
     tops = sorted({part[0] for part in parts if part})
-    return [top for top in tops if top.lower() not in ROLES] if _split({top.lower() for top in tops}) else []
+    if _split({top.lower() for top in tops}):
+        return [top for top in tops if top.lower() not in ROLES]
+    return []

@@ -77,7 +77,10 @@ def images(X: Any, labels: NDArray[np.int64], name: str = "X") -> Dataset:
     """
     if are_paths(X):
         return _files(name, list(X), labels)
-    array = np.asarray(X) if hasattr(X, "ndim") and X.ndim > 1 else _stacked(name, X)
+    if hasattr(X, "ndim") and X.ndim > 1:
+        array = np.asarray(X)
+    else:
+        array = _stacked(name, X)
     pixels = array[..., None] if array.ndim == 3 else array
     if pixels.ndim != 4 or pixels.dtype != np.uint8 or pixels.shape[3] not in (1, 3):
         expected = "images must be (n, H, W) or (n, H, W, 1 or 3) uint8"
@@ -107,5 +110,6 @@ def _files(name: str, column: Sequence[Any], labels: NDArray[np.int64]) -> Datas
         raise DataError(
             f"{name}: {len(missing)} of {len(paths)} files are not there, first {first}; text is a path here"
         )
-    files, absolute = FolderFiles(os.sep), tuple(os.path.abspath(path) for path in paths)
+    files = FolderFiles(os.sep)
+    absolute = tuple(os.path.abspath(path) for path in paths)
     return image_source(name, ImageReader(files, absolute, guess_channels(files, absolute)), labels).items

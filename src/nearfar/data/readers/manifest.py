@@ -32,7 +32,8 @@ CALL_IT = "call the column of the classes `label`, or name it: --label NAME, in 
 NO_FEATURES = ("split", "query", "gallery", "group", "category", "name", "", "__index_level_0__")
 """The last two are pandas' index."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
-TRUE, FALSE = ("1", "1.0", "true", "yes"), ("", "0", "0.0", "false", "no", "none", "nan")
+TRUE = ("1", "1.0", "true", "yes")
+FALSE = ("", "0", "0.0", "false", "no", "none", "nan")
 WIDEST = 12  # columns of a table that a message shows
 LONGEST = 20  # characters of a cell that it shows
 MANY = 1000  # columns among which one that was meant is looked for
@@ -83,7 +84,10 @@ def read_manifest(
     path = Path(path)
     whole, stored = _columns(path, label)
     place = _place(path, whole, label, unlabeled)
-    column = whole[place] if place is not None else [""] * len(next(iter(whole.values()), ()))
+    if place is not None:
+        column = whole[place]
+    else:
+        column = [""] * len(next(iter(whole.values()), ()))
     table = {name: other for name, other in whole.items() if name != place}
     if "path" not in table:
         return _rows_source(path, table, _features(path, table, whole), _labels(path, column, unlabeled))
@@ -91,7 +95,8 @@ def read_manifest(
     if not paths:
         raise DataError(f"{path}: has no rows")
     labels = _labels(path, column, unlabeled)
-    roles, split = _roles(path, table), _split(path, table)
+    roles = _roles(path, table)
+    split = _split(path, table)
     files: Files = stored or FolderFiles(str(path.parent))
     if not skip_bad and stored is None:
         _check_files(path, files, paths)
@@ -117,7 +122,10 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
     found = next((name for name in LABELS[: 1 if images else None] if name in table), None)
     if found is not None or (unlabeled is not None and not any(name in table for name in LABELS)):
         return found
-    none = "label'" if images else f"path', as tables of images, nor any of {', '.join(LABELS)}, as rows of numbers"
+    if images:
+        none = "label'"
+    else:
+        none = f"path', as tables of images, nor any of {', '.join(LABELS)}, as rows of numbers"
     raise DataError(f"{path}: has no column '{none}; {_show(table)}; {CALL_IT}")
 
 
@@ -177,14 +185,18 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: li
         raise DataError(f"{path}: {len(bad)} row(s) lack a number, {where}")
     names = [str(name) for name in table["name"]] if "name" in table else None
     items = Dataset.from_array(name_of(path), rows, labels, names=names, columns=columns)
-    items, roles = replace(items, groups=_groups(path, table)), _roles(path, table)
+    items = replace(items, groups=_groups(path, table))
+    roles = _roles(path, table)
     return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
 
 
 def _columns(path: Path, label: str | None) -> tuple[Table, Files | None]:
     """The columns by the names that they have here, and the images where the table holds them itself."""
     labels = LABELS if label is None else (label.lower(),)
-    table, stored = read_parquet(path, labels) if path.suffix == ".parquet" else (read_text_table(path), None)
+    if path.suffix == ".parquet":
+        table, stored = read_parquet(path, labels)
+    else:
+        table, stored = (read_text_table(path), None)
     small = [name.lower() for name in table]
     any_case = set(ANY_CASE).difference(() if label is None else LABELS)  # beside a chosen one these are as any other
     known = {name: name.lower() for name in table if name.lower() in any_case and small.count(name.lower()) == 1}
@@ -213,7 +225,9 @@ def _labels(path: Path, column: Sequence[Any], unlabeled: str | None) -> list[An
         what = f"row {several + 1} has the label {quoted(column[several])}"
         raise DataError(f"{path}: {what}; expected one text or number")
     missing = set(empty)
-    return [unlabeled if i in missing else str(value) for i, value in enumerate(column)] if empty else list(column)
+    if empty:
+        return [unlabeled if i in missing else str(value) for i, value in enumerate(column)]
+    return list(column)
 
 
 def _groups(path: Path, table: Table) -> NDArray[np.str_] | None:
@@ -255,7 +269,10 @@ def _flagged(path: Path, roles: list[str], held: list[int], query: list[bool], g
     both = [i for i in held if query[i] and gallery[i]]
     neither = [i for i in held if not (query[i] or gallery[i])]
     if both or neither:
-        what, row = ("both query and gallery", both[0]) if both else ("neither query nor gallery", neither[0])
+        if both:
+            what, row = ("both query and gallery", both[0])
+        else:
+            what, row = ("neither query nor gallery", neither[0])
         raise DataError(f"{path}: test row {row + 1} is {what}; mark either all test rows as both, or each as one")
     for i in held:
         roles[i] = "query" if query[i] else "gallery"
@@ -313,6 +330,9 @@ def _told(values: Sequence[Any]) -> str:
 def _check_files(path: Path, files: Files, paths: Sequence[str]) -> None:
     missing = [name for name in paths if name not in files]
     if missing:
-        how = "with / between folders" if any("\\" in name for name in missing) else f"as seen from {path.parent}"
+        if any("\\" in name for name in missing):
+            how = "with / between folders"
+        else:
+            how = f"as seen from {path.parent}"
         what = f"{len(missing)} of {len(paths)} images do not exist: {some(missing, 3)}"
         raise DataNotFoundError(f"{path}: {what}; paths are written {how}")

@@ -38,7 +38,10 @@ def read_parquet(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[
         if path.is_file():
             _check_size(path)
         listed = any(field.name.lower() in ("path", "file_name") for field in fields)
-        pictures = [] if listed else [field for field in fields if _holds_bytes(field.type)]
+        if listed:
+            pictures = []
+        else:
+            pictures = [field for field in fields if _holds_bytes(field.type)]
         stored = _images(path, pictures) if pictures else None
         table = read_table(path, columns=[f.name for f in fields if f not in pictures] if pictures else None)
         names = _class_names(path, table.schema)
@@ -78,7 +81,10 @@ def _images(path: Path, fields: Sequence[Any]) -> ParquetImages:
     """The images of the one column that holds bytes, or of that which is called image."""
     from pyarrow import types
 
-    chosen = fields if len(fields) == 1 else [field for field in fields if field.name == "image"]
+    if len(fields) == 1:
+        chosen = fields
+    else:
+        chosen = [field for field in fields if field.name == "image"]
     if not chosen:
         several = some([field.name for field in fields])
         raise DataError(f"{path}: {len(fields)} columns hold bytes ({several}); call that of the images 'image'")
@@ -132,6 +138,9 @@ def _numbers_of(path: Path, name: str, column: Any) -> dict[str, Sequence[Any]]:
     if None in lengths:
         raise DataError(f"{path}: column {quoted(name)} has no list in {column.null_count} of {len(column)} rows")
     numbers = list_flatten(column).to_numpy()  # a missing number is NaN
-    numbers = numbers if numbers.dtype.kind == "f" else numbers.astype(np.float64)
+    if numbers.dtype.kind == "f":
+        numbers = numbers
+    else:
+        numbers = numbers.astype(np.float64)
     features = np.ascontiguousarray(numbers.reshape(len(column), *lengths or {0}).T)
     return {f"{name}[{i}]": feature for i, feature in enumerate(features)}

@@ -46,13 +46,15 @@ class ParquetImages:
         from pyarrow.parquet import ParquetFile
 
         with ParquetFile(path) as file:
-            n, names = file.metadata.num_rows, list[Any]()
+            n = file.metadata.num_rows
+            names = list[Any]()
             leaf = f"{column}.path"
             if paired and any(file.metadata.schema.column(i).path == leaf for i in range(file.metadata.num_columns)):
                 names = [(cell or {}).get("path") for cell in file.read(columns=[leaf]).column(0).to_pylist()]
         if None in names or len(set(names)) < n:
             names = [f"{path.stem}[{i}]" for i in range(n)]
-        leaf, places = f"{column}.bytes" if paired else column, {name: i for i, name in enumerate(names)}
+        leaf = f"{column}.bytes" if paired else column
+        places = {name: i for i, name in enumerate(names)}
         return cls(str(path), leaf, places, path.stat().st_mtime_ns)
 
     def names(self) -> list[str]:
@@ -78,7 +80,8 @@ class ParquetImages:
         """The first row of each group."""
         from pyarrow.parquet import read_metadata
 
-        about, starts = read_metadata(self.root), [0]
+        about = read_metadata(self.root)
+        starts = [0]
         for i in range(about.num_row_groups - 1):
             starts.append(starts[-1] + about.row_group(i).num_rows)
         return starts
@@ -90,7 +93,8 @@ class Groups:
     def __init__(self) -> None:
         self.columns: dict[Group, Any] = {}
         self.dropped: set[Group] = set()
-        self.asked, self.again = Counter[str](), Counter[str]()
+        self.asked = Counter[str]()
+        self.again = Counter[str]()
 
     def __call__(self, root: str, column: str, number: int, written: int) -> Any:
         """Return the column of a group of the table that was written then."""

@@ -39,7 +39,10 @@ def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
     DataError
         Where the file cannot be read, is empty, or its lines do not fit each other.
     """
-    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if path.suffix == ".gz":
+        kind = path.with_suffix("").suffix
+    else:
+        kind = path.suffix
     try:
         check_regular(path)
         with _opened(path) as file:

@@ -94,7 +94,8 @@ def distort(
 
 def _warp(drawn: NDArray[np.uint8], size: int, rng: np.random.Generator, s: Strength) -> Floats:
     """Sample the drawings at distorted positions, four samples to a pixel."""
-    n, fine = len(drawn), 2 * size
+    n = len(drawn)
+    fine = 2 * size
     x, y = _grid(fine)  # (fine, fine) each, in [-1, 1]
     m = _affine(n, rng, s)  # (n, 2, 3): output position -> drawing position
     tilt = rng.uniform(-s.perspective, s.perspective, (n, 2)).astype(np.float32)
@@ -110,9 +111,11 @@ def _affine(n: int, rng: np.random.Generator, s: Strength) -> Floats:
     zoom = 1 / rng.uniform(*s.scale, n)
     stretch = np.exp(rng.uniform(-s.stretch, s.stretch, n))
     shear = rng.uniform(-s.shear, s.shear, n)
-    cos, sin = np.cos(angle), np.sin(angle)
+    cos = np.cos(angle)
+    sin = np.sin(angle)
     shift = rng.uniform(-2 * s.shift, 2 * s.shift, (n, 2))
-    a, b = zoom * stretch, zoom / stretch
+    a = zoom * stretch
+    b = zoom / stretch
     rows = [[a * cos, a * (shear * cos - sin), shift[:, 0]], [b * sin, b * (shear * sin + cos), shift[:, 1]]]
     return np.array(rows, dtype=np.float32).transpose(2, 0, 1)
 
@@ -131,8 +134,10 @@ def _sample(drawn: NDArray[np.uint8], u: Floats, v: Floats) -> Floats:
     padded[:, 1:-1, 1:-1] = drawn
     px = np.clip((u + 1) * (side / 2) + 0.5, 0, side + 0.999)
     py = np.clip((v + 1) * (side / 2) + 0.5, 0, side + 0.999)
-    ix, iy = px.astype(np.int64), py.astype(np.int64)
-    fx, fy = px - ix, py - iy
+    ix = px.astype(np.int64)
+    iy = py.astype(np.int64)
+    fx = px - ix
+    fy = py - iy
     base = np.arange(len(drawn))[:, None, None] * (side + 2) ** 2 + iy * (side + 2) + ix
     flat = padded.ravel()
     upper = flat[base] * (1 - fx) + flat[base + 1] * fx
@@ -167,7 +172,8 @@ def _ground(other: NDArray[np.uint8], size: int, rng: np.random.Generator, s: St
     ghost *= rng.uniform(0, s.ghost, (n, 1, 1))
     lines = np.zeros_like(ghost)
     for _ in range(s.lines):
-        angle, offset = rng.uniform(0, np.pi, (n, 1, 1)), rng.uniform(-0.8, 0.8, (n, 1, 1))
+        angle = rng.uniform(0, np.pi, (n, 1, 1))
+        offset = rng.uniform(-0.8, 0.8, (n, 1, 1))
         distance = np.abs(np.cos(angle) * x + np.sin(angle) * y - offset)
         width = rng.uniform(0.02, 0.1, (n, 1, 1))
         lines = np.maximum(lines, rng.uniform(0, s.ghost, (n, 1, 1)) * np.clip(1.5 - distance / width, 0, 1))

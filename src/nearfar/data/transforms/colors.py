@@ -53,7 +53,8 @@ class Color:
         light, contrast, saturation = (
             draw(-share, share, n, 1, 1, 1) + 1 for share in (self.brightness, self.contrast, self.saturation)
         )
-        turn, chosen = draw(-self.hue, self.hue, n) * (2 * math.pi), draw(0, 1, n, 1, 1, 1) < self.p
+        turn = draw(-self.hue, self.hue, n) * (2 * math.pi)
+        chosen = draw(0, 1, n, 1, 1, 1) < self.p
         changed = (images * light.clamp(min=0)).clamp(0, 1)
         mean = _gray(changed).mean(dim=(1, 2, 3), keepdim=True)
         changed = (mean + contrast.clamp(min=0) * (changed - mean)).clamp(0, 1)
@@ -91,7 +92,8 @@ class Blur:
 
     def __call__(self, images: Tensor, draw: Draw) -> Tensor:
         n, channels, height, width = images.shape
-        sigma, chosen = draw(*self.sigma, n).clamp(min=1e-3), draw(0, 1, n, 1, 1, 1) < self.p
+        sigma = draw(*self.sigma, n).clamp(min=1e-3)
+        chosen = draw(0, 1, n, 1, 1, 1) < self.p
         reach = math.ceil(3 * max(self.sigma))
         offset = torch.arange(-reach, reach + 1, device=images.device)
         weights = torch.softmax(-0.5 * (offset / sigma[:, None]) ** 2, dim=1).to(images.dtype)  # (n, 2 reach + 1)
@@ -111,6 +113,7 @@ def _gray(images: Tensor) -> Tensor:
 
 def _turned(angle: Tensor) -> Tensor:
     """(n, 3, 3) rotations by angles about the axis (1, 1, 1) of grays."""
-    cos, sin = torch.cos(angle)[:, None, None], torch.sin(angle)[:, None, None] / math.sqrt(3)
+    cos = torch.cos(angle)[:, None, None]
+    sin = torch.sin(angle)[:, None, None] / math.sqrt(3)
     axis = angle.new_tensor([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])
     return cos * torch.eye(3, device=angle.device) + sin * axis + (1 - cos) / 3

@@ -58,7 +58,8 @@ class Affine:
         shear = torch.tan(draw(-self.shear, self.shear, n) * (math.pi / 180))
         zoom = 1 / draw(*self.scale, n)
         shift = draw(-2 * self.translate, 2 * self.translate, 2, n)
-        cos, sin = torch.cos(angle) * zoom, torch.sin(angle) * zoom
+        cos = torch.cos(angle) * zoom
+        sin = torch.sin(angle) * zoom
         aspect = height / width  # grid coordinates are shares of the sides, a rotation is in pixels
         rows = [cos, (shear * cos - sin) * aspect, shift[0], sin / aspect, shear * sin + cos, shift[1]]
         return _sample(images, torch.stack(rows, dim=1).view(n, 2, 3), (height, width), self.fill)
@@ -88,7 +89,8 @@ class ResizedCrop:
         ratio = torch.exp(draw(math.log(self.ratio[0]), math.log(self.ratio[1]), n))
         wide = torch.sqrt(area * ratio * height / width).clamp(max=1)  # shares of the sides
         high = torch.sqrt(area / ratio * width / height).clamp(max=1)
-        left, top = draw(-1, 1, n) * (1 - wide), draw(-1, 1, n) * (1 - high)
+        left = draw(-1, 1, n) * (1 - wide)
+        top = draw(-1, 1, n) * (1 - high)
         none = torch.zeros_like(wide)
         rows = torch.stack([wide, none, left, none, high, top], dim=1).view(n, 2, 3)
         return _sample(images, rows, (self.size or height, self.size or width), 0.0)
@@ -117,7 +119,8 @@ class Crop:
         padding = self.padding
         if padding is None:
             padding = 0 if self.size else min(height, width) // 8
-        high, wide = self.size or height, self.size or width
+        high = self.size or height
+        wide = self.size or width
         padded = functional.pad(images, [padding] * 4, value=self.fill)
         spare = (padded.shape[2] - high, padded.shape[3] - wide)
         if min(spare) < 0:
@@ -174,7 +177,8 @@ class Erasing:
         aspect = draw(*self.aspect, n)
         high = torch.sqrt(pixels * aspect).round().clamp(1, height)
         wide = torch.sqrt(pixels / aspect).round().clamp(1, width)
-        top, left = (draw(0, 1, n) * (height - high)).round(), (draw(0, 1, n) * (width - wide)).round()
+        top = (draw(0, 1, n) * (height - high)).round()
+        left = (draw(0, 1, n) * (width - wide)).round()
         inside = _between(top, high, height)[:, None, :, None] & _between(left, wide, width)[:, None, None, :]
         chosen = draw(0, 1, n, 1, 1, 1) < self.p
         return torch.where(inside & chosen, images.new_tensor(self.fill), images)

@@ -58,7 +58,8 @@ def with_symmetries(dataset: Dataset, kind: str = "rotations") -> Dataset:
         raise DataError(
             f"symmetries: expected one of {', '.join(TURNS)} of images, got {quoted(kind)} of {dataset.kind}s"
         )
-    n, turns = len(dataset), range(TURNS[kind])
+    n = len(dataset)
+    turns = range(TURNS[kind])
     read = TurnedReader(dataset.read, n)
     marks = [_mark(turn) for turn in turns]
     turned = replace(
@@ -70,7 +71,9 @@ def with_symmetries(dataset: Dataset, kind: str = "rotations") -> Dataset:
         array=None,
     )
     array = None if dataset.array is None else load(read, len(turned))
-    return turned if array is None else replace(turned, array=array, read=ArrayReader(array))
+    if array is None:
+        return turned
+    return replace(turned, array=array, read=ArrayReader(array))
 
 
 def with_more_classes(task: Task, kind: str) -> Task:

@@ -38,7 +38,8 @@ class CosFaceLoss(ClassProxyLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(num_classes, embedding_dim, block=block)
-        self.scale, self.margin = scale, margin
+        self.scale = scale
+        self.margin = margin
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
         return am_softmax(own, others, self.scale, self.margin)

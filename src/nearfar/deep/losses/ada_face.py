@@ -21,7 +21,8 @@ from ..proxies.logits import own_and_others, softmax_loss
 
 def ada_face(own: Tensor, others: Tensor, quality: Tensor, scale: float, margin: float) -> Tensor:
     """Return the loss per sample, from s cos theta_iy, log sum_{c != y_i} e^{s cos theta_ic}, and q."""
-    cosine, turn = own / scale, margin * quality
+    cosine = own / scale
+    turn = margin * quality
     edge = turn.cos()
     moved = cosine * edge + sine(cosine) * turn.sin()  # cos(theta - turn)
     moved = torch.where((turn > 0) & (cosine > edge), 1.0, moved)  # the angle stays within 0 and pi
@@ -72,12 +73,15 @@ class AdaFaceLoss(ClassProxyLoss):
         if not 0 <= margin <= 1.5708 or concentration <= 0:
             needs = "margin must be in radians, from 0 to pi / 2, and concentration positive"
             raise ValueError(f"AdaFaceLoss: {needs}, got {margin} and {concentration}")
-        self.scale, self.margin, self.concentration = scale, margin, concentration
+        self.scale = scale
+        self.margin = margin
+        self.concentration = concentration
 
     @torch.no_grad()
     def find(self, x: Tensor, w: Tensor, y: Tensor) -> Tensor:
         """Return the (n,) qualities, by the mean and the deviation of the lengths of samples of known class."""
-        length, known = safe_sqrt(x.square().sum(1)), self.counted(y)
+        length = safe_sqrt(x.square().sum(1))
+        known = self.counted(y)
         number = known.sum()
         away = length - torch.where(known, length, 0.0).sum() / number.clamp_min(1)
         total = torch.where(known, away, 0.0).square().sum()

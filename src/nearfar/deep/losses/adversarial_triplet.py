@@ -105,9 +105,17 @@ class AdversarialTriplet(Term):
             raise TypeError(f"AdversarialTriplet: loss must be a pair or triplet loss, got {loss!r}")
         if hinge_sign not in (-1, 1):
             raise ValueError(f"AdversarialTriplet: hinge_sign must be -1 or 1, got {hinge_sign!r}")
-        self.loss, self.weight, self.lam1, self.lam2, self.alpha = term, weight, lam1, lam2, hinge_sign * alpha
+        self.loss = term
+        self.weight = weight
+        self.lam1 = lam1
+        self.lam2 = lam2
+        self.alpha = hinge_sign * alpha
         self._check_miner(miner)
-        self.normalize, self.joint, self.miner, self.pretrain, self.epoch = normalize, joint, miner, pretrain, pretrain
+        self.normalize = normalize
+        self.joint = joint
+        self.miner = miner
+        self.pretrain = pretrain
+        self.epoch = pretrain
         self.generator = generator or negative_generator(embedding_dim, rectify)
         self.metric = metric or identity_layers(embedding_dim, layers)
         self.width = None if None not in (generator, metric) else embedding_dim
@@ -125,15 +133,18 @@ class AdversarialTriplet(Term):
             raise ValueError(f"AdversarialTriplet: embedding_dim is {self.width}, embeddings have {d} dimensions")
         x = unit(batch.x) if self.normalize else batch.x
         a, p, n = (x[index] for index in self._triplets(batch))
-        Ma, Mp = through(self.metric, a), through(self.metric, p)
+        Ma = through(self.metric, a)
+        Mp = through(self.metric, p)
         if self.joint:
             g = through(self.generator, torch.cat([a, p, n], 1))
             Mg = through(self.metric, g)
-            points, mapped = (a, n, g), (Ma, Mp, Mg)
+            points = (a, n, g)
+            mapped = (Ma, Mp, Mg)
         else:
             g = through(self.generator, torch.cat([a, p, n], 1).detach())
             Mg = through(self.metric, g.detach())
-            points, mapped = (a.detach(), n.detach(), g), (Ma.detach(), Mp.detach(), through(self.metric, g, held=True))
+            points = (a.detach(), n.detach(), g)
+            mapped = (Ma.detach(), Mp.detach(), through(self.metric, g, held=True))
         J_gen = adversarial_triplet(points, mapped, self.lam1, self.lam2, self.alpha)
         J_gen = J_gen.sum() / distributed.total(J_gen.new_tensor(float(len(J_gen)))).clamp_min(1)
         J_m = triplets.triplet_value(self.loss, Ma, Mp, through(self.metric, n) if self.epoch < self.pretrain else Mg)
@@ -142,7 +153,9 @@ class AdversarialTriplet(Term):
 
     @torch.no_grad()
     def _triplets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        x, y, part = batch.x, batch.y, batch.anchors
+        x = batch.x
+        y = batch.y
+        part = batch.anchors
         unit = self.loss.normalize or self.normalize
         seed = fresh_seed(self.miner, x)
         c = Comparison(
@@ -154,4 +167,6 @@ class AdversarialTriplet(Term):
     @property
     def stats_(self) -> dict[str, float]:
         """This process's share of J_gen and of J_m in the last call."""
-        return {} if self._last is None else dict(zip(("generator", "metric"), map(float, self._last), strict=True))
+        if self._last is None:
+            return {}
+        return dict(zip(("generator", "metric"), map(float, self._last), strict=True))

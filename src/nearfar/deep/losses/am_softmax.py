@@ -49,7 +49,8 @@ class AMSoftmaxLoss(ClassProxyLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(num_classes, embedding_dim, block=block)
-        self.scale, self.margin = scale, margin
+        self.scale = scale
+        self.margin = margin
         nn.init.uniform_(self.proxies, -(num_classes**-0.5), num_classes**-0.5)
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:

@@ -51,7 +51,8 @@ class ArcFaceLoss(ClassProxyLoss):
     ) -> None:
         super().__init__(num_classes, embedding_dim, block=block)
         check_margin("ArcFaceLoss", margin)
-        self.scale, self.margin = scale, margin
+        self.scale = scale
+        self.margin = margin
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
         return arc_face(own, others, self.scale, self.margin)

@@ -70,7 +70,10 @@ class BinomialDevianceLoss(RowLoss):
         check_options(self, REDUCTIONS, reduction=reduction)
         if min(alpha, eta) <= 0:
             raise ValueError(f"BinomialDevianceLoss: alpha and eta must be positive, got {alpha} and {eta}")
-        self.alpha, self.beta, self.eta, self.reduction = alpha, beta, eta, reduction
+        self.alpha = alpha
+        self.beta = beta
+        self.eta = eta
+        self.reduction = reduction
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         sums = torch.stack(binomial_deviance(rows, self.alpha, self.beta, self.eta), 1)  # (b, 2)

@@ -38,7 +38,8 @@ def center_triplet(
     own = classes[:, None] == y
     far = torch.where(own, d, -torch.inf).amax(1)
     if negatives == "points":
-        rivals, other = d, ~own
+        rivals = d
+        other = ~own
     else:
         rivals = dissimilarity(centers, centers, distance)
         other = (classes[:, None] != classes) & (classes != UNKNOWN)
@@ -101,9 +102,14 @@ class CenterTripletLoss(SetTerm):
         check_options(self, NEGATIVES, negatives=negatives)
         check_options(self, CENTERS, center=center)
         check_options(self, REDUCTIONS, reduction=reduction)
-        self.margin, self.distance, self.normalize = margin, distance, normalize
-        self.negatives, self.center, self.detach_centers = negatives, center, detach_centers
-        self.min_per_class, self.reduction = min_per_class, reduction
+        self.margin = margin
+        self.distance = distance
+        self.normalize = normalize
+        self.negatives = negatives
+        self.center = center
+        self.detach_centers = detach_centers
+        self.min_per_class = min_per_class
+        self.reduction = reduction
 
     def value(self, batch: Batch) -> Tensor:
         if self.center == "mean" and batch.ref is not None:
@@ -116,7 +122,10 @@ class CenterTripletLoss(SetTerm):
             return batch.x.sum() * 0
         y = batch.classes("CenterTripletLoss")
         z = unit(batch.x) if self.normalize else batch.x
-        centers, classes = class_means(z, y) if batch.ref is None else self._given_centers(batch)
+        if batch.ref is None:
+            centers, classes = class_means(z, y)
+        else:
+            centers, classes = self._given_centers(batch)
         hinges, valid = center_triplet(
             z,
             y,
@@ -127,7 +136,9 @@ class CenterTripletLoss(SetTerm):
             negatives=self.negatives,
             min_per_class=self.min_per_class,
         )
-        return hinges.sum() / valid.sum().clamp_min(1) if self.reduction == "mean" else hinges.sum()
+        if self.reduction == "mean":
+            return hinges.sum() / valid.sum().clamp_min(1)
+        return hinges.sum()
 
     def _given_centers(self, batch: Batch) -> tuple[Tensor, Tensor]:
         assert batch.ref is not None

@@ -24,7 +24,9 @@ from ..pairwise.reductions import masked_logsumexp
 def circle(rows: Rows, margin: float, scale: float) -> tuple[Tensor, Tensor]:
     """Return the loss per anchor, and 1 where it has positives and negatives."""
     columns, keep = positives(rows)
-    near, far = rows.d.gather(1, columns), rows.d  # 1 - s
+    # 1 - s
+    near = rows.d.gather(1, columns)
+    far = rows.d
     short = (near.detach() + margin).clamp_min(0)
     over = torch.rsub(far.detach(), 1 + margin).clamp_min_(0).mul_(scale)
     pull = masked_logsumexp(scale * short * (near - margin), keep)
@@ -53,7 +55,8 @@ class CircleLoss(RowLoss):
         self, margin: float = 0.4, scale: float = 80.0, *, miner: Any = None, block: int | None = None
     ) -> None:
         super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
-        self.margin, self.scale = margin, scale
+        self.margin = margin
+        self.scale = scale
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return circle(rows, self.margin, self.scale)

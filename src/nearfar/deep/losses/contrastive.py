@@ -29,7 +29,9 @@ REDUCTIONS = ("mean", "balanced", "anchor", "sum")
 def contrastive(rows: Rows, margin: float, form: str) -> tuple[Tensor, Tensor]:
     """Return per anchor the attraction of its similar and the repulsion of its dissimilar samples."""
     columns, keep = positives(rows)
-    near, far = rows.d.gather(1, columns), negatives(rows)  # (b, K), (b, m) with others at infinity
+    # (b, K), (b, m) with others at infinity
+    near = rows.d.gather(1, columns)
+    far = negatives(rows)
     if form == "hadsell":
         return torch.where(keep, near.square() / 2, 0.0).sum(1), hinge_squares(far, margin) / 2
     reach = 1 - margin if form == "xbm" else margin
@@ -78,11 +80,14 @@ class ContrastiveLoss(RowLoss):
         check_options(self, REDUCTIONS, reduction=reduction)
         default, distance = FORMS[form]
         super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
-        self.margin, self.form, self.reduction = default if margin is None else margin, form, reduction
+        self.margin = default if margin is None else margin
+        self.form = form
+        self.reduction = reduction
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         near, far = contrastive(rows, self.margin, self.form)
-        n_near, n_far = count(rows.pos), count(rows.neg)
+        n_near = count(rows.pos)
+        n_far = count(rows.neg)
         if self.reduction == "balanced":
             return torch.stack([near, far], 1), torch.stack([n_near, n_far], 1)
         pairs = n_near + n_far

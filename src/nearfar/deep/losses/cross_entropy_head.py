@@ -58,7 +58,8 @@ class CrossEntropyHead(HeadLoss):
         super().__init__(num_classes, embedding_dim, normalize=normalize, reduction=reduction, block=block)
         if not 0 <= smoothing < 1:
             raise ValueError(f"CrossEntropyHead: smoothing must be in [0, 1), got {smoothing}")
-        self.temperature, self.smoothing = temperature, smoothing
+        self.temperature = temperature
+        self.smoothing = smoothing
 
     def logits(self, x: Tensor, *w: Tensor) -> Tensor:
         return self.linear(x, 1 / self.temperature, *w)

@@ -84,7 +84,10 @@ class DeepFisherLoss(HeadLoss):
         super().__init__(num_classes, embedding_dim or 1, reduction=reduction, block=block)
         check_options(self, ("dataset", "batch"), targets=targets)
         try:
-            counts = torch.ones(num_classes) if class_counts is None else torch.as_tensor(class_counts).float()
+            if class_counts is None:
+                counts = torch.ones(num_classes)
+            else:
+                counts = torch.as_tensor(class_counts).float()
         except (TypeError, ValueError, RuntimeError):  # text, lists of several lengths
             counts = torch.zeros(0)
         if counts.shape != (num_classes,) or not (counts > 0).all():
@@ -134,7 +137,8 @@ class DeepFisherLoss(HeadLoss):
             linear discriminant analysis with equal priors. False: to unit total variance.
         """
         y = torch.as_tensor(labels, device=embeddings.device)
-        z, y = embeddings[y != UNKNOWN], y[y != UNKNOWN]
+        z = embeddings[y != UNKNOWN]
+        y = y[y != UNKNOWN]
         hot = (y[:, None] == torch.arange(self.num_classes, device=y.device)).double()
         return fisher_map(z, fisher_targets(hot, hot.mean(0)), within)
 

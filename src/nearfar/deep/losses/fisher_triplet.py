@@ -26,7 +26,8 @@ def triplet_scatter(rows: Rows, lam: float) -> tuple[Tensor, Tensor]:
         return torch.where(keep, gap, 0.0).sum(1), count(keep)
     columns, keep = positives(rows)
     near, far = pair_sums(rows.d, columns, keep, rows.neg)
-    n_near, n_far = count(rows.pos), count(rows.neg)
+    n_near = count(rows.pos)
+    n_far = count(rows.neg)
     return (2 - lam) * near * n_far - lam * far * n_near, n_near * n_far
 
 
@@ -77,5 +78,6 @@ class FisherTripletLoss(FisherHinge):
         return FirstPass(number, (value + self.constant(value).detach() > 0).to(value.dtype))
 
     def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: FirstPass) -> tuple[Tensor, Tensor]:
-        constant, mean = self.constant(rows.d), self.reduction == "mean"
+        constant = self.constant(rows.d)
+        mean = self.reduction == "mean"
         return fisher_triplet(*sums, found, constant, mean), sums[1]

@@ -71,14 +71,18 @@ class GeneralizedContrastiveLoss(RowLoss):
         check_options(self, FORMS, form=form)
         check_options(self, SOURCES, similarity=similarity)
         super().__init__(distance=FORMS[form], normalize=normalize, block=block)
-        self.margin, self.form, self.similarity = margin, form, similarity
+        self.margin = margin
+        self.form = form
+        self.similarity = similarity
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return the loss with g of 0 and 1, from the masks."""
         columns, keep = positives(rows)
-        near, far = rows.d.gather(1, columns), negatives(rows)
+        near = rows.d.gather(1, columns)
+        far = negatives(rows)
         if self.form == "squared":
-            near, push = near.square() / 2, hinge_squares(far, self.margin) / 2
+            near = near.square() / 2
+            push = hinge_squares(far, self.margin) / 2
         else:
             push, _ = hinges(far.new_full((len(far), 1), self.margin), far)
         return torch.where(keep, near, 0.0).sum(1) + push, count(keep) + count(rows.neg)

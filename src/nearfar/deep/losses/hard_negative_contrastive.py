@@ -33,7 +33,8 @@ def hard_negative_contrastive(rows: Rows, beta: float, tau: float, t: float, det
     columns, keep = positives(rows)
     near = (1 - rows.d.gather(1, columns)) / t  # s_ap / t; log_n, log_r, log_g: logs of N, R_a, G_ap
     number = count(rows.neg)[:, None]
-    some, log_n = number > 0, number.clamp_min(1).to(near.dtype).log()
+    some = number > 0
+    log_n = number.clamp_min(1).to(near.dtype).log()
     log_r = finite(tilted(rows.d, rows.neg, t, beta, detach))[:, None] + 1 / t + log_n
     least = log_n - 1 / t
     if tau:
@@ -51,7 +52,8 @@ def mixture(rows: Rows, beta: float, alpha: float, t: float, detach: bool) -> tu
     """Return per anchor the survey's loss, and 1 where it has a positive and a sample to tell that from."""
     columns, keep = positives(rows)
     d = rows.d.gather(1, columns)
-    rivals, mates = tilted(rows.d, rows.neg, t, beta, detach), tilted(d, keep, t, beta, detach)
+    rivals = tilted(rows.d, rows.neg, t, beta, detach)
+    mates = tilted(d, keep, t, beta, detach)
     near = (1 - d) / t
     valid = keep.any(1) & rows.neg.any(1)
     parts = [(part, log(weight)) for part, weight in ((rivals, alpha), (mates, 1 - alpha)) if weight > 0]
@@ -113,8 +115,12 @@ class HardNegativeContrastiveLoss(RowLoss):
         if not (0 <= tau_plus < 1 and 0 <= alpha <= 1):
             told = f"tau_plus must be in [0, 1), alpha in [0, 1], got {tau_plus} and {alpha}"
             raise ValueError(f"HardNegativeContrastiveLoss: {told}")
-        self.temperature, self.beta, self.tau_plus = temperature, beta, tau_plus
-        self.form, self.alpha, self.detach_weights = form, alpha, detach_weights
+        self.temperature = temperature
+        self.beta = beta
+        self.tau_plus = tau_plus
+        self.form = form
+        self.alpha = alpha
+        self.detach_weights = detach_weights
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         if self.form == "mixture":

@@ -57,7 +57,9 @@ class HingeHead(HeadLoss):
             raise ValueError(f"HingeHead: margin must be positive, got {margin}")
         outputs = 1 if multiclass is None else None
         super().__init__(num_classes, embedding_dim, outputs=outputs, reduction=reduction, block=block)
-        self.margin, self.squared, self.multiclass = margin, squared, multiclass
+        self.margin = margin
+        self.squared = squared
+        self.multiclass = multiclass
 
     def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
         signs = 2 * (targets != 0).to(outputs.dtype) - 1

@@ -33,7 +33,8 @@ class Means(NamedTuple):
 def intra_pair_variance(rows: Rows, means: Means, pos_eps: float, neg_eps: float) -> Tensor:
     """Return per anchor the sums of the squared hinges of its similar and of its dissimilar pairs, (b, 2)."""
     columns, keep = positives(rows)
-    low, high = (1 - pos_eps) * means.mu[0], (1 + neg_eps) * means.mu[1]
+    low = (1 - pos_eps) * means.mu[0]
+    high = (1 + neg_eps) * means.mu[1]
     short = torch.where(keep, rows.d.gather(1, columns) + (low - 1), 0.0).clamp_min(0)
     return torch.stack([short.square().sum(1), hinge_squares(negatives(rows) + (high - 1), 0.0)], 1)
 
@@ -61,7 +62,8 @@ class IntraPairVarianceLoss(TwoPassLoss):
         self, pos_eps: float = 0.01, neg_eps: float = 0.01, *, miner: Any = None, block: int | None = None
     ) -> None:
         super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
-        self.pos_eps, self.neg_eps = pos_eps, neg_eps
+        self.pos_eps = pos_eps
+        self.neg_eps = neg_eps
 
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
         near, far = pair_sums(rows.d, *positives(rows), rows.neg)

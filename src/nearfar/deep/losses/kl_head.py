@@ -65,7 +65,8 @@ class KLHead(HeadLoss):
         check_options(self, DIRECTIONS, direction=direction)
         if not 0 <= smoothing < 1:
             raise ValueError(f"KLHead: smoothing must be in [0, 1), got {smoothing}")
-        self.direction, self.smoothing = direction, smoothing
+        self.direction = direction
+        self.smoothing = smoothing
 
     def term(self, outputs: Tensor, targets: Tensor) -> Tensor:
         known = (targets != 0).any(1)

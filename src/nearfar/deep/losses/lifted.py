@@ -40,7 +40,8 @@ def repulsion(rows: Rows, columns: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
 def log_of_two(a: Tensor, b: Tensor) -> Tensor:
     """Return log(e^a + e^b); `torch.logaddexp` has no second derivative where they are far apart."""
     first = a >= b
-    high, low = torch.where(first, a, b), torch.where(first, b, a)
+    high = torch.where(first, a, b)
+    low = torch.where(first, b, a)
     return high + softplus(low - high)
 
 
@@ -53,8 +54,12 @@ def lifted(rows: Rows, other: Tensor | None, margin: float, hard: bool) -> tuple
     near, own = repulsion(rows, columns, hard)
     other = own if other is None else other
     keep = keep & (own.isfinite()[:, None] | other.isfinite()[columns])
-    a, b = own[:, None].expand(columns.shape), other[columns]
-    both = torch.maximum(a, b) if hard else log_of_two(finite(a, -1e30), finite(b, -1e30))
+    a = own[:, None].expand(columns.shape)
+    b = other[columns]
+    if hard:
+        both = torch.maximum(a, b)
+    else:
+        both = log_of_two(finite(a, -1e30), finite(b, -1e30))
     J = near + margin + torch.where(keep, both, 0.0)
     return torch.where(keep, J.clamp_min(0), 0.0).square().sum(1), count(rows.pos)
 
@@ -100,7 +105,9 @@ class LiftedLoss(BilateralRowLoss):
     ) -> None:
         super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
         check_options(self, REDUCTIONS, reduction=reduction)
-        self.margin, self.hard, self.reduction = margin, hard, reduction
+        self.margin = margin
+        self.hard = hard
+        self.reduction = reduction
 
     def statistic(self, rows: Rows) -> Tensor:
         return repulsion(rows, rows.neg.new_zeros(len(rows.neg), 0, dtype=torch.int64), self.hard)[1]

@@ -34,7 +34,8 @@ def margin(rows: Rows, alpha: float, beta: Tensor) -> tuple[Tensor, Tensor]:
         columns, keep = positives(rows)
         d_an = negatives(rows)
     else:
-        columns, keep = rows.triplets.positive, rows.triplets.keep
+        columns = rows.triplets.positive
+        keep = rows.triplets.keep
         d_an = torch.where(keep, rows.d.gather(1, rows.triplets.negative), torch.inf)
     pull = torch.where(keep, (alpha + rows.d.gather(1, columns) - beta).clamp_min(0), 0.0)
     push, active = hinges((alpha + beta).expand(len(d_an), 1), d_an)
@@ -89,7 +90,8 @@ class MarginLoss(ContextualRowLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="euclidean", normalize=normalize, miner=miner, block=block)
-        self.margin, self.nu = margin, nu
+        self.margin = margin
+        self.nu = nu
         self.boundary = nn.Parameter(torch.tensor(float(boundary)), requires_grad=bool(learn_boundary))
         self.class_offsets = _offsets("per_class", per_class)
         self.sample_offsets = _offsets("per_sample", per_sample)

@@ -27,7 +27,9 @@ def multi_similarity(
 ) -> tuple[Tensor, Tensor]:
     """Return per anchor its soft hardest positive and negative beyond the base, and 1 where it has any pair."""
     columns, keep = positives(rows)
-    some, reach, nearest = keep.any(1), None, None
+    some = keep.any(1)
+    reach = None
+    nearest = None
     if epsilon is not None and rows.d.shape[1]:
         keep, reach, nearest = informative(rows, columns, keep, epsilon)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -beta, reach)
@@ -85,7 +87,10 @@ class MultiSimilarityLoss(RowLoss):
         super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         if min(alpha, beta) <= 0:
             raise ValueError(f"MultiSimilarityLoss: alpha and beta must be positive, got {alpha} and {beta}")
-        self.alpha, self.beta, self.base, self.epsilon = alpha, beta, base, epsilon
+        self.alpha = alpha
+        self.beta = beta
+        self.base = base
+        self.epsilon = epsilon
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return multi_similarity(rows, self.alpha, self.beta, self.base, self.epsilon)

@@ -79,10 +79,14 @@ class NPairLoss(RowLoss):
     ) -> None:
         check_options(self, FORMS, form=form)
         super().__init__(distance=FORMS[form], normalize=normalize, miner=miner, block=block)
-        self.reg, self.form, self.margin = reg, form, margin
+        self.reg = reg
+        self.form = form
+        self.margin = margin
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return n_pair(rows) if self.form == "npair" else n_pair_hinge(rows, self.margin)
+        if self.form == "npair":
+            return n_pair(rows)
+        return n_pair_hinge(rows, self.margin)
 
     def local_value(self, batch: Batch) -> Tensor:
         value = super().local_value(batch)

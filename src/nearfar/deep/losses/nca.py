@@ -30,7 +30,10 @@ def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[T
     columns, keep = positives(rows)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1 / temperature)
     mates = masked_logsumexp(near, keep, -1 / temperature)  # -inf where there are none
-    valid = keep.any(1) if denominator == "all" else keep.any(1) & rivals.isfinite()
+    if denominator == "all":
+        valid = keep.any(1)
+    else:
+        valid = keep.any(1) & rivals.isfinite()
     if denominator == "all":
         value = softplus(rivals - finite(mates), threshold=40)  # log of (all / similar)
     else:
@@ -87,7 +90,9 @@ class NCALoss(RowLoss):
         super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
         check_options(self, DENOMINATORS, denominator=denominator)
         check_options(self, POSITIVES, positives=positives)
-        self.temperature, self.denominator, self.positives = temperature, denominator, positives
+        self.temperature = temperature
+        self.denominator = denominator
+        self.positives = positives
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return nca(rows, self.temperature, self.denominator, self.positives == "each")

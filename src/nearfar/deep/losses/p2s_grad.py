@@ -42,6 +42,7 @@ class P2SGradLoss(ClassProxyLoss):
         super().__init__(num_classes, embedding_dim, block=block)
 
     def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
-        cosine, y = unit(x[rows]) @ w.T, y[rows]
+        cosine = unit(x[rows]) @ w.T
+        y = y[rows]
         own = cosine.gather(1, y.clamp_min(0)[:, None]).squeeze(1)
         return torch.where(y == UNKNOWN, 0.0, p2s_grad(cosine, own))

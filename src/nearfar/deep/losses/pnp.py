@@ -86,7 +86,10 @@ class PNPLoss(RowLoss):
         check_options(self, VARIANTS, variant=variant)
         if min(b, alpha) <= 0:
             raise ValueError(f"PNPLoss: b and alpha must be positive, got {b} and {alpha}")
-        self.variant, self.temperature, self.b, self.alpha = variant, temperature, b, alpha
+        self.variant = variant
+        self.temperature = temperature
+        self.b = b
+        self.alpha = alpha
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return pnp(rows, self.temperature, self.variant, self.b, self.alpha)

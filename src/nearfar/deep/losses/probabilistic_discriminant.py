@@ -69,7 +69,8 @@ class ProbabilisticDiscriminantLoss(SetTerm):
     def __init__(self, *, form: str = "ratio", normalize: bool = False) -> None:
         super().__init__()
         check_options(self, FORMS, form=form)
-        self.form, self.normalize = form, normalize
+        self.form = form
+        self.normalize = normalize
 
     def value(self, batch: Batch) -> Tensor:
         if batch.ref is not None:

@@ -64,7 +64,8 @@ class ProxyAnchorLoss(ClassProxyLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(num_classes, embedding_dim, block=block)
-        self.margin, self.scale = margin, scale
+        self.margin = margin
+        self.scale = scale
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
     def sums(self, x: Tensor, w: Tensor, y: Tensor) -> Tensor:
@@ -77,7 +78,8 @@ class ProxyAnchorLoss(ClassProxyLoss):
         return softplus(self.scale * self.margin - own, threshold=40)
 
     def compare(self, batch: Batch) -> Tensor:
-        w, y = self.directions(self.reference(batch)[0]), batch.classes("ProxyAnchorLoss")
+        w = self.directions(self.reference(batch)[0])
+        y = batch.classes("ProxyAnchorLoss")
         self._seen = batch.x.detach(), y
 
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:

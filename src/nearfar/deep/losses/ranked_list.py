@@ -80,7 +80,11 @@ class RankedListLoss(RowLoss):
         super().__init__(distance="euclidean", normalize=True, miner=miner, block=block)
         if not 0 <= imbalance <= 1:
             raise ValueError(f"RankedListLoss: imbalance must be in [0, 1], got {imbalance}")
-        self.alpha, self.margin, self.imbalance, self.t_pos, self.t_neg = alpha, margin, imbalance, t_pos, t_neg
+        self.alpha = alpha
+        self.margin = margin
+        self.imbalance = imbalance
+        self.t_pos = t_pos
+        self.t_neg = t_neg
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return ranked_list(rows, self.alpha, self.margin, self.imbalance, self.t_pos, self.t_neg)

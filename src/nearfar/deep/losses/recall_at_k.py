@@ -72,7 +72,9 @@ class RecallAtKLoss(RowLoss):
         given = list(ks) if isinstance(ks, Iterable) else [ks]
         if not given or not all(isinstance(k, Integral) and not isinstance(k, bool) and k >= 1 for k in given):
             raise ValueError(f"RecallAtKLoss: ks must be one or more integers of at least 1, got {ks!r}")
-        self.ks, self.temperature, self.rank_temperature = tuple(map(int, given)), temperature, rank_temperature
+        self.ks = tuple(map(int, given))
+        self.temperature = temperature
+        self.rank_temperature = rank_temperature
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return recall_at_k(rows, self.ks, self.temperature, self.rank_temperature)

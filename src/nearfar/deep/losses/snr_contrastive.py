@@ -88,7 +88,10 @@ class SNRContrastiveLoss(ContextualRowLoss):
     ) -> None:
         # `normalize` scales the embeddings, not the deviations that are compared: the lengths of those count
         super().__init__(distance="sq_euclidean", normalize=False, miner=miner, block=block)
-        self.pos_margin, self.neg_margin, self.zero_mean, self.unit = pos_margin, neg_margin, zero_mean, normalize
+        self.pos_margin = pos_margin
+        self.neg_margin = neg_margin
+        self.zero_mean = zero_mean
+        self.unit = normalize
 
     def comparison(self, batch: Batch) -> Comparison:
         ref = None if batch.ref is None else self._deviations(batch.ref)

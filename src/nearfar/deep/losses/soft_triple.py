@@ -70,7 +70,11 @@ class SoftTripleLoss(ClassProxyLoss):
         if gamma <= 0:
             raise ValueError(f"SoftTripleLoss: gamma must be positive, got {gamma}")
         super().__init__(num_classes, embedding_dim, block=block)
-        self.centers, self.scale, self.margin, self.gamma, self.tau = centers, scale, margin, gamma, tau
+        self.centers = centers
+        self.scale = scale
+        self.margin = margin
+        self.gamma = gamma
+        self.tau = tau
         more = [torch.nn.init.kaiming_uniform_(torch.empty_like(self.proxies), a=5**0.5) for _ in range(centers)]
         self.proxies = torch.nn.Parameter(torch.cat(more))
 
@@ -88,10 +92,13 @@ class SoftTripleLoss(ClassProxyLoss):
         return batch._replace(scores=similarity(unit(batch.x), w, self.gamma))
 
     def local_value(self, batch: Batch) -> Tensor:
-        K, w = self.centers, self._centers(self.proxies.to(batch.x.dtype))
+        K = self.centers
+        w = self._centers(self.proxies.to(batch.x.dtype))
         pairs = self.num_classes * K * (K - 1)
         value = super().local_value(batch)
-        return value + self.tau / max(pairs, 1) * spread(w) / distributed.world() if self.tau else value
+        if self.tau:
+            return value + self.tau / max(pairs, 1) * spread(w) / distributed.world()
+        return value
 
     def _centers(self, w: Tensor) -> Tensor:
         """Return the centers, (K, C, d)."""

@@ -29,7 +29,8 @@ class _Likelihood(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Rows, d: Tensor, T: float) -> Tensor:
-        ctx.T, (columns, keep) = T, positives(rows)
+        ctx.T = T
+        (columns, keep) = positives(rows)
         p, log_total = _softmax(d, rows.pos | rows.neg, T)
         rival = masked_fill(p, rows.neg, 0.0)
         minus = rival.neg()
@@ -112,11 +113,14 @@ class SoftmaxTripletLoss(RowLoss):
         if stop_grad_keys and (distance not in ("cosine", "dot") or normalize):
             raise ValueError('SoftmaxTripletLoss: stop_grad_keys needs distance="cosine" or "dot", normalize=False')
         super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
-        self.temperature, self.stop_grad_keys = temperature, stop_grad_keys
+        self.temperature = temperature
+        self.stop_grad_keys = stop_grad_keys
 
     def comparison(self, batch: Batch) -> Comparison:
         comparison = super().comparison(batch)
-        return comparison._replace(ref=comparison.ref.detach()) if self.stop_grad_keys else comparison
+        if self.stop_grad_keys:
+            return comparison._replace(ref=comparison.ref.detach())
+        return comparison
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return softmax_triplet(rows, self.temperature)

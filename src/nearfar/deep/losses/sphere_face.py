@@ -68,7 +68,10 @@ class SphereFaceLoss(ClassProxyLoss):
         super().__init__(num_classes, embedding_dim, block=block)
         if margin < 1 or ease < 0:
             raise ValueError(f"SphereFaceLoss: margin must be at least 1 and ease at least 0, got {margin} and {ease}")
-        self.margin, self.scale, self.ease, self.unit_proxies = margin, scale, ease, unit_proxies
+        self.margin = margin
+        self.scale = scale
+        self.ease = ease
+        self.unit_proxies = unit_proxies
 
     def directions(self, w: Tensor) -> Tensor:
         return unit(w) if self.unit_proxies else w
@@ -80,7 +83,8 @@ class SphereFaceLoss(ClassProxyLoss):
         return self.scale * embeddings @ self.directions(self.proxies_for(embeddings)).T
 
     def losses(self, x: Tensor, w: Tensor, y: Tensor, rows: slice, found: Tensor | None) -> Tensor:
-        x, y = x[rows], y[rows]
+        x = x[rows]
+        y = y[rows]
         products = self.scale * x @ w.T
         length = safe_sqrt(x.square().sum(1)) * self.scale
         if not self.unit_proxies:

@@ -68,7 +68,9 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
             raise ValueError(f"SubCenterArcFaceLoss: sub_centers must be 1 to 255, got {sub_centers}")
         check_margin("SubCenterArcFaceLoss", margin)
         super().__init__(num_classes, embedding_dim, block=block)
-        self.sub_centers, self.scale, self.margin = sub_centers, scale, margin
+        self.sub_centers = sub_centers
+        self.scale = scale
+        self.margin = margin
         more = [torch.nn.init.kaiming_uniform_(torch.empty_like(self.proxies), a=5**0.5) for _ in range(sub_centers)]
         self.proxies = torch.nn.Parameter(torch.cat(more))
 
@@ -105,7 +107,8 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
         if len(y) != len(embeddings):
             raise ValueError(f"labels: expected one per embedding, {len(embeddings)}, got {len(y)}")
         centers = unit(self._centers(self.proxies))
-        known, x = y != UNKNOWN, unit(embeddings.to(self.proxies))
+        known = y != UNKNOWN
+        x = unit(embeddings.to(self.proxies))
         own = torch.stack([(x * center[y.clamp_min(0)]).sum(1) for center in centers], 1)
         votes = torch.zeros(self.num_classes, self.sub_centers, device=y.device)
         votes.index_put_((y[known], own[known].argmax(1)), votes.new_ones(()), accumulate=True)

@@ -25,7 +25,8 @@ def threshold_consistent_margin(rows: Rows, pos_margin: float, neg_margin: float
     columns, keep = positives(rows)
     near = rows.d.gather(1, columns) - (1 - pos_margin)  # m_p - s, as d = 1 - s
     far = (1 - neg_margin) - rows.d  # s - m_n
-    P, N = keep & (near >= 0), rows.neg & (far >= 0)
+    P = keep & (near >= 0)
+    N = rows.neg & (far >= 0)
     sums = [torch.where(P, near, 0.0).sum(1), torch.where(N, far, 0.0).sum(1)]
     return torch.stack(sums, 1), torch.stack([count(P), count(N)], 1)
 
@@ -61,8 +62,10 @@ class ThresholdConsistentMarginLoss(RowLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
-        self.pos_margin, self.neg_margin = pos_margin, neg_margin
-        self.pos_weight, self.neg_weight = pos_weight, neg_weight
+        self.pos_margin = pos_margin
+        self.neg_margin = neg_margin
+        self.pos_weight = pos_weight
+        self.neg_weight = neg_weight
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         sums, pairs = threshold_consistent_margin(rows, self.pos_margin, self.neg_margin)

@@ -29,7 +29,8 @@ KINDS = ("all", "semihard", "hard")
 def all_triplets(rows: Rows, margin: float, kind: str) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its triplets of a kind of [d_ap - d_an + m]_+ and the number of active ones."""
     columns, keep = positives(rows)
-    near, far = rows.d.gather(1, columns), negatives(rows)
+    near = rows.d.gather(1, columns)
+    far = negatives(rows)
     if kind == "hard":
         place = near.detach()
         step = torch.nextafter(place, torch.full_like(place, torch.inf)) - place  # a negative as near counts as hard
@@ -60,7 +61,8 @@ def mined_triplets(rows: Rows, margin: float, kind: str, soft: bool, sides: Side
     if sides is not None:
         rival = torch.minimum(rival, reference_pairs(rows, sides, positive, negative))
     near = rows.d.gather(1, positive)
-    gap, keep = near - rival, keep & chosen(near, rival, margin, kind)
+    gap = near - rival
+    keep = keep & chosen(near, rival, margin, kind)
     value = softplus(gap) if soft else (gap + margin).clamp_min(0)
     value = torch.where(keep, value, 0.0)
     return value.sum(1), count(keep if soft else value > 0)  # soft terms are all positive, even those that underflow
@@ -70,7 +72,8 @@ def each_positive(rows: Rows, margin: float, kind: str, soft: bool, sides: Sides
     """Return what `mined_triplets` does, over all triplets, one positive of each row after the other."""
 
     def one(column: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        near, far = rows.d.gather(1, column[:, None]), rows.d
+        near = rows.d.gather(1, column[:, None])
+        far = rows.d
         if sides is not None:
             far = torch.minimum(far, reference_rows(rows, sides, column))
         neg = rows.neg & real[:, None] & chosen(near, far, margin, kind)
@@ -133,7 +136,11 @@ class TripletLoss(BilateralRowLoss):
         check_options(self, KINDS, triplets=triplets)
         if triplets != "all" and margin <= 0:
             raise ValueError(f"TripletLoss: margin must be positive for {triplets} triplets, got {margin}")
-        self.margin, self.soft, self.swap, self.reduction, self.triplets = margin, soft, swap, reduction, triplets
+        self.margin = margin
+        self.soft = soft
+        self.swap = swap
+        self.reduction = reduction
+        self.triplets = triplets
         self.single_block = swap  # without swap, no row reads another
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
@@ -143,6 +150,9 @@ class TripletLoss(BilateralRowLoss):
             valid = count(rows.triplets.keep)
         else:
             each = self.soft or self.swap
-            value, active = each_positive(*how) if each else all_triplets(rows, self.margin, self.triplets)
+            if each:
+                value, active = each_positive(*how)
+            else:
+                value, active = all_triplets(rows, self.margin, self.triplets)
             valid = count(rows.pos) * count(rows.neg)
         return value, active if self.reduction == "active" or self.triplets != "all" else valid

@@ -41,7 +41,8 @@ class PairGroups(NamedTuple):
 
     def sums(self, near: Tensor, far: Tensor) -> Tensor:
         """Return the (b, 2) sums of two functions of the distances."""
-        near, far = torch.where(self.is_near, near, 0.0).sum(1), torch.where(self.is_far, far, 0.0).sum(1)
+        near = torch.where(self.is_near, near, 0.0).sum(1)
+        far = torch.where(self.is_far, far, 0.0).sum(1)
         return torch.stack([near, far], 1) * self.times
 
     def numbers(self) -> Tensor:
@@ -112,7 +113,9 @@ class TripletGlobalLoss(TwoPassLoss):
     ) -> None:
         super().__init__(distance="sq_euclidean", normalize=normalize, miner=miner, block=block)
         check_options(self, OVER, over=over)
-        self.margin, self.weight, self.over = margin, weight, over
+        self.margin = margin
+        self.weight = weight
+        self.over = over
 
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
         group = groups(rows, self.over)

@@ -60,7 +60,8 @@ class TupletMarginLoss(RowLoss):
     ) -> None:
         super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         check_margin("TupletMarginLoss", margin)
-        self.scale, self.margin = scale, margin
+        self.scale = scale
+        self.margin = margin
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return tuplet_margin(rows, self.scale, self.margin)

@@ -47,9 +47,13 @@ def of_classes(c: Comparison) -> tuple[Tensor, Tensor]:
     """
     assert isinstance(c.y, Tensor)
     assert isinstance(c.ref_y, Tensor)
-    x, y, ref = c.x[c.anchors], c.y[c.anchors], c.ref
+    x = c.x[c.anchors]
+    y = c.y[c.anchors]
+    ref = c.ref
     classes, of = torch.unique(torch.cat([y, c.ref_y]), return_inverse=True)
-    known, mine, theirs = (classes != UNKNOWN).to(x.dtype), of[: len(x)], of[len(x) :]
+    known = (classes != UNKNOWN).to(x.dtype)
+    mine = of[: len(x)]
+    theirs = of[len(x) :]
     sizes = [torch.bincount(own, minlength=len(classes)) for own in (mine, theirs)]
 
     def summed(z: Tensor, own: Tensor) -> Tensor:
@@ -57,7 +61,10 @@ def of_classes(c: Comparison) -> tuple[Tensor, Tensor]:
 
     with torch.no_grad():
         centers = (summed(x, mine) + summed(ref, theirs)) / sum(sizes)[:, None]
-    u, v, n, m = x - centers[mine], ref - centers[theirs], known * sizes[0], known * sizes[1]
+    u = x - centers[mine]
+    v = ref - centers[theirs]
+    n = known * sizes[0]
+    m = known * sizes[1]
     apart = m[mine] @ u.square().sum(1) + n[theirs] @ v.square().sum(1)
     apart = apart - 2 * known @ (summed(u, mine) * summed(v, theirs)).sum(1)
     return apart / x.shape[1], n @ m - (y != UNKNOWN).sum() * c.is_self  # none is similar to itself
@@ -108,8 +115,11 @@ class VICRegLoss(RowLoss):
         super().__init__(distance="sq_euclidean", normalize=False, miner=miner, block=block)
         if eps <= 0:
             raise ValueError(f"VICRegLoss: eps must be positive, got {eps}")
-        self.invariance, self.variance, self.covariance = invariance, variance, covariance
-        self.gamma, self.eps = gamma, eps
+        self.invariance = invariance
+        self.variance = variance
+        self.covariance = covariance
+        self.gamma = gamma
+        self.eps = eps
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         apart, pairs = invariance(rows)

@@ -28,7 +28,8 @@ LARGEST = 30.0  # exponent; features of unit length never come near it
 
 def mean_eigenvalue(parts: Deviations) -> Tensor:
     """Return tr((S_W + ridge I)^-1 S_B) / l without gradient, from l x l or n x n matrices, whichever are smaller."""
-    A, C = parts.within.detach().double(), parts.between.detach().double()
+    A = parts.within.detach().double()
+    C = parts.between.detach().double()
     l = A.shape[1]
     ridge = RIDGE * A.square().sum() / l
     ridge = torch.where(ridge > 0, ridge, 1.0)
@@ -101,8 +102,12 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
         check_options(self, LAYERS, layer=layer)
         if min(eps, ratio) < 0:
             raise ValueError(f"VirtualSampleLoss: eps and ratio must be at least 0, got {eps} and {ratio}")
-        self.margin, self.eps, self.layer, self.ratio = margin, eps, layer, ratio
-        self.normalize, self.above_zero = normalize, above_zero
+        self.margin = margin
+        self.eps = eps
+        self.layer = layer
+        self.ratio = ratio
+        self.normalize = normalize
+        self.above_zero = above_zero
         self._draws = torch.Generator().manual_seed(int(seed))
 
     def value(self, batch: Batch) -> Tensor:

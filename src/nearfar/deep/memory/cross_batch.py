@@ -21,7 +21,8 @@ from ..proxies.class_proxies import ClassProxyLoss
 
 def cross_batch(memory: Tensor, new: Tensor, position: Tensor) -> Tensor:
     """Return a copy of the ring `memory` (M, ...) with the last M rows of `new` written from `position` on."""
-    size, n = len(memory), len(new)
+    size = len(memory)
+    n = len(new)
     skipped = max(0, n - size)
     places = (position + torch.arange(skipped, n, device=memory.device)) % size
     return memory.index_copy(0, places, new[skipped:].to(memory.dtype))
@@ -79,7 +80,10 @@ class CrossBatchMemory(Term):
             raise TypeError(f"CrossBatchMemory: loss must be a pair, triplet or proxy loss, got {loss!r}")
         if min(size, start) < 0:
             raise ValueError(f"CrossBatchMemory: size and start must be at least 0, got {size} and {start}")
-        self.loss, self.size, self.weight, self.start = loss, size, weight, start
+        self.loss = loss
+        self.size = size
+        self.weight = weight
+        self.start = start
         self.register_buffer("features", torch.zeros(size, embedding_dim or 0))
         self.register_buffer("classes", torch.full((size,), UNKNOWN))
         self.register_buffer("ids", torch.full((size,), UNKNOWN))
@@ -97,8 +101,12 @@ class CrossBatchMemory(Term):
             return value
         self._fit(batch)
         late = (self.steps >= self.start).to(value.dtype)  # a tensor: nothing waits for the device
-        loss, memory = self.loss, self._against(batch)
-        remembered = loss.compare(memory) if isinstance(loss, ClassProxyLoss) else RowLoss.local_value(loss, memory)
+        loss = self.loss
+        memory = self._against(batch)
+        if isinstance(loss, ClassProxyLoss):
+            remembered = loss.compare(memory)
+        else:
+            remembered = RowLoss.local_value(loss, memory)
         if self.training:
             self._remember(batch)
         return value + self.weight * late * remembered

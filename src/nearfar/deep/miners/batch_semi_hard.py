@@ -16,7 +16,8 @@ FALLBACKS = ("farthest", "hardest", "skip")
 
 def batch_semi_hard(rows: Rows, fallback: str, window: float | None) -> Rows:
     """Pair every positive with the nearest negative that is strictly farther, within the window if there is one."""
-    found, d = semi_hard(rows, fallback), rows.d.detach()
+    found = semi_hard(rows, fallback)
+    d = rows.d.detach()
     if window is not None:
         near = d.gather(1, found.negative) < d.gather(1, found.positive) + window
         found = found._replace(keep=found.keep & near)
@@ -36,7 +37,8 @@ class BatchSemiHard(Miner):
 
     def __init__(self, fallback: str = "farthest", window: float | None = None) -> None:
         check_options(self, FALLBACKS, fallback=fallback)
-        self.fallback, self.window = fallback, window
+        self.fallback = fallback
+        self.window = window
 
     def narrow(self, rows: Rows) -> Rows:
         return batch_semi_hard(rows, self.fallback, self.window)

@@ -30,7 +30,11 @@ def inverse_density(rows: Rows, cutoff: float, limit: float) -> Tensor:
     log_w = (2 - rows.dim) / 2 * q.log() - (rows.dim - 3) / 2 * torch.log1p(q / -4)
     log_w = torch.where(near, log_w, -torch.inf)
     some = near.any(1, keepdim=True)
-    top = torch.where(some, log_w, 0.0).amax(1, keepdim=True) if q.shape[1] else log_w  # one per row: no row underflows
+    # one per row: no row underflows
+    if q.shape[1]:
+        top = torch.where(some, log_w, 0.0).amax(1, keepdim=True)
+    else:
+        top = log_w
     return torch.where(some, (log_w - top).exp(), rows.neg.to(q.dtype))
 
 
@@ -68,7 +72,8 @@ class DistanceWeighted(Miner):
     def __init__(self, cutoff: float = 0.5, limit: float = 1.4) -> None:
         if not 0 < cutoff < limit:
             raise ValueError(f"DistanceWeighted: needs 0 < cutoff < limit, got {cutoff} and {limit}")
-        self.cutoff, self.limit = cutoff, limit
+        self.cutoff = cutoff
+        self.limit = limit
 
     def narrow(self, rows: Rows) -> Rows:
         return distance_weighted(rows, self.cutoff, self.limit)

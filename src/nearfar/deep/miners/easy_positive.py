@@ -26,7 +26,8 @@ def easy_positive(rows: Rows, negative: str, duplicate: float | None) -> Rows:
     if duplicate is not None:
         d_ap = torch.where(d_ap > duplicate, d_ap, torch.inf)
     near, place = d_ap.min(1, keepdim=True)
-    positive, some = columns.gather(1, place), near.isfinite()
+    positive = columns.gather(1, place)
+    some = near.isfinite()
     if negative == "all":
         one = torch.zeros_like(rows.pos).scatter(1, positive, some)
         return rows._replace(pos=one & rows.pos, neg=rows.neg & some)
@@ -60,7 +61,8 @@ class EasyPositive(Miner):
 
     def __init__(self, negative: str = "hard", duplicate: float | None = None) -> None:
         check_options(self, NEGATIVES, negative=negative)
-        self.negative, self.duplicate = negative, duplicate
+        self.negative = negative
+        self.duplicate = duplicate
 
     def narrow(self, rows: Rows) -> Rows:
         return easy_positive(rows, self.negative, self.duplicate)

@@ -61,7 +61,8 @@ class ExtremeDistance(Miner):
 
     def __init__(self, positive: str = "hardest", negative: str = "hardest") -> None:
         check_options(self, CHOICES, positive=positive, negative=negative)
-        self.positive, self.negative = positive, negative
+        self.positive = positive
+        self.negative = negative
         self.draws = "assorted" in (positive, negative)
 
     def narrow(self, rows: Rows) -> Rows:

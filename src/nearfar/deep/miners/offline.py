@@ -55,7 +55,9 @@ def mine_offline(
     if distance not in DISTANCES:
         raise ValueError(f"mine_offline: {no_option(DISTANCES, 'distance', distance)}")
     batch = make_batch(embeddings, labels, None, None, None)
-    x, y, n = batch.x, batch.y, len(batch.x)
+    x = batch.x
+    y = batch.y
+    n = len(batch.x)
     check_columns(y, n)
     seed = fresh_seed(miner, x)
     c = Comparison(x, y, x, y, slice(0, n), is_self=True, distance=distance, normalize=normalize, seed=seed).prepared()

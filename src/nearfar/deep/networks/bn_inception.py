@@ -97,7 +97,8 @@ class BNInception(PreciseBuffers):
         self._add(at + "double_3x3_2", block.double[1], block.double[1], 3, block.stride)
 
     def _apply_unit(self, name: str, x: Tensor) -> Tensor:
-        convolution, norm = getattr(self, name), getattr(self, f"{name}_bn")
+        convolution = getattr(self, name)
+        norm = getattr(self, f"{name}_bn")
         return norm(convolution(x)).relu_()
 
     def _chain(self, x: Tensor, *names: str) -> Tensor:
@@ -110,7 +111,10 @@ class BNInception(PreciseBuffers):
         double = self._chain(x, at + "double_3x3_reduce", at + "double_3x3_1", at + "double_3x3_2")
         if not block.one:
             return torch.cat([three, double, max_pool2d(x, 3, 2, ceil_mode=True)], 1)
-        pooled = avg_pool2d(x, 3, 1, padding=1) if block.average else max_pool2d(x, 3, 1, padding=1)
+        if block.average:
+            pooled = avg_pool2d(x, 3, 1, padding=1)
+        else:
+            pooled = max_pool2d(x, 3, 1, padding=1)
         return torch.cat([self._chain(x, at + "1x1"), three, double, self._chain(pooled, at + "pool_proj")], 1)
 
     def maps(self, images: Tensor) -> Tensor:

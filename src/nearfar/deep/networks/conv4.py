@@ -31,7 +31,8 @@ class Conv4(Checked, nn.Module):
 
     def __init__(self, in_channels: int = 1, width: int = 64) -> None:
         super().__init__()
-        self.in_channels, self.num_features = in_channels, width
+        self.in_channels = in_channels
+        self.num_features = width
         self.blocks = nn.ModuleList(_block(in_channels if k == 0 else width, width) for k in range(4))
 
     def maps(self, images: Tensor) -> Tensor:

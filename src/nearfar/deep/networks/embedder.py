@@ -72,9 +72,14 @@ class Embedder(nn.Module):
         self.scale = nn.Identity() if scale is None else scale
         self.trunk = trunk
         self.dropout = nn.Dropout(dropout)
-        self.layer = nn.Identity() if embedding_dim is None else nn.Linear(width, embedding_dim)
+        if embedding_dim is None:
+            self.layer = nn.Identity()
+        else:
+            self.layer = nn.Linear(width, embedding_dim)
         self.embedding_dim = width if embedding_dim is None else embedding_dim
-        self.freeze_bn, self.freeze_trunk, self.held = freeze_bn, freeze_trunk, False
+        self.freeze_bn = freeze_bn
+        self.freeze_trunk = freeze_trunk
+        self.held = False
         for module in self._frozen():
             module.requires_grad_(False)
         self.train()
@@ -106,7 +111,10 @@ class Embedder(nn.Module):
         weight = getattr(self.layer, "weight", None)
         if weight is not None and pooled.dtype != weight.dtype:
             autocast = torch.is_autocast_enabled(pooled.device.type)  # autocast brings all but float64 to one precision
-            pooled = pooled if autocast and pooled.dtype != torch.float64 else pooled.to(weight.dtype)
+            if autocast and pooled.dtype != torch.float64:
+                pooled = pooled
+            else:
+                pooled = pooled.to(weight.dtype)
         return Features(pooled, self.layer(self.dropout(pooled)))
 
     @property

@@ -30,7 +30,10 @@ def value_of(net: nn.Module, weights: Weights, loss: Loss, part: tuple[Tensor, T
     """Return the loss of a part of an episode with other weights; terms are given pooled features and ids, too."""
     items, labels, ids = part
     found = functional_call(net, weights, (items,))
-    told = {"pooled": getattr(found, "pooled", None), "ids": ids} if isinstance(loss, Term) else {}
+    if isinstance(loss, Term):
+        told = {"pooled": getattr(found, "pooled", None), "ids": ids}
+    else:
+        told = {}
     return loss(getattr(found, "embedding", found), labels, **told)
 
 
@@ -104,8 +107,13 @@ class EpisodicTrainer(Checked):
             raise ValueError(
                 f"EpisodicTrainer: expected inner_lr >= 0 and inner_steps >= 1, got {inner_lr}, {inner_steps}"
             )
-        self.net, self.loss, self.optimizer = net, loss, optimizer
-        self.mode, self.inner_lr, self.inner_steps, self.norm = mode, inner_lr, inner_steps, norm
+        self.net = net
+        self.loss = loss
+        self.optimizer = optimizer
+        self.mode = mode
+        self.inner_lr = inner_lr
+        self.inner_steps = inner_steps
+        self.norm = norm
 
     def adapt(self, episode: Episode) -> Weights:
         """Return the weights that the support of an episode gives, by their names."""
@@ -133,7 +141,10 @@ class EpisodicTrainer(Checked):
     def step(self, episodes: Sequence[Episode]) -> float:
         """Update the network on one episode, or the mean of several; return the mean query loss before the update."""
         if not episodes or (self.mode == "sequential" and len(episodes) > 1):
-            wanted = "one episode" if self.mode == "sequential" else "at least one episode"
+            if self.mode == "sequential":
+                wanted = "one episode"
+            else:
+                wanted = "at least one episode"
             raise ValueError(f"EpisodicTrainer: episodes: expected {wanted}, got {len(episodes)}")
         self.net.train()
         if self.norm == "frozen":

@@ -51,7 +51,8 @@ class LogEig(Checked, nn.Module):
         super().__init__()
         if eps <= 0:
             raise ValueError(f"LogEig: eps must be above 0, got {eps}")
-        self.eps, self.vector = eps, vector
+        self.eps = eps
+        self.vector = vector
 
     def forward(self, X: Tensor) -> Tensor:
         """Map (..., n, n) matrices to (..., n (n + 1) / 2) vectors."""

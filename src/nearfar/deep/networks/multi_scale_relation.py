@@ -90,12 +90,17 @@ class MultiScaleRelationNet(Checked, nn.Module):
         self.scales = scales
         self.relations = nn.ModuleList(Relation(c, width, depth) for c, depth in zip(channels, depths, strict=True))
         self.score = nn.Sequential(nn.Linear(len(channels) * width, hidden), nn.ReLU(), nn.Linear(hidden, 1))
-        self.margin, self.weight, self.scale, self.width, self.block = margin, weight, scale, width, block
+        self.margin = margin
+        self.weight = weight
+        self.scale = scale
+        self.width = width
+        self.block = block
 
     def forward(self, query: Tensor, support: Tensor, labels: Tensor) -> Tensor:
         """Return the (q, N) scores in (0, 1) of query items for the classes 0..N-1, (s,) labels, of support items."""
         maps = self.scales(torch.cat([support, query]))  # one pass: the same batch statistics for both
-        n, n_way = len(support), int(labels.max()) + 1
+        n = len(support)
+        n_way = int(labels.max()) + 1
         return self.relate([m[n:] for m in maps], [prototypes(m[:n], labels, n_way) for m in maps])
 
     def relate(self, query: Sequence[Tensor], classes: Sequence[Tensor]) -> Tensor:

@@ -36,7 +36,8 @@ def episode_of(labels: Tensor, shots: int) -> Episode:
     """
     classes = labels.unique(return_inverse=True)[1]
     before = (classes[:, None] == classes).tril(-1).sum(1)
-    support, query = ((before < shots).nonzero()[:, 0], (before >= shots).nonzero()[:, 0])
+    support = (before < shots).nonzero()[:, 0]
+    query = (before >= shots).nonzero()[:, 0]
     return Episode(support, classes[support], query, classes[query])
 
 
@@ -67,7 +68,9 @@ class PairTerm(Term):
         return type(self.net).__name__
 
     def local_value(self, batch: Batch) -> Tensor:
-        y, seen, self.seen = batch.classes(self.title), self.seen, None
+        y = batch.classes(self.title)
+        seen = self.seen
+        self.seen = None
         if distributed.world() > 1:
             raise ValueError(f"{self.title}: one process only, an episode cannot be divided")
         if seen is None:
@@ -75,7 +78,10 @@ class PairTerm(Term):
         known = batch.known(self.title)
         if known is not batch:
             keep = y != UNKNOWN
-            seen = [part[keep] for part in seen] if isinstance(seen, list) else seen[keep]
+            if isinstance(seen, list):
+                seen = [part[keep] for part in seen]
+            else:
+                seen = seen[keep]
         return self.value(seen, known.x, known.classes(self.title))
 
 
@@ -109,7 +115,8 @@ class MultiScaleRelationTerm(PairTerm):
         super().__init__()
         how: dict[str, Any] = {"depths": depths, "width": width, "hidden": hidden, "margin": margin, "weight": weight}
         self.net = MultiScaleRelationNet(nn.Identity(), channels, scale=scale, **how)
-        self.shots, self.channels = shots, list(channels)
+        self.shots = shots
+        self.channels = list(channels)
 
     def see(self, embedder: Any, items: Tensor) -> None:
         self.seen = self.features(embedder, items)
@@ -193,7 +200,8 @@ class SiameseTerm(PairTerm):
 
     def __init__(self, embedding_dim: int, *, balanced: bool = True) -> None:
         super().__init__()
-        self.net, self.balanced = SiameseHead(embedding_dim), balanced
+        self.net = SiameseHead(embedding_dim)
+        self.balanced = balanced
 
     def features(self, embedder: Any, items: Tensor) -> list[Tensor]:
         return [embedder(items).embedding.float()]

@@ -24,7 +24,8 @@ class Conv4Scales(nn.Module):
         super().__init__()
         if not 0 <= skip < 4:
             raise ValueError(f"Conv4Scales: skip must be in 0..3, got {skip}")
-        self.trunk, self.skip = trunk, skip
+        self.trunk = trunk
+        self.skip = skip
         self.channels = [trunk.num_features] * (4 - skip)
 
     def forward(self, images: Tensor) -> list[Tensor]:

@@ -69,7 +69,9 @@ class Siamese(nn.Module):
         super().__init__()
         check_options(self, MODES, mode=mode)
         check_options(self, UPDATES, update=update)
-        self.net, self.mode, self.update = net, mode, update
+        self.net = net
+        self.mode = mode
+        self.update = update
 
     def forward(self, *branches: Tensor) -> tuple[Any, ...]:
         """Return the network's output for each branch; the first is the anchors'."""

@@ -37,7 +37,8 @@ class SiameseHead(nn.Module):
 
     def forward(self, h: Tensor, ref: Tensor) -> Tensor:
         """Return the (n, m) log-odds that rows of h (n, d) and of ref (m, d) are of one class."""
-        more, less = relu(self.weight), relu(-self.weight)
+        more = relu(self.weight)
+        less = relu(-self.weight)
         return torch.cdist(h * more, ref * more, p=1) - torch.cdist(h * less, ref * less, p=1) + self.bias
 
     def loss(self, h: Tensor, labels: Tensor, *, balanced: bool = True) -> Tensor:
@@ -52,7 +53,8 @@ class SiameseHead(nn.Module):
             Count the mean over similar and the mean over dissimilar pairs equally; otherwise take the mean over all.
         """
         i, j = torch.triu_indices(len(h), len(h), offset=1, device=h.device)
-        same, known = labels[i] == labels[j], labels != UNKNOWN
+        same = labels[i] == labels[j]
+        known = labels != UNKNOWN
         counts = (known[i] & known[j]).to(h.dtype)  # all pairs are kept, so that nothing waits for a device
         values = binary_cross_entropy_with_logits(self(h, h)[i, j], same.to(h.dtype), reduction="none")
         kinds = [counts * same, counts * ~same] if balanced else [counts]

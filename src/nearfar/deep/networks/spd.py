@@ -41,7 +41,8 @@ def divided_differences(values: Tensor, f: Tensor, slope: Function) -> Tensor:
     "Nearly" is a gap below the cube root of the machine epsilon, relative to the eigenvalues: there the rounding of
     the quotient and the error of the half-way slope are equal.
     """
-    a, b = values[..., :, None], values[..., None, :]
+    a = values[..., :, None]
+    b = values[..., None, :]
     gap = a - b
     tied = gap.abs() <= torch.finfo(values.dtype).eps ** (1 / 3) * torch.maximum(a.abs(), b.abs())
     quotient = (f[..., :, None] - f[..., None, :]) / torch.where(tied, 1.0, gap)
@@ -165,7 +166,10 @@ class StiefelSGD(torch.optim.Optimizer):
             return W.grad
         tangent = W.grad - W @ symmetric(W.mT @ W.grad)
         state = self.state[W]
-        state["momentum"] = momentum * state["momentum"] + tangent if state else tangent
+        if state:
+            state["momentum"] = momentum * state["momentum"] + tangent
+        else:
+            state["momentum"] = tangent
         found: Tensor = state["momentum"]
         return found
 

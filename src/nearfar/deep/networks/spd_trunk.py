@@ -20,7 +20,8 @@ from .log_eig import LogEig
 from .re_eig import ReEig
 from .spd import orthonormal_columns
 
-PLACES, NUMBERS = 5, 8
+PLACES = 5
+NUMBERS = 8
 """Numbers per pixel: those of its place, and those of each channel."""
 
 
@@ -41,8 +42,10 @@ def pixel_numbers(images: Tensor) -> Tensor:
         indexing="ij",
     )
     places = torch.stack([x, y, x * x, x * y, y * y]).expand(n, -1, -1, -1)
-    dx, dy = moved(0, 1) - moved(0, -1), moved(1, 0) - moved(-1, 0)
-    dxx, dyy = moved(0, 1) + moved(0, -1) - 2 * images, moved(1, 0) + moved(-1, 0) - 2 * images
+    dx = moved(0, 1) - moved(0, -1)
+    dy = moved(1, 0) - moved(-1, 0)
+    dxx = moved(0, 1) + moved(0, -1) - 2 * images
+    dyy = moved(1, 0) + moved(-1, 0) - 2 * images
     dxy = moved(1, 1) - moved(1, -1) - moved(-1, 1) + moved(-1, -1)
     return torch.cat([places, images, dx, dy, dx.abs(), dy.abs(), dxx, dxy, dyy], 1)
 
@@ -92,7 +95,8 @@ class SPDTrunk(Checked, nn.Module):
         super().__init__()
         D = PLACES + NUMBERS * in_channels
         _check(D, sizes, eps)
-        self.in_channels, self.eps = in_channels, eps
+        self.in_channels = in_channels
+        self.eps = eps
         self.scale = nn.BatchNorm2d(D, affine=False)
         self.layers = nn.Sequential(*(_pair(n, m, floor) for n, m in pairwise([D, *sizes])))
         self.logarithm = LogEig()

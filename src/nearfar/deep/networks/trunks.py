@@ -94,7 +94,10 @@ def _builder(name: str) -> Callable[..., nn.Module]:
         return _factory(name)
     if name not in NAMED:
         near = get_close_matches(name, NAMED, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join([*NAMED, *KINDS])}"
+        if near:
+            hint = f"did you mean {near[0]!r}?"
+        else:
+            hint = f"expected {', '.join([*NAMED, *KINDS])}"
         raise TrunkError(f"unknown trunk {shown(name)}; {hint}")
     return NAMED[name]
 
@@ -249,7 +252,9 @@ class Probed(nn.Module):
     @property
     def inner(self) -> nn.Module:
         """The module whose state dict fits public weights."""
-        return self.module.inner if isinstance(self.module, TimmTrunk | TransformersTrunk) else self.module
+        if isinstance(self.module, TimmTrunk | TransformersTrunk):
+            return self.module.inner
+        return self.module
 
     def maps(self, images: Tensor) -> Tensor:
         found = getattr(self.module, "maps", self.module)(images)

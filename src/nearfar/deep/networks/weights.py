@@ -87,9 +87,15 @@ def _read_state(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # both readers raise nearly anything on a foreign file
         # torch's text explains how to run what is in the file
         foreign = isinstance(error, (UnpicklingError, LookupError))
-        reason = "holds something other than tensors" if foreign else str(error).splitlines()[0]
+        if foreign:
+            reason = "holds something other than tensors"
+        else:
+            reason = str(error).splitlines()[0]
         raise TrunkError(f"{path}: not readable as weights ({reason})") from error
-    found = found.get("state_dict", found) if isinstance(found, dict) else found
+    if isinstance(found, dict):
+        found = found.get("state_dict", found)
+    else:
+        found = found
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise TrunkError(f"{path}: holds no state dict (a mapping from names to tensors)")
     return found

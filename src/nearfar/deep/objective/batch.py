@@ -73,7 +73,8 @@ def check_range(name: str, numbers: Tensor, end: int) -> None:
     """Raise unless the numbers are in 0..end - 1, or unknown; checked on the CPU only, to make no device wait."""
     if numbers.device.type != "cpu" or not len(numbers) or traced():
         return
-    lo, hi = int(numbers.numpy().min()), int(numbers.numpy().max())
+    lo = int(numbers.numpy().min())
+    hi = int(numbers.numpy().max())
     if lo < UNKNOWN or hi >= end:
         raise ValueError(f"{name} must be in 0..{end - 1}, got {lo if lo < UNKNOWN else hi}")
 
@@ -121,7 +122,10 @@ def check_width(who: str, x: object, width: int) -> None:
     check_tensor("embeddings", x)
     assert isinstance(x, Tensor)
     if x.ndim != 2 or x.shape[1] != width:
-        got = f"have {x.shape[1]}" if x.ndim == 2 else f"are of shape {tuple(x.shape)}"
+        if x.ndim == 2:
+            got = f"have {x.shape[1]}"
+        else:
+            got = f"are of shape {tuple(x.shape)}"
         raise ValueError(f"{who}: embedding_dim is {width}, embeddings {got}")
 
 

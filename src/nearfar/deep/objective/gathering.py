@@ -85,15 +85,26 @@ def gathered(batch: Batch, ref_replicated: bool = False) -> Batch:
     whole = dict(zip(parts, found, strict=True))
     ref = whole["x"] if batch.ref is batch.x else whole.get("ref", batch.ref)
     columns = [int(outline.relation_columns) for outline in outlines]
-    y, ref_y = batch.y, batch.ref_y
+    y = batch.y
+    ref_y = batch.ref_y
     if is_relation(y):
         number = len(whole["x"]) if ref is None else len(ref)
         y = _whole_relation(y, sizes, columns, ref_sizes if batch.ref is not None else sizes, number, batch.x.dtype)
-        ref_y = None if ref is None else torch.full((number,), UNKNOWN, device=ref.device)  # the matrix says all
+        # the matrix says all
+        if ref is None:
+            ref_y = None
+        else:
+            ref_y = torch.full((number,), UNKNOWN, device=ref.device)
     else:
         y = _whole_labels(y, sizes, batch.x.dtype)
-        ref_y = ref_y if ref_y is None or ref_replicated else _whole_labels(ref_y, ref_sizes, batch.x.dtype)
-    ids = None if batch.ids is None else distributed.gather_numbers(batch.ids, sizes)
+        if ref_y is None or ref_replicated:
+            ref_y = ref_y
+        else:
+            ref_y = _whole_labels(ref_y, ref_sizes, batch.x.dtype)
+    if batch.ids is None:
+        ids = None
+    else:
+        ids = distributed.gather_numbers(batch.ids, sizes)
     anchors = distributed.part_of(sizes)
     return batch._replace(x=whole["x"], y=y, anchors=anchors, pooled=whole.get("pooled"), ref=ref, ref_y=ref_y, ids=ids)
 

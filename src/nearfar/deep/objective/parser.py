@@ -95,7 +95,10 @@ def _build_term(node: Node, sizes: dict[str, Any], otherwise: str) -> Term:
     made = _build(node, sizes)
     if not isinstance(made, Term):
         # what a loss of a user's own has to be, where this is none, as one of another library
-        hint = "" if type(made).__module__.startswith("nearfar.") else f"; one of your own is a subclass of {TERM}"
+        if type(made).__module__.startswith("nearfar."):
+            hint = ""
+        else:
+            hint = f"; one of your own is a subclass of {TERM}"
         raise ExpressionError(f"{shown(str(node))} {otherwise}{hint}")
     return made
 
@@ -153,7 +156,10 @@ def _inner_sizes(make: Any, call: Call, takes: dict[str, Parameter], sizes: dict
     if setting is None:
         return sizes
     given = {argument.name: argument.value for argument in call.arguments}
-    width = plain(given[setting]) if setting in given else takes[setting].default
+    if setting in given:
+        width = plain(given[setting])
+    else:
+        width = takes[setting].default
     return {**sizes, "embedding_dim": width}
 
 
@@ -172,11 +178,10 @@ def _find(call: Call) -> Any:
     method = BY_NAME.get(name)
     if method is None:
         names = [m.name for m in METHODS if m.done and m.kind in KINDS]
-        own = (
-            "; one of your own is written package.module:Name"
-            if "." in name
-            else suggest_method(name, names, cutoff=0.4)
-        )
+        if "." in name:
+            own = "; one of your own is written package.module:Name"
+        else:
+            own = suggest_method(name, names, cutoff=0.4)
         raise ExpressionError(f"no method is called {shown(name)}{own}")
     if method.kind not in KINDS:
         raise ExpressionError(f"{name} is a {method.kind}, not part of an objective")

@@ -75,7 +75,8 @@ def of_pairs(n: int, similar: Tensor | Sequence[Any], dissimilar: Tensor | Seque
             [ 1, -1,  0],
             [-1,  0, -1]])
     """
-    near, far = _pairs("similar", similar, n), _pairs("dissimilar", dissimilar, n)
+    near = _pairs("similar", similar, n)
+    far = _pairs("dissimilar", dissimilar, n)
     relation = torch.full((n, n), UNKNOWN, device=near.device)
     for pairs, kind in ((near, 1), (far, 0)):
         i, j = pairs.T
@@ -129,7 +130,9 @@ def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tens
         relation = labels[rows]
         _check_degrees(relation)
         return relation > 0, relation == 0
-    mine, theirs = labels[rows].unsqueeze(1), ref_labels  # (b, 1), (m,)
+    # (b, 1), (m,)
+    mine = labels[rows].unsqueeze(1)
+    theirs = ref_labels
     same = _equal(mine, theirs)
     if _all_known(labels) and (ref_labels is labels or _all_known(ref_labels)):
         return same, ~same
@@ -153,9 +156,11 @@ def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
     """Compare classes; many, on a CPU, with NumPy and in 16 bits if they fit, which is several times as fast."""
     if mine.device.type != "cpu" or traced() or mine.numel() * theirs.numel() < FEW:
         return mine == theirs
-    a, b = mine.numpy(), theirs.numpy()
+    a = mine.numpy()
+    b = theirs.numpy()
     if max(a.max(), b.max(), -a.min(), -b.min()) < 2**15:
-        a, b = a.astype(np.int16), b.astype(np.int16)
+        a = a.astype(np.int16)
+        b = b.astype(np.int16)
     return torch.from_numpy(a == b)
 
 
@@ -170,7 +175,8 @@ def _of_sets(labels: LabelSets, ref_hot: Tensor, rows: slice) -> tuple[Tensor, T
     hot = labels.hot[rows].float()
     ref_hot = ref_hot.float()
     shared = hot @ ref_hot.T  # (b, m) sizes of the intersections
-    sizes, ref_sizes = hot.sum(1)[:, None], ref_hot.sum(1)[None]
+    sizes = hot.sum(1)[:, None]
+    ref_sizes = ref_hot.sum(1)[None]
     known = (sizes > 0) & (ref_sizes > 0)
     similar = shared > labels.overlap * (sizes + ref_sizes - shared)
     return similar & known, ~similar & known

@@ -245,7 +245,10 @@ class RowLoss(Term):
         super().__init__()
         check_options(self, DISTANCES, distance=distance)
         self._check_miner(miner)
-        self.distance, self.normalize, self.miner, self.block = distance, normalize, miner, block
+        self.distance = distance
+        self.normalize = normalize
+        self.miner = miner
+        self.block = block
         self.reduction = "mean"
         self._last: Comparison | None = None
 

@@ -108,7 +108,10 @@ class _Gradients:
     """Sums over blocks of the gradients in the two sides of a comparison, where wanted, and in the other tensors."""
 
     def __init__(self, c: Comparison, x: Tensor, ref: Tensor, more: Sequence[Tensor], wanted: Sequence[bool]) -> None:
-        self.c, self.x, self.ref, self.more = c, x, ref, more
+        self.c = c
+        self.x = x
+        self.ref = ref
+        self.more = more
         self.to_x = torch.zeros_like(x) if wanted[0] else None
         self.to_ref = torch.zeros_like(ref) if wanted[1] else None
         self.columns = ref.new_zeros(len(ref))  # sums of the columns of all slopes
@@ -118,7 +121,10 @@ class _Gradients:
         """Add the gradient of the sum of a block's numerators, (b,), or (b, k) with weights (k,)."""
         if not num.requires_grad:
             return
-        weights = torch.ones_like(num) if weight is None else weight.expand_as(num)
+        if weight is None:
+            weights = torch.ones_like(num)
+        else:
+            weights = weight.expand_as(num)
         to_d, *to_more = torch.autograd.grad(num, (rows.d, *self.more), weights, retain_graph=True, allow_unused=True)
         for total, part in zip(self.to_more, to_more, strict=True):
             if part is not None:
@@ -173,8 +179,12 @@ class _Swept(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: _Plan, x: Tensor, ref: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(x, ref, *more)
-        ctx.plan, ctx.wanted, ctx.kept = plan, ctx.needs_input_grad[1:3], []
-        graph, gradients, sums = any(ctx.needs_input_grad), _Gradients(plan.c, x, ref, more, ctx.wanted), []
+        ctx.plan = plan
+        ctx.wanted = ctx.needs_input_grad[1:3]
+        ctx.kept = []
+        graph = any(ctx.needs_input_grad)
+        gradients = _Gradients(plan.c, x, ref, more, ctx.wanted)
+        sums = []
         for lo, hi in plan.blocks:
             rows, num, den = plan.block(x, ref, lo, hi, graph)
             sums.append((num.detach().sum(0), den.sum(0)))
@@ -193,7 +203,9 @@ class _Swept(torch.autograd.Function):
     @staticmethod
     @exact
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        plan, (x, ref, *more), g = ctx.plan, ctx.saved_tensors, grads[0]
+        plan = ctx.plan
+        (x, ref, *more) = ctx.saved_tensors
+        g = grads[0]
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it with a graph
             sides = x.view_as(x), ref.view_as(ref)  # two inputs, even where both are one tensor
             with plan.again():

@@ -114,7 +114,8 @@ class _Distances(torch.autograd.Function):
             d = torch.mm(-x, ref.T)
             d = d.add_(1) if distance == "cosine" else d
         d = d.sqrt_() if distance == "euclidean" else d
-        ctx.distance, ctx.itself = distance, x is ref
+        ctx.distance = distance
+        ctx.itself = x is ref
         ctx.save_for_backward(x, ref, d)
         return d
 
@@ -125,8 +126,14 @@ class _Distances(torch.autograd.Function):
         if ctx.itself:
             parts = [g + g.T] if len(g) <= FEW else [g, g.T]  # one product instead of two, where transposing is cheap
             return sum(_to_side(part, x, x, ctx.distance) for part in parts), None, None
-        one = _to_side(g, x, ref, ctx.distance) if ctx.needs_input_grad[0] else None
-        other = _to_side(g.T, ref, x, ctx.distance) if ctx.needs_input_grad[1] else None
+        if ctx.needs_input_grad[0]:
+            one = _to_side(g, x, ref, ctx.distance)
+        else:
+            one = None
+        if ctx.needs_input_grad[1]:
+            other = _to_side(g.T, ref, x, ctx.distance)
+        else:
+            other = None
         return one, other, None
 
 
@@ -146,7 +153,9 @@ def distance_grad(g: Tensor, d: Tensor, distance: str) -> Tensor:
     if distance != "euclidean":
         return g
     slope = torch.threshold(d, 0, torch.inf)  # where two points coincide it is 0
-    return g / slope if torch.is_grad_enabled() else torch.div(g, slope, out=slope)
+    if torch.is_grad_enabled():
+        return g / slope
+    return torch.div(g, slope, out=slope)
 
 
 def prepared_rows(x: Tensor, ref: Tensor, distance: str) -> Tensor:
@@ -237,7 +246,8 @@ class Comparison(NamedTuple):
 
     def prepared(self) -> Comparison:
         """Normalize or center once for all blocks: distances do not change, float32 cancellation shrinks."""
-        x, ref = self.x, self.ref
+        x = self.x
+        ref = self.ref
         if not self.ready and (self.normalize or self.distance == "cosine"):
             x = unit(x)
             ref = x if self.ref is self.x else unit(ref)
@@ -256,7 +266,8 @@ class Comparison(NamedTuple):
                 neg.diagonal(lo).fill_(False)
         if self.ids is not None and self.ref_ids is not None:
             other = (self.ids[lo:hi, None] != self.ref_ids) | (self.ref_ids == UNKNOWN)
-            pos, neg = pos & other, neg & other
+            pos = pos & other
+            neg = neg & other
         if hi - lo < len(x) or torch.compiler.is_compiling():  # compiled functions cannot take one tensor twice
             x = x[lo:hi]
         d = prepared_rows(x, ref, self.distance)

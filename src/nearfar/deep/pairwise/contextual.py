@@ -49,7 +49,9 @@ class ContextualRowLoss(RowLoss):
         return cuts(c, self.block, self.single_block) == [(0, len(c.x))]
 
     def differentiable_tensors(self) -> tuple[Tensor, ...]:
-        return () if self._found is None else tuple(part for part in self._found if isinstance(part, Tensor))
+        if self._found is None:
+            return ()
+        return tuple(part for part in self._found if isinstance(part, Tensor))
 
     @property
     def rows(self) -> RowFunction:
@@ -157,7 +159,9 @@ class BilateralRowLoss(ContextualRowLoss):
 
 def reference_rows(rows: Rows, sides: Sides, columns: Tensor) -> Tensor:
     """Return the (b, m) dissimilarities of one reference of each row, `columns` (b,), to all references."""
-    return rows.d[columns] if sides.square else prepared_rows(sides.ref[columns], sides.ref, rows.distance)
+    if sides.square:
+        return rows.d[columns]
+    return prepared_rows(sides.ref[columns], sides.ref, rows.distance)
 
 
 def reference_pairs(rows: Rows, sides: Sides, one: Tensor, other: Tensor) -> Tensor:

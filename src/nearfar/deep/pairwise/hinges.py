@@ -54,11 +54,13 @@ def sum_over_positives(rows: Rows, one: Callable[[Tensor, Tensor], tuple[Tensor,
     Where they would take much memory together, backward computes each again.
     """
     columns, keep = positives(rows, one_by_one=True)
-    value, number = rows.d.sum(1) * 0, torch.zeros_like(count(rows.pos))
+    value = rows.d.sum(1) * 0
+    number = torch.zeros_like(count(rows.pos))
     again = columns.shape[1] * rows.pos.numel() > FULL and not traced()
     for column, real in zip(columns.T, keep.T, strict=True):
         more = recomputed(one, column, real) if again else one(column, real)
-        value, number = value + more[0], number + more[1]
+        value = value + more[0]
+        number = number + more[1]
     return value, number
 
 
@@ -148,10 +150,12 @@ def _by_sorting(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Te
     near = v.sort(1).values
     totals = pad(near.masked_fill(near.isinf(), 0).double().cumsum(1), (1, 0))  # of the k smallest
     k = torch.searchsorted(near, t)
-    total, c = totals.gather(1, k), t.shape[1] - torch.searchsorted(t.sort(1).values, v, right=True)
+    total = totals.gather(1, k)
+    c = t.shape[1] - torch.searchsorted(t.sort(1).values, v, right=True)
     if beyond is not None:
         least = torch.searchsorted(near, beyond, right=True)
-        k, total = k - least, total - totals.gather(1, least)
+        k = k - least
+        total = total - totals.gather(1, least)
         c = c - t.shape[1] + torch.searchsorted(beyond.sort(1).values, v)
     return (k * t.double() - total).masked_fill(k == 0, 0).sum(1).to(v.dtype), k, c
 

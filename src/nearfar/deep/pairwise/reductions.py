@@ -29,7 +29,10 @@ def log1p_(x: Tensor) -> Tensor:
 def cache_parts(x: Tensor) -> list[slice]:
     """Cut the rows of a matrix into parts that stay in a processor's cache; on a device, one part."""
     n, m = x.shape
-    size = max(1, CACHED // max(m, 1)) if x.device.type == "cpu" else max(n, 1)
+    if x.device.type == "cpu":
+        size = max(1, CACHED // max(m, 1))
+    else:
+        size = max(n, 1)
     return [slice(lo, min(lo + size, n)) for lo in range(0, n, size)]
 
 
@@ -40,12 +43,16 @@ class _NearAndRivals(torch.autograd.Function):
     def forward(
         ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, scale: float, reach: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        ctx.scale, near = scale, d.gather(1, columns)
+        ctx.scale = scale
+        near = d.gather(1, columns)
         weights = masked_fill(d, keep, -torch.inf, scale)
         if reach is not None:  # several times as fast as a comparison
             limit = (scale * reach).clamp_max_(torch.finfo(d.dtype).max)
             weights = torch.threshold_(weights.sub_(limit), 0, -torch.inf)
-        most = weights.amax(1, keepdim=True) if d.shape[1] else weights.new_zeros(len(d), 1)
+        if d.shape[1]:
+            most = weights.amax(1, keepdim=True)
+        else:
+            most = weights.new_zeros(len(d), 1)
         most = most.clamp_min_(torch.finfo(d.dtype).min)  # finite where nothing is kept
         weights = exponentials_(weights.sub_(most))
         total = weights.sum(1, keepdim=True)
@@ -55,7 +62,8 @@ class _NearAndRivals(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (d, columns, keep, value, weights, total, reach), g = ctx.saved_tensors, ctx.scale * grads[1][:, None]
+        (d, columns, keep, value, weights, total, reach) = ctx.saved_tensors
+        g = ctx.scale * grads[1][:, None]
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
             keep = keep if reach is None else keep & (d < reach)
             shift = torch.where(value.isinf(), 0.0, value)[:, None]
@@ -100,7 +108,9 @@ class _SoftCounts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         near = d.gather(1, columns)
-        t, v, counts = near / temperature, masked_fill(d, keep, torch.inf, 1 / temperature), torch.empty_like(near)
+        t = near / temperature
+        v = masked_fill(d, keep, torch.inf, 1 / temperature)
+        counts = torch.empty_like(near)
         if t.shape[1]:  # beyond, nothing counts, and denormal numbers would be slow
             v.clamp_max_(t.amax(1, keepdim=True) - FLOOR)
         for part in cache_parts(v):
@@ -120,7 +130,8 @@ class _SoftCounts(torch.autograd.Function):
             near = ((d / ctx.temperature).gather(1, columns)[:, :, None] - v[:, None]).sigmoid()  # (b, K, m)
             slope = near * (1 - near) * g[:, :, None]
             return (-slope.sum(1)).scatter_add(1, columns, slope.sum(2) + grads[0]), None, None, None
-        to_t, to_v = torch.empty_like(t), torch.empty_like(v) if t.shape[1] else torch.zeros_like(v)
+        to_t = torch.empty_like(t)
+        to_v = torch.empty_like(v) if t.shape[1] else torch.zeros_like(v)
         for part in cache_parts(v):
             room = torch.empty_like(v[part])
             for k in range(t.shape[1]):
@@ -159,20 +170,26 @@ class _Tilted(torch.autograd.Function):
     def forward(ctx: Any, d: Tensor, keep: Tensor, T: float, beta: float, detach: bool) -> Tensor:
         limits = torch.finfo(d.dtype)
         heights = masked_fill(d, keep, torch.inf)
-        least = heights.amin(1, keepdim=True) if d.shape[1] else d.new_zeros(len(d), 1)
+        if d.shape[1]:
+            least = heights.amin(1, keepdim=True)
+        else:
+            least = d.new_zeros(len(d), 1)
         heights = heights.sub_(least.clamp_max_(limits.max))  # where nothing counts all stays infinite
         below = _exponentials(heights, -beta / T) if beta else keep
         above = _exponentials(heights, -(1 + beta) / T)
         total = above.sum(1, keepdim=True)
         count = below.sum(1, keepdim=True, dtype=d.dtype).clamp_min_(limits.tiny)
         ctx.save_for_backward(d, keep, below, above, count, total)
-        ctx.T, ctx.beta, ctx.detach = T, beta, detach
+        ctx.T = T
+        ctx.beta = beta
+        ctx.detach = detach
         return total.log().sub_(least, alpha=1 / T).sub_(count.log()).squeeze(1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         d, keep, below, above, count, total = ctx.saved_tensors
-        g, beta = grads[0][:, None] / -ctx.T, 0.0 if ctx.detach else ctx.beta
+        g = grads[0][:, None] / -ctx.T
+        beta = 0.0 if ctx.detach else ctx.beta
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
             tilt = (d.detach() if ctx.detach else d) * ctx.beta
             high, low = (_kept_softmax(heights / -ctx.T, keep) for heights in (d + tilt, tilt))
@@ -255,7 +272,8 @@ class _SoftplusSums(torch.autograd.Function):
     def forward(ctx: Any, v: Tensor, at: float, scale: float) -> Tensor:
         heights = torch.rsub(v, at).mul_(scale)
         value = log1p_(exponentials_(heights.abs().neg_())).sum(1).add_(heights.clamp_min(0).sum(1))
-        ctx.at, ctx.scale = at, scale
+        ctx.at = at
+        ctx.scale = scale
         ctx.save_for_backward(v, heights.clamp_min_(FLOOR).sigmoid_())
         return value
 

@@ -27,7 +27,9 @@ def soft_histogram(d: Tensor, keep: Tensor, bins: int, end: float) -> Tensor:
     [[0.75, 0.25, 1.0]]
     """
     place = d.clamp(0, end) * (bins / end)
-    low, none = place.detach().long().clamp_(0, bins - 1), d.new_zeros(len(d), bins)  # a NaN, too, has a place
+    # a NaN, too, has a place
+    low = place.detach().long().clamp_(0, bins - 1)
+    none = d.new_zeros(len(d), bins)
     number = none.scatter_add(1, low, keep.to(d.dtype))
     upper = none.scatter_add(1, low, where(keep, place - low, 0.0))  # the shares of the centers above
     return pad(number - upper, (0, 1)) + pad(upper, (1, 0))

@@ -83,7 +83,9 @@ def triplet_value(loss: RowLoss, anchor: Tensor, positive: Tensor, negative: Ten
 def own_rows(anchor: Tensor, positive: Tensor, negative: Tensor, loss: RowLoss) -> Rows:
     """Return (t, 2) rows: each anchor's positive, then its negative."""
     if loss.normalize or loss.distance == "cosine":
-        anchor, positive, negative = unit(anchor), unit(positive), unit(negative)
+        anchor = unit(anchor)
+        positive = unit(positive)
+        negative = unit(negative)
     d = torch.stack([_apart(anchor, other, loss.distance) for other in (positive, negative)], 1)
     pos = (torch.arange(2, device=d.device) == 0).expand_as(d)
     return Rows(d, pos, ~pos, loss.distance, anchor.shape[1])
@@ -117,10 +119,14 @@ def identity_layers(d: int, number: int) -> nn.Module:
 
 def through(network: nn.Module, x: Tensor, held: bool = False) -> Tensor:
     """Return the output of a network for x, in the precision of x; held: without gradient for the weights."""
-    weights, buffers = dict(network.named_parameters()), dict(network.named_buffers())
+    weights = dict(network.named_parameters())
+    buffers = dict(network.named_buffers())
     if not held and all(weight.dtype == x.dtype for weight in weights.values()):
         made: Tensor = network(x)
         return made
     state = {name: (weight.detach() if held else weight).to(x.dtype) for name, weight in weights.items()}
-    copies = {name: buffer.clone() for name, buffer in buffers.items()} if held else buffers
+    if held:
+        copies = {name: buffer.clone() for name, buffer in buffers.items()}
+    else:
+        copies = buffers
     return functional_call(network, {**state, **copies}, (x,))

@@ -36,7 +36,9 @@ def multiplied(c: Tensor, times: int) -> Tensor:
 
     From k pi / times to (k + 1) pi / times it is (-1)^k cos(times theta) - 2 k.
     """
-    before, value, turns = torch.ones_like(c), c, torch.zeros_like(c)
+    before = torch.ones_like(c)
+    value = c
+    turns = torch.zeros_like(c)
     for k in range(1, times):
         before, value = value, 2 * c * value - before
         turns = turns + (c < cos(k * pi / times))

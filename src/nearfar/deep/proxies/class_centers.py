@@ -23,7 +23,9 @@ class _Similarity(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, gamma: float) -> Tensor:
-        S, slopes, parts = x.new_empty(w.shape[1], len(x)), [], _parts(w, len(x))
+        S = x.new_empty(w.shape[1], len(x))
+        slopes = []
+        parts = _parts(w, len(x))
         x_t = (x / gamma).T
         for part in parts:
             t = _rows(normalized(w[:, part])[0]) @ x_t
@@ -32,7 +34,8 @@ class _Similarity(torch.autograd.Function):
             t.mul_(a)
             torch.sum(t, 0, out=S[part])
             slopes.append(t.addcmul_(a, 1 - S[part]))  # a (1 + t - S / gamma)
-        ctx.gamma, ctx.parts = gamma, parts
+        ctx.gamma = gamma
+        ctx.parts = parts
         ctx.save_for_backward(x, w, *slopes)
         return S.mul_(gamma).T
 
@@ -45,7 +48,8 @@ class _Similarity(torch.autograd.Function):
             wanted = [part for part, needed in zip((x, w), ctx.needs_input_grad, strict=False) if needed]
             found = iter(torch.autograd.grad(S, wanted, grads[0], create_graph=True))
             return *(next(found) if needed else None for needed in ctx.needs_input_grad[:2]), None
-        to_x, to_w = torch.zeros_like(x), torch.empty_like(w)
+        to_x = torch.zeros_like(x)
+        to_w = torch.empty_like(w)
         for part, slope in zip(ctx.parts, slopes, strict=True):
             u, norm = normalized(w[:, part])
             g = _rows(slope * grads[0].T[part])
@@ -61,7 +65,10 @@ def _rows(w: Tensor) -> Tensor:
 def _parts(w: Tensor, width: int) -> list[slice]:
     """Cut the classes of centers w (K, C, d) so that K x width numbers of each class stay in a processor's cache."""
     K, C, _ = w.shape
-    size = max(1, CACHED // (K * max(1, width))) if w.device.type == "cpu" else C
+    if w.device.type == "cpu":
+        size = max(1, CACHED // (K * max(1, width)))
+    else:
+        size = C
     return [slice(lo, min(lo + size, C)) for lo in range(0, C, size)]
 
 
@@ -90,7 +97,8 @@ class _NearestCosine(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         x, w, which = ctx.saved_tensors
-        to_x, to_w = torch.zeros_like(x), []
+        to_x = torch.zeros_like(x)
+        to_w = []
         for k in range(len(w)):
             g = torch.where(which == k, grads[0], 0.0)
             to_x = to_x + g @ w[k]
@@ -100,7 +108,8 @@ class _NearestCosine(torch.autograd.Function):
 
 def nearest_cosine(x: Tensor, w: Tensor, scale: float = 1.0) -> Tensor:
     """Return the (n, C) cosines, times a scale, of x (n, d) to the nearest center of each class, w (K, C, d)."""
-    x, u = unit(x, scale), unit(w)
+    x = unit(x, scale)
+    u = unit(w)
     if len(x) * u.shape[0] * u.shape[1] <= FEW:  # one product takes less time than several
         return (x @ _rows(u).T).unflatten(1, u.shape[:2]).amax(1)
     best: Tensor = applied(_NearestCosine, x, u)
@@ -112,7 +121,9 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, w: Tensor) -> Tensor:
-        ctx.parts, slopes, total = _parts(w, w.shape[2]), [], w.new_zeros(())
+        ctx.parts = _parts(w, w.shape[2])
+        slopes = []
+        total = w.new_zeros(())
         for part in ctx.parts:
             gap, slope = _gaps(normalized(w[:, part])[0].transpose(0, 1))
             total += gap.sum() / 2

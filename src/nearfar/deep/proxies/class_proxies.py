@@ -111,8 +111,10 @@ class ClassProxyLoss(RowLoss):
 
     def compare(self, batch: Batch) -> Tensor:
         """Return this process's share of the loss of a batch, which leaves no trace in the proxies."""
-        w, y = self.directions(self.reference(batch)[0]), batch.classes(type(self).__name__)
-        self._seen, found = (batch.x.detach(), y), self.find(batch.x, w, y)
+        w = self.directions(self.reference(batch)[0])
+        y = batch.classes(type(self).__name__)
+        self._seen = (batch.x.detach(), y)
+        found = self.find(batch.x, w, y)
 
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
             return self.losses(x, w, y, slice(lo, hi), found).sum()
@@ -140,10 +142,12 @@ def nearest(x: Tensor, w: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _statistics(loss: ClassProxyLoss, x: Tensor, y: Tensor) -> dict[str, float]:
-    w, sums = loss.directions(loss.proxies.to(x.dtype)), x.new_zeros(3)
+    w = loss.directions(loss.proxies.to(x.dtype))
+    sums = x.new_zeros(3)
     found = loss.find(x, w, y)
     for rows in (slice(*span) for span in spans(slice(0, len(x)), loss.num_classes, loss.block)):
-        cosine, known = loss.logits(x[rows], w) / loss.scale, y[rows] != UNKNOWN
+        cosine = loss.logits(x[rows], w) / loss.scale
+        known = y[rows] != UNKNOWN
         own = cosine.gather(1, y[rows].clamp_min(0)[:, None]).squeeze(1)
         rest = cosine.sum(1) - own
         active = loss.losses(x, w, y, rows, found) > 0
@@ -167,7 +171,8 @@ def kmeans(x: Tensor, centers: Tensor) -> Tensor:
         found = torch.cat([torch.cdist(rows, centers).argmin(1) for rows in x.split(4096)])
         if member is not None and torch.equal(found, member):
             break
-        member, centers = found, class_means(x, found, centers)
+        member = found
+        centers = class_means(x, found, centers)
     return centers
 
 
@@ -182,7 +187,9 @@ class NeighborProxyLoss(ClassProxyLoss):
     ) -> None:
         super().__init__(num_classes, embedding_dim, block=block)
         check_options(self, SOURCES, proxies=proxies)
-        self.temperature, self.scale, self.source = temperature, 2 / temperature, proxies
+        self.temperature = temperature
+        self.scale = 2 / temperature
+        self.source = proxies
         torch.nn.init.normal_(self.proxies, std=1 / 8)
         if proxies != "learned":
             self.proxies.requires_grad_(False)
@@ -205,7 +212,8 @@ class NeighborProxyLoss(ClassProxyLoss):
     def _follow(self, batch: Batch) -> None:
         """Move the proxies to the means of all embeddings seen so far; this batch counts from the next call on."""
         y = batch.classes(type(self).__name__)
-        x, y = unit(batch.x[y != UNKNOWN]).to(self.sums.dtype), y[y != UNKNOWN]
+        x = unit(batch.x[y != UNKNOWN]).to(self.sums.dtype)
+        y = y[y != UNKNOWN]
         self.sums.index_add_(0, y, x)
         self.counts.index_add_(0, y, torch.ones_like(y))
         means = self.sums / self.counts.clamp_min(1)[:, None]

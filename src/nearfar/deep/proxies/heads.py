@@ -52,10 +52,15 @@ class HeadLoss(Term):
     ) -> None:
         super().__init__()
         check_options(self, REDUCTIONS, reduction=reduction)
-        self.num_classes, self.reduction, self.block = num_classes, reduction, block
+        self.num_classes = num_classes
+        self.reduction = reduction
+        self.block = block
         self.proxies = nn.Parameter(torch.empty(outputs or num_classes, embedding_dim))
         nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
-        self.bias = None if normalize else nn.Parameter(torch.zeros(len(self.proxies)))
+        if normalize:
+            self.bias = None
+        else:
+            self.bias = nn.Parameter(torch.zeros(len(self.proxies)))
         self.register_buffer("classes", torch.arange(num_classes), persistent=False)
 
     classes: Tensor
@@ -87,7 +92,9 @@ class HeadLoss(Term):
 
     def directions(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return what every block compares with, made once: the unit rows of the weight, where outputs are cosines."""
-        return (unit(self.proxies.to(x.dtype)),) if self.bias is None and self.proxies is not None else ()
+        if self.bias is None and self.proxies is not None:
+            return (unit(self.proxies.to(x.dtype)),)
+        return ()
 
     def linear(self, x: Tensor, scale: float, *w: Tensor) -> Tensor:
         """Return the outputs times a scale, in one product."""
@@ -112,7 +119,9 @@ class HeadLoss(Term):
 
         blocks = spans(batch.anchors, self.num_classes, self.block)
         total = sum_in_blocks(one, blocks, batch.x, *self.directions(batch.x))
-        return total if self.reduction == "sum" else total / known.sum().clamp_min(1)
+        if self.reduction == "sum":
+            return total
+        return total / known.sum().clamp_min(1)
 
     def _labels(self, batch: Batch) -> Tensor:
         """Return the (n,) checked class numbers or the (n, C) targets."""
@@ -124,7 +133,9 @@ class HeadLoss(Term):
                 width = batch.y.hot.shape[1]
                 raise ValueError(f"{name}: labels need one column per class, {self.num_classes}, got {width}")
             hot = batch.y.hot.to(batch.x.dtype)
-            return hot / hot.sum(1, keepdim=True).clamp_min(torch.finfo(hot.dtype).tiny) if self.probabilities else hot
+            if self.probabilities:
+                return hot / hot.sum(1, keepdim=True).clamp_min(torch.finfo(hot.dtype).tiny)
+            return hot
         return batch.class_numbers(name, self.num_classes)
 
 
@@ -156,4 +167,6 @@ class RegressionHead(HeadLoss):
 
 def smoothed(targets: Tensor, smoothing: float) -> Tensor:
     """Return distributions mixed with the uniform one."""
-    return targets if not smoothing else (1 - smoothing) * targets + smoothing / targets.shape[1]
+    if not smoothing:
+        return targets
+    return (1 - smoothing) * targets + smoothing / targets.shape[1]

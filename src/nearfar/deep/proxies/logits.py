@@ -54,7 +54,9 @@ def _exponentials(logits: Tensor, y: Tensor, own: Tensor, dim: int) -> tuple[Ten
 
 def _exp(x: Tensor) -> Tensor:
     """Return the exponentials of x, at most 0, in its place where no graph needs it; 0 below `FLOOR`."""
-    return torch.where(x > FLOOR, x.clamp_min(FLOOR).exp(), 0.0) if torch.is_grad_enabled() else exponentials_(x)
+    if torch.is_grad_enabled():
+        return torch.where(x > FLOOR, x.clamp_min(FLOOR).exp(), 0.0)
+    return exponentials_(x)
 
 
 def own_and_others(logits: Tensor, y: Tensor, dim: int = 1) -> tuple[Tensor, Tensor]:
@@ -90,7 +92,8 @@ def softmax_loss(own: Tensor, others: Tensor) -> Tensor:
 def class_log_sum_exp(values: Tensor, y: Tensor, num_classes: int) -> Tensor:
     """Return the (C,) log-sum-exp over the samples of each class of their values (n,); -inf where it has none."""
     known = y != UNKNOWN
-    y, values = y.clamp_min(0), torch.where(known, values, -torch.inf)
+    y = y.clamp_min(0)
+    values = torch.where(known, values, -torch.inf)
     least = torch.finfo(values.dtype).min
     most = values.new_full((num_classes,), least).scatter_reduce_(0, y, values.detach(), "amax")
     total = torch.zeros_like(most).scatter_add(0, y, torch.where(known, values - most[y], -torch.inf).exp())

@@ -48,7 +48,8 @@ class DiversityConfusion(SetTerm):
     def __init__(self, *, center: bool = False, on: str = "raw") -> None:
         super().__init__()
         check_options(self, ("raw", "normalized"), on=on)
-        self.center, self.on = center, on
+        self.center = center
+        self.on = on
 
     def value(self, batch: Batch) -> Tensor:
         x = unit(batch.x) if self.on == "normalized" else batch.x

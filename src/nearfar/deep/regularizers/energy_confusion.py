@@ -95,7 +95,9 @@ class EnergyConfusion(BorrowsLayer, SavedDraws, SetTerm):
             raise ValueError(f'EnergyConfusion: pairs must be "one", "all" or a number from 1 on, got {pairs!r}')
         check_options(self, ("raw", "normalized"), on=on)
         check_options(self, ("paper", "ecaml_code"), mode=mode)
-        self.pairs, self.on, self.mode = pairs, on, mode
+        self.pairs = pairs
+        self.on = on
+        self.mode = mode
         self.borrow(layer)
         self._draws = torch.Generator().manual_seed(int(seed))
 

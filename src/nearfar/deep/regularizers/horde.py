@@ -41,13 +41,16 @@ class _Moments(torch.autograd.Function):
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
             moments = [unit(product.mean(1)) for product in _products(x, signs)[1][1:]]
             return torch.autograd.grad(moments, x, grads, create_graph=True)[0], None
-        to_x, units, lengths = torch.zeros_like(x), kept[: len(grads)], kept[len(grads) :]
+        to_x = torch.zeros_like(x)
+        units = kept[: len(grads)]
+        lengths = kept[len(grads) :]
         along = [(g * u).sum(1, keepdim=True) for g, u in zip(grads, units, strict=True)]
         for part in _parts(x, signs):
             mapped, products = _products(x, signs[:, :, part])
             slope = torch.zeros_like(products[0])  # the gradient in the product of the orders up to k
             for k in range(len(grads), 0, -1):
-                g, u = grads[k - 1][:, part], units[k - 1][:, part]
+                g = grads[k - 1][:, part]
+                u = units[k - 1][:, part]
                 slope += ((g - u * along[k - 1]) / (lengths[k - 1] * x.shape[1]))[:, None]
                 to_x += (slope * products[k - 1]) @ signs[k, :, part].to(x.dtype).T
                 slope *= mapped[k]
@@ -120,18 +123,26 @@ class HORDE(Term):
         for name, value, least in (("orders", orders, 2), ("features", features, 1), ("width", width, 1)):
             if value < least:
                 raise ValueError(f"HORDE: {name} must be at least {least}, got {value}")
-        term = parse_objective(loss, embedding_dim=features) if isinstance(loss, str) else loss
+        if isinstance(loss, str):
+            term = parse_objective(loss, embedding_dim=features)
+        else:
+            term = loss
         if not isinstance(term, Term):
             raise TypeError(f"HORDE: loss must be a loss such as BinomialDevianceLoss(), got {loss!r}")
         self.losses = nn.ModuleList(deepcopy(term) for _ in range(orders - 1))
-        self.width, self.reads_maps = width, channels is not None
+        self.width = width
+        self.reads_maps = channels is not None
         signs = torch.randint(0, 2, (orders, width, features), generator=torch.Generator().manual_seed(int(seed)))
         self.register_buffer("signs", (2 * signs - 1).to(torch.int8))
 
     def local_value(self, batch: Batch) -> Tensor:
         moments = horde(self._vectors(batch), self.signs)
-        refs = [None] * len(moments) if batch.ref is None else horde(self._own(batch.ref), self.signs)
-        alone, orders = batch._replace(scores=None), zip(self.losses, moments, refs, strict=True)
+        if batch.ref is None:
+            refs = [None] * len(moments)
+        else:
+            refs = horde(self._own(batch.ref), self.signs)
+        alone = batch._replace(scores=None)
+        orders = zip(self.losses, moments, refs, strict=True)
         return torch.stack([loss.local_value(alone._replace(x=x, ref=ref)) for loss, x, ref in orders]).sum()
 
     def _vectors(self, batch: Batch) -> Tensor:

@@ -52,7 +52,10 @@ def by_class(labels: ArrayLike | Sequence[Any]) -> Classes:
     labels = np.asarray(labels)
     if labels.ndim != 1:
         raise ValueError(f"labels: expected one class per sample, got an array of shape {labels.shape}")
-    missing = 0 if labels.dtype.kind in "biuSU" else sum(map(is_missing, labels))
+    if labels.dtype.kind in "biuSU":
+        missing = 0
+    else:
+        missing = sum(map(is_missing, labels))
     if missing:
         raise ValueError(f"labels: {missing} of {len(labels)} are missing (None or NaN); -1 says that one is unknown")
     known = np.arange(len(labels))
@@ -66,7 +69,8 @@ def by_class(labels: ArrayLike | Sequence[Any]) -> Classes:
 def same_class(classes: Classes, places: Ints, rng: np.random.Generator) -> Ints:
     """Return for each place in `classes.order` another random sample of its class, or itself where it is alone."""
     c = np.searchsorted(classes.starts, places, side="right") - 1
-    starts, counts = classes.starts[c], classes.counts[c]
+    starts = classes.starts[c]
+    counts = classes.counts[c]
     step = 1 + rng.integers(0, np.maximum(counts - 1, 1))  # 1..n_c-1, around the end
     return classes.order[starts + (places - starts + step) % counts]
 
@@ -74,7 +78,8 @@ def same_class(classes: Classes, places: Ints, rng: np.random.Generator) -> Ints
 def other_class(classes: Classes, places: Ints, rng: np.random.Generator) -> Ints:
     """Return for each place in `classes.order` a random sample of the other classes."""
     c = np.searchsorted(classes.starts, places, side="right") - 1
-    starts, counts = classes.starts[c], classes.counts[c]
+    starts = classes.starts[c]
+    counts = classes.counts[c]
     outside = rng.integers(0, len(classes.order) - counts)
     return classes.order[np.where(outside < starts, outside, outside + counts)]  # past the own class
 
@@ -141,7 +146,9 @@ class BatchSampler(Checked, Sampler[list[int]]):
     def __init__(self, samples: int, batch_size: int, seed: int) -> None:
         for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0)):
             check_integer(name, value, least)
-        self.samples, self.batch_size, self.seed = samples, batch_size, seed
+        self.samples = samples
+        self.batch_size = batch_size
+        self.seed = seed
         self.epoch = 0
         self._start = 0  # first batch of the next iteration
         self._given = 0  # batches given in this epoch
@@ -169,21 +176,26 @@ class BatchSampler(Checked, Sampler[list[int]]):
             self._enter(self.epoch + 1)
         rows = self._rows_of_rank()
         plan = self.plan(np.random.default_rng((self.seed, self.epoch)))
-        self._given, self._start = self._start, 0
+        self._given = self._start
+        self._start = 0
         for batch in plan[self._given :]:
             self._given += 1
             self._spent = self._given == len(plan)  # before the batch leaves: a loader may never ask for one more
             yield batch[rows].tolist()
 
     def _rows_of_rank(self) -> slice:
-        world, rank = distributed.world(), distributed.rank()
+        world = distributed.world()
+        rank = distributed.rank()
         if self.batch_size % world:
             raise ValueError(f"batch_size: must divide among {world} processes, got {self.batch_size}")
         part = self.batch_size // world
         return slice(rank * part, (rank + 1) * part)
 
     def _enter(self, epoch: int, start: int = 0) -> None:
-        self.epoch, self._start, self._given, self._spent = epoch, start, start, False
+        self.epoch = epoch
+        self._start = start
+        self._given = start
+        self._spent = False
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration yield this epoch; if it is the one being resumed, it goes on where it stopped."""
@@ -212,9 +224,11 @@ class BatchSampler(Checked, Sampler[list[int]]):
         """
         if state["settings"] != self.settings():
             raise ValueError(f"sampler state: taken with {state['settings']}, this sampler has {self.settings()}")
-        epoch, batch = int(state["epoch"]), int(state["batch"])
+        epoch = int(state["epoch"])
+        batch = int(state["batch"])
         if batch >= self.batches_per_epoch():
-            epoch, batch = epoch + 1, 0
+            epoch = epoch + 1
+            batch = 0
         self._enter(epoch, batch)
 
 
@@ -255,9 +269,14 @@ class ClassBatchSampler(BatchSampler):
             raise ValueError(f"batch_size: {needed}{less}")
         if rounds is not None and rounds < 1:
             raise ValueError(f"rounds: must be at least 1, got {rounds}")
-        self.classes, self.per_batch, self.drop_last = classes, per_batch, drop_last
+        self.classes = classes
+        self.per_batch = per_batch
+        self.drop_last = drop_last
         self._round = hands_of(found, per_batch, drop_last)  # batches
-        self.rounds = max(1, round(len(classes.order) / (self._round * batch_size))) if rounds is None else rounds
+        if rounds is None:
+            self.rounds = max(1, round(len(classes.order) / (self._round * batch_size)))
+        else:
+            self.rounds = rounds
 
     def plan(self, rng: np.random.Generator) -> Ints:
         found = len(self.classes.counts)

@@ -80,7 +80,9 @@ class EpisodeSampler(BatchSampler):
         classes = by_class(labels)
         check_shape(self.shape, classes.counts, ("n_way", "k_shot", "n_query"))
         keep = classes.counts >= self.shape.per_class
-        self.classes, self.left_out, self.n_episodes = classes.only(keep), int((~keep).sum()), n_episodes
+        self.classes = classes.only(keep)
+        self.left_out = int((~keep).sum())
+        self.n_episodes = n_episodes
         super().__init__(len(np.asarray(labels)), self.shape.size, seed)
 
     def plan(self, rng: np.random.Generator) -> Ints:

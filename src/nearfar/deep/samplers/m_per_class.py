@@ -86,7 +86,8 @@ class MPerClassSampler(ClassBatchSampler):
             raise ValueError(f"batch_size: must be a multiple of m, got batch_size={batch_size} and m={m}")
         classes = by_class(labels)
         keep = classes.counts >= (1 if allow_repeat else m)
-        self.m, self.left_out = m, int((~keep).sum())
+        self.m = m
+        self.left_out = int((~keep).sum())
         why = f"m={m}" + (f" ({self.left_out} classes with fewer than {m} samples left out)" if self.left_out else "")
         super().__init__(
             classes.only(keep),

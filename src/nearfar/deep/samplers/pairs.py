@@ -36,7 +36,8 @@ def deal_anchors(alone: np.ndarray, hands: int, count: int, similar: int, rng: n
     A sample that is alone is dealt once, or not at all where there are more of them than room. The others fill the
     rest: again from the first where there are too few.
     """
-    first, rest = hands * similar, hands * (count - similar)
+    first = hands * similar
+    rest = hands * (count - similar)
     lone = rng.permutation(np.flatnonzero(alone))[:rest]
     others = np.resize(rng.permutation(np.flatnonzero(~alone)), first + rest - len(lone))
     dissimilar = rng.permutation(np.append(lone, others[first:]))
@@ -82,7 +83,9 @@ class PairSampler(BatchSampler):
         drop_last: bool = False,
     ) -> None:
         super().__init__(len(np.asarray(labels)), batch_size, seed)
-        self.classes, self.similar, self.drop_last = by_class(labels), similar, drop_last
+        self.classes = by_class(labels)
+        self.similar = similar
+        self.drop_last = drop_last
         found = len(self.classes.order)
         if batch_size % 2 or batch_size > 2 * found:
             raise ValueError(f"batch_size: must be even and at most 2 x {found} samples, got {batch_size}")

@@ -57,10 +57,14 @@ class TripletSampler(BatchSampler):
         drop_last: bool = False,
     ) -> None:
         super().__init__(len(np.asarray(labels)), batch_size, seed)
-        self.classes, self.drop_last = by_class(labels), drop_last
+        self.classes = by_class(labels)
+        self.drop_last = drop_last
         self.given = None if triplets is None else _given(triplets, self.samples)
         anchors = np.repeat(self.classes.counts > 1, self.classes.counts)
-        self.places = np.flatnonzero(anchors) if len(self.classes.counts) > 1 else np.zeros(0, dtype=np.int64)
+        if len(self.classes.counts) > 1:
+            self.places = np.flatnonzero(anchors)
+        else:
+            self.places = np.zeros(0, dtype=np.int64)
         self.count = len(self.places) if self.given is None else len(self.given)
         if not self.count:
             raise ValueError(f"labels: no triplet, {len(self.classes.counts)} classes with {len(anchors)} samples")

@@ -82,13 +82,16 @@ def fisher_map(z: Tensor, targets: Tensor, within: bool) -> FisherMap:
     within : bool
         Scale coordinates to unit variance within classes, which is 1 - gamma of the total, not to unit total variance.
     """
-    z, T = z.detach().double(), targets.double()
+    z = z.detach().double()
+    T = targets.double()
     centered = z - z.mean(0)
     W = torch.linalg.pinv(centered, rtol=1e-10) @ T
     R = T.T @ centered @ W / len(z)
     gamma, V = torch.linalg.eigh((R + R.T) / 2)
-    gamma, V = gamma.flip(0), V.flip(1)
+    gamma = gamma.flip(0)
+    V = V.flip(1)
     keep = gamma > 1e-9
-    gamma, V = gamma[keep], V[:, keep]
+    gamma = gamma[keep]
+    V = V[:, keep]
     scale = gamma * (1 - gamma).clamp_min(1e-9) if within else gamma
     return FisherMap(z.mean(0), (W @ V / scale.sqrt()).T, gamma)

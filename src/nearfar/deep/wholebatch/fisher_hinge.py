@@ -41,16 +41,19 @@ class FisherHinge(BorrowsLayer, TwoPassLoss):
         check_options(self, REDUCTIONS, reduction=reduction)
         if not 0 <= lam <= 2:
             raise ValueError(f"{type(self).__name__}: lam must be in [0, 2], got {lam}")
-        self.margin, self.lam, self.ridge, self.reduction = margin, lam, ridge, reduction
+        self.margin = margin
+        self.lam = lam
+        self.ridge = ridge
+        self.reduction = reduction
         self.borrow(layer)
 
     def square_norm(self, like: Tensor) -> Tensor:
         """Return |U|^2, a scalar of the type of a tensor; 0 without a layer."""
-        return like.new_zeros(()) if self.layer is None else self.layer.weight.to(like.dtype).square().sum()
+        if self.layer is None:
+            return like.new_zeros(())
+        return self.layer.weight.to(like.dtype).square().sum()
 
     def differentiable_tensors(self) -> tuple[Tensor, ...]:
-        return (
-            super().differentiable_tensors()
-            if self.layer is None
-            else (*super().differentiable_tensors(), self.layer.weight)
-        )
+        if self.layer is None:
+            return super().differentiable_tensors()
+        return (*super().differentiable_tensors(), self.layer.weight)

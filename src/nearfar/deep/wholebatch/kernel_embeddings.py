@@ -135,15 +135,21 @@ class JointTerm(SetTerm):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        layers = (layers,) if isinstance(layers, str) or not isinstance(layers, Sequence) else tuple(layers)
+        if isinstance(layers, str) or not isinstance(layers, Sequence):
+            layers = (layers,)
+        else:
+            layers = tuple(layers)
         if not layers or len(set(layers)) < len(layers) or not set(layers) <= set(LAYERS):
             raise ValueError(f"{name}: layers must be some of {', '.join(LAYERS)}, each once, got {layers!r}")
         check_options(self, KERNELS, kernel=kernel)
         for argument, number in (("kernels", kernels), ("class_kernels", class_kernels), ("degree", degree)):
             if number < 1:
                 raise ValueError(f"{name}: {argument} must be at least 1, got {number}")
-        self.layers, self.kernel, self.degree = layers, kernel, degree
-        self.kernels, self.class_kernels = kernels, class_kernels
+        self.layers = layers
+        self.kernel = kernel
+        self.degree = degree
+        self.kernels = kernels
+        self.class_kernels = class_kernels
 
     @property
     def reads_scores(self) -> bool:

@@ -115,7 +115,8 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
         checks.above(0, prior_precision=self.prior_precision)
         k = self.n_components or min(X.shape[1], 50)
         theta0 = weighted_directions.entries(self.prior_mean, k + 1, "prior_mean")
-        V, told = weighted_directions.unit_principal(X, k), constraints.written_out(pairs)
+        V = weighted_directions.unit_principal(X, k)
+        told = constraints.written_out(pairs)
         found = bayesian_pair_metric(X, told, V, theta0, self.prior_precision, start=self._last(k), **self._search())
         attributes = {"basis": V, "posterior_mean": found.x, "posterior_cov": found.attributes["cov"]}
         return found.with_x(weighted_directions.components(V, found.x[:-1]), attributes=attributes)
@@ -123,7 +124,9 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
     def _last(self, k: int) -> Gaussian | None:
         """The last posterior under `warm_start`."""
         known = self.warm_start and len(getattr(self, "posterior_mean_", ())) == k + 1
-        return Gaussian(self.posterior_mean_, self.posterior_cov_) if known else None
+        if known:
+            return Gaussian(self.posterior_mean_, self.posterior_cov_)
+        return None
 
     def _calibrate(self, X: AnyArray, told: Pairs) -> BayesianPairMetric:
         self.threshold_ = float(np.sqrt(max(self.posterior_mean_[-1], 0.0)))

@@ -75,7 +75,10 @@ def logistic_posterior(
     gain = history[-1] - history[-2] if k > 1 else np.inf
     limit = tol * max(1.0, abs(history[-1]))
     converged = bool(gain <= limit)
-    message = "" if converged else stopped("variational Bayes", k, "gain", gain, limit)
+    if converged:
+        message = ""
+    else:
+        message = stopped("variational Bayes", k, "gain", gain, limit)
     return Solution(q.mean, history[-1], k, converged, message, None, np.array(history), {"cov": q.cov})
 
 
@@ -110,7 +113,8 @@ def evidence_bound(data: Answers, theta0: Array, delta: float, q: Gaussian, xi: 
     """sum [log sigma(xi) + (z - xi) / 2 - h(xi) (E z^2 - xi^2)] - KL(q | prior), with z = -s m'w."""
     mean, variance = law(data.W, q)
     terms = log_expit(xi) - (data.s * mean + xi) / 2 - slope(xi) * (mean**2 + variance - xi**2)
-    k, away = len(theta0), q.mean - theta0
+    k = len(theta0)
+    away = q.mean - theta0
     volume = float(np.linalg.slogdet(q.cov)[1]) + k * np.log(delta)
     divergence = (delta * (np.trace(q.cov) + away @ away) - k - volume) / 2
     return float(data.weight @ terms - divergence)
@@ -121,7 +125,8 @@ def expected(f: str, mean: Array, variance: Array, nodes: int = 32) -> Array:
 
     The trapezoid rule, whose error falls with exp(-pi sqrt(nodes)) at every variance: below 1e-6 for 32 nodes.
     """
-    found, deviation = np.empty(len(mean)), np.sqrt(variance)
+    found = np.empty(len(mean))
+    deviation = np.sqrt(variance)
     wide = deviation > WIDE
     for rows, rule in ((wide, over_odds), (~wide, over_normal)):
         found[rows] = rule(f, mean[rows], deviation[rows], nodes)

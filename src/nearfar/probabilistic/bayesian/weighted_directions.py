@@ -81,7 +81,8 @@ class RandomWeights:
     def sample_metric(self, n: int = 1, random_state: Seed = None) -> Array:
         """Draw n metrics (n, d, d) from the posterior, with negative weights set to 0."""
         V = self._directions()
-        k, draw = V.shape[1], generator(random_state).multivariate_normal
+        k = V.shape[1]
+        draw = generator(random_state).multivariate_normal
         g = draw(self.posterior_mean_[:k], self.posterior_cov_[:k, :k], size=n, method="cholesky")
         return np.matmul(V * np.maximum(g, 0)[:, None], V.T)
 

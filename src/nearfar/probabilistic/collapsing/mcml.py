@@ -134,7 +134,8 @@ class MCML(FromPairs, Mahalanobis):
         checks.one_of(("trace", "frobenius"), penalty=self.penalty)
         checks.one_of(("truncate", "factor"), rank_mode=self.rank_mode)
         checks.one_of(WEIGHTINGS, weighting=self.weighting)
-        k, start = self.n_components, self._start()
+        k = self.n_components
+        start = self._start()
         rank = k if self.rank_mode == "factor" else None
         if start is not None and rank is not None and not np.linalg.matrix_rank(start) == len(start) == rank:
             start = None

@@ -27,7 +27,8 @@ from ..neighbor_softmax import SortedRows
 
 WEIGHTINGS = ("sample", "pair")
 BARRIER = 0.1  # share of the rows that its term is worth at the optimum
-STEPS, MEMORY = 60, 30
+STEPS = 60
+MEMORY = 30
 Target = tuple[SortedRows, Ints, Callable[[Array], Array]]
 
 
@@ -55,12 +56,19 @@ class Collapse:
     def __init__(
         self, X: Array, told: Ints | Pairs, weighting: str = "sample", trace: float = 0.0, frobenius: float = 0.0
     ) -> None:
-        self.trace, self.frobenius = trace, frobenius
-        self.rows, mates, scattered = by_pairs(X, told) if isinstance(told, Pairs) else by_labels(X, told)
+        self.trace = trace
+        self.frobenius = frobenius
+        if isinstance(told, Pairs):
+            self.rows, mates, scattered = by_pairs(X, told)
+        else:
+            self.rows, mates, scattered = by_labels(X, told)
         self.weight = np.where(mates > 0, mates if weighting == "pair" else 1.0, 0.0)
         self.constant = -float(self.weight @ np.log(np.maximum(mates, 1)))
         S0 = scattered(self.weight / np.maximum(mates, 1)) + trace * np.eye(X.shape[1])
-        self.S0 = S0 if frobenius else eig.regularize_singular(S0, name="the within-class scatter (give reg)")
+        if frobenius:
+            self.S0 = S0
+        else:
+            self.S0 = eig.regularize_singular(S0, name="the within-class scatter (give reg)")
 
     def scaling(self) -> Array:
         """A symmetric A for which the start L = A has the median squared distance 1 within classes."""
@@ -101,8 +109,10 @@ class Collapse:
 
         Rich kernels may have none such. With a trace penalty p0 serves then, whose slack is the penalty's and value 0.
         """
-        A, seen = self.scaling(), dict[str, Any]()
-        t, least = BARRIER * float(self.weight.sum()) / len(A), psd.LEAST * psd.EPS * float(np.trace(self.S0))
+        A = self.scaling()
+        seen = dict[str, Any]()
+        t = BARRIER * float(self.weight.sum()) / len(A)
+        least = psd.LEAST * psd.EPS * float(np.trace(self.S0))
 
         def with_barrier(K: Array) -> tuple[float, Array]:
             L = K @ A
@@ -141,5 +151,7 @@ def by_pairs(X: Array, pairs: Pairs) -> Target:
     mates = np.bincount(np.r_[near.i, near.j], minlength=len(X))
     order = np.argsort(mates == 0, kind="stable")
     place = np.argsort(order)
-    rows, i, j = SortedRows(X[order], np.ones(len(X), dtype=np.intp), order), place[near.i], place[near.j]
+    rows = SortedRows(X[order], np.ones(len(X), dtype=np.intp), order)
+    i = place[near.i]
+    j = place[near.j]
     return rows, mates[order], lambda share: scatter.weighted_outer(rows.X, i, j, share[i] + share[j])

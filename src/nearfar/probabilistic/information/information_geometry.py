@@ -85,7 +85,8 @@ class InformationGeometryMetric(FromLabels, Mahalanobis):
         if y is None or np.asarray(y).ndim < 2 or np.asarray(y).shape[1] == 1:
             return super().fit(X, y)
         with error_context(self):
-            X, Y = self._rows(X), np.asarray(y, dtype=np.float64)
+            X = self._rows(X)
+            Y = np.asarray(y, dtype=np.float64)
             if Y.shape[0] != len(X) or not np.isfinite(Y).all():
                 raise ValueError(f"y must be {len(X)} labels or finite memberships, one row each; got shape {Y.shape}")
             return self._learn(X, Y)

@@ -130,11 +130,17 @@ class ITML(FromPairs, Mahalanobis):
         logdet.expect_both(pairs.sign)
         L0 = priors.factor(self.prior, X)
         bounds = priors.distance_bounds(X, L0, self.bounds, self.percentiles, self.random_state)
-        gamma = priors.slack_weight(len(pairs.i)) if self.gamma is None else self.gamma
+        if self.gamma is None:
+            gamma = priors.slack_weight(len(pairs.i))
+        else:
+            gamma = self.gamma
         search = {"solver": self.solver, "last": self._start(), **self._search()}
         found = itml(X, pairs, bounds, L0, gamma, **search)
         attributes = {**found.attributes, "bounds": bounds, "gamma": gamma, **self._told(pairs)}
-        L = cholesky(found.x) if self.n_components is None else psd.components(found.x, self.n_components)
+        if self.n_components is None:
+            L = cholesky(found.x)
+        else:
+            L = psd.components(found.x, self.n_components)
         return found.with_x(L, attributes=attributes)
 
     def _check(self) -> None:

@@ -22,7 +22,8 @@ def label_precision(X: Array, labels: AnyArray, lam: float) -> Array:
         cross = X.T @ labels
         return psd.symmetrize(X.T @ X - cross @ solve(lam * np.eye(labels.shape[1]) + labels.T @ labels, cross.T))
     X, labels = scatter.known(X, labels)
-    n, means = class_sizes(labels), scatter.class_means(X, labels)
+    n = class_sizes(labels)
+    means = scatter.class_means(X, labels)
     return scatter.deviations(X, labels, means) + (means.T * (lam * n / (lam + n))) @ means
 
 

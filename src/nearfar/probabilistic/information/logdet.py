@@ -94,15 +94,24 @@ def nearest(
     """
     U = pairs.V @ L0.T
     usable = apart(np.einsum("cd,cd->c", U, U), pairs.sign) & (pairs.gamma > 0)
-    inner, d = pairs._replace(V=U).part(usable), U.shape[1]
+    inner = pairs._replace(V=U).part(usable)
+    d = U.shape[1]
     Q = np.linalg.qr(inner.V.T)[0] if 0 < len(inner.V) < d else None
     if Q is not None:
         inner = inner._replace(V=inner.V @ Q)
     search: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": report}
-    found = newton(inner, start=again(last, L0, Q), **search) if solver == "newton" else projections(inner, **search)
-    A = found.x if Q is None else np.eye(d) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
-    dual, slacks = np.zeros(len(U)), pairs.bound.copy()
-    dual[usable], slacks[usable] = found.attributes["dual"], found.attributes["slacks"]
+    if solver == "newton":
+        found = newton(inner, start=again(last, L0, Q), **search)
+    else:
+        found = projections(inner, **search)
+    if Q is None:
+        A = found.x
+    else:
+        A = np.eye(d) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
+    dual = np.zeros(len(U))
+    slacks = pairs.bound.copy()
+    dual[usable] = found.attributes["dual"]
+    slacks[usable] = found.attributes["slacks"]
     A = L0.T @ A @ L0
     return found.with_x((A + A.T) / 2, attributes={"dual": dual, "slacks": slacks})
 
@@ -152,13 +161,17 @@ def newton(
     dual_c u_c u_c', and the gap of A and those multipliers is tr(E) - log det(I + E). A step costs a few products of
     the violated rows (m, d) with a (d, d) matrix, O(m d^2).
     """
-    d, one, history = pairs.V.shape[1], np.eye(pairs.V.shape[1]), []
+    d = pairs.V.shape[1]
+    one = np.eye(pairs.V.shape[1])
+    history = []
     L = swept(pairs)
     if start is not None and value_of(start, pairs) < value_of(L, pairs):
         L = start
-    U, volume = pairs.V @ L.T, logdet(L)
+    U = pairs.V @ L.T
+    volume = logdet(L)
     for k in range(max_iter + 1):
-        p, T = np.einsum("cd,cd->c", U, U), L @ L.T
+        p = np.einsum("cd,cd->c", U, U)
+        T = L @ L.T
         slack = penalty(p, pairs)
         history.append(float(T.trace()) - d - volume + slack)
         dual = multipliers(p, pairs)
@@ -173,10 +186,14 @@ def newton(
         S = direction(E, W, (pairs.gamma / p**2)[bad])
         q = np.einsum("cd,cd->c", U @ S, U)
         C = step(S, E, T, penalty_along(p, q, pairs), slack)
-        L, U = C.T @ L, U @ C
+        L = C.T @ L
+        U = U @ C
         volume += logdet(C)
     converged = bool(gap <= tol**2 / 2)
-    message = "" if converged else stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
+    if converged:
+        message = ""
+    else:
+        message = stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
     attributes = {"dual": dual, "slacks": np.where(bad, p, pairs.bound)}
     return Solution(L.T @ L, history[-1], max(1, k), converged, message, gap, np.array(history), attributes)
 
@@ -186,8 +203,10 @@ def swept(pairs: Bounded) -> Array:
 
     From there Newton's method takes half as many steps, most of which would be damped.
     """
-    d, free = pairs.V.shape[1], np.eye(pairs.V.shape[1])
-    A, mixed = np.eye(d, order="F"), np.random.default_rng(0).permutation(len(pairs.V))
+    d = pairs.V.shape[1]
+    free = np.eye(pairs.V.shape[1])
+    A = np.eye(d, order="F")
+    mixed = np.random.default_rng(0).permutation(len(pairs.V))
     for v, s, b, gamma in zip(pairs.V[mixed], *(field[mixed].tolist() for field in pairs[1:]), strict=True):
         A = project_one(A, v, s, gamma, 0.0, b)[0]
     L, failed = lapack.dpotrf(A, clean=1)
@@ -227,19 +246,25 @@ def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | N
     Each projection needs the one before it, and costs two BLAS calls on one triangle of A (`symv`, `syr`), in place.
     """
     c, d = pairs.V.shape
-    A, dual, slack = np.eye(d, order="F"), [0.0] * c, pairs.bound.tolist()
+    A = np.eye(d, order="F")
+    dual = [0.0] * c
+    slack = pairs.bound.tolist()
     told = list(zip(pairs.V, pairs.sign.tolist(), pairs.gamma.tolist(), strict=True))
     for k in range(1, max_iter + 1):
         before = np.array(dual)
         for j, (v, s, gamma) in enumerate(told):
             A, dual[j], slack[j] = project_one(A, v, s, gamma, dual[j], slack[j])
-        change, length = float(np.abs(before - dual).sum()), float(np.linalg.norm(dual))
+        change = float(np.abs(before - dual).sum())
+        length = float(np.linalg.norm(dual))
         if report is not None:
             report(k, change, tol * length)
         if change <= tol * length:
             break
     converged = bool(change <= tol * length)
-    message = "" if converged else stopped("projections", k, "change of the multipliers", change, tol * length)
+    if converged:
+        message = ""
+    else:
+        message = stopped("projections", k, "change of the multipliers", change, tol * length)
     A = np.triu(A) + np.triu(A, 1).T
     attributes = {"dual": np.array(dual), "slacks": np.array(slack)}
     value, gap = primal_and_gap(A, attributes["dual"], pairs)

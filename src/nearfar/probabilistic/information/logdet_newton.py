@@ -45,8 +45,10 @@ def again(last: Array | None, L0: Array, Q: Array | None) -> Array | None:
 
 def conjugate(E: Array, curvature: Callable[[Array], Array], max_iter: int = 200) -> Array:
     """Solve S + curvature(S) = -E, for a positive semi-definite map, by conjugate gradients."""
-    S, R = np.zeros_like(E), -E
-    P, rr = R.copy(), float(np.vdot(E, E))
+    S = np.zeros_like(E)
+    R = -E
+    P = R.copy()
+    rr = float(np.vdot(E, E))
     goal = rr * min(0.01, rr)
     for _ in range(max_iter):
         HP = P + curvature(P)
@@ -62,8 +64,10 @@ def conjugate(E: Array, curvature: Callable[[Array], Array], max_iter: int = 200
 
 def step(S: Array, E: Array, T: Array, cost: Callable[[float], float], start: float) -> Array:
     """Return triangular C with C C' = I + t S, halving t from 1 or less until f with penalty cost(t) falls."""
-    t, one = 1.0, np.eye(len(S))
-    trace, slope = float(np.vdot(S, T)), float(np.vdot(E, S))
+    t = 1.0
+    one = np.eye(len(S))
+    trace = float(np.vdot(S, T))
+    slope = float(np.vdot(E, S))
     for _ in range(60):
         C, failed = lapack.dpotrf(one + t * S, lower=1, clean=1)
         if failed and t == 1:

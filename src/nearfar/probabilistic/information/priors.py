@@ -17,7 +17,9 @@ TRIED = 2000  # pairs whose distances calibrate the bounds
 
 def span_setting(learner: Any) -> str | bool:
     """Return the `_span` of a learner with a `prior`: outside the rows' span an identity prior is left as it is."""
-    return "identity" if isinstance(learner.prior, str) and learner.prior == "identity" else False
+    if isinstance(learner.prior, str) and learner.prior == "identity":
+        return "identity"
+    return False
 
 
 def factor(prior: AnyArray | str, X: Array) -> Array:
@@ -51,7 +53,10 @@ def distance_bounds(X: Array, L0: Array, bounds: Any, percentiles: Any, seed: Se
     low, high = ordered(percentiles, "percentiles must be two rising numbers above 0, at most 100", 100.0)
     n = len(X)
     every = n * (n - 1) // 2
-    tried = np.arange(every) if every <= TRIED else generator(seed).integers(every, size=TRIED)
+    if every <= TRIED:
+        tried = np.arange(every)
+    else:
+        tried = generator(seed).integers(every, size=TRIED)
     i, j = unrank_same(tried, np.array([n]))
     d2 = pair_squares(X @ L0.T, i, j)
     d2 = d2[d2 > 1e-24 * d2.max(initial=0.0)]

@@ -44,18 +44,23 @@ def maximize_listed(
         ``attributes["neighbors"]``: the rows' hits and misses of the last search, as `listed.neighbor_table` has them.
     """
     known = labels >= 0
-    X, labels = X[known], labels[known]
+    X = X[known]
+    labels = labels[known]
     rows = X if near is None else near[known]
-    found, spent, history = Solution(L0), 0, np.zeros(0)
+    found = Solution(L0)
+    spent = 0
+    history = np.zeros(0)
     for _ in range(refresh + 1):
         lists = listed_softmax.nearest_lists(rows, labels, k)
         n = float(lists.weight.sum())
         found = neighborhood.maximize(over(lists, X, kind), found.x, ridge=ridge, n=n, **search)
         if not (spent or warm):
             found = neighborhood.warned_if_stuck(found, L0, n, kind, ridge)
-        spent, history = spent + found.n_iter, np.concatenate([history, np.asarray(found.history)])
+        spent = spent + found.n_iter
+        history = np.concatenate([history, np.asarray(found.history)])
         rows = X @ found.x.T
-    at, last = np.flatnonzero(known), listed_softmax.neighbor_table(lists, min(k, len(labels) - 1))
+    at = np.flatnonzero(known)
+    last = listed_softmax.neighbor_table(lists, min(k, len(labels) - 1))
     table = np.full((len(known), last.shape[1]), -1)
     table[at] = np.where(last >= 0, at[last], -1)
     return found.with_x(found.x, n_iter=spent, history=history, attributes={"neighbors": table})

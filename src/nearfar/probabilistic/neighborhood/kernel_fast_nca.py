@@ -118,7 +118,10 @@ class KernelFastNCA(FromLabels, KernelMetric):
 
     def _enter(self, X: AnyArray, own: bool = False) -> Array:
         checks.one_of(("rkhs",) if self.kernel == "precomputed" else ("rkhs", "input"), neighbors=self.neighbors)
-        self._near = None if self.neighbors == "rkhs" else np.array(X, dtype=np.float64)
+        if self.neighbors == "rkhs":
+            self._near = None
+        else:
+            self._near = np.array(X, dtype=np.float64)
         return super()._enter(X, own)
 
     def _solve(self, R: Array, labels: Ints) -> Solution:

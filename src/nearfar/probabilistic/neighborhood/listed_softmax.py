@@ -60,7 +60,8 @@ def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
     found = []
     largest = {True: 0, False: 0}
     for c in range(int(labels.max()) + 1):
-        own, others = np.flatnonzero(labels == c), np.flatnonzero(labels != c)
+        own = np.flatnonzero(labels == c)
+        others = np.flatnonzero(labels != c)
         for rows, same in ((own, True), (others, False)):
             width = min(k, len(rows) - same)
             largest[same] = max(largest[same], width)
@@ -78,7 +79,8 @@ def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
 
 def neighbor_table(lists: Lists, k: int) -> Ints:
     """Neighbors by row, shape (n, 2 k): up to k of the row's kind, then up to k others, -1 where there are fewer."""
-    pairs, n = lists.pairs, lists.pairs.n
+    pairs = lists.pairs
+    n = lists.pairs.n
     place = np.arange(len(pairs)) - pairs.bounds[pairs.i]
     hits = np.bincount(pairs.i, lists.same, n).astype(np.intp)
     found = np.full((n, 2 * k), -1)
@@ -100,7 +102,8 @@ def neighbor_sums(Z: AnyArray, lists: Lists, kind: str, moments: AnyArray | None
     -----
     O(m (k + q)) time, O(m + n (k + q)) memory for m listed neighbors.
     """
-    starts, counts = lists.pairs.bounds[lists.anchors], np.diff(lists.pairs.bounds)[lists.anchors]
+    starts = lists.pairs.bounds[lists.anchors]
+    counts = np.diff(lists.pairs.bounds)[lists.anchors]
     exponents = -lists.pairs.squared_distances(Z)
     shift = np.maximum.reduceat(exponents, starts)
     e = np.exp(exponents - np.repeat(shift, counts))
@@ -109,7 +112,8 @@ def neighbor_sums(Z: AnyArray, lists: Lists, kind: str, moments: AnyArray | None
         near_shift = np.where(lists.weight > 0, near_shift, 0.0)
         q = np.exp(np.where(lists.same, exponents - np.repeat(near_shift, counts), -np.inf))
     else:
-        near_shift, q = shift, np.where(lists.same, e, 0.0)
+        near_shift = shift
+        q = np.where(lists.same, e, 0.0)
     near = np.where(lists.weight > 0, np.add.reduceat(q, starts), 1.0)
     shares = KINDS[kind](near, np.add.reduceat(e, starts), near_shift, shift)
     w = q * np.repeat(lists.weight * shares.near, counts) - e * np.repeat(lists.weight * shares.every, counts)

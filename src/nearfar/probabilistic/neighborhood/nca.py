@@ -33,7 +33,8 @@ def nca(
     **search: Any,
 ) -> Solution:
     """L (k, d) from the start L0; `search` is max_iter, tol, dtype, report, warm. See `NCA`."""
-    rows, search["ridge"] = neighbor_softmax.sorted_rows(X, labels), Ridge(reg)
+    rows = neighbor_softmax.sorted_rows(X, labels)
+    search["ridge"] = Ridge(reg)
     if batch_size is None or batch_size >= len(rows.X):
         return neighborhood.maximize_dense(rows, objective, L0, **search)
     return neighborhood.maximize_in_batches(rows, objective, L0, batch_size=batch_size, seed=seed, **search)
@@ -120,7 +121,10 @@ class NCA(FromLabels, Mahalanobis):
             X, labels, first = self._streamed(X, y)
             self._check()
             R = np.asarray(X, dtype=np.float64) - np.mean(X, axis=0)  # later rows may differ in other features
-            L = self._first(R, labels) if first else np.asarray(self.components_, dtype=np.float64)
+            if first:
+                L = self._first(R, labels)
+            else:
+                L = np.asarray(self.components_, dtype=np.float64)
             adam = gradient_descent.Adam(gradient_descent.step_length(L), getattr(self, "stream_", None))
             value, gradient = neighborhood.of_rows(L, R, labels, self.objective, Ridge(self.reg))
             self._keep(adam(L, -gradient), X.dtype)
@@ -135,7 +139,9 @@ class NCA(FromLabels, Mahalanobis):
     def _first(self, X: Array, labels: Ints) -> Array:
         """Components before the first step."""
         L = initialization.start(X, labels, self.init, self.n_components, self.random_state)
-        return L if self.init_scale is None else initialization.median_scaled(X, L)
+        if self.init_scale is None:
+            return L
+        return initialization.median_scaled(X, L)
 
     @property
     def _span(self) -> bool:

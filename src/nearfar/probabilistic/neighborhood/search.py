@@ -48,7 +48,8 @@ def negative(L: Array, terms: Terms, ridge: Ridge, n: float) -> tuple[float, Arr
 
 def dense(rows: SortedRows, kind: str, weight: Array, blocks: Iterable[AnchorBlock] | None = None) -> Terms:
     """F over all pairs of rows, or over the blocks' anchors and all rows."""
-    X, sizes = rows.X, rows.sizes
+    X = rows.X
+    sizes = rows.sizes
 
     def terms(L: Array) -> tuple[float, Array]:
         Z = X @ L.T.astype(X.dtype)
@@ -114,7 +115,11 @@ def warned_if_stuck(found: Solution, L0: Array, n: float, kind: str, ridge: Ridg
     Then all probabilities are 0 or 1, so that their sum is a whole number and the gradient vanishes (the gradient of
     log-probabilities does not). If every row's neighbor is of its class, nothing was left to learn.
     """
-    kept = float(np.vdot(found.x, L0)) / float(np.vdot(L0, L0)) if L0.any() else 0.0  # a ridge alone makes L shorter
+    # a ridge alone makes L shorter
+    if L0.any():
+        kept = float(np.vdot(found.x, L0)) / float(np.vdot(L0, L0))
+    else:
+        kept = 0.0
     stays = float(np.linalg.norm(found.x - kept * L0)) <= STILL * float(np.linalg.norm(found.x))
     right = found.value + ridge(found.x)[0]
     if kind == "accuracy" and stays and right < n - 0.5 and abs(right - round(right)) < WHOLE:
@@ -149,13 +154,22 @@ def maximize_dense(
 
     if dtype == "float64":
         found = search(L0, dtype, max_iter, tol)
-        return found if warm else warned_if_stuck(found, L0, settings["n"], kind, ridge)
+        if warm:
+            return found
+        return warned_if_stuck(found, L0, settings["n"], kind, ridge)
     coarse = search(L0, dtype, max(1, max_iter - FINE), max(tol, 1e-5))
     fine = search(coarse.x, "float64", max(1, min(FINE, max_iter - coarse.n_iter)), max(tol, 1e-5))
-    fine = fine if warm else warned_if_stuck(fine, L0, settings["n"], kind, ridge)
+    if warm:
+        fine = fine
+    else:
+        fine = warned_if_stuck(fine, L0, settings["n"], kind, ridge)
     history = np.concatenate([coarse.history, fine.history])
-    spent, converged = coarse.n_iter + fine.n_iter, coarse.converged or fine.converged
-    message = "" if converged else f"{fine.message}, after {coarse.n_iter} in float32"
+    spent = coarse.n_iter + fine.n_iter
+    converged = coarse.converged or fine.converged
+    if converged:
+        message = ""
+    else:
+        message = f"{fine.message}, after {coarse.n_iter} in float32"
     return fine.with_x(fine.x, n_iter=spent, history=history, converged=converged, message=message)
 
 

@@ -36,7 +36,10 @@ def kernel_pcca(
     scale = np.sqrt(len(R) / np.sum(R**2)) if normalize_kernel else 1.0
     losses = solvers.risk(scale * R, pairs, pair_weight)
     k = n_components or R.shape[1]
-    L0 = solvers.whitened_directions(scale * R, k) if start is None else start / scale
+    if start is None:
+        L0 = solvers.whitened_directions(scale * R, k)
+    else:
+        L0 = start / scale
     found = solvers.minimize(losses, L0, 1.0, learn_b=False, beta=beta, reg=reg, **search)
     return found.with_x(scale * found.x, attributes={})
 

@@ -35,7 +35,8 @@ def ldml(
 ) -> Solution:
     """L (k, d); ``attributes["b"]`` is b. `search` is max_iter, tol and report; see `LDML`."""
     R = solvers.risk(X, pairs, pair_weight)
-    d, k = X.shape[1], n_components or X.shape[1]
+    d = X.shape[1]
+    k = n_components or X.shape[1]
     if not R.both:
         warn("pairs are all similar or all dissimilar, which leaves b undetermined: it stays 1")
     L0, b = (None, 1.0) if start is None else start
@@ -46,7 +47,9 @@ def ldml(
     if L0 is not None and k < d:
         return solvers.minimize(R, L0, b, **common)
     found = solvers.minimize_convex(R, solvers.whitening(X), L0, b, **common)
-    return found if k == d else solvers.minimize(R, found.x[:k], found.attributes["b"], **common)
+    if k == d:
+        return found
+    return solvers.minimize(R, found.x[:k], found.attributes["b"], **common)
 
 
 class LDML(FromPairs, Mahalanobis):
@@ -129,7 +132,10 @@ class LDML(FromPairs, Mahalanobis):
             checks.at_least(0, reg=self.reg)
             checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
             R = solvers.of_labels(X, labels, self.pair_weight)
-            L = solvers.whitened_directions(R.X, self.n_components or X.shape[1]) if first else self.components_
+            if first:
+                L = solvers.whitened_directions(R.X, self.n_components or X.shape[1])
+            else:
+                L = self.components_
             adam = gradient_descent.Adam(gradient_descent.step_length(L), getattr(self, "stream_", None))
             found = solvers.stream(adam, R, L, 1.0 if first else self.b_, learn_b=self.fit_bias, beta=1.0, reg=self.reg)
             self._keep(found.x, X.dtype)

@@ -61,11 +61,16 @@ class LabeledPairs(NamedTuple):
         self, Z: AnyArray, moments: AnyArray, b: float, beta: float = 1.0, blocks: Iterable[AnchorBlock] | None = None
     ) -> Loss:
         """Return E of mapped rows Z over the pairs i < j, in blocks of rows i; with `blocks`, over these alone."""
-        n, q = len(Z), moments.shape[1]
-        square, ones = np.einsum("nk,nk->n", Z, Z)[:, None], np.ones((n, 1))
-        left, right = beta * np.hstack([-2 * Z, square - b, ones]), np.hstack([Z, ones, square]).T
+        n = len(Z)
+        q = moments.shape[1]
+        square = np.einsum("nk,nk->n", Z, Z)[:, None]
+        ones = np.ones((n, 1))
+        left = beta * np.hstack([-2 * Z, square - b, ones])
+        right = np.hstack([Z, ones, square]).T
         Y1 = np.hstack([moments, ones])
-        S1, value, slope = np.zeros((n, q + 1)), 0.0, 0.0
+        S1 = np.zeros((n, q + 1))
+        value = 0.0
+        slope = 0.0
         for block in cut(self.rows.sizes, self.height()) if blocks is None else blocks:
             rows = slice(block.start, block.stop)
             for columns, kind in self.parts(block, n):
@@ -107,8 +112,10 @@ class LabeledPairs(NamedTuple):
             T[unseen] = 0.0
             return found
         others = T.copy()
-        T[unseen | ~block.same], others[unseen | block.same] = FAR, -FAR
-        (near, _), (far, _) = self.of_kind(T, 1), self.of_kind(others, -1)
+        T[unseen | ~block.same] = FAR
+        others[unseen | block.same] = -FAR
+        (near, _) = self.of_kind(T, 1)
+        (far, _) = self.of_kind(others, -1)
         T *= self.similar
         T -= self.dissimilar * others
         T[unseen] = 0.0

@@ -131,7 +131,9 @@ class PCCA(FromPairs, Mahalanobis):
         if isinstance(self.init, str) and self.init == "pca":
             return solvers.whitened_directions(X, self.n_components or X.shape[1])
         L = initialization.start(X, None, self.init, self.n_components, self.random_state)
-        return L if not isinstance(self.init, str) else initialization.median_scaled(X, L)
+        if not isinstance(self.init, str):
+            return L
+        return initialization.median_scaled(X, L)
 
     @property
     def _span(self) -> bool:

@@ -151,7 +151,8 @@ def minimize_convex(
     seen: dict[str, Any] = {}
 
     def packed(x: Array) -> tuple[float, Array]:
-        L, b = x[:-1] @ A, float(x[-1, 0])
+        L = x[:-1] @ A
+        b = float(x[-1, 0])
         loss = R(L, b, by_metric=True)
         G = psd.symmetrize(R.X.T @ loss.pull) + reg * np.eye(len(A))
         slope = loss.slope if learn_b else 0.0
@@ -161,24 +162,34 @@ def minimize_convex(
     def stop(before: float, now: float) -> bool:
         return residual(seen)[1] <= tol or before - now <= 1e-14 * max(1.0, abs(now))
 
-    K = np.eye(len(A)) / np.sqrt(2 * len(A)) if L0 is None else L0 @ np.linalg.pinv(A)
-    spent, history = 0, np.zeros(0)
+    if L0 is None:
+        K = np.eye(len(A)) / np.sqrt(2 * len(A))
+    else:
+        K = L0 @ np.linalg.pinv(A)
+    spent = 0
+    history = np.zeros(0)
     for _ in range(ROUNDS):
         found = lbfgs(packed, pack(K, b), stop=stop, max_iter=max_iter - spent, tol=0.0, report=report)
-        spent, history = spent + found.n_iter, np.concatenate([history, np.asarray(found.history)])
+        spent = spent + found.n_iter
+        history = np.concatenate([history, np.asarray(found.history)])
         value = packed(found.x)[0]
         kkt, size = residual(seen)
         if size <= tol or spent >= max_iter:
             break
-        K, b = full_rank(found.x[:-1]), float(found.x[-1, 0])
-    message = "" if size <= tol else stopped("L-BFGS", spent, "optimality", size, tol)
+        K = full_rank(found.x[:-1])
+        b = float(found.x[-1, 0])
+    if size <= tol:
+        message = ""
+    else:
+        message = stopped("L-BFGS", spent, "optimality", size, tol)
     attributes = {"kkt": kkt, "b": seen["b"]}
     return Solution(psd.compress(seen["L"]), value, spent, size <= tol, message, history=history, attributes=attributes)
 
 
 def residual(seen: dict[str, Any]) -> tuple[Array, float]:
     """The three optimality conditions, and their weighted sum."""
-    L, G = seen["L"], seen["G"]
+    L = seen["L"]
+    G = seen["G"]
     low = max(0.0, -float(np.linalg.eigvalsh(G)[0]))
     kkt = np.array([low, abs(float(np.vdot(L, L @ G))), abs(seen["slope"])])
     return kkt, float(kkt @ np.array([np.sum(L**2), 1.0, abs(seen["b"])]))
@@ -225,7 +236,8 @@ def batched(
     R: Risk, size: int, rng: np.random.Generator
 ) -> tuple[Callable[[], Iterator[Any]], Callable[..., tuple[Loss, float]]]:
     """Return what gives the batches of an epoch, and the loss of a batch as its share of an epoch's."""
-    pairs, X = R.pairs, R.X
+    pairs = R.pairs
+    X = R.X
     if isinstance(pairs, LabeledPairs):
         rows = pairs.rows
         blocks = list(neighbor_softmax.cut(rows.sizes, max(1, min(neighbor_softmax.height(len(X)), size // 8 or 1))))

@@ -33,16 +33,21 @@ def grassmann_gmml(
     keep: str = "best",
 ) -> Solution:
     """Return L (d, d) as `x` from bases U (n, d, q); ``attributes["rule"]`` is the M within T_i."""
-    M, change = np.eye(U.shape[1]), np.inf
+    M = np.eye(U.shape[1])
+    change = np.inf
     rounds: list[Solution] = []
     while len(rounds) < n_rounds and change > tol:
         L, value = geodesic.unit_mean(manifolds.unit_bases(U, M), pairs, t, reg)
         rounds.append(Solution(psd.compress(L), value, attributes={"rule": M}))
-        change, M = float(np.linalg.norm(L.T @ L - M) / np.linalg.norm(M)), L.T @ L
+        change = float(np.linalg.norm(L.T @ L - M) / np.linalg.norm(M))
+        M = L.T @ L
     history = np.array([found.objective for found in rounds])
     kept = rounds[int(history.argmin()) if keep == "best" else -1]
     converged = change <= tol or n_rounds == 1
-    message = "" if converged else stopped("the alternation", n_rounds, "relative change", change, tol)
+    if converged:
+        message = ""
+    else:
+        message = stopped("the alternation", n_rounds, "relative change", change, tol)
     return kept.with_x(kept.x, n_iter=len(rounds), converged=converged, message=message, history=history)
 
 

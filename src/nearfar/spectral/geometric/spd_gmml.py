@@ -112,7 +112,9 @@ class SPDGMML(FromPairs, Mahalanobis):
         if X.ndim == 2:
             return X[:, :, None].astype(np.float64)
         T = manifolds.spd_log(X.astype(np.float64))
-        return T if self.embedding == "matrix" else manifolds.vectors(T)[:, :, None]
+        if self.embedding == "matrix":
+            return T
+        return manifolds.vectors(T)[:, :, None]
 
     def _solve(self, T: Array, pairs: Pairs | LabelPairs) -> Array:
         checks.between(0, 1, t=self.t)

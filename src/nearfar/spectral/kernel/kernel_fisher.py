@@ -34,11 +34,13 @@ def kernel_fisher(
     S, D = scatter.pair_scatters(R, pairs).mean()
     if constraint == "orthonormal":
         w, V = psd.spectrum(D - S)
-        gain, useful = w, int((w > psd.rounding(np.diag(S + D))).sum())
+        gain = w
+        useful = int((w > psd.rounding(np.diag(S + D))).sum())
     else:
         S = S + reg * np.trace(S) / len(S) * np.eye(len(S))
         w, V = eig.gevd(D, S, None, on_singular, "the similar scatter")
-        gain, useful = w - 1, min(int((w > 1 + psd.rounding(w)).sum()), max(len(S) - 1, 1))
+        gain = w - 1
+        useful = min(int((w > 1 + psd.rounding(w)).sum()), max(len(S) - 1, 1))
     p = min(useful, MOST) if n_components is None else n_components
     if p == 0:
         raise ValueError("no direction keeps dissimilar pairs further apart than similar ones; set n_components")

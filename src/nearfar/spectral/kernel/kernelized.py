@@ -99,12 +99,16 @@ class Kernelized(KernelMetric):
     def fit(self, X: AnyArray, y: AnyArray | None = None, **supervision: Any) -> Kernelized:
         """Learn from labels y, or from what else the learner takes (``pairs=``, ``triplets=``, ...)."""
         with error_context(self):
-            X, told = self._rows(X), {key: value for key, value in supervision.items() if value is not None}
+            X = self._rows(X)
+            told = {key: value for key, value in supervision.items() if value is not None}
             check_consistent_length(X, y)
             if y is not None:
                 self._sorted = order = np.arange(len(X)) if told else self._order(X)
-                X, told = X[order], {"y": np.asarray(constraints.numbered(y))[order], **told}
-            R, learner, last = self._enter(X), clone(self._linear()), self._start()
+                X = X[order]
+                told = {"y": np.asarray(constraints.numbered(y))[order], **told}
+            R = self._enter(X)
+            learner = clone(self._linear())
+            last = self._start()
             vars(learner).update({} if last is None else {"components_": last[:, : self.rank]})
             self.learner_, L = kernelized(learner, R, **told)
             self.__dict__.pop("_sorted", None)
@@ -126,7 +130,10 @@ class Kernelized(KernelMetric):
         if hasattr(self.learner, "get_params") and not isinstance(self.learner, type):
             return self.learner
         method = nearfar.catalog.BY_NAME.get(str(self.learner.get("class") if isinstance(self.learner, dict) else ""))
-        kind = getattr(nearfar, method.name) if method is not None and method.kind == "learner" else None
+        if method is not None and method.kind == "learner":
+            kind = getattr(nearfar, method.name)
+        else:
+            kind = None
         if not (isinstance(kind, type) and issubclass(kind, MetricLearner)):
             raise ValueError(f"learner must be a learner of this library, such as RCA(); got {self.learner!r}")
         return kind(**self.learner.get("settings", {}))
@@ -138,7 +145,8 @@ class Kernelized(KernelMetric):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file as every learner does; the linear learner is kept as its name and settings."""
-        inner, shadow = self._linear(), copy.copy(self)
+        inner = self._linear()
+        shadow = copy.copy(self)
         plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in inner.get_params(deep=False).items()}
         shadow.learner = {"class": type(inner).__name__, "settings": plain}
         shadow.__dict__.pop("learner_", None)

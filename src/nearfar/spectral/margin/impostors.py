@@ -108,9 +108,11 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MOST) -> Impostors:
     most : int
         If there would be more than about this many, each row keeps its nearest ones, with a warning.
     """
-    n, stops = len(Z), np.cumsum(class_sizes(labels))
+    n = len(Z)
+    stops = np.cumsum(class_sizes(labels))
     left, right, bound = factors(Z, radius)
-    per_row, complete = max(1, most // n), True
+    per_row = max(1, most // n)
+    complete = True
     found: list[tuple[Ints, Ints]] = []
     step = max(1, CELLS // n)
     for a in range(0, n, step):

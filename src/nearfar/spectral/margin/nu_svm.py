@@ -31,13 +31,19 @@ def nu_svm(
     **search: Any,
 ) -> Solution:
     """Return M (d, d) as `x`; see `NuSVMMetric` for the settings."""
-    pairs, d = written_out(pairs), X.shape[1]
-    near, far = pairs.part(similar=True), pairs.part(similar=False)
+    pairs = written_out(pairs)
+    d = X.shape[1]
+    near = pairs.part(similar=True)
+    far = pairs.part(similar=False)
     S = scatter.pair_scatters(X, pairs).similar / near.weights.sum()
-    P = np.eye(d) if prior is None else psd.require_pd(prior, "prior", strict=False)
+    if prior is None:
+        P = np.eye(d)
+    else:
+        P = psd.require_pd(prior, "prior", strict=False)
     if P.shape != (d, d):
         raise ValueError(f"prior must have shape {(d, d)}; got {P.shape}")
-    Z, weight = X[far.i] - X[far.j], far.weights / far.weights.sum()
+    Z = X[far.i] - X[far.j]
+    weight = far.weights / far.weights.sum()
     d0 = np.einsum("pd,pd->p", Z @ P, Z)
     unit = float(weight @ d0) or 1.0
     problem = NuMargin(S / unit, Z / np.sqrt(unit), weight, l1, l2, nu, definite, d0 / unit)

@@ -32,7 +32,8 @@ def covariance(
         constraints.require_classes(labels)
         X, labels = scatter.known(X, labels)
         several = np.bincount(labels)[labels] > 1  # a row alone in its class is its mean, and shows no spread
-        X, lost = (X - scatter.class_means(X, labels)[labels])[several], len(np.unique(labels[several]))
+        X = (X - scatter.class_means(X, labels)[labels])[several]
+        lost = len(np.unique(labels[several]))
     if shrinkage is None:
         constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
         if len(constant):

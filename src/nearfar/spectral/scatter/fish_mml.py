@@ -33,7 +33,8 @@ def fish_mml(
     report: Report | None = None,
 ) -> Solution:
     """Return block-diagonal L (p V, sum d_v) as `x`; ``attributes["view_components"]`` lists P_v' (p, d_v)."""
-    n, known = len(labels), int((labels >= 0).sum())
+    n = len(labels)
+    known = int((labels >= 0).sum())
     spans = [scatter.span_or_axes(X, p) for X in views]
     views = [(X - X.mean(axis=0)) @ V.T for X, V in zip(views, spans, strict=True)]
     own = [scatter.between(X, labels) / known + lam1 * X.T @ X / n for X in views]  # S_b + lam1 S_t
@@ -43,7 +44,8 @@ def fish_mml(
     if start is not None and start.shape == (p * len(own), widths[-1]):
         parts = np.split(start, widths[:-1], axis=1)
         P = [V @ part[v * p : (v + 1) * p].T for v, (V, part) in enumerate(zip(spans, parts, strict=True))]
-    history, converged = [value(P, own, C, lam2)], False
+    history = [value(P, own, C, lam2)]
+    converged = False
     while not converged and len(history) <= max_iter:
         for v, A in enumerate(own):
             links = [C[v][w] @ P[w] for w in range(len(P)) if w != v]
@@ -53,9 +55,13 @@ def fish_mml(
             report(len(history) - 1, history[-1], history[-1] - history[-2])
         converged = history[-1] - history[-2] <= tol * abs(history[-1])
     k = len(history) - 1
-    message = "" if converged else stopped("block coordinate ascent", k, "last gain", history[-1] - history[-2], tol)
+    if converged:
+        message = ""
+    else:
+        message = stopped("block coordinate ascent", k, "last gain", history[-1] - history[-2], tol)
     components = [psd.fix_signs(V.T @ Pv).T.copy() for V, Pv in zip(spans, P, strict=True)]
-    attributes, L = {"view_components": components}, block_diag(*components)
+    attributes = {"view_components": components}
+    L = block_diag(*components)
     return Solution(L, history[-1], k, bool(converged), message, history=np.array(history), attributes=attributes)
 
 
@@ -137,7 +143,10 @@ class FISHMML(FromLabels, Mahalanobis):
 
     def _solve(self, X: Array, labels: Ints) -> Solution:
         checks.at_least(0, lam1=self.lam1, lam2=self.lam2)
-        self.view_sizes_ = np.array([X.shape[1]]) if self.view_sizes_ is None else self.view_sizes_
+        if self.view_sizes_ is None:
+            self.view_sizes_ = np.array([X.shape[1]])
+        else:
+            self.view_sizes_ = self.view_sizes_
         whole = self.view_sizes_.dtype.kind in "iu" and (self.view_sizes_ >= 1).all()
         if not whole or self.view_sizes_.sum() != X.shape[1]:
             raise ValueError(f"view_sizes must add up to the {X.shape[1]} columns; got {self.view_sizes_.tolist()}")

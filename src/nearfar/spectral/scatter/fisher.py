@@ -31,7 +31,10 @@ def fisher(
     if n_components == d > 1:
         raise ValueError(f"n_components must be below {d}: with all directions M would be S^-1 whatever D is")
     mu, U = eig.gevd(D, S, None, on_singular, "the similar scatter", eig.SHRINK * len(S) / d)
-    p = min(int((mu > 1).sum()), max(d - 1, 1)) if n_components is None else min(n_components, len(mu))
+    if n_components is None:
+        p = min(int((mu > 1).sum()), max(d - 1, 1))
+    else:
+        p = min(n_components, len(mu))
     if p == 0:
         raise ValueError("no direction keeps dissimilar pairs further apart than similar ones; set n_components")
     return Solution(U[:, :p].T, objective=float(np.sum(1 - mu[:p])), attributes={"eigenvalues": mu[:p]})

@@ -24,17 +24,25 @@ def high_dimensional_dca(
     X: Array, pairs: Pairs | LabelPairs, n_components: int | None = None, tol: float = 1e-10
 ) -> Solution:
     """Return L = U' (p, d) as `x`; `objective` is the trace ratio."""
-    linked = np.flatnonzero(pairs.labels >= 0) if isinstance(pairs, LabelPairs) else np.unique(np.r_[pairs.i, pairs.j])
+    if isinstance(pairs, LabelPairs):
+        linked = np.flatnonzero(pairs.labels >= 0)
+    else:
+        linked = np.unique(np.r_[pairs.i, pairs.j])
     V = scatter.data_span(X[linked]) if X.shape[1] >= len(linked) else None
     S_w, S_b = scatter.pair_scatters(X if V is None else X @ V.T, pairs)[:2]
     w, R = psd.spectrum(S_w + S_b)
     R = R[:, : max(psd.rank(w), 1)]
-    S_w, S_b, r = R.T @ S_w @ R, R.T @ S_b @ R, R.shape[1]
+    S_w = R.T @ S_w @ R
+    S_b = R.T @ S_b @ R
+    r = R.shape[1]
     if n_components is not None and n_components >= r > 1:
         raise ValueError(f"n_components must be below the rank {r} of the linked rows' scatter; got {n_components}")
     if n_components is None and isinstance(pairs, LabelPairs):
         n_components = min(int(pairs.labels.max()), r - 1)
-    p = locality.fewest(S_b, S_w, 0.95, tol) if n_components is None else max(n_components, 1)
+    if n_components is None:
+        p = locality.fewest(S_b, S_w, 0.95, tol)
+    else:
+        p = max(n_components, 1)
     found = eig.trace_ratio(S_b, S_w, p, tol)
     U = R @ found.x if V is None else V.T @ (R @ found.x)
     return found.with_x(psd.fix_signs(U).T)

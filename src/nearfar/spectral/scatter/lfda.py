@@ -34,7 +34,8 @@ def lfda(
     if not above.any():
         raise ValueError("no direction separates the classes")
     if n_components is None:
-        mu, U = mu[above], U[:, above]
+        mu = mu[above]
+        U = U[:, above]
     if kind == "weighted":
         U = U * np.sqrt(np.maximum(mu, 0.0))
     elif kind == "orthonormalized":
@@ -46,7 +47,8 @@ def local_scatters(X: Array, labels: Ints, n_neighbors: int) -> tuple[Array, Arr
     """S_w and S_b, each (d, d), in O(sum_c n_c^2 d)."""
     sizes = class_sizes(labels)
     order = np.argsort(labels, kind="stable")
-    S_w, S_b = np.zeros((X.shape[1],) * 2), scatter.all_pairs(X, labels).dissimilar / len(X)
+    S_w = np.zeros((X.shape[1],) * 2)
+    S_b = scatter.all_pairs(X, labels).dissimilar / len(X)
     for n, rows in zip(sizes, np.split(X[order], np.cumsum(sizes)[:-1]), strict=True):
         if n > 1:
             G = affinity_scatter(rows, min(n_neighbors, n - 1))
@@ -65,10 +67,15 @@ def affinity_scatter(X: Array, k: int) -> Array:
     sigma = nearest(X, X, k, exclude_self=True)[0][:, -1]
     X = X - X.mean(axis=0)
     there = sigma > TINY * np.abs(X).max()
-    X, sigma = X[there], sigma[there, None]
-    one, square = 1 / sigma, np.sum(X**2, axis=1, keepdims=True) / sigma
-    left, right = np.hstack([2 * X / sigma, -square, -one]), np.hstack([X / sigma, one, square])
-    G, D, start = np.zeros((X.shape[1],) * 2), np.zeros(len(X)), 0
+    X = X[there]
+    sigma = sigma[there, None]
+    one = 1 / sigma
+    square = np.sum(X**2, axis=1, keepdims=True) / sigma
+    left = np.hstack([2 * X / sigma, -square, -one])
+    right = np.hstack([X / sigma, one, square])
+    G = np.zeros((X.shape[1],) * 2)
+    D = np.zeros(len(X))
+    start = 0
     while start < len(X):
         rows = slice(start, start + max(LEAST, BLOCK // (len(X) - start)))
         A = left[rows] @ right[start:].T

@@ -37,7 +37,10 @@ def recipe(name: str) -> dict[str, Any]:
     names = recipe_names()
     if name not in names:
         near = get_close_matches(name, names, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(names)}"
+        if near:
+            hint = f"did you mean {near[0]!r}?"
+        else:
+            hint = f"expected one of {', '.join(names)}"
         raise TrainError(f"unknown recipe {name!r}; {hint}")
     paper, _, dataset = name.partition("/")
     return dict(_recipes(paper)[dataset])

@@ -59,7 +59,8 @@ DIVERSITY = {
 
 def confused(dataset: str, loss: str) -> str:
     """Return a base loss with both confusions, as text."""
-    energy, diversity = ENERGY[dataset][loss], DIVERSITY[dataset][loss]
+    energy = ENERGY[dataset][loss]
+    diversity = DIVERSITY[dataset][loss]
     return f"{LOSSES[loss]} + {energy}*EnergyConfusion() + {diversity}*DiversityConfusion()"
 
 

@@ -31,7 +31,8 @@ EXACT = 5.0  # T up to which products of exponentials of unit vectors stay in ra
 def angular(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of log(1 + sum_n e^f) and their number."""
     columns, keep = positives(rows, one_by_one=True)
-    far, source = negatives(rows), rows.d if sides.square else sides.ref
+    far = negatives(rows)
+    source = rows.d if sides.square else sides.ref
     rule = Rule(4 * T, hinge=False, square=sides.square)
     pull = 2 * (1 + T) * rows.d.gather(1, columns)  # -2 (1 + T) a.p
     if columns.shape[1] > FEW and T <= EXACT:
@@ -102,7 +103,9 @@ class AngularLoss(BilateralRowLoss):
         check_options(self, REDUCTIONS, reduction=reduction)
         if not 0 <= alpha < 89:
             raise ValueError(f"AngularLoss: alpha must be in [0, 89) degrees, got {alpha}")
-        self.alpha, self.form, self.reduction = alpha, form, reduction
+        self.alpha = alpha
+        self.form = form
+        self.reduction = reduction
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
         T = max(tan(radians(self.alpha)) ** 2, 1e-30)  # not 0: 0 times the infinity of non-negatives is NaN

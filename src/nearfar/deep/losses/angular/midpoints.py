@@ -33,13 +33,15 @@ class _Sums(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(far, source, columns, offset)
         ctx.rule = rule
-        sums, active = torch.empty_like(offset), torch.zeros_like(columns, dtype=torch.int32)
+        sums = torch.empty_like(offset)
+        active = torch.zeros_like(columns, dtype=torch.int32)
         for part in cache_parts(far):
             for k in range(columns.shape[1]):
                 f = _exponents(far[part], source, columns[part, k], rule)
                 if rule.hinge:
                     f = f.add_(offset[part, k : k + 1]).clamp_min_(0)
-                    sums[part, k], active[part, k] = f.sum(1), count(f > 0)
+                    sums[part, k] = f.sum(1)
+                    active[part, k] = count(f > 0)
                 else:
                     sums[part, k] = offset[part, k] + f.logsumexp(1)
         ctx.mark_non_differentiable(active)
@@ -57,7 +59,9 @@ class _Sums(torch.autograd.Function):
             found = iter(torch.autograd.grad(sums, wanted, grads[0], create_graph=True, allow_unused=True))
             far_, source_, offset_ = (next(found) if part.requires_grad else None for part in apart)
             return far_, source_, None, offset_, None
-        to_far, to_source, to_offset = torch.zeros_like(far), torch.zeros_like(source), torch.zeros_like(offset)
+        to_far = torch.zeros_like(far)
+        to_source = torch.zeros_like(source)
+        to_offset = torch.zeros_like(offset)
         for part in cache_parts(far):
             for k in range(columns.shape[1]):
                 p = columns[part, k]
@@ -85,7 +89,8 @@ def _plain(far: Tensor, source: Tensor, columns: Tensor, offset: Tensor, rule: R
     sums = []
     for k, p in enumerate(columns.T):
         row = source[p] if rule.square else -(source[p] @ source.T)
-        f, more = (row + far) * -rule.scale, offset[:, k]
+        f = (row + far) * -rule.scale
+        more = offset[:, k]
         if rule.hinge:
             sums.append((f + more[:, None]).clamp_min(0).sum(1))
         else:

@@ -29,7 +29,8 @@ def facility_location(z: Tensor, facility: Tensor, oracle: Tensor, gamma_delta: 
     def reach(to: Tensor) -> Tensor:
         return safe_sqrt((z - z[to]).square().sum(1)).sum()  # the gradient flows to both ends
 
-    F, Ft = -reach(facility), -reach(oracle)
+    F = -reach(facility)
+    Ft = -reach(oracle)
     return (F - Ft + gamma_delta).relu()
 
 
@@ -108,15 +109,21 @@ class FacilityLocationLoss(SetTerm):
             raise ValueError(f"FacilityLocationLoss: gamma must be at least 0, decay positive, got {gamma}, {decay}")
         self.search = Search(refine, greedy, nmi, agreement, passes, epsilon, warm_start_oracle)
         self.search.check(self)
-        self.gamma, self.decay, self.period = gamma, decay, period
-        self.normalize_sum, self.seed = normalize_sum, seed
+        self.gamma = gamma
+        self.decay = decay
+        self.period = period
+        self.normalize_sum = normalize_sum
+        self.seed = seed
         self.register_buffer("epoch", torch.zeros((), dtype=torch.int64))
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self.stats_: dict[str, float] = {}
 
     @property
     def gamma_(self) -> float:
-        times = int(self.epoch) if self.period is None else int(self.calls) // self.period
+        if self.period is None:
+            times = int(self.epoch)
+        else:
+            times = int(self.calls) // self.period
         return float(self.gamma * self.decay**times)
 
     def on_epoch(self, epoch: int) -> None:

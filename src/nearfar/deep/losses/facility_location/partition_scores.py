@@ -41,12 +41,16 @@ class Agreement:
     """
 
     def __init__(self, y: Ints, kind: str = "nmi", mean: str = "geometric") -> None:
-        self.y, self.m = y, len(y)
+        self.y = y
+        self.m = len(y)
         self.kind = "nmi" if kind == "vmeasure" else kind
         self.mean = "arithmetic" if kind == "vmeasure" else mean
         counts = np.bincount(y)
         self.num_classes = len(counts)
-        self.phi = _n_log_n(self.m) if self.kind in ("nmi", "ami") else np.arange(self.m + 1.0) ** 2
+        if self.kind in ("nmi", "ami"):
+            self.phi = _n_log_n(self.m)
+        else:
+            self.phi = np.arange(self.m + 1.0) ** 2
         self.sum_y = float(self.phi[counts].sum())
         self.expected: Array | None = None
         if kind == "ami":
@@ -72,8 +76,12 @@ class Agreement:
 
     def _information(self, cells: Array, sum_a: Array, sizes: Ints) -> Array:
         shared = np.log(self.m) + (cells - self.sum_y - sum_a) / self.m
-        h_y, h_a = np.log(self.m) - self.sum_y / self.m, np.log(self.m) - sum_a / self.m
-        middle = np.sqrt(np.maximum(h_y * h_a, 0)) if self.mean == "geometric" else (h_y + h_a) / 2
+        h_y = np.log(self.m) - self.sum_y / self.m
+        h_a = np.log(self.m) - sum_a / self.m
+        if self.mean == "geometric":
+            middle = np.sqrt(np.maximum(h_y * h_a, 0))
+        else:
+            middle = (h_y + h_a) / 2
         both_trivial = (h_y < 1e-12) & (h_a < 1e-12)
         if self.expected is None:
             return _ratio(shared, middle, both_trivial)
@@ -104,7 +112,9 @@ def expected_information(m: int, c: int) -> Array:
 
     The overlap n of a random cluster of k points with the class is hypergeometric; its part is (n/m) ln(m n / (c k)).
     """
-    k, n = np.arange(m + 1)[:, None], np.arange(1, c + 1)  # (m + 1, 1), (c,)
+    # (m + 1, 1), (c,)
+    k = np.arange(m + 1)[:, None]
+    n = np.arange(1, c + 1)
     rest = m - c - k + n  # points in neither
     possible = (n <= k) & (rest >= 0)
     log_factorial = gammaln(np.arange(m + 1) + 1)
@@ -154,7 +164,8 @@ def margins(agreement: Agreement, base: Base, moved: Bools) -> Array:
     -------
     (c,) Delta
     """
-    phi, (c, m) = agreement.phi, moved.shape
+    phi = agreement.phi
+    (c, m) = moved.shape
     rows, points = np.divmod(np.flatnonzero(moved), m)  # several times as fast as nonzero
 
     def count(label: Ints, kinds: int) -> Ints:

@@ -76,8 +76,11 @@ def greedy(problem: Problem, k: int, *, size: int | None = None, rng: np.random.
     -------
     (k,) indices in order of choice; ties go to the lowest index.
     """
-    d, m = problem.d, len(problem.d)
-    nearest, reach, fit = np.zeros(m, dtype=np.int64), np.full(m, np.inf), -problem.d.sum(1)
+    d = problem.d
+    m = len(problem.d)
+    nearest = np.zeros(m, dtype=np.int64)
+    reach = np.full(m, np.inf)
+    fit = -problem.d.sum(1)
     facilities: list[int] = []
     for step in range(k):
         candidates = np.delete(np.arange(m), facilities)
@@ -95,7 +98,8 @@ def greedy(problem: Problem, k: int, *, size: int | None = None, rng: np.random.
         chosen = _best(problem, base, fit[candidates], candidates, takes)
         nearest = np.where(takes(np.array([chosen]))[0], step, nearest)
         near = np.flatnonzero(d[chosen] < reach)  # fits change by these points alone
-        before, after = reach[near, None], d[chosen, near, None]
+        before = reach[near, None]
+        after = d[chosen, near, None]
         fit += (np.minimum(d[near], before) - np.minimum(d[near], after)).sum(0)
         reach[near] = d[chosen, near]
         facilities.append(chosen)
@@ -122,7 +126,8 @@ class _Swaps:
     """A set of facilities that are exchanged one at a time."""
 
     def __init__(self, problem: Problem, facilities: Ints) -> None:
-        self.problem, self.facilities = problem, facilities.copy()
+        self.problem = problem
+        self.facilities = facilities.copy()
         self.to = problem.d[:, facilities].copy()  # (m, K)
         self.m, self.k = self.to.shape
 

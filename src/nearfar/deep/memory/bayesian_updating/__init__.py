@@ -38,7 +38,8 @@ def bayesian_updating(near: Tensor, far: Tensor, loss: str, margin: float) -> tu
     if loss == "triplet":
         gap = finite(near) - finite(far) + margin
         return torch.where(keep, gap.clamp_min(0), 0.0).sum(1), keep.sum(1)
-    rivals, own = finite(masked_logsumexp(finite(far), far.isfinite(), -1.0)), -finite(near).mean(1)
+    rivals = finite(masked_logsumexp(finite(far), far.isfinite(), -1.0))
+    own = -finite(near).mean(1)
     value = softmax_loss(own, rivals) if loss == "nca_all" else rivals - own
     valid = keep.any(1)
     return torch.where(valid, value, 0.0), valid
@@ -107,8 +108,12 @@ class BayesianUpdating(SavedDraws, Term):
         if not (0 < decay <= 1 and 0 <= shrinkage <= 1):
             got = f"{decay} and {shrinkage}"
             raise ValueError(f"BayesianUpdating: decay must be in (0, 1], shrinkage in [0, 1], got {got}")
-        self.loss, self.margin, self.positives, self.normalize = loss, margin, positives, normalize
-        self.num_classes, self.max_classes = num_classes, max_classes
+        self.loss = loss
+        self.margin = margin
+        self.positives = positives
+        self.normalize = normalize
+        self.num_classes = num_classes
+        self.max_classes = max_classes
         self.gaussians = Gaussians(num_classes, embedding_dim, decay=decay, shrinkage=shrinkage, literal=paper_literal)
         self._draws = torch.Generator().manual_seed(int(seed))
 
@@ -129,9 +134,11 @@ class BayesianUpdating(SavedDraws, Term):
     def _distances(self, x: Tensor, y: Tensor, anchors: slice) -> tuple[Tensor, Tensor]:
         """Return the anchors' distances to draws of their own and of each other class, infinite where there is none."""
         generator = own_draws(self._draws, self.training)
-        n, classes = len(x), self.gaussians.choose(y, self.max_classes, generator)
+        n = len(x)
+        classes = self.gaussians.choose(y, self.max_classes, generator)
         noise = torch.randn(len(classes), n, x.shape[1], generator=generator).to(x.device)
-        x, y = x[anchors], y[anchors]
+        x = x[anchors]
+        y = y[anchors]
         d = squares(x, self.gaussians.draw(classes, noise[:, anchors]))  # (b, S), to one draw of each class per anchor
         own = y[:, None] == classes
         drawn = (self.gaussians.counts[classes] > 0) & (y >= 0)[:, None]

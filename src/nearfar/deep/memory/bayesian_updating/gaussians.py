@@ -40,7 +40,9 @@ class Gaussians(PreciseBuffers):
         self, num_classes: int, dim: int, *, decay: float = 1.0, shrinkage: float = 0.0, literal: bool = False
     ) -> None:
         super().__init__()
-        self.decay, self.shrinkage, self.literal = decay, shrinkage, literal
+        self.decay = decay
+        self.shrinkage = shrinkage
+        self.literal = literal
         self.register_buffer("counts", torch.zeros(num_classes))
         self.register_buffer("means", torch.zeros(num_classes, dim))
         self.register_buffer("scatters", torch.zeros(num_classes, dim, dim))
@@ -58,21 +60,29 @@ class Gaussians(PreciseBuffers):
         share = new / n.clamp_min(torch.finfo(n.dtype).tiny)
         step = (mean - self.means) * (new > 0)[:, None]
         # a batch holds few of many classes: the state of the others is not moved in memory
-        scatters = self.scatters.clone() if self.literal or in_transform() else self.scatters
+        if self.literal or in_transform():
+            scatters = self.scatters.clone()
+        else:
+            scatters = self.scatters
         if self.decay < 1:
             scatters.mul_(self.decay)
         weight = (n0 * share / new.clamp_min(1))[y] * known  # each sample takes a share of its class's step
         for part in torch.arange(len(x), device=x.device).split(CHUNK):
             own = y[part]
-            apart, moved = (x[part] - mean[own]) * known[part, None], step[own]
+            apart = (x[part] - mean[own]) * known[part, None]
+            moved = step[own]
             added = apart[:, :, None] * apart[:, None, :]
             scatters.index_add_(0, own, added.addcmul_((weight[part, None] * moved)[:, :, None], moved[:, None, :]))
         self.means = self.means + share[:, None] * step
         self.counts = n
-        self.scatters = self._published(scatters, new > 0) if self.literal else scatters
+        if self.literal:
+            self.scatters = self._published(scatters, new > 0)
+        else:
+            self.scatters = scatters
 
     def _published(self, scatters: Tensor, changed: Tensor) -> Tensor:
-        n, d = self.counts[:, None, None], scatters.shape[1]
+        n = self.counts[:, None, None]
+        d = scatters.shape[1]
         inverse = torch.linalg.inv(_with_jitter(scatters.double())).to(scatters.dtype)
         scatter = torch.where(n > d + 1, n * inverse / (n - d - 1).clamp_min(1e-6), scatters)
         return torch.where(changed[:, None, None], scatter, self.decay * self.scatters)
@@ -80,7 +90,8 @@ class Gaussians(PreciseBuffers):
     @torch.no_grad()
     def covariances(self, classes: Tensor) -> Tensor:
         """Return the (k, d, d) covariances of some classes."""
-        n, d = self.counts[classes, None, None], self.means.shape[1]
+        n = self.counts[classes, None, None]
+        d = self.means.shape[1]
         if self.literal:
             return self.scatters[classes] / n.clamp_min(1)
         return self.scatters[classes] / torch.where(n > d + 1, n - d - 1, n.clamp_min(1))

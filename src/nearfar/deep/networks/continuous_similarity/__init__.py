@@ -95,8 +95,13 @@ class ContinuousSimilarityNet(Checked, PreciseBuffers):
         self.trunk = nn.Flatten() if trunk is None else trunk
         self.pair = nn.Conv2d(1, relations, (2, 1))
         self.score = nn.Sequential(nn.Linear(relations * in_features, hidden), nn.ReLU(), nn.Linear(hidden, 1))
-        self.alpha, self.beta, self.lam, self.update = alpha, beta, lam, update
-        self.start, self.balanced, self.block = start, balanced, block
+        self.alpha = alpha
+        self.beta = beta
+        self.lam = lam
+        self.update = update
+        self.start = start
+        self.balanced = balanced
+        self.block = block
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
     def forward(self, items: Tensor, ref: Tensor | None = None) -> Tensor:
@@ -115,7 +120,9 @@ class ContinuousSimilarityNet(Checked, PreciseBuffers):
 
     def _rows(self, u: Tensor, v: Tensor) -> Tensor:
         a, b = self.pair.weight[:, 0, :, 0].T[..., None]  # (R, 1) each
-        left, right = u[:, None] * a + self.pair.bias[:, None], v[:, None] * b  # (b, R, D), (m, R, D)
+        # (b, R, D), (m, R, D)
+        left = u[:, None] * a + self.pair.bias[:, None]
+        right = v[:, None] * b
         relations = (left[:, None] + right).relu_().flatten(2)
         scores: Tensor = self.score(relations).sigmoid().squeeze(2)
         return scores
@@ -127,7 +134,8 @@ class ContinuousSimilarityNet(Checked, PreciseBuffers):
     def of_scores(self, s: Tensor, items: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of (n, n) scores."""
         i, j = known_pairs(labels)
-        s, same = s[i, j], labels[i] == labels[j]
+        s = s[i, j]
+        same = labels[i] == labels[j]
         rows = items.flatten(1).to(s.dtype)
         with torch.no_grad():
             target = self.targets(s, same, unit_range(sq_euclidean(rows, rows)[i, j]))

@@ -40,7 +40,10 @@ def check_views(views: Views, expected: Sequence[int] | None = None) -> list[Any
         For another number of modalities, rows or columns, or infinite entries.
     """
     if not isinstance(views, Sequence) or not len(views) or (expected is not None and len(views) != len(expected)):
-        many = "one array or more" if expected is None else f"{len(expected)} arrays"
+        if expected is None:
+            many = "one array or more"
+        else:
+            many = f"{len(expected)} arrays"
         needs = f"views: expected a list of {many}, one per modality, or one table and view_sizes"
         raise ValueError(f"{needs}; got {type(views).__name__}")
     how: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
@@ -48,7 +51,10 @@ def check_views(views: Views, expected: Sequence[int] | None = None) -> list[Any
     lengths = sorted({len(X) for X in given if X is not None})
     if len(lengths) != 1 or (expected is None and any(X is None for X in given)):
         raise ValueError(f"views: expected arrays with the same number of rows, got {lengths}")
-    wanted = [0 if X is None else X.shape[1] for X in given] if expected is None else list(expected)
+    if expected is None:
+        wanted = [0 if X is None else X.shape[1] for X in given]
+    else:
+        wanted = list(expected)
     found = [np.full((lengths[0], d), np.nan) if X is None else X for X, d in zip(given, wanted, strict=True)]
     if [X.shape[1] for X in found] != wanted:
         raise ValueError(f"views: expected {wanted} columns, got {[X.shape[1] for X in found]}")
@@ -97,8 +103,12 @@ class ViewReconstruction(NetworkLearner):
         found = check_views(cut_views(views, self.view_sizes))
         self.n_features_in_ = tuple(X.shape[1] for X in found)
         X = np.concatenate(found, axis=1)
-        self.mean_, self.scale_ = standard(X) if self.standardize else (np.zeros_like(X[0]), np.ones_like(X[0]))
-        of_all, classes = self._standard(found), self._classes(y, len(X))
+        if self.standardize:
+            self.mean_, self.scale_ = standard(X)
+        else:
+            self.mean_, self.scale_ = (np.zeros_like(X[0]), np.ones_like(X[0]))
+        of_all = self._standard(found)
+        classes = self._classes(y, len(X))
         order, noise = self._begin(X.dtype)
         if self.pretrain:
             train = self._trainer(order, self.pretrain)
@@ -106,11 +116,15 @@ class ViewReconstruction(NetworkLearner):
 
         def loss(rows: Tensor) -> Tensor:
             part = of_all.take(rows)
-            shown = hide(part.present, self.hide, noise) if self.hide else part.present
+            if self.hide:
+                shown = hide(part.present, self.hide, noise)
+            else:
+                shown = part.present
             return self._objective(part._replace(present=shown), part.present, classes[rows.to(classes.device)])
 
         curve = self._minimize(list(self.network_.parameters()), loss, len(X), order)
-        self.loss_curve_, self.n_iter_ = np.array(curve), len(curve)
+        self.loss_curve_ = np.array(curve)
+        self.n_iter_ = len(curve)
         return self
 
     def _trainer(self, order: torch.Generator, epochs: int) -> Any:

@@ -84,7 +84,8 @@ def greedy(codec: MultiCodec, views: Modalities, level: float, draws: torch.Gene
     """
     for v, (encoder, decoder) in enumerate(zip(codec.encoders, codec.decoders, strict=True)):
         x = views.rows[v][views.present[:, v]]
-        ups, downs = _linears(encoder), _linears(decoder)[::-1]
+        ups = _linears(encoder)
+        downs = _linears(decoder)[::-1]
         for k, up in enumerate(ups):
             act = encoder[2 * k + 1]
             layer = nn.Sequential(up, act, downs[k], act if k else nn.Identity())

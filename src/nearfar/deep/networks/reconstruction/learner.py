@@ -61,7 +61,10 @@ class NetworkLearner(Fitted):
     def _begin(self, dtype: Any) -> tuple[torch.Generator, torch.Generator]:
         """Make the network; return the generators of the order of rows and of the noise."""
         given = self.random_state
-        draw = given.integers if isinstance(given, np.random.Generator) else check_random_state(given).randint
+        if isinstance(given, np.random.Generator):
+            draw = given.integers
+        else:
+            draw = check_random_state(given).randint
         weights, order, noise = draw(2**31, size=3).tolist()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(weights)
@@ -79,7 +82,8 @@ class NetworkLearner(Fitted):
         """Minimize the mean of a loss of row numbers; return its mean in every epoch."""
         optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
         curve: list[float] = []
-        best, since = np.inf, 0
+        best = np.inf
+        since = 0
         while len(curve) < (max_iter or self.max_iter) and since < PATIENCE:
             total = 0.0
             for rows in torch.randperm(n, generator=order).split(int(self.batch_size)):
@@ -91,7 +95,8 @@ class NetworkLearner(Fitted):
             curve.append(total / n)
             self._report(len(curve), curve[-1])
             if curve[-1] < best * (1 - self.tol):  # no loss is below 0
-                best, since = curve[-1], 0
+                best = curve[-1]
+                since = 0
             elif self.tol:
                 since += 1
         return curve
@@ -131,7 +136,10 @@ class NetworkLearner(Fitted):
         """Read a learner that `save` wrote; its class must be one of the catalog, and no code of the file is run."""
         arrays, text = tensor_file.read(path)
         method = BY_NAME.get(text.get("class", ""))
-        kind = getattr(import_module(method.module), method.name) if method is not None and method.done else None
+        if method is not None and method.done:
+            kind = getattr(import_module(method.module), method.name)
+        else:
+            kind = None
         if text.get("format") != FORMAT or not isinstance(kind, type) or not issubclass(kind, NetworkLearner):
             raise ValueError(f"{os.fspath(path)} holds no network learner of nearfar")
         if not issubclass(kind, cls):
@@ -154,7 +162,10 @@ class NetworkLearner(Fitted):
             )
         weights = {key[4:]: torch.from_numpy(a) for key, a in arrays.items() if key.startswith("net/")}
         needed = (*cls._holds, *(key for key in arrays if key.startswith("net/")))
-        flaw = tensor_file.missing_keys(fitted | arrays, needed) if weights else "it lacks the weights"
+        if weights:
+            flaw = tensor_file.missing_keys(fitted | arrays, needed)
+        else:
+            flaw = "it lacks the weights"
         if flaw:
             raise ValueError(flaw)
         with torch.device("meta"):  # draws nothing, and takes no memory for sizes that the weights do not have
@@ -193,7 +204,10 @@ def check_numbers(learner: object, low: float, **values: float) -> None:
 
 def check_hidden(learner: object, hidden: Any) -> None:
     """Raise unless `hidden` is a number of hidden layers, or their sizes."""
-    sizes, least = (hidden, 1) if isinstance(hidden, (list, tuple)) else ([hidden], 0)
+    if isinstance(hidden, (list, tuple)):
+        sizes, least = (hidden, 1)
+    else:
+        sizes, least = ([hidden], 0)
     if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n >= least for n in sizes):
         expected = "an integer of at least 0, or a sequence of sizes of at least 1"
         raise ValueError(f"{type(learner).__name__}: hidden must be {expected}, got {hidden!r}")
@@ -224,13 +238,17 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
         """
         self._check()
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
-        self.mean_, self.scale_ = standard(X) if self.standardize else (np.zeros_like(X[0]), np.ones_like(X[0]))
+        if self.standardize:
+            self.mean_, self.scale_ = standard(X)
+        else:
+            self.mean_, self.scale_ = (np.zeros_like(X[0]), np.ones_like(X[0]))
         x = self._standard(X)
         self._look(x)
         order, noise = self._begin(X.dtype)
         parameters = list(self.network_.parameters())
         curve = self._minimize(parameters, lambda rows: self._objective(x[rows.to(x.device)], noise), len(x), order)
-        self.loss_curve_, self.n_iter_ = np.array(curve), len(curve)
+        self.loss_curve_ = np.array(curve)
+        self.n_iter_ = len(curve)
         return self
 
     def _look(self, x: Tensor) -> None:

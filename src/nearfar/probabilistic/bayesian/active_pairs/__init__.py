@@ -30,7 +30,9 @@ def active_pairs(mean: Array, variance: Array, strategy: str = "entropy", nodes:
     if strategy == "margin":
         return -np.abs(mean)
     total = variational.entropy(variational.expected("probability", mean, variance, nodes))
-    return total if strategy == "entropy" else total - variational.expected("entropy", mean, variance, nodes)
+    if strategy == "entropy":
+        return total
+    return total - variational.expected("entropy", mean, variance, nodes)
 
 
 class ActivePairSelector(BaseEstimator):
@@ -134,16 +136,25 @@ class ActivePairSelector(BaseEstimator):
         """
         with error_context(self):
             self._check(rounds=rounds, batch_size=batch_size)
-            rng, pool = constraints.generator(self.random_state), checks.check_indices(pool, 2, len(X), "pool")
+            rng = constraints.generator(self.random_state)
+            pool = checks.check_indices(pool, 2, len(X), "pool")
         self.learner_ = clone(self.learner).set_params(warm_start=True)
-        order, self.pairs_, self.pair_labels_ = rng.permutation(len(pool)), pool[:0], np.zeros(0, dtype=int)
+        order = rng.permutation(len(pool))
+        self.pairs_ = pool[:0]
+        self.pair_labels_ = np.zeros(0, dtype=int)
         while rounds > 0 and len(order):
             rounds -= 1
-            n, both = min(batch_size, len(order)), len(np.unique(self.pair_labels_)) == 2
-            chosen = self._best(self.learner_, pool[order], n, X, rng)[0] if both else np.arange(n)
-            asked, order = pool[order[chosen]], np.delete(order, chosen)
+            n = min(batch_size, len(order))
+            both = len(np.unique(self.pair_labels_)) == 2
+            if both:
+                chosen = self._best(self.learner_, pool[order], n, X, rng)[0]
+            else:
+                chosen = np.arange(n)
+            asked = pool[order[chosen]]
+            order = np.delete(order, chosen)
             told = querying.answers(oracle, asked)
-            self.pairs_, self.pair_labels_ = np.r_[self.pairs_, asked], np.r_[self.pair_labels_, told]
+            self.pairs_ = np.r_[self.pairs_, asked]
+            self.pair_labels_ = np.r_[self.pair_labels_, told]
             if len(np.unique(self.pair_labels_)) == 2:
                 self.learner_.fit(X, pairs=self.pairs_, pair_labels=self.pair_labels_)
                 if callback is not None:

@@ -25,7 +25,10 @@ def candidates(X: Array, n_random: int, n_neighbors: int, seed: Seed = None) -> 
     n = len(X)
     i, j = unrank_same(sample(n * (n - 1) // 2, n_random, generator(seed)), np.array([n]))
     k = min(n_neighbors, n - 1)
-    near = nearest(X, X, k, exclude_self=True)[1] if k else np.zeros((n, 0), dtype=np.intp)
+    if k:
+        near = nearest(X, X, k, exclude_self=True)[1]
+    else:
+        near = np.zeros((n, 0), dtype=np.intp)
     edges = np.stack([np.repeat(np.arange(n), k), near.ravel()], axis=1)
     return np.unique(np.sort(np.r_[np.stack([i, j], axis=1), edges], axis=1), axis=0)
 
@@ -45,7 +48,8 @@ def best(scores: Array, n: int, pool: Ints | None = None) -> Ints:
     if pool is None:
         return order[:n]
     chosen: list[int] = []
-    ranked, free = pool[order], np.ones(len(order), dtype=bool)
+    ranked = pool[order]
+    free = np.ones(len(order), dtype=bool)
     while len(chosen) < n and free.any():
         k = int(free.argmax())
         chosen.append(k)

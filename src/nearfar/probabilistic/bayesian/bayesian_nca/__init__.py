@@ -106,7 +106,8 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
     def _solve(self, X: Array, labels: Ints) -> Solution:
         checks.counts(2, n_neighbors=self.n_neighbors)
         k = self.n_components or min(X.shape[1], 50)
-        V, prior = weighted_directions.unit_principal(X, k), self._prior(k)
+        V = weighted_directions.unit_principal(X, k)
+        prior = self._prior(k)
         last = self._found_before("posterior_mean_")
         start = last if last is not None and len(last) == k else None
         n_neighbors = self._available(int((labels >= 0).sum()))

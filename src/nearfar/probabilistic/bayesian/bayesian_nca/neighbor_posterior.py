@@ -53,7 +53,8 @@ def curvature(near: ProjectedNeighbors) -> Array:
 
 def log_likelihood(m: Array, near: ProjectedNeighbors) -> tuple[float, Array]:
     """sum_i sum_{j in J_i} log p_ij and its gradient."""
-    value, gradient = 0.0, np.zeros(len(m))
+    value = 0.0
+    gradient = np.zeros(len(m))
     for U, same in near.blocks():
         flat = U.reshape(-1, len(m))
         log_p = -(flat @ m).reshape(same.shape)
@@ -97,5 +98,6 @@ def neighbor_posterior(
     found = optimize.lbfgs(fun, first, max_iter=max_iter, tol=tol, report=report)
     # the traces in the bound and in KL(q | prior) cancel
     volume = float(np.log(np.diag(R)).sum()) - float(np.linalg.slogdet(prior.cov)[1]) / 2
-    best, history = volume - found.value, volume - np.asarray(found.history)
+    best = volume - found.value
+    history = volume - np.asarray(found.history)
     return found.with_x(prior.mean + R @ found.x, objective=best, history=history, attributes={"cov": R @ R.T})

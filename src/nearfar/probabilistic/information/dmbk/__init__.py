@@ -42,13 +42,15 @@ def dmbk(
     alpha = float(len(classes.sizes) == 2) if alpha is None else alpha
     apart = constraints.pairs_from_labels(labels, n_pairs, seed).part(similar=False)
     A = psd.power(eig.regularize_singular(scatter.pair_scatters(X, LabelPairs(labels)).mean()[0], amount=1e-3), -0.5)
-    Y, seen = X @ A, classes.mapped(A)
+    Y = X @ A
+    seen = classes.mapped(A)
     distance = divergences.MeanDistance(Y, apart.i, apart.j)
 
     def fun(V: Array) -> tuple[float, Array]:
         # in these coordinates M_S = I: the constraint is |U| = 1, and U = V / |V|
         norm = float(np.linalg.norm(V))
-        (value, gradient), (far, slope) = divergences.balance(V, seen, alpha), distance(V)
+        (value, gradient) = divergences.balance(V, seen, alpha)
+        (far, slope) = distance(V)
         return -value - reg * far / norm, -gradient - reg * (slope / norm - far * V / norm**3)
 
     first = divergences.first_directions(Y, labels, p, n_init, seed)
@@ -142,9 +144,13 @@ class DMBK(FromLabels, Mahalanobis):
         checks.counts(1, n_pairs=self.n_pairs)
         checks.counts(0, n_init=self.n_init)
         checks.share(("lw", "ledoit_wolf"), shrinkage=self.shrinkage)
-        p, d = self.n_components or min(int(labels.max()), X.shape[1] - 1), X.shape[1]
+        p = self.n_components or min(int(labels.max()), X.shape[1] - 1)
+        d = X.shape[1]
         if not 1 <= p < d:
-            told = "needs 2 independent features, got 1" if d == 1 else f"n_components={p} must be below the rank, {d}"
+            if d == 1:
+                told = "needs 2 independent features, got 1"
+            else:
+                told = f"n_components={p} must be below the rank, {d}"
             raise ValueError(f"{told}; n_features={self.n_features_in_}")
         settings = self._settings("reg", "alpha", "shrinkage", "whiten", "n_pairs", "n_init") | self._search()
         return dmbk(X, labels, p, seed=self.random_state, last=self._start(), **settings)

@@ -58,8 +58,10 @@ def gaussians(X: Array, labels: Ints, shrinkage: list[float]) -> Classes:
 
 def first_directions(Y: Array, labels: Ints, p: int, n_init: int, seed: Seed) -> list[Array]:
     """Return starts U (d, p): most variance between classes, most variance at all, and `n_init` random ones."""
-    rng, d = generator(seed), Y.shape[1]
-    between, total = psd.spectrum(scatter.between(Y, labels))[1], psd.spectrum(scatter.total(Y))[1]
+    rng = generator(seed)
+    d = Y.shape[1]
+    between = psd.spectrum(scatter.between(Y, labels))[1]
+    total = psd.spectrum(scatter.total(Y))[1]
     return [between[:, :p], total[:, :p], *(rng.normal(size=(d, p)) / np.sqrt(d) for _ in range(n_init))]
 
 
@@ -89,12 +91,14 @@ def from_projected(G: Array, B: Array, m: Array) -> Array:
 def weighted_gradient(U: Array, W: Array, classes: Classes) -> Array:
     """d sum_ab W_ab K_ab / dU, for W (c, c) that does not depend on U."""
     SU = classes.covs @ U
-    G, m = propped(U.T @ SU), classes.means @ U
+    G = propped(U.T @ SU)
+    m = classes.means @ U
     B = np.linalg.inv(G)
     d = m - m[:, None]  # d[b, a] = m_a - m_b
     pull = W.T[:, :, None] * (d @ B)
     spread = np.einsum("ab,apq->bpq", W, G) + np.swapaxes(W.T[:, :, None] * d, 1, 2) @ d
-    out, into = W.sum(axis=1)[:, None, None], W.sum(axis=0)[:, None, None]
+    out = W.sum(axis=1)[:, None, None]
+    into = W.sum(axis=0)[:, None, None]
     inner = (into - out) * B + np.einsum("ab,bpq->apq", W, B) - B @ spread @ B
     return (SU @ inner).sum(axis=0) + classes.means.T @ (pull.sum(axis=0) - pull.sum(axis=1))
 
@@ -109,7 +113,8 @@ def balance(U: Array, classes: Classes, alpha: float) -> tuple[float, Array]:
     off = ~np.eye(c, dtype=bool)
     K = np.where(off, divergences(U, classes) + TINY, 1.0)
     size = np.where(off, np.outer(classes.sizes, classes.sizes), 0.0)
-    total, logs = float(np.vdot(size, K)), np.log(K)
+    total = float(np.vdot(size, K))
+    logs = np.log(K)
     value = float((logs + np.log(np.where(off, size, 1.0)))[off].mean() - np.log(total) + alpha * logs[off].mean())
     W = np.where(off, (1 + alpha) / (c * (c - 1) * K) - size / total, 0.0)
     return value, weighted_gradient(U, W, classes)

@@ -127,7 +127,8 @@ class LSML(FromTriplets, Mahalanobis):
                     told = "pass labels, triplets= or quadruplets="
                     raise ValueError(f"requires y to be passed, but the target y is None; {told}")
                 return super().fit(X, y, triplets=triplets, rows=rows)
-            X, weight = self._rows(X), quadruplet_weights
+            X = self._rows(X)
+            weight = quadruplet_weights
             if rows is not None:
                 quadruplets, weight = checks.present(quadruplets, rows, len(X), "quadruplets", weight)
             listed = checks.check_indices(quadruplets, 4, len(X), "quadruplets")
@@ -147,5 +148,8 @@ class LSML(FromTriplets, Mahalanobis):
         weight = np.ones(len(quadruplets)) if weight is None else weight
         L0 = priors.factor(self.prior, X)
         found = lsml(X, quadruplets, weight, L0, self.gamma, last=self._start(), **self._search())
-        L = cholesky(found.x) if self.n_components is None else scatter.widest(cholesky(found.x), X, self.n_components)
+        if self.n_components is None:
+            L = cholesky(found.x)
+        else:
+            L = scatter.widest(cholesky(found.x), X, self.n_components)
         return found.with_x(L, attributes={"quadruplets": self._given(quadruplets)})

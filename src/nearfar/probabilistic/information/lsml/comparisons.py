@@ -54,10 +54,14 @@ def nearest(
     -----
     Where there are fewer differences than features, everything happens in their span.
     """
-    R, d = np.concatenate([near, far]) @ L0.T, len(L0)
+    R = np.concatenate([near, far]) @ L0.T
+    d = len(L0)
     Q = np.linalg.qr(R.T)[0] if len(R) < d else None
     found = newton(R if Q is None else R @ Q, weight, max_iter, tol, report, again(last, L0, Q))
-    M = found.x if Q is None else np.eye(d) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
+    if Q is None:
+        M = found.x
+    else:
+        M = np.eye(d) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
     M = L0.T @ M @ L0
     return found.with_x((M + M.T) / 2)
 
@@ -83,8 +87,10 @@ def newton(
     is E = L (M0^-1 + sum_c alpha_c v_c v_c' + beta_c u_c u_c') L' - I, and the gap of M and those slopes is
     tr(E) - log det(I + E).
     """
-    m, d = len(weight), R.shape[1]
-    one, history = np.eye(d), []
+    m = len(weight)
+    d = R.shape[1]
+    one = np.eye(d)
+    history = []
     L = one * np.sqrt(d / (d + residual(np.einsum("cd,cd->c", R, R), weight)))
 
     def value(L: Array) -> float:
@@ -93,14 +99,20 @@ def newton(
 
     if start is not None and value(start) < value(L):
         L = start
-    R, volume = R @ L.T, logdet(L)
+    R = R @ L.T
+    volume = logdet(L)
     for k in range(max_iter + 1):
         s = np.einsum("cd,cd->c", R, R)
         p, q = np.split(s, 2)
         wrong = np.flatnonzero((p > q) & (weight > 0))
-        pair, w = np.concatenate([wrong, m + wrong]), weight[wrong]
-        p, q, W = p[wrong], q[wrong], R[pair]
-        r, T, miss = np.sqrt(q / p), L @ L.T, residual(s, weight)
+        pair = np.concatenate([wrong, m + wrong])
+        w = weight[wrong]
+        p = p[wrong]
+        q = q[wrong]
+        W = R[pair]
+        r = np.sqrt(q / p)
+        T = L @ L.T
+        miss = residual(s, weight)
         history.append(float(T.trace()) - d - volume + miss)
         # if two points that should be apart coincide, u and its part of the gradient are 0
         slopes = np.concatenate([w * (1 - r), w * (1 - np.divide(1.0, r, out=np.ones_like(r), where=r > 0))])
@@ -112,10 +124,14 @@ def newton(
             break
         S = direction(E, W, p, q, w)
         C = step(S, E, T, residual_along(s, np.einsum("cd,cd->c", R @ S, R), weight), miss)
-        R, L = R @ C, C.T @ L
+        R = R @ C
+        L = C.T @ L
         volume += logdet(C)
     converged = bool(gap <= tol**2 / 2)
-    message = "" if converged else stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
+    if converged:
+        message = ""
+    else:
+        message = stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
     return Solution(L.T @ L, history[-1], max(1, k), converged, message, gap, np.array(history))
 
 
@@ -125,7 +141,8 @@ def direction(E: Array, W: Array, p: Array, q: Array, weight: Array) -> Array:
     Few comparisons: exactly, from the system for <A_c, S>, whose matrix comes from squares of inner products. Many: by
     conjugate gradients, more exact the smaller E is.
     """
-    c, d = len(p), W.shape[1]
+    c = len(p)
+    d = W.shape[1]
     h = weight * np.sqrt(p * q) / 2
     a = np.concatenate([1 / p, -np.divide(1.0, q, out=np.zeros_like(q), where=q > 0)])
     if 0 < c <= DENSE * d:

@@ -30,7 +30,10 @@ def online_itml(
     Z, u, l = X[pairs.i] - X[pairs.j], *bounds
     target = np.where(pairs.similar, u, l)
     if mode != "batch":
-        sign, target = (pairs.sign, target) if pairs.weight is None else (np.zeros(len(Z)), pairs.weight)
+        if pairs.weight is None:
+            sign, target = (pairs.sign, target)
+        else:
+            sign, target = (np.zeros(len(Z)), pairs.weight)
         return stream.follow(A, Z, sign, target, eta / l**2, mode)
     told = logdet.Bounded(Z, pairs.sign, target, np.full(len(Z), gamma))
     solver = "projections" if np.isinf(gamma) else "newton"
@@ -150,7 +153,10 @@ class OnlineITML(FromPairs, Mahalanobis):
         A, bounds, before = state or self._begin(X)
         told = constraints.written_out(pairs)
         A, updates = online_itml(A, X, told, bounds, self.eta, mode=self.mode, gamma=self.gamma)
-        L = cholesky(A) if self.n_components is None else psd.components(A, self.n_components)
+        if self.n_components is None:
+            L = cholesky(A)
+        else:
+            L = psd.components(A, self.n_components)
         return Solution(L, attributes={"metric": A, "bounds": bounds, "n_updates": before + updates})
 
     def _begin(self, X: Array) -> tuple[Array, Array, int]:

@@ -35,7 +35,9 @@ def follow(A: Array, Z: Array, sign: Array, target: Array, eta: float, mode: str
     -----
     Each pair needs the one before. It costs two BLAS calls (`symv`, `syr`) on one triangle of A, in place: O(d^2).
     """
-    A, step, updates = np.array(A, order="F"), STEPS[mode], 0
+    A = np.array(A, order="F")
+    step = STEPS[mode]
+    updates = 0
     for z, s, y in zip(Z, sign.tolist(), target.tolist(), strict=True):
         Az = blas.dsymv(1.0, A, z)
         yh = float(blas.ddot(z, Az))

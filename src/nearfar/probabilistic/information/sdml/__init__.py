@@ -54,7 +54,10 @@ def largest(P: Array, A: Array, sparsity: float, high: float) -> float:
         middle = low * float(np.sqrt(high / low))
         try:
             gap = sparse_inverse(A + middle * P, sparsity, max_iter=100, tol=0.0, feasible=True).duality_gap
-            low, high = (middle, high) if gap is not None and np.isfinite(gap) else (low, middle)
+            if gap is not None and np.isfinite(gap):
+                low, high = (middle, high)
+            else:
+                low, high = (low, middle)
         except UnboundedError as error:
             high = min(middle, limit(error.direction, P, A, sparsity))
     return low

@@ -81,9 +81,12 @@ def sparse_inverse(
     scale = np.sqrt(np.maximum(S.diagonal(), 0.0))
     if not scale.all():
         raise UnboundedError(np.diag((scale == 0).astype(np.float64)))
-    one, sizes = np.eye(len(S)), np.outer(scale, scale)
-    S, lams = S / sizes, lam / sizes * (1 - one)
-    volume, history = 2 * float(np.log(scale).sum()), []
+    one = np.eye(len(S))
+    sizes = np.outer(scale, scale)
+    S = S / sizes
+    lams = lam / sizes * (1 - one)
+    volume = 2 * float(np.log(scale).sum())
+    history = []
     now = measured(one, S, lams)
     assert now is not None
     last = None if start is None else measured(start * sizes, S, lams)
@@ -99,7 +102,10 @@ def sparse_inverse(
             break
         now = step(now, S, lams)
     converged = bool(gap <= tol**2 / 2)
-    message = "" if converged else stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
+    if converged:
+        message = ""
+    else:
+        message = stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
     return Solution(now.M / sizes, history[-1], max(1, k), converged, message, gap, np.array(history))
 
 
@@ -114,7 +120,8 @@ def measured(M: Array, S: Array, lams: Array) -> Point | None:
 
 def duality_gap(now: Point, S: Array, lams: Array) -> float:
     """Return the gap of M and the dual point near its best multiple's inverse; infinite if that is not definite."""
-    d, more = len(S), now.linear / len(S) - 1
+    d = len(S)
+    more = now.linear / len(S) - 1
     R = np.clip(now.W * (1 + more) - S, -lams, lams)
     E = (now.C.T @ (S + R) @ now.C) / (1 + more) - np.eye(d)
     multiple = logdet_gap(E) + float(np.sum(lams * np.abs(now.M) - R * now.M)) / (1 + more)
@@ -123,7 +130,8 @@ def duality_gap(now: Point, S: Array, lams: Array) -> float:
 
 def step(now: Point, S: Array, lams: Array) -> Point:
     """The next point: a Newton step in the orthant of the signs, or where that fails a thresholded gradient step."""
-    G, size = S - now.W, np.abs(now.M)
+    G = S - now.W
+    size = np.abs(now.M)
     pull = np.where(size > 0, -G - lams * np.sign(now.M), -soft(G, lams))
     X = newton_point(now, pull, np.where(size > 0, np.sign(now.M), np.sign(pull)), lams > 0)
     D = X - now.M
@@ -155,7 +163,8 @@ def soft(X: Array, lams: Array) -> Array:
 
 def newton_point(now: Point, pull: Array, signs: Array, sparse: Bools) -> Array:
     """Return the Newton point where entries that would change sign are held at 0 and others allow for that."""
-    free, D = (signs != 0) | ~sparse, np.zeros_like(pull)
+    free = (signs != 0) | ~sparse
+    D = np.zeros_like(pull)
     for _ in range(ROUNDS):
         D = direction(now, D, -pull, free)
         crossing = free & sparse & ((now.M + D) * signs < 0)
@@ -171,7 +180,9 @@ def direction(now: Point, D: Array, slope: Array, free: Bools, max_iter: int = 1
     """D with (W D W + slope) = 0 on free entries, and as given elsewhere, by preconditioned conjugate gradients."""
     rest = np.where(free, -slope - now.W @ D @ now.W, 0.0)
     Z = np.where(free, now.M @ rest @ now.M, 0.0)
-    P, rz, D = Z.copy(), float(np.vdot(rest, Z)), D.copy()
+    P = Z.copy()
+    rz = float(np.vdot(rest, Z))
+    D = D.copy()
     goal = rz * min(1e-4, rz)
     for _ in range(max_iter if rz > 0 else 0):
         HP = np.where(free, now.W @ P @ now.W, 0.0)

@@ -42,7 +42,8 @@ def ldm(
     scale = np.where(deviation > 1e-9 * deviation.max(), deviation, np.inf)
     F = diagonal.likelihood(X @ V / scale, pairs, neighbors, near=X)
     if last is not None and len(last) == V.shape[1]:
-        flat, n_init = np.sum((last @ V) ** 2, axis=0), 1
+        flat = np.sum((last @ V) ** 2, axis=0)
+        n_init = 1
     else:
         flat = np.sum(initialization.median_scaled(X, V.T)[0] ** 2)
     first = flat * np.where(np.isfinite(scale), scale, 0.0) ** 2

@@ -50,7 +50,8 @@ def likelihood(
             rows.X if near is None else near[rows.order], labels, neighbors, "neighbors"
         )
         return of_lists(rows.X, found)
-    i, j = np.concatenate([pairs.i, pairs.j]), np.concatenate([pairs.j, pairs.i])
+    i = np.concatenate([pairs.i, pairs.j])
+    j = np.concatenate([pairs.j, pairs.i])
     return of_lists(Y, listed_softmax.lists(i, j, np.tile(pairs.similar, 2), len(Y)))
 
 
@@ -77,7 +78,8 @@ def of_lists(Y: Array, lists: listed_softmax.Lists) -> Likelihood:
 
 def directly(F: Likelihood, gamma: Array, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:
     """Run L-BFGS on gamma >= 0 itself: a search over its square roots could not leave 0 again."""
-    stop, tol = gradient_descent.hardly_changes(tol), 1e-3 * tol
+    stop = gradient_descent.hardly_changes(tol)
+    tol = 1e-3 * tol
     found = lbfgs(F.negative, gamma, bounds=(0.0, None), stop=stop, max_iter=max_iter, tol=tol, report=report)
     return found.times(-F.n)
 

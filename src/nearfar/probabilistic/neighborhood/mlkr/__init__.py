@@ -28,10 +28,13 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
     unit = size * (float(np.sqrt(np.mean((X / size) ** 2))) or 1.0)
     largest = float(np.abs(Y).max())
     spread = largest * float(np.linalg.norm(Y / largest))
-    R, T, K0 = X / unit, Y / spread, unit * L0
+    R = X / unit
+    T = Y / spread
+    K0 = unit * L0
     told = None if report is None else lambda k, value, rest: report(k, value * spread**2, rest)
     # the objective is a share of the targets' squares, so that `tol` does not depend on their units
-    stop, least = gradient_descent.hardly_changes(tol), min(FLAT, 1e-3 * tol)
+    stop = gradient_descent.hardly_changes(tol)
+    least = min(FLAT, 1e-3 * tol)
     found = lbfgs(lambda K: leave_one_out_error(K, R, T), K0, stop=stop, tol=least, report=told, **search)
     if len(X) > 2 and X.any() and np.array_equal(found.x, K0):
         message = "the search stays at its start: rows lie too far apart for a kernel of unit width, or too near"
@@ -128,7 +131,8 @@ class MLKR(Mahalanobis):
 
     def _solve(self, X: Array, Y: Array) -> Solution:
         checks.one_of((None, "median"), init_scale=self.init_scale)
-        k, init = self.n_components or X.shape[1], self.init
+        k = self.n_components or X.shape[1]
+        init = self.init
         if isinstance(init, str):
             checks.one_of(("auto", "whole", "pca", "identity", "random"), init=init)
             if init == "auto":

@@ -18,9 +18,12 @@ LEAST = 16  # rows of a block
 
 def leave_one_out_error(L: Array, X: Array, Y: Array) -> tuple[float, Array]:
     """f and df/dL for L (k, d), rows X (n, d) and targets Y (n, m), in O(n^2 (k + m))."""
-    Z, Y1, f = X @ L.T, with_ones(Y), 0.0
+    Z = X @ L.T
+    Y1 = with_ones(Y)
+    f = 0.0
     Z1 = with_ones(Z)
-    S1, sizes = np.zeros((Z1.shape[1], len(X))), np.array([len(X)])
+    S1 = np.zeros((Z1.shape[1], len(X)))
+    sizes = np.array([len(X)])
     for block, P, _ in exponents(Z, sizes, cut(sizes, max(LEAST, VALUES // len(X)))):
         rows = slice(block.start, block.stop)
         exponentiate(P)

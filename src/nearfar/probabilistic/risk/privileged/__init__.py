@@ -36,17 +36,24 @@ def privileged(
     **search: Any,
 ) -> Solution:
     """Return L (d + e, d) as `x`, ``attributes["privileged"]`` (d + e, e); see `PrivilegedMetric`."""
-    scale, scale_z = two_views.unit_scale(X), two_views.unit_scale(Z)
+    scale = two_views.unit_scale(X)
+    scale_z = two_views.unit_scale(Z)
     share = pairs.weights / pairs.weights.sum()
     similar = float(share[pairs.similar].sum())
     w = share * np.where(pairs.similar, *solvers.kind_weights(similar, 1 - similar, pair_weight))
     listed = PairList(pairs.i, pairs.j, len(X))
-    s, w = pairs.sign[listed.order], w[listed.order]
-    V, d = scatter.span_or_axes(Z, 1), X.shape[1]
+    s = pairs.sign[listed.order]
+    w = w[listed.order]
+    V = scatter.span_or_axes(Z, 1)
+    d = X.shape[1]
     problem = two_views.TwoViews(X / scale, Z @ V.T / scale_z, listed, s, w, (reg_x, reg_z), penalty)
-    first = None if start is None else np.hstack([start[:, :d] * scale, start[:, d:] @ V.T * scale_z])
+    if start is None:
+        first = None
+    else:
+        first = np.hstack([start[:, :d] * scale, start[:, d:] @ V.T * scale_z])
     found = certified_psd.minimize(problem.__call__, problem.gap, problem.scaling(), start=first, **search)
-    L, Q = found.x[:, :d] / scale, found.x[:, d:] @ V / scale_z
+    L = found.x[:, :d] / scale
+    Q = found.x[:, d:] @ V / scale_z
     return found.with_x(L, attributes={**found.attributes, "privileged": Q})
 
 
@@ -90,7 +97,8 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
     threshold at 0. No similar pair then costs less than log 2, few directions are kept, and LDML is the better choice.
     """
 
-    _strategy, _span = "balanced", True
+    _strategy = "balanced"
+    _span = True
 
     def __init__(
         self,
@@ -143,9 +151,16 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
         checks.one_of(two_views.PENALTIES, penalty=self.penalty)
         checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
         settings = self._settings("reg_x", "reg_z", "penalty", "pair_weight") | self._search()
-        last, second = self._start(), getattr(self, "privileged_components_", Z[:0])
-        start = None if last is None or second.shape[1] != Z.shape[1] else block_diag(last, second)
+        last = self._start()
+        second = getattr(self, "privileged_components_", Z[:0])
+        if last is None or second.shape[1] != Z.shape[1]:
+            start = None
+        else:
+            start = block_diag(last, second)
         found = privileged(X, Z, constraints.written_out(pairs), start=start, **settings)
         Q = found.attributes.pop("privileged")
-        found.attributes["privileged_components"] = psd.compress(Q, self.n_components) if Q.size else Q[:0]
+        if Q.size:
+            found.attributes["privileged_components"] = psd.compress(Q, self.n_components)
+        else:
+            found.attributes["privileged_components"] = Q[:0]
         return found.with_x(psd.compress(found.x, self.n_components))

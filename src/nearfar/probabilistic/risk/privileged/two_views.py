@@ -49,7 +49,8 @@ class TwoViews(NamedTuple):
         near, far = (self.pairs.squared_distances(view @ half.T) for view, half in self.halves(L))
         value, sigma = softplus(self.s * (near - far))
         pull = self.w * self.s * sigma
-        f, blocks = float(self.w @ value), []
+        f = float(self.w @ value)
+        blocks = []
         for (view, half), reg, sign in zip(self.halves(L), self.reg, (1.0, -1.0), strict=True):
             M = half.T @ half
             trace = self.penalty == "trace"

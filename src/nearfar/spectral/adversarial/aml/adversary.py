@@ -21,7 +21,8 @@ def value(L: Array, S: Array, D: Array, alpha: float, beta: float) -> tuple[floa
     m, U = psd.spectrum(L.T @ L)
     a = 1 + alpha * (beta / (2 + beta)) ** 2
     h = stretched(m, beta)[0]
-    S_U, inverse = U.T @ S @ U, (U / m) @ U.T
+    S_U = U.T @ S @ U
+    inverse = (U / m) @ U.T
     B = inverse @ D
     gap = m[:, None] - m
     near = np.abs(gap) <= CLOSE * m[0]
@@ -49,9 +50,11 @@ def alternate(S: Array, D: Array, L: Array, alpha: float, beta: float, max_iter:
     """Repeat M <- (S + alpha P S P)^-1 #_1/2 (1 + alpha c^2) D until M hardly changes."""
     a = 1 + alpha * (beta / (2 + beta)) ** 2
     plain = value(L, S, D, alpha, beta)[0]
-    history, change = [1.0], np.inf
+    history = [1.0]
+    change = np.inf
     for k in range(1, max_iter + 1):
-        M, P = L.T @ L, confusion(L.T @ L, beta)
+        M = L.T @ L
+        P = confusion(L.T @ L, beta)
         L = psd.sharp_factor(S + alpha * P @ S @ P.T, a * D)
         change = float(np.linalg.norm(L.T @ L - M) / np.linalg.norm(M))
         history.append(value(L, S, D, alpha, beta)[0] / plain)

@@ -49,7 +49,8 @@ def far_rows(X: Array, k: int) -> Array:
     X = np.unique(X, axis=0)
     if len(X) <= k:
         return X
-    far, chosen = np.sum((X - X.mean(axis=0)) ** 2, axis=1), []
+    far = np.sum((X - X.mean(axis=0)) ** 2, axis=1)
+    chosen = []
     for _ in range(k):
         chosen.append(int(np.argmax(far)))
         distance = np.sum((X - X[chosen[-1]]) ** 2, axis=1)
@@ -64,7 +65,8 @@ def held(X: Array, k: int | None, sigma: float | None) -> tuple[Ints, Ints, Arra
         i, j = np.triu_indices(n, 1)
     else:
         near = graphs.neighbors(X, k)
-        a, b = np.repeat(np.arange(n), k), near.ravel()
+        a = np.repeat(np.arange(n), k)
+        b = near.ravel()
         i, j = np.divmod(np.unique(np.minimum(a, b) * n + np.maximum(a, b)), n)
     square = PairList(i, j, n).squared_distances(X)
     unit = float(np.median(square)) if sigma is None else sigma**2
@@ -102,9 +104,13 @@ class Shift:
         near: tuple[Ints, Ints, Array],
         ridge: float = 1e-8,
     ) -> None:
-        self.X, self.lam, self.P = X, lam, bumps(X, centers, width)
-        self.similar, self.near = PairList(i, j, len(X)), PairList(near[0], near[1], len(X))
-        self.weight, self.w = weight[self.similar.order], near[2][self.near.order]
+        self.X = X
+        self.lam = lam
+        self.P = bumps(X, centers, width)
+        self.similar = PairList(i, j, len(X))
+        self.near = PairList(near[0], near[1], len(X))
+        self.weight = weight[self.similar.order]
+        self.w = near[2][self.near.order]
         self.d = np.sqrt(self.near.squared_distances(X))
         H = self.P.T @ self.pulled(self.P)
         trace = float(np.trace(H)) / len(H)
@@ -147,7 +153,10 @@ def majorize(
     """
     enough = hardly_changes(tol)
     f, Y, q = problem.value(B)
-    history, spent, U = [f], 0, np.triu(problem.H[0])  # H = U' U
+    # H = U' U
+    history = [f]
+    spent = 0
+    U = np.triu(problem.H[0])
 
     def in_units(C: Array) -> tuple[float, Array]:
         B = solve_triangular(U, C.T).T
@@ -157,11 +166,13 @@ def majorize(
     if max_iter > 1:
         found = lbfgs(in_units, B @ U.T, max_iter=max_iter - 1, tol=0.0, stop=enough, report=report)
         if found.value < f:
-            B, spent = solve_triangular(U, found.x.T).T, found.n_iter
+            B = solve_triangular(U, found.x.T).T
+            spent = found.n_iter
             history.extend([] if found.history is None else found.history)
             f, Y, q = problem.value(B)
     for k in range(spent + 1, max_iter + 1):
-        last, before = B, f
+        last = B
+        before = f
         B = problem.step(Y, q)
         f, Y, q = problem.value(B)
         if report is not None:
@@ -181,7 +192,8 @@ def shifts(
     """Run `stages` with some rows of X as centers; if features outnumber rows, in their span, which no shift leaves."""
     if X.shape[1] <= len(X):
         return stages(X, i, j, weight, centers, last=last, **settings)
-    V, mean = scatter.span_or_axes(X, 1), X.mean(axis=0)
+    V = scatter.span_or_axes(X, 1)
+    mean = X.mean(axis=0)
     last = [V @ B for B in last if len(B) == X.shape[1]]
     found, solution = stages(
         (X - mean) @ V.T, i, j, weight, (centers - mean) @ V.T, last=last, scale=scatter.unit(X), **settings
@@ -219,7 +231,9 @@ def stages(
     """
     fields: list[Field] = []
     u = scatter.unit(X) if scale is None else scale  # else tol would mean more or less for rows in other units
-    X, centers, last = X / u, centers / u, [B / u for B in last]
+    X = X / u
+    centers = centers / u
+    last = [B / u for B in last]
     omega, sigma = (None if width is None else width / u for width in (omega, sigma))
     limits["report"] = in_unit(limits.get("report"), u * u)
     if omega is None:
@@ -232,6 +246,8 @@ def stages(
         found = majorize(problem, B, **limits)
         field = Field(centers, found.x, omega)
         fields.append(Field(u * centers, u * found.x, u * omega))
-        X, centers, omega = field(X), field(centers), omega / 2
+        X = field(X)
+        centers = field(centers)
+        omega = omega / 2
         sigma = None if sigma is None else sigma / 2
     return fields, found.with_x(u * found.x).times(u * u)

@@ -60,10 +60,12 @@ class ClassTargets:
     """
 
     def __init__(self, X: Array, labels: Ints, same: float, other: float) -> None:
-        self.X, I = X, np.eye(X.shape[1])
+        self.X = X
+        I = np.eye(X.shape[1])
         self.S = len(X) * scatter.total(X)
         self.weight = len(X) * (len(X) - 1) / 2
-        whole, order = scatter.quartic(X, I), np.argsort(labels, kind="stable")
+        whole = scatter.quartic(X, I)
+        order = np.argsort(labels, kind="stable")
         classes = np.split(X[order], np.cumsum(class_sizes(labels))[:-1])
         within = np.sum([scatter.quartic(rows, I) for rows in classes], axis=0)
         self.T = other * whole + (same - other) * within
@@ -87,11 +89,14 @@ class ListedTargets:
     """
 
     def __init__(self, X: Array, i: Ints, j: Ints, t: Array, w: Array | None = None) -> None:
-        self.X, self.pairs = X, PairList(i, j, len(X))
+        self.X = X
+        self.pairs = PairList(i, j, len(X))
         self.t = t[self.pairs.order]
         self.w = np.ones(len(t)) if w is None else w[self.pairs.order]
-        self.S, self.T = self.outer(self.w), self.outer(self.w * self.t)
-        self.weight, self.constant = float(self.w.sum()), float(self.w @ self.t**2)
+        self.S = self.outer(self.w)
+        self.T = self.outer(self.w * self.t)
+        self.weight = float(self.w.sum())
+        self.constant = float(self.w @ self.t**2)
 
     def outer(self, w: Array) -> Array:
         """sum_p w_p z_p z_p'."""
@@ -166,7 +171,8 @@ def projected(
     For normal rows whitened by A it is 4 |N|^2 + 2 tr(N)^2: 4 |N|^2 once its part along I is stretched.
     """
     d = len(A)
-    s, back = np.sqrt(1 + SHARE * d), inv(A)
+    s = np.sqrt(1 + SHARE * d)
+    back = inv(A)
 
     def fun(x: Array) -> tuple[float, Array]:
         f, G = of_metric(A @ stretched(x, 1 / s) @ A)
@@ -207,11 +213,16 @@ def stress(
     -----
     L' <- S^-1 X' B Y with Y = X L', B the Laplacian of w sqrt(t) / |y_i - y_j|: S is factored once.
     """
-    X, pairs, w, root = targets.X, targets.pairs, targets.w, np.sqrt(targets.t)
+    X = targets.X
+    pairs = targets.pairs
+    w = targets.w
+    root = np.sqrt(targets.t)
     d = len(targets.S)
     S = cho_factor(targets.S + 1e-10 * max(float(np.trace(targets.S)) / d, 1e-300) * np.eye(d))
     size = SMALL * max(float(w @ targets.t), 1e-300)
-    L, history, enough = L0, [], hardly_changes(tol, size)
+    L = L0
+    history = []
+    enough = hardly_changes(tol, size)
     for k in range(max_iter + 1):
         Y = X @ L.T
         q = np.sqrt(pairs.squared_distances(Y))
@@ -221,7 +232,8 @@ def stress(
         if k and enough(history[-2], history[-1]):
             return Solution(L, history[-1], k, history=np.array(history))
         pull = np.divide(w * root, q, out=np.zeros_like(q), where=q > 0)
-        last, L = L, cho_solve(S, X.T @ pairs.laplacian_times(pull, Y)).T
+        last = L
+        L = cho_solve(S, X.T @ pairs.laplacian_times(pull, Y)).T
     fall = history[-2] - history[-1] if max_iter else np.inf
     message = stopped("majorization", max_iter, "fall", fall, tol * max(size, history[-1]))
     return Solution(last, history[-1], max(1, max_iter), False, message, history=np.array(history))

@@ -126,7 +126,8 @@ class CDML(FromPairs, MetricLearner):
         checks.at_least(0, lam=self.lam)
         checks.one_of(SOLVERS, solver=self.solver)
         near, far = objective.check_margins(self.margins)
-        pairs, m = written_out(pairs), self.n_components or min(X.shape[1], 16)
+        pairs = written_out(pairs)
+        m = self.n_components or min(X.shape[1], 16)
         last = self._start((m, X.shape[1], self.degree))
         init = self.init if last is None else last
         start = objective.start(X, pairs, init, m, self.degree, (near + far) / 2, self.random_state)

@@ -15,7 +15,8 @@ from ....numerics.types import Array
 from .real_roots import horner, real_roots, value_and_slope
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
-NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2
+NODES = (NODES + 1) / 2
+WEIGHTS = WEIGHTS / 2
 VANISHES = 1e-20  # share of the largest squared coefficient
 FLAT = 1e-8  # least second derivative, relative to the curve's size
 BLOCK = 1 << 14  # nearest points at a time: more would take memory and save no time
@@ -59,14 +60,17 @@ class Curves:
     """
 
     def __init__(self, C: Array, X: Array) -> None:
-        self.C, self.X, self.c = C, X, C.shape[2]
+        self.C = C
+        self.X = X
+        self.c = C.shape[2]
         self.gram = C.transpose(0, 2, 1) @ C
         j = np.arange(1, self.c + 1)
         self.speed_square = antidiagonals(np.outer(j, j) * self.gram)
         b = X @ C
         self.T = nearest(self.gram, b)
         self.second = second_derivative(self.gram, b, self.T)
-        self.one, self.along = self.length(np.ones((len(C), 1)))[:, 0], self.length(self.T)
+        self.one = self.length(np.ones((len(C), 1)))[:, 0]
+        self.along = self.length(self.T)
 
     def speed(self, t: Array) -> Array:
         """|theta'(t)| for t (m, k)."""
@@ -84,19 +88,22 @@ class Curves:
 
     def gradient(self, g: Array) -> Array:
         """sum_i g_i dy_i / dC for g (m, n): through A(0, 1), through A(0, T) at fixed T, and through T."""
-        T, c = self.T, self.c
+        T = self.T
+        c = self.c
         K = self.length_gradient(np.ones((len(g), 1)), np.sum(g * self.along, axis=1)[:, None])
         outer = self.one[:, None] * g
         K += self.length_gradient(T, outer)
         size = np.trace(self.gram, axis1=1, axis2=2)[:, None] + np.finfo(np.float64).tiny
         r = -outer * self.speed(T) / np.maximum(self.second, FLAT * size)
-        p, P = powers(T, c), slopes(T, c) * r[:, :, None]
+        p = powers(T, c)
+        P = slopes(T, c) * r[:, :, None]
         cross = p.transpose(0, 2, 1) @ P
         return self.C @ (K + cross + cross.transpose(0, 2, 1)) - self.X.T @ P
 
     def length_gradient(self, t: Array, g: Array) -> Array:
         """K (m, c, c) with C K = sum_i g_i dA(0, t_i) / dC at fixed t, for t and g (m, k)."""
-        speed, degrees = self.speed_at_nodes(t), 2 * self.c - 1
+        speed = self.speed_at_nodes(t)
+        degrees = 2 * self.c - 1
         inverse = np.divide(1.0, speed, out=speed, where=speed > 0)  # 0 where curves stand still
         moments = inverse @ (WEIGHTS[:, None] * from_one(NODES, degrees)) * from_one(t, degrees)
         moments = np.einsum("mk,mke->me", g * t, moments)
@@ -141,7 +148,8 @@ def antidiagonals(A: Array) -> Array:
 def second_derivative(gram: Array, b: Array, t: Array) -> Array:
     """|theta'|^2 + (theta - x)' theta'' for t (m, n), b (m, n, c)."""
     c = gram.shape[1]
-    P, p = slopes(t, c), powers(t, c)
+    P = slopes(t, c)
+    p = powers(t, c)
     return np.einsum("mnj,mnj->mn", P @ gram, P) + np.einsum("mnj,mnj->mn", p @ gram - b, bends(t, c))
 
 

@@ -67,7 +67,9 @@ class PairLoss:
     """
 
     def __init__(self, X: Array, pairs: Pairs, margins: tuple[float, float], lam: float) -> None:
-        self.X, self.pairs, self.lam = X, pairs, lam
+        self.X = X
+        self.pairs = pairs
+        self.lam = lam
         self.limit = np.where(pairs.similar, *margins)
         self.weight = pairs.weights / pairs.weights.sum()
         self.curvature = np.inf
@@ -75,14 +77,18 @@ class PairLoss:
     def __call__(self, C: Array, batch: Ints | None = None) -> tuple[float, Array]:
         """Return value and gradient, or the share of a batch in them."""
         take = slice(None) if batch is None else batch
-        weight, limit, sign = self.weight[take], self.limit[take], self.pairs.sign[take]
+        weight = self.weight[take]
+        limit = self.limit[take]
+        sign = self.pairs.sign[take]
         rows, places = np.unique(np.r_[self.pairs.i[take], self.pairs.j[take]], return_inverse=True)
         listed = PairList(places[: len(weight)], places[len(weight) :], len(rows))
-        X, order = self.X[rows], listed.order
+        X = self.X[rows]
+        order = listed.order
         found = curves.Embedding(C, X)
         excess = np.maximum(sign[order] * (listed.squared_distances(found.y) - limit[order]), 0.0)
         slope = 2 * weight[order] * excess * sign[order]
-        G, self.curvature = found.pull_back(2 * listed.laplacian_times(slope, found.y)), found.least_curvature()
+        G = found.pull_back(2 * listed.laplacian_times(slope, found.y))
+        self.curvature = found.least_curvature()
         share = self.lam * float(weight.sum())
         return float(weight[order] @ excess**2) + share * float(np.sum(C**2)), G + 2 * share * C
 
@@ -91,12 +97,15 @@ class Best:
     """A loss that remembers the best curves at which it was evaluated."""
 
     def __init__(self, loss: PairLoss, C: Array) -> None:
-        self.loss, self.C, self.value = loss, C, loss(C)[0]
+        self.loss = loss
+        self.C = C
+        self.value = loss(C)[0]
 
     def __call__(self, C: Array) -> tuple[float, Array]:
         value, gradient = self.loss(C)
         if value < self.value:
-            self.C, self.value = C.copy(), value
+            self.C = C.copy()
+            self.value = value
         return value, gradient
 
 
@@ -118,17 +127,23 @@ def minimize(
     """Search from the curves C (m, d, c), or if `straight` from the best lines found from C's linear coefficients."""
     loss = PairLoss(X, pairs, margins, lam)
     if solver == "auto":
-        solver = "adam" if len(np.unique(np.r_[pairs.i, pairs.j])) * len(C) > LARGE else "lbfgs"
-    best, spent = Best(loss, C), 0
+        if len(np.unique(np.r_[pairs.i, pairs.j])) * len(C) > LARGE:
+            solver = "adam"
+        else:
+            solver = "lbfgs"
+    best = Best(loss, C)
+    spent = 0
     if straight and C.shape[2] > 1 and max_iter > 1:
         lines = lbfgs(loss, C[:, :, :1], max_iter=max_iter // 2, tol=tol, report=report)
         bends = C[:, :, 1:] * np.sqrt(np.mean(lines.x**2) / (np.mean(C[:, :, :1] ** 2) or 1.0))
-        best, spent = Best(loss, np.concatenate([lines.x, 0 * bends], axis=2)), lines.n_iter
+        best = Best(loss, np.concatenate([lines.x, 0 * bends], axis=2))
+        spent = lines.n_iter
         C = np.concatenate([lines.x, bends], axis=2)
     if solver == "lbfgs":
         found = past_jumps(best, C, max_iter=max_iter - spent, tol=tol, report=report)
     else:
-        rng, m = generator(seed), len(pairs.i)
+        rng = generator(seed)
+        m = len(pairs.i)
 
         def batches() -> Iterator[Ints]:
             order = rng.permutation(m)
@@ -148,18 +163,19 @@ def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Repor
 
     The search has converged when the gradient vanishes, or when jumps end it twice and the value hardly fell between.
     """
-    spent, settled, ended, history = 0, False, np.inf, [best.value]
+    spent = 0
+    settled = False
+    ended = np.inf
+    history = [best.value]
     while spent < max_iter and not settled:
         found = lbfgs(best, C, max_iter=max_iter - spent, tol=tol, report=report, tries=TRIES)
         spent += found.n_iter
         history.extend([] if found.history is None else found.history)
         settled = found.converged or ended - best.value <= FALL * max(1.0, best.value)
         if not settled:
-            ended, C, adam = (
-                best.value,
-                best.C,
-                gradient_descent.Adam(SHORT * gradient_descent.step_length(best.C[:, :, 0])),
-            )
+            ended = best.value
+            C = best.C
+            adam = gradient_descent.Adam(SHORT * gradient_descent.step_length(best.C[:, :, 0]))
             for k in range(min(PASSING, max_iter - spent)):
                 value, gradient = best(C)
                 C = adam(C, gradient, (1 + np.cos(np.pi * k / PASSING)) / 2)
@@ -167,5 +183,8 @@ def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Repor
                 spent += 1
             C = best.C
     slope = float(np.abs(best(best.C)[1]).max())
-    message = "" if settled else stopped("the search", spent, "gradient", slope, tol)
+    if settled:
+        message = ""
+    else:
+        message = stopped("the search", spent, "gradient", slope, tol)
     return Solution(best.C, best.value, spent, settled, message, history=np.minimum.accumulate(history))

@@ -39,31 +39,42 @@ def _between(a: Array, ends: Array) -> Array:
     negative = value < 0
     interval, of = np.nonzero(negative[:-1] != negative[1:])
     first = negative[interval, of]
-    under, over = ends[interval + ~first, of], ends[interval + first, of]
+    under = ends[interval + ~first, of]
+    over = ends[interval + first, of]
     found[interval, of] = _bracketed(a.take(of, 1), under, over)
     return found
 
 
 def _bracketed(a: Array, under: Array, over: Array) -> Array:
     """Find roots between points `under`, where values are negative, and `over`, by Newton's steps or bisection."""
-    t, step = (under + over) / 2, np.abs(over - under)
-    found, left, goes_on = t.copy(), np.arange(len(t)), np.ones(len(t), dtype=bool)
+    t = (under + over) / 2
+    step = np.abs(over - under)
+    found = t.copy()
+    left = np.arange(len(t))
+    goes_on = np.ones(len(t), dtype=bool)
     for _ in range(STEPS):
         value, slope = value_and_slope(a, t)
         below = value < 0
-        under, over = np.where(below, t, under), np.where(below, over, t)
+        under = np.where(below, t, under)
+        over = np.where(below, over, t)
         move = np.divide(value, slope, out=value, where=slope != 0)
         new = t - move
         leaves = ((new - under) * (new - over) >= 0) | (np.abs(move) > step / 2) | (slope == 0)
         np.copyto(new, (under + over) / 2, where=leaves)
         np.copyto(new, t, where=~goes_on)
-        step, t = np.abs(new - t), new
+        step = np.abs(new - t)
+        t = new
         goes_on &= step > CLOSE * np.abs(t)
         number = np.count_nonzero(goes_on)
         if number < CROWD * len(t):  # finished roots are only carried along
             found[left] = t
             at = np.flatnonzero(goes_on)
-            left, a, t, step, under, over = left[at], a.take(at, 1), t[at], step[at], under[at], over[at]
+            left = left[at]
+            a = a.take(at, 1)
+            t = t[at]
+            step = step[at]
+            under = under[at]
+            over = over[at]
             goes_on = np.ones(number, dtype=bool)
         if number == 0:
             break

@@ -33,11 +33,13 @@ def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], t
     -----
     Zadeh et al. (2016) tune t so. Folds are stratified and need no seed; of equally good t the nearest to 1/2 is taken.
     """
-    X, labels = X[labels >= 0], labels[labels >= 0]
+    X = X[labels >= 0]
+    labels = labels[labels >= 0]
     fold = folds(labels)
     parts = []
     for k in range(FOLDS):
-        fit, rest = (X[fold != k], labels[fold != k]), (X[fold == k], labels[fold == k])
+        fit = (X[fold != k], labels[fold != k])
+        rest = (X[fold == k], labels[fold == k])
         if enough(fit[1]) and len(rest[1]):
             parts.append((psd.sharp_spectrum(*scatters(*fit)), fit, rest))
     if not parts:
@@ -73,5 +75,8 @@ def hits(t: float, spectrum: Spectrum, fit: LabeledRows, rest: LabeledRows) -> i
     near = nearest(rest[0] @ L.T, fit[0] @ L.T, min(3, len(fit[0])))[1]
     votes = fit[1][near]
     # the nearest row decides unless the two others agree against it
-    said = votes[:, 0] if votes.shape[1] < 3 else np.where(votes[:, 1] == votes[:, 2], votes[:, 1], votes[:, 0])
+    if votes.shape[1] < 3:
+        said = votes[:, 0]
+    else:
+        said = np.where(votes[:, 1] == votes[:, 2], votes[:, 1], votes[:, 0])
     return int((said == rest[1]).sum())

@@ -135,7 +135,8 @@ class LayeredGMML(FromPairs, MetricLearner):
         """Outputs of the layers but the last."""
         if self.dims is None:
             return [None] * (self.n_layers - 1)
-        dims, many = np.asarray(self.dims), self.n_layers - 1
+        dims = np.asarray(self.dims)
+        many = self.n_layers - 1
         if dims.shape != (many,) or (many and dims.dtype.kind not in "iu") or (dims < 1).any():
             needs = f"dims must hold an integer >= 1 for each layer but the last, {many} in all"
             raise ValueError(f"{needs}; got {self.dims!r}")
@@ -146,7 +147,8 @@ class LayeredGMML(FromPairs, MetricLearner):
         check_is_fitted(self)
         with error_context(self):
             X = self._rows(X, reset=False)
-        Z, f = X.astype(np.float64), ACTIVATIONS[self.activation]
+        Z = X.astype(np.float64)
+        f = ACTIVATIONS[self.activation]
         for k, layer in enumerate(map(Layer, self.layers_, self.means_, self.scales_)):
             Z = layer(f(Z) if k else Z)
         return Z.astype(X.dtype)

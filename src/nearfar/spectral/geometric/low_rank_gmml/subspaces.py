@@ -20,10 +20,13 @@ def cost(U: Array, S: Array, D: Array, kind: str) -> tuple[float, Array]:
     C, lam, Q = psd.sharp_spectrum(U.T @ S @ U, U.T @ D @ U)
     lam = np.maximum(lam, np.finfo(np.float64).tiny)
     if kind == "riemannian":
-        value, slope = np.log(lam) ** 2 / 4, np.log(lam) / (2 * lam)
+        value = np.log(lam) ** 2 / 4
+        slope = np.log(lam) / (2 * lam)
     else:
-        value, slope = 2 * lam**0.5, lam**-0.5
-    P, R = psd.sharp_from_spectrum(C, np.ones_like(lam), Q, 1.0).T, C @ Q
+        value = 2 * lam**0.5
+        slope = lam**-0.5
+    P = psd.sharp_from_spectrum(C, np.ones_like(lam), Q, 1.0).T
+    R = C @ Q
     return float(value.sum()), 2 * S @ U @ (P * (slope * lam)) @ P.T + 2 * D @ U @ (R * slope) @ R.T
 
 
@@ -47,7 +50,8 @@ def search(
     """
     lam = np.maximum(psd.sharp_spectrum(U.T @ S @ U, U.T @ D @ U)[1], np.finfo(np.float64).tiny)
     size = float(np.exp(np.mean(np.log(lam))))
-    D, unit = D / size, 1.0 if kind == "riemannian" else size**0.5
+    D = D / size
+    unit = 1.0 if kind == "riemannian" else size**0.5
 
     def fun(A: Array) -> tuple[float, Array]:
         V, pullback = manifolds.orthonormal(A)
@@ -58,7 +62,8 @@ def search(
     first = {"discriminant": U, "pca": psd.spectrum(S + D)[1][:, : U.shape[1]]}.get(init)
     starts = [] if first is None else [first]
     if last is not None and np.linalg.matrix_rank(last) == len(last) == U.shape[1]:
-        starts, restarts = [last.T], 1
+        starts = [last.T]
+        restarts = 1
     starts += [rng.normal(size=U.shape) for _ in range(restarts - len(starts))]
     found = [lbfgs(fun, A, max_iter=max_iter, tol=tol, report=in_unit(report, unit)) for A in starts]
     lowest = min(s.value for s in found)

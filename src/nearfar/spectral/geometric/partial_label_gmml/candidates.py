@@ -45,9 +45,13 @@ def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbo
     """
     n, d = X.shape
     k = min(k, n - 1)
-    near, there = np.empty((n, k), dtype=np.intp), np.empty((n, k), dtype=bool)
-    apart, count, met = np.zeros((d, d)), 0, False
-    C, square = candidates.astype(np.float32), np.einsum("nd,nd->n", X, X)
+    near = np.empty((n, k), dtype=np.intp)
+    there = np.empty((n, k), dtype=bool)
+    apart = np.zeros((d, d))
+    count = 0
+    met = False
+    C = candidates.astype(np.float32)
+    square = np.einsum("nd,nd->n", X, X)
     step = max(1, BLOCK // n)
     for a in range(0, n, step):
         rows = slice(a, min(a + step, n))
@@ -56,7 +60,8 @@ def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbo
         near[rows], there[rows], reach = nearest_alike(distance, share, a, k)
         A = ~share & (distance < reach[:, None])
         apart += outer_sums(X[rows], X, A)
-        count, met = count + int(A.sum()), met or not share.all()
+        count = count + int(A.sum())
+        met = met or not share.all()
     if not there.any():
         raise ValueError("no two rows share a candidate class, so nothing is known to be similar")
     if not met:
@@ -88,7 +93,8 @@ def outer_sums(X_b: Array, X: Array, A: Bools) -> Array:
 
 def label_weights(candidates: Bools, near: Ints, there: Bools, ridge: float) -> Array:
     """Rows of sum 1: argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 / q + ridge / k |w|^2 over neighbors, scaled."""
-    q, k = candidates.shape[1], near.shape[1]
+    q = candidates.shape[1]
+    k = near.shape[1]
     w = reconstruct(candidates.astype(np.float64) / np.sqrt(q), near, there, ridge / k)
     return w / np.where(there.any(axis=1), w.sum(axis=1), 1.0)[:, None]
 

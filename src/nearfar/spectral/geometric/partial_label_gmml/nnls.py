@@ -31,7 +31,8 @@ def nnls(G: Array, c: Array) -> Array:
     """
     n, k = c.shape
     G = G + RIDGE * np.trace(G, axis1=1, axis2=2)[:, None, None] * np.eye(k)
-    w, support = np.zeros((n, k)), np.zeros((n, k), dtype=bool)
+    w = np.zeros((n, k))
+    support = np.zeros((n, k), dtype=bool)
     floor = FLAT * np.abs(c).max(axis=1, initial=0.0)
     open_rows = np.arange(n)
     for _ in range(3 * k):

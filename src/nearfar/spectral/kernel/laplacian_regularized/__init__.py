@@ -132,14 +132,18 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
         if self.kernel == "precomputed" and self.graph_space == "input":
             raise ValueError("graph_space must be 'feature' with a precomputed kernel; got 'input'")
         R = super()._enter(X, own)
-        rows = np.asarray(X, dtype=np.float64) if self.graph_space == "input" else R
+        if self.graph_space == "input":
+            rows = np.asarray(X, dtype=np.float64)
+        else:
+            rows = R
         self._graph = smooth_functions.graph_laplacian(rows, self.n_neighbors)
         return R
 
     def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
         checks.above(0, lam=self.lam, c=self.c, ridge=self.ridge, tol=self.tol)
         checks.counts(1, q=self.q)
-        graph, pairs = self.__dict__.pop("_graph"), written_out(pairs)
+        graph = self.__dict__.pop("_graph")
+        pairs = written_out(pairs)
         found = laplacian_regularized(pairs, graph, self.q, self.lam, self.c, **self._search())
         if (self.n_components or 0) > found.x.shape[1]:
             rank = f"{found.x.shape[1]}, the rank of the learned kernel"

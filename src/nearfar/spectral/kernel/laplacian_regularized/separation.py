@@ -53,7 +53,9 @@ def cheapest(
     """
     root = cholesky(C, lower=True)
     U = solve_triangular(root, Z.T, lower=True).T
-    size, spent, rough = 4 * len(C), 0, ROUGH
+    size = 4 * len(C)
+    spent = 0
+    rough = ROUGH
     active = np.argsort(lengths(U), kind="stable")[:size]
     while True:
         found = interior_path(U[active], rough, max_iter - spent, report)
@@ -65,11 +67,16 @@ def cheapest(
             break
         active = np.union1d(active, worse)
         rough = rough if len(worse) else tol / 2
-    W, dual = c * found.x / reached.min(), np.zeros(len(Z))
+    W = c * found.x / reached.min()
+    dual = np.zeros(len(Z))
     dual[active] = found.attributes["dual"]
-    value, gap = float(np.trace(W)), float(np.trace(W) - c * dual.sum())
+    value = float(np.trace(W))
+    gap = float(np.trace(W) - c * dual.sum())
     converged = bool(gap <= tol * value)
-    message = "" if converged else stopped("the interior-point method", spent, "duality gap", gap, tol * value)
+    if converged:
+        message = ""
+    else:
+        message = stopped("the interior-point method", spent, "duality gap", gap, tol * value)
     half = solve_triangular(root, W, lower=True, trans="T")
     Q = solve_triangular(root, half.T, lower=True, trans="T")
     return Solution((Q + Q.T) / 2, value, spent, converged, message, max(gap, 0.0), attributes={"dual": dual})
@@ -95,10 +102,12 @@ class Point(NamedTuple):
 
 def interior_path(U: Array, tol: float, max_iter: int, report: Report | None = None) -> Solution:
     """Solve the same problem with C = I, c = 1 and all constraints at once; `x` is Q."""
-    q, m = U.shape[1], len(U)
+    q = U.shape[1]
+    m = len(U)
     a = np.full(m, 0.5 / float(np.linalg.norm(U, 2)) ** 2)
     Q = 2 / lengths(U).min() * np.eye(q)
-    here, k = Point(Q, lengths(U, Q) - 1, np.eye(q) - (U * a[:, None]).T @ U, a), 0
+    here = Point(Q, lengths(U, Q) - 1, np.eye(q) - (U * a[:, None]).T @ U, a)
+    k = 0
     while here.gap > tol * np.trace(here.Q) and k < max_iter:
         k += 1
         try:

@@ -100,19 +100,30 @@ def minimize(
     def certified(before: float, now: float) -> bool:
         return seen[0] + now <= tol * max(1.0, seen[0])
 
-    a = np.zeros(len(hinges.s)) if start is None else np.clip(start, 0.0, hinges.c)
-    spent, gap, primal, M = 0, np.inf, np.inf, hinges.metric(a)
+    if start is None:
+        a = np.zeros(len(hinges.s))
+    else:
+        a = np.clip(start, 0.0, hinges.c)
+    spent = 0
+    gap = np.inf
+    primal = np.inf
+    M = hinges.metric(a)
     limits: dict[str, Any] = {"tol": 1e-12, "bounds": (0.0, hinges.c), "memory": MEMORY, "report": report}
     while spent < max_iter:
         found = lbfgs(negative_dual, a, stop=certified, max_iter=max_iter - spent, **limits)
-        a, spent, M = found.x, spent + found.n_iter, hinges.metric(found.x)
+        a = found.x
+        spent = spent + found.n_iter
+        M = hinges.metric(found.x)
         primal = hinges(M)
         gap = primal - hinges.dual(a, M)
         if gap <= tol * max(1.0, abs(primal)) or found.n_iter <= 1:
             break
     limit = tol * max(1.0, abs(primal))
     converged = bool(gap <= limit)
-    message = "" if converged else stopped("the dual", spent, "duality gap", gap, limit) + uneven(hinges.Z)
+    if converged:
+        message = ""
+    else:
+        message = stopped("the dual", spent, "duality gap", gap, limit) + uneven(hinges.Z)
     return Solution(M, primal, spent, converged, message, max(float(gap), 0.0), attributes={"dual": a})
 
 
@@ -121,4 +132,6 @@ def uneven(Z: Array) -> str:
     sizes = np.linalg.norm(Z, axis=0)
     sizes = sizes[sizes > 0]
     ratio = float(sizes.max() / sizes.min()) if len(sizes) else 1.0
-    return f"; features differ by a factor of {ratio:.1g} in size: scale them" if ratio >= UNEVEN else ""
+    if ratio >= UNEVEN:
+        return f"; features differ by a factor of {ratio:.1g} in size: scale them"
+    return ""

@@ -39,7 +39,10 @@ def rivals(Z: Array, labels: Ints, k: int) -> Ints:
 def class_weights(labels: Ints, k: int, share: float, weighting: str) -> Array:
     """The weight of each row's pairs: every class the same in sum, or by the share of the other classes."""
     size = class_sizes(labels).astype(float)
-    weight = 1 / (2 * len(size) * size * k) if weighting == "mean" else 1 - size / size.sum()
+    if weighting == "mean":
+        weight = 1 / (2 * len(size) * size * k)
+    else:
+        weight = 1 - size / size.sum()
     return share * weight[labels]
 
 
@@ -74,22 +77,33 @@ def hinges(
     dynamic : bool
         Look rivals up again under the metric found.
     """
-    i, mates = np.repeat(np.arange(len(X)), k), target_neighbors(X, labels, k).ravel()
+    i = np.repeat(np.arange(len(X)), k)
+    mates = target_neighbors(X, labels, k).ravel()
     near = X[i] - X[mates]
     weight = [np.repeat(class_weights(labels, k, share, weighting), k) for share in (a, 1 - a)]
-    s, b = np.repeat([1.0, -1.0], len(i)), np.repeat([1.0, 1.0 + width], len(i))
-    c, I = np.concatenate(weight), np.eye(X.shape[1])
+    s = np.repeat([1.0, -1.0], len(i))
+    b = np.repeat([1.0, 1.0 + width], len(i))
+    c = np.concatenate(weight)
+    I = np.eye(X.shape[1])
 
     def against(others: Ints) -> Hinges:
         return Hinges(np.concatenate([near, X[i] - X[others.ravel()]]), s, b, c, I, gamma)
 
-    L, dual = I if start is None else start, None
-    others, spent, settled = rivals(X, labels, k), 0, False
+    L = I if start is None else start
+    dual = None
+    others = rivals(X, labels, k)
+    spent = 0
+    settled = False
     seen: list[Ints] = []
-    best, value, bound, problem = L, np.inf, -np.inf, against(others)
+    best = L
+    value = np.inf
+    bound = -np.inf
+    problem = against(others)
     while not settled and len(seen) < LOOKS and not any(np.array_equal(others, before) for before in seen):
         found = fixed(problem, L, dual, max_iter=max_iter, tol=tol, report=report)
-        L, dual, spent = found.x, found.attributes.get("dual"), spent + found.n_iter
+        L = found.x
+        dual = found.attributes.get("dual")
+        spent = spent + found.n_iter
         bound = max(bound, found.value - (found.duality_gap or 0.0))
         seen.append(others)
         if dynamic:
@@ -97,7 +111,8 @@ def hinges(
             problem = against(others)
         now = problem(L.T @ L)
         if now < value:
-            best, value = L, now
+            best = L
+            value = now
         gap = max(value - bound, 0.0)
         settled = np.array_equal(others, seen[-1]) or gap <= LOOSE * tol * max(1.0, value)
     message = found.message

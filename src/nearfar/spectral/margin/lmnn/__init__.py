@@ -119,7 +119,8 @@ class LMNN(FromTriplets, Mahalanobis):
         X = X / unit
         rows, codes = (X, None) if labels is None else data.rows_by_class(X, labels)
         V = data.coordinates(rows)  # in which the problem is posed and solved
-        squared, seed = self.loss == "squared_hinge", self.random_state
+        squared = self.loss == "squared_hinge"
+        seed = self.random_state
         first = initialization.inside(V, X, labels, init, self.n_components, seed)
         last = self._start((len(first), X.shape[1]))
         begin = first if last is None else unit * last @ V.T
@@ -134,10 +135,13 @@ class LMNN(FromTriplets, Mahalanobis):
         if self.stratified:
             found = strata.stratified(rows, codes, solve, rule.n_neighbors, self.stratified, seed)
             return found.with_x(data.truncate_rank(found.x @ V, self.n_components))
-        looked_up, fresh = np.eye(len(V)) if isinstance(init, str) else first, last is None
+        looked_up = np.eye(len(V)) if isinstance(init, str) else first
+        fresh = last is None
         for _ in range(self.outer_passes):
             found = solve(rows, codes, looked_up, begin, fresh, self._report())
-            looked_up, begin, fresh = found.x, found.x, False
+            looked_up = found.x
+            begin = found.x
+            fresh = False
         return found.with_x(data.truncate_rank(found.x @ V, self.n_components) / unit)
 
     def _check(self) -> None:

@@ -98,8 +98,12 @@ class Search:
     """
 
     def __init__(self, problem: LargeMargin, method: str, report: Report | None) -> None:
-        self.problem, self.method, self.report = problem, method, report
-        self.slack, self.damping, self.brief = SLACK, newton.Damping(), 0
+        self.problem = problem
+        self.method = method
+        self.report = report
+        self.slack = SLACK
+        self.damping = newton.Damping()
+        self.brief = 0
 
     def place(self, K: Array, hinge: Hinge) -> Place:
         """Return K with all impostors around it."""
@@ -114,7 +118,10 @@ class Search:
         """Run a round; return where the next begins: the place found, or the old one with more impostors."""
         problem = self.problem
         hinge, before = rounded(problem, here, share)
-        K = refilled(problem, here, hinge, before) if race.full and race.spent else here.K
+        if race.full and race.spent:
+            K = refilled(problem, here, hinge, before)
+        else:
+            K = here.K
         if planned == 0 and self.quick(K, race.full):
             steps = min(newton.STEPS, most)
             K, slopes = newton.descend(problem, K, here.edges, hinge, self.damping, steps, self.report)
@@ -126,7 +133,8 @@ class Search:
         now = there.seen.rounded
         early = not race.full and steps == planned < WHOLE
         race.enter(there, steps, (before - now) / max(abs(now), 1e-300), early)
-        failed, self.brief = now >= before, 0
+        failed = now >= before
+        self.brief = 0
         if failed and steps > 5:
             self.brief = steps // 3
             return here
@@ -151,7 +159,8 @@ class Search:
 
     def widened(self, here: Place, there: Place) -> Place:
         """Return the old place with the impostors added that made f rise at the new one."""
-        problem, self.slack = self.problem, 2 * self.slack
+        problem = self.problem
+        self.slack = 2 * self.slack
         if problem.fixed is not None:
             return here
         joined = here.edges.near.joined(there.edges.near)
@@ -170,8 +179,14 @@ class SearchState:
     """
 
     def __init__(self, tol: float, full: bool, start: Place) -> None:
-        self.tol, self.full, self.best, self.bound = tol, full, start, start.seen.bound
-        self.share, self.spent, self.idle, self.history = tol / 3, 0, 0, [start.seen.value]
+        self.tol = tol
+        self.full = full
+        self.best = start
+        self.bound = start.seen.bound
+        self.share = tol / 3
+        self.spent = 0
+        self.idle = 0
+        self.history = [start.seen.value]
         self.dual: Dual | None = None
 
     def enter(self, there: Place, steps: int, fall: float, early: bool) -> None:
@@ -179,7 +194,8 @@ class SearchState:
         seen = there.seen
         better = seen.bound > self.bound
         self.best = there if seen.value < self.best.seen.value else self.best
-        self.bound, self.spent = max(self.bound, seen.bound), self.spent + steps
+        self.bound = max(self.bound, seen.bound)
+        self.spent = self.spent + steps
         falls = early or abs(fall) > (1e-9 if self.full else self.tol / 10) or (self.full and better)
         self.idle = 0 if falls else self.idle + 1
         self.history.append(self.best.seen.value)
@@ -191,10 +207,14 @@ class SearchState:
         if not (self.full and slopes and edges.near.complete):
             return
         new = problem.mean(slopes, edges)
-        tries = [new] if self.dual is None else [self.dual.mixed(new, share) for share in SHARES]
+        if self.dual is None:
+            tries = [new]
+        else:
+            tries = [self.dual.mixed(new, share) for share in SHARES]
         bounds = [problem.bound(dual) for dual in tries]
         k = int(np.argmax(bounds))
-        self.dual, self.bound = tries[k], max(self.bound, bounds[k])
+        self.dual = tries[k]
+        self.bound = max(self.bound, bounds[k])
 
     @property
     def gap(self) -> float:
@@ -211,9 +231,14 @@ class SearchState:
 
     def solution(self, A: Array, rows: int) -> Solution:
         """Return the solution L = K A', with this many rows, and how good it is."""
-        value, gap, L = self.best.seen.value, self.gap, self.best.K @ A.T
+        value = self.best.seen.value
+        gap = self.gap
+        L = self.best.K @ A.T
         limit = self.tol * max(1.0, value)
-        message = "" if self.close else stopped("the search", self.spent, "duality gap", gap, limit)
+        if self.close:
+            message = ""
+        else:
+            message = stopped("the search", self.spent, "duality gap", gap, limit)
         L = np.pad(L, ((0, max(0, rows - len(L))), (0, 0)))
         return Solution(L, value, max(1, self.spent), self.close, message, gap, np.array(self.history))
 
@@ -221,7 +246,9 @@ class SearchState:
 def scaled(problem: LargeMargin, L: Array) -> Array:
     """Return L times the factor of smallest f, estimated from some rows: its square t is the root of df/dt."""
     pull, differences = problem.differences(L)
-    hinge, low, high = Hinge(problem.squared), -MAX_LOG2_SCALE, MAX_LOG2_SCALE
+    hinge = Hinge(problem.squared)
+    low = -MAX_LOG2_SCALE
+    high = MAX_LOG2_SCALE
     for _ in range(60):
         t = 2.0 ** ((low + high) / 2)
         pushed = float(np.vdot(hinge(1 - t * differences)[1], differences))
@@ -239,16 +266,21 @@ def rounded(problem: LargeMargin, at: Place, share: float) -> tuple[Hinge, float
     Over u below the width, the gap widens by the sum of u (1 - u / width); f loses u - u^2 / (2 width) there, and half
     the width elsewhere.
     """
-    value, u = at.seen.value, at.seen.kinks
+    value = at.seen.value
+    u = at.seen.kinks
     if problem.squared:
         return Hinge(squared=True), value
     if len(u) == 0:
         return Hinge(width=1.0), value - problem.mu * at.seen.positive / 2
-    sums, squares = np.cumsum(u), np.cumsum(u * u)
+    sums = np.cumsum(u)
+    squares = np.cumsum(u * u)
     fits = int(np.searchsorted(problem.mu * (sums - squares / u), share * max(1.0, value), side="right"))
     width = float(max(u[max(fits - 1, 0)], 1e-6))
     below = int(np.searchsorted(u, width))
-    lost = float(sums[below - 1] - squares[below - 1] / (2 * width)) if below else 0.0
+    if below:
+        lost = float(sums[below - 1] - squares[below - 1] / (2 * width))
+    else:
+        lost = 0.0
     return Hinge(width=width), value - problem.mu * (lost + width / 2 * (at.seen.positive - below))
 
 
@@ -257,18 +289,25 @@ def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Arr
 
     L-BFGS hardly moves directions in which K is small, whether M needs them or not.
     """
-    K, V = without_small(at.K), at.seen.directions
+    K = without_small(at.K)
+    V = at.seen.directions
     if V.shape[1] == 0:
         return K
-    value = value if len(K) == len(at.K) else problem.value(K, at.edges, hinge)
-    M, D = K.T @ K, (V * at.seen.excess) @ V.T
-    best, t = (value, K), 1e-5 * np.trace(M) / np.trace(D)
+    if len(K) == len(at.K):
+        value = value
+    else:
+        value = problem.value(K, at.edges, hinge)
+    M = K.T @ K
+    D = (V * at.seen.excess) @ V.T
+    best = (value, K)
+    t = 1e-5 * np.trace(M) / np.trace(D)
     for _ in range(8):
         more = psd.components(M + t * D)[: len(K) + V.shape[1]]
         value = problem.value(more, at.edges, hinge)
         if value >= best[0]:
             break
-        best, t = (value, more), 8 * t
+        best = (value, more)
+        t = 8 * t
     return best[1]
 
 

@@ -50,7 +50,8 @@ def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, seed: Seed = None
     require_targets(labels, k)
     if strategy == "negative_sampling":
         X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
-    rng, step = generator(seed), max(1, CELLS // len(X))
+    rng = generator(seed)
+    step = max(1, CELLS // len(X))
     blocks = [block(X, labels, slice(a, a + step), strategy, k, rng) for a in range(0, len(X), step)]
     return np.concatenate(blocks)
 
@@ -62,7 +63,8 @@ def nearest_triplets(X: Array, labels: Ints, k: int, rivals: int) -> Ints:
     """
     found = [np.zeros((0, 3), dtype=np.intp)]
     for c in range(int(labels.max()) + 1):
-        own, others = np.flatnonzero(labels == c), np.flatnonzero((labels != c) & (labels >= 0))
+        own = np.flatnonzero(labels == c)
+        others = np.flatnonzero((labels != c) & (labels >= 0))
         if len(own) < 2:
             continue
         mates = own[nearest(X[own], X[own], min(k, len(own) - 1), exclude_self=True)[1]]
@@ -110,14 +112,16 @@ def rejection_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, rng: np.r
     A column is proposed at random, kept with probability weight / c, and drawn again where its draw holds it already.
     In three or more dimensions weights are between 1/2 and c, so few tries and few distances are enough.
     """
-    order, size = np.argsort(labels, kind="stable"), np.bincount(labels)
+    order = np.argsort(labels, kind="stable")
+    size = np.bincount(labels)
     start = np.cumsum(size) - size
     row = np.repeat(np.arange(len(D)), k)
     found = np.full((len(row), k), -1)
     for place in range(k):
         left = np.arange(len(row))
         while len(left):
-            i, c = row[left], own[row[left]]
+            i = row[left]
+            c = own[row[left]]
             other = rng.integers(len(labels) - size[c])  # counted in the order of classes, without the row's own
             column = order[other + np.where(other >= start[c], size[c], 0)]
             kept = CAP * rng.random(len(left)) < np.exp(log_weights(D[i, column], d))

@@ -72,7 +72,8 @@ def descend(
         H, entries = curvature(problem, K, edges, hinge)
         for _ in range(TRIES):
             D = step(H, g, entries, damping.share)
-            after, promised = cholesky(np.eye(len(K)) + D) @ K, -float(np.vdot(g, D))
+            after = cholesky(np.eye(len(K)) + D) @ K
+            promised = -float(np.vdot(g, D))
             if damping.seen(promised, f - problem.value(after, edges, hinge)):
                 break
         else:
@@ -92,7 +93,9 @@ def step(H: Array, g: Array, entries: tuple[Ints, Ints, Array], share: float) ->
     D = np.zeros(g.shape)
     D[a, b] = D[b, a] = x
     w, V = eigh(D)
-    return D if w[0] > -SAFE and w[-1] < GROWTH else (V * np.clip(w, -SAFE, GROWTH)) @ V.T
+    if w[0] > -SAFE and w[-1] < GROWTH:
+        return D
+    return (V * np.clip(w, -SAFE, GROWTH)) @ V.T
 
 
 def curvature(problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge) -> tuple[Array, tuple[Ints, Ints, Array]]:
@@ -101,7 +104,8 @@ def curvature(problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge) -> tup
     weight = np.where(a == b, 1.0, np.sqrt(2.0))
     Z = problem.X @ K.T
     push, pull = kinks(problem, edges.squares(Z), edges, hinge)
-    H, block = np.zeros((len(a), len(a))), max(1, NUMBERS // len(a))
+    H = np.zeros((len(a), len(a)))
+    block = max(1, NUMBERS // len(a))
     for start in range(0, len(push), block):
         pushed = push[start : start + block]
         pulled = pull[start : start + block]
@@ -114,7 +118,8 @@ def curvature(problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge) -> tup
 
 def kinks(problem: LargeMargin, square: Array, edges: Graph, hinge: Hinge) -> tuple[Ints, Ints]:
     """The edges of the push and of the pull of every triplet at which f bends."""
-    near, high = edges.near, np.inf if hinge.squared else hinge.width
+    near = edges.near
+    high = np.inf if hinge.squared else hinge.width
     found = []
     for part, u in problem.margins(square, edges):
         target, p = np.nonzero((u > 0) & (u < high))

@@ -72,7 +72,9 @@ class Graph(Edges):
 
     def __init__(self, i: Ints, j: Ints, near: Impostors, n: int) -> None:
         super().__init__(np.concatenate([i, near.i]), np.concatenate([j, near.l]), n)
-        self.near, self.pull, self.push = near, self.of[: len(i)], self.of[len(i) :]
+        self.near = near
+        self.pull = self.of[: len(i)]
+        self.push = self.of[len(i) :]
 
 
 class Pushed(NamedTuple):
@@ -94,7 +96,8 @@ class Dual(NamedTuple):
     def mixed(self, other: Dual, share: float) -> Dual:
         """Return the mean with a share of other slopes, which by convexity are slopes too."""
         rest = 1 - share
-        total, squares = rest * self.total + share * other.total, rest * self.squares + share * other.squares
+        total = rest * self.total + share * other.total
+        squares = rest * self.squares + share * other.squares
         return Dual(rest * self.S + share * other.S, total, squares)
 
 
@@ -160,8 +163,15 @@ class LargeMargin:
         labels: Ints | None = None,
         fixed: Impostors | None = None,
     ) -> None:
-        self.X, self.i, self.j, self.mu, self.squared, self.weight = X, i, j, mu, squared, weight
-        self.labels, self.fixed, self.k = labels, fixed, len(i) // len(X)
+        self.X = X
+        self.i = i
+        self.j = j
+        self.mu = mu
+        self.squared = squared
+        self.weight = weight
+        self.labels = labels
+        self.fixed = fixed
+        self.k = len(i) // len(X)
         self.pulls = Graph(i, j, NONE if fixed is None else fixed, len(X))
         w = np.ones(len(i)) if weight is None else weight
         parts = [slice(a, a + len(X)) for a in range(0, len(i), len(X))]
@@ -186,8 +196,12 @@ class LargeMargin:
 
     def margins(self, square: Array, edges: Graph) -> Iterator[tuple[slice, Array]]:
         """1 + d_ij - d_il of chunks of the impostors (k, m): a row for each pull that they are held against."""
-        near, reach = edges.near, 1 + square[edges.pull]
-        reach = np.ascontiguousarray(reach.reshape(-1, self.k).T) if near.target is None else reach[None]
+        near = edges.near
+        reach = 1 + square[edges.pull]
+        if near.target is None:
+            reach = np.ascontiguousarray(reach.reshape(-1, self.k).T)
+        else:
+            reach = reach[None]
         held = near.i if near.target is None else near.target
         for start in range(0, len(held), CHUNK):
             part = slice(start, start + CHUNK)
@@ -197,8 +211,10 @@ class LargeMargin:
 
     def push(self, square: Array, edges: Graph, hinge: Hinge) -> Pushed:
         """The hinges of the listed impostors, from the squared lengths of all edges."""
-        near, sums = edges.near, np.zeros(3)
-        pulled, pushed = np.zeros(len(self.i)), np.zeros(len(near.i))
+        near = edges.near
+        sums = np.zeros(3)
+        pulled = np.zeros(len(self.i))
+        pushed = np.zeros(len(near.i))
         for part, u in self.margins(square, edges):
             value, a = hinge(u)
             np.sum(a, axis=0, out=pushed[part])
@@ -217,7 +233,8 @@ class LargeMargin:
 
     def __call__(self, L: Array, edges: Graph, hinge: Hinge) -> tuple[float, Array, Pushed]:
         """f and df/dL over the listed impostors, and what they push."""
-        Z, LC = self.X @ L.T, L @ self.C
+        Z = self.X @ L.T
+        LC = L @ self.C
         pushed = self.push(edges.squares(Z), edges, hinge)
         Y = edges.laplacian_times(pushed.weight, Z)
         value = (1 - self.mu) * float(np.vdot(LC, L)) + self.mu * pushed.value
@@ -250,7 +267,8 @@ class LargeMargin:
 
     def certify(self, L: Array, edges: Graph, hinge: Hinge) -> Certificate:
         """The exact f at L, with a lower bound of min f from the (rounded) hinge's slopes."""
-        pull, square = (1 - self.mu) * float(np.vdot(L @ self.C, L)), edges.squares(self.X @ L.T)
+        pull = (1 - self.mu) * float(np.vdot(L @ self.C, L))
+        square = edges.squares(self.X @ L.T)
         u = np.concatenate([np.zeros(0), *(u[u > 0] for _, u in self.margins(square, edges))])
         value = pull + self.mu * Hinge(self.squared)(u)[0]
         pushed, G = self.in_metric(square, edges, hinge)
@@ -263,7 +281,8 @@ class LargeMargin:
 
     def feasible(self, S: Array) -> tuple[float, Array, Array]:
         """The largest theta with theta mu S <= (1 - mu) C, and the directions that keep it below 1."""
-        limit, d = (1 - self.mu) / self.mu, len(S)
+        limit = (1 - self.mu) / self.mu
+        d = len(S)
         ridge = 1e-12 * max(float(np.trace(self.C)) / d, 1e-300)
         w, V = eigh(S, self.C + ridge * np.eye(d))
         over = w > limit

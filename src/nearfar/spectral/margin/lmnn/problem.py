@@ -64,7 +64,9 @@ def coordinates(X: Array) -> Array:
     lengths = np.linalg.norm(R, axis=0)
     R = R[:, lengths > 0] / lengths[lengths > 0]  # whatever the units, what a dependent column adds is rounding
     s = np.linalg.svd(R, compute_uv=False)
-    return np.eye(d) if not s.size or s[-1] > n * psd.EPS * s[0] else scatter.data_span(X)
+    if not s.size or s[-1] > n * psd.EPS * s[0]:
+        return np.eye(d)
+    return scatter.data_span(X)
 
 
 def whitening(problem: LargeMargin) -> tuple[Array, Array]:
@@ -76,7 +78,8 @@ def whitening(problem: LargeMargin) -> tuple[Array, Array]:
     w, V = psd.spectrum(problem.C + FLOOR * np.trace(problem.C) / max(float(np.trace(S)), 1e-300) * S)
     w, V = (w, V) if w[0] > 0 else (np.ones_like(w), V)
     kept = w > FLAT * w[0]
-    w, V = w[kept] / w[kept].mean(), V[:, kept]
+    w = w[kept] / w[kept].mean()
+    V = V[:, kept]
     return V / np.sqrt(w), V * np.sqrt(w)
 
 

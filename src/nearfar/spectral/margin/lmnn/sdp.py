@@ -38,19 +38,25 @@ def solve(
     """
     if problem.X.shape[1] > WIDEST:
         raise ValueError(f'solver="sdp" takes up to {WIDEST} features, got {problem.X.shape[1]}; use solver="lbfgs"')
-    L, known, spent, history = L0, np.zeros((0, 3), dtype=np.intp), 0, []
-    bare, bound = Hinge(problem.squared), -np.inf
+    L = L0
+    known = np.zeros((0, 3), dtype=np.intp)
+    spent = 0
+    history = []
+    bare = Hinge(problem.squared)
+    bound = -np.inf
     while spent < max_iter:
         edges = problem.scan(L)
         fresh = violated(problem, L, edges, first=spent == 0)
-        before, known = len(known), np.unique(np.concatenate([known, fresh]), axis=0)
+        before = len(known)
+        known = np.unique(np.concatenate([known, fresh]), axis=0)
         if spent and len(known) == before:  # the program would be the same, and so would the gap
             break
         history.append(problem.value(L, edges, bare))
         if len(known) > LARGEST:
             raise ValueError(f'solver="sdp" takes up to {LARGEST} triplets, needs {len(known)}; use solver="lbfgs"')
         M, slopes = program(problem, known)
-        L, spent = psd.components(M), spent + 1
+        L = psd.components(M)
+        spent = spent + 1
         bound = max(bound, lower(problem, known, slopes, bare))
         value = problem.value(L, problem.scan(L), bare)
         gap = max(value - bound, 0.0)
@@ -68,15 +74,20 @@ def violated(problem: LargeMargin, L: Array, edges: Graph, first: bool) -> Ints:
     u = np.concatenate([np.zeros(0), *(u.T.ravel() for _, u in problem.margins(square, edges))])
     near = edges.near
     if near.target is None:
-        pull, l = (near.i[:, None] * problem.k + np.arange(problem.k)).ravel(), np.repeat(near.l, problem.k)
+        pull = (near.i[:, None] * problem.k + np.arange(problem.k)).ravel()
+        l = np.repeat(near.l, problem.k)
     else:
-        pull, l = near.target, near.l
+        pull = near.target
+        l = near.l
     keep = u > VIOLATED
-    u, pull, l = u[keep], pull[keep], l[keep]
+    u = u[keep]
+    pull = pull[keep]
+    l = l[keep]
     if first:
         order = np.lexsort((-u, pull))
         order = order[np.unique(pull[order], return_index=True)[1]]
-        pull, l = pull[order], l[order]
+        pull = pull[order]
+        l = l[order]
     return np.stack([problem.i[pull], problem.j[pull], l], axis=1)
 
 
@@ -91,10 +102,12 @@ def outer_products(X: Array, triplets: Ints) -> Array:
 def program(problem: LargeMargin, triplets: Ints) -> tuple[Array, Array]:
     """M of the program with the given triplets, and its slopes: multipliers over mu."""
     clarabel: Any = import_module("clarabel")
-    d, m = len(problem.C), len(triplets)
+    d = len(problem.C)
+    m = len(triplets)
     col, row = np.tril_indices(d)
     scale = np.where(row == col, 1.0, np.sqrt(2.0))
-    k, c = len(row), (1 - problem.mu) * scale * problem.C[row, col]
+    k = len(row)
+    c = (1 - problem.mu) * scale * problem.C[row, col]
     eye = -sparse.eye(m)
     margins = sparse.hstack([sparse.csc_matrix(-outer_products(problem.X, triplets)), eye])
     A = sparse.vstack([margins, sparse.hstack([sparse.csc_matrix((m, k)), eye]), -sparse.eye(k, k + m)], format="csc")

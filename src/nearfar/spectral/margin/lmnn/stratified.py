@@ -76,7 +76,9 @@ def stratified(
         raise ValueError("stratified draws rows of classes: it needs labels, not triplets")
     strata = read(settings)
     I = np.eye(X.shape[1])
-    rng, L, learned = generator(seed), I, 0
+    rng = generator(seed)
+    L = I
+    learned = 0
     spheres = strata.spheres or max(min(len(X) // 100, 20), 10)
     for t in range(strata.rounds):
         share = max(strata.share - 0.05 * t, 0.2)
@@ -86,7 +88,8 @@ def stratified(
             rows = sample(Y, labels, radius, share, k, rng)
             if len(rows):
                 step = solve(Y[rows], np.unique(labels[rows], return_inverse=True)[1], I, I).x
-                L, learned = widened(step, Y, strata.identity) @ L, learned + 1
+                L = widened(step, Y, strata.identity) @ L
+                learned = learned + 1
     if learned == 0:
         warn("no sphere held two classes of more than n_neighbors rows; raise radius or growth")
     return Solution(L, n_iter=max(1, learned))

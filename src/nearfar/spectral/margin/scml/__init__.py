@@ -21,7 +21,10 @@ from ..lmnn import problem as data
 from . import linear_program, local_directions
 
 BASES = ("auto", "discriminants", "triplets")
-NARROW, REGIONS, WIDE_REGIONS = 50, (10, 20), (20, 50)  # rows of a class in a region, up to 50 features and above
+# rows of a class in a region, up to 50 features and above
+NARROW = 50
+REGIONS = (10, 20)
+WIDE_REGIONS = (20, 50)
 
 
 def scml(X: Array, triplets: Ints, B: Array, beta: float = 1e-5, **search: Any) -> Solution:
@@ -119,11 +122,18 @@ class SCML(FromTriplets, Mahalanobis):
             triplets = mining.nearest_triplets(X, np.asarray(labels), self.n_neighbors, self.n_impostors)
         B = self._directions(X, labels, triplets, V)
         basis = self._found_before("basis_")
-        start = None if basis is None else linear_program.again(B @ V, basis, self.weights_ * unit**2)
+        if basis is None:
+            start = None
+        else:
+            start = linear_program.again(B @ V, basis, self.weights_ * unit**2)
         found = scml(X, triplets, B, self.beta, start=start, **self._search())
         used = np.argsort(-found.x, kind="stable")[: int((found.x > 0).sum())]
-        w, B = found.x[used], B[used]
-        L = psd.compress(np.sqrt(w)[:, None] * B) if len(w) else np.zeros((1, len(V)))
+        w = found.x[used]
+        B = B[used]
+        if len(w):
+            L = psd.compress(np.sqrt(w)[:, None] * B)
+        else:
+            L = np.zeros((1, len(V)))
         L = scatter.widest(L, X, self.n_components) @ V / unit
         with np.errstate(over="ignore"):  # in the smallest units weights overflow, as the metric does
             return found.with_x(L, attributes={"weights": w / unit / unit, "basis": B @ V})

@@ -23,7 +23,10 @@ from ....numerics.optimize import Report, Solution, lbfgs, stopped
 from ....numerics.types import Array, Ints
 from ...pair_graph import Edges
 
-FIRST, NARROWER, LEAST = 1.0, 0.3, 1e-13  # width of the rounding: the first, how it shrinks, the last
+# width of the rounding: the first, how it shrinks, the last
+FIRST = 1.0
+NARROWER = 0.3
+LEAST = 1e-13
 NEAR = 1e-3  # L-BFGS ends where an iteration lowers the value by no more than this
 SHARE = 1 / 3  # of the gap that is allowed: where the rounding leaves no more than that to gain, the width shrinks
 ENTERING = 50  # weights that may leave 0 in one step
@@ -67,7 +70,10 @@ class TripletHinges:
     """
 
     def __init__(self, X: Array, triplets: Ints, B: Array, beta: float) -> None:
-        self.X, self.B, self.beta, self.T = X, B, beta, len(triplets)
+        self.X = X
+        self.B = B
+        self.beta = beta
+        self.T = len(triplets)
         a, p, n = triplets.T
         self.edges = Edges(np.concatenate([a, a]), np.concatenate([p, n]), len(X))
         self.pull, self.push = np.split(self.edges.of.ravel(), 2)
@@ -96,9 +102,11 @@ class TripletHinges:
         """The point w >= 0."""
         u = self.hinges(w)
         s = np.clip(u / width, 0.0, 1.0)
-        gradient, cost = self.slopes(s, s) + self.beta, self.beta * float(w.sum())
+        gradient = self.slopes(s, s) + self.beta
+        cost = self.beta * float(w.sum())
         theta = self.beta / (self.beta + max(0.0, -float(gradient.min())))
-        bound, half = theta * float(s.mean()), width / 2 * float(s @ s) / self.T
+        bound = theta * float(s.mean())
+        half = width / 2 * float(s @ s) / self.T
         rounded = float(u @ s) / self.T - half + cost
         return Point(
             float(np.maximum(u, 0.0).mean()) + cost, bound, rounded, rounded - bound + theta**2 * half, gradient, u
@@ -106,10 +114,12 @@ class TripletHinges:
 
     def curvature(self, at: Ints, within: Ints, width: float) -> Array:
         """The sum over these triplets of D_t D_t' / (T width), for some weights, in blocks."""
-        H, Z = np.zeros((len(at),) * 2), self.X @ self.B[at].T
+        H = np.zeros((len(at),) * 2)
+        Z = self.X @ self.B[at].T
         step = max(1, CELLS // max(len(at), 1))
         for a in range(0, len(within), step):
-            pull, push = self.pull[within[a : a + step]], self.push[within[a : a + step]]
+            pull = self.pull[within[a : a + step]]
+            push = self.push[within[a : a + step]]
             D = (Z[self.edges.a[pull]] - Z[self.edges.b[pull]]) ** 2
             D -= (Z[self.edges.a[push]] - Z[self.edges.b[push]]) ** 2
             H += D.T @ D
@@ -117,11 +127,13 @@ class TripletHinges:
 
     def stepped(self, w: Array, point: Point, width: float, ridge: float) -> Array:
         """w after a Newton step over the weights above 0 and those that gain most by leaving it."""
-        g, entering = point.gradient, np.flatnonzero((w == 0) & (point.gradient < 0))
+        g = point.gradient
+        entering = np.flatnonzero((w == 0) & (point.gradient < 0))
         at = np.concatenate([np.flatnonzero(w > 0), entering[np.argsort(g[entering])[:ENTERING]]])
         H = self.curvature(at, np.flatnonzero((point.u > 0) & (point.u < width)), width)
         H[np.diag_indices_from(H)] += ridge * max(float(np.trace(H)) / max(len(H), 1), self.flat)
-        p, free = -w[at], np.ones(len(at), dtype=bool)
+        p = -w[at]
+        free = np.ones(len(at), dtype=bool)
         while free.any():
             rest = g[at] + H[:, ~free] @ p[~free]
             p[free] = -cho_solve(cho_factor(H[np.ix_(free, free)]), rest[free])
@@ -162,21 +174,31 @@ def minimize(
         point = problem.at(w, FIRST)
         return point.rounded, point.gradient
 
-    w, history = np.zeros(len(problem.B)) if start is None else start, []
+    w = np.zeros(len(problem.B)) if start is None else start
+    history = []
     if start is None:
         found = lbfgs(rounded, w, bounds=(0.0, None), max_iter=max_iter, tol=0.0, ftol=NEAR, memory=20)
-        w, history = np.maximum(found.x, 0.0), list(np.asarray(found.history))
-    best, value, bound, width, ridge = w, np.inf, 0.0, FIRST, RIDGES[1]
+        w = np.maximum(found.x, 0.0)
+        history = list(np.asarray(found.history))
+    best = w
+    value = np.inf
+    bound = 0.0
+    width = FIRST
+    ridge = RIDGES[1]
     point = problem.at(w, width)
     while True:
         if point.value < value:
-            best, value = w, point.value
+            best = w
+            value = point.value
         bound = max(bound, point.bound)
         if report is not None:
             report(len(history), value, value - bound)
         if value - bound <= tol * value or len(history) >= max_iter or width < LEAST:
             break
-        moved = None if point.rest <= SHARE * tol * value else lowered(problem, w, point, width, ridge)
+        if point.rest <= SHARE * tol * value:
+            moved = None
+        else:
+            moved = lowered(problem, w, point, width, ridge)
         if moved is None:
             width *= NARROWER
             point = problem.at(w, width)
@@ -184,7 +206,10 @@ def minimize(
             w, point, ridge = moved
             history.append(point.rounded)
     gap = max(0.0, value - bound)
-    message = "" if gap <= tol * value else stopped("Newton's method", len(history), "gap", gap, tol * value)
+    if gap <= tol * value:
+        message = ""
+    else:
+        message = stopped("Newton's method", len(history), "gap", gap, tol * value)
     return Solution(best, value, max(1, len(history)), not message, message, gap, np.array(history or [value]))
 
 

@@ -71,7 +71,8 @@ def of_regions(X: Array, labels: Ints, count: int, sizes: tuple[int, ...]) -> Ar
 
 def discriminants(X: Array, labels: Ints, p: int) -> Array:
     """Return at most p directions (p', d) in which the classes of a few rows lie apart."""
-    means, d = scatter.class_means(X, labels), X.shape[1]
+    means = scatter.class_means(X, labels)
+    d = X.shape[1]
     S = scatter.deviations(X, labels, means)
     M = np.sqrt(class_sizes(labels)) * (means - X.mean(axis=0)).T
     S[np.diag_indices(d)] += RIDGE * (float(np.trace(S)) or float(np.vdot(M, M)) or 1.0) / d
@@ -89,8 +90,11 @@ def of_triplets(X: Array, triplets: Ints, count: int, seed: Seed) -> Array:
     seed : int, Generator, RandomState or None
         Draws the triplets of a group.
     """
-    rng, d, T = generator(seed), X.shape[1], len(triplets)
-    found, empty = [np.zeros((0, d))], 0
+    rng = generator(seed)
+    d = X.shape[1]
+    T = len(triplets)
+    found = [np.zeros((0, d))]
+    empty = 0
     while sum(map(len, found)) < count and empty < TRIES:
         a, p, n = triplets[rng.choice(T, min(d, T), replace=False)].T
         mu, U = psd.spectrum(scatter.weighted_outer(X, a, n) - scatter.weighted_outer(X, a, p))

@@ -26,9 +26,11 @@ def mmc(
     X: Array, S: Array, apart: Pairs, alpha: float = 1.0, floor: float = 0.0, start: Array | None = None, **limits: Any
 ) -> Solution:
     """Return L (d, d) as `x`, from the similar scatter S and the dissimilar pairs."""
-    C, I = cholesky(S, lower=True), np.eye(len(S))
+    C = cholesky(S, lower=True)
+    I = np.eye(len(S))
     far = differences(solve_triangular(C, X.T, lower=True).T, apart.i, apart.j, apart.weights)
-    even, free = floor / len(S), 1 - floor
+    even = floor / len(S)
+    free = 1 - floor
     least = even * far.squares(I)
     found = farthest(
         weight=far.weight,
@@ -48,8 +50,10 @@ def mmc_diagonal(
 ) -> Solution:
     """Diagonal L as `x`: w = c/2 v / s, v = floor / d + (1 - floor) u^2, u on the unit sphere, s the diagonal of S."""
     s = np.diag(S)
-    Q, I = (X[apart.i] - X[apart.j]) ** 2 / s, np.ones(len(s)) / len(s)
-    even, free = floor / len(s), 1 - floor
+    Q = (X[apart.i] - X[apart.j]) ** 2 / s
+    I = np.ones(len(s)) / len(s)
+    even = floor / len(s)
+    free = 1 - floor
     found = farthest(
         weight=apart.weights,
         distance=lambda u: np.sqrt(Q @ (even + free * u**2)),
@@ -58,7 +62,8 @@ def mmc_diagonal(
         F=I if start is None else np.diag(full_rank_factor(np.diag(np.sum(start**2, axis=0) * s), even)),
         **limits,
     )
-    f, gap = found.objective or 1.0, found.duality_gap or 0.0
+    f = found.objective or 1.0
+    gap = found.duality_gap or 0.0
     objective = c / 2 - c * np.log(np.sqrt(c / 2) * f)
     L = np.diag(np.sqrt(c / 2 / s * (even + free * found.x**2)))
     return found.with_x(psd.compress(L), objective=objective, duality_gap=c * np.log1p(gap / f), history=None)
@@ -145,5 +150,6 @@ class MMC(FromPairs, Mahalanobis):
         S = eig.regularize_singular(S, "shrink" if self.shrinkage else "raise", "the similar scatter", self.shrinkage)
         solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
         found = solve(X, S, pairs.part(similar=False), scale, floor, self._start(), **self._search())
-        k, attributes = self.n_components, {"floor": floor}
+        k = self.n_components
+        attributes = {"floor": floor}
         return found.with_x(found.x[:k] if self.diagonal else scatter.widest(found.x, X, k), attributes=attributes)

@@ -53,23 +53,28 @@ def farthest(
     """
     history: list[float] = []
     best = gap = np.inf
-    F, last, power = F / np.linalg.norm(F), None, 1.0
+    F = F / np.linalg.norm(F)
+    last = None
+    power = 1.0
     for k in range(1, max_iter + 1):
         d = distance(F)
         value = float(weight @ d)
         if last is not None and power > 1 and value < best:
-            F, power = moved(last, 1.0), 1.0
+            F = moved(last, 1.0)
+            power = 1.0
             history.append(best)
             continue
         G = gradient(np.divide(weight, 2 * d, out=np.zeros_like(d), where=d > 0))
         w, V = np.linalg.eigh(G) if G.ndim == 2 else (G, None)
-        best, gap = value, max(bound(w) - value / 2, 0.0)
+        best = value
+        gap = max(bound(w) - value / 2, 0.0)
         history.append(value)
         if report is not None:
             report(k, value, gap)
         if gap <= tol * value:
             return Solution(F, value, k, duality_gap=gap, history=np.array(history))
-        last, power = (F, w, V), min(GROWTH * power, MOST)
+        last = (F, w, V)
+        power = min(GROWTH * power, MOST)
         F = moved(last, power)
     message = stopped("the maximization", max_iter, "gap", gap, tol * best)
     return Solution(last[0] if last else F, best, max_iter, False, message, gap, np.array(history))
@@ -86,7 +91,8 @@ class Differences:
     """
 
     def __init__(self, Y: Array, i: Ints, j: Ints, weight: Array) -> None:
-        self.Z, self.weight = Y.take(i, axis=0) - Y.take(j, axis=0), weight
+        self.Z = Y.take(i, axis=0) - Y.take(j, axis=0)
+        self.weight = weight
 
     def squares(self, F: Array) -> Array:
         """|F z_p|^2."""
@@ -102,7 +108,8 @@ class DifferencesOfEdges:
     """The same for many pairs, of which no array (m, d) is formed."""
 
     def __init__(self, Y: Array, i: Ints, j: Ints, weight: Array) -> None:
-        self.Y, self.edges = Y, Edges(i, j, len(Y))
+        self.Y = Y
+        self.edges = Edges(i, j, len(Y))
         self.weight = self.edges.summed(weight)
 
     def squares(self, F: Array) -> Array:
@@ -120,14 +127,19 @@ def differences(Y: Array, i: Ints, j: Ints, weight: Array) -> Differences | Diff
 def moved(at: tuple[Array, Array, Array | None], power: float) -> Array:
     """F G^power of length 1, G = V diag(w) V' (or w); a direction that G would keep more of shrinks to `LEAST`."""
     F, w, V = at
-    step = F * raised(w, power) if V is None else ((F @ V) * raised(w, power)) @ V.T
+    if V is None:
+        step = F * raised(w, power)
+    else:
+        step = ((F @ V) * raised(w, power)) @ V.T
     return step / np.linalg.norm(step)
 
 
 def raised(w: Array, power: float) -> Array:
     """Nonnegative numbers relative to their largest, to a power."""
     share = np.maximum(w, 0.0) / max(float(w.max()), 1e-300)
-    return share if power == 1 else np.maximum(share**power, np.minimum(share, LEAST))
+    if power == 1:
+        return share
+    return np.maximum(share**power, np.minimum(share, LEAST))
 
 
 def full_rank_factor(B: Array, floor: float) -> Array:

@@ -143,7 +143,8 @@ class RCA(FromChunklets, Mahalanobis):
         checks.above(0, **checks.not_none(kappa=self.kappa))
         settings = self._settings("objective", "criterion", "kappa", "ddof", "weighting", "shrinkage", "on_singular")
         settings |= self._search()
-        V, last = scatter.pca(X, self.pca, self.n_components), self._start()
+        V = scatter.pca(X, self.pca, self.n_components)
+        last = self._start()
         if V is None:
             return rca(X, chunklets, self.n_components, last=last, **settings)
         found = rca(X @ V.T, chunklets, self.n_components, last=None if last is None else last @ V.T, **settings)

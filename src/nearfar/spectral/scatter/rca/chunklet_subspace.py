@@ -66,10 +66,12 @@ def widest_chunklets(
     # over L = K H with H C H' = I, which does not depend on the units of X
     T = cholesky(C, lower=True)
     H = solve_triangular(T, np.eye(len(C)), lower=True)
-    X, R = X @ H.T, H @ H.T
+    X = X @ H.T
+    R = H @ H.T
 
     def fun(K: Array) -> tuple[float, Array]:
-        Y, P = X @ K.T, np.linalg.inv(K @ K.T)
+        Y = X @ K.T
+        P = np.linalg.inv(K @ K.T)
         # over columns, so that memory stays (n, k)
         G = np.stack([np.asarray(members @ (Y * column[:, None])) for column in Y.T], axis=1)
         G = (1 - shrinkage) * G + ridge[:, None, None] * (K @ R @ K.T)

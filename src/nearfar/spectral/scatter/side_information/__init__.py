@@ -140,7 +140,8 @@ class SideInformationMetric(FromPairs, Mahalanobis):
         places = np.argsort(self._given(np.arange(len(X))))
         target_pairs, target_distances, rows = self._targets
         told = targets.check(target_pairs, target_distances, len(X), rows, prefix="target_")
-        Z, A = X[places[told.i]] - X[places[told.j]], np.zeros((X.shape[1],) * 2)
+        Z = X[places[told.i]] - X[places[told.j]]
+        A = np.zeros((X.shape[1],) * 2)
         if pairs is not None:
             S, D = scatter.pair_scatters(X, pairs).mean()
             A = self.beta * (S - D)

@@ -57,7 +57,8 @@ def match_distances(
     Q = Z.T @ Z / len(Z)
     ridge = 1e-3 if psd.is_singular(psd.spectrum(Q)[0]) else 1e-9
     C = cholesky(Q + ridge * np.trace(Q) / d * np.eye(d), lower=True)
-    Y, A = solve_triangular(C, Z.T, lower=True).T, solved(C, A)
+    Y = solve_triangular(C, Z.T, lower=True).T
+    A = solved(C, A)
     lift = lifter(Y, A)
     size = SMALL * max(float(b @ b), float(np.sum(A * A)) / len(Y)) or 1.0
 
@@ -88,7 +89,8 @@ def lifter(Y: Array, A: Array) -> Callable[[Array], float]:
     """Return a function of the gradient G that gives the least s >= 0 for which G + s sum y y' is PSD."""
     q, V = psd.spectrum(Y.T @ Y)
     r = psd.rank(q)
-    inside, outside = V[:, :r], V[:, r:]
+    inside = V[:, :r]
+    outside = V[:, r:]
     free = outside.T @ A @ outside
     low = eigh(free, eigvals_only=True)[0] if r < len(q) and A.any() else 0.0
     if low < -1e-10 * np.abs(A).max():
