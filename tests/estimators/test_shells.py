@@ -510,7 +510,6 @@ def test_arguments_that_a_learner_does_not_take_are_named_with_those_it_takes():
     [
         (lambda: NCA(max_iter=1).fit(X, Y), "NCA: L-BFGS stopped"),
         (lambda: GMML().fit(X, pairs=PAIRS[[0, 1, 2, 2]], pair_labels=[1, -1, 1, 1]), "1 of 4 pairs repeat"),
-        (lambda: OnlineITML().partial_fit(X, pairs=PAIRS[[0, 1, 1]]), "1 of 3 pairs repeat"),
     ],
 )
 def test_warnings_of_a_fit_point_at_its_call(call, told):
