@@ -137,6 +137,7 @@ from .spectral.margin.nu_svm import NuSVMMetric as NuSVMMetric
 from .spectral.margin.scml import SCML as SCML
 from .spectral.scatter.covariance import CovarianceMetric as CovarianceMetric
 from .spectral.scatter.dca import DCA as DCA
+from .spectral.scatter.discriminant_whitening import DiscriminantWhitening as DiscriminantWhitening
 from .spectral.scatter.fish_mml import FISHMML as FISHMML
 from .spectral.scatter.fisher import FisherMetric as FisherMetric
 from .spectral.scatter.high_dimensional_dca import HighDimensionalDCA as HighDimensionalDCA

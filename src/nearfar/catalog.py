@@ -81,6 +81,7 @@ METHODS = tuple(Method(*row) for row in (
     ("SideInformationMetric", "spectral/scatter/side_information", "learner", "pairs", "Ghodsi 2007", "S4"),
     ("FisherMetric", "spectral/scatter/fisher", "learner", "pairs", "Alipanahi 2008", "S5 S6"),
     ("RCA", "spectral/scatter/rca", "learner", "chunklets", "Shental 2002", "S7 P15"),
+    ("DiscriminantWhitening", "spectral/scatter/discriminant_whitening", "learner", "labels", "Hatch 2006", "-"),
     ("DCA", "spectral/scatter/dca", "learner", "chunklets", "Hoi 2006", "S8"),
     ("HighDimensionalDCA", "spectral/scatter/high_dimensional_dca", "learner", "pairs", "Xiang 2008", "S9"),
     ("LLERegularizedMetric", "spectral/embedding/lle_regularized", "learner", "pairs", "Baghshah 2009", "S10", {"n_neighbors": 5}),

@@ -129,6 +129,8 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
     """
     from onnx import TensorProto, helper, numpy_helper
 
+    from .estimators.fitted import nameless
+
     if not hasattr(learner, "get_mahalanobis_matrix"):
         raise ValueError(
             f"{type(learner).__name__} is not a linear learner: it has no matrix that rows are multiplied by"
@@ -138,14 +140,26 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
     rows = helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["batch", d])
     embeddings = helper.make_tensor_value_info("embeddings", TensorProto.FLOAT, ["batch", k])
     weights = numpy_helper.from_array(np.ascontiguousarray(L.T, dtype=np.float32), "components")
-    product = helper.make_node("MatMul", ["rows", "components"], ["embeddings"])
-    graph = helper.make_graph([product], "metric", [rows], [embeddings], [weights])
+    steps, constants, last = [], [weights], "rows"
+    if getattr(learner, "normalize", False):
+        steps.append(helper.make_node("LpNormalization", [last], ["unit"], axis=1, p=2))
+        last = "unit"
+    if hasattr(learner, "mean_"):
+        constants.append(numpy_helper.from_array(np.asarray(learner.mean_, dtype=np.float32), "mean"))
+        steps.append(helper.make_node("Sub", [last, "mean"], ["centered"]))
+        last = "centered"
+    steps.append(helper.make_node("MatMul", [last, "components"], ["embeddings"]))
+    graph = helper.make_graph(steps, "metric", [rows], [embeddings], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     trial = np.random.default_rng(0).normal(size=(ITEMS, d)).astype(np.float32)
     about: dict[str, Any] = {"distance": "euclidean", "learner": repr(learner)}
     if hasattr(learner, "feature_names_in_"):
         about["columns"] = [str(name) for name in learner.feature_names_in_]
-    _write(out, model, "rows", trial, np.asarray(trial @ L.T), about)
+    expected = trial @ L.T
+    if hasattr(learner, "mean_"):
+        with nameless():
+            expected = learner.transform(trial)
+    _write(out, model, "rows", trial, np.asarray(expected), about)
 
 
 def _traced(network: Any, items: Any, name: str) -> Any:

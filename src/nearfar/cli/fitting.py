@@ -129,7 +129,7 @@ def is_linear(learner: Any) -> bool:
     """Whether the distances of a learner on rows are those of its components alone."""
     from ..estimators.mahalanobis import Mahalanobis
 
-    return isinstance(learner, Mahalanobis) and not learner._matrices
+    return isinstance(learner, Mahalanobis) and not learner._matrices and not getattr(learner, "normalize", False)
 
 
 def check_linear(learner: Any) -> None:
@@ -152,6 +152,8 @@ def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> AnyArray:
     scaler = StandardScaler().fit(X)
     learner.fit(scaler.transform(X), labels)
     learner.components_ = learner.components_ / scaler.scale_
+    if hasattr(learner, "mean_"):  # L ((x - m) / s - mean) = L / s (x - (m + s mean))
+        learner.mean_ = scaler.mean_ + scaler.scale_ * learner.mean_
     if hasattr(learner, "view_components_"):  # the blocks of the components
         scales = np.split(scaler.scale_, np.cumsum(learner.view_sizes_)[:-1])
         learner.view_components_ = [L / scale for L, scale in zip(learner.view_components_, scales, strict=True)]

@@ -1,0 +1,53 @@
+"""A whitening after the embedding layer, fitted in closed form to the embeddings of the training items."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...numerics.types import AnyArray, Ints
+from ...numerics.whitening import discriminant_whitening, unit_rows
+from ..precision import PreciseBuffers
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+class Whiten(PreciseBuffers):
+    """z = W (x / |x| - mean): embeddings as `DiscriminantWhitening` brings them, for comparison by cosine.
+
+    Before `learn`, embeddings are brought to unit length alone. It is not trained.
+
+    Parameters
+    ----------
+    embedding_dim : int
+        Length of an embedding, which stays.
+
+    Examples
+    --------
+    >>> whiten = Whiten(2)
+    >>> whiten.learn(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]), np.array([0, 0, 1, 1]))
+    >>> whiten(torch.ones(3, 2)).shape
+    torch.Size([3, 2])
+    """
+
+    mean: Tensor
+    weight: Tensor
+
+    def __init__(self, embedding_dim: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(embedding_dim))
+        self.register_buffer("weight", torch.eye(embedding_dim))
+
+    def learn(self, embeddings: AnyArray, labels: Ints) -> None:
+        """Fit mean and weight to raw embeddings (n, d) and their classes (n,)."""
+        rows = unit_rows(np.asarray(embeddings, dtype=np.float64))
+        found = discriminant_whitening(rows, np.asarray(labels))
+        self.mean.copy_(torch.from_numpy(found.mean))
+        self.weight.copy_(torch.from_numpy(found.components))
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Return the (n, d) embeddings whitened; their distances are to be taken by cosine."""
+        unit = nn.functional.normalize(embeddings.to(self.mean.dtype), dim=-1)
+        whitened = (unit - self.mean) @ self.weight.T
+        return whitened.to(embeddings.dtype) if embeddings.dtype in HALF else whitened

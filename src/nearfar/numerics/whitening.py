@@ -1,0 +1,197 @@
+"""Whitening within classes that emphasizes the directions between classes, in closed form.
+
+With rows x of classes c, their mean mu and the scatter S_w within classes (over n - c):
+
+    C = (1 - a) S_w + a tr(S_w)/d I,   W' W = C^-1                  within-class covariance normalization, shrunk
+    U, psi: directions and variances of the class means in the whitened space, W (mu_c - mean of all mu_c)
+    L = (I + U (diag(w)^(1/2) - I) U') W,   w_k = g (1 + psi_k)^t / exp(t mean_k log(1 + psi_k)),   t = -1/2
+
+so that the span of the class means weighs g times as much as all other directions, which are kept: classes that were
+not learned from differ in them, too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+
+from . import scatter
+from .constraints import class_sizes, generator
+from .types import AnyArray, Array, Ints, Seed
+
+POWER = -0.5  # t: directions in which the class means lie far apart already are emphasized a little less
+PER_CLASS = 0.1  # the rule for g is 1 + c / 10
+LARGEST = 12.0  # of g: nothing above was ever better
+CANDIDATES = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0, LARGEST)  # among which "cv" chooses g
+FOLDS = 3  # of classes
+HELD_OUT = 1500  # rows of a fold that are scored: their similarities are a square matrix
+NEGLIGIBLE = 1e-4  # share of the largest psi below which a direction tells no classes apart
+ROUNDING = 1e-24  # share of the total scatter that rounding leaves within classes whose rows are equal
+
+
+class Whitening(NamedTuple):
+    """x -> components (x - mean).
+
+    Attributes
+    ----------
+    mean : ndarray of shape (d,)
+    components : ndarray of shape (d, d)
+    ratios : ndarray of shape (k,)
+        psi, falling: the variance between classes over that within, in the k directions that are emphasized.
+    emphasis : float
+        g.
+    """
+
+    mean: Array
+    components: Array
+    ratios: Array
+    emphasis: float
+
+
+def discriminant_whitening(
+    X: Array, labels: Ints, *, shrinkage: float = 0.5, emphasis: float | str = "auto", seed: Seed = 0
+) -> Whitening:
+    """Fit the whitening to rows.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Of float64; not centered.
+    labels : ndarray of shape (n,)
+        Codes 0..c-1; -1 for rows of unknown class, which count for the mean alone.
+    shrinkage : float
+        a, above 0 and up to 1.
+    emphasis : float or str
+        g; "auto" for 1 + c / 10, at most 12; "cv" for the best of seven in MAP@R on classes that are left out.
+    seed : int, Generator, RandomState or None
+        Draws the folds of classes of "cv".
+
+    Returns
+    -------
+    Whitening
+        Finite also for one class, for classes of one row and for equal rows.
+    """
+    mean = X.mean(axis=0)
+    Z = X - mean
+    unit = scatter.unit(Z)  # squares of very large or small rows would leave the range of floats
+    Z, labels = scatter.known(Z / unit, labels)
+    labels = np.unique(labels, return_inverse=True)[1]
+    if isinstance(emphasis, str):
+        emphasis = chosen_emphasis(Z, labels, shrinkage, seed) if emphasis == "cv" else rule_of_thumb(labels)
+    root, U, psi = whitened_means(Z, labels, shrinkage)
+    stretch = np.sqrt(weights(psi, emphasis)) - 1
+    components = root + (U * stretch) @ (U.T @ root)
+    return Whitening(mean=mean, components=components / unit, ratios=psi, emphasis=float(emphasis))
+
+
+def unit_rows(X: AnyArray) -> AnyArray:
+    """Return rows of length 1; rows of zeros stay."""
+    largest = np.abs(X).max(axis=1, keepdims=True)
+    scaled = X / np.where(largest > 0, largest, 1)  # so that squares stay in the range of floats
+    length = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return np.asarray(scaled / np.where(length > 0, length, 1))
+
+
+def rule_of_thumb(labels: Ints) -> float:
+    """Return g = 1 + c / 10 for c classes, at most the largest that was ever better."""
+    return min(1 + PER_CLASS * len(class_sizes(labels)), LARGEST)
+
+
+def weights(psi: Array, g: float) -> Array:
+    """Return w (k,), of geometric mean g."""
+    if not len(psi):
+        return psi
+    logs = np.log1p(psi)
+    return g * np.exp(POWER * (logs - logs.mean()))
+
+
+def whitened_means(Z: Array, labels: Ints, shrinkage: float) -> tuple[Array, Array, Array]:
+    """Return W (d, d), and of the class means that W whitens the directions U (d, k) and variances psi (k,)."""
+    means = scatter.class_means(Z, labels) if len(labels) else Z[:0]
+    root = within_root(Z, labels, means, shrinkage)
+    spread = (means - means.mean(axis=0)) @ root.T if len(means) else means  # (c, d)
+    U, s, _ = np.linalg.svd(spread.T / np.sqrt(max(len(means), 1)), full_matrices=False)
+    psi = s**2
+    kept = psi > NEGLIGIBLE * psi.max(initial=0.0)
+    return root, U[:, kept], psi[kept]
+
+
+def within_root(Z: Array, labels: Ints, means: Array, shrinkage: float) -> Array:
+    """Return W (d, d) with W' W = C^-1; with more columns than rows it is computed in the span of the rows."""
+    n, d = Z.shape
+    freedom = max(n - len(means), 1)
+    variance = float(np.sum((Z - means[labels]) ** 2)) / freedom / d
+    total = float(np.sum(Z**2)) / max(n, 1) / d
+    if variance <= ROUNDING * total or variance == 0:
+        # rows are equal within their classes, or alone: nothing is known of S_w but the size of the rows
+        return np.eye(d) / np.sqrt(total or 1.0)
+    floor = shrinkage * variance
+    basis = scatter.data_span(Z) if d > n else None  # (r, d)
+    if basis is not None:
+        Z = Z @ basis.T
+        means = means @ basis.T
+    C = (1 - shrinkage) * scatter.deviations(Z, labels, means) / freedom
+    C.flat[:: len(C) + 1] += floor
+    factor = cholesky(C, lower=True, check_finite=False)
+    root = solve_triangular(factor, np.eye(len(C)), lower=True, check_finite=False)
+    if basis is None:
+        return np.asarray(root)
+    # outside of the span C is floor I: W = I / sqrt(floor) + B' (root - I / sqrt(floor)) B
+    outside = 1 / np.sqrt(floor)
+    root.flat[:: len(root) + 1] -= outside
+    whole = basis.T @ root @ basis
+    whole.flat[:: d + 1] += outside
+    return np.asarray(whole)
+
+
+def chosen_emphasis(Z: Array, labels: Ints, shrinkage: float, seed: Seed = 0) -> float:
+    """Return the candidate for g with the best mean MAP@R on the classes of three folds, each left out in turn.
+
+    Where the classes are too few for folds of two, it is that of the rule of thumb.
+    """
+    several = np.flatnonzero(class_sizes(labels) > 1)
+    if len(several) < 2 * FOLDS:
+        return rule_of_thumb(labels)
+    rng = generator(seed)
+    order = rng.permutation(several)
+    scores = np.zeros(len(CANDIDATES))
+    for fold in range(FOLDS):
+        out = np.isin(labels, order[fold::FOLDS])
+        held = np.flatnonzero(out)
+        if len(held) > HELD_OUT:
+            held = np.sort(rng.choice(held, HELD_OUT, replace=False))
+        scores += left_out_scores(Z[~out], labels[~out], Z[held], labels[held], shrinkage)
+    return CANDIDATES[int(np.argmax(scores))]
+
+
+def left_out_scores(Z: Array, labels: Ints, others: Array, other_labels: Ints, shrinkage: float) -> Array:
+    """Return MAP@R by cosine of rows of other classes for every candidate, from one product of their rows."""
+    mean = Z.mean(axis=0)
+    codes = np.unique(labels, return_inverse=True)[1]
+    root, U, psi = whitened_means(Z - mean, codes, shrinkage)
+    T = (others - mean) @ root.T
+    G = T @ T.T
+    along = T @ U  # (m, k): w changes G by along diag(w - 1) along'
+    return np.array(
+        [mean_precision_at_r(G + (along * (weights(psi, g) - 1)) @ along.T, other_labels) for g in CANDIDATES]
+    )
+
+
+def mean_precision_at_r(G: Array, labels: Ints) -> float:
+    """Return MAP@R by cosine from the inner products (m, m) of rows; rows alone in their class do not count."""
+    length = np.sqrt(np.maximum(np.diag(G), np.finfo(float).tiny))
+    S = G / length / length[:, None]
+    np.fill_diagonal(S, -np.inf)
+    mates = np.unique(labels, return_counts=True)[1][np.unique(labels, return_inverse=True)[1]] - 1  # R of each row
+    if mates.max(initial=0) == 0:
+        return 0.0
+    k = int(mates.max())
+    nearest = np.argpartition(-S, k - 1, axis=1)[:, :k]
+    order = np.argsort(-np.take_along_axis(S, nearest, axis=1), axis=1, kind="stable")
+    nearest = np.take_along_axis(nearest, order, axis=1)
+    hit = (labels[nearest] == labels[:, None]) & (np.arange(k) < mates[:, None])
+    precision = np.cumsum(hit, axis=1) / np.arange(1, k + 1)
+    counted = mates > 0
+    return float(np.mean(np.sum(precision * hit, axis=1)[counted] / mates[counted]))
