@@ -324,3 +324,24 @@ def test_embeddings_of_a_learner_are_compared_as_the_learner_compares_them(rows,
     assert "euclidean distance" in scores[1]
     code, out, _ = run(capsys, monkeypatch, "index", embedded, "-o", tmp_path / "rca.index")
     assert (code, "euclidean" in out) == (0, True)
+
+
+def test_tests_without_partners_say_why_there_is_no_score(rows, capsys, monkeypatch, tmp_path):
+    rng = np.random.default_rng(1)
+    test = tmp_path / "alone.npz"
+    np.savez(test, X=rng.normal(size=(9, 7)).astype(np.float32), y=np.arange(9) + 10)
+    file, folder = tmp_path / "rca.safetensors", tmp_path / "run"
+    calls = [
+        ("fit", rows, "RCA()", "--test", test, "--out", file, "--standardize"),
+        ("evaluate", file, test),
+        ("train", rows, "--test", test, "--objective", "TripletLoss()", "--epochs", 1, "--batch-size", 8, "-o", folder),
+    ]
+    for call in calls:
+        code, out, _ = run(capsys, monkeypatch, *call)
+        assert code == 0
+        assert out.count("There is no score of retrieval: none of the 9 queries has another item of its class") == 1
+        assert "nan" not in out
+    assert evaluate_run(folder).remarks[0].startswith("There is no score of retrieval")
+    for place in ((folder,), (file, test)):
+        assert run(capsys, monkeypatch, "report", *place, "--out", tmp_path / "page.html")[0] == 0
+        assert "There is no score of retrieval: none of the 9 queries" in (tmp_path / "page.html").read_text()

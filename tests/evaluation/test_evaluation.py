@@ -405,3 +405,24 @@ def test_wrong_settings_are_refused_before_the_search(monkeypatch):
 def test_torch_is_not_imported():
     code = "import sys, nearfar.evaluation; print('torch' in sys.modules, 'faiss' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split() == ["False"] * 2
+
+
+def test_where_no_query_can_find_its_class_the_scores_say_why():
+    rows = np.random.default_rng(0).normal(size=(6, 3))
+    alone = evaluate(rows, np.arange(6))
+    told = "There is no score of retrieval: none of the 6 queries has another item of its class to find"
+    assert alone.why_unscored() == f"{told} (6 classes); score items that share classes."
+    assert np.isnan(alone.recall_at[1])
+    assert alone.nmi is None  # as many clusters as items: 1, whatever the embeddings
+    text = str(alone)
+    assert text.splitlines()[-1] == alone.why_unscored()
+    assert "nan" not in text
+    assert type(alone).from_dict(alone.to_dict()).why_unscored() == alone.why_unscored()
+    other = evaluate(rows, np.arange(6), gallery=rows, gallery_labels=np.arange(6) + 6)
+    assert "has an item of its class to find (6 classes)" in other.why_unscored()
+    grouped = evaluate(rows, np.arange(6) // 2, groups=np.arange(6) // 2)
+    assert "has another item of its class to find in another group (3 classes)" in grouped.why_unscored()
+    assert grouped.nmi is not None
+    for scored in (evaluate(rows, np.arange(6) // 2), evaluate(rows, np.arange(6), lone="miss")):
+        assert scored.why_unscored() == ""
+        assert "no score" not in str(scored)

@@ -85,6 +85,7 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
         queries=queries,
         gallery=gallery,
         distance=scored.scores.distance,
+        remarks=list(filter(None, [scored.scores.why_unscored()])),
         other=None if against is None else other_on(against, chosen),
     )
     return build_report(content, out or beside(source, dataset, chosen, against))

@@ -50,7 +50,8 @@ def score(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> str:
             what = "the items themselves, standardized"
         else:
             what = "the items themselves"
-        return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(result.remarks)])
+        others = [remark for remark in result.remarks if remark != result.scores.why_unscored()]  # in the table
+        return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(others)])
     scored = scored_on(source, chosen, ks)
     return _table(scored.protocol, scored.scores, scored.raw)
 
@@ -61,7 +62,7 @@ def _listed(remarks: Sequence[str]) -> list[str]:
 
 def _table(protocol: str, scores: Scores, raw: Scores | None, what: str = "the items themselves") -> str:
     lines = [protocol, "", str(scores)]
-    if raw is not None:
+    if raw is not None and not scores.why_unscored():
         lines += ["", _beside(what, raw)]
     return "\n".join(lines)
 
@@ -93,7 +94,7 @@ def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None
     embedded = Embedded(dataset, embed_with(source, dataset), gallery, gallery_rows)
     scored = _scored(source, embedded)
     table = _table(scored.protocol, scored.scores, scored.raw)
-    if scale is None:
+    if scale is None or scored.scores.why_unscored():
         return table
     rows = items_of(dataset) / scale
     searched = None if gallery is None else items_of(gallery) / scale
@@ -178,7 +179,8 @@ def compare_to(
         many = f"{len(seeds)} seeds; mean ± half of the 95% t-interval."
     else:
         many = "1 seed."
-    note = f"{compared.protocol} {many}"
+    why = Scores.from_dict(compared.raw).why_unscored()
+    note = " ".join(filter(None, [compared.protocol, many, why]))
     table = compare(scores, baseline=compared.raw, baseline_name="the items themselves", note=note)
     try:
         page = str(write_comparison(table, out / "comparison.html"))

@@ -13,11 +13,10 @@ from .chance import random_map_at_r, random_mrr, random_precision, random_recall
 from .clustering import ami, checked_engine, cluster, nmi, pairwise_f1
 from .labels import class_numbers
 from .retrieval import Retrieval, retrieve
-from .scores import Scores
+from .scores import OTHER_GROUPS, Scores
 
 LONE = ("exclude", "miss")
 ALL = 2**62  # a K beyond every gallery
-OTHERS = ", own class only in other groups"
 
 
 def evaluate(
@@ -91,7 +90,8 @@ def evaluate(
     clusters: dict[str, Any] = dict.fromkeys(("nmi", "nmi_geometric", "ami", "f1"))
     if clustering:
         rows, classes = _joined(embeddings, labels, gallery, gallery_labels)
-        clusters = clustering_scores(rows, classes, distance=distance, restarts=restarts, engine=engine, seed=seed)
+        if len(np.unique(classes)) < len(classes):
+            clusters = clustering_scores(rows, classes, distance=distance, restarts=restarts, engine=engine, seed=seed)
     return Scores(
         **_neighbor_scores(found, lone),
         **clusters,
@@ -100,7 +100,8 @@ def evaluate(
         n_classes=1 + int(class_numbers(labels)[0].max()),
         n_lone=int((found.relevant == 0).sum()),
         distance=distance,
-        protocol=("leave-one-out" if gallery is None else "query-gallery") + (OTHERS if groups is not None else ""),
+        protocol=("leave-one-out" if gallery is None else "query-gallery")
+        + (OTHER_GROUPS if groups is not None else ""),
         lone=lone,
     )
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from math import isnan
 from typing import Any
 
+OTHER_GROUPS = ", own class only in other groups"
 TIES = "equally near items in the order of their index"
 OPTIONAL = ("nmi", "nmi_geometric", "ami", "f1", "clusterer", "inertia")
 
@@ -20,7 +22,8 @@ class Scores:
     map_at_r, r_precision, mrr : float
         Means over queries.
     nmi, nmi_geometric, ami, f1 : float or None
-        Of k-means clusters; nmi has the arithmetic mean of entropies. None without clustering.
+        Of k-means clusters; nmi has the arithmetic mean of entropies. None without clustering, and where every item is
+        a class of its own, which any way to make so many clusters gets right.
     n_queries, n_gallery, n_classes, n_lone : int
         Queries given; items that a query can find, at most; classes of the queries; queries without any relevant item.
     chance : dict
@@ -93,11 +96,21 @@ class Scores:
             f"ties: {self.ties}"
         )
 
+    def why_unscored(self) -> str:
+        """Return in a sentence why there is no score of retrieval; empty where there is one."""
+        if self.lone == "miss" or self.n_lone < self.n_queries:
+            return ""
+        other = "another item" if self.protocol.startswith("leave-one-out") else "an item"
+        where = " in another group" if self.protocol.endswith(OTHER_GROUPS) else ""
+        found = f"none of the {self.n_queries:,} queries has {other} of its class to find{where}"
+        return f"There is no score of retrieval: {found} ({self.n_classes:,} classes); score items that share classes."
+
     def __str__(self) -> str:
-        lines = [f"{'score':<18}{'value':>8}{'chance':>9}"]
-        for name, score, chance in self.rows():
+        known = [row for row in self.rows() if not isnan(row[1])]
+        lines = [f"{'score':<18}{'value':>8}{'chance':>9}"] if known else []
+        for name, score, chance in known:
             lines.append(f"{name:<18}{score:>8.4f}" + ("" if chance is None else f"{chance:>9.4f}"))
-        lines += [self.protocol_line()]
+        lines += [self.protocol_line(), *filter(None, [self.why_unscored()])]
         if self.clusterer is not None:
             lines += [f"clusters: {self.clusterer}"]
         return "\n".join(lines)

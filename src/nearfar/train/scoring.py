@@ -175,7 +175,7 @@ def evaluate_run(
     protocol = f"{split} {_chosen(config, task, about, which)}"
     units = "" if config.standardize else scale_warning(task.train)
     said = remarks(embedded[""], scores, raw, _epochs(folder), folder.read_log(), config)
-    said = (units, *said) if units else said
+    said = tuple(filter(None, (scores.why_unscored(), units, *said)))
     result = Result(scores, raw, protocol, said)
     _write_arrays(folder.path / "test.npz", embedded, sets)
     checkpoint = {"which": which, "epoch": about["epoch"], "step": about["step"], "validation": about["best"]}
