@@ -28,7 +28,15 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 
 FREE = ("workers", "tensorboard")  # they do not change the result, and may differ when a run is resumed
 CODE = ("objective", "trunk", "sampler")  # texts that may name modules of a user's own
-LATER = ("patience", "ema", "freeze_epochs", "network_weights", "label", "standardize")  # in digests only where given
+LATER = (
+    "patience",
+    "ema",
+    "freeze_epochs",
+    "network_weights",
+    "label",
+    "standardize",
+    "metric",
+)  # in digests only where given
 
 
 class TrainError(ValueError):
@@ -115,6 +123,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Epochs between evaluations.
     select : {"recall_at_1", "map_at_r"}
         Score on the validation classes that chooses the best checkpoint; Recall@1 tells less where it is near 1.
+    metric : {"none", "auto", "whitening"}
+        Fit a `DiscriminantWhitening` to the embeddings of the training items after the training, and let the best
+        checkpoint's embeddings pass it. "auto" keeps it only if it is better by MAP@R on the validation classes.
     patience : int, optional
         Stop after this many evaluations in a row without a better validation score.
     ks : tuple of int
@@ -174,6 +185,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     workers: Annotated[int, Meta(ge=0)] = 0
     eval_every: AtLeastOne = 1
     select: Literal["recall_at_1", "map_at_r"] = "map_at_r"
+    metric: Literal["none", "auto", "whitening"] = "none"
     patience: AtLeastOne | None = None
     ks: tuple[AtLeastOne, ...] = (1, 2, 4, 8)
     checkpoint_every: Annotated[int, Meta(ge=0)] = 0
@@ -304,7 +316,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def digest(self) -> str:
         """Return sixteen hexadecimal digits that identify the settings that change the result."""
-        later = {key for key in LATER if getattr(self, key) is None or getattr(self, key) is False}
+        values = {key: getattr(self, key) for key in LATER}
+        later = {key for key, value in values.items() if value is None or value is False or value == "none"}
         fields = {key: value for key, value in self.to_dict().items() if key not in later.union(FREE)}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 

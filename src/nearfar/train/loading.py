@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ..deep.networks.embedder import Embedder
-from ..deep.networks.weights import NETWORK
+from ..deep.networks.weights import METRIC, NETWORK
+from ..deep.networks.whiten import Whiten
 from ..trust import modules_of
 from .checkpoint import load_tensors, shape_of
 from .config import TrainConfig, TrainError
@@ -54,6 +55,7 @@ def load_embedder(run: Run | str | Path, which: str = "best", *, trust: str | Co
     tensors, about = load_tensors(folder.checkpoint(which))
     embedder = make_embedder(_bare(config), shape_of(about))  # no objective, which may be of a module that is not here
     own = {key.removeprefix(NETWORK): value for key, value in tensors.items() if key.startswith(NETWORK)}
+    make_metric(embedder, tensors)
     _fill(embedder, own, folder.path)
     return _placed(embedder, config, about)
 
@@ -63,8 +65,15 @@ def load_step(run: Run | str | Path) -> Step:
     folder, config = folder_and_config(run)
     tensors, about = load_tensors(folder.checkpoint("best"))
     step = make_step(_bare(config), shape_of(about), about["num_classes"])
+    make_metric(step.embedder, tensors)
     _fill(step, tensors, folder.path, needed=NETWORK)
     return _placed(step, config, about)
+
+
+def make_metric(embedder: Embedder, tensors: Mapping[str, Tensor]) -> None:
+    """Give the embedder the kind of metric whose tensors a checkpoint holds."""
+    if any(name.startswith(METRIC) for name in tensors):
+        embedder.metric = Whiten(embedder.embedding_dim)
 
 
 def _bare(config: TrainConfig) -> TrainConfig:

@@ -17,11 +17,13 @@ from ..data.checks.columns import scale_warning
 from ..data.checks.shared_images import remark_shared
 from ..data.decode import fit
 from ..deep.networks.standardize import Standardize
+from ..deep.networks.whiten import Whiten
 from ..progress import counted
 from .checkpoint import read_about, replace_file, shape_of
 from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
 from .loading import folder_and_config, load_embedder
+from .metric import passed, told
 from .remarks import remarks
 from .run import Run, RunFolder, write_json
 from .task import class_mark, open_data, sizes_in
@@ -42,12 +44,14 @@ class Result(NamedTuple):
     raw : of the pixels (or rows) themselves
     protocol : dataset, classes, items, how they were split, what chose the checkpoint
     remarks : what stands out in the training, each with what may help
+    without_metric : of the embeddings before the closed-form metric; None where the checkpoint has none
     """
 
     scores: Scores
     raw: Scores
     protocol: str
     remarks: tuple[str, ...] = ()
+    without_metric: Scores | None = None
 
 
 def embed_run(
@@ -167,16 +171,25 @@ def evaluate_run(
     embedder = load_embedder(run, which, trust=trust)
     about = read_about(folder.checkpoint(which))
     sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
+    metric = embedder.metric
+    embedder.metric = torch.nn.Identity()
     embedded = {prefix: embed(embedder, items, **sizes_of(config)) for prefix, items in sets.items()}
+    without = None
+    if isinstance(metric, Whiten):
+        without = _score(embedded, sets, asked, clustering=False)
+        embedded = {prefix: passed(metric, rows) for prefix, rows in embedded.items()}
     scores = _score(embedded, sets, asked, clustering)
     seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
     raw = _score(seen, sets, asked, clustering=False)
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
-    protocol = f"{split} {_chosen(config, task, about, which)}"
+    protocol = " ".join(filter(None, (split, _chosen(config, task, about, which), told(about))))
     units = "" if config.standardize else scale_warning(task.train)
     said = remarks(embedded[""], scores, raw, _epochs(folder), folder.read_log(), config)
     said = tuple(filter(None, (scores.why_unscored(), units, *said)))
-    result = Result(scores, raw, protocol, said)
+    if without is not None:
+        found = f"Recall@1 {without.recall_at[1]:.4f}, MAP@R {without.map_at_r:.4f}"
+        said = (*said, f"The embeddings without the whitening that follows them: {found}.")
+    result = Result(scores, raw, protocol, said, without)
     _write_arrays(folder.path / "test.npz", embedded, sets)
     checkpoint = {"which": which, "epoch": about["epoch"], "step": about["step"], "validation": about["best"]}
     write_json(folder.path / "scores.json", _content(result, split, checkpoint, config))
@@ -185,6 +198,7 @@ def evaluate_run(
 
 def _content(result: Result, split: str, checkpoint: dict[str, Any], config: TrainConfig) -> dict[str, Any]:
     """Return what `scores.json` holds."""
+    without = result.without_metric
     return {
         "protocol": result.protocol,
         "split": split,
@@ -193,6 +207,7 @@ def _content(result: Result, split: str, checkpoint: dict[str, Any], config: Tra
         "remarks": list(result.remarks),
         "checkpoint": checkpoint,
         "config": config.digest,
+        **({} if without is None else {"without_metric": without.to_dict()}),
     }
 
 

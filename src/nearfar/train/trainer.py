@@ -14,6 +14,7 @@ from ..deep import distributed
 from .checkpoint import load_tensors, load_tree, save_tensors
 from .config import TrainConfig, TrainError
 from .interrupts import Interrupts
+from .metric import add_metric
 from .monitor import score_unseen_and_seen
 from .optim import rate_factor, set_rates
 from .run import Run, RunFolder, open_run
@@ -182,10 +183,20 @@ class Trainer:
                 self._epoch()
                 self._finish_epoch()
                 self._stop_if_asked(written=True)
+            self._add_metric()
         finally:
             for watcher in self.watchers:
                 watcher.close()
         return Run(self.folder.path, config, position.epoch, position.step, position.best_epoch, position.best)
+
+    def _add_metric(self) -> None:
+        """Fit the closed-form metric of the config, if any, to the best weights, and say what came of it."""
+        found = add_metric(self.parts, self.folder)
+        self.parts.accelerator.wait_for_everyone()
+        if found is not None:
+            for watcher in self.watchers:
+                if isinstance(watcher, ProgressLine):
+                    watcher.say(str(found))
 
     def _out_of_patience(self) -> bool:
         config = self.parts.config

@@ -69,6 +69,10 @@ class ProgressLine:
     def on_epoch(self, row: Mapping[str, Any]) -> None:
         self._bar.console.print(summary(row), highlight=False, soft_wrap=True)
 
+    def say(self, text: str) -> None:
+        """Print a line that stays above the progress."""
+        self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
     def close(self) -> None:
         self._bar.stop()
         self._alone.close()

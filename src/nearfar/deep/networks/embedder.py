@@ -43,6 +43,8 @@ class Embedder(nn.Module):
 
     Attributes
     ----------
+    metric : Module
+        What embeddings pass last: nothing while training, perhaps a `Whiten` that was fitted after it.
     held : bool
         Freeze the trunk while this is true, from the next call of `train` on.
 
@@ -77,6 +79,7 @@ class Embedder(nn.Module):
         else:
             self.layer = nn.Linear(width, embedding_dim)
         self.embedding_dim = width if embedding_dim is None else embedding_dim
+        self.metric: nn.Module = nn.Identity()
         self.freeze_bn = freeze_bn
         self.freeze_trunk = freeze_trunk
         self.held = False
@@ -115,7 +118,7 @@ class Embedder(nn.Module):
                 pooled = pooled
             else:
                 pooled = pooled.to(weight.dtype)
-        return Features(pooled, self.layer(self.dropout(pooled)))
+        return Features(pooled, self.metric(self.layer(self.dropout(pooled))))
 
     @property
     def has_feature_map(self) -> bool:

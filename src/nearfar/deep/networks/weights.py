@@ -13,6 +13,7 @@ HEADS = ("last_linear.", "fc.", "classifier.", "head.", "logits.")  # classifier
 
 TRUNK = "embedder.trunk."  # in the checkpoint of a run
 NETWORK = "embedder."  # the trunk and its embedding layer
+METRIC = "embedder.metric."  # fitted to embeddings after the training of the network that gives them
 NAMES = {TRUNK: "trunk", NETWORK: "network"}
 SAFE_PICKLES = (2, 10)  # the first PyTorch without known ways around `weights_only`
 WRAPPERS = ("module.", "inner.")  # of processes that train together, and of trunks from elsewhere
@@ -64,6 +65,7 @@ def _fit(path: str | Path, key: str, value: Tensor, own: Tensor, part: str) -> T
 
 def _tidy(state: dict[str, Tensor], own: dict[str, Tensor], part: str) -> dict[str, Tensor]:
     """Take the part of a run, and drop prefixes that all names have but the module's own names lack."""
+    state = {key: value for key, value in state.items() if not key.startswith(METRIC)}
     state = {key.removeprefix(part): value for key, value in state.items() if key.startswith(part)} or state
     for prefix in WRAPPERS:
         if all(key.startswith(prefix) for key in state) and not all(key.startswith(prefix) for key in own):

@@ -1,0 +1,131 @@
+"""The closed-form metric of a trained network: fitted to the embeddings of its training items, and kept if it helps."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..data import Dataset
+from ..deep.networks.embedder import Embedder
+from ..deep.networks.weights import METRIC
+from ..deep.networks.whiten import Whiten
+from .checkpoint import load_tensors, save_tensors
+from .config import TrainConfig, TrainError
+from .features import Floats, embed, encode, sizes_of
+from .loading import load_embedder
+from .monitor import neighbor_scores
+from .run import RunFolder
+from .setup import Parts
+
+FITTED_ON = 50_000  # training items at most: the covariance of a few hundred dimensions is known well by then
+
+
+class MetricChoice(NamedTuple):
+    """What came of fitting a metric.
+
+    Attributes
+    ----------
+    kept : bool
+        Whether embeddings pass it.
+    score, without : float or None
+        MAP@R on the validation classes with it and without it; None without such classes.
+    """
+
+    kept: bool
+    score: float | None
+    without: float | None
+
+    def __str__(self) -> str:
+        """Say what was fitted, and whether it stays."""
+        if self.score is None or self.without is None:
+            return "A whitening, fitted to the training items, follows the network; no validation classes judge it."
+        scores = f"MAP@R on the validation classes {self.score:.4f} with it, {self.without:.4f} without it"
+        if self.kept:
+            return f"A whitening, fitted to the training items, follows the network: {scores}."
+        return f"A whitening, fitted to the training items, was left out: {scores}."
+
+
+def add_metric(parts: Parts, folder: RunFolder) -> MetricChoice | None:
+    """Fit the metric that a config asks for to the best checkpoint, and write it into that; None where there is none.
+
+    Only the first process works; it takes the network from the checkpoint, so that one in training stays as it is.
+    """
+    config = parts.config
+    if not parts.accelerator.is_main_process or not folder.best.is_file():
+        return None
+    if config.metric == "none" or (config.metric == "auto" and parts.unseen is None):
+        return None
+    embedder = load_embedder(folder.path, trust=config.modules())
+    embedder.metric = nn.Identity()  # that of an earlier end of a run that went on
+    whiten = fitted_whitening(embedder, parts.train, config)
+    score, without = _scored(embedder, whiten, parts)
+    if config.metric == "auto" and score is None:
+        return None
+    better = score is not None and without is not None and score > without
+    found = MetricChoice(config.metric == "whitening" or better, score, without)
+    _write(folder, whiten if found.kept else None, found)
+    return found
+
+
+def fitted_whitening(embedder: Embedder, train: Dataset, config: TrainConfig) -> Whiten:
+    """Return a whitening of the embeddings that a network gives its training items as they are, without augmentation.
+
+    Raises
+    ------
+    TrainError
+        If embeddings are not finite.
+    """
+    if len(train) > FITTED_ON:
+        train = train.subset(np.linspace(0, len(train) - 1, FITTED_ON).astype(int))
+    rows = embedded(embedder, train, config)
+    if not np.isfinite(rows).all():
+        raise TrainError(f"the network gives embeddings of {train.name} that are not finite: no metric can be fitted")
+    whiten = Whiten(rows.shape[1])
+    whiten.learn(rows, train.labels)
+    return whiten
+
+
+def embedded(embedder: Embedder, dataset: Dataset, config: TrainConfig) -> Floats:
+    """Embed the items of a run, which are the features of a frozen trunk where a run has that."""
+    if not config.freeze_trunk:
+        return embed(embedder, dataset, **sizes_of(config))
+    device = next((parameter.device for parameter in embedder.parameters()), torch.device("cpu"))
+    return encode(lambda features: embedder.head(features).embedding, dataset, device=device)
+
+
+def passed(whiten: nn.Module, rows: Floats) -> Floats:
+    """Return raw embeddings (n, d) after a metric."""
+    device = next(whiten.buffers()).device
+    with torch.inference_mode():
+        found: Floats = whiten(torch.from_numpy(rows).to(device)).cpu().numpy()
+    return found
+
+
+def _scored(embedder: Embedder, whiten: Whiten, parts: Parts) -> tuple[float | None, float | None]:
+    """Return MAP@R on the validation classes with and without a metric."""
+    if parts.unseen is None:
+        return None, None
+    rows = embedded(embedder, parts.unseen, parts.config)
+    with_it = neighbor_scores(passed(whiten, rows), parts.unseen, parts)
+    without = neighbor_scores(rows, parts.unseen, parts)
+    return with_it.get("map_at_r"), without.get("map_at_r")
+
+
+def _write(folder: RunFolder, whiten: Whiten | None, found: MetricChoice) -> None:
+    """Write the best checkpoint anew, whole or not at all, with this metric in the place of an earlier one."""
+    tensors, about = load_tensors(folder.best)
+    tensors = {name: value for name, value in tensors.items() if not name.startswith(METRIC)}
+    if whiten is not None:
+        tensors |= {METRIC + name: value for name, value in whiten.state_dict().items()}
+    save_tensors(folder.best, tensors, {**about, "metric": found._asdict()})
+
+
+def told(about: dict[str, Any]) -> str:
+    """Return the sentence on the metric of a checkpoint, by what its file says; empty where none was fitted."""
+    found = about.get("metric")
+    if not isinstance(found, dict):
+        return ""
+    return str(MetricChoice(bool(found.get("kept")), found.get("score"), found.get("without")))
