@@ -1,5 +1,6 @@
 """Folders, manifests, arrays and Omniglot archives, good and bad."""
 
+import csv
 import gzip
 import io
 import json
@@ -663,3 +664,45 @@ def test_bytes_in_an_npz_are_text(tmp_path):
     path = save(tmp_path, X=np.eye(8), y=np.repeat([b"a", b"b", b"c", "é".encode()], 2), split=split)
     task = open_task(path)
     assert (task.train.classes, task.test.classes) == (("a", "b"), ("c", "é"))
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("column", ["embedding", "Embeddings"])
+def test_texts_with_labels_and_embeddings_are_embeddings_named_by_their_texts(tmp_path, kind, column):
+    texts = ["a cat, black", "1 dog", "cats"]
+    rows = [[0.5, 1.0], [2.0, -3.0], [1e-3, 4.0]]
+    table = {"id": [7, 8, 9], "text": texts, "label": ["cat", "dog", "cat"], column: rows}
+    file = tmp_path / f"texts.{kind}"
+    if kind == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table(table), file)
+    elif kind == "jsonl":
+        lines = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+        file.write_text("\n".join(map(json.dumps, lines)))
+    else:
+        with file.open("w", newline="") as opened:
+            writer = csv.writer(opened, delimiter="," if kind == "csv" else "\t")
+            writer.writerows([[*table], *zip(*table.values(), strict=True)])
+    items = open_dataset(file)
+    assert items.names == tuple(texts)
+    assert [items.classes[label] for label in items.labels] == table["label"]
+    np.testing.assert_array_equal(items.array, np.array(rows, dtype=np.float32))
+    assert items.columns == (f"{column}[0]", f"{column}[1]")
+
+
+def test_lists_as_numpy_prints_them_are_read_and_cut_ones_are_told(tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_text("text,label,embedding\nx,a,[ 1.  -2.5]\ny,b,[3 4]\n")
+    np.testing.assert_array_equal(open_dataset(file).array, [[1, -2.5], [3, 4]])
+    file.write_text("text,label,embedding\nx,a,[1 ... 2]\ny,b,[3 ... 4]\n")
+    with pytest.raises(DataError, match=r"'embedding' holds '\[1 \.\.\. 2\]' in row 1"):
+        open_dataset(file)
+    file.write_text("text,label,embedding\nx,a,[1 2]\ny,b,[3]\n")
+    with pytest.raises(DataError, match=r"'embedding' holds '\[1 2\]' in row 1"):
+        open_dataset(file)
+
+
+def test_a_column_of_numbers_that_is_called_text_is_a_feature(tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_text("text,label,width\n3,a,1\n4,b,2\n")
+    assert open_dataset(file).columns == ("text", "width")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -23,13 +24,16 @@ from .text_tables import read_text_table
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
 SYNONYMS |= {"file_name": "path"}  # as beside the images of Hugging Face
-ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "group", "name")
+ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "group", "name", "text")
 """Columns that are found also as `Class` or `LABEL`, where no other has that name."""
 SIDES = ("x1", "y1", "x2", "y2")
 LABELS = ("label", "class", "target", "y")
 """Where the labels of rows of numbers may stand; the first that there is."""
 CALL_IT = "call the column of the classes `label`, or name it: --label NAME, in Python label="
-NO_FEATURES = ("split", "query", "gallery", "group", "category", "name", "", "__index_level_0__")
+ABOUT = ("split", "query", "gallery", "group", "name")
+EMBEDDING = re.compile(r"embeddings?\[\d+\]", re.IGNORECASE)
+"""What the numbers of a column `embedding` of lists are called."""
+NO_FEATURES = (*ABOUT, "category", "", "__index_level_0__")
 """The last two are pandas' index."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 TRUE = ("1", "1.0", "true", "yes")
@@ -60,9 +64,10 @@ def read_manifest(
         validation, test, query, gallery), `query` and `gallery` (true or false, for the test rows), `group` (camera,
         video: as in `Dataset`), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty = whole image).
         Others are not read; but without `path` a row is the numbers (or true and false) in all other columns but
-        `name`, its name, and the label may also stand in `class`, `target` or `y`. In a .parquet or .jsonl file a
-        column may hold lists of numbers, equally many in every row; in a .parquet also the images themselves, as bytes
-        or as pairs of bytes and path, which stand for `path`.
+        `name` (or `text`, where that holds texts), its name, and the label may also stand in `class`, `target` or `y`.
+        A column may hold lists of numbers, equally many in every row; where one of that kind is called `embedding`, a
+        row is these numbers alone. In a .parquet a column may also hold the images themselves, as bytes or as pairs of
+        bytes and path, which stand for `path`.
         The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class, ...
     label : str, optional
         The column of the labels, by the name that it has in the file; it is nothing else then, and a column `label`
@@ -90,6 +95,7 @@ def read_manifest(
         column = [""] * len(next(iter(whole.values()), ()))
     table = {name: other for name, other in whole.items() if name != place}
     if "path" not in table:
+        table = _named_by_text(_embedding_alone(table))
         return _rows_source(path, table, _features(path, table, whole), _labels(path, column, unlabeled))
     paths = [str(value) for value in table["path"]]
     if not paths:
@@ -127,6 +133,20 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
     else:
         none = f"path', as tables of images, nor any of {', '.join(LABELS)}, as rows of numbers"
     raise DataError(f"{path}: has no column '{none}; {_show(table)}; {CALL_IT}")
+
+
+def _embedding_alone(table: Table) -> Table:
+    """The table without what is no part of the embedding, where lists of numbers are called so."""
+    if not any(EMBEDDING.fullmatch(name) for name in table):
+        return table
+    return {name: cells for name, cells in table.items() if name in (*ABOUT, "text") or EMBEDDING.fullmatch(name)}
+
+
+def _named_by_text(table: Table) -> Table:
+    """The table with its column `text` as `name`, where it has no other names and the texts are no numbers."""
+    if "text" not in table or "name" in table or _numbers(table["text"]) is not None:
+        return table
+    return {"name" if name == "text" else name: column for name, column in table.items()}
 
 
 def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:

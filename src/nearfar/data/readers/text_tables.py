@@ -32,7 +32,7 @@ def check_label(source: str, label: str | None) -> None:
 def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
     """Return the columns by their names; those of a .csv or .tsv are text, and a key that a .jsonl lacks is None.
 
-    In a .jsonl without images, lists of d numbers under a key `e` become e[0], ..., e[d - 1].
+    Without images, lists of d numbers under a key or in a column `e` become e[0], ..., e[d - 1].
 
     Raises
     ------
@@ -79,7 +79,26 @@ def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequenc
             raise DataError(
                 f"{path}: row {number} has {len(row)} values for {len(header)} columns: {in_brief(','.join(row), PATH)}"
             )
-    return {name: [unescaped(row[i].strip()) for row in rows[1:]] for i, name in enumerate(header)}
+    table: dict[str, Sequence[Any]] = {}
+    images = any(name.lower() in ("path", "file_name") for name in header)
+    for i, name in enumerate(header):
+        column = [unescaped(row[i].strip()) for row in rows[1:]]
+        table |= {name: column} if images else _listed_features(name, column)
+    return table
+
+
+def _listed_features(name: str, column: list[str]) -> dict[str, Sequence[Any]]:
+    """A column; lists of as many numbers in every cell, as "[0.1, 0.2]" or NumPy's "[0.1 0.2]", are as many columns."""
+    if name.lower() == "label" or not column or not all(cell[:1] == "[" and cell[-1:] == "]" for cell in column):
+        return {name: column}
+    lists = [cell[1:-1].replace(",", " ").split() for cell in column]
+    if len({len(numbers) for numbers in lists}) > 1:
+        return {name: column}
+    try:
+        numbers = np.array(lists, dtype=np.float64)
+    except ValueError:  # text, or numbers that NumPy left out as "..."
+        return {name: column}
+    return {f"{name}[{i}]": feature for i, feature in enumerate(np.ascontiguousarray(numbers.T))}
 
 
 def _of_objects(path: Path, lines: Iterable[str]) -> dict[str, Sequence[Any]]:
