@@ -17,8 +17,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
 from nearfar import AMSoftmaxLoss, BiMap, LogEig, MPerClassSampler, ReEig
+from nearfar.deep import StiefelSGD, other_parameters, stiefel_parameters
 from nearfar.deep.networks.log_eig import upper_vector
-from nearfar.deep.networks.spd import StiefelSGD, other_parameters, stiefel_parameters
 
 EPOCHS = 25
 

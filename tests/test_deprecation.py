@@ -8,10 +8,10 @@ import pytest
 MOVED = {
     "nearfar.core.descriptors": ("nearfar.numerics.descriptors", "set_covariances"),
     "nearfar.core.manifolds": ("nearfar.numerics.manifolds", "spans"),
-    "nearfar.deep.relations": ("nearfar.deep.objective.relations", "LabelSets"),
-    "nearfar.deep.rows": ("nearfar.deep.pairwise.comparison", "Rows"),
-    "nearfar.deep.spd": ("nearfar.deep.networks.spd", "StiefelSGD"),
-    "nearfar.deep.terms": ("nearfar.deep.objective.terms", "RowLoss"),
+    "nearfar.deep.relations": ("nearfar.deep", "LabelSets"),
+    "nearfar.deep.rows": ("nearfar.deep", "Rows"),
+    "nearfar.deep.spd": ("nearfar.deep", "StiefelSGD"),
+    "nearfar.deep.terms": ("nearfar.deep", "RowLoss"),
 }
 
 
@@ -21,7 +21,7 @@ def test_old_names_lead_to_the_new_place(old):
         pytest.importorskip("torch")
     new, name = MOVED[old]
     module = importlib.import_module(old)
-    with pytest.warns(FutureWarning, match=f"{old} is now {new}"):
+    with pytest.warns(FutureWarning, match=f"{old}.{name} is now {new}.{name}"):
         value = getattr(module, name)
     assert value is getattr(importlib.import_module(new), name)
     with pytest.raises(AttributeError):

@@ -17,7 +17,8 @@ import nearfar
 from nearfar.catalog import METHODS
 from nearfar.deep.objective.batch import make_batch
 from nearfar.deep.objective.relations import LabelSets
-from nearfar.deep.objective.terms import RowLoss, SetTerm
+from nearfar.deep.objective.terms import SetTerm
+from nearfar.deep.pairwise.row_loss import RowLoss
 from nearfar.deep.proxies.class_proxies import ClassProxyLoss
 from nearfar.deep.proxies.heads import HeadLoss
 

@@ -31,7 +31,7 @@ SHARED = {
     ),
     "What every loss does": (
         ("nearfar.deep.objective.terms.Term", "forward"),
-        ("nearfar.deep.objective.terms.RowLoss", "stats_"),
+        ("nearfar.deep.pairwise.row_loss.RowLoss", "stats_"),
     ),
 }
 

@@ -13,15 +13,19 @@ UNTIL = "0.3"
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
-def moved_module(old: str, new: str) -> Callable[[str], Any]:
-    """Return a module's `__getattr__` that takes every name from the module's new place."""
+def moved_module(old: str, *new: str) -> Callable[[str], Any]:
+    """Return a module's `__getattr__` that takes every name from the first new place that has it."""
 
     def find(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module {old!r} has no attribute {name!r}")
-        value = getattr(import_module(new), name)
-        warnings.warn(f"{old} is now {new}; the old name works until {UNTIL}", FutureWarning, stacklevel=2)
-        return value
+        for place in new:
+            module = import_module(place)
+            if hasattr(module, name):
+                told = f"{old}.{name} is now {place}.{name}; the old name works until {UNTIL}"
+                warnings.warn(told, FutureWarning, stacklevel=2)
+                return getattr(module, name)
+        raise AttributeError(f"module {old!r} has no attribute {name!r}")
 
     return find
 

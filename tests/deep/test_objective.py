@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import nearfar
 from nearfar.deep.objective.parser import ObjectiveError, parse_objective
 from nearfar.deep.objective.relations import LabelSets, of_pairs
-from nearfar.deep.objective.terms import RowLoss
+from nearfar.deep.pairwise.row_loss import RowLoss
 from nearfar.deep.proxies.class_proxies import ClassProxyLoss
 
 
@@ -203,11 +203,11 @@ def test_a_class_of_ones_own_may_hand_its_settings_on(own_losses):
         ("own_losses:Nothing()", "__init__() missing 1 required positional argument: 'k'"),
         (
             "own_losses:Nothing(k=3)",
-            "is not a loss; one of your own is a subclass of nearfar.deep.objective.terms.Term",
+            "is not a loss; one of your own is a subclass of nearfar.deep.Term",
         ),
         (
             "2*own_losses:Nothing(k=3)",
-            "added or weighted; one of your own is a subclass of nearfar.deep.objective.terms.Term",
+            "added or weighted; one of your own is a subclass of nearfar.deep.Term",
         ),
         ("TripletLoss(miner=own_losses:Farthest())", "TripletLoss: miner must be a miner such as BatchHard(), got"),
         ("own_losses :Farthest()", "is not a sum of losses"),

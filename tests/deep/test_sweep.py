@@ -6,8 +6,8 @@ torch = pytest.importorskip("torch")
 
 import nearfar
 from nearfar.catalog import METHODS
-from nearfar.deep.objective.terms import RowLoss
 from nearfar.deep.pairwise import blockwise
+from nearfar.deep.pairwise.row_loss import RowLoss
 
 LOSSES = [m for m in METHODS if m.done and m.kind == "loss" and m.takes != "triplets"]
 LOSSES = [m for m in LOSSES if issubclass(getattr(nearfar, m.name), RowLoss)]

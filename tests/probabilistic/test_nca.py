@@ -240,7 +240,7 @@ def test_anchors_in_batches_sum_to_all():
     F, G = value_and_gradient(X, y, L)
     parts = [
         neighbor_softmax.neighbor_sums(rows.X @ L.T, rows.sizes, "accuracy", rows.weight, blocks=batch)
-        for batch in search.batches(blocks, 10, np.random.default_rng(0))
+        for batch in neighbor_softmax.batches(blocks, 10, np.random.default_rng(0))
     ]
     assert len(parts) >= 3
     assert_allclose(sum(part[0] for part in parts), F, rtol=1e-12)

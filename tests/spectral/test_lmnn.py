@@ -14,6 +14,7 @@ from nearfar.spectral.margin import impostors
 from nearfar.spectral.margin.lmnn import active_set, mining, newton, stratified
 from nearfar.spectral.margin.lmnn import problem as large_margin_data
 from nearfar.spectral.margin.lmnn.objective import Hinge
+from nearfar.spectral.margin.scml.triplets import nearest_triplets
 from tests import conic
 from tests.learners import accuracy, data, distances, fit, toy
 from tests.references import lmnn as loops
@@ -142,7 +143,7 @@ def test_solvers_agree(loss):
 def test_solvers_agree_on_listed_triplets():
     pytest.importorskip("clarabel")
     X, y = data(50, 3)
-    triplets = mining.nearest_triplets(X, y, 2, 3)
+    triplets = nearest_triplets(X, y, 2, 3)
     exact, found = (LMNN(solver=s, tol=1e-6).fit(X, triplets=triplets) for s in ("sdp", "lbfgs"))
     assert exact.converged_
     assert_allclose(found.objective_, exact.objective_, rtol=1e-5)

@@ -7,8 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from nearfar import MDSMetric
-from nearfar.spectral import target_pairs
-from nearfar.spectral.embedding.mds import stress
+from nearfar.spectral.embedding.mds import target_fit, targets
 from tests import conic
 from tests.learners import data, distances, fit
 from tests.references import mds as loops
@@ -16,8 +15,8 @@ from tests.references import mds as loops
 
 def test_unchanged_targets_give_the_identity():
     X, _ = data()
-    i, j = target_pairs.listed(60, None, 0)
-    found = stress.sstress(stress.ListedTargets(X, i, j, np.sum((X[i] - X[j]) ** 2, axis=1)), 0.3 * np.eye(4))
+    i, j = targets.listed(60, None, 0)
+    found = target_fit.sstress(target_fit.ListedTargets(X, i, j, np.sum((X[i] - X[j]) ** 2, axis=1)), 0.3 * np.eye(4))
     assert_allclose(found.x.T @ found.x, np.eye(4), atol=1e-4)
 
 
@@ -28,20 +27,20 @@ def test_equal_factors_give_a_multiple_of_the_identity(a):
 
 
 def test_all_pairs_are_listed_once():
-    i, j = target_pairs.listed(40, None, 0)
+    i, j = targets.listed(40, None, 0)
     assert (i < j).all()
     assert len(np.unique(i * 40 + j)) == 40 * 39 // 2
-    i, j = target_pairs.listed(40, 30, 0)
+    i, j = targets.listed(40, 30, 0)
     assert len(np.unique(i * 40 + j)) == 30
 
 
 def test_class_sums_equal_listed_pairs():
     X, y = data()
     X = X - X.mean(axis=0)
-    i, j = target_pairs.listed(60, None, 0)
+    i, j = targets.listed(60, None, 0)
     square = np.sum((X[i] - X[j]) ** 2, axis=1)
-    sums = stress.ClassTargets(X, y, 0.3, 2.0)
-    pairs = stress.ListedTargets(X, i, j, square * np.where(y[i] == y[j], 0.3, 2.0))
+    sums = target_fit.ClassTargets(X, y, 0.3, 2.0)
+    pairs = target_fit.ListedTargets(X, i, j, square * np.where(y[i] == y[j], 0.3, 2.0))
     A = np.random.default_rng(0).normal(size=(4, 4))
     for name in ("S", "T", "weight", "constant"):
         assert_allclose(getattr(sums, name), getattr(pairs, name), rtol=1e-9)
@@ -227,6 +226,6 @@ def test_dependent_features_do_not_hold_the_search_up(d):
 
 def test_stretching_back_leaves_a_matrix_as_it_was():
     A = np.random.default_rng(0).normal(size=(4, 4))
-    far = stress.stretched(A, 3.0)
+    far = target_fit.stretched(A, 3.0)
     assert_allclose(np.trace(far), 3 * np.trace(A))
-    assert_allclose(stress.stretched(far, 1 / 3), A, atol=1e-14)
+    assert_allclose(target_fit.stretched(far, 1 / 3), A, atol=1e-14)

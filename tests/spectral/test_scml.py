@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import eigh
 
 from nearfar import SCML
-from nearfar.spectral.margin.lmnn.mining import nearest_triplets
 from nearfar.spectral.margin.scml import linear_program, local_directions
+from nearfar.spectral.margin.scml.triplets import nearest_triplets
 from tests.finite_differences import derivative_along
 from tests.learners import data, fit
 from tests.references import scml as loops

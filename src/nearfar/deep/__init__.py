@@ -1,1 +1,41 @@
-"""Deep metric learning in PyTorch: the parts of an objective, the networks, and the batches that they learn from."""
+"""Deep metric learning in PyTorch: the parts of an objective, the networks, and the batches that they learn from.
+
+What losses, miners and samplers of your own are made of is here; it loads on first use:
+
+>>> from nearfar.deep import LabelSets, RowLoss, Rows, SetTerm, Term
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+HOMES = {
+    "BatchSampler": "samplers.base",
+    "ClassProxyLoss": "proxies.class_proxies",
+    "LabelSets": "objective.relations",
+    "Miner": "miners.base",
+    "RowLoss": "pairwise.row_loss",
+    "Rows": "pairwise.comparison",
+    "SetTerm": "objective.terms",
+    "StiefelSGD": "networks.spd",
+    "Sum": "objective.terms",
+    "Term": "objective.terms",
+    "mine_offline": "miners.offline",
+    "of_pairs": "objective.relations",
+    "other_parameters": "networks.spd",
+    "parse_objective": "objective.parser",
+    "split_episode": "episodes",
+    "stiefel_parameters": "networks.spd",
+}
+__all__ = sorted(HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,5 +1,5 @@
-"""The old name of `nearfar.deep.networks.spd`."""
+"""The old name of what `nearfar.deep` gives."""
 
 from ..deprecation import moved_module
 
-__getattr__ = moved_module(__name__, "nearfar.deep.networks.spd")
+__getattr__ = moved_module(__name__, "nearfar.deep", "nearfar.deep.networks.spd")

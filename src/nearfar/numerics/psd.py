@@ -190,3 +190,9 @@ def require_pd(A: Array, name: str, strict: bool = True) -> Array:
         kind = "definite" if strict else "semi-definite"
         raise ValueError(f"{name} must be positive {kind}; its smallest eigenvalue is {low:.3g}")
     return symmetrize(A)
+
+
+def truncate_rank(L: Array, n_components: int | None) -> Array:
+    """Return the same metric, rows by falling length; exactly `n_components` of them if given, the last maybe 0."""
+    L = compress(L, n_components)
+    return np.pad(L, ((0, max(0, (n_components or 0) - len(L))), (0, 0)))

@@ -254,3 +254,15 @@ def exponentiate(P: AnyArray) -> AnyArray:
     np.maximum(P, FLOOR[P.dtype.name], out=P)
     np.exp(P, out=P)
     return shift
+
+
+def batches(blocks: list[AnchorBlock], size: int, rng: np.random.Generator) -> Iterator[list[AnchorBlock]]:
+    """Yield the blocks in random order, as many at a time as hold `size` anchors."""
+    batch: list[AnchorBlock] = []
+    for k in rng.permutation(len(blocks)):
+        batch.append(blocks[k])
+        if sum(block.stop - block.start for block in batch) >= size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

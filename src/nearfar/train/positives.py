@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..data import Dataset
-from ..deep.objective.terms import RowLoss, Sum
+from ..deep.objective.terms import Sum
+from ..deep.pairwise.row_loss import RowLoss
 from ..deep.proxies.class_proxies import ClassProxyLoss
 from ..deep.proxies.heads import HeadLoss
 from .config import TrainConfig, TrainError

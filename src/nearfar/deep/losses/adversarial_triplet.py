@@ -19,9 +19,10 @@ from ...deprecation import renamed_settings
 from .. import distributed
 from ..objective.batch import Batch
 from ..objective.parser import parse_objective
-from ..objective.terms import RowLoss, Term
+from ..objective.terms import Term
 from ..pairwise import triplets
 from ..pairwise.comparison import Comparison
+from ..pairwise.row_loss import RowLoss
 from ..pairwise.triplets import identity_layers, indices, negative_generator, through
 from ..proxies.class_proxies import ClassProxyLoss
 from ..rng import fresh_seed

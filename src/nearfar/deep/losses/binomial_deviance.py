@@ -15,10 +15,10 @@ from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
 from ...settings import check_options
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import negatives, positives
 from ..pairwise.reductions import softplus_sums
+from ..pairwise.row_loss import RowLoss
 
 REDUCTIONS = ("balanced", "anchor", "sum")
 

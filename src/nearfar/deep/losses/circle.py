@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import masked_logsumexp
+from ..pairwise.row_loss import RowLoss
 
 
 def circle(rows: Rows, margin: float, scale: float) -> tuple[Tensor, Tensor]:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from ...deprecation import renamed_settings
 from ...settings import check_options
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import hinges, negatives, positives
 from ..pairwise.reductions import hinge_squares
+from ..pairwise.row_loss import RowLoss
 
 # form: (margin of its source, distance that its formula uses)
 FORMS = {"hadsell": (1.0, "euclidean"), "survey": (0.25, "sq_euclidean"), "xbm": (0.5, "cosine")}

@@ -12,9 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
+from ..pairwise.row_loss import RowLoss
 from ..pairwise.soft_histograms import soft_histogram
 
 FARTHEST = 4.0  # squared distance of opposite unit vectors

@@ -16,10 +16,10 @@ from ...settings import check_options
 from .. import distributed
 from ..autograd import recomputed
 from ..objective.batch import Batch
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Comparison, Rows, count, dissimilarity, spans
 from ..pairwise.hinges import hinges, negatives, positives
 from ..pairwise.reductions import hinge_squares
+from ..pairwise.row_loss import RowLoss
 from ..unit_vectors import unit
 
 # form: distance that its formula uses

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ...deprecation import renamed_settings
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import masked_logsumexp, near_and_rivals
+from ..pairwise.row_loss import RowLoss
 
 
 def generalized_lifted(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:

@@ -20,10 +20,10 @@ from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
 from ...settings import check_options
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import finite, tilted
+from ..pairwise.row_loss import RowLoss
 
 FORMS = ("paper", "mixture")
 

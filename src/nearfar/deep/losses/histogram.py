@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ...deprecation import renamed_settings
 from .. import distributed
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
+from ..pairwise.row_loss import RowLoss
 from ..pairwise.soft_histograms import soft_histogram
 
 FARTHEST = 2.0  # one minus the least cosine

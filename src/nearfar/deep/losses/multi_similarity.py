@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, masked_fill
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import masked_logsumexp, near_and_rivals
+from ..pairwise.row_loss import RowLoss
 
 
 def multi_similarity(

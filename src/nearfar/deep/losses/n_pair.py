@@ -18,10 +18,10 @@ from ...deprecation import renamed_settings
 from ...settings import check_options
 from .. import distributed
 from ..objective.batch import Batch
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import hinges, negatives, positives
 from ..pairwise.reductions import near_and_rivals
+from ..pairwise.row_loss import RowLoss
 
 FORMS = {"npair": "dot", "hinge": "sq_euclidean"}
 

@@ -16,10 +16,10 @@ from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
 from ...settings import check_options
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import finite, masked_logsumexp, near_and_rivals
+from ..pairwise.row_loss import RowLoss
 
 DENOMINATORS = ("all", "negatives")
 POSITIVES = ("sum", "each")

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import near_and_rivals
+from ..pairwise.row_loss import RowLoss
 
 
 def nt_xent(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:

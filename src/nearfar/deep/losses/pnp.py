@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from ...settings import check_options
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import soft_counts
+from ..pairwise.row_loss import RowLoss
 
 VARIANTS = ("O", "Iu", "Ib", "Ds", "Dq")
 

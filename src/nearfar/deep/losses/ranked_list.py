@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ...deprecation import renamed_settings
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows
 from ..pairwise.hinges import negatives, positives
+from ..pairwise.row_loss import RowLoss
 
 
 def ranked_list(

@@ -15,10 +15,10 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import soft_counts
+from ..pairwise.row_loss import RowLoss
 
 
 def recall_at_k(rows: Rows, ks: Sequence[int], temperature: float, rank_temperature: float) -> tuple[Tensor, Tensor]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import soft_counts
+from ..pairwise.row_loss import RowLoss
 
 
 def smooth_ap(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:

@@ -16,10 +16,10 @@ from torch import Tensor
 from ...deprecation import renamed_settings
 from ..autograd import applied
 from ..objective.batch import Batch
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Comparison, Rows, count, exponentials_, masked_fill
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import finite, masked_logsumexp
+from ..pairwise.row_loss import RowLoss
 
 LEAST = 1e-7  # 1 - p is never taken to be smaller
 

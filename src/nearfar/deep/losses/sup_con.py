@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from ...deprecation import renamed_settings
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import near_and_rivals
+from ..pairwise.row_loss import RowLoss
 
 
 def sup_con(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:

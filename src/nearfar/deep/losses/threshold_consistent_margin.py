@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ...deprecation import renamed_settings
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
+from ..pairwise.row_loss import RowLoss
 
 
 def threshold_consistent_margin(rows: Rows, pos_margin: float, neg_margin: float) -> tuple[Tensor, Tensor]:

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import near_and_rivals
+from ..pairwise.row_loss import RowLoss
 from ..proxies.angular_margins import check_margin, turned
 
 

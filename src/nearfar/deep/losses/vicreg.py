@@ -19,9 +19,9 @@ from ...deprecation import renamed_settings
 from .. import distributed
 from ..objective.batch import Batch
 from ..objective.relations import UNKNOWN, is_classes
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import Comparison, Rows, count, on_host
 from ..pairwise.hinges import positives
+from ..pairwise.row_loss import RowLoss
 
 
 def vicreg(z: Tensor, gamma: float, eps: float) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,8 @@ from torch import Tensor
 from .. import distributed
 from ..objective.batch import Batch
 from ..objective.relations import UNKNOWN
-from ..objective.terms import RowLoss, Term
+from ..objective.terms import Term
+from ..pairwise.row_loss import RowLoss
 from ..proxies.class_proxies import ClassProxyLoss
 
 

@@ -34,7 +34,7 @@ class BiMap(Checked, nn.Module):
 
     Notes
     -----
-    W keeps orthonormal columns only if it is trained by `nearfar.deep.networks.spd.StiefelSGD`;
+    W keeps orthonormal columns only if it is trained by `nearfar.deep.StiefelSGD`;
     `stiefel_parameters(net)` and `other_parameters(net)` divide the weights of a network between two optimizers.
 
     Examples

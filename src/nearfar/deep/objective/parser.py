@@ -36,7 +36,7 @@ from .terms import Sum, Term
 
 KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner")
 PAIR_NETWORKS = ("MultiScaleRelationNet", "ContinuousSimilarityNet", "SiameseHead")  # `pair_networks` has their terms
-TERM = f"{Term.__module__}.{Term.__qualname__}"
+TERM = "nearfar.deep.Term"
 OWN = "a class of losses or miners, or of modules"
 EXPECTED = "a sum of losses such as 'TripletLoss(margin=0.2)'"
 

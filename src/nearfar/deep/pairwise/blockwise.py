@@ -45,7 +45,7 @@ def sum_over_anchors(
     Parameters
     ----------
     loss, comparison, miner, block
-        As in `terms.RowLoss`.
+        As in `row_loss.RowLoss`.
     whole : bool
         Hold all rows at once where they fit.
     more : sequence of tensors

@@ -21,10 +21,10 @@ from .. import distributed
 from ..autograd import recomputed
 from ..objective.batch import Batch
 from ..objective.relations import Labels, LabelSets
-from ..objective.terms import RowLoss
 from ..rng import preserve_rng
 from .blockwise import cuts, sum_over_anchors
 from .comparison import Comparison, RowFunction, Rows, prepared_rows, safe_sqrt
+from .row_loss import RowLoss
 
 
 class ContextualRowLoss(RowLoss):

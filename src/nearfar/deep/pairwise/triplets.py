@@ -8,11 +8,11 @@ from torch.func import functional_call
 
 from .. import distributed
 from ..objective.batch import Batch
-from ..objective.terms import RowLoss
 from ..unit_vectors import unit
 from .comparison import Rows, Triplets, safe_sqrt
 from .contextual import ContextualRowLoss
 from .hinges import next_above, positives
+from .row_loss import RowLoss
 
 
 def semi_hard(rows: Rows, fallback: str = "farthest") -> Triplets:

@@ -11,8 +11,8 @@ from ...settings import check_options
 from ..autograd import recomputed
 from ..objective.batch import Batch, check_width
 from ..objective.relations import UNKNOWN, Labels
-from ..objective.terms import RowLoss
 from ..pairwise.comparison import FULL, spans
+from ..pairwise.row_loss import RowLoss
 from ..unit_vectors import unit
 from .logits import cosines, own_and_others
 

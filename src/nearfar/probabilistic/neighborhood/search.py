@@ -193,7 +193,7 @@ def maximize_in_batches(
     blocks = list(neighbor_softmax.cut(rows.sizes, max(1, min(neighbor_softmax.height(len(rows.X)), batch_size // 8))))
 
     def epoch() -> Iterator[list[AnchorBlock]]:
-        return batches(blocks, batch_size, rng)
+        return neighbor_softmax.batches(blocks, batch_size, rng)
 
     def on_batch(L: Array, batch: list[AnchorBlock]) -> tuple[float, Array]:
         share = sum(weight[block.start : block.stop].sum() for block in batch) / n
@@ -205,15 +205,3 @@ def maximize_in_batches(
     value = negative(found.x, terms, ridge, n)[0]
     found = in_sums(found.with_x(found.x, objective=value), terms, ridge, n)
     return found if warm else warned_if_stuck(found, L0, n, kind, ridge)
-
-
-def batches(blocks: list[AnchorBlock], size: int, rng: np.random.Generator) -> Iterator[list[AnchorBlock]]:
-    """Yield the blocks in random order, as many at a time as hold `size` anchors."""
-    batch: list[AnchorBlock] = []
-    for k in rng.permutation(len(blocks)):
-        batch.append(blocks[k])
-        if sum(block.stop - block.start for block in batch) >= size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

@@ -13,7 +13,7 @@ from ...numerics.optimize import Report, Solution, lbfgs, stopped
 from ...numerics.pair_differences import PairList
 from ...numerics.types import AnyArray, Array, Ints, Seed
 from .. import neighbor_softmax
-from ..neighborhood.search import batches
+from ..neighbor_softmax import batches
 from .logistic import LabeledPairs, ListedPairs, Loss
 
 WEIGHTINGS = ("none", "balanced")

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from ....estimators.base import FromLabels, Mahalanobis, error_context
-from ....numerics import checks, initialization, scatter
+from ....numerics import checks, initialization, psd, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array
 from ... import target_pairs
-from ...margin.lmnn.problem import truncate_rank
-from .stress import ClassTargets, ListedTargets, sstress, stress
+from . import targets
+from .target_fit import ClassTargets, ListedTargets, sstress, stress
 
 TargetFunction = Callable[[AnyArray, AnyArray], AnyArray]
 
@@ -142,9 +142,9 @@ class MDSMetric(FromLabels, Mahalanobis):
         settings = self._settings("targets", "a", "b", "loss", "weighting", "n_pairs", "random_state")
         V = scatter.data_span(X)
         V = V if 0 < len(V) < X.shape[1] else np.eye(X.shape[1])
-        problem = target_pairs.pose(X @ V.T, labels, **settings)
+        problem = targets.pose(X @ V.T, labels, **settings)
         k = min(self.n_components or len(V), len(V))
         first = initialization.principal(X @ V.T, k) if k < len(V) else np.eye(k)
         last = self._start((k, X.shape[1]))
         found = mds(problem, first if last is None else last @ V.T, self.loss, **self._search())
-        return found.with_x(truncate_rank(found.x @ V, self.n_components))
+        return found.with_x(psd.truncate_rank(found.x @ V, self.n_components))

@@ -15,7 +15,7 @@ from ....estimators.base import FromLabels, Mahalanobis
 from ....numerics import checks, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import Array, Ints
-from ..lmnn.problem import rows_by_class
+from ..coordinates import rows_by_class
 from . import neighbor_hinges as rivals
 
 

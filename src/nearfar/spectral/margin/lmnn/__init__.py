@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ....estimators.base import FromTriplets, Mahalanobis
-from ....numerics import checks, initialization, scatter
+from ....numerics import checks, initialization, psd, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array, Ints
+from ..coordinates import coordinates, rows_by_class
 from . import active_set, sdp
 from . import problem as data
 from . import stratified as strata
@@ -117,8 +118,8 @@ class LMNN(FromTriplets, Mahalanobis):
         unit = 1.0 if self.stratified else scatter.unit(X)  # maps of strata hold the identity, in the units of X
         init = self.init if isinstance(self.init, str) else unit * checks.table(self.init, "init must be numbers")
         X = X / unit
-        rows, codes = (X, None) if labels is None else data.rows_by_class(X, labels)
-        V = data.coordinates(rows)  # in which the problem is posed and solved
+        rows, codes = (X, None) if labels is None else rows_by_class(X, labels)
+        V = coordinates(rows)  # in which the problem is posed and solved
         squared = self.loss == "squared_hinge"
         seed = self.random_state
         first = initialization.inside(V, X, labels, init, self.n_components, seed)
@@ -134,7 +135,7 @@ class LMNN(FromTriplets, Mahalanobis):
         rows = rows @ V.T
         if self.stratified:
             found = strata.stratified(rows, codes, solve, rule.n_neighbors, self.stratified, seed)
-            return found.with_x(data.truncate_rank(found.x @ V, self.n_components))
+            return found.with_x(psd.truncate_rank(found.x @ V, self.n_components))
         looked_up = np.eye(len(V)) if isinstance(init, str) else first
         fresh = last is None
         for _ in range(self.outer_passes):
@@ -142,7 +143,7 @@ class LMNN(FromTriplets, Mahalanobis):
             looked_up = found.x
             begin = found.x
             fresh = False
-        return found.with_x(data.truncate_rank(found.x @ V, self.n_components) / unit)
+        return found.with_x(psd.truncate_rank(found.x @ V, self.n_components) / unit)
 
     def _check(self) -> None:
         checks.counts(1, n_neighbors=self.n_neighbors, outer_passes=self.outer_passes)

@@ -48,27 +48,6 @@ def from_triplets(X: Array, triplets: Ints, mu: float, squared: bool, pull: str 
     return LargeMargin(X, i, j, mu, squared, weight=weight, fixed=Impostors(a, n, target.ravel()))
 
 
-def rows_by_class(X: Array, labels: Ints) -> tuple[Array, Ints]:
-    """Rows of known class, in the order of their classes."""
-    order = np.argsort(labels, kind="stable")[int((labels < 0).sum()) :]
-    return X[order], labels[order]
-
-
-def coordinates(X: Array) -> Array:
-    """Return coordinates (r, d), r >= 1, that keep all differences of rows; r < d for few rows or dependent columns."""
-    n, d = X.shape
-    if d > n:
-        V = scatter.data_span(X)
-        return V if len(V) else np.eye(1, d)  # no two rows differ
-    R = scatter.centered_triangle(X)
-    lengths = np.linalg.norm(R, axis=0)
-    R = R[:, lengths > 0] / lengths[lengths > 0]  # whatever the units, what a dependent column adds is rounding
-    s = np.linalg.svd(R, compute_uv=False)
-    if not s.size or s[-1] > n * psd.EPS * s[0]:
-        return np.eye(d)
-    return scatter.data_span(X)
-
-
 def whitening(problem: LargeMargin) -> tuple[Array, Array]:
     """A and B (d, r) with A' C A = I up to scale and A' B = I.
 
@@ -81,9 +60,3 @@ def whitening(problem: LargeMargin) -> tuple[Array, Array]:
     w = w[kept] / w[kept].mean()
     V = V[:, kept]
     return V / np.sqrt(w), V * np.sqrt(w)
-
-
-def truncate_rank(L: Array, n_components: int | None) -> Array:
-    """Return the same metric, rows by falling length; exactly `n_components` of them if given, the last maybe 0."""
-    L = psd.compress(L, n_components)
-    return np.pad(L, ((0, max(0, (n_components or 0) - len(L))), (0, 0)))

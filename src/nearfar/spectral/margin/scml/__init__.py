@@ -16,9 +16,9 @@ from ....estimators.base import FromTriplets, Mahalanobis
 from ....numerics import checks, psd, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array, Ints
-from ..lmnn import mining
-from ..lmnn import problem as data
+from ..coordinates import coordinates
 from . import linear_program, local_directions
+from .triplets import nearest_triplets
 
 BASES = ("auto", "discriminants", "triplets")
 # rows of a class in a region, up to 50 features and above
@@ -116,10 +116,10 @@ class SCML(FromTriplets, Mahalanobis):
         checks.counts(1, n_neighbors=self.n_neighbors, n_impostors=self.n_impostors)
         checks.counts(1, **checks.not_none(n_basis=self.n_basis))
         unit = scatter.unit(X)
-        V = data.coordinates(X / unit)
+        V = coordinates(X / unit)
         X = X / unit @ V.T
         if triplets is None:
-            triplets = mining.nearest_triplets(X, np.asarray(labels), self.n_neighbors, self.n_impostors)
+            triplets = nearest_triplets(X, np.asarray(labels), self.n_neighbors, self.n_impostors)
         B = self._directions(X, labels, triplets, V)
         basis = self._found_before("basis_")
         if basis is None:

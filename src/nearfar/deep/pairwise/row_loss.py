@@ -1,0 +1,141 @@
+"""The loss that is a sum over anchors, each compared with a reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...deprecation import renamed_settings
+from ...settings import check_options
+from .. import distributed
+from ..objective.batch import Batch
+from ..objective.relations import Labels
+from ..objective.terms import Term
+from ..rng import fresh_seed, preserve_rng
+from .blockwise import sum_over_anchors
+from .comparison import DISTANCES, Comparison, Rows
+
+
+class RowLoss(Term):
+    """A loss that is a sum over anchors, each compared with a reference.
+
+    Parameters
+    ----------
+    distance : str
+        One of "sq_euclidean", "euclidean", "cosine", "dot".
+    normalize : bool
+        Scale embeddings and reference to unit length first.
+    miner : callable, optional
+        A miner: narrows the masks of a block of rows.
+    block : int, optional
+        Anchors at a time; the value is the same for any block, memory is block x references. None chooses.
+
+    Attributes
+    ----------
+    reduction : str
+        "sum" leaves the sum over anchors undivided; anything else divides by the sum of the denominators.
+    stats_ : dict of str to float
+        For the last call: "active" (share of anchors with a positive loss), "positive", "negative" (mean distances).
+    single_block : bool
+        Whether rows read one another, so that all are held at once where they fit.
+    """
+
+    single_block = False
+
+    @renamed_settings(mine="miner")
+    def __init__(self, *, distance: str, normalize: bool, miner: Any = None, block: int | None = None) -> None:
+        super().__init__()
+        check_options(self, DISTANCES, distance=distance)
+        self._check_miner(miner)
+        self.distance = distance
+        self.normalize = normalize
+        self.miner = miner
+        self.block = block
+        self.reduction = "mean"
+        self._last: Comparison | None = None
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return (numerator, denominator) per anchor of the block, each (b,), or (b, k) for a sum of k means."""
+        raise NotImplementedError
+
+    def differentiable_tensors(self) -> tuple[Tensor, ...]:
+        """Return the tensors, besides distances, that the rows have a gradient in."""
+        return tuple(part for part in self._parameters.values() if part is not None)
+
+    def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
+        """Return what the batch is compared with."""
+        if batch.ref is None:
+            return batch.x, batch.y
+        assert batch.ref_y is not None
+        return batch.ref, batch.ref_y
+
+    def comparison(self, batch: Batch) -> Comparison:
+        ref, ref_y = self.reference(batch)
+        return Comparison(
+            batch.x,
+            batch.y,
+            ref,
+            ref_y,
+            batch.anchors,
+            is_self=ref is batch.x,
+            distance=self.distance,
+            normalize=self.normalize,
+            ids=None if batch.ref_ids is None else batch.ids,
+            ref_ids=batch.ref_ids,
+            seed=fresh_seed(self.miner, batch.x),
+        )
+
+    def local_value(self, batch: Batch) -> Tensor:
+        comparison = self.comparison(batch)
+        x = comparison.x.detach()
+        self._last = comparison._replace(x=x, ref=x if comparison.is_self else comparison.ref.detach())
+        return self.divided(*self.summed(comparison))
+
+    def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
+        """Return the numerator and the denominator, summed over the anchors."""
+        more = self.differentiable_tensors()  # before `rows`, which may drop its graph
+        return sum_over_anchors(
+            self.rows, comparison, miner=self.miner, block=self.block, single_block=self.single_block, more=more
+        )
+
+    def divided(self, num: Tensor, den: Tensor) -> Tensor:
+        """Return this process's sum of the numerators over the denominators of all processes."""
+        if self.reduction != "sum":
+            den = distributed.total(den.detach())
+            num = num / torch.where(den > 0, den, torch.inf)
+        return num.sum() if num.ndim else num
+
+    @property
+    def stats_(self) -> dict[str, float]:
+        if self._last is None:
+            return {}
+        with torch.no_grad(), preserve_rng(self.miner, self._last.x):
+            sums = _row_statistics(self, self._last)
+        return {
+            "active": sums["active"] / max(sums["anchors"], 1.0),
+            "positive": sums["positive"] / max(sums["positives"], 1.0),
+            "negative": sums["negative"] / max(sums["negatives"], 1.0),
+        }
+
+
+def _row_statistics(loss: RowLoss, comparison: Comparison) -> dict[str, float]:
+    sums = dict.fromkeys(("active", "anchors", "positive", "positives", "negative", "negatives"), 0.0)
+
+    def gather(rows: Rows) -> tuple[Tensor, Tensor]:
+        num, den = loss.rows(loss.miner(rows) if loss.miner is not None else rows)
+        found = {
+            "active": (num > 0).reshape(len(num), -1).any(1).sum(),
+            "anchors": (rows.pos | rows.neg).any(1).sum(),
+            "positive": rows.d.masked_fill(~rows.pos, 0).sum(),
+            "positives": rows.pos.sum(),
+            "negative": rows.d.masked_fill(~rows.neg, 0).sum(),
+            "negatives": rows.neg.sum(),
+        }
+        for key, value in found.items():
+            sums[key] += float(value)
+        return num, den
+
+    sum_over_anchors(gather, comparison, block=loss.block)
+    return sums
