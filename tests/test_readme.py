@@ -20,6 +20,7 @@ BLOCKS = [
 ]
 
 
+@pytest.mark.slow  # a process for each block
 @pytest.mark.parametrize("block", BLOCKS)
 def test_python_of_the_pages_runs(block, tmp_path):
     done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, cwd=tmp_path)
