@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dataset import DataError, Dataset, some
-from .decode import SUFFIXES, ImageReader, decode, guess_channels, image_source
+from .decode import SUFFIXES, ImageReader, decode, decode_small, guess_channels, image_source, read_small
 from .open import Named, as_text, located, open_dataset
 from .readers.arrays import DATA, LABELS, finite_singles, load_npz, names_in
 from .readers.files import Files, FolderFiles, open_files, refuse_special
@@ -105,19 +105,37 @@ class NamedReader:
         DataError
             If it is not there any more, or cannot be decoded.
         """
-        name = self.names[i]
-        path = self.folder / name
+        data = self._data(i)
+        if data is None:
+            items, at = self._other(i)
+            return items.read(at)
+        return decode(data, self.names[i])
+
+    def small(self, i: int, side: int) -> NDArray[Any]:
+        """Item i to be looked at: a large JPEG is decoded to at least `side` pixels only."""
+        data = self._data(i)
+        if data is None:
+            items, at = self._other(i)
+            return read_small(items.read, at, side)
+        return decode_small(data, self.names[i], side)
+
+    def _data(self, i: int) -> bytes | None:
+        """The content of the file of item i; None where its name is no path."""
+        path = self.folder / self.names[i]
         archive, inside = _inside(path.as_posix())
         if archive:
             if archive not in self._archives:
                 self._archives[archive] = open_files(archive)
-            return decode(self._archives[archive].read(inside), name)
+            return self._archives[archive].read(inside)
         if path.is_file():
-            return decode(FolderFiles(str(path.parent)).read(path.name), name)
+            return FolderFiles(str(path.parent)).read(path.name)
+        return None
+
+    def _other(self, i: int) -> tuple[Dataset, int]:
+        name = self.names[i]
         if name not in self._others:
             raise DataError(f"{name}: is not there any more")
-        items, at = self._others[name]
-        return items.read(at)
+        return self._others[name]
 
     def leads(self, i: int) -> bool:
         """Whether the name of item i is the path of a file, or leads into an archive."""

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from ..children import safely_started
 from .dataset import DataError, Dataset, some
-from .decode import fit
+from .decode import fit, read_square
 
 ItemBatch = tuple[Tensor, Tensor, Tensor]
 """Items, labels, indices."""
@@ -51,13 +51,13 @@ class TorchItems(TorchDataset):
         if array.ndim == 2:
             return torch.from_numpy(array)
         if self.image_size is not None and {*array.shape[1:3], self.resize} != {self.image_size}:
-            array = np.stack([self._fit(image) for image in array])
+            array = np.stack([fit(image, self.resize or self.image_size, self.image_size) for image in array])
         return torch.from_numpy(np.ascontiguousarray(array)).permute(0, 3, 1, 2)  # (n, C, H, W)
 
-    def _fit(self, image: np.ndarray) -> np.ndarray:
-        if self.image_size is None:
-            return image
-        return fit(image, self.resize or self.image_size, self.image_size)
+    def _read(self, i: int) -> np.ndarray:
+        if self.image_size is None or self.dataset.kind != "image":
+            return self.dataset.read(i)
+        return read_square(self.dataset.read, i, self.resize or self.image_size, self.image_size)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -65,9 +65,9 @@ class TorchItems(TorchDataset):
     def __getitem__(self, i: int) -> tuple[Tensor, Tensor, int]:
         if self.array is not None:
             return self.array[i].contiguous(), self.labels[i], i
-        item = self.dataset.read(i)
+        item = self._read(i)
         if self.dataset.kind == "image":
-            item = np.moveaxis(self._fit(item), 2, 0)
+            item = np.moveaxis(item, 2, 0)
         # Decoded pixels cannot be written to, of which torch would warn.
         return torch.from_numpy(np.require(item, requirements=["C", "W"])), self.labels[i], i
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.decode import read_small
 from .content import Items
 from .tsne import spread_out
 
@@ -59,12 +60,13 @@ class Thumbnails:
             self._made[i] = self._make(i)
         return self._made[i]
 
-    def read(self, i: int) -> NDArray[Any] | None:
-        """Read item i; None where there is nothing to read or it cannot be read any more."""
+    def read(self, i: int, side: int | None = None) -> NDArray[Any] | None:
+        """Read item i, or to be shown with at most `side` pixels; None where it cannot be read (any more)."""
         if self.items.read is None:
             return None
         try:
-            return np.asarray(self.items.read(i))
+            item = self.items.read(i) if side is None else read_small(self.items.read, i, side)
+            return np.asarray(item)
         except (OSError, ValueError):
             return None
 
@@ -74,7 +76,7 @@ class Thumbnails:
             alt = f"{self.items.name(i)}, class {kind}"
         else:
             alt = self.items.name(i)
-        item = self.read(i)
+        item = self.read(i, self.side)
         if item is None:
             return Picture("", alt)
         if item.ndim == 1:
@@ -197,7 +199,7 @@ def _tile(thumbnails: Thumbnails, i: int, side: int, frame: str | None) -> Image
 
     border = max(2, side // 9) if frame else 1
     tile = Image.new("RGB", (side, side), frame or GRAY)
-    item = thumbnails.read(i)
+    item = thumbnails.read(i, side)
     if item is not None:
         inside = (side - 2 * border, side - 2 * border)
         middle = ImageOps.fit(as_image(item).convert("RGB"), inside, Image.Resampling.LANCZOS)

@@ -27,6 +27,9 @@ from .config import TrainConfig
 
 Floats = NDArray[np.float32]
 
+DECODING = "reduced"
+"""How files become pixels, in the names of kept features: those of whole JPEGs are not taken for reduced ones."""
+
 
 def sizes_of(config: TrainConfig) -> dict[str, Any]:
     """Return how a config reads items for evaluation, as keywords of `embed`."""
@@ -134,7 +137,7 @@ def cached_features(
     They are computed once for equal items, trunk and image size, and kept below `cache_folder`.
     """
     weights = _of_weights(embedder.trunk) + _of_weights(embedder.scale)
-    key = "-".join((_of_items(dataset), weights, f"{image_size}-{resize}"))
+    key = "-".join((_of_items(dataset), weights, f"{image_size}-{resize}", DECODING))
     path = cache_folder() / "features" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
     if path.is_file():
         rows = np.load(path, allow_pickle=False)

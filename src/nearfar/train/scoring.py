@@ -15,7 +15,7 @@ import torch
 from ..data import Dataset, Task, open_items
 from ..data.checks.columns import scale_warning
 from ..data.checks.shared_images import remark_shared
-from ..data.decode import fit
+from ..data.decode import read_square
 from ..deep.networks.standardize import Standardize
 from ..deep.networks.whiten import Whiten
 from ..progress import counted
@@ -270,7 +270,7 @@ def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
         rows = all_rows(dataset)
     else:
         places = counted(range(len(dataset)), "reading", len(dataset))
-        rows = np.stack([fit(dataset.read(i), 32).ravel() for i in places])
+        rows = np.stack([read_square(dataset.read, i, 32).ravel() for i in places])
     rows = rows.astype(np.float32)
     if not isinstance(scale, Standardize):
         return rows

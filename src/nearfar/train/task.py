@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..data import DataNotFoundError, Dataset, Task, open_task
+from ..data.decode import read_shape
 from ..data.open import located
 from ..data.readers.in_memory import GIVEN
 from ..data.transforms.symmetries import with_more_classes
@@ -96,7 +97,7 @@ def sizes_in(dataset: Dataset) -> set[tuple[int, ...]]:
     if dataset.array is not None:
         return {dataset.array.shape[1:3]}
     chosen = np.unique(np.linspace(0, len(dataset) - 1, LOOKED_AT).astype(int))
-    return {dataset.read(int(i)).shape[:2] for i in chosen}
+    return {read_shape(dataset.read, int(i)) for i in chosen}
 
 
 def item_shape(dataset: Dataset, config: TrainConfig) -> tuple[int, ...]:
