@@ -24,7 +24,6 @@ from ..pairwise import triplets
 from ..pairwise.comparison import Comparison
 from ..pairwise.row_loss import RowLoss
 from ..pairwise.triplets import identity_layers, indices, negative_generator, through
-from ..proxies.class_proxies import ClassProxyLoss
 from ..rng import fresh_seed
 from ..unit_vectors import unit
 
@@ -102,7 +101,7 @@ class AdversarialTriplet(Term):
     ) -> None:
         super().__init__()
         term = parse_objective(loss) if isinstance(loss, str) else loss
-        if not isinstance(term, RowLoss) or isinstance(term, ClassProxyLoss):
+        if not isinstance(term, RowLoss):
             raise TypeError(f"AdversarialTriplet: loss must be a pair or triplet loss, got {loss!r}")
         if hinge_sign not in (-1, 1):
             raise ValueError(f"AdversarialTriplet: hinge_sign must be -1 or 1, got {hinge_sign!r}")

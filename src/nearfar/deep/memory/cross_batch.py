@@ -15,8 +15,7 @@ from torch import Tensor
 from .. import distributed
 from ..objective.batch import Batch
 from ..objective.relations import UNKNOWN
-from ..objective.terms import Term
-from ..pairwise.row_loss import RowLoss
+from ..objective.terms import AnchorLoss, Term
 from ..proxies.class_proxies import ClassProxyLoss
 
 
@@ -34,7 +33,7 @@ class CrossBatchMemory(Term):
 
     Parameters
     ----------
-    loss : RowLoss
+    loss : AnchorLoss
         Any pair, triplet or proxy loss.
     size : int
         M, the number of embeddings that are remembered; 0 remembers none.
@@ -77,7 +76,7 @@ class CrossBatchMemory(Term):
         self, loss: Any, size: int = 8192, *, weight: float = 1.0, start: int = 0, embedding_dim: int | None = None
     ) -> None:
         super().__init__()
-        if not isinstance(loss, RowLoss):
+        if not isinstance(loss, AnchorLoss):
             raise TypeError(f"CrossBatchMemory: loss must be a pair, triplet or proxy loss, got {loss!r}")
         if min(size, start) < 0:
             raise ValueError(f"CrossBatchMemory: size and start must be at least 0, got {size} and {start}")
@@ -102,12 +101,7 @@ class CrossBatchMemory(Term):
             return value
         self._fit(batch)
         late = (self.steps >= self.start).to(value.dtype)  # a tensor: nothing waits for the device
-        loss = self.loss
-        memory = self._against(batch)
-        if isinstance(loss, ClassProxyLoss):
-            remembered = loss.compare(memory)
-        else:
-            remembered = RowLoss.local_value(loss, memory)
+        remembered = self.loss.compare(self._against(batch))
         if self.training:
             self._remember(batch)
         return value + self.weight * late * remembered

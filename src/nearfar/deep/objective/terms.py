@@ -4,9 +4,12 @@ There are four kinds of term; a method is a final class of one of them and state
 
 - `RowLoss` (in `deep.pairwise.row_loss`): compares each anchor with a reference; states ``rows(rows) -> (numerator,
   denominator)`` per anchor;
-- `ClassProxyLoss` (in `deep.proxies`): compares each sample with learnable class proxies of its own;
+- `ClassProxyLoss` (in `deep.proxies`): compares each sample with learnable class proxies of its own; states
+  ``per_sample(own, others) -> loss`` per sample;
 - `SetTerm`: a number of the whole batch; states ``value(batch) -> scalar``;
 - `Sum`: weighted terms, which keeps each part's value for the log.
+
+The first two are both an `AnchorLoss`: samples, the anchors, are compared with a reference, in blocks.
 
 Every term is called the same way, ``term(embeddings, labels)``: `Term.forward` says what else it takes.
 """
@@ -26,6 +29,7 @@ from .. import distributed
 from ..precision import PreciseBuffers
 from .batch import NO_TUPLES, AnyLabels, Batch, check_tensor, make_batch
 from .gathering import gathered
+from .relations import Labels
 from .term_text import sum_text
 
 Self = TypeVar("Self", bound="Term")
@@ -208,6 +212,44 @@ class Sum(Term):
 
     def __repr__(self) -> str:
         return sum_text(self.parts()) if type(self) is Sum else super().__repr__()
+
+
+class AnchorLoss(Term):
+    """A loss that is a sum over samples, the anchors, each compared with a reference, in blocks of anchors.
+
+    Parameters
+    ----------
+    block : int, optional
+        Anchors at a time; the value is the same for any block, memory is block x references. None chooses.
+
+    Attributes
+    ----------
+    stats_ : dict of str to float
+        For the last call: "active" (share of anchors with a positive loss), "positive", "negative" (mean distances).
+    """
+
+    def __init__(self, *, block: int | None = None) -> None:
+        super().__init__()
+        self.block = block
+
+    def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
+        """Return what the batch is compared with, and its labels."""
+        raise NotImplementedError
+
+    def compare(self, batch: Batch) -> Tensor:
+        """Return this process's share of the sum over the anchors of a batch, divided; a memory compares with it too.
+
+        It leaves no trace but the statistics of the last call.
+        """
+        raise NotImplementedError
+
+    def local_value(self, batch: Batch) -> Tensor:
+        """Return this process's share of the value: `compare`, and what a method adds once for each call."""
+        return self.compare(batch)
+
+    @property
+    def stats_(self) -> dict[str, float]:
+        raise NotImplementedError
 
 
 class SetTerm(Term):

@@ -65,6 +65,8 @@ class Rows(NamedTuple):
         Which sample of the batch the block's first anchor is.
     seed : Tensor or None
         What a miner's draws follow from, (), the same in all blocks and processes; see `uniform`.
+    found : Any
+        What a loss found in the whole batch before its rows are summed (`contextual.ContextualRowLoss.find`), or None.
     """
 
     d: Tensor
@@ -75,6 +77,7 @@ class Rows(NamedTuple):
     triplets: Triplets | None = None
     first: int = 0
     seed: Tensor | None = None
+    found: Any = None
 
     def uniform(self, numbers: Tensor, stream: int = 0) -> Tensor:
         """Return random numbers in [0, 1), (b, k), which neither blocks nor the number of processes change.
@@ -225,6 +228,7 @@ class Comparison(NamedTuple):
     ready : whether they are `prepared`
     ids, ref_ids : which sample each row is, (n,) and (m,), -1 unknown: no sample is compared with itself; or None
     seed : what a miner's draws follow from, if it draws
+    found : a named tuple of what the rows read of the whole batch besides themselves, or None; every block hands it on
     """
 
     x: Tensor
@@ -239,6 +243,7 @@ class Comparison(NamedTuple):
     ids: Tensor | None = None
     ref_ids: Tensor | None = None
     seed: Tensor | None = None
+    found: Any = None
 
     @property
     def is_euclidean(self) -> bool:
@@ -257,6 +262,15 @@ class Comparison(NamedTuple):
             ref = x if self.ref is self.x else ref - center
         return self._replace(x=x, ref=ref, normalize=False, ready=True)
 
+    def detached(self) -> Comparison:
+        """Return the comparison without a graph, which is enough for its statistics."""
+        x = self.x.detach()
+        ref = x if self.is_self else self.ref.detach()
+        found = self.found
+        if found is not None:
+            found = found._make(part.detach() if isinstance(part, Tensor) else part for part in found)
+        return self._replace(x=x, ref=ref, found=found)
+
     def block(self, x: Tensor, ref: Tensor, lo: int, hi: int) -> Rows:
         """Return rows lo to hi (indices into the batch) of a comparison that is `prepared`."""
         pos, neg = masks(self.y, self.ref_y, slice(lo, hi))
@@ -271,7 +285,7 @@ class Comparison(NamedTuple):
         if hi - lo < len(x) or torch.compiler.is_compiling():  # compiled functions cannot take one tensor twice
             x = x[lo:hi]
         d = prepared_rows(x, ref, self.distance)
-        return Rows(d, pos, neg, self.distance, x.shape[1], first=lo, seed=self.seed)
+        return Rows(d, pos, neg, self.distance, x.shape[1], first=lo, seed=self.seed, found=self.found)
 
 
 def spans(anchors: slice, m: int, block: int | None) -> list[tuple[int, int]]:

@@ -1,10 +1,12 @@
 """Row losses that need something of the whole batch before any row can be counted.
 
-A first pass over the rows, block by block, finds it; the second sums the rows as every row loss does. Three kinds:
+A first pass over the rows, block by block, returns it; the comparison hands it to every block of the second pass
+(`Rows.found`), which sums the rows as every row loss does. Nothing of it stays on the loss. Three kinds:
 
 - a statistic of the batch, such as a mean or whether one hinge over the batch is active (`TwoPassLoss`);
 - a number of each reference's own row, where a positive pair (i, j) reads the rows of both its sides
-  (`BilateralRowLoss`). Its blocks are computed again in the backward pass, like those of `sweep.sum_over_anchors`;
+  (`BilateralRowLoss`). Its blocks are computed again in the backward pass, like those of
+  `blockwise.sum_over_anchors`;
 - the reference vectors themselves, from which single rows are formed again (`Sides.ref`).
 
 So the result is exact for any block, on any number of processes, and with a memory as reference.
@@ -23,14 +25,15 @@ from ..objective.batch import Batch
 from ..objective.relations import Labels, LabelSets
 from ..rng import preserve_rng
 from .blockwise import cuts, sum_over_anchors
-from .comparison import Comparison, RowFunction, Rows, prepared_rows, safe_sqrt
+from .comparison import Comparison, Rows, prepared_rows, safe_sqrt
 from .row_loss import RowLoss
 
 
 class ContextualRowLoss(RowLoss):
-    """A row loss whose rows read what `find` returned for the present comparison."""
+    """A row loss whose rows read what `find` returned for their comparison.
 
-    _found: Any = None
+    A method states `find` and `second_pass`.
+    """
 
     def find(self, c: Comparison, batch: Batch) -> Any:
         """Return a named tuple with what the rows need besides themselves, or None."""
@@ -40,31 +43,20 @@ class ContextualRowLoss(RowLoss):
         """Return (numerator, denominator) per anchor of the block, as `RowLoss.rows` does."""
         raise NotImplementedError
 
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return self.second_pass(rows, rows.found)
+
     def comparison(self, batch: Batch) -> Comparison:
         c = super().comparison(batch).prepared()
-        self._found = self.find(c, batch)
-        return c
+        return c._replace(found=self.find(c, batch))
 
     def _one_block(self, c: Comparison) -> bool:
         return cuts(c, self.block, self.single_block) == [(0, len(c.x))]
 
-    def differentiable_tensors(self) -> tuple[Tensor, ...]:
-        if self._found is None:
+    def differentiable_tensors(self, comparison: Comparison) -> tuple[Tensor, ...]:
+        if comparison.found is None:
             return ()
-        return tuple(part for part in self._found if isinstance(part, Tensor))
-
-    @property
-    def rows(self) -> RowFunction:
-        """The row function of the present comparison: a later call does not change what backward computes again."""
-        found = self._found
-        self._found = _detached(found)  # enough for the statistics; no graph is kept alive
-        return lambda rows: self.second_pass(rows, found)
-
-
-def _detached(found: Any) -> Any:
-    if found is None:
-        return None
-    return found._make(part.detach() if isinstance(part, Tensor) else part for part in found)
+        return tuple(part for part in comparison.found if isinstance(part, Tensor))
 
 
 class TwoPassLoss(ContextualRowLoss):
@@ -132,11 +124,13 @@ class BilateralRowLoss(ContextualRowLoss):
     single_block = True
 
     def statistic(self, rows: Rows) -> Tensor:
-        """Return a number per row, (b,); a method whose pairs need none does not define it."""
-        raise NotImplementedError
+        """Return a number per row, (b,); 0 for a method whose pairs need none."""
+        return rows.d.new_zeros(len(rows.d))
 
-    def differentiable_tensors(self) -> tuple[Tensor, ...]:
-        return super().differentiable_tensors() if self.single_block else ()  # otherwise rows read only their distances
+    def differentiable_tensors(self, comparison: Comparison) -> tuple[Tensor, ...]:
+        if not self.single_block:
+            return ()  # the rows read only their distances
+        return super().differentiable_tensors(comparison)
 
     def find(self, c: Comparison, batch: Batch) -> Sides:
         square = c.is_self and self._one_block(c)

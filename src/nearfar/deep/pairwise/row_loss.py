@@ -12,14 +12,14 @@ from ...settings import check_options
 from .. import distributed
 from ..objective.batch import Batch
 from ..objective.relations import Labels
-from ..objective.terms import Term
+from ..objective.terms import AnchorLoss
 from ..rng import fresh_seed, preserve_rng
 from .blockwise import sum_over_anchors
 from .comparison import DISTANCES, Comparison, Rows
 
 
-class RowLoss(Term):
-    """A loss that is a sum over anchors, each compared with a reference.
+class RowLoss(AnchorLoss):
+    """A loss that is a sum over anchors, each compared with a reference by its row of dissimilarities.
 
     Parameters
     ----------
@@ -46,13 +46,12 @@ class RowLoss(Term):
 
     @renamed_settings(mine="miner")
     def __init__(self, *, distance: str, normalize: bool, miner: Any = None, block: int | None = None) -> None:
-        super().__init__()
+        super().__init__(block=block)
         check_options(self, DISTANCES, distance=distance)
         self._check_miner(miner)
         self.distance = distance
         self.normalize = normalize
         self.miner = miner
-        self.block = block
         self.reduction = "mean"
         self._last: Comparison | None = None
 
@@ -60,18 +59,18 @@ class RowLoss(Term):
         """Return (numerator, denominator) per anchor of the block, each (b,), or (b, k) for a sum of k means."""
         raise NotImplementedError
 
-    def differentiable_tensors(self) -> tuple[Tensor, ...]:
-        """Return the tensors, besides distances, that the rows have a gradient in."""
+    def differentiable_tensors(self, comparison: Comparison) -> tuple[Tensor, ...]:
+        """Return the tensors, besides distances, that the rows of a comparison have a gradient in."""
         return tuple(part for part in self._parameters.values() if part is not None)
 
     def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
-        """Return what the batch is compared with."""
         if batch.ref is None:
             return batch.x, batch.y
         assert batch.ref_y is not None
         return batch.ref, batch.ref_y
 
     def comparison(self, batch: Batch) -> Comparison:
+        """Return what is compared with what, and how."""
         ref, ref_y = self.reference(batch)
         return Comparison(
             batch.x,
@@ -87,17 +86,20 @@ class RowLoss(Term):
             seed=fresh_seed(self.miner, batch.x),
         )
 
-    def local_value(self, batch: Batch) -> Tensor:
+    def compare(self, batch: Batch) -> Tensor:
         comparison = self.comparison(batch)
-        x = comparison.x.detach()
-        self._last = comparison._replace(x=x, ref=x if comparison.is_self else comparison.ref.detach())
+        self._last = comparison.detached()
         return self.divided(*self.summed(comparison))
 
     def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
         """Return the numerator and the denominator, summed over the anchors."""
-        more = self.differentiable_tensors()  # before `rows`, which may drop its graph
         return sum_over_anchors(
-            self.rows, comparison, miner=self.miner, block=self.block, single_block=self.single_block, more=more
+            self.rows,
+            comparison,
+            miner=self.miner,
+            block=self.block,
+            single_block=self.single_block,
+            more=self.differentiable_tensors(comparison),
         )
 
     def divided(self, num: Tensor, den: Tensor) -> Tensor:

@@ -64,10 +64,9 @@ def triplet_value(loss: RowLoss, anchor: Tensor, positive: Tensor, negative: Ten
 
     If no row reads another, rows of two columns suffice, and time and memory grow with t, not with its square.
     """
-    alone = type(loss).local_value is RowLoss.local_value and type(loss).comparison in (
-        RowLoss.comparison,
-        ContextualRowLoss.comparison,
-    )
+    kind = type(loss)
+    adds_nothing = kind.local_value is RowLoss.local_value and kind.compare is RowLoss.compare
+    alone = adds_nothing and kind.comparison in (RowLoss.comparison, ContextualRowLoss.comparison)
     single = distributed.world() == 1
     if loss.single_block or not alone or (single and not len(anchor)):
         return loss.local_value(as_batch(anchor, positive, negative))

@@ -11,8 +11,8 @@ from ...settings import check_options
 from ..autograd import recomputed
 from ..objective.batch import Batch, check_width
 from ..objective.relations import UNKNOWN, Labels
+from ..objective.terms import AnchorLoss
 from ..pairwise.comparison import FULL, spans
-from ..pairwise.row_loss import RowLoss
 from ..unit_vectors import unit
 from .logits import cosines, own_and_others
 
@@ -33,14 +33,15 @@ def sum_in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *in
     return parts[0] if len(parts) == 1 else sum(parts, inputs[0].sum() * 0)
 
 
-class ClassProxyLoss(RowLoss):
+class ClassProxyLoss(AnchorLoss):
     """A loss of samples against learnable class proxies, the mean over the samples of known class.
 
     The labels are class numbers 0 to num_classes - 1. The proxies are a parameter of the loss: an optimizer group can
     pick them out, and they are saved with it.
 
     A method states ``per_sample(own, others)``: the loss per sample, from its scaled cosine to its own proxy and the
-    log-sum-exp of those to the other proxies, -inf where there are none.
+    log-sum-exp of those to the other proxies, -inf where there are none. One that needs more than these two numbers
+    states `losses` instead.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ class ClassProxyLoss(RowLoss):
     scale: float
 
     def __init__(self, num_classes: int, embedding_dim: int, *, block: int | None = None) -> None:
-        super().__init__(distance="dot", normalize=True, block=block)
+        super().__init__(block=block)
         self.num_classes = num_classes
         self.proxies = nn.Parameter(torch.empty(num_classes, embedding_dim))
         nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
@@ -110,7 +111,6 @@ class ClassProxyLoss(RowLoss):
         return y != UNKNOWN
 
     def compare(self, batch: Batch) -> Tensor:
-        """Return this process's share of the loss of a batch, which leaves no trace in the proxies."""
         w = self.directions(self.reference(batch)[0])
         y = batch.classes(type(self).__name__)
         self._seen = (batch.x.detach(), y)
@@ -121,9 +121,6 @@ class ClassProxyLoss(RowLoss):
 
         total = sum_in_blocks(one, spans(batch.anchors, self.num_classes, self.block), batch.x, w)
         return total / self.counted(y).sum().clamp_min(1)
-
-    def local_value(self, batch: Batch) -> Tensor:
-        return self.compare(batch)
 
     @property
     def stats_(self) -> dict[str, float]:

@@ -22,9 +22,10 @@ REDUCTIONS = ("mean", "sum")
 class HeadLoss(Term):
     """A linear head and a loss on its outputs; the library keeps the embedding, not the outputs.
 
-    A method states ``term(outputs, targets)``. Labels are class numbers, or `LabelSets` whose rows are any (n, C)
-    targets, such as class probabilities; samples of unknown class, or with an empty row, are left out. The weight is
-    the parameter `proxies`, (outputs, embedding_dim), beside the parameter `bias`.
+    A method states ``term(outputs, targets)``, or `loss_of_rows` where it reads more. Labels are class numbers, or
+    `LabelSets` whose rows are any (n, C) targets, such as class probabilities; samples of unknown class, or with an
+    empty row, are left out. The weight is the parameter `proxies`, (outputs, embedding_dim), beside the parameter
+    `bias`.
 
     Parameters
     ----------

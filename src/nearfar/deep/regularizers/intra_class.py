@@ -25,15 +25,18 @@ from ..pairwise.contextual import ContextualRowLoss
 
 
 class ClassPairs(NamedTuple):
-    """The number of pairs of the class of each reference, (m,); None where each row tells the size of its class."""
+    """The number of pairs of the class of each reference, (m,)."""
 
-    number: Tensor | None
+    number: Tensor
 
 
-def intra_class(rows: Rows, pairs: ClassPairs) -> Tensor:
-    """Return per anchor its part of its class's mean of -e^{-d/2} over pairs; 0 for a lone sample."""
+def intra_class(rows: Rows, pairs: ClassPairs | None) -> Tensor:
+    """Return per anchor its part of its class's mean of -e^{-d/2} over pairs; 0 for a lone sample.
+
+    Without `pairs`, each row tells the size of its class.
+    """
     kernel = torch.exp(-rows.d / 2).masked_fill(~rows.pos, 0)
-    if pairs.number is not None:
+    if pairs is not None:
         return -(kernel / pairs.number.clamp_min(1)).sum(1)
     others = rows.pos.sum(1)  # n_I - 1
     return -kernel.sum(1) / (others * (others + 1)).clamp_min(1)
@@ -74,13 +77,11 @@ class IntraClassPenalty(ContextualRowLoss):
         super().__init__(distance="sq_euclidean", normalize=normalize, block=block)
         self.reduction = "sum"
 
-    _found = ClassPairs(None)
-
     @torch.no_grad()
-    def find(self, c: Comparison, batch: Batch) -> ClassPairs:
+    def find(self, c: Comparison, batch: Batch) -> ClassPairs | None:
         matrix = isinstance(c.y, Tensor) and c.y.ndim == 2
         if c.is_self and not matrix:
-            return ClassPairs(None)
+            return None
         blocks = spans(slice(0, len(c.x)), len(c.ref), self.block)
         similar = [c.block(c.x, c.ref, lo, hi).pos.sum(1).to(c.ref.dtype) for lo, hi in blocks]
         if matrix:
@@ -92,5 +93,5 @@ class IntraClassPenalty(ContextualRowLoss):
             number = number + pairs @ masks(c.y, c.ref_y, slice(lo, hi))[0].to(number.dtype)
         return ClassPairs(number)
 
-    def second_pass(self, rows: Rows, found: ClassPairs) -> tuple[Tensor, Tensor]:
+    def second_pass(self, rows: Rows, found: ClassPairs | None) -> tuple[Tensor, Tensor]:
         return intra_class(rows, found), rows.pos.any(1)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..objective.network_layers import BorrowsLayer
+from ..pairwise.comparison import Comparison
 from ..pairwise.contextual import TwoPassLoss
 
 REDUCTIONS = ("sum", "mean")
@@ -53,7 +54,6 @@ class FisherHinge(BorrowsLayer, TwoPassLoss):
             return like.new_zeros(())
         return self.layer.weight.to(like.dtype).square().sum()
 
-    def differentiable_tensors(self) -> tuple[Tensor, ...]:
-        if self.layer is None:
-            return super().differentiable_tensors()
-        return (*super().differentiable_tensors(), self.layer.weight)
+    def differentiable_tensors(self, comparison: Comparison) -> tuple[Tensor, ...]:
+        found = super().differentiable_tensors(comparison)
+        return found if self.layer is None else (*found, self.layer.weight)
