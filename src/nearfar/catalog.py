@@ -11,6 +11,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .quoting import quoted
+
 HERE = Path(__file__).parent
 
 
@@ -272,7 +274,7 @@ def missing(name: str) -> str:
     if name in BY_NAME:
         return f"{name} is planned, not built yet; `nearfar list` shows what is done"
     hint = suggest_method(name, [method.name for method in METHODS if method.done])
-    return f"nearfar has no {name!r}{hint} (`nearfar list` shows every method)"
+    return f"nearfar has no {quoted(name)}{hint} (`nearfar list` shows every method)"
 
 
 def suggest_method(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from nearfar.data import open_task
-from nearfar.train import TrainConfig, TrainError, open_run, train_and_compare
+from nearfar.evaluation.scores_file import read_scores
+from nearfar.train import TrainConfig, open_run, train_and_compare
 from nearfar.train import compare as comparing
-from nearfar.train.compare import _split, read_scores, with_test_classes
+from nearfar.train.compare import _split, with_test_classes
 from nearfar.train.interrupts import Interrupts, asked_by_others, held_back
 
 
@@ -87,9 +88,12 @@ def test_classes_inside_of_one_held_out_are_not_held_out_with_it(tmp_path, small
 
 def test_scores_that_are_damaged_are_named(tmp_path) -> None:
     path = tmp_path / "scores.json"
-    for text, words in (("{", "not JSON"), ("[]", "lacks scores"), ('{"scores": {}}', "lacks scores, raw or protocol")):
+    wrong = ("{", "Expecting"), ("[]", "Expected `object`"), ('{"scores": {}}', "Object missing required field")
+    for text, words in wrong:
         path.write_text(text)
-        with pytest.raises(TrainError, match=rf"scores.json: {words}.*; remove it, and the run is scored again"):
+        with pytest.raises(
+            ValueError, match=rf"scores.json: damaged .{words}.*; remove it, and the run is scored again"
+        ):
             read_scores(path)
 
 

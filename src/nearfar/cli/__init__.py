@@ -45,6 +45,9 @@ from .signals import Stopping
 LONGEST = 1500
 """Characters of a message: our own errors cut what they quote, and those of other libraries are cut here."""
 
+PARSER = 500
+"""Characters of a message of the parser of words, which quotes all that came."""
+
 app = App(
     name="nearfar",
     default_parameter=Parameter(negative=()),  # no --no-quiet
@@ -82,7 +85,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)
     except CycloptsError as error:
-        message = " ".join(str(error).split())
+        message = in_brief(" ".join(str(error).split()), PARSER)
         _stop(message + settable(message, next(iter(sys.argv[1:]), "")), 2)
     except BrokenPipeError:
         sys.exit(0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ..io.untrusted import parse_json
+from ..quoting import quoted
 
 if TYPE_CHECKING:
     from ..data.items import NamedReader
@@ -15,12 +17,26 @@ if TYPE_CHECKING:
 
 def sources_of(index: Index) -> list[str]:
     """Return the DATA that an index was made of, as they were given."""
-    return [str(source) for source in json.loads(index.about.get("data", "[]"))]
+    sources = told_of(index, "data", "[]")
+    if not isinstance(sources, list):
+        raise ValueError(f"the index is damaged: expected a list of its data, got {quoted(sources)}; index anew")
+    return [str(source) for source in sources]
 
 
 def labels_of(index: Index) -> dict[str, str]:
     """Return the column of the classes in tables among these, where it was named."""
-    return dict(json.loads(index.about.get("label", "{}")))
+    labels = told_of(index, "label", "{}")
+    if not isinstance(labels, dict) or not all(isinstance(label, str) for label in labels.values()):
+        raise ValueError(f"the index is damaged: expected columns by data, got {quoted(labels)}; index anew")
+    return labels
+
+
+def told_of(index: Index, key: str, where_not: str) -> Any:
+    """Read a part of `Index.about` that is JSON."""
+    try:
+        return parse_json(index.about.get(key, where_not))
+    except ValueError as error:
+        raise ValueError(f"the index is damaged: its {key!r} is no JSON ({error}); index anew") from error
 
 
 def home_of(index: Index, file: Path) -> Path:
@@ -31,7 +47,7 @@ def home_of(index: Index, file: Path) -> Path:
     """
     here = Path.cwd()
     about = index.about
-    if "folder" in about:
+    if "folder" in about and "beside" in about:
         for folder in (file.absolute().parent / about["beside"], Path(about["folder"])):
             if any((folder / source).exists() for source in sources_of(index)):
                 return Path(os.path.normpath(folder))

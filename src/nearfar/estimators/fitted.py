@@ -25,6 +25,7 @@ from ..neighbors import nearest
 from ..numerics import checks
 from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array
+from ..quoting import PATH, in_brief
 from . import thresholds
 from .signature_hints import with_signature_hint
 
@@ -250,13 +251,15 @@ class Fitted(BaseEstimator):
             vars(learner)["_reported"] = tuple(parse_json(text.get("reported", "[]")))
             flaw = tensor_file.missing_keys(fitted, kind._holds)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {error}") from error
+            raise ValueError(
+                f"{os.fspath(path)} holds no {kind.__name__} of this version: {in_brief(str(error), 2 * PATH)}"
+            ) from error
         for key, value in fitted.items():
             if not key.endswith("_") or key.startswith("_"):
                 raise ValueError(f"{os.fspath(path)} holds {key!r}, which is no fitted attribute")
             setattr(learner, key, value)
         if flaw:
-            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {flaw}")
+            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {in_brief(flaw, 2 * PATH)}")
         return learner
 
     def _restored(self: Self) -> Self:

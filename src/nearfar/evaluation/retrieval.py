@@ -23,9 +23,11 @@ from ..neighbors.blocks import Block, Product, Space, passes
 from ..neighbors.nearest import Ranked, parts, rank_block, true_cells
 from ..numerics.distances import as_rows
 from ..numerics.types import Array, Bools, Ints
+from ..quoting import quoted
 from .groups import Members, kinds_of
 from .labels import check_lengths, class_numbers
 
+MOST = 2**62  # the largest K, whose sums with ranks are still numbers of 64 bits
 SLICE = 64  # rows looked at together while counting nearer items
 
 
@@ -152,8 +154,8 @@ def protocol_of(x: Any, labels: Any, y: Any, y_labels: Any) -> tuple[Any, Any, I
 
 def _checked(ks: Iterable[int] | int) -> tuple[int, ...]:
     ks = tuple(ks) if isinstance(ks, Iterable) else (ks,)
-    if not ks or any(int(k) != k or k < 1 for k in ks):
-        raise ValueError(f"ks: expected integers of at least 1, got {ks}")
+    if not ks or any(not 1 <= k <= MOST or int(k) != k for k in ks):
+        raise ValueError(f"ks: expected integers from 1 to {MOST:,}, got {quoted(ks)}")
     return tuple(int(k) for k in ks)
 
 

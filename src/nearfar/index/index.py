@@ -17,7 +17,7 @@ from ..neighbors.near_pairs import Groups, NearPairs, groups_within, nearest_pai
 from ..neighbors.nearest import Gallery
 from ..numerics.distances import as_rows, check_distance
 from ..numerics.types import AnyArray, Array, Ints
-from ..quoting import quoted
+from ..quoting import PATH, in_brief, quoted
 from .approximate import Approximate, check_recipe
 
 FORMAT = "nearfar index 1"
@@ -232,10 +232,10 @@ class Index:
                 labels=_words(labels) if labels is not None and labels.dtype == np.uint8 else labels,
                 distance=text["distance"],
                 engine=text["engine"],
-                about=parse_json(text["about"]),
+                about=_about(text["about"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(path)} holds no whole index: {error}") from error
+            raise ValueError(f"{os.fspath(path)} holds no whole index: {in_brief(str(error), 2 * PATH)}") from error
 
     @cached_property
     def _engine(self) -> Gallery | Approximate:
@@ -302,6 +302,14 @@ def _check_different(names: AnyArray) -> None:
     twice = unique[counts > 1]
     if len(twice):
         raise ValueError(f"names: {quoted(str(twice[0]))} occurs more than once ({len(twice)} such names)")
+
+
+def _about(text: str) -> dict[str, str]:
+    """The text that was saved with an index; raise a ValueError where it is none."""
+    about = parse_json(text)
+    if not isinstance(about, dict) or not all(isinstance(value, str) for value in about.values()):
+        raise ValueError(f"about: expected an object of text, got {quoted(about)}")
+    return about
 
 
 def _bytes(words: AnyArray) -> AnyArray:

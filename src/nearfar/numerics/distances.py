@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..progress import counted
+from ..quoting import quoted
 from .mahalanobis import point_to_set as point_to_set
 from .mahalanobis import set_to_set as set_to_set
 from .types import AnyArray, Array, Ints
@@ -83,7 +84,7 @@ def _check_finite(rows: AnyArray, name: str) -> None:
 def check_distance(distance: str) -> str:
     """Return the name of a known distance; raise a ValueError that lists them for any other."""
     if distance not in DISTANCES:
-        raise ValueError(f"distance: expected one of {', '.join(DISTANCES)}, got {distance!r}")
+        raise ValueError(f"distance: expected one of {', '.join(DISTANCES)}, got {quoted(distance)}")
     return distance
 
 

@@ -16,6 +16,7 @@ from ..data.dataset import some
 from ..data.open import located
 from ..data.readers.in_memory import GIVEN
 from ..data.readers.numpy_files import read_arrays
+from ..evaluation.scores_file import read_scores
 from ..io.untrusted import parse_json, read_json
 from ..quoting import quoted
 from .content import Attention, Curve, Items, Other, ReportContent
@@ -158,7 +159,10 @@ def _evaluated(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         raise ReportError(
             f"{folder}: was not evaluated yet (no scores.json and test.npz); run `nearfar evaluate {folder}`"
         )
-    return _json(folder / "scores.json")
+    try:
+        return read_scores(folder / "scores.json")
+    except ValueError as error:
+        raise ReportError(str(error)) from error
 
 
 def _open_test(

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ..io.atomic_files import atomic_write
 from ..io.untrusted import parse_json
+from ..quoting import PATH, in_brief, quoted
 from .config import TrainError
 
 MARK = "nearfar checkpoint 1"
@@ -100,7 +101,7 @@ def _opened(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise TrainError(f"{path}: not a checkpoint of nearfar, or damaged ({error})") from error
+        raise TrainError(f"{path}: not a checkpoint of nearfar, or damaged ({in_brief(str(error), PATH)})") from error
 
 
 def _about(path: Path, file: Any) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def fitting(what: Path | str, wrong: str = "damaged, or of another version") -> 
     except TrainError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
-        why = " ".join(str(error).split())
+        why = in_brief(" ".join(str(error).split()), 2 * PATH)
         raise TrainError(f"{what}: {wrong} ({type(error).__name__}: {why})") from error
 
 
@@ -138,8 +139,16 @@ def shape_of(about: dict[str, Any]) -> tuple[int, ...]:
     """Return the shape of an item that a network takes, which builders of networks are called with: numbers only."""
     shape = about["shape"]
     if not isinstance(shape, list) or len(shape) not in (1, 3) or not all(type(n) is int and n > 0 for n in shape):
-        raise TrainError(f"checkpoint: the shape of an item must be 1 or 3 whole numbers above 0, got {shape!r:.60}")
+        raise TrainError(f"checkpoint: the shape of an item must be 1 or 3 whole numbers above 0, got {quoted(shape)}")
     return tuple(shape)
+
+
+def columns_of(about: dict[str, Any]) -> list[str]:
+    """Return the names of the columns that a network takes, none where they are not known, as of older runs."""
+    columns = about.get("columns", [])
+    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+        raise TrainError(f"checkpoint: the columns of the rows must be a list of text, got {quoted(columns)}")
+    return columns
 
 
 def save_tree(path: Path, tree: Any) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from ..children import safely_started
+from ..evaluation.scores_file import read_scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
-from ..io.untrusted import read_json
 from .config import TrainConfig, TrainError
 from .interrupts import asked_by_others, held_back, let_through
 from .run import missing_folders, remove_empty, write_json
@@ -288,20 +288,3 @@ def run_trial(trial: Trial) -> dict[str, Any]:
         run = train(trial.config, trial.folder, resume=resume, progress=False)
         evaluate_run(run)
     return read_scores(done)
-
-
-def read_scores(path: Path) -> dict[str, Any]:
-    """Read what `evaluate_run` wrote.
-
-    Raises
-    ------
-    TrainError
-        If it is damaged.
-    """
-    try:
-        content = read_json(path)
-    except ValueError as error:
-        raise TrainError(f"{path}: not JSON ({error}); remove it, and the run is scored again") from error
-    if not isinstance(content, dict) or not {"scores", "raw", "protocol"} <= content.keys():
-        raise TrainError(f"{path}: lacks scores, raw or protocol; remove it, and the run is scored again")
-    return content

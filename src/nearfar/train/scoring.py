@@ -19,7 +19,7 @@ from ..data.decode import read_square
 from ..deep.networks.standardize import Standardize
 from ..deep.networks.whiten import Whiten
 from ..progress import counted
-from .checkpoint import read_about, replace_file, shape_of
+from .checkpoint import columns_of, read_about, replace_file, shape_of
 from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
 from .loading import folder_and_config, load_embedder
@@ -102,9 +102,8 @@ def as_trained(
     TrainError, DataError
         As `embed_run`; `owner` is whose network it is.
     """
-    # older runs do not tell them
     shape = shape_of(about)
-    columns = about.get("columns", ())
+    columns = columns_of(about)
     dataset = dataset.in_columns(columns, f"the network of {owner}")
     _check_kind(dataset, shape, owner)
     sizes = sizes_of(config)

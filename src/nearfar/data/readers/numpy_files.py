@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from ...io.untrusted import check_expansion, check_regular
-from ...quoting import quoted
+from ...quoting import PATH, in_brief, quoted
 from .files import BROKEN
 
 DAMAGED = (*BROKEN, MemoryError, OverflowError, RecursionError, SyntaxError, TokenError, TypeError, LookupError)
@@ -82,4 +82,4 @@ def _check_header(file: IO[bytes], size: int, name: str = "X") -> None:
 
 
 def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return in_brief(" ".join(str(error).split()), PATH) or type(error).__name__

@@ -9,6 +9,8 @@ from pickle import UnpicklingError
 import torch
 from torch import Tensor, nn
 
+from ...quoting import PATH, in_brief
+
 HEADS = ("last_linear.", "fc.", "classifier.", "head.", "logits.")  # classifiers that a metric has no use for
 
 TRUNK = "embedder.trunk."  # in the checkpoint of a run
@@ -92,7 +94,7 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         if foreign:
             reason = "holds something other than tensors"
         else:
-            reason = str(error).splitlines()[0]
+            reason = in_brief(str(error).partition("\n")[0], PATH)
         raise TrunkError(f"{path}: not readable as weights ({reason})") from error
     if isinstance(found, dict):
         found = found.get("state_dict", found)

@@ -21,6 +21,7 @@ from ....io import tensor_file
 from ....io.untrusted import parse_json
 from ....numerics.checks import is_finite
 from ....numerics.types import AnyArray
+from ....quoting import PATH, in_brief
 from ....settings import check_options, check_settings
 from ..standardize import standard
 from .codecs import ACTIVATIONS
@@ -147,7 +148,7 @@ class NetworkLearner(Fitted):
         try:
             return kind._read(arrays, parse_json(text["settings"]), parse_json(text["fitted"]))
         except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-            why = " ".join(str(error).split())
+            why = in_brief(" ".join(str(error).split()), 2 * PATH)
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {why}") from error
 
     @classmethod
