@@ -1,0 +1,1 @@
+"""Damaged, hostile and absurd input for every kind of file that the commands read."""

@@ -1,0 +1,104 @@
+"""Valid files of every kind that the commands read, small and made once."""
+
+import gzip
+import io
+import json
+import os
+import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from nearfar import cli
+
+FORMATS = ("png", "jpg", "bmp", "gif", "tiff", "webp", "ppm")
+
+
+def command(*words: object) -> None:
+    """Run a command that must succeed."""
+    said = io.StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        before = sys.argv
+        sys.argv = ["nearfar", *map(str, words)]
+        try:
+            cli.main()
+        except SystemExit as stop:
+            if stop.code:
+                raise RuntimeError(f"{words}: {said.getvalue()}") from stop
+        finally:
+            sys.argv = before
+
+
+def rows(n: int = 24, d: int = 4, classes: int = 6) -> tuple[np.ndarray, list[str]]:
+    """Rows of several classes, and their labels."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) % classes
+    return rng.normal(size=(n, d)) + labels[:, None], [f"class{label}" for label in labels]
+
+
+def tables(folder: Path) -> None:
+    """Tables of rows and of images, in every format."""
+    X, labels = rows()
+    header = ["a", "b", "c", "d", "label"]
+    cells = [[*(f"{x:.3f}" for x in row), label] for row, label in zip(X, labels, strict=True)]
+    split = [["train", "train", "validation", "validation", "test", "test"][i % 6] for i in range(len(X))]
+    for mark, ending in ((",", "csv"), ("\t", "tsv")):
+        text = "".join(mark.join(row) + "\n" for row in [header, *cells])
+        (folder / f"rows.{ending}").write_text(text)
+    with gzip.open(folder / "rows.csv.gz", "wt") as file:
+        file.write((folder / "rows.csv").read_text())
+    images = ["path,label,x1,y1,x2,y2,group,split"]
+    paths = sorted(path.relative_to(folder).as_posix() for path in (folder / "images").rglob("*.*"))
+    images += [f"{path},{path.split('/')[1]},0,0,5,5,g{i % 2},{split[i]}" for i, path in enumerate(paths)]
+    (folder / "images.csv").write_text("\n".join(images) + "\n")
+    records = [dict(zip(header, [*map(float, row[:4]), row[4]], strict=True)) for row in cells]
+    lines = [json.dumps({**record, "name": f"n{i}"}) + "\n" for i, record in enumerate(records)]
+    (folder / "rows.jsonl").write_text("".join(lines))
+    listed = [{"embedding": list(map(float, row[:4])), "label": row[4]} for row in cells]
+    (folder / "embedded.jsonl").write_text("".join(json.dumps(record) + "\n" for record in listed))
+    pairs = [
+        "left,right,same,fold",
+        *(f"{i},{i + 6},1,{i % 3}" for i in range(6)),
+        *(f"{i},{i + 1},0,{i % 3}" for i in range(6)),
+    ]
+    (folder / "pairs.csv").write_text("\n".join(pairs) + "\n")
+
+
+def pictures(folder: Path) -> None:
+    """Three classes of images, each in several formats."""
+    rng = np.random.default_rng(1)
+    for label in ("x", "y", "z"):
+        (folder / "images" / label).mkdir(parents=True)
+        for i, ending in enumerate(FORMATS[:4] if label == "x" else FORMATS[4:] + ("png",)):
+            pixels = rng.integers(0, 255, (8, 8, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / "images" / label / f"{i}.{ending}")
+
+
+def make(folder: Path) -> None:
+    """Write all of them below a folder: also a run, a learner, indexes and a comparison."""
+    os.environ.setdefault("NEARFAR_CACHE", str(folder / "cache"))
+    pictures(folder)
+    tables(folder)
+    X, labels = rows()
+    names = [str(i) for i in range(len(X))]
+    np.savez(folder / "rows.npz", X=X.astype(np.float32), y=labels, names=names)
+    np.save(folder / "rows.npy", X.astype(np.float32))
+    with chdir(folder):
+        small = ["--set", "steps=1", "--batch-size", "4", "--sampler", "random", "--embedding-dim", "3", "--quiet"]
+        command("train", "rows.csv", "--out", "run", "--trunk", "identity", *small)
+        command("evaluate", "run", "--quiet")
+        command("fit", "rows.csv", "RCA", "--out", "learner.safetensors", "--quiet")
+        command("fit", "rows.csv", "Autoencoder(max_iter=2)", "--out", "network.safetensors", "--quiet")
+        command("index", "rows.npz", "--out", "rows.index")
+        command("index", "run", "rows.csv", "--out", "run.index")
+        command(
+            "compare", "rows.csv", "--objective", "TripletLoss()", "--seeds", "1", "--out", "compared", *comparison()
+        )
+
+
+def comparison() -> list[str]:
+    """The options of the comparison that is there."""
+    words = ['trunk="identity"', "steps=1", "batch_size=4", 'sampler="random"', "embedding_dim=3"]
+    return [word for setting in words for word in ("--set", setting)]
