@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -23,8 +24,8 @@ from .corpus import make
 SECONDS = 10
 """Of processor time, which does not grow where others use the machine."""
 
-WAITING = 60
-"""Seconds on the clock, for what waits and does not work."""
+WAITING = 20
+"""Seconds on the clock, after which a case that has hardly worked in them waits for what never comes."""
 
 MEMORY = 3 * 2**30
 """Bytes of address space that a case may take beyond what the process has."""
@@ -82,7 +83,7 @@ def ended(words: Words, folder: Path) -> str | None:
     except SystemExit as stop:
         code = stop.code
     except TooLong:
-        return f"took longer than {SECONDS} s of work or {WAITING} s; at {where()}"
+        return f"took longer than {SECONDS} s of work, or waited for {WAITING} s; at {where()}"
     except BaseException as error:
         last = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in last if "nearfar" in frame.filename] or last
@@ -136,9 +137,10 @@ def state(folder: Path) -> dict[str, str]:
 
 
 class Place:
-    """Where a case was when its time was over."""
+    """Where a case was when its time was over, and how much it had worked at the last look."""
 
     at = ""
+    worked = 0.0
 
 
 def where() -> str:
@@ -152,6 +154,14 @@ def over(number: int, frame: object) -> None:
     raise TooLong
 
 
+def waits(number: int, frame: object) -> None:
+    """End the case where it has done nothing since the last look: others may use the machine, but not all of it."""
+    worked, before = time.process_time(), Place.worked
+    Place.worked = worked
+    if worked - before < 0.02:
+        over(number, frame)
+
+
 @contextlib.contextmanager
 def limited() -> Iterator[None]:
     """Bound the time and, where the system can, the memory that the commands within take."""
@@ -160,9 +170,11 @@ def limited() -> Iterator[None]:
     if pages.exists():
         now = int(pages.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, hard))
-    handlers = {number: signal.signal(number, over) for number in (signal.SIGALRM, signal.SIGPROF)}
+    ends = {signal.SIGPROF: over, signal.SIGALRM: waits}
+    handlers = {number: signal.signal(number, end) for number, end in ends.items()}
+    Place.worked = time.process_time()
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    signal.setitimer(signal.ITIMER_REAL, WAITING)
+    signal.setitimer(signal.ITIMER_REAL, WAITING, WAITING)
     try:
         yield
     finally:

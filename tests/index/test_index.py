@@ -185,7 +185,7 @@ def test_files_that_are_no_index_are_refused(tmp_path):
         ({"names": None}, {}, "'names'"),
         ({}, {"distance": None}, "'distance'"),
         ({}, {"distance": "taxi"}, "expected one of"),
-        ({}, {"about": "3"}, "not iterable"),
+        ({}, {"about": "3"}, "expected an object of text"),
         ({}, {"about": "{"}, "Expecting"),
         ({"names": rows(2)}, {}, "decode"),
         ({"names": np.frombuffer(b'["a"]', dtype=np.uint8)}, {}, "names: expected 2"),
