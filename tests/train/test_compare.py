@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from nearfar.data import open_task
-from nearfar.evaluation.scores_file import read_scores
+from nearfar.io.scores_file import read_scores
 from nearfar.train import TrainConfig, open_run, train_and_compare
 from nearfar.train import compare as comparing
 from nearfar.train.compare import _split, with_test_classes

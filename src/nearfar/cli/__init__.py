@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -19,6 +20,7 @@ from cyclopts import App, CycloptsError, Parameter
 from .. import __version__
 from ..children import safely_started
 from ..extras import hint
+from ..io.untrusted import DEEPEST
 from ..progress import listening
 from ..quoting import PATH, in_brief
 from ..trust import trusting
@@ -81,6 +83,7 @@ def main() -> None:
         sys.stdout.reconfigure(errors=WRITABLE)  # names of files need not be UTF-8, nor outputs
     try:
         with safely_started(), Stopping(), listening(bars_for(sys.argv[1:])):
+            check_words(sys.argv[1:])
             app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
         _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)
@@ -98,6 +101,13 @@ def main() -> None:
         raise
     finally:
         warnings.formatwarning = usual
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse words of so many brackets that their parser, which looks for JSON in them, would break off."""
+    for word in words:
+        if max(word.count("["), word.count("{")) > DEEPEST:
+            raise ValueError(f"{in_brief(word)}: expected at most {DEEPEST} opening brackets in a word")
 
 
 def told(error: Exception, command: str) -> str | None:

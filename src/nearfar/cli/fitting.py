@@ -165,6 +165,7 @@ def halves(data: str, seed: int, label: str | None = None, skip_bad: bool = Fals
     import numpy as np
 
     from ..data import Task
+    from ..data.dataset import check_seed
     from ..data.open import open_source
     from .embedding import left_out
 
@@ -172,6 +173,7 @@ def halves(data: str, seed: int, label: str | None = None, skip_bad: bool = Fals
     items = source.items
     if source.roles is not None or len(items.classes) >= ENOUGH:
         return None
+    check_seed(seed)
     order = np.random.default_rng(seed).permutation(len(items))
     order = order[np.argsort(items.labels[order], kind="stable")]
     what = f"{items.name}: {len(items):,} {items.kind}s of {len(items.classes)} classes, too few to hold any out"

@@ -38,6 +38,8 @@ def one_at_a_time(file: Path) -> Iterator[None]:
             print(f"nearfar: {file}: another command is changing it; waiting for it to end", file=sys.stderr)
 
     target = Path(os.path.realpath(file))  # of all names of one file there is one lock
+    if target.exists() and not target.is_file():
+        raise ValueError(f"{file}: cannot be written (it is no regular file)")
     with ExitStack() as held:
         if target.parent.is_dir():  # else there is no index either, as is told soon
             try:

@@ -59,4 +59,6 @@ def _within(file: str, folders: tuple[Path, ...]) -> bool:
     if file.startswith("<"):  # <frozen importlib._bootstrap>, <string>: made by a library
         return folders != (HERE,)
     path = Path(file).resolve()
+    if not path.is_file():  # compiled code tells of sources that are not here
+        return folders != (HERE,)
     return any(path.is_relative_to(folder) for folder in folders)

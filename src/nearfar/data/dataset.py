@@ -261,8 +261,15 @@ def number_labels(labels: Sequence[Any] | NDArray[Any]) -> tuple[tuple[str, ...]
     return tuple(str(v) for v in values), indices.astype(np.int64).reshape(-1)
 
 
+def check_seed(seed: int) -> None:
+    """Refuse a seed that random numbers cannot begin from."""
+    if seed < 0:
+        raise DataError(f"seed: expected a whole number of at least 0, got {quoted(seed)}")
+
+
 def unseen_half(n_classes: int, seed: int) -> NDArray[np.bool_]:
     """Draw the half of the classes (the smaller half for odd numbers) that training never sees."""
+    check_seed(seed)
     held = np.zeros(n_classes, dtype=bool)
     held[np.random.default_rng(seed).permutation(n_classes)[: n_classes // 2]] = True
     return held
@@ -291,6 +298,7 @@ def carve_validation(train: Dataset, fraction: float = 0.15, seed: int = 0) -> t
     if fraction == 0 or n < 4:
         return train, None
     held = min(max(2, round(fraction * n)), n - 2)
+    check_seed(seed)
     chosen = np.random.default_rng(seed).permutation(n)[:held]
     mask = np.isin(train.labels, chosen)
     return train.subset(~mask), train.subset(mask)

@@ -25,7 +25,7 @@ from ..neighbors import nearest
 from ..numerics import checks
 from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array
-from ..quoting import PATH, in_brief
+from ..quoting import PATH, in_brief, quoted
 from . import thresholds
 from .signature_hints import with_signature_hint
 
@@ -249,14 +249,14 @@ class Fitted(BaseEstimator):
             learner = kind(**{name: tensor_file.as_tuple(value) for name, value in settings.items()})._restored()
             fitted = tensor_file.join("fit", tensors, parse_json(text["fitted"]))
             vars(learner)["_reported"] = tuple(parse_json(text.get("reported", "[]")))
-            flaw = tensor_file.missing_keys(fitted, kind._holds)
+            flaw = tensor_file.missing_keys(fitted, kind._holds) or _flaw_of_names(fitted)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(
                 f"{os.fspath(path)} holds no {kind.__name__} of this version: {in_brief(str(error), 2 * PATH)}"
             ) from error
         for key, value in fitted.items():
             if not key.endswith("_") or key.startswith("_"):
-                raise ValueError(f"{os.fspath(path)} holds {key!r}, which is no fitted attribute")
+                raise ValueError(f"{os.fspath(path)} holds {quoted(key)}, which is no fitted attribute")
             setattr(learner, key, value)
         if flaw:
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {in_brief(flaw, 2 * PATH)}")
@@ -265,6 +265,14 @@ class Fitted(BaseEstimator):
     def _restored(self: Self) -> Self:
         """Return this learner, just made from a file; a subclass makes here what its settings only describe."""
         return self
+
+
+def _flaw_of_names(fitted: dict[str, Any]) -> str:
+    """Say that the names of features, or their number, are none; return "" if they are fine or not told."""
+    names, n = fitted.get("feature_names_in_", np.empty(0, dtype=object)), fitted.get("n_features_in_", 1)
+    if not isinstance(names, np.ndarray) or names.dtype != object:
+        return f"feature_names_in_ must be a list of text, got {quoted(names)}"
+    return "" if isinstance(n, int) and n >= 1 else f"n_features_in_ must be a number of features, got {quoted(n)}"
 
 
 class PointDistance:

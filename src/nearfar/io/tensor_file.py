@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..numerics.types import AnyArray
-from ..quoting import quoted
+from ..quoting import PATH, in_brief, quoted
 from .atomic_files import atomic_write
 from .untrusted import Unreadable, parse_json, read_file
 
@@ -79,7 +79,9 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, s
         metadata = {key: str(value) for key, value in dict(header.pop("__metadata__", {})).items()}
         arrays = {name: unpack(raw, 8 + size, entry) for name, entry in header.items()}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, Unreadable) as error:
-        raise ValueError(f"{os.fspath(path)} is not a readable safetensors file: {error}") from None
+        raise ValueError(
+            f"{os.fspath(path)} is not a readable safetensors file: {in_brief(str(error), PATH)}"
+        ) from None
     return arrays, metadata
 
 

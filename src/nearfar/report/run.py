@@ -16,9 +16,9 @@ from ..data.dataset import some
 from ..data.open import located
 from ..data.readers.in_memory import GIVEN
 from ..data.readers.numpy_files import read_arrays
-from ..evaluation.scores_file import read_scores
+from ..io.scores_file import read_scores
 from ..io.untrusted import parse_json, read_json
-from ..quoting import quoted
+from ..quoting import PATH, in_brief, quoted
 from .content import Attention, Curve, Items, Other, ReportContent
 from .page import build_report
 
@@ -91,8 +91,10 @@ def _whole(folder: Path, **given: Any) -> ReportContent:
     """Read a run, with one error for all that its files should hold and do not."""
     try:
         return read_run(folder, **given)
-    except (LookupError, TypeError, AttributeError) as error:
-        why = f"{type(error).__name__}: {error}"
+    except (ReportError, DataError):
+        raise
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        why = in_brief(f"{type(error).__name__}: {error}", PATH)
         raise ReportError(f"{folder}: a file of the run is damaged, or of another version ({why})") from error
 
 
@@ -261,7 +263,20 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     missing = {"embeddings", "labels"} - set(arrays)
     if missing:
         raise ReportError(f"{path}: expected embeddings and labels, got only {some([*arrays]) or 'nothing'}")
+    for prefix in ("", "gallery_"):
+        _check_kind(path, arrays, f"{prefix}embeddings", "finite numbers (n, d)", kinds="f", ndim=2)
+        _check_kind(path, arrays, f"{prefix}labels", "whole numbers (n,)", kinds="iu", ndim=1)
     return arrays
+
+
+def _check_kind(
+    path: Path, arrays: Mapping[str, NDArray[Any]], name: str, expected: str, *, kinds: str, ndim: int
+) -> None:
+    """Raise unless an array that is there has a dtype of these kinds and so many dimensions, and is finite."""
+    array = arrays.get(name, np.empty((0,) * ndim, dtype=kinds[0] + "8"))
+    if array.dtype.kind not in kinds or array.ndim != ndim or not np.isfinite(array).all():
+        got = f"shape {array.shape} of {array.dtype}"
+        raise ReportError(f"{path}: {name} must be {expected}, got {got}; evaluate the run again")
 
 
 def _json(path: Path, needed: bool = True) -> dict[str, Any]:

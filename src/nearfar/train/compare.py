@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from ..children import safely_started
-from ..evaluation.scores_file import read_scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
+from ..io.scores_file import read_scores
 from .config import TrainConfig, TrainError
 from .interrupts import asked_by_others, held_back, let_through
 from .run import missing_folders, remove_empty, write_json

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ..io.untrusted import read_json
 from ..quoting import PATH, in_brief
+from .untrusted import read_json
 
 Number = float | None
 Part = float | list[Number] | dict[str, float | list[Number] | None] | None
