@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
 from nearfar.data import DataError, Dataset, open_dataset
-from nearfar.data.loader import TorchItems, make_loader
+from nearfar.data.loader import TorchItems, make_loader, usual_workers
 
 from .conftest import class_folders, png, torn, write
 
@@ -139,3 +140,28 @@ def test_a_worker_that_is_killed_is_told_of_in_one_line():
     data = Dataset(data.name, data.labels, data.classes, data.kind, read, data.names)
     with pytest.raises(ChildProcessError, match=r"a process that reads items was ended.*; fewer workers take less$"):
         next(iter(make_loader(data, workers=1)))
+
+
+def test_workers_are_usually_the_cores_that_the_computation_leaves(monkeypatch):
+    lazy = replace(images(), array=None)
+    many = lazy.subset(np.arange(512) % 10)
+    monkeypatch.setattr("nearfar.data.loader.available_cores", lambda: 6)
+    monkeypatch.setattr("multiprocessing.get_start_method", lambda allow_none: "fork")
+    monkeypatch.setattr("torch.get_num_threads", lambda: 4)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    assert usual_workers(many) == 2
+    assert usual_workers(many.subset(range(511))) == 0
+    assert usual_workers(images().subset(np.arange(512) % 10)) == 0  # in memory
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert usual_workers(many) == 5
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    assert usual_workers(many) == 1
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    monkeypatch.setattr("nearfar.data.loader.available_cores", lambda: 64)
+    assert usual_workers(many) == 8
+    monkeypatch.setattr("nearfar.data.loader.available_cores", lambda: 1)
+    assert usual_workers(many) == 0
+    monkeypatch.setattr("nearfar.data.loader.available_cores", lambda: 6)
+    monkeypatch.setattr("multiprocessing.get_start_method", lambda allow_none: "spawn")
+    assert usual_workers(many) == 0

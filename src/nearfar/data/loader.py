@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +16,13 @@ from torch.utils.data import Dataset as TorchDataset
 from ..children import safely_started
 from .dataset import DataError, Dataset, some
 from .decode import fit, read_square
+
+FEW = 512
+"""Sets of fewer items are decoded sooner than processes for them have started."""
+MOST = 8
+"""Processes that decode, at most, where nobody says how many: each holds batches in memory."""
+START_METHODS = multiprocessing.get_all_start_methods()
+"""Ways to start a process, the usual one first."""
 
 ItemBatch = tuple[Tensor, Tensor, Tensor]
 """Items, labels, indices."""
@@ -105,7 +114,7 @@ def make_loader(
     shuffle: bool = False,
     image_size: int | None = None,
     resize: int | None = None,
-    workers: int = 0,
+    workers: int | None = None,
     pin_memory: bool = False,
     seed: int = 0,
 ) -> DataLoader:
@@ -122,8 +131,9 @@ def make_loader(
     image_size, resize : int, optional
         As in `TorchItems`. For evaluation at 224 the field's habit is image_size=224, resize=256; for training with
         a random crop to 224, image_size=256.
-    workers : int
-        Processes that decode; 0 decodes in this one. Sets in memory need none.
+    workers : int, optional
+        Processes that decode; 0 decodes in this one. Not given, as many as `usual_workers` says. Any number gives the
+        same batches.
     pin_memory : bool
         Put batches into page-locked memory, for faster copies to a GPU.
     seed : int
@@ -134,6 +144,8 @@ def make_loader(
     DataLoader
         Yields items (b, C, H, W) uint8 or (b, d) float32, labels (b,) int64 and indices (b,) int64.
     """
+    if workers is None:
+        workers = usual_workers(dataset)
     chosen: dict[str, Any] = {"batch_sampler": batch_sampler}
     if batch_sampler is None:
         chosen = {"batch_size": batch_size, "shuffle": shuffle}
@@ -146,6 +158,32 @@ def make_loader(
         generator=torch.Generator().manual_seed(seed),
         persistent_workers=workers > 0,
     )
+
+
+def usual_workers(dataset: Dataset) -> int:
+    """Processes that decode where nobody says how many: the cores that the computation leaves, from 1 to 8.
+
+    None for sets in memory or of fewer than 512 items, none on a single core, and none where processes are not started
+    by forking (on Windows and macOS, and in Python 3.14): a script would have to guard its main part for them.
+    """
+    process = multiprocessing.current_process()
+    forks = (multiprocessing.get_start_method(allow_none=True) or START_METHODS[0]) == "fork"
+    if dataset.array is not None or len(dataset) < FEW or process.daemon or not forks:
+        return 0
+    cores = available_cores()
+    if cores < 2:
+        return 0
+    # of several processes on this machine, each has its share
+    share = cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    computing = 1 if torch.cuda.is_available() else torch.get_num_threads()
+    return min(MOST, max(1, share - computing))
+
+
+def available_cores() -> int:
+    """Return the processor cores on which this process may run."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def collate(items: Any) -> ItemBatch:

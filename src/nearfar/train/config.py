@@ -117,8 +117,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Precision of the network; objectives are always computed in float32.
     device : {"auto", "cpu"}
         "auto" takes an accelerator where there is one.
-    workers : int
-        Processes that read data.
+    workers : int, optional
+        Processes that decode images; 0 decodes in the one that trains. Not given, as many as the machine has to spare
+        for sets that are not in memory. Any number gives the same result.
     eval_every : int
         Epochs between evaluations.
     select : {"recall_at_1", "map_at_r"}
@@ -182,7 +183,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ema: Share | None = None
     precision: Literal["no", "bf16", "fp16"] = "no"
     device: Literal["auto", "cpu"] = "auto"
-    workers: Annotated[int, Meta(ge=0)] = 0
+    workers: Annotated[int, Meta(ge=0)] | None = None
     eval_every: AtLeastOne = 1
     select: Literal["recall_at_1", "map_at_r"] = "map_at_r"
     metric: Literal["none", "auto", "whitening"] = "none"

@@ -49,7 +49,7 @@ def encode(
     image_size: int | None = None,
     resize: int | None = None,
     batch_size: int = 256,
-    workers: int = 0,
+    workers: int | None = None,
 ) -> Floats:
     """Run a function over all items of a set, in order, without gradients.
 
@@ -63,8 +63,10 @@ def encode(
         Where `forward` computes.
     image_size, resize : int, optional
         As in `nearfar.data.loader.make_loader`.
-    batch_size, workers : int
-        Items at a time; processes that decode.
+    batch_size : int
+        Items at a time.
+    workers : int, optional
+        Processes that decode; not given, what the machine has to spare.
 
     Returns
     -------
@@ -86,7 +88,7 @@ def embed(
     image_size: int | None = None,
     resize: int | None = None,
     batch_size: int = 256,
-    workers: int = 0,
+    workers: int | None = None,
 ) -> Floats:
     """Embed all items of a set, in order, on the device of the embedder and in evaluation mode.
 
@@ -130,7 +132,7 @@ def cached_features(
     *,
     image_size: int | None = None,
     resize: int | None = None,
-    workers: int = 0,
+    workers: int | None = None,
 ) -> Dataset:
     """Replace the items of a set by the features that a frozen trunk gives them.
 
