@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -167,6 +167,8 @@ def train(
     skip_bad: bool = False,
     resume: bool = False,
     devices: int = 1,
+    ladder: Literal["no", "yes", "full"] | None = None,
+    step: Literal["auto", "frozen", "whitened", "head", "full"] | None = None,
     trust: Trust = (),
     quiet: bool = False,
 ) -> None:
@@ -223,6 +225,13 @@ def train(
         Go on with the run in OUT, bit for bit as if it had not been cut off; its settings need not be repeated.
     devices
         Processes that train together, one per accelerator.
+    ladder
+        Begin with a table of what raw pixels, frozen features, these whitened, and a linear layer on them are worth, on
+        classes held out of the training classes; full also trains all weights for every split. It is kept in the run.
+    step
+        Go on with this step of that table: auto takes the one that is worth it, frozen and whitened train nothing,
+        head trains a linear layer on the frozen trunk, full is what the other settings say. Not given: auto after
+        --ladder full, else full.
     trust
         Modules of your own that the settings of a run that goes on may name, such as mylosses: their code runs. What is
         typed here needs none. Repeat for several.
@@ -250,10 +259,15 @@ def train(
         "skip_bad": skip_bad or None,
     }
     from ..train import train as run_training
+    from .steps import check_step_options, train_by_steps
 
+    check_step_options(ladder, step, resume=resume, devices=devices)
     with trusting(*trust):
         config = make_config(chosen, settings, recipe, out if resume else None)
-        run = run_training(config, out, resume=resume, progress=not quiet and is_first())
+        if ladder in ("yes", "full") or step is not None:
+            run = train_by_steps(config, out, ladder=ladder, step=step, quiet=quiet)
+        else:
+            run = run_training(config, out, resume=resume, progress=not quiet and is_first())
         if is_first():
             evaluating.evaluate(run.folder, trust=run.config.modules(), quiet=quiet)
 

@@ -161,6 +161,8 @@ class ReportContent:
         What stands out in the training.
     notes : sequence of str
         Remarks on the data.
+    ladder : mapping
+        What `nearfar.train.Ladder.to_dict` gave: the steps from raw pixels to this training, on classes held out.
     seed : int
         Draws the random queries, the pairs of the histogram and the map.
     """
@@ -187,4 +189,5 @@ class ReportContent:
     command: str = ""
     remarks: Sequence[str] = ()
     notes: Sequence[str] = ()
+    ladder: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0

@@ -84,6 +84,7 @@ def all_sections(content: ReportContent, analysis: Analysis, pens: Pens) -> list
         sections.flat_map(content, analysis.map, pens),
         sections.distances(content, analysis, pens),
         sections.directions(analysis, pens),
+        sections.ladder(content),
         sections.training(content, pens),
         sections.attention(content, analysis, pens),
         sections.setup(content),

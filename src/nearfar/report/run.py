@@ -140,6 +140,7 @@ def read_run(
         command=_text(folder / "command.txt"),
         remarks=[str(remark) for remark in evaluated.get("remarks") or ()],
         notes=[*notes, *([missing] if missing else [])],
+        ladder=_json(folder / "ladder.json", needed=False),
         seed=int(config.get("seed", 0)),
     )
 

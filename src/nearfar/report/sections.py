@@ -221,6 +221,31 @@ def directions(analysis: Analysis, pens: Pens) -> Section | None:
     return Section("spectrum", "Directions in use", values)
 
 
+def ladder(content: ReportContent) -> Section | None:
+    """What the steps from raw pixels to a trained network are worth, on classes held out of the training classes."""
+    found = content.ladder
+    if not found:
+        return None
+    rows = [
+        {
+            "title": str(row["title"]),
+            "worth": row["step"] == found["worth"],
+            "recall": _with_half(row, "recall_at_1"),
+            "mean": _with_half(row, "map_at_r"),
+            "seconds": f"{row['seconds']:.1f}",
+        }
+        for row in found["rows"]
+    ]
+    values = {"rows": rows, "protocol": str(found["protocol"]), "sentence": str(found["sentence"])}
+    return Section("ladder", "What each step is worth", values)
+
+
+def _with_half(row: Mapping[str, Any], name: str) -> str:
+    half = row[f"{name}_half_width"]
+    mean = f"{row[f'{name}_mean']:.3f}"
+    return mean if half is None else f"{mean} ± {half:.3f}"
+
+
 def training(content: ReportContent, pens: Pens) -> Section | None:
     """Every part of the objective, and MAP@R and Recall@K on seen and unseen classes, over training."""
     if not content.losses and not content.recalls:

@@ -15,6 +15,8 @@ HOMES = {
     "TrainError": "config",
     "train": "trainer",
     "train_and_compare": "compare",
+    "ladder": "rungs",
+    "Ladder": "rungs",
     "DeepMetric": "estimator",
     "Run": "run",
     "Watcher": "watchers",

@@ -61,7 +61,7 @@ def add_metric(parts: Parts, folder: RunFolder) -> MetricChoice | None:
     embedder = load_embedder(folder.path, trust=config.modules())
     embedder.metric = nn.Identity()  # that of an earlier end of a run that went on
     whiten = fitted_whitening(embedder, parts.train, config)
-    score, without = _scored(embedder, whiten, parts)
+    score, without = with_and_without(embedder, whiten, parts)
     if config.metric == "auto" and score is None:
         return None
     better = score is not None and without is not None and score > without
@@ -104,7 +104,7 @@ def passed(whiten: nn.Module, rows: Floats) -> Floats:
     return found
 
 
-def _scored(embedder: Embedder, whiten: Whiten, parts: Parts) -> tuple[float | None, float | None]:
+def with_and_without(embedder: Embedder, whiten: Whiten, parts: Parts) -> tuple[float | None, float | None]:
     """Return MAP@R on the validation classes with and without a metric."""
     if parts.unseen is None:
         return None, None

@@ -4,6 +4,7 @@ config.json       every setting, resolved            command.txt      how it was
 environment.json  where, versions, device            log.jsonl        one line per `log_every` batches
 metrics.csv       one line per epoch                 best.safetensors  last.safetensors  weights
 state-STEP.RANK.safetensors   what --resume needs    scores.json  test.npz   written by `evaluate_run`
+ladder.json       what the steps up to this training are worth, where that was asked for
 .lock             only while a process trains here
 """
 

@@ -281,6 +281,8 @@ def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
 def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) -> str:
     if which == "last":
         return f"The last checkpoint, of epoch {about['epoch']}, is scored."
+    if about["step"] == 0:
+        return "Nothing was trained: the network is the trunk as it was loaded."
     if about["best"] is None:
         why = "There are no validation classes"
         if task.validation is not None:  # each of one item, so that none has another to be found

@@ -1,0 +1,181 @@
+"""The ladder: what raw pixels, frozen features, a metric, a head and training are worth, on classes held out."""
+
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from PIL import Image
+
+import nearfar
+from nearfar.data import open_task
+from nearfar.evaluation import evaluate
+from nearfar.report import report_run
+from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, ladder, rungs, train
+from nearfar.train.rungs import Rung, config_for, held_out_classes, save_frozen, worth_it
+from tests.test_cli import run
+
+CLASSES = 12
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Small pictures of twelve classes: a color and a stripe each, under light that varies."""
+    folder = tmp_path_factory.mktemp("photos") / "photos"
+    rng = np.random.default_rng(0)
+    for c in range(CLASSES):
+        color = rng.integers(60, 200, 3)
+        (folder / f"class{c:02d}").mkdir(parents=True)
+        for i in range(8):
+            pixels = np.full((20, 20, 3), color) + rng.normal(scale=25, size=(20, 20, 3)) + rng.normal(scale=30)
+            pixels[:, c : c + 3] = 255 - color
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"class{c:02d}" / f"{i}.png")
+    return folder
+
+
+@pytest.fixture
+def config(photos):
+    return TrainConfig.of(
+        data=str(photos),
+        trunk="conv4(width=8)",
+        embedding_dim=8,
+        batch_size=24,
+        epochs=1,
+        device="cpu",
+        image_size=20,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _few_steps(monkeypatch):
+    monkeypatch.setattr(rungs, "HEAD_STEPS", 8)
+
+
+def rung(step, *scores):
+    return Rung(step, scores, scores, 1.0)
+
+
+def test_every_step_is_scored_on_classes_held_out(config):
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    found = ladder(config, splits=3)
+    assert [row.step for row in found.rows] == ["pixels", "frozen", "whitened", "head"]
+    assert all(len(row.map_at_r) == 3 and np.isfinite(row.map_at_r).all() for row in found.rows)
+    assert all(row.seconds > 0 for row in found.rows)
+    train_items = open_task(config.data, validation=0.0, seed=config.seed).train
+    raw = train_items.subset(np.arange(len(train_items)))
+    pixels = np.stack([raw.read(i).ravel() for i in range(len(raw))]).astype(np.float32)
+    for split, classes in enumerate(held_out_classes(train_items, 3, config.seed)):
+        out = np.isin(train_items.labels, classes)
+        expected = evaluate(pixels[out], train_items.labels[out], clustering=False)
+        assert_allclose(found.rows[0].map_at_r[split], expected.map_at_r, rtol=1e-6)
+    assert np.array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+    again = ladder(config, splits=3)
+    assert [row.map_at_r for row in again.rows] == [row.map_at_r for row in found.rows]
+
+
+def test_the_table_is_text_and_plain_data(config):
+    found = ladder(config, splits=2)
+    text = str(found)
+    for word in ("raw pixels", "frozen features, whitened", "Recall@1", "MAP@R", "seconds", "Worth it: ", "held out"):
+        assert word in text
+    told = json.loads(json.dumps(found.to_dict()))
+    assert told["worth"] == found.worth
+    assert told["sentence"] in text
+    assert_allclose(told["rows"][1]["map_at_r_mean"], np.mean(found.rows[1].map_at_r))
+
+
+def test_classes_held_out_are_a_third_drawn_anew(photos):
+    items = open_task(str(photos), validation=0.0).train
+    held = held_out_classes(items, 5, 0)
+    assert all(len(classes) == max(2, round(len(items.classes) / 3)) for classes in held)
+    assert len({tuple(classes) for classes in held}) > 1
+
+
+def test_a_step_is_worth_it_where_it_is_better_by_more_than_chance():
+    rungs = [rung("pixels", 0.1, 0.2, 0.15), rung("frozen", 0.3, 0.41, 0.36)]
+    assert worth_it(rungs) == "frozen"
+    assert worth_it([*rungs, rung("whitened", 0.35, 0.46, 0.41)]) == "whitened"
+    assert worth_it([*rungs, rung("whitened", 0.4, 0.31, 0.38)]) == "frozen"  # better here, worse there
+    assert worth_it([*rungs, rung("whitened", 0.2, 0.3, 0.2), rung("head", 0.4, 0.51, 0.47)]) == "head"
+    assert worth_it([rung("pixels", 0.1), rung("frozen", 0.2)]) == "frozen"
+
+
+def test_all_weights_are_trained_where_that_is_asked_for(config):
+    found = ladder(config, splits=2, full=True)
+    assert found.rows[-1].step == "full"
+
+
+def test_a_frozen_run_is_the_trunk_with_its_metric(config, tmp_path):
+    made = save_frozen(config_for("whitened", config), tmp_path / "run")
+    result = evaluate_run(made, clustering=False)
+    assert "Nothing was trained" in result.protocol
+    assert "A whitening, fitted to the training items, follows the network" in result.protocol
+    plain = save_frozen(config_for("frozen", config), tmp_path / "plain")
+    task = open_task(config.data, validation=config.validation, seed=config.seed)
+    rows = {name: embed_run(plain, part) for name, part in {"train": task.train, "test": task.test}.items()}
+    learner = nearfar.DiscriminantWhitening(normalize=True).fit(rows["train"].astype(np.float64), task.train.labels)
+    expected = learner.transform(rows["test"].astype(np.float64))
+    assert_allclose(embed_run(made, task.test), expected, atol=2e-3 * np.abs(expected).max())
+    assert_allclose(embed_run(plain, task.test, layer="pooled"), rows["test"], atol=1e-5)
+
+
+def test_a_folder_that_is_taken_is_refused(config, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("mine")
+    with pytest.raises(TrainError, match="not empty"):
+        save_frozen(config_for("frozen", config), tmp_path / "run")
+    assert (tmp_path / "run" / "mine.txt").read_text() == "mine"
+
+
+def test_what_is_no_set_of_images_of_some_classes_is_refused(config, photos, tmp_path):
+    np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(60, 4)), y=np.arange(60) % 20)
+    with pytest.raises(TrainError, match="ladder: it is for images"):
+        ladder(TrainConfig.of(data=str(tmp_path / "rows.npz")))
+    few = [f"class{c:02d}" for c in range(CLASSES - 4)]
+    with pytest.raises(TrainError, match="ladder: needs at least 6 training classes, got 4"):
+        ladder(config.replace(test_classes=few))
+    with pytest.raises(TrainError, match="splits must be at least 1"):
+        ladder(config, splits=0)
+
+
+def test_the_command_begins_with_the_table_and_goes_on(photos, tmp_path, capsys, monkeypatch):
+    words = ["train", photos, "--trunk", "conv4(width=8)", "--image-size", 20, "--epochs", 1, "--batch-size", 24]
+    words += ["--embedding-dim", 8, "--ladder", "yes", "--step", "whitened", "--out", tmp_path / "run"]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert code == 0, err
+    assert "Worth it: " in out
+    assert "Nothing was trained" in out
+    told = json.loads((tmp_path / "run" / "ladder.json").read_text())
+    assert [row["step"] for row in told["rows"]] == ["pixels", "frozen", "whitened", "head"]
+    page = report_run(tmp_path / "run").read_text()
+    assert "What each step is worth" in page
+    assert told["sentence"].split(":")[0] in page
+
+
+def test_a_step_can_be_chosen_without_the_table(photos, tmp_path, capsys, monkeypatch):
+    words = ["train", photos, "--trunk", "conv4(width=8)", "--image-size", 20, "--epochs", 1, "--batch-size", 24]
+    code, _, err = run(capsys, monkeypatch, *words, "--step", "head", "--quiet", "--out", tmp_path / "run")
+    assert code == 0, err
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["freeze_trunk"]
+    assert not (tmp_path / "run" / "ladder.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--step", "auto"], "--step auto: takes what the table says"),
+        (["--ladder", "yes", "--devices", "2"], "--ladder: runs on one device"),
+        (["--step", "head", "--resume"], "--step: is for the start of a run"),
+    ],
+)
+def test_options_that_do_not_go_together_are_one_line(words, said, photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    code, _, err = run(capsys, monkeypatch, "train", photos, "--out", tmp_path / "run", *words)
+    assert code == 2
+    assert said in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_alone_writes_no_table(config, tmp_path):
+    train(config, tmp_path / "run", progress=False)
+    assert not (tmp_path / "run" / "ladder.json").exists()
