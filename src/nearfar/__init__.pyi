@@ -37,6 +37,7 @@ from .deep.losses.nca import NCALoss as NCALoss
 from .deep.losses.nt_xent import NTXentLoss as NTXentLoss
 from .deep.losses.p2s_grad import P2SGradLoss as P2SGradLoss
 from .deep.losses.pnp import PNPLoss as PNPLoss
+from .deep.losses.potential_field import PotentialFieldLoss as PotentialFieldLoss
 from .deep.losses.probabilistic_discriminant import ProbabilisticDiscriminantLoss as ProbabilisticDiscriminantLoss
 from .deep.losses.proxy_anchor import ProxyAnchorLoss as ProxyAnchorLoss
 from .deep.losses.proxy_nca import ProxyNCALoss as ProxyNCALoss

@@ -230,6 +230,7 @@ METHODS = tuple(Method(*row) for row in (
     ("SmoothAPLoss", "deep/losses/smooth_ap", "loss", "rows", "Brown 2020", "-"),
     ("RecallAtKLoss", "deep/losses/recall_at_k", "loss", "rows", "Patel 2022", "-"),
     ("PNPLoss", "deep/losses/pnp", "loss", "rows", "Li 2021", "-"),
+    ("PotentialFieldLoss", "deep/losses/potential_field", "loss", "set", "Bhatnagar 2025", "-", PROXIES),
     ("HORDE", "deep/regularizers/horde", "regularizer", "set", "Jacob 2019", "-", {"embedding_dim": 5}),
 ))
 # fmt: on

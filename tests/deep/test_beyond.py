@@ -16,6 +16,7 @@ from nearfar import (
     NPairLoss,
     NTXentLoss,
     PNPLoss,
+    PotentialFieldLoss,
     RankedListLoss,
     RecallAtKLoss,
     SupConLoss,
@@ -363,3 +364,26 @@ def test_what_is_no_number_has_a_place_in_a_histogram():
 def test_what_rounding_leaves_outside_the_range_is_at_its_ends():
     d = torch.tensor([[-1e-3, 2.001]])
     assert soft_histogram(d, torch.ones(1, 2, dtype=torch.bool), 2, 2.0).tolist() == [[1.0, 0.0, 1.0]]
+
+
+def potential_field(angles, labels, **settings):
+    """Return the gradient of the energy in unit vectors, with the proxy of class 0 at 90 degrees."""
+    loss = PotentialFieldLoss(4, 2, proxies_per_class=1, reduction="sum", **settings).double()
+    with torch.no_grad():  # the proxies of classes 1 to 3 are far from all
+        at = torch.tensor([90.0, 190.0, 270.0, 350.0], dtype=torch.float64).deg2rad()
+        loss.proxies.copy_(torch.stack([at.cos(), at.sin()], 1))
+    at = torch.tensor(angles, dtype=torch.float64).deg2rad()
+    x = torch.stack([at.cos(), at.sin()], 1).requires_grad_()
+    return torch.autograd.grad(loss(x, labels), x)[0]
+
+
+def test_potential_fields_act_where_they_should_and_fade_with_the_distance():
+    settings = {"delta": 0.2, "alpha": 2.0}
+    # within delta of its proxy, and beyond delta of all others, nothing acts on a sample
+    assert potential_field([95.0], [0], **settings).abs().max() == 0
+    # the pull on a sample weakens with its distance from the proxy
+    near, far = (potential_field([angle], [0], **settings).norm() for angle in (110.0, 130.0))
+    assert near > far > 0
+    # a sample of another class is pushed away by the proxy within delta only
+    pushed = potential_field([98.0], [1], delta=0.2, alpha=2.0) - potential_field([98.0], [1], delta=0.1, alpha=2.0)
+    assert pushed[0, 0] > 0  # a step down the gradient moves it to the left, away from 90 degrees
