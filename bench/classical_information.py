@@ -247,7 +247,7 @@ def label_kernel(rng: np.random.Generator) -> Contest:
 
 def class_divergences(rng: np.random.Generator) -> Contest:
     B = rng.normal(size=(20, 30, 60))
-    told = divergences.Classes(rng.normal(size=(20, 30)), B @ np.swapaxes(B, 1, 2) / 60, np.full(20, 50.0))
+    told = divergences.GaussianClasses(rng.normal(size=(20, 30)), B @ np.swapaxes(B, 1, 2) / 60, np.full(20, 50.0))
     U = rng.normal(size=(30, 10))
 
     def kl(a: int, b: int) -> float:

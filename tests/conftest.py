@@ -10,7 +10,7 @@ def ways(request, monkeypatch):
     from nearfar.deep.pairwise import comparison
 
     if request.param == "large":
-        monkeypatch.setattr(comparison, "SMALL", 1)
+        monkeypatch.setattr(comparison, "SMALL_BLOCK", 1)
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from nearfar.catalog import METHODS
 from nearfar.expressions import (
-    DEPTH,
-    TERMS,
+    MAX_NESTING,
+    MAX_TERMS,
     Call,
     ExpressionError,
     is_plain,
@@ -121,9 +121,9 @@ def test_a_tree_cannot_be_changed():
         ("mod:Name:part", "at character 9, expected + or *, got ':'"),
         ("lambda: 0", "got ':'"),
         ("A()()", "at character 4, expected + or *, got '('"),
-        ("A" + "(" * 10_000, f"up to {DEPTH} deep"),
-        ("[" * 10_000, f"up to {DEPTH} deep"),
-        (" + ".join(["A()"] * 1500), f"up to {TERMS} parts"),
+        ("A" + "(" * 10_000, f"up to {MAX_NESTING} deep"),
+        ("[" * 10_000, f"up to {MAX_NESTING} deep"),
+        (" + ".join(["A()"] * 1500), f"up to {MAX_TERMS} parts"),
         ("A(" + "x" * 2_000_000, "has 2,000,002 characters"),
     ],
 )

@@ -49,5 +49,5 @@ def test_messages_of_others_are_cut(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["nearfar", "inspect", "x" * 100_000])
     with pytest.raises(SystemExit):
         cli.main()
-    assert len(capsys.readouterr().err) < cli.LONGEST + 100
-    assert in_brief("x" * 2000, cli.LONGEST).endswith("...")
+    assert len(capsys.readouterr().err) < cli.MAX_MESSAGE_LENGTH + 100
+    assert in_brief("x" * 2000, cli.MAX_MESSAGE_LENGTH).endswith("...")

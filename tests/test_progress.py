@@ -60,7 +60,7 @@ def test_work_that_fails_or_is_left_has_ended():
 def test_all_that_there_is_gets_done(n, monkeypatch):
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(n, 3)), np.arange(n) % max(1, n // 2)
-    monkeypatch.setattr("nearfar.neighbors.near_pairs.CELLS", 1000)
+    monkeypatch.setattr("nearfar.neighbors.near_pairs.PAIR_BLOCK_CELLS", 1000)
     for work in (
         lambda: nearest(rows, rows, 1),
         lambda: pairs_within(rows, 0.01),

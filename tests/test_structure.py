@@ -83,15 +83,7 @@ UNUSED = {  # by the library: for its users
 }
 # classes that share their name with another, and why
 SAME_NAME = {
-    "Block": "of a network, and of a gallery",
-    "Classes": "of a batch sampler, and of Gaussians",
-    "Comparison": "of a batch with a reference, and of objectives in a report",
-    "FirstPass": "each of its own loss",
-    "Groups": "of rows in a file, and of near rows",
-    "Part": "of data, and of a softmax",
-    "Point": "each of its own search",
-    "Rule": "each of its own method",
-    "Search": "each of its own method",
+    "Comparison": "of a batch with a reference, and `nearfar.report.Comparison` of objectives",
 }
 
 
@@ -234,13 +226,29 @@ def deep_room(module: str) -> str:
     return parts[1] if len(parts) > 2 or (len(parts) == 2 and module in PACKAGES) else ""
 
 
-def test_classes_have_one_name_each():
+def test_names_mean_one_thing():
+    """No two classes and no two constants that are numbers have one name; options of settings may, as settings do."""
     places: dict[str, set[str]] = {}
     for module, path in PATHS.items():
         for node in parsed(path).body:
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, set()).add(module)
-    assert {name for name, found in places.items() if len(found) > 1} == SAME_NAME.keys()
+            for name in defined(node):
+                places.setdefault(name, set()).add(module)
+    shared = {name: found for name, found in places.items() if len(found) > 1}
+    assert shared.keys() == SAME_NAME.keys(), shared
+
+
+def defined(node: ast.stmt) -> set[str]:
+    """The name of a class, or of a constant whose value is a number."""
+    if isinstance(node, ast.ClassDef):
+        return {node.name}
+    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+        return set()
+    parts = {type(part) for part in ast.walk(node.value) if isinstance(part, ast.expr)}
+    values = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+    plain = parts <= {ast.Constant, ast.BinOp, ast.UnaryOp}
+    number = plain and not any(isinstance(value, bool | str) for value in values)
+    name = node.targets[0].id
+    return {name} if number and name.isupper() else set()
 
 
 def test_names_are_unique():

@@ -29,11 +29,11 @@ HUBS = ("timm", "transformers")  # names of models, not of modules: "timm:resnet
 CONSTANTS = {"None": None, "True": True, "False": False}
 
 LENGTH = 1_000_000  # characters; `class_counts` of a data set may list a number for each of its classes
-DEPTH = 20  # brackets inside brackets; each costs a few of Python's frames, of which there are a thousand
-TERMS = 200  # calls and operands of + and *; the longest published objective has fewer than ten
-DIGITS = 40  # characters of a number; `repr` of a float has up to 24
-LARGEST = 2**64  # an integer beyond is no setting, and overflows where it is used
-SHOWN = 60  # characters of a text that an error repeats
+MAX_NESTING = 20  # brackets inside brackets; each costs a few of Python's frames, of which there are a thousand
+MAX_TERMS = 200  # calls and operands of + and *; the longest published objective has fewer than ten
+MAX_NUMBER_LENGTH = 40  # characters of a number; `repr` of a float has up to 24
+MAX_INTEGER = 2**64  # an integer beyond is no setting, and overflows where it is used
+SHOWN_CHARACTERS = 60  # characters of a text that an error repeats
 
 
 class ExpressionError(ValueError):
@@ -263,10 +263,10 @@ def shown(text: str, at: int = 0) -> str:
     >>> shown("a" * 100)[-6:]
     "aaa...'"
     """
-    start = max(0, min(at - SHOWN // 2, len(text) - SHOWN))
+    start = max(0, min(at - SHOWN_CHARACTERS // 2, len(text) - SHOWN_CHARACTERS))
     before = "..." if start else ""
-    after = "..." if start + SHOWN < len(text) else ""
-    return repr(f"{before}{text[start : start + SHOWN]}{after}")
+    after = "..." if start + SHOWN_CHARACTERS < len(text) else ""
+    return repr(f"{before}{text[start : start + SHOWN_CHARACTERS]}{after}")
 
 
 class _Token(NamedTuple):
@@ -424,13 +424,13 @@ class _Parser:
                 raise self._error(f"only a number may stand after {first.text!r} here, as in -1*Name()", first.at)
         token = self.token
         self._advance()
-        if len(token.text) > DIGITS:
-            raise self._error(f"a number has up to {DIGITS} characters", token.at)
+        if len(token.text) > MAX_NUMBER_LENGTH:
+            raise self._error(f"a number has up to {MAX_NUMBER_LENGTH} characters", token.at)
         try:
             value = int(token.text) if re.fullmatch(r"[\d_]+", token.text) else float(token.text)
         except ValueError:
             raise self._error("expected a number", token.at) from None
-        if not isfinite(value) or (isinstance(value, int) and value > LARGEST):
+        if not isfinite(value) or (isinstance(value, int) and value > MAX_INTEGER):
             raise self._error("this number is too large", token.at)
         return Literal(sign * value, first.at)
 
@@ -504,8 +504,8 @@ class _Parser:
 
     def _open(self) -> None:
         self.depth += 1
-        if self.depth > DEPTH:
-            raise self._error(f"brackets may stand in each other up to {DEPTH} deep")
+        if self.depth > MAX_NESTING:
+            raise self._error(f"brackets may stand in each other up to {MAX_NESTING} deep")
         self._advance()
 
     def _close(self, sign: str) -> None:
@@ -514,15 +514,15 @@ class _Parser:
 
     def _count(self, token: _Token) -> None:
         self.terms += 1
-        if self.terms > TERMS:
-            raise self._error(f"a text may name up to {TERMS} parts", token.at)
+        if self.terms > MAX_TERMS:
+            raise self._error(f"a text may name up to {MAX_TERMS} parts", token.at)
 
     # Errors
 
     def _error(self, told: str, at: int | None = None) -> ExpressionError:
         """Return the error of a place, by default that of the next word."""
         here = self.token.at if at is None else at
-        rest = self.text[here : here + SHOWN]
+        rest = self.text[here : here + SHOWN_CHARACTERS]
         word = DOTTED.match(rest) or NUMBER.match(rest) or re.match(r"\S", rest)
         got = f", got {word[0]!r}" if word and at is None else ""
         place = f"at character {here + 1}" if rest.strip() else "at its end"

@@ -6,14 +6,14 @@ from typing import Any
 
 __all__ = ["in_brief", "quoted"]
 
-LONGEST = 60
+MAX_QUOTED_LENGTH = 60
 """Characters of one value that an error shows."""
 
 PATH = 200
 """Characters of a path that an error shows: most are shorter, and the longest that systems take have 4,096."""
 
 
-def quoted(value: Any, most: int = LONGEST) -> str:
+def quoted(value: Any, most: int = MAX_QUOTED_LENGTH) -> str:
     """Return the `repr` of a value, cut where it is long.
 
     Parameters
@@ -36,7 +36,7 @@ def quoted(value: Any, most: int = LONGEST) -> str:
         return f"a very large {type(value).__name__}"
 
 
-def in_brief(text: str, most: int = LONGEST) -> str:
+def in_brief(text: str, most: int = MAX_QUOTED_LENGTH) -> str:
     """Return a text, cut where it is long.
 
     Examples

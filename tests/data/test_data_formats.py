@@ -220,7 +220,7 @@ def test_images_of_a_parquet_table_are_read_by_groups_and_by_other_processes(tmp
     pairs = [{"bytes": png(i), "path": None} for i in range(12)]
     items = open_dataset(hugging(tmp_path / "train.parquet", pairs, [i // 3 for i in range(12)]))
     assert items.array is None
-    monkeypatch.setattr(parquet_images, "_group", parquet_images.Groups())
+    monkeypatch.setattr(parquet_images, "_group", parquet_images.RowGroups())
     copy = pickle.loads(pickle.dumps(items.read))
     assert int(copy(7).max()) == int(copy(6).max()) + 1 == 7
     assert len(parquet_images._group.columns) == 1
@@ -238,7 +238,7 @@ def test_groups_of_a_parquet_table_are_kept_by_their_size(tmp_path, monkeypatch,
     monkeypatch.setattr(parquet_images, "OFTEN", 10)
     pairs = [{"bytes": png(i), "path": None} for i in range(250)]
     items = open_dataset(hugging(tmp_path / "train.parquet", pairs, [i % 4 for i in range(250)], rows=125))
-    monkeypatch.setattr(parquet_images, "_group", parquet_images.Groups())
+    monkeypatch.setattr(parquet_images, "_group", parquet_images.RowGroups())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(7):  # in order a group is read once a time, whatever is kept
@@ -253,7 +253,7 @@ def test_groups_of_a_parquet_table_are_kept_by_their_size(tmp_path, monkeypatch,
             return super().read_row_group(i, **how)
 
     monkeypatch.setattr(pyarrow.parquet, "ParquetFile", Counted)
-    groups = parquet_images.Groups()
+    groups = parquet_images.RowGroups()
     monkeypatch.setattr(parquet_images, "_group", groups)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -8,7 +8,15 @@ pytest.importorskip("PIL")
 
 from nearfar.data import open_task
 from nearfar.data.synthetic.distortions import Strength, distort
-from nearfar.data.synthetic.glyphs import ALIKE, FEWEST_FACES, _correlation, distinct, draw, find_faces, read_glyphs
+from nearfar.data.synthetic.glyphs import (
+    FEWEST_FACES,
+    SAME_GLYPH_CORRELATION,
+    _correlation,
+    distinct,
+    draw,
+    find_faces,
+    read_glyphs,
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +71,7 @@ def test_look_alikes_are_one_class():
         assert not {greek, cyrillic} & letters
     sans = next(face for face in faces if face.path.name == "DejaVuSans.ttf")
     shapes = np.stack([draw(sans.path, p, 0) for p in points if p in sans.points])
-    assert (_correlation(shapes) - 2 * np.eye(len(shapes))).max() <= ALIKE
+    assert (_correlation(shapes) - 2 * np.eye(len(shapes))).max() <= SAME_GLYPH_CORRELATION
 
 
 def test_thicker_strokes_have_more_ink():

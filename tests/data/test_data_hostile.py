@@ -41,7 +41,7 @@ def test_members_of_archives_are_read_up_to_a_size(tmp_path, monkeypatch, method
 
 
 def test_tables_that_unpack_to_far_more_than_they_are_end_early(tmp_path, monkeypatch):
-    monkeypatch.setattr("nearfar.io.untrusted.FREE", 2**20)
+    monkeypatch.setattr("nearfar.io.untrusted.FREE_BYTES", 2**20)
     with gzip.open(tmp_path / "x.csv.gz", "wt") as file:
         file.write("a,label\n" + "0,1\n" * 2**21)
     with pytest.raises(DataError, match=r"it unpacks to .* MB or more"):
@@ -49,7 +49,7 @@ def test_tables_that_unpack_to_far_more_than_they_are_end_early(tmp_path, monkey
 
 
 def test_arrays_that_unpack_to_far_more_than_they_are_are_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("nearfar.io.untrusted.FREE", 2**20)
+    monkeypatch.setattr("nearfar.io.untrusted.FREE_BYTES", 2**20)
     np.savez_compressed(tmp_path / "x.npz", X=np.zeros((2**10, 2**10)), y=np.zeros(2**10))
     with pytest.raises(DataError, match="it unpacks to 8 MB or more"):
         open_dataset(tmp_path / "x.npz")
@@ -59,7 +59,7 @@ def test_parquet_of_many_equal_cells_is_not_read(tmp_path, monkeypatch):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow.parquet import write_table
 
-    monkeypatch.setattr("nearfar.io.untrusted.FREE", 2**20)
+    monkeypatch.setattr("nearfar.io.untrusted.FREE_BYTES", 2**20)
     write_table(pyarrow.table({"a": np.zeros(2**20), "label": np.zeros(2**20, dtype=int)}), tmp_path / "x.parquet")
     with pytest.raises(DataError, match="it unpacks to 16 MB or more"):
         open_dataset(tmp_path / "x.parquet")

@@ -55,7 +55,7 @@ def test_large_batches_update_in_chunks(monkeypatch):
     x, y = samples(30)
     whole, cut = Gaussians(C, DIM).double(), Gaussians(C, DIM).double()
     whole.update(x, y)
-    monkeypatch.setattr(gaussians, "CHUNK", 7)
+    monkeypatch.setattr(gaussians, "SAMPLES_PER_CHUNK", 7)
     cut.update(x, y)
     torch.testing.assert_close(cut.state_dict(), whole.state_dict())
 
@@ -140,7 +140,7 @@ def test_singular_covariances_can_be_drawn_from(n):
 
 @pytest.mark.parametrize("values", [1, 2 * 7 * DIM, 1 << 20])
 def test_draws_and_distances_to_them_in_parts(values, monkeypatch):
-    monkeypatch.setattr(gaussians, "CACHED", values)
+    monkeypatch.setattr(gaussians, "DRAWS_IN_CACHE", values)
     state = Gaussians(C, DIM).double()
     state.update(*samples(60))
     classes, noise = torch.tensor([2, 0, 1]), torch.randn(3, 7, DIM, dtype=torch.float64)

@@ -415,5 +415,5 @@ def test_margins_by_the_cells_that_change_equal_those_by_all_cells(kind, monkeyp
     base, moved = Base.of(agreement, a, 4), rng.random((8, 30)) < 0.3
     expected = [agreement.of(np.where(row, 4, a)) for row in moved]
     for small in (0, 1 << 14):
-        monkeypatch.setattr(partition_scores, "SMALL", small)
+        monkeypatch.setattr(partition_scores, "SMALL_TABLE", small)
         np.testing.assert_allclose(margins(agreement, base, moved), expected, atol=1e-12)

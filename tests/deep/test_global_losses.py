@@ -209,7 +209,7 @@ def test_angular_with_many_positives_goes_through_one_product(monkeypatch):
     x, y = samples((0,) * 5 + (1,) * 4 + (2,) * 3)
     loss = AngularLoss(form="softmax")
     expected = loss(x, y)
-    monkeypatch.setattr(module, "FEW", 1)
+    monkeypatch.setattr(module, "MAX_POSITIVES_WITHOUT_SORT", 1)
     same(loss(x, y), expected, x)
     same(AngularLoss(form="softmax", block=5)(x, y), expected, x)
     monkeypatch.setattr(module, "EXACT", 0.0)

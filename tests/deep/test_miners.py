@@ -77,7 +77,7 @@ def test_columns_and_sorting_give_the_same_numbers(few, monkeypatch):
     g = torch.Generator().manual_seed(0)
     t, v = torch.randn(6, 4, generator=g).double(), torch.randn(6, 9, generator=g).double()
     t[0, 1], v[1, 2], v[2, :] = -torch.inf, torch.inf, torch.inf
-    monkeypatch.setattr(hinges, "FEW", few)
+    monkeypatch.setattr(hinges, "MAX_POSITIVES_WITHOUT_SORT", few)
     value, active = hinges.hinges(t, v)
     torch.testing.assert_close(value, (t[:, :, None] - v[:, None]).clamp_min(0).sum((1, 2)))
     torch.testing.assert_close(active.long(), (v[:, None] < t[:, :, None]).sum(2))

@@ -49,7 +49,7 @@ def test_kinds_of_triplets(triplets, form, grid, few, monkeypatch):
     """
     from nearfar.deep.pairwise import hinges as order
 
-    monkeypatch.setattr(order, "FEW", few)
+    monkeypatch.setattr(order, "MAX_POSITIVES_WITHOUT_SORT", few)
     x = sample().detach()
     if grid:
         x = x.round()
@@ -68,7 +68,7 @@ def test_kinds_of_triplets(triplets, form, grid, few, monkeypatch):
 def test_few_small_hinges_beside_many_large_ones_keep_their_digits(triplets, few, monkeypatch):
     from nearfar.deep.pairwise import hinges as order
 
-    monkeypatch.setattr(order, "FEW", few)
+    monkeypatch.setattr(order, "MAX_POSITIVES_WITHOUT_SORT", few)
     x = torch.randn(256, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     loss, y = nearfar.TripletLoss(0.2, triplets=triplets, normalize=False), torch.arange(256) // 4
     torch.testing.assert_close(loss(x.float(), y).double(), loss(x.float().double(), y), rtol=1e-3, atol=0)

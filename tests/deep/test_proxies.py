@@ -256,7 +256,7 @@ def test_chunks_of_classes_change_nothing(monkeypatch):
     whole.proxies = term.proxies
     expected = whole(x, y)
     scores = whole.publish(batch_of(x, y)).scores
-    monkeypatch.setattr("nearfar.deep.proxies.class_centers.CACHED", 2 * 10 * len(x))
+    monkeypatch.setattr("nearfar.deep.proxies.class_centers.COSINES_IN_CACHE", 2 * 10 * len(x))
     assert len(_parts(term.proxies.view(10, C, D), len(x))) == 3
     same(term(x, y), expected, [x, term.proxies])
     torch.testing.assert_close(term.publish(batch_of(x, y)).scores, scores)
@@ -451,7 +451,7 @@ def test_many_centers_are_compared_one_after_another(monkeypatch):
     g = torch.Generator().manual_seed(0)
     x, w = (torch.randn(*size, generator=g, dtype=torch.float64, requires_grad=True) for size in ((7, 5), (4, 3, 5)))
     whole = nearest_cosine(x, w, 2.0)
-    monkeypatch.setattr("nearfar.deep.proxies.class_centers.FEW", 0)
+    monkeypatch.setattr("nearfar.deep.proxies.class_centers.MAX_COSINES", 0)
     assert torch.autograd.gradcheck(lambda x, w: nearest_cosine(x, w, 2.0), (x, w))
     assert torch.autograd.gradgradcheck(lambda x, w: nearest_cosine(x, w, 2.0), (x, w))
     same(nearest_cosine(x, w, 2.0).square().sum(), whole.square().sum(), [x, w])

@@ -217,7 +217,7 @@ def test_soft_counts_in_parts(monkeypatch):
     t = v.gather(1, columns)
     expected = (torch.sigmoid((t[:, :, None] - v[:, None]) / 0.1) * keep[:, None]).sum(2)
     for cached in (10, 1 << 17):
-        monkeypatch.setattr(reductions, "CACHED", cached)
+        monkeypatch.setattr(reductions, "ENTRIES_IN_CACHE", cached)
         near, counts = soft_counts(v, columns, keep, 0.1)
         assert torch.equal(near, t)
         torch.testing.assert_close(counts, expected)

@@ -34,8 +34,8 @@ def gradients(term, x, y, pooled):
 @pytest.fixture
 def small(monkeypatch):
     """Cut batches of 23 into blocks of five rows."""
-    monkeypatch.setattr(blockwise, "CACHED", 5 * 23)
-    monkeypatch.setattr(blockwise, "LEAST", 5)
+    monkeypatch.setattr(blockwise, "COMPARISONS_IN_CACHE", 5 * 23)
+    monkeypatch.setattr(blockwise, "MIN_BLOCK_ROWS", 5)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
@@ -113,7 +113,7 @@ def test_blocks_of_a_processor_are_caches_and_rows_that_read_one_another_stay_to
     x = torch.zeros(4096, 2)
     y = torch.zeros(4096, dtype=torch.long)
     c = nearfar.TripletLoss().comparison(nearfar.deep.objective.batch.make_batch(x, y, None, None, None))
-    rows = max(blockwise.LEAST, blockwise.CACHED // 4096) * torch.get_num_threads()
+    rows = max(blockwise.MIN_BLOCK_ROWS, blockwise.COMPARISONS_IN_CACHE // 4096) * torch.get_num_threads()
     assert blockwise.cuts(c, None, False)[0] == (0, min(rows, 4096))
     assert blockwise.cuts(c, None, True) == [(0, 4096)]
     assert blockwise.cuts(c, 1000, True)[0] == (0, 1000)

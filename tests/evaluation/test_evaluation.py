@@ -171,7 +171,7 @@ def test_uneven_classes_share_blocks(monkeypatch):
     x = np.random.default_rng(2).standard_normal((len(y), 3))
     reference = plain.evaluate(x.tolist(), y.tolist(), KS, "cosine")
     check(score(x, y), reference)
-    monkeypatch.setattr(nearest, "MEMORY", 30_000)
+    monkeypatch.setattr(nearest, "BLOCK_MEMORY_BYTES", 30_000)
     check(score(x, y), reference)
     assert reference[-1] == 2
 

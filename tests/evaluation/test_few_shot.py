@@ -23,9 +23,11 @@ def rows(seed=0, spread=1.0, counts=COUNTS, d=3):
 
 
 @pytest.mark.parametrize("balanced", [True, False])
-@pytest.mark.parametrize("cells", [episodes.CELLS, 3 * 3 * 12])  # all episodes at once, or three at a time
+@pytest.mark.parametrize(
+    "cells", [episodes.EPISODE_BLOCK_VALUES, 3 * 3 * 12]
+)  # all episodes at once, or three at a time
 def test_episodes_hold_what_they_should(balanced, cells, monkeypatch):
-    monkeypatch.setattr(episodes, "CELLS", cells)
+    monkeypatch.setattr(episodes, "EPISODE_BLOCK_VALUES", cells)
     shape = EpisodeShape(3, 2, 2, balanced)
     classes, flat = draw_episodes(COUNTS, shape, 400, np.random.default_rng(0))
     way, place = np.divmod(flat, COUNTS.max())

@@ -68,7 +68,7 @@ def pairs_of_cameras(gallery=None):
 @pytest.mark.parametrize("gallery", [None, 60])
 @pytest.mark.parametrize("most", [20_000, 50])
 def test_pairs_of_one_class_in_one_group_do_not_count(gallery, most, monkeypatch):
-    monkeypatch.setattr(verification, "CELLS", 700)
+    monkeypatch.setattr(verification, "VERIFICATION_BLOCK_CELLS", 700)
     told = {"groups": CAMERAS[:gallery]}
     if gallery:
         told |= {"gallery": X[gallery:], "gallery_labels": LABELS[gallery:], "gallery_groups": CAMERAS[gallery:]}
@@ -92,7 +92,7 @@ def test_pairs_of_one_class_in_one_group_do_not_count(gallery, most, monkeypatch
 
 def test_blocks_do_not_matter_and_a_draw_is_close(monkeypatch):
     whole = verify(X, LABELS)
-    monkeypatch.setattr(verification, "CELLS", 700)
+    monkeypatch.setattr(verification, "VERIFICATION_BLOCK_CELLS", 700)
     assert verify(X, LABELS) == whole
     drawn = verify(X, LABELS, most=120, seed=1)
     assert drawn == verify(X, LABELS, most=120, seed=1)

@@ -188,13 +188,13 @@ def limited() -> Iterator[None]:
 @contextlib.contextmanager
 def quiet(said: io.StringIO, words: Words) -> Iterator[None]:
     """Give words to the command line and collect what it says; its messages are as long as they were made."""
-    before, longest = sys.argv, cli.LONGEST
+    before, longest = sys.argv, cli.MAX_MESSAGE_LENGTH
     sys.argv = ["nearfar", *map(str, words)]
-    cli.LONGEST = 10**9
+    cli.MAX_MESSAGE_LENGTH = 10**9
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         sys.argv = before
-        cli.LONGEST = longest
+        cli.MAX_MESSAGE_LENGTH = longest

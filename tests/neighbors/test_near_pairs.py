@@ -28,7 +28,7 @@ def listed(distance):
 def _blocks(request, monkeypatch):
     """In one block; in many, of 5 rows with 100 others, or of 4 rows with 80 others, at a time."""
     if request.param:
-        monkeypatch.setattr(near_pairs, "CELLS", request.param)
+        monkeypatch.setattr(near_pairs, "PAIR_BLOCK_CELLS", request.param)
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
@@ -84,7 +84,7 @@ def test_groups_take_any_number_of_copies():
 
 
 def test_equal_rows_without_number_are_listed_from_the_first(monkeypatch):
-    monkeypatch.setattr(near_pairs, "CELLS", 40)
+    monkeypatch.setattr(near_pairs, "PAIR_BLOCK_CELLS", 40)
     blocks, block = [], near_pairs.Nearness.pairs
     monkeypatch.setattr(near_pairs.Nearness, "pairs", lambda *given: blocks.append(given) or block(*given))
     found = nearest_pairs(np.ones((30, 3)), 4)
@@ -94,7 +94,7 @@ def test_equal_rows_without_number_are_listed_from_the_first(monkeypatch):
 
 @pytest.mark.usefixtures("_blocks")
 def test_the_number_of_pairs_listed_at_once_binds_only_where_none_is_asked_for(monkeypatch):
-    monkeypatch.setattr(near_pairs, "LARGEST", 50)
+    monkeypatch.setattr(near_pairs, "MAX_LISTED_PAIRS", 50)
     assert len(nearest_pairs(X, 50).i) == 50
     with pytest.raises(ValueError, match=r"^within: more than 50 pairs lie within 100"):
         pairs_within(X, 100.0)

@@ -112,7 +112,7 @@ def test_zero_rows_have_cosine_distance_one():
 def test_small_memory_gives_the_same(monkeypatch):
     x = table(200, 8)
     whole = nearest(x, x, 5, distance="cosine")[1]
-    monkeypatch.setattr(neighbors, "MEMORY", 1)
+    monkeypatch.setattr(neighbors, "BLOCK_MEMORY_BYTES", 1)
     np.testing.assert_array_equal(nearest(x, x, 5, distance="cosine")[1], whole)
 
 

@@ -66,7 +66,7 @@ def test_landmarks_are_exact_when_all_are_taken_and_fewer_when_not():
 def test_rows_of_a_map_come_in_blocks(kernel, monkeypatch):
     A = kernels.gram(X, X, "rbf", 0.5) if kernel == "precomputed" else X
     K = A if kernel == "precomputed" else kernels.gram(A, A, kernel, 0.5)
-    monkeypatch.setattr(kernels, "BLOCK", 21)
+    monkeypatch.setattr(kernels, "KERNEL_BLOCK_VALUES", 21)
     found = kernels.kernel_map(A, kernel, gamma=0.5, landmarks=6, seed=3)
     assert_allclose(found.rows, K[:, found.landmarks] @ found.basis, rtol=1e-9, atol=1e-11)
     inner = K[np.ix_(found.landmarks, found.landmarks)]
@@ -138,7 +138,7 @@ def test_a_precomputed_matrix_must_be_symmetric_beyond_its_landmarks_too():
 
 
 def test_a_kernel_of_very_many_rows_names_its_cost(monkeypatch):
-    monkeypatch.setattr(kernels, "MANY", 20)
+    monkeypatch.setattr(kernels, "SLOW_KERNEL_ROWS", 20)
     X = rng.normal(size=(30, 2))
     with pytest.warns(UserWarning, match=r"^a kernel on all 30 rows takes about 0 GB.* landmarks=500"):
         kernels.kernel_map(X)

@@ -47,7 +47,7 @@ def test_logarithms_and_their_floor(scale):
     assert_allclose(found, [logm(scale * S) for S in SPD], atol=1e-9)
     with pytest.warns(UserWarning, match="1 matrices are singular"):
         raised = manifolds.spd_log(scale * np.stack([np.eye(2), np.diag([1.0, 0.0])]))
-    assert_allclose(raised[1], np.diag(np.log([scale, scale * manifolds.FLOOR])), atol=1e-9)
+    assert_allclose(raised[1], np.diag(np.log([scale, scale * manifolds.SPD_FLOOR])), atol=1e-9)
 
 
 def test_rows_of_matrices_keep_inner_products_and_come_back():

@@ -23,7 +23,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("values", [1 << 15, 100, 1])
 def test_squared_distances_equal_loops(layout, values, monkeypatch):
-    monkeypatch.setattr(pair_differences, "VALUES", values)  # one block, blocks of 14, of one pair
+    monkeypatch.setattr(pair_differences, "DIFFERENCE_BLOCK_VALUES", values)  # one block, blocks of 14, of one pair
     rows = LAYOUTS[layout](Z)
     found = pair_squares(rows, I, J)
     assert found.dtype == rows.dtype
@@ -36,7 +36,7 @@ def test_near_pairs_keep_their_digits():
 
 
 def test_blocks_are_one_after_the_other_in_one_buffer(monkeypatch):
-    monkeypatch.setattr(pair_differences, "VALUES", 14)
+    monkeypatch.setattr(pair_differences, "DIFFERENCE_BLOCK_VALUES", 14)
     found = [(part, D, D.copy()) for part, D in differences(Z, I, J, 30)]
     assert [len(D) for _, D, _ in found] == [30, 30, 30, 10]
     for part, D, copied in found:

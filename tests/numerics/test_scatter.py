@@ -32,7 +32,7 @@ def some_pairs(m, weighted=True):
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("narrow", [0, 40])
 def test_weighted_outer(m, weighted, narrow, monkeypatch):
-    monkeypatch.setattr(scatter, "NARROW", narrow)
+    monkeypatch.setattr(scatter, "MAX_FEATURES_OF_DIFFERENCES", narrow)
     pairs = some_pairs(m, weighted)
     expected = loop(pairs.i, pairs.j, pairs.weights)
     assert_allclose(scatter.weighted_outer(X, pairs.i, pairs.j, pairs.weight), expected, atol=1e-11)
@@ -51,7 +51,7 @@ def test_many_pairs_of_long_rows_go_through_the_laplacian(d, m, laplacian, monke
 def test_weighted_outer_in_blocks(monkeypatch):
     pairs = some_pairs(24)
     monkeypatch.setattr(scatter, "HIGH", 5)
-    monkeypatch.setattr(core_pairs, "VALUES", 1)
+    monkeypatch.setattr(core_pairs, "DIFFERENCE_BLOCK_VALUES", 1)
     assert_allclose(scatter.weighted_outer(X, *pairs[:2], pairs.weight), loop(*pairs[:2], pairs.weight), atol=1e-11)
 
 
@@ -160,7 +160,7 @@ def test_an_empty_set_is_named(similar, word):
 @pytest.mark.parametrize("n", [40, 60, 61])
 @pytest.mark.parametrize("narrow", [0, 40])
 def test_pairs_of_equal_rows_leave_no_rounding(n, narrow, monkeypatch):
-    monkeypatch.setattr(scatter, "NARROW", narrow)
+    monkeypatch.setattr(scatter, "MAX_FEATURES_OF_DIFFERENCES", narrow)
     rows = np.random.default_rng(0).normal(size=(3, 4))[np.arange(n) % 3]
     i, j = np.triu_indices(n, 1)
     same = i % 3 == j % 3

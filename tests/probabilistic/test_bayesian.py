@@ -424,7 +424,7 @@ def test_fixed_curvature_steps_rise_to_the_same_mean():
 def test_blocks_do_not_change_the_posterior(monkeypatch):
     *_, near = hoods()
     whole = neighbor_posterior.neighbor_posterior(near, Gaussian(np.ones(4), np.eye(4)))
-    monkeypatch.setattr(neighbor_posterior, "BLOCK", 100)
+    monkeypatch.setattr(neighbor_posterior, "POSTERIOR_BLOCK_VALUES", 100)
     parts = neighbor_posterior.neighbor_posterior(near, Gaussian(np.ones(4), np.eye(4)))
     assert_allclose(parts.x, whole.x, rtol=1e-9)
     assert_allclose(parts.attributes["cov"], whole.attributes["cov"], rtol=1e-9)

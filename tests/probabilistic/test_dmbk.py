@@ -79,7 +79,7 @@ def test_the_first_term_is_largest_for_equal_shares():
     for _ in range(20):
         assert divergences.balance(rng.normal(size=(4, 2)), told, 0.0)[0] <= -np.log(6) + 1e-12
     corners = 3 * np.array([[0.0, 0], [1, 0], [0.5, np.sqrt(0.75)]])
-    even = divergences.Classes(corners, np.stack([np.eye(2)] * 3), np.full(3, 5.0))
+    even = divergences.GaussianClasses(corners, np.stack([np.eye(2)] * 3), np.full(3, 5.0))
     assert_allclose(divergences.balance(np.eye(2), even, 0.0)[0], -np.log(6), rtol=1e-9)
 
 

@@ -106,7 +106,7 @@ def test_few_pairs_are_solved_like_many(monkeypatch):
     E = 1e-8 * (E + E.T)
     dense = logdet.direction(E, U, h)
     assert_allclose(dense + (U.T * (h * np.einsum("cd,de,ce->c", U, dense, U))) @ U, -E, atol=1e-20)
-    monkeypatch.setattr(logdet, "DENSE", 0)
+    monkeypatch.setattr(logdet, "DENSE_PAIRS_PER_FEATURE", 0)
     assert_allclose(logdet.direction(E, U, h), dense, rtol=1e-6, atol=1e-14)
 
 

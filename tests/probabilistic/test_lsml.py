@@ -30,7 +30,7 @@ def prior(d=3, seed=1):
 @pytest.mark.parametrize("dense", [True, False])
 def test_finds_the_optimum_of_the_loops(gamma, dense, monkeypatch):
     if not dense:
-        monkeypatch.setattr(comparisons, "DENSE", 0)
+        monkeypatch.setattr(comparisons, "DENSE_PAIRS_PER_FEATURE", 0)
     M0 = prior()
     learner = LSML(gamma, prior=M0).fit(X, quadruplets=QUADRUPLETS, quadruplet_weights=WEIGHTS)
     M, told = learner.get_mahalanobis_matrix(), (X, QUADRUPLETS, WEIGHTS, gamma, M0)

@@ -36,7 +36,7 @@ def curved(n=300, seed=0):
 @pytest.mark.parametrize("m", [1, 3])
 @pytest.mark.parametrize("values", [1 << 16, 40 * 16])
 def test_error_and_gradient_equal_loops(m, values, monkeypatch):
-    monkeypatch.setattr(regression, "VALUES", values)  # one block, or three
+    monkeypatch.setattr(regression, "REGRESSION_BLOCK_PAIRS", values)  # one block, or three
     X, Y, L = problem(m=m)
     f, G = leave_one_out_error(L, X, Y)
     assert_allclose(f, loops.objective(L, X, Y), rtol=1e-10)

@@ -127,7 +127,7 @@ def test_far_rows_stay_finite():
 @pytest.mark.parametrize("scale", [0.0, 1.0, 30.0, 1e3])
 @pytest.mark.parametrize("values", [1, 200, 1 << 16])
 def test_labels_and_lists_agree_at_all_distances(values, scale, monkeypatch):
-    monkeypatch.setattr(logistic, "VALUES", values)
+    monkeypatch.setattr(logistic, "LOGISTIC_BLOCK_PAIRS", values)
     X, y, L, _ = problem(90, 2)
     found, told = (R(scale * L, 1.0, 3.0, by_metric=True) for R in (solvers.risk(X, LabelPairs(y)), listed(X, y)))
     assert_allclose([found.value, found.slope], [told.value, told.slope], rtol=1e-12)

@@ -188,7 +188,7 @@ def test_too_large_a_balance_becomes_nine_tenths_of_the_largest_with_one_warning
     given = SDML(learner.balance_, sparsity=sparsity, random_state=0).fit(A, a)
     assert_allclose(given.metric_, learner.metric_)
     # at what 0.9 is taken of there is a minimum, a little above there is none
-    most = learner.balance_ / sdml.SHARE
+    most = learner.balance_ / sdml.BALANCE_SHARE
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         SDML(0.999 * most, sparsity=sparsity, random_state=0).fit(A, a)

@@ -76,8 +76,8 @@ def test_a_query_looks_like_an_equal_row_of_the_collection(tmp_path):
 
 
 def test_long_pages_say_what_they_leave_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(search_page, "SHOWN", 2)
-    monkeypatch.setattr(search_page, "WIDEST", 4)
+    monkeypatch.setattr(search_page, "SHOWN_LINES", 2)
+    monkeypatch.setattr(search_page, "PICTURES_PER_LINE", 4)
     page = write_found(tmp_path / "a.html", lines(1005, 7), items(1005, picture), title="t", note="n").read_text()
     assert "The first 2 of 1,005 are shown." in page
     assert page.count("and 3 more") == 2
@@ -88,7 +88,7 @@ def test_pictures_shrink_until_the_page_is_small_enough(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 255, (8, 200, 200, 3), dtype=np.uint8)
     large = write_found(tmp_path / "a.html", lines(8, 8), items(8, images.__getitem__), title="t", note="n")
-    monkeypatch.setattr(pages, "LARGEST", large.stat().st_size // 3)
+    monkeypatch.setattr(pages, "MAX_PAGE_BYTES", large.stat().st_size // 3)
     small = write_found(tmp_path / "b.html", lines(8, 8), items(8, images.__getitem__), title="t", note="n")
     assert small.stat().st_size < large.stat().st_size // 3
 

@@ -11,7 +11,7 @@ import pytest
 
 from nearfar.report import Items, ReportContent, build_report
 from nearfar.report.content import Curve
-from nearfar.report.page import LARGEST
+from nearfar.report.page import MAX_PAGE_BYTES
 from nearfar.report.plots import Plotter
 from nearfar.report.standings import describe, flat_scores, standings
 
@@ -179,7 +179,7 @@ def test_large_photographs_fit_into_the_limit(tmp_path: Path) -> None:
         lambda i: np.random.default_rng(i).integers(0, 256, (300, 400, 3), np.uint8),
     )
     path = build(ReportContent("Noise", "", {}, queries=items), tmp_path)
-    assert path.stat().st_size <= LARGEST < 5_000_000
+    assert path.stat().st_size <= MAX_PAGE_BYTES < 5_000_000
 
 
 def test_the_same_content_gives_the_same_page(tmp_path: Path) -> None:

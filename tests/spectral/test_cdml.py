@@ -128,7 +128,7 @@ def test_batches_add_up():
 def test_blocks_do_not_matter(monkeypatch):
     C = bent()
     whole, back = curves.embed(C, R), curves.Embedding(C, R).pull_back(R[:, :3])
-    monkeypatch.setattr(curves, "BLOCK", 21)
+    monkeypatch.setattr(curves, "CURVE_BLOCK_POINTS", 21)
     assert_allclose(curves.embed(C, R), whole)
     assert_allclose(curves.Embedding(C, R).pull_back(R[:, :3]), back, rtol=1e-10, atol=1e-12)
 

@@ -84,7 +84,7 @@ def test_rebuilding_scatter_in_blocks(monkeypatch):
     R = rng.normal(size=(40, 5))
     S = graphs.lle_weights(R, 6)
     E = (np.eye(40) - S.toarray()).T @ (np.eye(40) - S.toarray())
-    monkeypatch.setattr(locality, "BLOCK", 35)
+    monkeypatch.setattr(locality, "RESIDUAL_BLOCK_VALUES", 35)
     assert_allclose(locality.rebuilding_scatter(R, S), R.T @ E @ R / 40)
     assert_allclose(locality.rebuilding_scatter(R + 7, S), R.T @ E @ R / 40, rtol=1e-6)
 
@@ -208,7 +208,7 @@ def test_newton_steps_fall_fast_and_are_counted():
 def test_without_newton_the_first_order_search_converges(monkeypatch):
     problem = nu_problem()
     exact = nu_margin(problem)
-    monkeypatch.setattr(solver, "LARGEST", 0)
+    monkeypatch.setattr(solver, "MAX_NEWTON_PAIRS", 0)
     found = nu_margin(problem)
     assert found.converged
     assert found.n_iter > exact.n_iter

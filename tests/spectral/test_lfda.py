@@ -26,8 +26,8 @@ def test_classes_of_two_clusters_need_not_come_together():
 
 @pytest.mark.parametrize("k", [1, 3, 100])
 def test_scatters_equal_those_by_loops(k, monkeypatch):
-    monkeypatch.setattr(lfda, "BLOCK", 50)
-    monkeypatch.setattr(lfda, "LEAST", 2)
+    monkeypatch.setattr(lfda, "AFFINITY_BLOCK_VALUES", 50)
+    monkeypatch.setattr(lfda, "MIN_AFFINITY_ROWS", 2)
     X, y = data(40)
     y[0], y[1:3] = 9, 8  # one row alone in its class, and a class of two
     codes = np.unique(y, return_inverse=True)[1]

@@ -28,7 +28,7 @@ def rows(n=40, d=3, classes=3, seed=0):
 
 def problem(squared=False, mu=0.4, k=2, **settings):
     X, y = rows()
-    rule = large_margin_data.Rule(k, mu, squared, **settings)
+    rule = large_margin_data.PullsAndPushes(k, mu, squared, **settings)
     return X, y, rule.pose(X, y, None, np.eye(3))
 
 
@@ -166,7 +166,7 @@ def test_program_refuses_what_is_too_large():
     with pytest.raises(ValueError, match=r"^LMNN: .*features.*lbfgs"):
         LMNN(solver="sdp").fit(np.random.default_rng(0).normal(size=(80, 70)), np.arange(80) % 2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nearfar.spectral.margin.lmnn.sdp.LARGEST", 20)
+        patch.setattr("nearfar.spectral.margin.lmnn.sdp.MAX_TRIPLETS", 20)
         with pytest.raises(ValueError, match=r"^LMNN: .*triplets.*lbfgs"):
             LMNN(solver="sdp").fit(X, y)
 
@@ -268,7 +268,7 @@ def test_a_start_gets_its_best_scale(squared):
 def test_value_of_a_rounded_hinge_follows_from_its_kinks(squared):
     _, _, task = problem(squared)
     L = active_set.scaled(task, np.random.default_rng(3).normal(size=(3, 3)))
-    place = active_set.Search(task, "lbfgs", None).place(L, Hinge(squared))
+    place = active_set.ActiveSetSearch(task, "lbfgs", None).place(L, Hinge(squared))
     for share in (1e-9, 1e-2, 0.2, 5.0):
         hinge, value = active_set.rounded(task, place, share)
         assert_allclose(value, task.value(L, place.edges, hinge), rtol=1e-12)
@@ -299,7 +299,7 @@ def test_newton_steps_lower_the_value_to_where_no_gradient_is_left():
     for _ in range(15):
         K, slopes = newton.descend(task, K, edges, hinge, damping)
         values.append(task.value(K, edges, hinge))
-        assert len(slopes) <= newton.STEPS
+        assert len(slopes) <= newton.NEWTON_STEPS
     assert (np.diff(values) <= 0).all()
     assert np.abs(task(K, edges, hinge)[1]).max() < 1e-3 * np.abs(task.C).max()
 
@@ -365,7 +365,7 @@ def test_means_of_slopes_bound_the_optimum(squared):
 def test_whitening_leaves_out_what_no_row_has():
     X, y = rows(60, 4)
     X = np.column_stack([X, X[:, 0] + X[:, 1], np.ones(60)])
-    task = large_margin_data.Rule().pose(X, y, None, np.eye(6))
+    task = large_margin_data.PullsAndPushes().pose(X, y, None, np.eye(6))
     A, B = large_margin_data.whitening(task)
     assert A.shape == B.shape == (6, 4)
     assert_allclose(A.T @ B, np.eye(4), atol=1e-9)

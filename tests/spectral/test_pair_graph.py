@@ -19,7 +19,7 @@ def graph(n, share):
 
 @pytest.mark.parametrize("rows", [7, 128])
 def test_squares_from_products_equal_those_of_differences(rows, monkeypatch):
-    monkeypatch.setattr(pair_graph, "ROWS", rows)
+    monkeypatch.setattr(pair_graph, "GRAPH_BLOCK_ROWS", rows)
     Z, found = 100 + rng.normal(size=(60, 40)), graph(60, 0.3)
     assert_allclose(
         pair_graph.dense_squared_distances(Z, found.a, found.b),

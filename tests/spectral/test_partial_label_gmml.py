@@ -78,7 +78,7 @@ def test_weights_are_shares_and_single_labels_share_equally():
 
 def test_blocks_do_not_matter(monkeypatch):
     whole = nearfar.PartialLabelGMML().fit(X, SETS.astype(int)).get_mahalanobis_matrix()
-    monkeypatch.setattr(candidates, "BLOCK", 60 * 7)
+    monkeypatch.setattr(candidates, "CANDIDATE_BLOCK_VALUES", 60 * 7)
     assert_allclose(nearfar.PartialLabelGMML().fit(X, SETS.astype(int)).get_mahalanobis_matrix(), whole, rtol=1e-8)
 
 

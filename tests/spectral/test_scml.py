@@ -47,7 +47,7 @@ def test_value_and_gradient_equal_loops():
 
 @pytest.mark.parametrize("cells", [1 << 20, 20])
 def test_curvature_equals_that_of_the_table(cells, monkeypatch):
-    monkeypatch.setattr(linear_program, "CELLS", cells)
+    monkeypatch.setattr(linear_program, "DIFFERENCE_BLOCK_CELLS", cells)
     X, T, B = problem()
     a, p, n = T.T
     D = ((X[a] - X[p]) @ B.T) ** 2 - ((X[a] - X[n]) @ B.T) ** 2
@@ -199,7 +199,7 @@ def test_discriminants_solve_their_eigenproblem():
     means = np.array([X[y == c].mean(axis=0) for c in range(3)])
     S = sum((X[y == c] - means[c]).T @ (X[y == c] - means[c]) for c in range(3))
     S_b = sum((y == c).sum() * np.outer(means[c] - X.mean(axis=0), means[c] - X.mean(axis=0)) for c in range(3))
-    U = eigh(S_b, S + local_directions.RIDGE * np.trace(S) / 5 * np.eye(5))[1][:, ::-1][:, :2]
+    U = eigh(S_b, S + local_directions.DIRECTION_RIDGE * np.trace(S) / 5 * np.eye(5))[1][:, ::-1][:, :2]
     found = local_directions.discriminants(X, y, 2)
     assert_allclose(np.linalg.norm(found, axis=1), 1)
     assert_allclose(np.abs(found @ (U / np.linalg.norm(U, axis=0))).diagonal(), 1, rtol=1e-9)

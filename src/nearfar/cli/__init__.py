@@ -44,7 +44,7 @@ from .options import (
 from .own_code import caused_by_own_code, of_own_code
 from .signals import Stopping
 
-LONGEST = 1500
+MAX_MESSAGE_LENGTH = 1500
 """Characters of a message: our own errors cut what they quote, and those of other libraries are cut here."""
 
 PARSER = 500
@@ -139,7 +139,7 @@ def one_line(
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    last_words(in_brief(message, LONGEST))
+    last_words(in_brief(message, MAX_MESSAGE_LENGTH))
     sys.exit(code)
 
 

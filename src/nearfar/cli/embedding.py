@@ -13,7 +13,7 @@ import numpy as np
 from ..data import Dataset, open_dataset
 from ..data.checks.columns import on_embeddings
 from ..data.dataset import some
-from ..data.items import UNKNOWN
+from ..data.items import UNKNOWN_CLASS
 from ..data.open import TABLES, match_classes, of_classes, open_source, same_classes
 from ..data.readers.arrays import read_gallery
 from ..data.readers.numpy_files import read_arrays
@@ -138,7 +138,7 @@ def searching(data: str, chosen: Chosen, label: str | None, apart: bool = True) 
 
 def with_classes(dataset: Dataset) -> Dataset:
     """Leave out the items that have no class, as images beside class folders, unless none has one."""
-    known = np.asarray(dataset.classes)[dataset.labels] != UNKNOWN
+    known = np.asarray(dataset.classes)[dataset.labels] != UNKNOWN_CLASS
     if known.all() or not known.any():
         return dataset
     names = some([name for name, has in zip(dataset.names, known, strict=True) if not has], 3)
@@ -261,7 +261,7 @@ def embed_to(source: Path, data: str, out: Path, skip_bad: bool, label: str | No
             about["folder"] = str(root_of(data).absolute())
         np.savez_compressed(file, embeddings=embeddings, **about)
     (n, d) = embeddings.shape
-    known = [name for name in dataset.classes if name != UNKNOWN]
+    known = [name for name in dataset.classes if name != UNKNOWN_CLASS]
     kinds = f"{len(known)} classes" if known else "without classes"
     return f"{out}: {n} embeddings of {d} dimensions, {kinds}{left_out(dataset)}"
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..report.content import Reader
     from .embedding import Chosen, Embedded
 
-TRIED = 100  # names that may be without an image before none is looked for
+TRIED_NAMES = 100  # names that may be without an image before none is looked for
 
 
 def report(
@@ -127,7 +127,7 @@ def pictures_of(source: Path, dataset: Dataset) -> Reader:
     if is_embeddings(source):
         folders = dict.fromkeys((str(source.parent), "", folder_of(source)))
         for named in (NamedReader(dataset.names, folder=folder) for folder in folders):
-            if any(map(named.leads, range(min(len(dataset), TRIED)))):
+            if any(map(named.leads, range(min(len(dataset), TRIED_NAMES)))):
                 return named
     return dataset.read
 

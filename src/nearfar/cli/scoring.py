@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..data import Dataset
-from ..data.items import UNKNOWN
+from ..data.items import UNKNOWN_CLASS
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from ..extras import hint
@@ -80,7 +80,7 @@ def scored_on(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
         If there is nothing to score, or the source is none of the three.
     """
     embedded = embedded_with_gallery(source, chosen)
-    if embedded.dataset.classes == (UNKNOWN,):
+    if embedded.dataset.classes == (UNKNOWN_CLASS,):
         raise ValueError(f"{source}: its items have no class, so there is nothing to score them by")
     return _scored(source, embedded, ks)
 

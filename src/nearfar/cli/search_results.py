@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..report.content import Items
 
 Neighbors = list[tuple[str, int, float, str, str]]  # of one query
-ROUNDING = 1e-12  # of distances between unit rows that float32 should have made equal
+UNIT_DISTANCE_ROUNDING = 1e-12  # of distances between unit rows that float32 should have made equal
 
 
 def classes_of(index: Index) -> list[str]:
@@ -37,7 +37,7 @@ def neighbor_rows(index: Index, names: Sequence[str], found: Found) -> Iterator[
 
 def distance_text(distance: float) -> str:
     """Return a distance as text; between equal items, which float32 leaves a rounding error apart, it is 0."""
-    return f"{distance if distance > ROUNDING else 0.0:.4g}"
+    return f"{distance if distance > UNIT_DISTANCE_ROUNDING else 0.0:.4g}"
 
 
 def neighbor_lines(names: Sequence[str], found: Sequence[Neighbors]) -> Iterator[str]:

@@ -18,14 +18,14 @@ from .dataset import ArrayReader, DataError, Dataset, PickedReader, Source, numb
 from .readers.files import Files
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-LOOKED_AT = 32  # images of a set that tell whether all are gray
+GRAY_SAMPLE = 32  # images of a set that tell whether all are gray
 ORIENTATION = 0x0112  # of EXIF
 TRANSPOSED = (5, 6, 7, 8)
 """Orientations in which height and width change places."""
 GRAY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
 SIXTEEN = ("PNG", "PPM")
 """Formats without 32-bit pixels: what Pillow opens in them as such is 16-bit gray."""
-MEMORY = 2**26
+IMAGE_MEMORY_BYTES = 2**26
 """Sets whose decoded images take at most this many bytes are kept in memory."""
 WHOLE = 512
 """Images whose shorter side has at most so many pixels are decoded whole, and only sets of such are kept in memory."""
@@ -361,7 +361,7 @@ def guess_channels(files: Files, paths: Sequence[str]) -> int:
     from PIL import Image
 
     modes = set()
-    for i in np.unique(np.linspace(0, len(paths) - 1, LOOKED_AT).astype(int)):
+    for i in np.unique(np.linspace(0, len(paths) - 1, GRAY_SAMPLE).astype(int)):
         try:
             with Image.open(io.BytesIO(files.read(paths[i]))) as image:
                 modes.add(image.mode)
@@ -413,7 +413,7 @@ def image_source(
     return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), split)
 
 
-def load(read: Callable[[int], NDArray[Any]], n: int, memory: int = MEMORY) -> NDArray[Any] | None:
+def load(read: Callable[[int], NDArray[Any]], n: int, memory: int = IMAGE_MEMORY_BYTES) -> NDArray[Any] | None:
     """Read all items into one array, or None where they are too large or differ in shape.
 
     Large images are not kept: those of files are decoded at reduced size as soon as the size that is wanted is known.

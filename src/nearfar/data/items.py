@@ -21,7 +21,7 @@ from .readers.folder import OTHERS, read_folder, unread
 from .readers.numpy_files import read_array
 from .readers.text_tables import TABLES, check_label
 
-UNKNOWN = ""
+UNKNOWN_CLASS = ""
 """The class of items that have none."""
 
 
@@ -55,13 +55,13 @@ def open_items(source: Named, *, label: str | None = None, skip_bad: bool = Fals
         names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
         alone = ["/" not in name for name in names]
         if any(alone) and not all(alone):
-            return read_folder(path, skip_bad=skip_bad, unlabeled=UNKNOWN).items
+            return read_folder(path, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
         if any(alone):
             return replace(_loose(path.stem, ImageReader(files, tuple(names)), skip_bad), notes=tuple(unread(files)))
     if path.is_file() and path.name.endswith(TABLES):
         from .readers.manifest import read_manifest
 
-        return read_manifest(path, label=label, skip_bad=skip_bad, unlabeled=UNKNOWN).items
+        return read_manifest(path, label=label, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
     if path.is_file() and path.suffix in (".npy", ".npz"):
         content = _loaded(path)
         if path.suffix == ".npy" or not any(key in content for key in LABELS):
@@ -169,7 +169,7 @@ def _inside(name: str) -> tuple[str, str]:
 
 def _loose(name: str, reader: ImageReader, skip_bad: bool) -> Dataset:
     reader = ImageReader(reader.files, reader.paths, guess_channels(reader.files, reader.paths))
-    return image_source(name, reader, [UNKNOWN] * len(reader.paths), skip_bad=skip_bad).items
+    return image_source(name, reader, [UNKNOWN_CLASS] * len(reader.paths), skip_bad=skip_bad).items
 
 
 def _rows(path: Path, content: Any) -> Dataset:
@@ -180,7 +180,7 @@ def _rows(path: Path, content: Any) -> Dataset:
         raise DataError(f"{path}: expected (n, d) numbers, got shape {rows.shape} of type {rows.dtype}")
     singles = finite_singles(rows, f"{path}:")
     names = None if isinstance(content, np.ndarray) else names_in(content, len(rows))
-    return Dataset.from_array(path.stem, singles, [UNKNOWN] * len(rows), names=names)
+    return Dataset.from_array(path.stem, singles, [UNKNOWN_CLASS] * len(rows), names=names)
 
 
 def _loaded(path: Path) -> Any:

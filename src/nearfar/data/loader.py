@@ -19,7 +19,7 @@ from .decode import fit, read_square
 
 FEW = 512
 """Sets of fewer items are decoded sooner than processes for them have started."""
-MOST = 8
+MAX_WORKERS = 8
 """Processes that decode, at most, where nobody says how many: each holds batches in memory."""
 START_METHODS = multiprocessing.get_all_start_methods()
 """Ways to start a process, the usual one first."""
@@ -176,7 +176,7 @@ def usual_workers(dataset: Dataset) -> int:
     # of several processes on this machine, each has its share
     share = cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     computing = 1 if torch.cuda.is_available() else torch.get_num_threads()
-    return min(MOST, max(1, share - computing))
+    return min(MAX_WORKERS, max(1, share - computing))
 
 
 def available_cores() -> int:

@@ -19,7 +19,7 @@ from torch import Tensor
 from . import distributed
 
 # Constants of SplitMix64 (Steele, Lea & Flood, 2014), as signed numbers
-STEP = 0x9E3779B97F4A7C15 - 2**64
+SPLITMIX_STEP = 0x9E3779B97F4A7C15 - 2**64
 FIRST_FACTOR = 0xBF58476D1CE4E5B9 - 2**64
 SECOND_FACTOR = 0x94D049BB133111EB - 2**64
 
@@ -128,8 +128,8 @@ def uniform(seed: Tensor, anchors: Tensor, numbers: Tensor, stream: int = 0) -> 
     -------
     (b, k) float64
     """
-    key = _mixed(seed + stream + STEP * (anchors + 1))
-    bits = _mixed(key[:, None] + STEP * (numbers + 1))
+    key = _mixed(seed + stream + SPLITMIX_STEP * (anchors + 1))
+    bits = _mixed(key[:, None] + SPLITMIX_STEP * (numbers + 1))
     return _shifted(bits, 11).double() * 2.0**-53
 
 

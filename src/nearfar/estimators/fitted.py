@@ -31,7 +31,7 @@ from .signature_hints import with_signature_hint
 
 Self = TypeVar("Self", bound="Fitted")
 
-WIDE = 3000  # so many features that a square matrix of them may not fit into memory
+WIDE_FEATURES = 3000  # so many features that a square matrix of them may not fit into memory
 # messages of SciPy and Python about overflows inside a computation, which name nothing that a user knows
 OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of range")
 
@@ -47,7 +47,7 @@ def error_context(estimator: object) -> Iterator[None]:
         raise
     except MemoryError as error:
         d = getattr(estimator, "n_features_in_", 0)
-        if d < WIDE or str(error).startswith(name):
+        if d < WIDE_FEATURES or str(error).startswith(name):
             raise
         told = f"a matrix of {d} x {d} features takes {8e-9 * d * d:.2g} GB, and {name} may need several"
         hint = "take fewer features; PCA(len(X) - 1) keeps all that fewer rows than features say"

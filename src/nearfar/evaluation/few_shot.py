@@ -21,7 +21,7 @@ from .intervals import Interval, interval
 from .labels import check_lengths, class_numbers
 
 CLASSIFIERS = ("prototype", "nearest")
-VALUES = 2**22  # embedding values gathered at a time
+GATHERED_VALUES = 2**22  # embedding values gathered at a time
 
 
 class FewShot(NamedTuple):
@@ -147,7 +147,7 @@ def _samples(
 
 def _accuracies(x: AnyArray, picked: NDArray[np.int64], shape: EpisodeShape, classifier: str, cosine: bool) -> Array:
     truth = np.repeat(np.arange(shape.ways), shape.queries)
-    step = max(1, VALUES // (shape.size * x.shape[1]))
+    step = max(1, GATHERED_VALUES // (shape.size * x.shape[1]))
     found = [
         _classified(x[picked[lo : lo + step]], shape, classifier, cosine) == truth for lo in range(0, len(picked), step)
     ]

@@ -21,7 +21,7 @@ Rows: TypeAlias = NDArray[np.float32]
 Nearest: TypeAlias = Callable[[Rows, Rows], tuple[Rows, Ints]]  # squared distance to, and number of the nearest center
 
 TOGETHER = 16  # seeds whose candidates are drawn at once, at most: of more, too many would not count
-NUMBERS = 1 << 24  # distances that are held at once
+MAX_KMEANS_DISTANCES = 1 << 24  # distances that are held at once
 
 
 def seeds(rows: Rows, k: int, rng: np.random.Generator) -> Ints:
@@ -37,7 +37,7 @@ def seeds(rows: Rows, k: int, rng: np.random.Generator) -> Ints:
         if mass[-1] <= 0:  # the other rows equal seeds
             rest = np.setdiff1d(np.arange(n), found)
             return np.concatenate([found, rest[: k - len(found)]]).astype(np.intp)
-        drawn = tries * max(1, min(TOGETHER, NUMBERS // (tries * n)))
+        drawn = tries * max(1, min(TOGETHER, MAX_KMEANS_DISTANCES // (tries * n)))
         candidates = np.minimum(np.searchsorted(mass, mass[-1] * rng.random(drawn), side="right"), n - 1)
         bar = rng.random(drawn) * D[candidates]
         squares = _squares(rows, square, candidates)

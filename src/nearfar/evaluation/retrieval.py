@@ -27,7 +27,7 @@ from ..quoting import quoted
 from .groups import Members, kinds_of
 from .labels import check_lengths, class_numbers
 
-MOST = 2**62  # the largest K, whose sums with ranks are still numbers of 64 bits
+MAX_K = 2**62  # the largest K, whose sums with ranks are still numbers of 64 bits
 SLICE = 64  # rows looked at together while counting nearer items
 
 
@@ -154,8 +154,8 @@ def protocol_of(x: Any, labels: Any, y: Any, y_labels: Any) -> tuple[Any, Any, I
 
 def _checked(ks: Iterable[int] | int) -> tuple[int, ...]:
     ks = tuple(ks) if isinstance(ks, Iterable) else (ks,)
-    if not ks or any(not 1 <= k <= MOST or int(k) != k for k in ks):
-        raise ValueError(f"ks: expected integers from 1 to {MOST:,}, got {quoted(ks)}")
+    if not ks or any(not 1 <= k <= MAX_K or int(k) != k for k in ks):
+        raise ValueError(f"ks: expected integers from 1 to {MAX_K:,}, got {quoted(ks)}")
     return tuple(int(k) for k in ks)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..numerics.types import Array
 
-POINTS = 201  # points of the curve
+CURVE_POINTS = 201  # points of the curve
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def scored(
     best = int(np.argmax(tar - far))
     eer, at = _equal_errors(tar, far)
     tar_at, threshold_at = kept_at(rates, thresholds, tar, accepted[1])
-    grid = np.geomspace(1 / N, 1.0, POINTS)
+    grid = np.geomspace(1 / N, 1.0, CURVE_POINTS)
     places = [_last(accepted[1], _allowed(rate, N)) for rate in grid]
     return Verification(
         auc=auc,

@@ -18,8 +18,8 @@ from .retrieval import protocol_of
 from .threshold_curves import Verification, checked_rates, scored
 
 FARS = (0.1, 0.01, 0.001)
-BINS = 2**20 + 1  # distances are known to a millionth of their range; simple fractions of it lie inside bins
-CELLS = 2**22  # distances at a time
+DISTANCE_BINS = 2**20 + 1  # distances are known to a millionth of their range; simple fractions of it lie inside bins
+VERIFICATION_BLOCK_CELLS = 2**22  # distances at a time
 
 
 def verify(
@@ -86,24 +86,26 @@ def verify(
     if len(x) > most:
         rows = np.sort(np.random.default_rng(seed).choice(len(x), most, replace=False))
     whole = own is not None and len(rows) == len(x)
-    edge = _reach(x, y, distance) / (BINS - 1)
-    similar = np.zeros(BINS + 1, dtype=np.int64)
-    all_pairs = np.zeros(BINS + 1, dtype=np.int64)
-    for part, table in distance_blocks(x[rows], y, distance, block=max(1, CELLS // len(y)), ahead=whole):
+    edge = _reach(x, y, distance) / (DISTANCE_BINS - 1)
+    similar = np.zeros(DISTANCE_BINS + 1, dtype=np.int64)
+    all_pairs = np.zeros(DISTANCE_BINS + 1, dtype=np.int64)
+    for part, table in distance_blocks(
+        x[rows], y, distance, block=max(1, VERIFICATION_BLOCK_CELLS // len(y)), ahead=whole
+    ):
         table /= edge
-        bins = np.minimum(np.rint(table, out=table), BINS - 1, out=table).astype(np.intp)
+        bins = np.minimum(np.rint(table, out=table), DISTANCE_BINS - 1, out=table).astype(np.intp)
         if whole:
-            bins[:, : len(bins)][np.tri(len(bins), dtype=np.bool_)] = BINS  # every pair once
+            bins[:, : len(bins)][np.tri(len(bins), dtype=np.bool_)] = DISTANCE_BINS  # every pair once
         elif own is not None:
-            bins[np.arange(len(bins)), rows[part]] = BINS  # an item and itself are no pair
+            bins[np.arange(len(bins)), rows[part]] = DISTANCE_BINS  # an item and itself are no pair
         first = len(y) - bins.shape[1]
         if kinds is not None:
-            bins[kinds[0][rows[part]][:, None] == kinds[1][first:]] = BINS
+            bins[kinds[0][rows[part]][:, None] == kinds[1][first:]] = DISTANCE_BINS
         others = gallery_kind[first:]
-        similar += np.bincount(bins[kind[rows[part]][:, None] == others], minlength=BINS + 1)
-        all_pairs += np.bincount(bins.ravel(), minlength=BINS + 1)
-    counts = np.stack([similar, all_pairs - similar])[:, :BINS]
-    return scored((np.arange(BINS, dtype=np.float64) + 0.5) * edge, counts, rates, distance, kinds is not None)
+        similar += np.bincount(bins[kind[rows[part]][:, None] == others], minlength=DISTANCE_BINS + 1)
+        all_pairs += np.bincount(bins.ravel(), minlength=DISTANCE_BINS + 1)
+    counts = np.stack([similar, all_pairs - similar])[:, :DISTANCE_BINS]
+    return scored((np.arange(DISTANCE_BINS, dtype=np.float64) + 0.5) * edge, counts, rates, distance, kinds is not None)
 
 
 def verify_pairs(

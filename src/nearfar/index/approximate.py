@@ -15,14 +15,14 @@ MORE = 2  # candidates asked of faiss, relative to the neighbors wanted
 
 # What faiss's index factory is given. It reads more than that, but texts may come from strangers' files, and with some
 # it ends the process: nested brackets, graphs of one link, codes of no bits.
-LONGEST = 100  # characters; recipes of the literature have 10 to 40
+MAX_RECIPE_LENGTH = 100  # characters; recipes of the literature have 10 to 40
 LINKS = r"(?:[2-9]|[1-9]\d|1\d\d|2[0-4]\d|25[0-6])"  # 2 to 256 of each point of a graph
 CODE = r"(?:Flat|SQ(?:4|6|8|fp16|bf16)|PQ[1-9]\d{0,3}(?:x(?:[4-9]|1[0-6]))?(?:fs)?|LSH|RaBitQ)"
 GRAPH = rf"(?:HNSW(?:{LINKS})?|NSG(?:{LINKS})?)"
 TRANSFORM = r"(?:(?:PCA|PCAR|PCAW|PCAWR|ITQ)[1-9]\d{0,3}|OPQ[1-9]\d{0,2}(?:_[1-9]\d{0,3})?|L2norm)"
 LISTS = rf"IVF[1-9]\d{{0,6}}(?:_HNSW{LINKS})?"
 RECIPE = re.compile(rf"(?:{TRANSFORM},){{0,2}}(?:{LISTS},{CODE}|{GRAPH}(?:[,_]{CODE})?|{CODE})(?:,RFlat)?")
-MOST = 6  # digits of a setting of the search
+MAX_SETTING_DIGITS = 6  # digits of a setting of the search
 
 
 def check_recipe(recipe: str) -> None:
@@ -32,7 +32,7 @@ def check_recipe(recipe: str) -> None:
     and NSG32; codes Flat, SQ8 (4, 6, fp16, bf16), PQ16, PQ16x4, PQ16x4fs, LSH and RaBitQ; RFlat at the end orders what
     codes have found. What follows a semicolon is looked at when the index is built.
     """
-    if isinstance(recipe, str) and len(recipe) <= LONGEST and RECIPE.fullmatch(recipe.partition(";")[0]):
+    if isinstance(recipe, str) and len(recipe) <= MAX_RECIPE_LENGTH and RECIPE.fullmatch(recipe.partition(";")[0]):
         return
     known = "exact, or a recipe of faiss such as HNSW32, IVF256,Flat or OPQ16_64,IVF256,PQ16"
     raise ValueError(f"engine: expected {known}, got {quoted(recipe)}")
@@ -80,7 +80,7 @@ class Approximate:
     def _set(self, faiss: Any, made: str, setting: str) -> None:
         """Set one thing of the search, such as nprobe=16."""
         name, _, number = (part.strip() for part in setting.partition("="))
-        if not (number.isascii() and number.isdecimal() and len(number) <= MOST and int(number) > 0):
+        if not (number.isascii() and number.isdecimal() and len(number) <= MAX_SETTING_DIGITS and int(number) > 0):
             raise ValueError(f"engine: expected a setting of the search such as nprobe=16, got {quoted(setting)}")
         try:
             faiss.ParameterSpace().set_index_parameter(self._index, name, int(number))

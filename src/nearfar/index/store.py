@@ -13,7 +13,7 @@ __all__ = ["to_milvus"]
 
 METRICS = {"cosine": "COSINE", "euclidean": "L2", "sqeuclidean": "L2"}
 BATCH = 1000  # items sent at a time
-LONGEST = 65_535  # bytes of a name or a class, which is Milvus's own limit
+MAX_VARCHAR_BYTES = 65_535  # bytes of a name or a class, which is Milvus's own limit
 
 
 def to_milvus(index: Index, uri: str, collection: str, *, token: str = "", add: bool = False) -> int:
@@ -78,12 +78,12 @@ def _create(client: Any, index: Index, collection: str) -> None:
     from pymilvus import DataType
 
     schema = client.create_schema()
-    schema.add_field("name", DataType.VARCHAR, is_primary=True, auto_id=False, max_length=LONGEST)
+    schema.add_field("name", DataType.VARCHAR, is_primary=True, auto_id=False, max_length=MAX_VARCHAR_BYTES)
     schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=index.embeddings.shape[1])
     if index.labels is not None and index.labels.dtype.kind == "i":
         schema.add_field("label", DataType.INT64)
     elif index.labels is not None:
-        schema.add_field("label", DataType.VARCHAR, max_length=LONGEST)
+        schema.add_field("label", DataType.VARCHAR, max_length=MAX_VARCHAR_BYTES)
     searched = client.prepare_index_params()
     searched.add_index("embedding", index_type="AUTOINDEX", metric_type=METRICS[index.distance])
     client.create_collection(collection, schema=schema, index_params=searched)

@@ -20,7 +20,7 @@ LARGEST_IMAGE = 2**29
 """Bytes of one image file, or of one member of an archive once unpacked: 512 MB, as much as the largest picture that
 Pillow opens takes without packing."""
 
-FREE = 2**28
+FREE_BYTES = 2**28
 RATIO = 200
 """Packed data may unpack to 256 MB whatever their own size, and to more only at up to 200 times their own size."""
 
@@ -100,8 +100,8 @@ def check_expansion(unpacked: int, packed: int) -> None:
     unpacked, packed : int
         Bytes.
     """
-    if unpacked > max(FREE, RATIO * packed):
-        limit = f"{in_megabytes(FREE)}, or {RATIO} times the size of its file"
+    if unpacked > max(FREE_BYTES, RATIO * packed):
+        limit = f"{in_megabytes(FREE_BYTES)}, or {RATIO} times the size of its file"
         raise Unreadable(f"it unpacks to {in_megabytes(unpacked)} or more; expected at most {limit}")
 
 

@@ -19,9 +19,9 @@ from ..numerics.distances import check_distance, chunks, pair_cosines, pair_dist
 from ..numerics.types import AnyArray, Array, Ints
 
 GRID = 2.0**-44
-SAMPLE = 1024  # gallery rows that fix the center
+CENTER_SAMPLE = 1024  # gallery rows that fix the center
 Hidden = Callable[[Ints], tuple[Ints, Ints]]
-WIDEST = 128  # the product is padded to a multiple of it, so that columns fall into equal groups
+COLUMN_GROUP = 128  # the product is padded to a multiple of it, so that columns fall into equal groups
 
 
 class Space:
@@ -52,7 +52,7 @@ class Space:
         self.own = own
         self.hidden = hidden
         self.cosine = check_distance(distance) == "cosine"
-        sample = gallery[:: -(-len(gallery) // SAMPLE)]
+        sample = gallery[:: -(-len(gallery) // CENTER_SAMPLE)]
         self.center = np.median(unit_rows(sample) if self.cosine else sample.astype(np.float64), axis=0)
         self.squares = (row_squares(queries), row_squares(gallery)) if self.cosine else None
         radius = 1.0 if self.cosine else max(self._radius(queries), self._radius(gallery))
@@ -120,7 +120,9 @@ class Product:
         self.last = dtype is np.float64
         self.final = self.last and space.cosine
         m = len(space.gallery)
-        self.right = np.zeros((-(-m // WIDEST) * WIDEST, space.right(space.gallery[:1]).shape[1]), dtype=dtype)
+        self.right = np.zeros(
+            (-(-m // COLUMN_GROUP) * COLUMN_GROUP, space.right(space.gallery[:1]).shape[1]), dtype=dtype
+        )
         for start, part in zip(starts(space.gallery), chunks(space.gallery), strict=True):
             self.right[start : start + len(part)] = space.right(part)
         d = len(space.center)

@@ -20,9 +20,11 @@ from ..progress import stage
 from .blocks import originals
 from .nearest import true_cells
 
-CELLS = 2**22  # distances at a time
-LARGEST = 2_000_000  # pairs that are listed
-MANY = 1 / 64  # share of candidates among all pairs looked at, above which a float64 product is worth its time
+PAIR_BLOCK_CELLS = 2**22  # distances at a time
+MAX_LISTED_PAIRS = 2_000_000  # pairs that are listed
+MANY_CANDIDATES = (
+    1 / 64
+)  # share of candidates among all pairs looked at, above which a float64 product is worth its time
 
 
 class NearPairs(NamedTuple):
@@ -74,8 +76,8 @@ def pairs_within(rows: Any, within: float, *, distance: str = "euclidean") -> Ne
 
 def nearest_pairs(rows: Any, k: int, *, distance: str = "euclidean") -> NearPairs:
     """Return the k nearest of all pairs of rows, or all pairs if there are fewer; otherwise like `pairs_within`."""
-    if not isinstance(k, Integral) or not 1 <= k <= LARGEST:
-        raise ValueError(f"k: expected 1 to {LARGEST:,}, got {k!r}")
+    if not isinstance(k, Integral) or not 1 <= k <= MAX_LISTED_PAIRS:
+        raise ValueError(f"k: expected 1 to {MAX_LISTED_PAIRS:,}, got {k!r}")
     return _search(as_rows(rows, "rows"), check_distance(distance), np.inf, k)
 
 
@@ -124,12 +126,12 @@ def _search(rows: AnyArray, distance: str, within: float, k: int | None) -> Near
     table = Nearness(rows, distance)
     found = NearPairs(np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0))
     for start, stop in counted_blocks(len(rows)):
-        width = CELLS // (stop - start)
+        width = PAIR_BLOCK_CELLS // (stop - start)
         for first in range(start, len(rows), width):
             i, j = table.pairs(slice(start, stop), slice(first, first + width), within, k)
-            if len(i) + len(found.i) > LARGEST and k is None:
+            if len(i) + len(found.i) > MAX_LISTED_PAIRS and k is None:
                 raise ValueError(
-                    f"within: more than {LARGEST:,} pairs lie within {within:g}; choose a smaller distance"
+                    f"within: more than {MAX_LISTED_PAIRS:,} pairs lie within {within:g}; choose a smaller distance"
                 )
             d = pair_distances(rows, rows, i, j, distance)
             keep = d <= within
@@ -142,15 +144,15 @@ def _search(rows: AnyArray, distance: str, within: float, k: int | None) -> Near
 
 
 def counted_blocks(n: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of blocks of rows that take CELLS cells with all following rows, or with a part of these.
+    """Yield (start, stop) of blocks of rows that take `PAIR_BLOCK_CELLS` with all following rows, or a part of these.
 
     A product of few rows takes several times as long per row, so a block has many rows and meets the others in parts.
     """
     start = 0
-    least = int(CELLS**0.5) // 4
+    least = int(PAIR_BLOCK_CELLS**0.5) // 4
     with stage("comparing", n * (n - 1) // 2) as done:
         while start < n - 1:
-            stop = min(n, start + max(1, least, CELLS // (n - start)))
+            stop = min(n, start + max(1, least, PAIR_BLOCK_CELLS // (n - start)))
             yield start, stop
             done((stop - start) * (2 * n - start - stop - 1) // 2)
             start = stop
@@ -201,7 +203,7 @@ class Nearness:
         right = self.single[others]
         own = rows.start == others.start
         row, column = self._cells(left, right, own, within, k)
-        if len(row) > MANY * len(left) * len(right):
+        if len(row) > MANY_CANDIDATES * len(left) * len(right):
             left, right = (self.factors(part, np.float64) for part in (rows, others))
             row, column = self._cells(left, right, own, within, k)
         return row + rows.start, column + others.start

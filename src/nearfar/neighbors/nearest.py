@@ -23,9 +23,9 @@ import numpy as np
 from ..numerics.distances import as_rows, pair_cosines, pair_distances
 from ..numerics.types import AnyArray, Array, Bools, Ints
 from ..progress import stage
-from .blocks import WIDEST, Block, Hidden, Product, Space, passes
+from .blocks import COLUMN_GROUP, Block, Hidden, Product, Space, passes
 
-MEMORY = 2**28  # bytes that one block takes at most: its product, its candidates, their order
+BLOCK_MEMORY_BYTES = 2**28  # bytes that one block takes at most: its product, its candidates, their order
 Alike = Callable[[Ints, Ints], Bools]
 
 
@@ -159,7 +159,7 @@ class Ranked(NamedTuple):
 
 
 def parts(rows: Ints, k: Ints, product: Product, block: int | None = None) -> Iterator[Ints]:
-    """Cut queries into blocks that fit into MEMORY; ``k`` (len(rows),) must not increase."""
+    """Cut queries into blocks that fit into BLOCK_MEMORY_BYTES; ``k`` (len(rows),) must not increase."""
     start = 0
     width = len(product.right)
     with stage("comparing", len(rows)) as done:
@@ -169,7 +169,7 @@ def parts(rows: Ints, k: Ints, product: Product, block: int | None = None) -> It
             else:
                 candidates = min(width, 2 * int(k[start]) + product.limit)
             size = 3 * product.right.itemsize * width // 2 + 90 * candidates
-            stop = start + (block or max(1, min(2048, MEMORY // size)))
+            stop = start + (block or max(1, min(2048, BLOCK_MEMORY_BYTES // size)))
             yield rows[start:stop]
             done(len(rows[start:stop]))
             start = stop
@@ -229,7 +229,7 @@ def _candidates(block: Block, k: int) -> tuple[AnyArray, Ints | None, Ints, Bool
 def _groups(width: int, k: int) -> int:
     """Return the number of column groups: it balances partitioning their maxima against the cells looked at."""
     size = 2.0 ** np.floor(np.log2(max(1.0, np.sqrt(width / k))))
-    return width // int(min(size, WIDEST))
+    return width // int(min(size, COLUMN_GROUP))
 
 
 def _dense(row: Ints, value: AnyArray, column: Ints, count: Ints, k: int) -> tuple[AnyArray, Ints]:

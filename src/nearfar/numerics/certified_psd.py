@@ -22,8 +22,10 @@ from .types import Array
 Evaluate = Callable[[Array], tuple[float, Array]]
 Gap = Callable[[Array, float, Array], float]
 STALL = 1e-14
-LEAST = 1e-6  # eigenvalue of a start's metric, relative to the largest
-MEMORY = 30  # corrections of L-BFGS: they cost little beside an iteration, and with fewer of them the gap closes later
+MIN_START_EIGENVALUE = 1e-6  # eigenvalue of a start's metric, relative to the largest
+CERTIFIED_MEMORY = (
+    30  # corrections of L-BFGS: they cost little beside an iteration, and with fewer of them the gap closes later
+)
 
 
 def minimize(
@@ -68,7 +70,7 @@ def minimize(
         close = gap(seen["L"], seen["f"], seen["G"]) <= tol * max(1.0, abs(seen["f"]))
         return close or before - now <= STALL * max(1.0, abs(now))
 
-    found = lbfgs(on_factor, K0, stop=certified, max_iter=max_iter, tol=0.0, memory=MEMORY, report=report)
+    found = lbfgs(on_factor, K0, stop=certified, max_iter=max_iter, tol=0.0, memory=CERTIFIED_MEMORY, report=report)
     history = scale * np.asarray(found.history)
     rest = max_iter - found.n_iter
     first = finished(evaluate, gap, found.x @ A, found.n_iter, tol, history)
@@ -84,7 +86,7 @@ def of_full_rank(K: Array) -> Array:
     if np.linalg.matrix_rank(K) == len(K) == K.shape[1]:
         return K
     w, V = psd.spectrum(K.T @ K)
-    return np.sqrt(np.maximum(w, max(LEAST * w[0], np.finfo(np.float64).tiny)))[:, None] * V.T
+    return np.sqrt(np.maximum(w, max(MIN_START_EIGENVALUE * w[0], np.finfo(np.float64).tiny)))[:, None] * V.T
 
 
 def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any) -> Solution:

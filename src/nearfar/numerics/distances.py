@@ -20,7 +20,7 @@ from .mahalanobis import set_to_set as set_to_set
 from .types import AnyArray, Array, Ints
 
 DISTANCES = ("cosine", "euclidean", "sqeuclidean")
-LARGEST = 1e70  # products of squares of larger values overflow float64
+MAX_MAGNITUDE = 1e70  # products of squares of larger values overflow float64
 PAIR_VALUES = 2**20  # float64 values gathered at a time for listed pairs
 
 
@@ -70,7 +70,7 @@ def _detached(x: Any) -> Any:
 
 def _check_finite(rows: AnyArray, name: str) -> None:
     largest = np.maximum(np.abs(rows.max(axis=1)), np.abs(rows.min(axis=1)))
-    bad = np.flatnonzero(~(largest.astype(np.float64) <= LARGEST))
+    bad = np.flatnonzero(~(largest.astype(np.float64) <= MAX_MAGNITUDE))
     if bad.size == 0:
         return
     first = ", ".join(map(str, bad[:5]))

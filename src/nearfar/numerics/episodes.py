@@ -11,7 +11,7 @@ import numpy as np
 
 from .types import Ints
 
-CELLS = 2**22  # random numbers held at a time
+EPISODE_BLOCK_VALUES = 2**22  # random numbers held at a time
 
 
 class EpisodeShape(NamedTuple):
@@ -81,7 +81,7 @@ def draw_episodes(counts: Ints, shape: EpisodeShape, episodes: int, rng: np.rand
         The support comes first, class by class, then the queries (class by class where balanced).
     """
     width = int(counts.max())
-    step = max(1, CELLS // max(shape.ways * width, len(counts)))
+    step = max(1, EPISODE_BLOCK_VALUES // max(shape.ways * width, len(counts)))
     blocks = [_draw(counts, shape, min(step, episodes - lo), rng) for lo in range(0, episodes, step)]
     classes, flat = zip(*blocks, strict=True)
     return np.concatenate(classes), np.concatenate(flat)

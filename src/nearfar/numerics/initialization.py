@@ -9,7 +9,7 @@ from .constraints import generator
 from .types import AnyArray, Array, Ints, Seed
 
 STARTS = ("auto", "pca", "lda", "identity", "random")
-SAMPLE = 500  # rows whose distances scale a start
+SCALE_SAMPLE = 500  # rows whose distances scale a start
 
 
 def principal(X: Array, k: int) -> Array:
@@ -100,8 +100,8 @@ def given(init: AnyArray, k: int, d: int) -> Array:
 
 
 def median_scaled(X: Array, L: Array) -> Array:
-    """Return L scaled so that the median squared distance between (up to `SAMPLE`) different rows is 1."""
-    Z = X[:: -(-len(X) // SAMPLE)] @ L.T
+    """Return L scaled so that the median squared distance between (up to `SCALE_SAMPLE`) different rows is 1."""
+    Z = X[:: -(-len(X) // SCALE_SAMPLE)] @ L.T
     unit = 2.0 ** np.frexp(np.abs(Z).max(initial=0.0))[1]  # keeps squares from overflowing or vanishing
     Z = Z / unit
     square = np.einsum("nk,nk->n", Z, Z)

@@ -17,10 +17,10 @@ from .types import AnyArray, Array, Seed
 Kernel = str | Callable[[Array, Array], Array]
 
 KERNELS = ("linear", "rbf", "polynomial", "laplacian", "cosine", "precomputed")
-BLOCK = 1 << 20  # kernel values in one block of rows
-MANY = 8_000  # rows whose eigenvectors take minutes
+KERNEL_BLOCK_VALUES = 1 << 20  # kernel values in one block of rows
+SLOW_KERNEL_ROWS = 8_000  # rows whose eigenvectors take minutes
 COPIES = 4  # of a kernel matrix: the memory that computing its eigenvectors takes
-SAMPLE = 500  # rows whose distances choose gamma
+GAMMA_SAMPLE = 500  # rows whose distances choose gamma
 
 
 def linear(X: Array, Y: Array) -> Array:
@@ -61,7 +61,7 @@ def median_gamma(X: Array, kernel: Kernel) -> float:
     """1 / median distance between different rows (squared for "rbf", city-block for "laplacian"), 1/d for others."""
     if kernel not in ("rbf", "laplacian"):
         return 1.0 / X.shape[1]
-    rows = generator(0).permutation(len(X))[:SAMPLE] if len(X) > SAMPLE else np.arange(len(X))
+    rows = generator(0).permutation(len(X))[:GAMMA_SAMPLE] if len(X) > GAMMA_SAMPLE else np.arange(len(X))
     d = pdist(X[rows], "sqeuclidean" if kernel == "rbf" else "cityblock")
     d = d[d > 0]
     return 1.0 / float(np.median(d)) if len(d) else 1.0
@@ -145,7 +145,7 @@ def kernel_map(
     Warns
     -----
     UserWarning
-        There are more than `MANY` rows and all of them span the map, which takes minutes and gigabytes.
+        There are more than `SLOW_KERNEL_ROWS` rows and all of them span the map, which takes minutes and gigabytes.
     """
     n = len(X)
     if kernel == "precomputed":
@@ -160,7 +160,7 @@ def kernel_map(
     m = n if landmarks is None else min(landmarks, n)
     chosen = np.arange(n) if m == n else np.sort(generator(seed).permutation(n)[:m])
     Z = X if m == n else X[chosen]
-    if m > MANY:
+    if m > SLOW_KERNEL_ROWS:
         memory = COPIES * 8 * m**2 / 2**30
         warn(
             f"a kernel on all {m:,} rows takes about {memory:.0f} GB, and time by the cube of their number; "
@@ -177,7 +177,7 @@ def kernel_map(
     if m == n:
         return KernelMap(chosen, K @ basis, basis)
     rows = np.empty((n, basis.shape[1]))
-    step = max(1, BLOCK // m)
+    step = max(1, KERNEL_BLOCK_VALUES // m)
     for a in range(0, n, step):
         rows[a : a + step] = require_finite(values(slice(a, a + step))) @ basis
     return KernelMap(chosen, rows, basis)

@@ -14,7 +14,7 @@ from scipy.linalg import solve_triangular
 from ..fit_warnings import warn
 from .types import Array
 
-FLOOR = 1e-12
+SPD_FLOOR = 1e-12
 
 
 def orthonormal(A: Array) -> tuple[Array, Callable[[Array], Array]]:
@@ -86,7 +86,7 @@ def spd_log(X: Array) -> Array:
         A matrix is singular to working precision; its eigenvalues are raised to 1e-12 of its largest.
     """
     w, V = np.linalg.eigh((X + X.transpose(0, 2, 1)) / 2)
-    low = FLOOR * w[:, -1:]
+    low = SPD_FLOOR * w[:, -1:]
     if (w < low).any():
         warn(f"{(w < low).any(axis=1).sum()} matrices are singular; eigenvalues were raised")
     return (V * np.log(np.maximum(w, low))[:, None, :]) @ V.transpose(0, 2, 1)

@@ -17,8 +17,8 @@ Bounds = tuple[float | Array | None, float | Array | None]
 Stop = Callable[[float, float], bool]
 
 NOISE = 1e-10  # relative difference of values below which rounding hides their order
-FLAT = 1e-7  # gradient relative to the value below which rounding hides how far a step makes the value fall
-ROUND = 50  # steps of `lbfgs_in_rounds` before x is put right
+FLAT_GRADIENT = 1e-7  # gradient relative to the value below which rounding hides how far a step makes the value fall
+STEPS_PER_ROUND = 50  # steps of `lbfgs_in_rounds` before x is put right
 LINE_SEARCH = 2  # SciPy's status of L-BFGS-B where no step lowers the value
 
 
@@ -139,7 +139,7 @@ def lbfgs(
         return Solution(iterate.reshape(x0.shape), history[-1], len(history), history=np.array(history))
     step = projected_step(found.x.reshape(x0.shape), found.jac.reshape(x0.shape), bounds)
     gradient = float(np.abs(step).max(initial=0.0))
-    least = max(tol, FLAT if found.status == LINE_SEARCH else 0.0)
+    least = max(tol, FLAT_GRADIENT if found.status == LINE_SEARCH else 0.0)
     converged = bool(found.success or gradient <= least * max(1.0, abs(float(found.fun))))
     return Solution(
         found.x.reshape(x0.shape),
@@ -184,12 +184,12 @@ def lbfgs_in_rounds(
     while True:
         before = least
         done = len(history)
-        x = retract(lbfgs(fun, x, max_iter=min(ROUND, max_iter - done), tol=tol, report=each).x)
+        x = retract(lbfgs(fun, x, max_iter=min(STEPS_PER_ROUND, max_iter - done), tol=tol, report=each).x)
         least, G = fun(x)
         gradient = float(np.abs(G).max())
         if gradient <= tol * max(1.0, abs(least)) or len(history) in (done, max_iter) or not least < before:
             break
-    converged = gradient <= max(tol, FLAT) * max(1.0, abs(least))
+    converged = gradient <= max(tol, FLAT_GRADIENT) * max(1.0, abs(least))
     if converged:
         message = ""
     else:

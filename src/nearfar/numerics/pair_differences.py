@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from .types import AnyArray, Array, Ints
 
-VALUES = 1 << 15  # numbers in one block of differences: they stay in the cache
+DIFFERENCE_BLOCK_VALUES = 1 << 15  # numbers in one block of differences: they stay in the cache
 
 
 def pair_squares(Z: AnyArray, i: Ints, j: Ints) -> AnyArray:
@@ -29,7 +29,7 @@ def pair_squares(Z: AnyArray, i: Ints, j: Ints) -> AnyArray:
 
 def differences(Z: AnyArray, i: Ints, j: Ints, least: int = 1) -> Iterator[tuple[slice, AnyArray]]:
     """Yield blocks of at least `least` pairs, and their z_i - z_j in a buffer that the next block overwrites."""
-    step = max(least, VALUES // max(Z.shape[1], 1))
+    step = max(least, DIFFERENCE_BLOCK_VALUES // max(Z.shape[1], 1))
     Z = np.ascontiguousarray(Z)  # else `take` would copy all rows for each block
     left, right = np.empty((2, min(step, len(i)), Z.shape[1]), Z.dtype)
     for a in range(0, len(i), step):

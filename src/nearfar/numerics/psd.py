@@ -8,7 +8,9 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from .types import Array
 
 EPS = float(np.finfo(np.float64).eps)
-LEAST = 100  # times EPS: with thousands of rows a zero eigenvalue comes out as up to 16 EPS, even with few features
+ZERO_EIGENVALUE_IN_EPS = (
+    100  # times EPS: with thousands of rows a zero eigenvalue comes out as up to 16 EPS, even with few features
+)
 
 
 def symmetrize(A: Array) -> Array:
@@ -54,7 +56,7 @@ def holding(w: Array, share: float) -> int:
 
 def rounding(w: Array) -> float:
     """Return how large rounding may make a zero eigenvalue among the eigenvalues w."""
-    return max(len(w), LEAST) * EPS * max(float(w.max(initial=0.0)), 0.0)
+    return max(len(w), ZERO_EIGENVALUE_IN_EPS) * EPS * max(float(w.max(initial=0.0)), 0.0)
 
 
 def is_singular(w: Array) -> bool:

@@ -13,11 +13,13 @@ from .constraints import LabelPairs, Pairs, class_sizes, require_both, require_c
 from .pair_differences import differences
 from .types import Array, Bools, Ints
 
-BLOCK = 1 << 20  # numbers in one block of deviations
+DEVIATION_BLOCK_VALUES = 1 << 20  # numbers in one block of deviations
 HIGH = 256  # fewest pairs in a block: with fewer, adding up (d, d) products would take most of the time
-NARROW = 40  # up to so many features, differences of all pairs take less time than a Laplacian
-CANCELED = 1e-8  # share of squared lengths below which a Laplacian cannot tell squared differences from rounding
-ROUNDING = 1e-24  # squares that rounding leaves between equal rows, relative to those of other rows
+MAX_FEATURES_OF_DIFFERENCES = 40  # up to so many features, differences of all pairs take less time than a Laplacian
+LAPLACIAN_CANCELLATION = (
+    1e-8  # share of squared lengths below which a Laplacian cannot tell squared differences from rounding
+)
+EQUAL_ROWS_ROUNDING = 1e-24  # squares that rounding leaves between equal rows, relative to those of other rows
 
 
 class PairScatters(NamedTuple):
@@ -55,7 +57,7 @@ def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
         found = label_scatters(X, pairs)
     else:
         found = listed_scatters(X, pairs)
-    if np.trace(found.similar) <= ROUNDING * np.trace(found.dissimilar):
+    if np.trace(found.similar) <= EQUAL_ROWS_ROUNDING * np.trace(found.dissimilar):
         found = found._replace(similar=np.zeros_like(found.similar))
         message = "all similar pairs coincide, so their scatter is 0; only dissimilar pairs and regularization count"
         warn(message)
@@ -112,12 +114,12 @@ def weighted_outer(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> A
     differences, O(m d^2). So do rows that are so near to each other, compared with their distance from 0, that the
     Laplacian would leave only rounding errors.
     """
-    if len(i) > len(X) and X.shape[1] > NARROW:
+    if len(i) > len(X) and X.shape[1] > MAX_FEATURES_OF_DIFFERENCES:
         Y = laplacian_times(X, i, j, weight)
         S = X.T @ Y
         square = np.einsum("nd,nd->n", X, X)
         sums = square[i] + square[j]
-        if np.trace(S) > CANCELED * float(sums.sum() if weight is None else sums @ weight):
+        if np.trace(S) > LAPLACIAN_CANCELLATION * float(sums.sum() if weight is None else sums @ weight):
             return (S + S.T) / 2
     S = np.zeros((X.shape[1],) * 2)
     for part, Z in differences(X, i, j, HIGH):
@@ -149,7 +151,7 @@ def known(X: Array, labels: Ints) -> tuple[Array, Ints]:
 def deviations(X: Array, labels: Ints, means: Array, weight: Array | None = None) -> Array:
     """sum_i weight[c_i] (x_i - mean[c_i])(x_i - mean[c_i])', in blocks of rows."""
     S = np.zeros((X.shape[1],) * 2)
-    step = max(1, BLOCK // max(X.shape[1], 1))
+    step = max(1, DEVIATION_BLOCK_VALUES // max(X.shape[1], 1))
     for a in range(0, len(X), step):
         c = labels[a : a + step]
         C = X[a : a + step] - means[c]
@@ -195,7 +197,7 @@ def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
     if links == 0:
         raise ValueError("no two chunklets are apart; at least one negative link is needed")
     S = np.zeros((X.shape[1],) * 2)
-    step = max(1, BLOCK // len(means))
+    step = max(1, DEVIATION_BLOCK_VALUES // len(means))
     for a in range(0, len(means), step):
         linked = apart[a : a + step].astype(np.float64)
         M = means[a : a + step]

@@ -23,12 +23,12 @@ from .types import AnyArray, Array, Ints, Seed
 
 POWER = -0.5  # t: directions in which the class means lie far apart already are emphasized a little less
 PER_CLASS = 0.1  # the rule for g is 1 + c / 10
-LARGEST = 12.0  # of g: nothing above was ever better
-CANDIDATES = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0, LARGEST)  # among which "cv" chooses g
-FOLDS = 3  # of classes
-HELD_OUT = 1500  # rows of a fold that are scored: their similarities are a square matrix
+MAX_GAIN = 12.0  # of g: nothing above was ever better
+CANDIDATES = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0, MAX_GAIN)  # among which "cv" chooses g
+CLASS_FOLDS = 3  # of classes
+MAX_SCORED_ROWS = 1500  # rows of a fold that are scored: their similarities are a square matrix
 NEGLIGIBLE = 1e-4  # share of the largest psi below which a direction tells no classes apart
-ROUNDING = 1e-24  # share of the total scatter that rounding leaves within classes whose rows are equal
+WITHIN_SCATTER_ROUNDING = 1e-24  # share of the total scatter that rounding leaves within classes whose rows are equal
 
 
 class Whitening(NamedTuple):
@@ -96,7 +96,7 @@ def unit_rows(X: AnyArray) -> AnyArray:
 
 def rule_of_thumb(labels: Ints) -> float:
     """Return g = 1 + c / 10 for c classes, at most the largest that was ever better."""
-    return min(1 + PER_CLASS * len(class_sizes(labels)), LARGEST)
+    return min(1 + PER_CLASS * len(class_sizes(labels)), MAX_GAIN)
 
 
 def weights(psi: Array, g: float) -> Array:
@@ -124,7 +124,7 @@ def within_root(Z: Array, labels: Ints, means: Array, shrinkage: float) -> Array
     freedom = max(n - len(means), 1)
     variance = float(np.sum((Z - means[labels]) ** 2)) / freedom / d
     total = float(np.sum(Z**2)) / max(n, 1) / d
-    if variance <= ROUNDING * total or variance == 0:
+    if variance <= WITHIN_SCATTER_ROUNDING * total or variance == 0:
         # rows are equal within their classes, or alone: nothing is known of S_w but the size of the rows
         return np.eye(d) / np.sqrt(total or 1.0)
     floor = shrinkage * variance
@@ -152,16 +152,16 @@ def chosen_emphasis(Z: Array, labels: Ints, shrinkage: float, seed: Seed = 0) ->
     Where the classes are too few for folds of two, it is that of the rule of thumb.
     """
     several = np.flatnonzero(class_sizes(labels) > 1)
-    if len(several) < 2 * FOLDS:
+    if len(several) < 2 * CLASS_FOLDS:
         return rule_of_thumb(labels)
     rng = generator(seed)
     order = rng.permutation(several)
     scores = np.zeros(len(CANDIDATES))
-    for fold in range(FOLDS):
-        out = np.isin(labels, order[fold::FOLDS])
+    for fold in range(CLASS_FOLDS):
+        out = np.isin(labels, order[fold::CLASS_FOLDS])
         held = np.flatnonzero(out)
-        if len(held) > HELD_OUT:
-            held = np.sort(rng.choice(held, HELD_OUT, replace=False))
+        if len(held) > MAX_SCORED_ROWS:
+            held = np.sort(rng.choice(held, MAX_SCORED_ROWS, replace=False))
         scores += left_out_scores(Z[~out], labels[~out], Z[held], labels[held], shrinkage)
     return CANDIDATES[int(np.argmax(scores))]
 

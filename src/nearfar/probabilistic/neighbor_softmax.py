@@ -21,8 +21,8 @@ import numpy as np
 from ..numerics.constraints import class_sizes
 from ..numerics.types import AnyArray, Array, Bools, Ints
 
-VALUES = 1 << 18  # pairs of one block
-FLOOR = {"float32": -40.0, "float64": -300.0}  # exponents
+SOFTMAX_BLOCK_PAIRS = 1 << 18  # pairs of one block
+EXPONENT_FLOORS = {"float32": -40.0, "float64": -300.0}  # exponents
 
 
 class SortedRows(NamedTuple):
@@ -87,7 +87,7 @@ def cut(sizes: Ints, height: int) -> Iterator[AnchorBlock]:
 
 def height(n: int) -> int:
     """Rows of a block over n columns."""
-    return max(16, VALUES // max(n, 1))
+    return max(16, SOFTMAX_BLOCK_PAIRS // max(n, 1))
 
 
 class Shares(NamedTuple):
@@ -209,7 +209,7 @@ def exponents(
         yield block, P, square[block.start : block.stop]
 
 
-class Part(NamedTuple):
+class SoftmaxPart(NamedTuple):
     """A block's part of F, its Q (own classes), and with W = near Q - every P (padded): W [Y, 1]."""
 
     value: float
@@ -219,7 +219,7 @@ class Part(NamedTuple):
     moments: AnyArray
 
 
-def weigh(P: AnyArray, block: AnchorBlock, kind: str, Y1: AnyArray, weight: Array, square: AnyArray) -> Part:
+def weigh(P: AnyArray, block: AnchorBlock, kind: str, Y1: AnyArray, weight: Array, square: AnyArray) -> SoftmaxPart:
     """Return the block's part; P, which holds exponents, becomes their exp."""
     columns = slice(block.first, block.last)
     if kind == "log":
@@ -238,7 +238,7 @@ def weigh(P: AnyArray, block: AnchorBlock, kind: str, Y1: AnyArray, weight: Arra
     w = weight.astype(P.dtype)
     a = (w * shares.near)[:, None]
     b = (w * shares.every)[:, None]
-    return Part(float(weight @ shares.value), Q, a, b, a * near - b * every)
+    return SoftmaxPart(float(weight @ shares.value), Q, a, b, a * near - b * every)
 
 
 def own_class(C: AnyArray, same: Bools | None) -> tuple[AnyArray, AnyArray]:
@@ -251,7 +251,7 @@ def exponentiate(P: AnyArray) -> AnyArray:
     """P becomes exp(P - shift) with each row's largest exponent as its shift, which is returned."""
     shift = np.maximum(P.max(axis=1), np.finfo(P.dtype).min)
     P -= shift[:, None]
-    np.maximum(P, FLOOR[P.dtype.name], out=P)
+    np.maximum(P, EXPONENT_FLOORS[P.dtype.name], out=P)
     np.exp(P, out=P)
     return shift
 

@@ -19,7 +19,7 @@ from .retrieval import class_recall
 from .sections import Pens, Section
 from .standings import Standing, standings
 
-LARGEST = 4_800_000  # bytes of the file
+MAX_PAGE_BYTES = 4_800_000  # bytes of the file
 SIDES = (128, 96, 64, 40)  # pixels of the pictures; the first that keeps the file small enough is taken
 HEADLINES = ("recall_at_1", "map_at_r", "nmi")
 
@@ -54,7 +54,7 @@ def small_enough(rendered: Callable[[int], str]) -> bytes:
     """The page with the largest pictures that keep it small enough; `rendered` takes their side."""
     for side in SIDES:
         page = rendered(side).encode(errors="replace")
-        if len(page) <= LARGEST:
+        if len(page) <= MAX_PAGE_BYTES:
             break
     return page
 

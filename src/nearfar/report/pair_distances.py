@@ -11,8 +11,8 @@ from ..evaluation.groups import Members, kinds_of
 from ..numerics.distances import pair_distances
 from .content import Items
 
-SAMPLE = 100_000  # pairs of each kind
-BINS = 100  # of the histograms whose overlap is told
+PAIR_SAMPLE = 100_000  # pairs of each kind
+OVERLAP_BINS = 100  # of the histograms whose overlap is told
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +31,13 @@ class PairDistances:
 
     def overlap(self) -> float:
         """Area that the two histograms share, in [0, 1]."""
-        edges = self.edges(BINS)
+        edges = self.edges(OVERLAP_BINS)
         shares = [np.histogram(d, edges)[0] / len(d) for d in (self.similar, self.dissimilar)]
         return float(np.minimum(*shares).sum())
 
 
 def measure_pairs(
-    queries: Items, gallery: Items | None, distance: str, *, sample: int = SAMPLE, seed: int = 0
+    queries: Items, gallery: Items | None, distance: str, *, sample: int = PAIR_SAMPLE, seed: int = 0
 ) -> PairDistances | None:
     """Measure all pairs where there are few, else a seeded sample drawn uniformly from each kind.
 

@@ -21,7 +21,7 @@ from .content import Items, Other
 from .retrieval import QueryNeighbors, query_neighbors, worst
 
 NUMBERED = re.compile(r"(.*)\[\d+\]", re.DOTALL)  # what `Dataset.from_array` calls items without names
-SHOWN = 8  # queries that one model finds and the other does not
+SHOWN_QUERIES = 8  # queries that one model finds and the other does not
 
 
 class OtherItemsError(ValueError):
@@ -105,8 +105,8 @@ def set_against(found: QueryNeighbors, other: Other) -> Against:
     precise_there = average_precision(theirs)
     if precise is not None and precise_there is not None:
         differences["map_at_r"] = difference(precise, precise_there, labels)
-    gained = worst(theirs, SHOWN, among=mine)
-    lost = worst(found, SHOWN, among=yours)
+    gained = worst(theirs, SHOWN_QUERIES, among=mine)
+    lost = worst(found, SHOWN_QUERIES, among=yours)
     return Against(found, theirs, gained, lost, differences)
 
 

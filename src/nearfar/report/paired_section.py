@@ -10,7 +10,7 @@ from .retrieval import QueryNeighbors
 from .sections import Pens, Section, asked, neighbor
 from .standings import flat_scores, standings
 
-NEIGHBORS = 6  # of either model, for a query
+PAIRED_NEIGHBORS = 6  # of either model, for a query
 
 
 def compared(content: ReportContent, against: Against | None, pens: Pens) -> Section | None:
@@ -74,4 +74,4 @@ def _query(against: Against, row: int, pens: Pens) -> dict[str, Any]:
 
 
 def _line(found: QueryNeighbors, row: int, pens: Pens) -> list[dict[str, Any]]:
-    return [neighbor(found, row, place, pens) for place in range(min(NEIGHBORS, found.depth))]
+    return [neighbor(found, row, place, pens) for place in range(min(PAIRED_NEIGHBORS, found.depth))]

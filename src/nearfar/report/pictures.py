@@ -22,7 +22,7 @@ MAP = 2000, 1400  # width and height in pixels, at most
 FILLED = 0.64  # share of the map that its images take
 GRAY = "#8b93a1"  # the frame of a class without a color
 BARS = 48  # bars of a row's glyph
-UNEVEN = 10.0  # times the smallest feature's values, above which each feature has a scale of its own
+UNEVEN_FEATURES = 10.0  # times the smallest feature's values, above which each feature has a scale of its own
 GLYPH_COLOR = "#7b8494"  # readable on light and dark paper
 
 
@@ -100,7 +100,7 @@ class Thumbnails:
             rows[~np.isfinite(rows)] = 0.0
             largest = np.abs(rows).max(axis=0)
             used = largest[largest > 0]
-            even = not len(used) or used.max() <= UNEVEN * used.min()
+            even = not len(used) or used.max() <= UNEVEN_FEATURES * used.min()
             if even:
                 sizes = np.ones(len(largest))
             else:

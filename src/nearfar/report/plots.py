@@ -29,7 +29,7 @@ THEME = {
 }
 INK, MUTED, LINE, ACCENT, SECOND = THEME
 SIZE = (4.9, 3.0)  # inches
-POINTS = 240  # most points of a line
+MAX_LINE_POINTS = 240  # most points of a line
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -250,7 +250,7 @@ def _share_axis(axes: Axes, curves: Sequence[Curve]) -> None:
         axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= min(high, 1 + 1e-9)])
 
 
-def thin(curve: Curve, most: int = POINTS) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def thin(curve: Curve, most: int = MAX_LINE_POINTS) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Average a long curve over runs of neighboring points, so that at most `most` points are left."""
     n = len(curve.values)
     if n <= most:

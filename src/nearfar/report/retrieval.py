@@ -12,7 +12,7 @@ from ..evaluation.groups import Members, kinds_of
 from ..neighbors.nearest import nearest
 from .content import Items
 
-DEPTH = 100  # neighbors looked at when the first right one is sought
+RANKING_DEPTH = 100  # neighbors looked at when the first right one is sought
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,9 @@ class QueryNeighbors:
         return self.queries.labels[self.kept]
 
 
-def query_neighbors(queries: Items, gallery: Items | None, distance: str, depth: int = DEPTH) -> QueryNeighbors | None:
+def query_neighbors(
+    queries: Items, gallery: Items | None, distance: str, depth: int = RANKING_DEPTH
+) -> QueryNeighbors | None:
     """Search the nearest items of every query; those of its class in its group are not found.
 
     Returns

@@ -10,8 +10,8 @@ from .content import Items
 from .page import small_enough, template, write
 from .pictures import Thumbnails
 
-SHOWN = 200  # lines of pictures
-WIDEST = 48  # pictures of a line
+SHOWN_LINES = 200  # lines of pictures
+PICTURES_PER_LINE = 48  # pictures of a line
 
 
 class Near(NamedTuple):
@@ -58,7 +58,7 @@ def write_found(
             first = found
         else:
             first = Thumbnails(queries, side, like=found)
-        rows = [seen(line, first, found) for line in lines[:SHOWN]]
+        rows = [seen(line, first, found) for line in lines[:SHOWN_LINES]]
         marked = any(item["kind"] for row in rows for item in row["found"])
         return template("found").render(title=title, note=note, rows=rows, marked=marked, total=len(lines))
 
@@ -68,9 +68,9 @@ def write_found(
 def seen(line: Line, first: Thumbnails, found: Thumbnails) -> dict[str, Any]:
     """A line as the template takes it."""
     asked = shown(line.first, first)
-    near = [shown(item, found) for item in line.found[:WIDEST]]
+    near = [shown(item, found) for item in line.found[:PICTURES_PER_LINE]]
     marks = [{"kind": kind(asked["class"], item["class"])} for item in near]
-    more = max(0, len(line.found) - WIDEST)
+    more = max(0, len(line.found) - PICTURES_PER_LINE)
     return asked | {"found": [item | mark for item, mark in zip(near, marks, strict=True)], "more": more}
 
 

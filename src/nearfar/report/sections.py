@@ -16,7 +16,7 @@ from .plots import PALETTE, Html, Plotter
 from .retrieval import Confusion, QueryNeighbors, class_recall
 from .standings import facts, standings
 
-NEIGHBORS = 8  # shown per query
+SHOWN_NEIGHBORS = 8  # shown per query
 CROSSINGS = 4  # shown per confused pair
 DISTANCES = {
     "cosine": "cosine distance, 0 (same direction) to 2 (opposite)",
@@ -62,7 +62,7 @@ def neighbors(failures: Failures | None, pens: Pens) -> Section | None:
         return None
     found = failures.found
     first = failures.found.first_right()
-    shown = min(NEIGHBORS, found.depth)
+    shown = min(SHOWN_NEIGHBORS, found.depth)
     values = {
         "n": len(found.kept),
         "left_out": len(found.queries) - len(found.kept),
@@ -86,7 +86,7 @@ def _query(failures: Failures, row: int, pens: Pens) -> dict[str, Any]:
     return {
         **asked(found, row, pens),
         "remark": "right at once" if rank == 1 else late,
-        "found": [neighbor(found, row, place, pens) for place in range(min(NEIGHBORS, found.depth))],
+        "found": [neighbor(found, row, place, pens) for place in range(min(SHOWN_NEIGHBORS, found.depth))],
     }
 
 

@@ -11,7 +11,7 @@ from .content import Items
 
 LIMIT = 1500  # points on the map
 TILES = 800  # images on the map
-LEAST = 5  # fewer items make no map
+MIN_MAP_ITEMS = 5  # fewer items make no map
 
 
 def map_items(labels: NDArray[np.int64], limit: int = LIMIT, seed: int = 0) -> NDArray[np.int64]:
@@ -56,7 +56,7 @@ def map_positions(items: Items, index: NDArray[np.int64], distance: str, seed: i
     from sklearn.manifold import TSNE
 
     x = np.asarray(items.embeddings[index], dtype=np.float64)
-    if len(x) < LEAST or not np.isfinite(x).all() or np.ptp(x, axis=0).max() == 0:
+    if len(x) < MIN_MAP_ITEMS or not np.isfinite(x).all() or np.ptp(x, axis=0).max() == 0:
         return None
     x = _principal(unit_rows(x) if distance == "cosine" else x, most=50)
     start = "pca" if x.shape[1] > 1 else "random"

@@ -13,7 +13,7 @@ from ..numerics import checks, psd, scatter
 from ..numerics.constraints import LabelPairs, Pairs, class_sizes, require_classes
 from ..numerics.types import AnyArray, Array, Ints
 
-CANCELED = 1e-6  # share of sums of squares: smaller differences of them have few digits left
+SCATTER_CANCELLATION = 1e-6  # share of sums of squares: smaller differences of them have few digits left
 
 
 def relative(reg: float | str, S: Array) -> float:
@@ -67,7 +67,7 @@ def stack_scatters(T: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
     found = [column_scatters(np.ascontiguousarray(T[:, :, k]), pairs) for k in range(T.shape[2])]
     S = np.sum([one.similar for one in found], axis=0)
     D = np.sum([one.dissimilar for one in found], axis=0)
-    if np.trace(S) <= scatter.ROUNDING * np.trace(D):
+    if np.trace(S) <= scatter.EQUAL_ROWS_ROUNDING * np.trace(D):
         S = np.zeros_like(S)
         warn("all similar pairs coincide; only dissimilar pairs and regularization count")
     return S / found[0].n_similar, D / found[0].n_dissimilar
@@ -86,7 +86,7 @@ def projector_scatters(V: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Arra
     if narrow and isinstance(pairs, LabelPairs) and pairs.weighting in tuple(scatter.SCATTERS):
         require_classes(pairs.labels)
         S, D, size = class_scatters(*scatter.known(V, pairs.labels), pairs.weighting)
-        if np.trace(S) > CANCELED * size:
+        if np.trace(S) > SCATTER_CANCELLATION * size:
             return S, D
     return stack_scatters(V @ V.transpose(0, 2, 1), pairs)
 

@@ -11,7 +11,7 @@ from ..numerics.optimize import Solution
 from ..numerics.types import Array
 
 SOLVERS = ("ratio", "gevd")
-BLOCK = 1 << 22  # numbers in one block of residuals
+RESIDUAL_BLOCK_VALUES = 1 << 22  # numbers in one block of residuals
 
 
 def rebuilding_scatter(R: Array, S: csr_array) -> Array:
@@ -24,7 +24,7 @@ def rebuilding_scatter(R: Array, S: csr_array) -> Array:
         Its rows sum to 1, so that a shift of all rows of R changes nothing.
     """
     total = np.zeros((R.shape[1],) * 2)
-    step = max(1, BLOCK // max(R.shape[1], 1))
+    step = max(1, RESIDUAL_BLOCK_VALUES // max(R.shape[1], 1))
     for a in range(0, len(R), step):
         residual = R[a : a + step] - S[a : a + step] @ R
         total += residual.T @ residual

@@ -27,13 +27,15 @@ from ..numerics import psd
 from ..numerics.optimize import Report, Solution, lbfgs, stopped
 from ..numerics.types import Array
 
-MEMORY = 30
+NU_DUAL_MEMORY = 30
 STIFFER = 10.0  # factor of the penalty where the multipliers' sum reaches its bound too slowly
-ROUND = 50  # steps of L-BFGS before the first trial of Newton's method; twice as many before each further one
+STEPS_BEFORE_NEWTON = (
+    50  # steps of L-BFGS before the first trial of Newton's method; twice as many before each further one
+)
 NEWTON = 30  # steps of one trial
-LARGEST = 1000  # Newton system: more pairs than this on the margin are left to L-BFGS
+MAX_NEWTON_PAIRS = 1000  # Newton system: more pairs than this on the margin are left to L-BFGS
 SHORTEST = 1 / 256  # smallest share of a Newton step that is tried
-DIGITS = 1e-13  # share of the largest stretch: smaller errors are rounding
+STRETCH_ROUNDING = 1e-13  # share of the largest stretch: smaller errors are rounding
 
 
 class NuMargin(NamedTuple):
@@ -125,7 +127,7 @@ def newton(problem: NuMargin, a: Array, max_iter: int = NEWTON, report: Report |
     """Run Newton's method until it gets no further; return the multipliers and the number of steps."""
     here = Conditions.of(problem, a)
     for k in range(max_iter):
-        if here.wrong > DIGITS * here.scale:
+        if here.wrong > STRETCH_ROUNDING * here.scale:
             step = newton_step(problem, here)
         else:
             step = None
@@ -146,7 +148,7 @@ def newton_step(problem: NuMargin, here: Conditions) -> Array | None:
     aim = here.a - top * here.beyond
     free = ((aim > 0) & (aim < top)) | (fixed & (here.beyond == 0) & (top > 0))
     step = np.where(free, 0.0, np.where(aim > 0, top, 0.0) - here.a)
-    if free.sum() > LARGEST:
+    if free.sum() > MAX_NEWTON_PAIRS:
         return None
     V, rates = problem.rates(here.a)
     Y = problem.Z[free] @ V
@@ -248,7 +250,7 @@ def nu_margin(
     stiff = 1.0
     missed = np.inf
     spent = 0
-    length = ROUND
+    length = STEPS_BEFORE_NEWTON
     gap = np.inf
     primal = 0.0
     M = problem.metric(a)
@@ -264,7 +266,7 @@ def nu_margin(
         return float(value), problem.stretched(M) - force
 
     while spent < max_iter and gap > tol * max(1.0, abs(primal)):
-        limits: dict[str, Any] = {"max_iter": min(length, max_iter - spent), "tol": 1e-12, "memory": MEMORY}
+        limits: dict[str, Any] = {"max_iter": min(length, max_iter - spent), "tol": 1e-12, "memory": NU_DUAL_MEMORY}
         found = lbfgs(lagrangian, a, bounds=(0.0, top), report=report, **limits)
         a = found.x
         spent = spent + found.n_iter

@@ -8,10 +8,12 @@ from scipy.sparse import csr_array
 from ..numerics.pair_differences import pair_squares
 from ..numerics.types import Array, Ints
 
-ROWS = 128  # rows in one block of products
+GRAPH_BLOCK_ROWS = 128  # rows in one block of products
 SPARSE = 32  # pairs of rows per edge, above which products of all rows take longer than differences
-NARROW = 32  # columns up to which differences cost in proportion to them, and leaving out idle edges does not pay
-CANCELED = 1e-5  # share of |z_a|^2 + |z_b|^2 below which a square from products has too few digits
+NARROW_COLUMNS = (
+    32  # columns up to which differences cost in proportion to them, and leaving out idle edges does not pay
+)
+PRODUCT_CANCELLATION = 1e-5  # share of |z_a|^2 + |z_b|^2 below which a square from products has too few digits
 
 
 class Edges:
@@ -45,7 +47,7 @@ class Edges:
 
     def squares(self, Z: Array) -> Array:
         """Return |z_a - z_b|^2 of all edges: by differences, or by products of all rows if edges are many."""
-        dense = len(self.a) * SPARSE * min(1.0, Z.shape[1] / NARROW) > self.n**2
+        dense = len(self.a) * SPARSE * min(1.0, Z.shape[1] / NARROW_COLUMNS) > self.n**2
         if dense:
             return dense_squared_distances(Z, self.a, self.b)
         return pair_squares(Z, self.a, self.b)
@@ -60,7 +62,7 @@ class Edges:
         """(diag(W 1) - W) Y for edges of such weights, of any sign."""
         weight.take(self.entry, out=self.W.data, mode="clip")
         W = self.W
-        if Y.shape[1] > NARROW and 2 * np.count_nonzero(weight) < len(weight):
+        if Y.shape[1] > NARROW_COLUMNS and 2 * np.count_nonzero(weight) < len(weight):
             W = W.copy()
             W.eliminate_zeros()
         out = (np.bincount(self.a, weight, self.n) + np.bincount(self.b, weight, self.n))[:, None] * Y
@@ -74,11 +76,11 @@ def dense_squared_distances(Z: Array, a: Ints, b: Ints) -> Array:
     length = np.einsum("np,np->n", C, C)
     both = length.take(a) + length.take(b)
     out = both.copy()
-    starts = range(0, len(Z), ROWS)
+    starts = range(0, len(Z), GRAPH_BLOCK_ROWS)
     cuts = np.searchsorted(a, [*starts, len(Z)])
     for start, low, high in zip(starts, cuts[:-1], cuts[1:], strict=True):
-        products = C[start : start + ROWS] @ C[start:].T
+        products = C[start : start + GRAPH_BLOCK_ROWS] @ C[start:].T
         out[low:high] -= 2 * products[a[low:high] - start, b[low:high] - start]
-    near = np.flatnonzero(out < CANCELED * both)
+    near = np.flatnonzero(out < PRODUCT_CANCELLATION * both)
     out[near] = pair_squares(Z, a[near], b[near])
     return out

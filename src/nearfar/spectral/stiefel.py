@@ -22,7 +22,7 @@ from ..numerics.pair_differences import PairList
 from ..numerics.types import AnyArray, Array, Seed
 
 INITS = ("discriminant", "pca", "random")
-MOST = 16
+MAX_SUBSPACE_DIMENSION = 16
 
 
 def stiefel_spd(
@@ -104,7 +104,7 @@ def check_rank(p: int | None, rank: int) -> int:
         raise ValueError("all rows of X are equal, so there is nothing to learn from")
     if p is not None and p > rank:
         raise ValueError(f"n_components must be at most {rank}, the rank of the data; got {p}")
-    return min(rank, MOST) if p is None else p
+    return min(rank, MAX_SUBSPACE_DIMENSION) if p is None else p
 
 
 def mean_distance(X: Array, pairs: Pairs) -> float:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COLLAPSED = 1e-3  # mean cosine distance below which embeddings are one point
 IDLE = 0.02  # share of active anchors at which nearly nothing is learned
 MOVED = 0.02  # change of a score that counts
-FEWEST = 4  # evaluations, or batches in the log, that show a course
+MIN_COURSE_POINTS = 4  # evaluations, or batches in the log, that show a course
 NAMES = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}
 
 Table = Sequence[Mapping[str, float | None]]
@@ -83,7 +83,7 @@ def course(epochs: Table, config: TrainConfig) -> str:
     column = f"unseen_{config.select}"
     name = NAMES[config.select]
     points = [(row.get("epoch") or 0, row[column]) for row in epochs if row.get(column) is not None]
-    if len(points) < FEWEST:
+    if len(points) < MIN_COURSE_POINTS:
         return ""
     score = np.array([value for _, value in points], dtype=float)
     best = int(score.argmax())
@@ -105,7 +105,7 @@ def idle(log: Sequence[Mapping[str, Any]]) -> list[str]:
     """Losses that hardly any anchor had towards the end; one that has gone below 0 does not end there."""
     shares: dict[str, list[float]] = {}
     below: set[str] = set()
-    for record in log[-max(FEWEST, len(log) // 4) :]:
+    for record in log[-max(MIN_COURSE_POINTS, len(log) // 4) :]:
         active, parts = (found if isinstance(found := record.get(key), dict) else {} for key in ("active", "parts"))
         below |= {name for name, value in parts.items() if isinstance(value, float) and value < 0}
         for name, share in active.items():
@@ -114,5 +114,5 @@ def idle(log: Sequence[Mapping[str, Any]]) -> list[str]:
         f"Towards the end hardly any anchor had a {name} above 0 ({np.mean(late):.1%} of them): a larger margin, "
         "harder negatives or larger batches give the others something to learn."
         for name, late in shares.items()
-        if name not in below and len(late) >= FEWEST and np.mean(late) < IDLE
+        if name not in below and len(late) >= MIN_COURSE_POINTS and np.mean(late) < IDLE
     ]

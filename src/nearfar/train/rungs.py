@@ -43,8 +43,8 @@ STEPS = {
 }
 LADDER = "ladder.json"
 HEAD_STEPS = 150  # batches: a linear layer on features that are there learns in seconds
-MOST = 5000  # items at most: the table is there to decide by, within a minute
-HELD_OUT = 1 / 3  # share of the classes that a split holds out
+MAX_ITEMS = 5000  # items at most: the table is there to decide by, within a minute
+HELD_OUT_CLASSES = 1 / 3  # share of the classes that a split holds out
 
 
 @dataclass(frozen=True)
@@ -203,13 +203,13 @@ def _items(train: Dataset, seed: int) -> Dataset:
         raise TrainError(f"ladder: it is for images and a network that is trained already, got {train.kind}s")
     if len(train.classes) < 6:
         raise TrainError(f"ladder: needs at least 6 training classes, got {len(train.classes)}: a third is held out")
-    return train if len(train) <= MOST else seen_sample(train, MOST, seed)
+    return train if len(train) <= MAX_ITEMS else seen_sample(train, MAX_ITEMS, seed)
 
 
 def held_out_classes(items: Dataset, splits: int, seed: int) -> list[Ints]:
     """Return the classes (numbers) that each split holds out: a third, drawn anew for every split."""
     n = len(items.classes)
-    count = max(2, round(HELD_OUT * n))
+    count = max(2, round(HELD_OUT_CLASSES * n))
     return [np.sort(np.random.default_rng((seed, split)).permutation(n)[:count]) for split in range(splits)]
 
 

@@ -31,8 +31,8 @@ from .task import class_mark, open_data, sizes_in
 if TYPE_CHECKING:
     from ..evaluation.scores import Scores
 
-FLAT = ("mlp", "identity")  # trunks that take every pixel of an image as a number of its own
-PIXELS = 64 * 64 * 3  # larger images are brought to 32x32 before their pixels are compared
+FLAT_TRUNKS = ("mlp", "identity")  # trunks that take every pixel of an image as a number of its own
+MAX_BASELINE_PIXELS = 64 * 64 * 3  # larger images are brought to 32x32 before their pixels are compared
 
 
 class Result(NamedTuple):
@@ -109,7 +109,7 @@ def as_trained(
     sizes = sizes_of(config)
     if len(shape) == 3 and shape[1] == shape[2]:
         sizes["image_size"] = shape[1]
-    elif len(shape) == 3 and config.trunk.startswith(FLAT):
+    elif len(shape) == 3 and config.trunk.startswith(FLAT_TRUNKS):
         _check_size(dataset, shape[1:], owner)
     return dataset, sizes
 
@@ -263,7 +263,7 @@ def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
 
     Rows that the network standardizes are so here, too: beside others, what that gains would look as if learned.
     """
-    if dataset.array is not None and dataset.array[0].size <= PIXELS:
+    if dataset.array is not None and dataset.array[0].size <= MAX_BASELINE_PIXELS:
         rows = dataset.array.reshape(len(dataset), -1)
     elif dataset.kind == "row":
         rows = all_rows(dataset)

@@ -14,8 +14,8 @@ from ..data.readers.in_memory import GIVEN
 from ..data.transforms.symmetries import with_more_classes
 from .config import TrainConfig, TrainError
 
-SMALL = ("conv4", "mlp", "identity", "spd")  # trunks that the field feeds with 84x84 images of photographs
-LOOKED_AT = 16  # images whose sizes are read, of a set
+SMALL_TRUNKS = ("conv4", "mlp", "identity", "spd")  # trunks that the field feeds with 84x84 images of photographs
+SIZE_SAMPLE = 16  # images whose sizes are read, of a set
 
 
 def open_data(config: TrainConfig, start: Path | None = None) -> Task:
@@ -79,7 +79,7 @@ def _image_sizes(trunk: str, sizes: list[set[tuple[int, ...]]]) -> dict[str, int
         return {"image_size": 28} if too_small else {}
     if of_one_size and height == width:  # only evaluated images differ: they are seen at that size too
         return {"image_size": 28 if too_small else height}
-    if trunk.startswith(SMALL):
+    if trunk.startswith(SMALL_TRUNKS):
         return {"image_size": 84}
     return {"image_size": 224, "resize": 256}
 
@@ -96,7 +96,7 @@ def sizes_in(dataset: Dataset) -> set[tuple[int, ...]]:
     """Return the heights and widths of some of the images, evenly chosen."""
     if dataset.array is not None:
         return {dataset.array.shape[1:3]}
-    chosen = np.unique(np.linspace(0, len(dataset) - 1, LOOKED_AT).astype(int))
+    chosen = np.unique(np.linspace(0, len(dataset) - 1, SIZE_SAMPLE).astype(int))
     return {read_shape(dataset.read, int(i)) for i in chosen}
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..dataset import Dataset, Task, some
 
-UNEVEN = 100.0  # standard deviations of two features so far apart leave one of them no say
-NUMBERS = ("id", "index", "level_0", "unnamed: 0", "row", "rownames")
+UNEVEN_SCALES = 100.0  # standard deviations of two features so far apart leave one of them no say
+ROW_NUMBER_NAMES = ("id", "index", "level_0", "unnamed: 0", "row", "rownames")
 """What row numbers are called, by pandas and R among others, once they were written as a column."""
 
 
@@ -20,7 +20,7 @@ def scale_warning(rows: Dataset) -> str:
         return ""
     spread = rows.array.std(axis=0, dtype=np.float64)
     spread = spread[spread > 0]
-    if not len(spread) or spread.max() <= UNEVEN * spread.min():
+    if not len(spread) or spread.max() <= UNEVEN_SCALES * spread.min():
         return ""
     return (
         f"Features differ in size: standard deviations from {spread.min():.3g} to {spread.max():.3g}. Most learners "
@@ -57,7 +57,7 @@ def on_columns(rows: Dataset) -> Iterator[str]:
 def _numbering(rows: Dataset) -> Iterator[str]:
     assert rows.array is not None
     for at, name in enumerate(rows.columns):
-        if name.lower() in NUMBERS and (rows.array[:, at] == np.round(rows.array[:, at])).all():
+        if name.lower() in ROW_NUMBER_NAMES and (rows.array[:, at] == np.round(rows.array[:, at])).all():
             yield f"The column {name!r} seems to number the rows, and becomes a feature: take it out of the table."
 
 

@@ -20,9 +20,9 @@ from .columns import on_columns, on_gallery, on_groups
 
 T = TypeVar("T")
 
-FEW = 20  # test classes below which scores depend on the draw of the classes
-FEWEST = 5  # validation classes below which the choice of a checkpoint does
-SHOWN = 3
+FEW_TEST_CLASSES = 20  # test classes below which scores depend on the draw of the classes
+FEW_VALIDATION_CLASSES = 5  # validation classes below which the choice of a checkpoint does
+EXAMPLES = 3
 
 
 @dataclass(frozen=True)
@@ -237,13 +237,13 @@ def on_files(found: Inspection) -> Iterator[str]:
     what = f"{found.kind}(s)"
     if found.bad:
         yield (
-            f"{len(found.bad)} image(s) cannot be decoded ({some(found.bad, SHOWN)}): training stops at the first, "
+            f"{len(found.bad)} image(s) cannot be decoded ({some(found.bad, EXAMPLES)}): training stops at the first, "
             "unless --skip-bad leaves them out."
         )
     if found.leaked:
         yield (
-            f"{len(found.leaked)} {what} of the test are in training too ({some(found.leaked, SHOWN)}): scores will be "
-            "too good."
+            f"{len(found.leaked)} {what} of the test are in training too ({some(found.leaked, EXAMPLES)}): "
+            "scores will be too good."
         )
     if found.conflicts:
         yield (
@@ -257,7 +257,7 @@ def on_files(found: Inspection) -> Iterator[str]:
 
 def shown(groups: Sequence[Sequence[str]]) -> str:
     """The first few groups."""
-    return some([" = ".join(group[:SHOWN]) for group in groups], SHOWN)
+    return some([" = ".join(group[:EXAMPLES]) for group in groups], EXAMPLES)
 
 
 def on_classes(found: Inspection, task: Task) -> Iterator[str]:
@@ -269,16 +269,16 @@ def on_classes(found: Inspection, task: Task) -> Iterator[str]:
         else:
             known = "training or validation"
         yield (
-            f"{len(both)} class(es) are in {known} and in the test ({some(both, SHOWN)}): what is measured is "
+            f"{len(both)} class(es) are in {known} and in the test ({some(both, EXAMPLES)}): what is measured is "
             "not how unseen classes are told apart."
         )
     alone = any(part.role == "all" for part in found.parts)
     for role, part in named_parts(task, alone).items():
         lone = [part.classes[c] for c in np.flatnonzero(part.class_counts == 1)]
         if lone and role in ("train", "all"):
-            yield f"{len(lone)} training class(es) have one {found.kind} ({some(lone, SHOWN)}): it has no partner."
+            yield f"{len(lone)} training class(es) have one {found.kind} ({some(lone, EXAMPLES)}): it has no partner."
         elif lone and role == "test":
-            yield f"{len(lone)} test class(es) have one {found.kind} ({some(lone, SHOWN)}): it can only distract."
+            yield f"{len(lone)} test class(es) have one {found.kind} ({some(lone, EXAMPLES)}): it can only distract."
 
 
 def on_sizes(found: Inspection) -> Iterator[str]:
@@ -291,10 +291,10 @@ def on_sizes(found: Inspection) -> Iterator[str]:
             f"The largest training class has {learned.most:,} {found.kind}s, half of the classes at most "
             f"{learned.median:g}. The sampler m_per_class, which is the default, lets each class count the same."
         )
-    if tested is not None and tested.classes < FEW:
+    if tested is not None and tested.classes < FEW_TEST_CLASSES:
         yield f"The test has {tested.classes} classes: with so few, scores depend much on which they are."
     chosen_by = roles.get("validation")
-    if chosen_by is not None and chosen_by.classes < FEWEST:
+    if chosen_by is not None and chosen_by.classes < FEW_VALIDATION_CLASSES:
         yield (
             f"The validation has {chosen_by.classes} classes: the checkpoint that so few choose is much a matter of "
             "chance; `--set validation=0.3` takes that share of the training classes."

@@ -19,7 +19,7 @@ from ..dataset import DataError, DataNotFoundError
 BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 """What reading a damaged archive raises; RuntimeError where it is encrypted, or packed in a way of its own."""
 
-DENSE = 2**12
+PIECE_OF_DENSE_ARCHIVE = 2**12
 """Bytes that are unpacked at a time where each may stand for 20,000, as with bzip2 and LZMA: 80 MB at most."""
 
 
@@ -114,7 +114,7 @@ class ZipFiles:
         dense = entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
         try:
             with self._zip.open(entry) as file:  # what it says of its size need not be true
-                return read_stream(file, LARGEST_IMAGE, DENSE if dense else PIECE)
+                return read_stream(file, LARGEST_IMAGE, PIECE_OF_DENSE_ARCHIVE if dense else PIECE)
         except BROKEN as error:
             raise DataError(f"{in_brief(f'{self.root}/{name}', PATH)}: cannot be read ({error})") from error
 

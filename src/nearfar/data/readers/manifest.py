@@ -38,10 +38,10 @@ NO_FEATURES = (*ABOUT, "category", "", "__index_level_0__")
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 TRUE = ("1", "1.0", "true", "yes")
 FALSE = ("", "0", "0.0", "false", "no", "none", "nan")
-WIDEST = 12  # columns of a table that a message shows
-LONGEST = 20  # characters of a cell that it shows
-MANY = 1000  # columns among which one that was meant is looked for
-FAR = 2**31 - 1  # pixels; no image is larger
+MAX_SHOWN_COLUMNS = 12  # columns of a table that a message shows
+MAX_CELL_LENGTH = 20  # characters of a cell that it shows
+MAX_SEARCHED_COLUMNS = 1000  # columns among which one that was meant is looked for
+MAX_COORDINATE = 2**31 - 1  # pixels; no image is larger
 
 Table = Mapping[str, Sequence[Any]]
 
@@ -121,7 +121,7 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
     if label is not None:
         if label in table:
             return label
-        near = get_close_matches(in_brief(label), [in_brief(name) for name in [*table][:MANY]], n=1)
+        near = get_close_matches(in_brief(label), [in_brief(name) for name in [*table][:MAX_SEARCHED_COLUMNS]], n=1)
         hint = f"; did you mean {quoted(near[0])}?" if near else ""
         raise DataError(f"{path}: has no column {quoted(label)}{hint}; it has {_few(list(table))}")
     images = "path" in table
@@ -232,8 +232,8 @@ def _show(table: Table) -> str:
 
 
 def _few(values: Sequence[str]) -> str:
-    rest = f",... ({len(values)} columns)" if len(values) > WIDEST else ""
-    return ",".join(in_brief(value, LONGEST) for value in values[:WIDEST]) + rest
+    rest = f",... ({len(values)} columns)" if len(values) > MAX_SHOWN_COLUMNS else ""
+    return ",".join(in_brief(value, MAX_CELL_LENGTH) for value in values[:MAX_SHOWN_COLUMNS]) + rest
 
 
 def _labels(path: Path, column: Sequence[Any], unlabeled: str | None) -> list[Any]:
@@ -329,7 +329,7 @@ def _box(path: Path, row: int, values: Sequence[Any]) -> Box | None:
     except (TypeError, ValueError):
         raise DataError(f"{path}: row {row + 1} has the crop box {_told(values)}; expected four numbers") from None
     except OverflowError:
-        expected = f"four numbers of pixels, at most {FAR:,}"
+        expected = f"four numbers of pixels, at most {MAX_COORDINATE:,}"
         raise DataError(f"{path}: row {row + 1} has the crop box {_told(values)}; expected {expected}") from None
     if left >= right or top >= bottom:
         raise DataError(f"{path}: row {row + 1} has the crop box {_told(values)}; expected x1 < x2 and y1 < y2")
@@ -338,7 +338,7 @@ def _box(path: Path, row: int, values: Sequence[Any]) -> Box | None:
 
 def _pixel(value: Any) -> int:
     number = float(value)
-    if abs(number) > FAR:
+    if abs(number) > MAX_COORDINATE:
         raise OverflowError
     return round(number)
 

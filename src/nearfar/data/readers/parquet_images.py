@@ -15,7 +15,7 @@ from ..dataset import DataError
 
 KEPT = 2**29  # bytes of groups of rows that a process keeps, and the last one; a group is the least that can be read
 OFTEN = 100  # groups read again while fewer than ten times as many images were asked for: a shuffled order
-SMALL = 100  # images in a group that costs little
+SMALL_GROUP = 100  # images in a group that costs little
 Group: TypeAlias = tuple[str, str, int, int]
 
 
@@ -87,7 +87,7 @@ class ParquetImages:
         return starts
 
 
-class Groups:
+class RowGroups:
     """The groups of rows that were read last, as many as KEPT bytes hold."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Groups:
             with ParquetFile(root) as file:  # opened anew: a file is shared neither by processes nor by threads
                 found = file.read_row_group(number, columns=[column]).column(0)
             self._make_room(found.nbytes)
-            if group in self.dropped and len(found) > SMALL:
+            if group in self.dropped and len(found) > SMALL_GROUP:
                 self._tell(root, found.nbytes)
         self.columns[group] = found  # as the last one
         return found
@@ -126,9 +126,9 @@ class Groups:
             warnings.warn(
                 f"{root}: images are asked for in another order than theirs, so that a group of {size / 2**20:.0f} MB "
                 f"is read for nearly each one ({KEPT >> 20} MB are kept); write the table anew in small groups, with "
-                f"pyarrow.parquet.write_table(table, path, row_group_size={SMALL})",
+                f"pyarrow.parquet.write_table(table, path, row_group_size={SMALL_GROUP})",
                 stacklevel=4,
             )
 
 
-_group = Groups()
+_group = RowGroups()

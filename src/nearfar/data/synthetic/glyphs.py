@@ -46,7 +46,7 @@ FEWEST_FACES = 6
 SIDE = 64
 """Pixels of the square on which a glyph is drawn before it is distorted."""
 REFERENCE_FACES = ("DejaVuSans.ttf", "DejaVuSerif.ttf", "STIXGeneral.ttf")
-ALIKE = 0.87
+SAME_GLYPH_CORRELATION = 0.87
 """Two characters whose normalized drawings correlate more than this in one face are the same glyph."""
 
 
@@ -126,7 +126,7 @@ def distinct(faces: Sequence[Face]) -> list[int]:
         if face.path.name in REFERENCE_FACES:
             has = np.array([p in face.points for p in points])
             shapes = np.stack([draw(face.path, int(p), 0) for p in points[has]])
-            alike[np.ix_(has, has)] |= _correlation(shapes) > ALIKE
+            alike[np.ix_(has, has)] |= _correlation(shapes) > SAME_GLYPH_CORRELATION
     kept = np.zeros(len(points), dtype=bool)
     for i in range(len(points)):
         kept[i] = not alike[i, :i][kept[:i]].any()

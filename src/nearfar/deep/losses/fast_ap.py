@@ -17,14 +17,14 @@ from ..pairwise.hinges import positives
 from ..pairwise.row_loss import RowLoss
 from ..pairwise.soft_histograms import soft_histogram
 
-FARTHEST = 4.0  # squared distance of opposite unit vectors
+MAX_SQUARED_DISTANCE = 4.0  # squared distance of opposite unit vectors
 
 
 def fast_ap(rows: Rows, bins: int) -> tuple[Tensor, Tensor]:
     """Return per anchor one minus its average precision over the bins, and 1 where it has a positive."""
     columns, keep = positives(rows)
-    near = soft_histogram(rows.d.gather(1, columns), keep, bins, FARTHEST)
-    far = soft_histogram(rows.d, rows.neg, bins, FARTHEST)
+    near = soft_histogram(rows.d.gather(1, columns), keep, bins, MAX_SQUARED_DISTANCE)
+    far = soft_histogram(rows.d, rows.neg, bins, MAX_SQUARED_DISTANCE)
     before = near.cumsum(1)
     every = before + far.cumsum(1)
     number = count(keep)

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import pair_sums
-from ..wholebatch.fisher_hinge import FirstPass, FisherHinge
+from ..wholebatch.fisher_hinge import FisherHinge, FisherScatters
 
 
 def pair_scatter(rows: Rows) -> tuple[Tensor, Tensor]:
@@ -26,7 +26,7 @@ def pair_scatter(rows: Rows) -> tuple[Tensor, Tensor]:
 
 
 def fisher_contrastive(
-    sums: Tensor, numbers: Tensor, found: FirstPass, lam: float, constants: Tensor, mean: bool
+    sums: Tensor, numbers: Tensor, found: FisherScatters, lam: float, constants: Tensor, mean: bool
 ) -> tuple[Tensor, Tensor]:
     """Return each anchor's attraction, repulsion and share of the constants, (b, 3), and their (b, 3) numbers.
 
@@ -76,11 +76,11 @@ class FisherContrastiveLoss(FisherHinge):
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return pair_scatter(rows)
 
-    def conclude(self, total: Tensor, number: Tensor) -> FirstPass:
+    def conclude(self, total: Tensor, number: Tensor) -> FisherScatters:
         total = total.expand(2)  # an empty batch sums to a number
         far = (total / number.clamp_min(1) if self.reduction == "mean" else total)[1]
         hinge = self.constants(total).detach()[1] - self.lam * far
-        return FirstPass(number.sum(), (hinge > 0).to(total.dtype))
+        return FisherScatters(number.sum(), (hinge > 0).to(total.dtype))
 
-    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: FirstPass) -> tuple[Tensor, Tensor]:
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: FisherScatters) -> tuple[Tensor, Tensor]:
         return fisher_contrastive(*sums, found, self.lam, self.constants(rows.d), self.reduction == "mean")

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import pair_sums
-from ..wholebatch.fisher_hinge import FirstPass, FisherHinge
+from ..wholebatch.fisher_hinge import FisherHinge, FisherScatters
 
 
 def triplet_scatter(rows: Rows, lam: float) -> tuple[Tensor, Tensor]:
@@ -31,7 +31,7 @@ def triplet_scatter(rows: Rows, lam: float) -> tuple[Tensor, Tensor]:
     return (2 - lam) * near * n_far - lam * far * n_near, n_near * n_far
 
 
-def fisher_triplet(value: Tensor, number: Tensor, found: FirstPass, constant: Tensor, mean: bool) -> Tensor:
+def fisher_triplet(value: Tensor, number: Tensor, found: FisherScatters, constant: Tensor, mean: bool) -> Tensor:
     """Return the part of each anchor; `constant`, the margin and the ridge, is shared out over the triplets."""
     each = constant if mean else constant / found.number.clamp_min(1)
     return found.active * (value + each * number)
@@ -73,11 +73,11 @@ class FisherTripletLoss(FisherHinge):
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return triplet_scatter(rows, self.lam)
 
-    def conclude(self, total: Tensor, number: Tensor) -> FirstPass:
+    def conclude(self, total: Tensor, number: Tensor) -> FisherScatters:
         value = total / number.clamp_min(1) if self.reduction == "mean" else total
-        return FirstPass(number, (value + self.constant(value).detach() > 0).to(value.dtype))
+        return FisherScatters(number, (value + self.constant(value).detach() > 0).to(value.dtype))
 
-    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: FirstPass) -> tuple[Tensor, Tensor]:
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: FisherScatters) -> tuple[Tensor, Tensor]:
         constant = self.constant(rows.d)
         mean = self.reduction == "mean"
         return fisher_triplet(*sums, found, constant, mean), sums[1]

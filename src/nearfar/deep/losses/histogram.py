@@ -21,7 +21,7 @@ from ..pairwise.hinges import positives
 from ..pairwise.row_loss import RowLoss
 from ..pairwise.soft_histograms import soft_histogram
 
-FARTHEST = 2.0  # one minus the least cosine
+MAX_COSINE_DISTANCE = 2.0  # one minus the least cosine
 
 
 def histogram(near: Tensor, far: Tensor) -> Tensor:
@@ -67,8 +67,8 @@ class HistogramLoss(RowLoss):
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return the (b, 2 (R + 1)) counts of each anchor's pairs, and their (b, 2) numbers."""
         columns, keep = positives(rows)
-        near = soft_histogram(rows.d.gather(1, columns), keep, self.num_bins, FARTHEST)
-        far = soft_histogram(rows.d, rows.neg, self.num_bins, FARTHEST)
+        near = soft_histogram(rows.d.gather(1, columns), keep, self.num_bins, MAX_COSINE_DISTANCE)
+        far = soft_histogram(rows.d, rows.neg, self.num_bins, MAX_COSINE_DISTANCE)
         return torch.cat([near, far], 1), torch.stack([count(keep), count(rows.neg)], 1)
 
     @property

@@ -20,16 +20,16 @@ from ..unit_vectors import unit
 from ..wholebatch.class_scatter import bounded_ratio, deviations, in_range, traces
 
 FORMS = ("ratio", "log", "neg_trace_ratio")
-FLOOR = 1e-6  # share of the total scatter that is added to denominators
+DENOMINATOR_FLOOR = 1e-6  # share of the total scatter that is added to denominators
 
 
 def probabilistic_discriminant(W: Tensor, B: Tensor, form: str, comparable: Tensor) -> Tensor:
     """Return the loss from the traces within and between; 0 with zero gradient where not comparable."""
     if form == "neg_trace_ratio":
-        return -bounded_ratio(B, W, FLOOR, comparable)
+        return -bounded_ratio(B, W, DENOMINATOR_FLOOR, comparable)
     if form == "ratio":
-        return bounded_ratio(W, B, FLOOR, comparable)
-    within, between = (torch.where(comparable, part + FLOOR * (W + B), 1.0) for part in (W, B))
+        return bounded_ratio(W, B, DENOMINATOR_FLOOR, comparable)
+    within, between = (torch.where(comparable, part + DENOMINATOR_FLOOR * (W + B), 1.0) for part in (W, B))
     return within.log() - between.log() + W * 0
 
 

@@ -21,7 +21,7 @@ from ..pairwise.hinges import positives
 from ..pairwise.reductions import finite, masked_logsumexp
 from ..pairwise.row_loss import RowLoss
 
-LEAST = 1e-7  # 1 - p is never taken to be smaller
+MIN_COMPLEMENT = 1e-7  # 1 - p is never taken to be smaller
 
 
 class _Likelihood(torch.autograd.Function):
@@ -34,8 +34,10 @@ class _Likelihood(torch.autograd.Function):
         p, log_total = _softmax(d, rows.pos | rows.neg, T)
         rival = masked_fill(p, rows.neg, 0.0)
         minus = rival.neg()
-        ratio = rival.div_(torch.threshold_(minus + 1, LEAST, torch.inf))  # p / (1 - p), 0 where 1 - p is below LEAST
-        far = minus.clamp_min_(LEAST - 1).log1p_().sum(1)
+        ratio = rival.div_(
+            torch.threshold_(minus + 1, MIN_COMPLEMENT, torch.inf)
+        )  # p / (1 - p), 0 where 1 - p is below MIN_COMPLEMENT
+        far = minus.clamp_min_(MIN_COMPLEMENT - 1).log1p_().sum(1)
         near = torch.where(keep, d.gather(1, columns) / -T - log_total[:, None], 0.0).sum(1)
         slope = ratio.addcmul_(p, ratio.sum(1, keepdim=True) - count(keep)[:, None], value=-1)
         ctx.save_for_backward(slope.scatter_add_(1, columns, -keep.to(d.dtype)), d, rows.pos, rows.neg)
@@ -54,7 +56,7 @@ def _plain(d: Tensor, pos: Tensor, neg: Tensor, T: float) -> Tensor:
     known = pos | neg
     log_p = d / -T - finite(masked_logsumexp(d, known, -1 / T))[:, None]
     p = torch.where(known, log_p, -torch.inf).exp()
-    far = torch.where(neg, (1 - p).clamp_min(LEAST).log(), 0.0)
+    far = torch.where(neg, (1 - p).clamp_min(MIN_COMPLEMENT).log(), 0.0)
     return -(torch.where(pos, log_p, 0.0) + far).sum(1)
 
 

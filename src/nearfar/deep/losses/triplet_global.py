@@ -22,7 +22,7 @@ from ..pairwise.hinges import positives
 OVER = ("pairs", "triplets")
 
 
-class FirstPass(NamedTuple):
+class DistanceMoments(NamedTuple):
     """What the rows need of the whole batch: both means, 1 if both groups exist, lambda where the hinge is active."""
 
     mu: Tensor
@@ -61,7 +61,7 @@ def groups(rows: Rows, over: str) -> PairGroups:
     return PairGroups(rows.d.gather(1, columns) / 4, keep, rows.d / 4, rows.neg, times)
 
 
-def triplet_global(group: PairGroups, sums: Tensor, found: FirstPass, margin: float) -> tuple[Tensor, Tensor]:
+def triplet_global(group: PairGroups, sums: Tensor, found: DistanceMoments, margin: float) -> tuple[Tensor, Tensor]:
     """Return per anchor (b, 4) sums whose means over all anchors add up to the loss, and their (b, 4) numbers.
 
     With its mean held constant a variance is a mean, of the same value and the same gradient.
@@ -121,10 +121,10 @@ class TripletGlobalLoss(TwoPassLoss):
         group = groups(rows, self.over)
         return group.sums(group.near, group.far), group.numbers()
 
-    def conclude(self, total: Tensor, number: Tensor) -> FirstPass:
+    def conclude(self, total: Tensor, number: Tensor) -> DistanceMoments:
         mu = (total / number.clamp_min(1)).expand(2)  # an empty batch sums to a number
         some = (number > 0).all().to(mu.dtype)
-        return FirstPass(mu, some, some * self.weight * (mu[0] - mu[1] + self.margin > 0))
+        return DistanceMoments(mu, some, some * self.weight * (mu[0] - mu[1] + self.margin > 0))
 
-    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: FirstPass) -> tuple[Tensor, Tensor]:
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: DistanceMoments) -> tuple[Tensor, Tensor]:
         return triplet_global(groups(rows, self.over), sums[0], found, self.margin)

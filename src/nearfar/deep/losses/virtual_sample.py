@@ -22,8 +22,8 @@ from ..unit_vectors import unit
 from ..wholebatch.class_scatter import Deviations, bounded_ratio, deviations, in_range, traces
 
 LAYERS = ("pooled", "embedding")
-RIDGE = 1e-4  # share of the mean variance within classes, added to each variance
-LARGEST = 30.0  # exponent; features of unit length never come near it
+VARIANCE_RIDGE = 1e-4  # share of the mean variance within classes, added to each variance
+MAX_EXPONENT = 30.0  # exponent; features of unit length never come near it
 
 
 def mean_eigenvalue(parts: Deviations) -> Tensor:
@@ -31,7 +31,7 @@ def mean_eigenvalue(parts: Deviations) -> Tensor:
     A = parts.within.detach().double()
     C = parts.between.detach().double()
     l = A.shape[1]
-    ridge = RIDGE * A.square().sum() / l
+    ridge = VARIANCE_RIDGE * A.square().sum() / l
     ridge = torch.where(ridge > 0, ridge, 1.0)
     identity = torch.eye(min(A.shape), dtype=A.dtype, device=A.device)
     if l <= len(A):
@@ -128,7 +128,7 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
     def _similarities(self, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return g of the similar and of the dissimilar pairs i < j."""
         h = unit(h) if self.normalize else h
-        g = (-h @ h.T).clamp_max(LARGEST).exp()
+        g = (-h @ h.T).clamp_max(MAX_EXPONENT).exp()
         upper = torch.ones_like(g, dtype=torch.bool).triu(1)
         same = y[:, None] == y
         return g[upper & same], g[upper & ~same]

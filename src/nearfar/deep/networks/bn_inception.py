@@ -16,7 +16,7 @@ from torch.nn.functional import avg_pool2d, max_pool2d
 from ..precision import PreciseBuffers
 
 
-class Block(NamedTuple):
+class InceptionBlock(NamedTuple):
     """Widths of the four branches of an Inception block.
 
     Attributes
@@ -44,16 +44,16 @@ class Block(NamedTuple):
 
 
 BLOCKS = {
-    "3a": Block(64, (64, 64), (64, 96), 32),
-    "3b": Block(64, (64, 96), (64, 96), 64),
-    "3c": Block(0, (128, 160), (64, 96), 0, average=False),
-    "4a": Block(224, (64, 96), (96, 128), 128),
-    "4b": Block(192, (96, 128), (96, 128), 128),
-    "4c": Block(160, (128, 160), (128, 160), 128),
-    "4d": Block(96, (128, 192), (160, 192), 128),
-    "4e": Block(0, (128, 192), (192, 256), 0, average=False),
-    "5a": Block(352, (192, 320), (160, 224), 128),
-    "5b": Block(352, (192, 320), (192, 224), 128, average=False),
+    "3a": InceptionBlock(64, (64, 64), (64, 96), 32),
+    "3b": InceptionBlock(64, (64, 96), (64, 96), 64),
+    "3c": InceptionBlock(0, (128, 160), (64, 96), 0, average=False),
+    "4a": InceptionBlock(224, (64, 96), (96, 128), 128),
+    "4b": InceptionBlock(192, (96, 128), (96, 128), 128),
+    "4c": InceptionBlock(160, (128, 160), (128, 160), 128),
+    "4d": InceptionBlock(96, (128, 192), (160, 192), 128),
+    "4e": InceptionBlock(0, (128, 192), (192, 256), 0, average=False),
+    "5a": InceptionBlock(352, (192, 320), (160, 224), 128),
+    "5b": InceptionBlock(352, (192, 320), (192, 224), 128, average=False),
 }
 CAFFE_MEAN = (104.0, 117.0, 128.0)  # of blue, green and red, in 0..255
 
@@ -86,7 +86,7 @@ class BNInception(PreciseBuffers):
         self.add_module(name, nn.Conv2d(channels, width, size, stride, padding=size // 2))
         self.add_module(f"{name}_bn", nn.BatchNorm2d(width))
 
-    def _add_block(self, at: str, block: Block, channels: int) -> None:
+    def _add_block(self, at: str, block: InceptionBlock, channels: int) -> None:
         if block.one:
             self._add(at + "1x1", channels, block.one, 1)
             self._add(at + "pool_proj", channels, block.pool, 1)
@@ -106,7 +106,7 @@ class BNInception(PreciseBuffers):
             x = self._apply_unit(name, x)
         return x
 
-    def _inception(self, at: str, block: Block, x: Tensor) -> Tensor:
+    def _inception(self, at: str, block: InceptionBlock, x: Tensor) -> Tensor:
         three = self._chain(x, at + "3x3_reduce", at + "3x3")
         double = self._chain(x, at + "double_3x3_reduce", at + "double_3x3_1", at + "double_3x3_2")
         if not block.one:

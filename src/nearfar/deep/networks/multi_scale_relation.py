@@ -20,7 +20,7 @@ from ..autograd import recomputed
 from ..episodes import Episode, prototypes
 from .scales import GROUPS, Relation
 
-CELLS = 2**24  # values of one layer held at a time
+MAX_LAYER_VALUES = 2**24  # values of one layer held at a time
 
 
 def multi_scale_relation(scores: Tensor, labels: Tensor, margin: float, weight: float, scale: float) -> Tensor:
@@ -106,7 +106,7 @@ class MultiScaleRelationNet(Checked, nn.Module):
     def relate(self, query: Sequence[Tensor], classes: Sequence[Tensor]) -> Tensor:
         """Return the (q, c) scores of the maps of queries with those of classes, or of other items."""
         largest = max(m[0, 0].numel() for m in classes) * self.width * len(classes[0])
-        blocks = list(zip(*(m.split(self.block or max(1, CELLS // largest)) for m in query), strict=True))
+        blocks = list(zip(*(m.split(self.block or max(1, MAX_LAYER_VALUES // largest)) for m in query), strict=True))
         if len(blocks) == 1 or not torch.is_grad_enabled():
             return torch.cat([self._scores(block, classes) for block in blocks])
         return torch.cat([recomputed(self._scores, block, classes) for block in blocks])

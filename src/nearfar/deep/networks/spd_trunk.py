@@ -21,7 +21,7 @@ from .re_eig import ReEig
 from .spd import orthonormal_columns
 
 PLACES = 5
-NUMBERS = 8
+NUMBERS_PER_PIXEL = 8
 """Numbers per pixel: those of its place, and those of each channel."""
 
 
@@ -93,7 +93,7 @@ class SPDTrunk(Checked, nn.Module):
         self, in_channels: int = 1, sizes: Sequence[int] = (11, 9), eps: float = 1e-3, floor: float = 1e-2
     ) -> None:
         super().__init__()
-        D = PLACES + NUMBERS * in_channels
+        D = PLACES + NUMBERS_PER_PIXEL * in_channels
         _check(D, sizes, eps)
         self.in_channels = in_channels
         self.eps = eps

@@ -18,7 +18,7 @@ from ...numerics.types import AnyArray, Seed
 from .reconstruction.codecs import Codec, Hidden, squared_error, widths
 from .reconstruction.learner import Reconstruction, check_numbers
 
-WIDEST = 20.0  # log s^2 stays within this, up and down
+MAX_LOG_VARIANCE = 20.0  # log s^2 stays within this, up and down
 
 
 def divergence(mu: Tensor, logvar: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ def divergence(mu: Tensor, logvar: Tensor) -> Tensor:
 def variational_autoencoder(network: nn.Module, x: Tensor, e: Tensor, beta: float) -> Tensor:
     """Return the mean squared error of one draw's reconstruction plus beta times the mean divergence."""
     mu, logvar = network.encoder(x).chunk(2, 1)
-    logvar = logvar.clamp(-WIDEST, WIDEST)
+    logvar = logvar.clamp(-MAX_LOG_VARIANCE, MAX_LOG_VARIANCE)
     decoded = network.decoder(mu + (logvar / 2).exp() * e)
     return (squared_error(x, decoded) + beta * divergence(mu, logvar)).mean()
 

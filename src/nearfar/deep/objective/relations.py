@@ -16,8 +16,8 @@ from torch import Tensor
 from ..autograd import traced
 
 UNKNOWN = -1
-SHORT = 512  # labels up to which reading them as a list is faster
-FEW = 1 << 16  # comparisons up to which the way with NumPy does not pay
+MAX_LISTED_LABELS = 512  # labels up to which reading them as a list is faster
+MAX_COMPARISONS_WITHOUT_NUMPY = 1 << 16  # comparisons up to which the way with NumPy does not pay
 
 
 class LabelSets(NamedTuple):
@@ -154,7 +154,7 @@ def _check_degrees(relation: Tensor) -> None:
 
 def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
     """Compare classes; many, on a CPU, with NumPy and in 16 bits if they fit, which is several times as fast."""
-    if mine.device.type != "cpu" or traced() or mine.numel() * theirs.numel() < FEW:
+    if mine.device.type != "cpu" or traced() or mine.numel() * theirs.numel() < MAX_COMPARISONS_WITHOUT_NUMPY:
         return mine == theirs
     a = mine.numpy()
     b = theirs.numpy()
@@ -168,7 +168,7 @@ def _all_known(labels: Tensor) -> bool:
     """Whether no label is unknown, asked only where reading the answer does not wait for a device."""
     if labels.device.type != "cpu" or traced():
         return False
-    return UNKNOWN not in (labels.tolist() if len(labels) < SHORT else labels.numpy())
+    return UNKNOWN not in (labels.tolist() if len(labels) < MAX_LISTED_LABELS else labels.numpy())
 
 
 def _of_sets(labels: LabelSets, ref_hot: Tensor, rows: slice) -> tuple[Tensor, Tensor]:

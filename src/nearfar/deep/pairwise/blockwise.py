@@ -19,15 +19,15 @@ from ..autograd import exact, recomputed, traced
 from ..rng import Generators, drawn_again, generators
 from .comparison import FULL, Comparison, RowFunction, Rows, distance_grad, on_host, spans
 
-CACHED = 1 << 20  # comparisons of a block: fewer cost more calls, more do not fit the processor's caches
-LEAST = 64  # rows of a block, below which matrix products are slow
+COMPARISONS_IN_CACHE = 1 << 20  # comparisons of a block: fewer cost more calls, more do not fit the processor's caches
+MIN_BLOCK_ROWS = 64  # rows of a block, below which matrix products are slow
 
 
 def cuts(c: Comparison, block: int | None, single_block: bool) -> list[tuple[int, int]]:
     """Cut the anchors into blocks. None takes what a cache holds; on a device, or if `whole`, all if they fit."""
     m = len(c.ref)
     if block is None and not single_block and on_host(c.x):
-        block = max(LEAST, CACHED // max(m, 1)) * torch.get_num_threads()
+        block = max(MIN_BLOCK_ROWS, COMPARISONS_IN_CACHE // max(m, 1)) * torch.get_num_threads()
     return spans(c.anchors, m, block)
 
 

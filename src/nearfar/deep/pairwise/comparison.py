@@ -23,9 +23,11 @@ from ..rng import uniform
 from ..unit_vectors import unit
 
 DISTANCES = ("sq_euclidean", "euclidean", "cosine", "dot")
-FLOOR = -60.0  # exponents below it add nothing that a float64 sum could hold, and would be slow denormal numbers
-FEW = 512  # rows of a square matrix that are turned in a processor's cache
-SMALL = 1 << 13  # entries so few that the number of calls takes the time
+EXPONENT_FLOOR = (
+    -60.0
+)  # exponents below it add nothing that a float64 sum could hold, and would be slow denormal numbers
+TRANSPOSED_ROWS = 512  # rows of a square matrix that are turned in a processor's cache
+SMALL_BLOCK = 1 << 13  # entries so few that the number of calls takes the time
 FULL = 1 << 24  # comparisons held at once before `block=None` starts to cut the batch
 
 
@@ -127,7 +129,9 @@ class _Distances(torch.autograd.Function):
         x, ref, d = ctx.saved_tensors
         g = distance_grad(grads[0], d, ctx.distance)
         if ctx.itself:
-            parts = [g + g.T] if len(g) <= FEW else [g, g.T]  # one product instead of two, where transposing is cheap
+            parts = (
+                [g + g.T] if len(g) <= TRANSPOSED_ROWS else [g, g.T]
+            )  # one product instead of two, where transposing is cheap
             return sum(_to_side(part, x, x, ctx.distance) for part in parts), None, None
         if ctx.needs_input_grad[0]:
             one = _to_side(g, x, ref, ctx.distance)
@@ -163,7 +167,7 @@ def distance_grad(g: Tensor, d: Tensor, distance: str) -> Tensor:
 
 def prepared_rows(x: Tensor, ref: Tensor, distance: str) -> Tensor:
     """Return the (b, m) dissimilarities of rows of x to rows of ref; those of "cosine" have unit length."""
-    if on_host(x) and len(x) * len(ref) < SMALL and distance in ("cosine", "dot"):
+    if on_host(x) and len(x) * len(ref) < SMALL_BLOCK and distance in ("cosine", "dot"):
         s = x @ ref.T
         return 1 - s if distance == "cosine" else -s
     d: Tensor = applied(_Distances, x, ref, distance)
@@ -188,7 +192,7 @@ def on_host(x: Tensor) -> bool:
 
 def is_small(x: Tensor) -> bool:
     """Return whether x is on the host with so few entries that the number of calls, not of entries, takes the time."""
-    return on_host(x) and x.numel() < SMALL
+    return on_host(x) and x.numel() < SMALL_BLOCK
 
 
 def masked_fill(x: Tensor, keep: Tensor, otherwise: float, scale: float = 1.0) -> Tensor:
@@ -206,7 +210,7 @@ def exponentials_(x: Tensor) -> Tensor:
 
     A processor is slow to find a 0, and to square what is nearly 0.
     """
-    floor = FLOOR if x.dtype == torch.float64 else FLOOR * 2 / 3
+    floor = EXPONENT_FLOOR if x.dtype == torch.float64 else EXPONENT_FLOOR * 2 / 3
     return torch.threshold_(x.clamp_min_(floor).exp_(), 2 * exp(floor), 0.0)
 
 

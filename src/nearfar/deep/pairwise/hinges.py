@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from ..autograd import applied, recomputed, traced
 from .comparison import FULL, Rows, Triplets, count, is_small, masked_fill, on_host
 
-FEW = 12  # positives of a row up to which one pass for each is faster than a sort
+MAX_POSITIVES_WITHOUT_SORT = 12  # positives of a row up to which one pass for each is faster than a sort
 
 
 def positives(rows: Rows, *, one_by_one: bool = False) -> tuple[Tensor, Tensor]:
@@ -102,7 +102,7 @@ class _Hinges(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor]:
-        value, k, c = (_by_columns if t.shape[1] <= FEW else _by_sorting)(t, v, beyond)
+        value, k, c = (_by_columns if t.shape[1] <= MAX_POSITIVES_WITHOUT_SORT else _by_sorting)(t, v, beyond)
         ctx.save_for_backward(k, c)
         ctx.mark_non_differentiable(k)
         return value, k
@@ -172,7 +172,7 @@ def next_above(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     -------
     (b, K) columns of v, arbitrary where nothing is above, and (b, K) whether something is.
     """
-    if t.shape[1] <= FEW:
+    if t.shape[1] <= MAX_POSITIVES_WITHOUT_SORT:
         above = [torch.where(v > column[:, None], v, torch.inf).min(1) for column in t.T]
         if not above:
             return t.long(), t.bool()

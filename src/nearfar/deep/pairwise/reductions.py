@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ..autograd import applied
-from .comparison import FLOOR, exponentials_, is_small, masked_fill
+from .comparison import EXPONENT_FLOOR, exponentials_, is_small, masked_fill
 
-CACHED = 1 << 17  # entries of a part whose temporaries stay in a processor's cache
+ENTRIES_IN_CACHE = 1 << 17  # entries of a part whose temporaries stay in a processor's cache
 
 
 def finite(x: Tensor, otherwise: float = 0.0) -> Tensor:
@@ -30,7 +30,7 @@ def cache_parts(x: Tensor) -> list[slice]:
     """Cut the rows of a matrix into parts that stay in a processor's cache; on a device, one part."""
     n, m = x.shape
     if x.device.type == "cpu":
-        size = max(1, CACHED // max(m, 1))
+        size = max(1, ENTRIES_IN_CACHE // max(m, 1))
     else:
         size = max(n, 1)
     return [slice(lo, min(lo + size, n)) for lo in range(0, n, size)]
@@ -112,7 +112,7 @@ class _SoftCounts(torch.autograd.Function):
         v = masked_fill(d, keep, torch.inf, 1 / temperature)
         counts = torch.empty_like(near)
         if t.shape[1]:  # beyond, nothing counts, and denormal numbers would be slow
-            v.clamp_max_(t.amax(1, keepdim=True) - FLOOR)
+            v.clamp_max_(t.amax(1, keepdim=True) - EXPONENT_FLOOR)
         for part in cache_parts(v):
             room = torch.empty_like(v[part])
             for k in range(t.shape[1]):
@@ -274,7 +274,7 @@ class _SoftplusSums(torch.autograd.Function):
         value = log1p_(exponentials_(heights.abs().neg_())).sum(1).add_(heights.clamp_min(0).sum(1))
         ctx.at = at
         ctx.scale = scale
-        ctx.save_for_backward(v, heights.clamp_min_(FLOOR).sigmoid_())
+        ctx.save_for_backward(v, heights.clamp_min_(EXPONENT_FLOOR).sigmoid_())
         return value
 
     @staticmethod

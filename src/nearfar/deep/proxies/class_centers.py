@@ -14,8 +14,8 @@ from torch import Tensor
 from ..autograd import applied
 from ..unit_vectors import normalized, tangent, unit
 
-CACHED = 1 << 18  # numbers of a part whose temporaries stay in a processor's cache
-FEW = 1 << 22  # cosines that are held at once
+COSINES_IN_CACHE = 1 << 18  # numbers of a part whose temporaries stay in a processor's cache
+MAX_COSINES = 1 << 22  # cosines that are held at once
 
 
 class _Similarity(torch.autograd.Function):
@@ -66,7 +66,7 @@ def _parts(w: Tensor, width: int) -> list[slice]:
     """Cut the classes of centers w (K, C, d) so that K x width numbers of each class stay in a processor's cache."""
     K, C, _ = w.shape
     if w.device.type == "cpu":
-        size = max(1, CACHED // (K * max(1, width)))
+        size = max(1, COSINES_IN_CACHE // (K * max(1, width)))
     else:
         size = C
     return [slice(lo, min(lo + size, C)) for lo in range(0, C, size)]
@@ -110,7 +110,7 @@ def nearest_cosine(x: Tensor, w: Tensor, scale: float = 1.0) -> Tensor:
     """Return the (n, C) cosines, times a scale, of x (n, d) to the nearest center of each class, w (K, C, d)."""
     x = unit(x, scale)
     u = unit(w)
-    if len(x) * u.shape[0] * u.shape[1] <= FEW:  # one product takes less time than several
+    if len(x) * u.shape[0] * u.shape[1] <= MAX_COSINES:  # one product takes less time than several
         return (x @ _rows(u).T).unflatten(1, u.shape[:2]).amax(1)
     best: Tensor = applied(_NearestCosine, x, u)
     return best

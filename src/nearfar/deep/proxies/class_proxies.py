@@ -17,7 +17,7 @@ from ..unit_vectors import unit
 from .logits import cosines, own_and_others
 
 SOURCES = ("learned", "class_mean", "kmeans")
-ROUNDS = 20  # of k-means, at most
+KMEANS_ROUNDS = 20  # of k-means, at most
 
 
 def in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *inputs: Tensor) -> list[Tensor]:
@@ -164,7 +164,7 @@ def class_means(x: Tensor, y: Tensor, fallback: Tensor) -> Tensor:
 def kmeans(x: Tensor, centers: Tensor) -> Tensor:
     """Return the centers of Lloyd's k-means from the given start; center c is the one that began as row c."""
     member = None
-    for _ in range(ROUNDS):
+    for _ in range(KMEANS_ROUNDS):
         found = torch.cat([torch.cdist(rows, centers).argmin(1) for rows in x.split(4096)])
         if member is not None and torch.equal(found, member):
             break

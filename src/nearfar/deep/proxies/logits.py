@@ -14,7 +14,7 @@ from torch.nn.functional import softplus
 
 from ..autograd import applied
 from ..objective.relations import UNKNOWN
-from ..pairwise.comparison import FLOOR, exponentials_
+from ..pairwise.comparison import EXPONENT_FLOOR, exponentials_
 from ..unit_vectors import unit
 
 
@@ -55,7 +55,7 @@ def _exponentials(logits: Tensor, y: Tensor, own: Tensor, dim: int) -> tuple[Ten
 def _exp(x: Tensor) -> Tensor:
     """Return the exponentials of x, at most 0, in its place where no graph needs it; 0 below `FLOOR`."""
     if torch.is_grad_enabled():
-        return torch.where(x > FLOOR, x.clamp_min(FLOOR).exp(), 0.0)
+        return torch.where(x > EXPONENT_FLOOR, x.clamp_min(EXPONENT_FLOOR).exp(), 0.0)
     return exponentials_(x)
 
 

@@ -14,7 +14,7 @@ from .class_ratio import ClassRatioSampler
 from .m_per_class import MPerClassSampler
 from .random import RandomBatchSampler
 
-FEW = 4  # samples of a class in a batch of the "auto" sampler, where the data has the classes for it
+SAMPLES_PER_CLASS = 4  # samples of a class in a batch of the "auto" sampler, where the data has the classes for it
 NAMES = ("auto", "random", "m_per_class", "class_ratio")
 KNOWN = '"auto", "random", "m_per_class:M" such as m_per_class:2, "class_ratio:R" such as class_ratio:0.25'
 OWN = f"a subclass of {BatchSampler.__module__}.BatchSampler"
@@ -86,5 +86,5 @@ def _is_sampler(found: Any, module: str) -> bool:
 def fitting_m(labels: ArrayLike, batch_size: int) -> int:
     """Return the smallest divisor of the batch size, from 4 on, for which a batch needs no more classes than exist."""
     classes = len(by_class(labels).counts)
-    divisors = [m for m in range(min(FEW, batch_size), batch_size + 1) if batch_size % m == 0]
+    divisors = [m for m in range(min(SAMPLES_PER_CLASS, batch_size), batch_size + 1) if batch_size % m == 0]
     return next((m for m in divisors if batch_size // m <= classes), batch_size)

@@ -15,7 +15,7 @@ from ..pairwise.contextual import TwoPassLoss
 REDUCTIONS = ("sum", "mean")
 
 
-class FirstPass(NamedTuple):
+class FisherScatters(NamedTuple):
     """For the whole batch, without gradient: the number of pairs or triplets, and 1 where the hinge is active."""
 
     number: Tensor

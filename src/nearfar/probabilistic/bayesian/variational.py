@@ -16,7 +16,7 @@ from scipy.special import entr, expit, log_expit, ndtr
 from ...numerics.optimize import Report, Solution, stopped
 from ...numerics.types import Array
 
-WIDE = 2.0  # standard deviation of the log-odds above which the integral runs over the log-odds themselves
+WIDE_LOG_ODDS = 2.0  # standard deviation of the log-odds above which the integral runs over the log-odds themselves
 
 
 class Gaussian(NamedTuple):
@@ -127,7 +127,7 @@ def expected(f: str, mean: Array, variance: Array, nodes: int = 32) -> Array:
     """
     found = np.empty(len(mean))
     deviation = np.sqrt(variance)
-    wide = deviation > WIDE
+    wide = deviation > WIDE_LOG_ODDS
     for rows, rule in ((wide, over_odds), (~wide, over_normal)):
         found[rows] = rule(f, mean[rows], deviation[rows], nodes)
     return found
@@ -136,7 +136,7 @@ def expected(f: str, mean: Array, variance: Array, nodes: int = 32) -> Array:
 def over_normal(f: str, mean: Array, deviation: Array, nodes: int) -> Array:
     """E f(mean + deviation z), z ~ N(0, 1), at nodes z: f has poles pi / deviation away, too near where that is wide.
 
-    The span of the nodes makes what is cut off, exp(-z^2 / 2), as small as exp(-2 pi (pi / WIDE) / step).
+    The span of the nodes makes what is cut off, exp(-z^2 / 2), as small as exp(-2 pi (pi / WIDE_LOG_ODDS) / step).
     """
     z = 2 * np.cbrt(np.pi**2 * nodes) * centered_steps(nodes)
     weight = np.exp(-(z**2) / 2)

@@ -27,8 +27,8 @@ from ..neighbor_softmax import SortedRows
 
 WEIGHTINGS = ("sample", "pair")
 BARRIER = 0.1  # share of the rows that its term is worth at the optimum
-STEPS = 60
-MEMORY = 30
+BARRIER_STEPS = 60
+BARRIER_MEMORY = 30
 Target = tuple[SortedRows, Ints, Callable[[Array], Array]]
 
 
@@ -112,7 +112,7 @@ class Collapse:
         A = self.scaling()
         seen = dict[str, Any]()
         t = BARRIER * float(self.weight.sum()) / len(A)
-        least = psd.LEAST * psd.EPS * float(np.trace(self.S0))
+        least = psd.ZERO_EIGENVALUE_IN_EPS * psd.EPS * float(np.trace(self.S0))
 
         def with_barrier(K: Array) -> tuple[float, Array]:
             L = K @ A
@@ -124,7 +124,7 @@ class Collapse:
             return bool(np.linalg.eigvalsh(seen["slack"])[0] > least)
 
         first = 1.1 * np.eye(len(A))  # the first step has length 1: with one feature it must not lead from 1 to 0
-        lbfgs(with_barrier, first, stop=inside, max_iter=STEPS, tol=0.0, memory=MEMORY)
+        lbfgs(with_barrier, first, stop=inside, max_iter=BARRIER_STEPS, tol=0.0, memory=BARRIER_MEMORY)
         if inside():
             return Inner(**seen)
         return Inner(self.trace * np.eye(len(A)), 0.0) if self.trace else None

@@ -26,7 +26,7 @@ from scipy.linalg.blas import ddot, dsymv, dsyr, dsyrk
 from ...fit_warnings import warn
 from ...numerics.optimize import Report, Solution, stopped
 from ...numerics.types import Array, Bools
-from .logdet_newton import DENSE, again, conjugate, logdet, logdet_gap, step
+from .logdet_newton import DENSE_PAIRS_PER_FEATURE, again, conjugate, logdet, logdet_gap, step
 
 IDENTICAL = 1e-24  # squared distance under the prior, relative to the largest
 
@@ -226,7 +226,7 @@ def direction(E: Array, U: Array, h: Array) -> Array:
 
     Few pairs: exactly, from the (m, m) system for q_c = u_c' S u_c, which has the squares of U U' as matrix.
     """
-    if len(U) <= DENSE * U.shape[1]:
+    if len(U) <= DENSE_PAIRS_PER_FEATURE * U.shape[1]:
         root = np.sqrt(h)
         K = dsyrk(1.0, (np.sqrt(root)[:, None] * U).T, trans=1)  # upper triangle
         np.square(K, out=K)

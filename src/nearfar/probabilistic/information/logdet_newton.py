@@ -13,7 +13,7 @@ from scipy.linalg import lapack
 from ...numerics.types import Array
 
 SINGULAR = 1e-8  # entry on the diagonal of a triangular factor, relative to the largest
-DENSE = 5  # pairs per feature up to which one dense system beats conjugate gradients
+DENSE_PAIRS_PER_FEATURE = 5  # pairs per feature up to which one dense system beats conjugate gradients
 
 
 def logdet(C: Array) -> float:

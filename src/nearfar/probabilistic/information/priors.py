@@ -12,7 +12,7 @@ from ...numerics.constraints import generator, unrank_same
 from ...numerics.pair_differences import pair_squares
 from ...numerics.types import AnyArray, Array, Seed
 
-TRIED = 2000  # pairs whose distances calibrate the bounds
+CALIBRATION_PAIRS = 2000  # pairs whose distances calibrate the bounds
 
 
 def span_setting(learner: Any) -> str | bool:
@@ -53,10 +53,10 @@ def distance_bounds(X: Array, L0: Array, bounds: Any, percentiles: Any, seed: Se
     low, high = ordered(percentiles, "percentiles must be two rising numbers above 0, at most 100", 100.0)
     n = len(X)
     every = n * (n - 1) // 2
-    if every <= TRIED:
+    if every <= CALIBRATION_PAIRS:
         tried = np.arange(every)
     else:
-        tried = generator(seed).integers(every, size=TRIED)
+        tried = generator(seed).integers(every, size=CALIBRATION_PAIRS)
     i, j = unrank_same(tried, np.array([n]))
     d2 = pair_squares(X @ L0.T, i, j)
     d2 = d2[d2 > 1e-24 * d2.max(initial=0.0)]

@@ -17,7 +17,7 @@ from ..neighbor_softmax import AnchorBlock, SortedRows
 
 FINE = 5  # iterations in float64 after a search in float32
 STILL = 1e-2  # relative change of components, apart from their length, below which a search has not moved
-WHOLE = 1e-3  # distance of a sum of probabilities from a whole number below which each is 0 or 1
+WHOLE_NUMBER_TOL = 1e-3  # distance of a sum of probabilities from a whole number below which each is 0 or 1
 VANISHED = 1e-8  # relative distance from the objective at L = 0 below which components are as good as 0
 Terms = Callable[[Array], tuple[float, Array]]  # L -> F, dF/dL
 
@@ -122,7 +122,7 @@ def warned_if_stuck(found: Solution, L0: Array, n: float, kind: str, ridge: Ridg
         kept = 0.0
     stays = float(np.linalg.norm(found.x - kept * L0)) <= STILL * float(np.linalg.norm(found.x))
     right = found.value + ridge(found.x)[0]
-    if kind == "accuracy" and stays and right < n - 0.5 and abs(right - round(right)) < WHOLE:
+    if kind == "accuracy" and stays and right < n - 0.5 and abs(right - round(right)) < WHOLE_NUMBER_TOL:
         message = (
             "the search stays at its start: rows lie too far apart for a kernel of unit width, each has one neighbor"
         )

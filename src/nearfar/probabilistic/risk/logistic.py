@@ -15,10 +15,10 @@ from ...numerics.pair_differences import PairList
 from ...numerics.types import AnyArray, Array
 from ..neighbor_softmax import AnchorBlock, SortedRows, cut
 
-FAR = -300.0  # an exponent whose exponential counts as 0
-MOST = 36.0  # from this t on, log(1 + e^t) is t and its derivative 1
-CHUNK = 16  # so many factors 1 + e^t, t below MOST, have a finite product
-VALUES = 1 << 16  # pairs looked at together: they stay in the cache
+ZERO_EXPONENT = -300.0  # an exponent whose exponential counts as 0
+LINEAR_LOGIT = 36.0  # from this t on, log(1 + e^t) is t and its derivative 1
+FACTORS_PER_PRODUCT = 16  # so many factors 1 + e^t, t below LINEAR_LOGIT, have a finite product
+LOGISTIC_BLOCK_PAIRS = 1 << 16  # pairs looked at together: they stay in the cache
 
 
 class Loss(NamedTuple):
@@ -85,13 +85,13 @@ class LabeledPairs(NamedTuple):
 
     def height(self) -> int:
         """Rows of a block."""
-        return int(np.clip(VALUES // max(self.rows.sizes), 16, 256))
+        return int(np.clip(LOGISTIC_BLOCK_PAIRS // max(self.rows.sizes), 16, 256))
 
     @staticmethod
     def parts(block: AnchorBlock, n: int) -> Iterator[tuple[slice, int]]:
         """Yield columns from the block's first row on, in parts: its rows (0), their class (1), other classes (-1)."""
         yield slice(block.start, block.stop), 0
-        step = max(16, VALUES // (block.stop - block.start))
+        step = max(16, LOGISTIC_BLOCK_PAIRS // (block.stop - block.start))
         for first, last, kind in ((block.stop, block.last, 1), (block.last, n, -1)):
             for a in range(first, last, step):
                 yield slice(a, min(a + step, last)), kind
@@ -107,13 +107,13 @@ class LabeledPairs(NamedTuple):
         """Do the same for the block's rows among themselves, of which only pairs i < j count."""
         unseen = np.tri(len(T), dtype=bool)
         if block.same is None:
-            T[unseen] = FAR
+            T[unseen] = ZERO_EXPONENT
             found = self.of_kind(T, 1)
             T[unseen] = 0.0
             return found
         others = T.copy()
-        T[unseen | ~block.same] = FAR
-        others[unseen | block.same] = -FAR
+        T[unseen | ~block.same] = ZERO_EXPONENT
+        others[unseen | block.same] = -ZERO_EXPONENT
         (near, _) = self.of_kind(T, 1)
         (far, _) = self.of_kind(others, -1)
         T *= self.similar
@@ -126,9 +126,11 @@ def summed_softplus(T: Array) -> float:
     """Return sum log(1 + exp T), by logarithms of products instead of one per pair; T becomes sigma(T)."""
     if T.size == 0:
         return 0.0
-    beyond = float(np.maximum(T - MOST, 0.0).sum()) if T.max() > MOST else 0.0
-    np.minimum(T, MOST, out=T)
+    beyond = float(np.maximum(T - LINEAR_LOGIT, 0.0).sum()) if T.max() > LINEAR_LOGIT else 0.0
+    np.minimum(T, LINEAR_LOGIT, out=T)
     np.exp(T, out=T)
     total = T + 1.0
     np.divide(T, total, out=T)
-    return beyond + float(np.log(np.multiply.reduceat(total, np.arange(0, T.shape[1], CHUNK), axis=1)).sum())
+    return beyond + float(
+        np.log(np.multiply.reduceat(total, np.arange(0, T.shape[1], FACTORS_PER_PRODUCT), axis=1)).sum()
+    )

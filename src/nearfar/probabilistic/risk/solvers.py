@@ -17,7 +17,7 @@ from ..neighbor_softmax import batches
 from .logistic import LabeledPairs, ListedPairs, Loss
 
 WEIGHTINGS = ("none", "balanced")
-ROUNDS = 3
+THRESHOLD_ROUNDS = 3
 
 
 class Risk(NamedTuple):
@@ -168,7 +168,7 @@ def minimize_convex(
         K = L0 @ np.linalg.pinv(A)
     spent = 0
     history = np.zeros(0)
-    for _ in range(ROUNDS):
+    for _ in range(THRESHOLD_ROUNDS):
         found = lbfgs(packed, pack(K, b), stop=stop, max_iter=max_iter - spent, tol=0.0, report=report)
         spent = spent + found.n_iter
         history = np.concatenate([history, np.asarray(found.history)])

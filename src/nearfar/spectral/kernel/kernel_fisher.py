@@ -19,7 +19,7 @@ from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
 from ...numerics.types import Array
 
-MOST = 50
+MAX_COMPONENTS = 50
 
 
 def kernel_fisher(
@@ -41,7 +41,7 @@ def kernel_fisher(
         w, V = eig.gevd(D, S, None, on_singular, "the similar scatter")
         gain = w - 1
         useful = min(int((w > 1 + psd.rounding(w)).sum()), max(len(S) - 1, 1))
-    p = min(useful, MOST) if n_components is None else n_components
+    p = min(useful, MAX_COMPONENTS) if n_components is None else n_components
     if p == 0:
         raise ValueError("no direction keeps dissimilar pairs further apart than similar ones; set n_components")
     eigenvalues = -w[:p] if constraint == "orthonormal" else w[:p]

@@ -18,9 +18,9 @@ from ...numerics.constraints import class_sizes
 from ...numerics.distances import squared_distances
 from ...numerics.types import AnyArray, Array, Bools, Ints
 
-CELLS = 1 << 21  # cells in one block of products
+IMPOSTOR_BLOCK_CELLS = 1 << 21  # cells in one block of products
 GROUP = 512  # rows of small classes that are looked at together
-MOST = 10_000_000  # most impostors kept at a time
+MAX_IMPOSTORS = 10_000_000  # most impostors kept at a time
 
 
 class Impostors(NamedTuple):
@@ -79,7 +79,7 @@ def target_neighbors(X: Array, labels: Ints, k: int) -> Ints:
     out = np.empty((len(X), k), dtype=np.intp)
     for group in class_groups(labels):
         size = group.stop - group.start
-        step = max(1, CELLS // size)
+        step = max(1, IMPOSTOR_BLOCK_CELLS // size)
         for a in range(group.start, group.stop, step):
             rows = slice(a, min(a + step, group.stop))
             D = squared_distances(X[rows], X[group])
@@ -95,7 +95,7 @@ def smallest(D: AnyArray, k: int) -> Ints:
     return np.take_along_axis(at, np.argsort(np.take_along_axis(D, at, 1), axis=1, kind="stable"), 1)
 
 
-def find(Z: Array, labels: Ints, radius: Array, most: int = MOST) -> Impostors:
+def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS) -> Impostors:
     """Return all pairs (i, l) of different classes with |z_i - z_l|^2 < radius_i, and some within rounding of it.
 
     Parameters
@@ -114,7 +114,7 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MOST) -> Impostors:
     per_row = max(1, most // n)
     complete = True
     found: list[tuple[Ints, Ints]] = []
-    step = max(1, CELLS // n)
+    step = max(1, IMPOSTOR_BLOCK_CELLS // n)
     for a in range(0, n, step):
         D = left[a : a + step] @ right.T
         hit = np.less(D, bound[a : a + step, None])

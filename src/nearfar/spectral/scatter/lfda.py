@@ -19,9 +19,9 @@ from ...numerics.optimize import Solution
 from ...numerics.types import Array, Ints
 
 KINDS = ("weighted", "orthonormalized", "plain")
-BLOCK = 1 << 17  # affinities at a time, which stay in the cache
-LEAST = 64  # rows of a block
-TINY = 1e-100  # share of the largest value: below it a sigma has no useful inverse
+AFFINITY_BLOCK_VALUES = 1 << 17  # affinities at a time, which stay in the cache
+MIN_AFFINITY_ROWS = 64  # rows of a block
+MIN_SIGMA_SHARE = 1e-100  # share of the largest value: below it a sigma has no useful inverse
 
 
 def lfda(
@@ -66,7 +66,7 @@ def affinity_scatter(X: Array, k: int) -> Array:
     """
     sigma = nearest(X, X, k, exclude_self=True)[0][:, -1]
     X = X - X.mean(axis=0)
-    there = sigma > TINY * np.abs(X).max()
+    there = sigma > MIN_SIGMA_SHARE * np.abs(X).max()
     X = X[there]
     sigma = sigma[there, None]
     one = 1 / sigma
@@ -77,7 +77,7 @@ def affinity_scatter(X: Array, k: int) -> Array:
     D = np.zeros(len(X))
     start = 0
     while start < len(X):
-        rows = slice(start, start + max(LEAST, BLOCK // (len(X) - start)))
+        rows = slice(start, start + max(MIN_AFFINITY_ROWS, AFFINITY_BLOCK_VALUES // (len(X) - start)))
         A = left[rows] @ right[start:].T
         np.exp(np.minimum(A, 0.0, out=A), out=A)
         A[:, : len(A)] /= 2  # pairs within the block are there in both orders

@@ -20,7 +20,7 @@ from ....deprecation import renamed_settings
 from ....settings import check_options
 from ...pairwise.comparison import Rows, count
 from ...pairwise.contextual import BilateralRowLoss, Sides, reference_pairs
-from ...pairwise.hinges import FEW, negatives, positives
+from ...pairwise.hinges import MAX_POSITIVES_WITHOUT_SORT, negatives, positives
 from .midpoints import Rule, midpoint_products, midpoint_sums
 
 FORMS = ("hinge", "softmax")
@@ -35,7 +35,7 @@ def angular(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
     source = rows.d if sides.square else sides.ref
     rule = Rule(4 * T, hinge=False, square=sides.square)
     pull = 2 * (1 + T) * rows.d.gather(1, columns)  # -2 (1 + T) a.p
-    if columns.shape[1] > FEW and T <= EXACT:
+    if columns.shape[1] > MAX_POSITIVES_WITHOUT_SORT and T <= EXACT:
         f = midpoint_products(far, source, rule).gather(1, columns) + pull
     else:
         f = midpoint_sums(far, source, columns, pull, rule)[0]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...autograd import applied, exact, recomputed
 from ...pairwise.comparison import count
-from ...pairwise.reductions import FLOOR, cache_parts, masked_logsumexp
+from ...pairwise.reductions import EXPONENT_FLOOR, cache_parts, masked_logsumexp
 
 
 class Rule(NamedTuple):
@@ -102,7 +102,7 @@ def _slopes(f: Tensor, offset: Tensor, rule: Rule) -> Tensor:
     if rule.hinge:
         return (f > -offset).to(f.dtype)
     most = f.amax(1, keepdim=True)
-    f = torch.threshold_(f.sub_(torch.where(most.isfinite(), most, 0.0)), FLOOR, -torch.inf).exp_()
+    f = torch.threshold_(f.sub_(torch.where(most.isfinite(), most, 0.0)), EXPONENT_FLOOR, -torch.inf).exp_()
     return f.div_(f.sum(1, keepdim=True).clamp_min(torch.finfo(f.dtype).tiny))
 
 

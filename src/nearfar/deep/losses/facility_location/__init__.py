@@ -18,7 +18,7 @@ from ...objective.batch import Batch
 from ...objective.terms import SetTerm
 from ...pairwise.comparison import safe_sqrt
 from ...unit_vectors import unit
-from .search import Search
+from .search import FacilitySearch
 
 PAPER_BATCH = 128
 
@@ -107,7 +107,7 @@ class FacilityLocationLoss(SetTerm):
         super().__init__()
         if gamma < 0 or decay <= 0:
             raise ValueError(f"FacilityLocationLoss: gamma must be at least 0, decay positive, got {gamma}, {decay}")
-        self.search = Search(refine, greedy, nmi, agreement, passes, epsilon, warm_start_oracle)
+        self.search = FacilitySearch(refine, greedy, nmi, agreement, passes, epsilon, warm_start_oracle)
         self.search.check(self)
         self.gamma = gamma
         self.decay = decay

@@ -23,7 +23,7 @@ from ....numerics.types import Array, Bools, Ints
 
 AGREEMENTS = ("nmi", "ami", "ari", "vmeasure", "const")
 MEANS = ("geometric", "arithmetic")
-SMALL = 1 << 14  # cells up to which summing them all takes less time than looking for those that change
+SMALL_TABLE = 1 << 14  # cells up to which summing them all takes less time than looking for those that change
 
 
 class Agreement:
@@ -175,7 +175,7 @@ def margins(agreement: Agreement, base: Base, moved: Bools) -> Array:
     def changes(label: Ints, before: Ints, sign: int) -> Array:
         """Per candidate by how much the sum of phi over the cells grows as its points come or go."""
         number = count(label, len(before))
-        if len(number) <= SMALL:
+        if len(number) <= SMALL_TABLE:
             return phi[before + sign * number.reshape(c, -1)].sum(1) - float(phi[before].sum())
         row, cell = np.divmod(np.flatnonzero(number > 0), len(before))
         old = before[cell]

@@ -16,7 +16,7 @@ from ....numerics.types import Array, Bools, Ints
 from ....settings import check_options
 from .partition_scores import AGREEMENTS, MEANS, Agreement, Base, margins
 
-LEAST = 1e-10  # differences in A below this are rounding: a tie
+TIE_TOL = 1e-10  # differences in A below this are rounding: a tie
 
 
 class Problem(NamedTuple):
@@ -110,7 +110,7 @@ def _best(problem: Problem, base: Base, fit: Array, candidates: Ints, takes: Cal
     """Return the candidate with the largest fit + gamma Delta, counting only those that may still win."""
     first = int(fit.argmax())
     bound = fit[first] + problem.gamma * margins(problem.agreement, base, takes(candidates[first : first + 1]))[0]
-    open_ = np.flatnonzero(fit + problem.gamma >= bound - 2 * LEAST)  # Delta is at most 1
+    open_ = np.flatnonzero(fit + problem.gamma >= bound - 2 * TIE_TOL)  # Delta is at most 1
     if len(open_) == 1:
         return int(candidates[first])
     delta = margins(problem.agreement, base, takes(candidates[open_]))
@@ -119,7 +119,7 @@ def _best(problem: Problem, base: Base, fit: Array, candidates: Ints, takes: Cal
 
 def _first_best(scores: Array) -> int:
     """Return the first of the largest scores, so that rounding, which differs between machines, decides nothing."""
-    return int((scores >= scores.max() - LEAST).argmax())
+    return int((scores >= scores.max() - TIE_TOL).argmax())
 
 
 class _Swaps:
@@ -223,7 +223,7 @@ def _cluster_pass(swaps: _Swaps, exact: bool) -> bool:
     return moved
 
 
-class Search(NamedTuple):
+class FacilitySearch(NamedTuple):
     """How the maximum of A is sought; the fields are settings of ``FacilityLocationLoss``."""
 
     refine: str | None

@@ -10,8 +10,8 @@ from torch import Tensor
 from ...autograd import applied, in_transform
 from ...precision import PreciseBuffers
 
-CHUNK = 64  # samples whose outer products are held at once
-CACHED = 1 << 20  # numbers of draws that are worked on together on a CPU
+SAMPLES_PER_CHUNK = 64  # samples whose outer products are held at once
+DRAWS_IN_CACHE = 1 << 20  # numbers of draws that are worked on together on a CPU
 HELD = 1 << 26  # on a device
 JITTER = 1e-6  # share of the mean variance, added to each variance
 
@@ -67,7 +67,7 @@ class Gaussians(PreciseBuffers):
         if self.decay < 1:
             scatters.mul_(self.decay)
         weight = (n0 * share / new.clamp_min(1))[y] * known  # each sample takes a share of its class's step
-        for part in torch.arange(len(x), device=x.device).split(CHUNK):
+        for part in torch.arange(len(x), device=x.device).split(SAMPLES_PER_CHUNK):
             own = y[part]
             apart = (x[part] - mean[own]) * known[part, None]
             moved = step[own]
@@ -137,7 +137,7 @@ def _with_jitter(covariances: Tensor) -> Tensor:
 def parts(draws: Tensor) -> list[slice]:
     """Cut (k, s, d) draws along k so that neither the draws nor the covariances of a part take much memory."""
     k, s, d = draws.shape
-    size = max(1, (CACHED if draws.device.type == "cpu" else HELD) // max(s * d, d * d))
+    size = max(1, (DRAWS_IN_CACHE if draws.device.type == "cpu" else HELD) // max(s * d, d * d))
     return [slice(lo, min(lo + size, k)) for lo in range(0, k, size)]
 
 

@@ -21,7 +21,7 @@ from ...precision import PreciseBuffers
 from .pair_labels import continuous_labels, interval_labels, known_pairs, unit_range
 
 UPDATES = ("fixed", "alternate", "anchored")
-CELLS = 2**23  # relation values held at a time
+MAX_RELATION_VALUES = 2**23  # relation values held at a time
 
 
 def continuous_similarity(s: Tensor, target: Tensor, same: Tensor, lam: float, anchored: bool) -> Tensor:
@@ -113,7 +113,9 @@ class ContinuousSimilarityNet(Checked, PreciseBuffers):
 
     def scores(self, u: Tensor, v: Tensor) -> Tensor:
         """Return the (n, m) scores of the ordered pairs of features u (n, D) and v (m, D)."""
-        parts = u.split(self.block or max(1, CELLS // max(1, len(v) * self.pair.out_channels * u.shape[1])))
+        parts = u.split(
+            self.block or max(1, MAX_RELATION_VALUES // max(1, len(v) * self.pair.out_channels * u.shape[1]))
+        )
         if len(parts) == 1 or not torch.is_grad_enabled():
             return torch.cat([self._rows(part, v) for part in parts])
         return torch.cat([recomputed(self._rows, part, v) for part in parts])

@@ -16,7 +16,7 @@ from ....numerics.constraints import numbered
 from ....numerics.types import AnyArray
 from ...objective.relations import UNKNOWN
 from ..reconstruction.codecs import squared_error, widths
-from ..reconstruction.learner import ROWS, NetworkLearner
+from ..reconstruction.learner import ENCODED_ROWS, NetworkLearner
 from ..standardize import standard
 from .modalities import Modalities, MultiCodec, greedy, hide
 
@@ -170,7 +170,7 @@ class ViewReconstruction(NetworkLearner):
     def _parts(self, views: Views) -> list[Modalities]:
         """Return the samples, a few thousand at a time."""
         known = self._known(views)
-        return [known.take(index) for index in torch.arange(len(known.present)).split(ROWS)]
+        return [known.take(index) for index in torch.arange(len(known.present)).split(ENCODED_ROWS)]
 
     @torch.no_grad()
     def transform(self, views: Views) -> AnyArray:

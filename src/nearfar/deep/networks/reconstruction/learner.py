@@ -29,8 +29,8 @@ from .codecs import ACTIVATIONS
 Self = TypeVar("Self", bound="NetworkLearner")
 
 FORMAT = "nearfar-network-1"
-PATIENCE = 10  # epochs without progress before a fit ends
-ROWS = 8192  # encoded at a time
+EPOCH_PATIENCE = 10  # epochs without progress before a fit ends
+ENCODED_ROWS = 8192  # encoded at a time
 
 
 class NetworkLearner(Fitted):
@@ -85,7 +85,7 @@ class NetworkLearner(Fitted):
         curve: list[float] = []
         best = np.inf
         since = 0
-        while len(curve) < (max_iter or self.max_iter) and since < PATIENCE:
+        while len(curve) < (max_iter or self.max_iter) and since < EPOCH_PATIENCE:
             total = 0.0
             for rows in torch.randperm(n, generator=order).split(int(self.batch_size)):
                 optimizer.zero_grad()
@@ -263,7 +263,7 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         with torch.no_grad():
-            return np.concatenate([function(part).cpu().numpy() for part in self._standard(X).split(ROWS)])
+            return np.concatenate([function(part).cpu().numpy() for part in self._standard(X).split(ENCODED_ROWS)])
 
     def transform(self, X: AnyArray) -> AnyArray:
         """Return the (n, n_components) codes of rows; Euclidean distances between them are the learned ones."""

@@ -20,7 +20,7 @@ from .. import variational
 from . import querying
 
 STRATEGIES = ("entropy", "bald", "margin", "random")
-BLOCK = 1 << 14  # pairs scored at a time
+SCORED_PAIRS = 1 << 14  # pairs scored at a time
 
 
 def active_pairs(mean: Array, variance: Array, strategy: str = "entropy", nodes: int = 32, seed: Seed = None) -> Array:
@@ -100,7 +100,7 @@ class ActivePairSelector(BaseEstimator):
         checks.counts(1, nodes=self.nodes, **counts)
 
     def _best(self, learner: Any, pool: AnyArray, n: int, X: AnyArray | None, seed: Seed) -> tuple[Ints, Array]:
-        laws = [learner.log_odds(pool[a : a + BLOCK], X) for a in range(0, len(pool), BLOCK)]
+        laws = [learner.log_odds(pool[a : a + SCORED_PAIRS], X) for a in range(0, len(pool), SCORED_PAIRS)]
         scores = np.concatenate([active_pairs(a, v, self.strategy, self.nodes, seed) for a, v in laws])
         chosen = querying.best(scores, n, pool if self.unique_points else None)
         return chosen, scores[chosen]

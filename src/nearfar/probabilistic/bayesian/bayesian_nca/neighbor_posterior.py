@@ -21,7 +21,7 @@ from ....numerics.optimize import Report, Solution
 from ....numerics.types import Array, Bools, Ints
 from ..variational import Gaussian
 
-BLOCK = 1 << 20  # numbers in one block of u
+POSTERIOR_BLOCK_VALUES = 1 << 20  # numbers in one block of u
 
 
 class ProjectedNeighbors(NamedTuple):
@@ -34,7 +34,7 @@ class ProjectedNeighbors(NamedTuple):
     def blocks(self) -> Iterator[tuple[Array, Array]]:
         """Yield u (b, k, d) and, as 0 or 1, whether classes agree (b, k), for rows with a neighbor of their class."""
         anchors = np.flatnonzero(self.same.any(axis=1))
-        step = max(1, BLOCK // max(self.N.shape[1] * self.Z.shape[1], 1))
+        step = max(1, POSTERIOR_BLOCK_VALUES // max(self.N.shape[1] * self.Z.shape[1], 1))
         for a in range(0, len(anchors), step):
             i = anchors[a : a + step]
             yield (self.Z[i, None] - self.Z[self.N[i]]) ** 2, self.same[i].astype(float)

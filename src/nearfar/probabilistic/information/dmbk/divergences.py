@@ -17,24 +17,24 @@ from ....numerics.constraints import generator
 from ....numerics.pair_differences import PairList
 from ....numerics.types import Array, Ints, Seed
 
-TINY = 1e-12  # added to divergences before their logarithm, as two classes may coincide
-FLAT = 1e-12  # share of the identity in projected covariances, as columns of U may become parallel
+DIVERGENCE_FLOOR = 1e-12  # added to divergences before their logarithm, as two classes may coincide
+PROJECTED_RIDGE = 1e-12  # share of the identity in projected covariances, as columns of U may become parallel
 LONG = 50  # number of features at which products take as long as differences of rows
 
 
-class Classes(NamedTuple):
+class GaussianClasses(NamedTuple):
     """Gaussian classes: means (c, d), covariances (c, d, d), sizes (c,)."""
 
     means: Array
     covs: Array
     sizes: Array
 
-    def mapped(self, A: Array) -> Classes:
+    def mapped(self, A: Array) -> GaussianClasses:
         """The classes of rows A' x."""
-        return Classes(self.means @ A, A.T @ self.covs @ A, self.sizes)
+        return GaussianClasses(self.means @ A, A.T @ self.covs @ A, self.sizes)
 
 
-def gaussians(X: Array, labels: Ints, shrinkage: list[float]) -> Classes:
+def gaussians(X: Array, labels: Ints, shrinkage: list[float]) -> GaussianClasses:
     """Return mean, covariance and size of each class 0..c-1; each class must have two rows or more.
 
     Parameters
@@ -49,7 +49,7 @@ def gaussians(X: Array, labels: Ints, shrinkage: list[float]) -> Classes:
         for rows, s in zip(parts, shrinkage, strict=True)
     ]
     floor = 1e-6 * float(np.trace(scatter.total(X))) / (len(X) * d) or 1.0
-    return Classes(
+    return GaussianClasses(
         scatter.class_means(X, labels),
         np.stack(covs) + floor * np.eye(d),
         np.array([float(len(rows)) for rows in parts]),
@@ -65,7 +65,7 @@ def first_directions(Y: Array, labels: Ints, p: int, n_init: int, seed: Seed) ->
     return [between[:, :p], total[:, :p], *(rng.normal(size=(d, p)) / np.sqrt(d) for _ in range(n_init))]
 
 
-def divergences(U: Array, classes: Classes) -> Array:
+def divergences(U: Array, classes: GaussianClasses) -> Array:
     """K, shape (c, c), K[a, b] = KL(a | b)."""
     G = propped(U.T @ classes.covs @ U)
     B: Array = np.linalg.inv(G).astype(np.float64, copy=False)
@@ -74,7 +74,7 @@ def divergences(U: Array, classes: Classes) -> Array:
 
 def propped(G: Array) -> Array:
     """Return G (c, p, p) with a tiny share of the identity added."""
-    share: Array = FLAT / G.shape[1] * np.einsum("cpp->c", G)
+    share: Array = PROJECTED_RIDGE / G.shape[1] * np.einsum("cpp->c", G)
     return G + share[:, None, None] * np.eye(G.shape[1])
 
 
@@ -88,7 +88,7 @@ def from_projected(G: Array, B: Array, m: Array) -> Array:
     return (volume - volume[:, None] + traces + apart - p) / 2
 
 
-def weighted_gradient(U: Array, W: Array, classes: Classes) -> Array:
+def weighted_gradient(U: Array, W: Array, classes: GaussianClasses) -> Array:
     """d sum_ab W_ab K_ab / dU, for W (c, c) that does not depend on U."""
     SU = classes.covs @ U
     G = propped(U.T @ SU)
@@ -103,7 +103,7 @@ def weighted_gradient(U: Array, W: Array, classes: Classes) -> Array:
     return (SU @ inner).sum(axis=0) + classes.means.T @ (pull.sum(axis=0) - pull.sum(axis=1))
 
 
-def balance(U: Array, classes: Classes, alpha: float) -> tuple[float, Array]:
+def balance(U: Array, classes: GaussianClasses, alpha: float) -> tuple[float, Array]:
     """Mean over ordered pairs of classes of log e_ab + alpha log K_ab, and its gradient by U.
 
     e_ab is the share of n_a n_b K_ab in its sum over pairs: the first part is largest, -log(c (c - 1)), where all
@@ -111,7 +111,7 @@ def balance(U: Array, classes: Classes, alpha: float) -> tuple[float, Array]:
     """
     c = len(classes.sizes)
     off = ~np.eye(c, dtype=bool)
-    K = np.where(off, divergences(U, classes) + TINY, 1.0)
+    K = np.where(off, divergences(U, classes) + DIVERGENCE_FLOOR, 1.0)
     size = np.where(off, np.outer(classes.sizes, classes.sizes), 0.0)
     total = float(np.vdot(size, K))
     logs = np.log(K)

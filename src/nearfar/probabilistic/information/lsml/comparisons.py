@@ -21,7 +21,7 @@ from scipy.linalg import lapack
 
 from ....numerics.optimize import Report, Solution, stopped
 from ....numerics.types import Array
-from ..logdet_newton import DENSE, again, conjugate, logdet, logdet_gap, step
+from ..logdet_newton import DENSE_PAIRS_PER_FEATURE, again, conjugate, logdet, logdet_gap, step
 
 
 def nearest(
@@ -145,7 +145,7 @@ def direction(E: Array, W: Array, p: Array, q: Array, weight: Array) -> Array:
     d = W.shape[1]
     h = weight * np.sqrt(p * q) / 2
     a = np.concatenate([1 / p, -np.divide(1.0, q, out=np.zeros_like(q), where=q > 0)])
-    if 0 < c <= DENSE * d:
+    if 0 < c <= DENSE_PAIRS_PER_FEATURE * d:
         root = np.concatenate([h, h]) ** 0.5 * a
         scaled = np.sqrt(np.abs(root))[:, None] * W
         G = scaled @ scaled.T

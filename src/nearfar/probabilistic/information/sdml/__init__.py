@@ -22,20 +22,20 @@ from ....numerics.types import AnyArray, Array
 from .. import priors
 from .graphical_lasso import UnboundedError, sparse_inverse
 
-SHARE = 0.9  # share of the balance at which the metric becomes infinite
+BALANCE_SHARE = 0.9  # share of the balance at which the metric becomes infinite
 
 
 def sdml(P: Array, A: Array, balance: float | None = None, sparsity: float = 0.01, **search: Any) -> Solution:
     """Return M (d, d) as `x` for P = P+ - P- and A = M0^-1; `search` is of `sparse_inverse`."""
     if balance is None:
         radius = float(np.abs(eigh(P, A, eigvals_only=True)).max())
-        balance = SHARE / radius if radius > np.finfo(np.float64).tiny else SHARE
+        balance = BALANCE_SHARE / radius if radius > np.finfo(np.float64).tiny else BALANCE_SHARE
     try:
         found = sparse_inverse(A + balance * P, sparsity, **search)
     except UnboundedError as error:
         most = largest(P, A, sparsity, limit(error.direction, P, A, sparsity))
         told = f"no metric minimizes the objective with balance={balance:.4g}, only with less than about {most:.4g}"
-        balance = SHARE * most
+        balance = BALANCE_SHARE * most
         warn(f"{told}; {balance:.4g} was taken")
         found = sparse_inverse(A + balance * P, sparsity, **search)
     return found.with_x(found.x, attributes={"balance": float(balance), "metric": found.x})

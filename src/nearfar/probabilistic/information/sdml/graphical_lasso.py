@@ -18,7 +18,7 @@ from ....numerics.optimize import Report, Solution, stopped
 from ....numerics.types import Array, Bools
 from ..logdet_newton import logdet, logdet_gap
 
-ROUNDS = 6  # of Newton steps with fewer and fewer entries
+NEWTON_ROUNDS = 6  # of Newton steps with fewer and fewer entries
 
 
 class UnboundedError(ValueError):
@@ -29,7 +29,7 @@ class UnboundedError(ValueError):
         self.direction = direction
 
 
-class Point(NamedTuple):
+class InversePoint(NamedTuple):
     """An M with its Cholesky factor M = C C', its inverse W and the sum of the objective's linear parts."""
 
     M: Array
@@ -109,16 +109,16 @@ def sparse_inverse(
     return Solution(now.M / sizes, history[-1], max(1, k), converged, message, gap, np.array(history))
 
 
-def measured(M: Array, S: Array, lams: Array) -> Point | None:
+def measured(M: Array, S: Array, lams: Array) -> InversePoint | None:
     """Return the point at M, or None if M is not positive definite."""
     C, failed = lapack.dpotrf(M, lower=1, clean=1)
     if failed:
         return None
     W = lapack.dpotri(C, lower=1)[0]
-    return Point(M, C, np.tril(W) + np.tril(W, -1).T, float(np.vdot(S, M) + np.vdot(lams, np.abs(M))))
+    return InversePoint(M, C, np.tril(W) + np.tril(W, -1).T, float(np.vdot(S, M) + np.vdot(lams, np.abs(M))))
 
 
-def duality_gap(now: Point, S: Array, lams: Array) -> float:
+def duality_gap(now: InversePoint, S: Array, lams: Array) -> float:
     """Return the gap of M and the dual point near its best multiple's inverse; infinite if that is not definite."""
     d = len(S)
     more = now.linear / len(S) - 1
@@ -128,7 +128,7 @@ def duality_gap(now: Point, S: Array, lams: Array) -> float:
     return multiple + d * float(more - np.log1p(more))
 
 
-def step(now: Point, S: Array, lams: Array) -> Point:
+def step(now: InversePoint, S: Array, lams: Array) -> InversePoint:
     """The next point: a Newton step in the orthant of the signs, or where that fails a thresholded gradient step."""
     G = S - now.W
     size = np.abs(now.M)
@@ -161,11 +161,11 @@ def soft(X: Array, lams: Array) -> Array:
     return np.sign(X) * np.maximum(np.abs(X) - lams, 0.0)
 
 
-def newton_point(now: Point, pull: Array, signs: Array, sparse: Bools) -> Array:
+def newton_point(now: InversePoint, pull: Array, signs: Array, sparse: Bools) -> Array:
     """Return the Newton point where entries that would change sign are held at 0 and others allow for that."""
     free = (signs != 0) | ~sparse
     D = np.zeros_like(pull)
-    for _ in range(ROUNDS):
+    for _ in range(NEWTON_ROUNDS):
         D = direction(now, D, -pull, free)
         crossing = free & sparse & ((now.M + D) * signs < 0)
         if not crossing.any():
@@ -176,7 +176,7 @@ def newton_point(now: Point, pull: Array, signs: Array, sparse: Bools) -> Array:
     return np.where(sparse & (X * signs <= 0), 0.0, X)
 
 
-def direction(now: Point, D: Array, slope: Array, free: Bools, max_iter: int = 100) -> Array:
+def direction(now: InversePoint, D: Array, slope: Array, free: Bools, max_iter: int = 100) -> Array:
     """D with (W D W + slope) = 0 on free entries, and as given elsewhere, by preconditioned conjugate gradients."""
     rest = np.where(free, -slope - now.W @ D @ now.W, 0.0)
     Z = np.where(free, now.M @ rest @ now.M, 0.0)

@@ -18,8 +18,10 @@ from ....numerics.optimize import Report, Solution, lbfgs
 from ....numerics.types import AnyArray, Array
 from .regression import leave_one_out_error
 
-ROUGH = 1e-3  # tol of the search whose directions are a start
-FLAT = 1e-12  # largest gradient at which a search may end: where rows lie near each other all gradients are small
+START_TOL = 1e-3  # tol of the search whose directions are a start
+MAX_FINAL_GRADIENT = (
+    1e-12  # largest gradient at which a search may end: where rows lie near each other all gradients are small
+)
 
 
 def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | None = None, **search: Any) -> Solution:
@@ -34,7 +36,7 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
     told = None if report is None else lambda k, value, rest: report(k, value * spread**2, rest)
     # the objective is a share of the targets' squares, so that `tol` does not depend on their units
     stop = gradient_descent.hardly_changes(tol)
-    least = min(FLAT, 1e-3 * tol)
+    least = min(MAX_FINAL_GRADIENT, 1e-3 * tol)
     found = lbfgs(lambda K: leave_one_out_error(K, R, T), K0, stop=stop, tol=least, report=told, **search)
     if len(X) > 2 and X.any() and np.array_equal(found.x, K0):
         message = "the search stays at its start: rows lie too far apart for a kernel of unit width, or too near"
@@ -143,7 +145,7 @@ class MLKR(Mahalanobis):
             L0 = scatter.span_or_axes(X, k) if whole else initialization.start(X, None, init, k, self.random_state)
             L0 = L0 if self.init_scale is None else initialization.median_scaled(X, L0)
             if whole:
-                L = mlkr(X, Y, L0, tol=ROUGH, max_iter=self.max_iter).x
+                L = mlkr(X, Y, L0, tol=START_TOL, max_iter=self.max_iter).x
                 L0 = initialization.principal(X @ L.T, k) @ L
         return mlkr(X, Y, L0, **self._search())
 

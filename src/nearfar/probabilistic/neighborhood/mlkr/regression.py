@@ -12,8 +12,8 @@ import numpy as np
 from ....numerics.types import Array
 from ...neighbor_softmax import cut, exponentiate, exponents, with_ones
 
-VALUES = 1 << 16  # pairs of one block, of which two tables are held: they stay in the cache
-LEAST = 16  # rows of a block
+REGRESSION_BLOCK_PAIRS = 1 << 16  # pairs of one block, of which two tables are held: they stay in the cache
+MIN_REGRESSION_ROWS = 16  # rows of a block
 
 
 def leave_one_out_error(L: Array, X: Array, Y: Array) -> tuple[float, Array]:
@@ -24,7 +24,7 @@ def leave_one_out_error(L: Array, X: Array, Y: Array) -> tuple[float, Array]:
     Z1 = with_ones(Z)
     S1 = np.zeros((Z1.shape[1], len(X)))
     sizes = np.array([len(X)])
-    for block, P, _ in exponents(Z, sizes, cut(sizes, max(LEAST, VALUES // len(X)))):
+    for block, P, _ in exponents(Z, sizes, cut(sizes, max(MIN_REGRESSION_ROWS, REGRESSION_BLOCK_PAIRS // len(X)))):
         rows = slice(block.start, block.stop)
         exponentiate(P)
         sums = P @ Y1

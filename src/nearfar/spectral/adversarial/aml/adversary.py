@@ -13,7 +13,9 @@ from ....numerics import psd
 from ....numerics.optimize import Solution, stopped
 from ....numerics.types import Array, Bools
 
-CLOSE = 1e-5  # eigenvalues nearer than this share of the largest: a derivative replaces their divided difference
+EQUAL_EIGENVALUES = (
+    1e-5  # eigenvalues nearer than this share of the largest: a derivative replaces their divided difference
+)
 
 
 def value(L: Array, S: Array, D: Array, alpha: float, beta: float) -> tuple[float, Array]:
@@ -25,7 +27,7 @@ def value(L: Array, S: Array, D: Array, alpha: float, beta: float) -> tuple[floa
     inverse = (U / m) @ U.T
     B = inverse @ D
     gap = m[:, None] - m
-    near = np.abs(gap) <= CLOSE * m[0]
+    near = np.abs(gap) <= EQUAL_EIGENVALUES * m[0]
     middle = stretched((m[:, None] + m) / 2, beta)[1]
     H = np.where(near, middle, (h[:, None] - h) / np.where(near, 1.0, gap))
     F = m @ np.diag(S_U) + a * np.trace(B) + alpha * h @ np.diag(S_U)

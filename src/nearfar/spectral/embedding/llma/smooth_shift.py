@@ -24,7 +24,7 @@ from ....numerics.optimize import Report, Solution, in_unit, lbfgs, stopped
 from ....numerics.pair_differences import PairList
 from ....numerics.types import Array, Ints
 
-LEAST = 1e-8  # pairs of smaller weight w_ij are left out
+MIN_PAIR_WEIGHT = 1e-8  # pairs of smaller weight w_ij are left out
 
 
 class Field(NamedTuple):
@@ -71,7 +71,7 @@ def held(X: Array, k: int | None, sigma: float | None) -> tuple[Ints, Ints, Arra
     square = PairList(i, j, n).squared_distances(X)
     unit = float(np.median(square)) if sigma is None else sigma**2
     w = np.exp(-square / (unit or 1.0))
-    keep = w >= LEAST
+    keep = w >= MIN_PAIR_WEIGHT
     return i[keep], j[keep], w[keep]
 
 

@@ -24,8 +24,8 @@ from ....numerics.optimize import Report, Solution, fista, in_unit, lbfgs, stopp
 from ....numerics.pair_differences import PairList
 from ....numerics.types import Array, Ints
 
-SMALL = 1e-5  # an f below this share of sum_p w_p t_p^2 counts as that much where tol is relative to it
-SHARE = 0.5  # of tr(N)^2 beside |N|^2 in the curvature
+STRESS_FLOOR = 1e-5  # an f below this share of sum_p w_p t_p^2 counts as that much where tol is relative to it
+TRACE_SHARE = 0.5  # of tr(N)^2 beside |N|^2 in the curvature
 
 
 class Targets(Protocol):
@@ -118,13 +118,13 @@ def sstress(
 ) -> Solution:
     """Return L (k, d) of the least sstress, from L0.
 
-    For k = d it is within tol times f of the optimum, or times `SMALL` sum_p w_p t_p^2 where f is below that; where all
-    t are 0, f at L0 takes the place of their sum. For k < d see `low_rank`.
+    For k = d it is within tol times f of the optimum, or times `STRESS_FLOOR` sum_p w_p t_p^2 where f is below that;
+    where all t are 0, f at L0 takes the place of their sum. For k < d see `low_rank`.
     """
     d = len(targets.S)
     if len(L0) < d:
         return low_rank(targets, L0, max_iter=max_iter, tol=tol, report=report)
-    size = SMALL * (targets.constant or targets.misfit(L0.T @ L0)[0]) or 1.0  # all targets may be 0
+    size = STRESS_FLOOR * (targets.constant or targets.misfit(L0.T @ L0)[0]) or 1.0  # all targets may be 0
 
     def of_metric(M: Array) -> tuple[float, Array]:
         f, off = targets.misfit(M)
@@ -171,7 +171,7 @@ def projected(
     For normal rows whitened by A it is 4 |N|^2 + 2 tr(N)^2: 4 |N|^2 once its part along I is stretched.
     """
     d = len(A)
-    s = np.sqrt(1 + SHARE * d)
+    s = np.sqrt(1 + TRACE_SHARE * d)
     back = inv(A)
 
     def fun(x: Array) -> tuple[float, Array]:
@@ -188,7 +188,7 @@ def projected(
         w, V = psd.spectrum(stretched(x, 1 / s))
         k = np.arange(1, d + 1)
         # the eigenvalues that are cut off are missing from the trace: those kept make up for it
-        shift = SHARE * (np.cumsum(w) - w.sum()) / (1 + SHARE * k)
+        shift = TRACE_SHARE * (np.cumsum(w) - w.sum()) / (1 + TRACE_SHARE * k)
         last = max(int(np.count_nonzero(w > shift)), 1) - 1
         return stretched((V * np.maximum(w - shift[last], 0.0)) @ V.T, s)
 
@@ -219,7 +219,7 @@ def stress(
     root = np.sqrt(targets.t)
     d = len(targets.S)
     S = cho_factor(targets.S + 1e-10 * max(float(np.trace(targets.S)) / d, 1e-300) * np.eye(d))
-    size = SMALL * max(float(w @ targets.t), 1e-300)
+    size = STRESS_FLOOR * max(float(w @ targets.t), 1e-300)
     L = L0
     history = []
     enough = hardly_changes(tol, size)

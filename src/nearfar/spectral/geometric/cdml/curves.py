@@ -18,8 +18,8 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 NODES = (NODES + 1) / 2
 WEIGHTS = WEIGHTS / 2
 VANISHES = 1e-20  # share of the largest squared coefficient
-FLAT = 1e-8  # least second derivative, relative to the curve's size
-BLOCK = 1 << 14  # nearest points at a time: more would take memory and save no time
+MIN_CURVATURE = 1e-8  # least second derivative, relative to the curve's size
+CURVE_BLOCK_POINTS = 1 << 14  # nearest points at a time: more would take memory and save no time
 
 
 def embed(curves: Array, X: Array) -> Array:
@@ -31,7 +31,7 @@ class Embedding:
     """y (n, m) of rows X (n, d) on curves (m, d, c), computed a block of rows at a time, and its gradients."""
 
     def __init__(self, curves: Array, X: Array) -> None:
-        step = max(1, BLOCK // len(curves))
+        step = max(1, CURVE_BLOCK_POINTS // len(curves))
         self.rows = [slice(a, a + step) for a in range(0, len(X), step)]
         self.blocks = [Curves(curves, X[rows]) for rows in self.rows]
         self.y = np.concatenate([block.one[:, None] * block.along for block in self.blocks], axis=1).T
@@ -94,7 +94,7 @@ class Curves:
         outer = self.one[:, None] * g
         K += self.length_gradient(T, outer)
         size = np.trace(self.gram, axis1=1, axis2=2)[:, None] + np.finfo(np.float64).tiny
-        r = -outer * self.speed(T) / np.maximum(self.second, FLAT * size)
+        r = -outer * self.speed(T) / np.maximum(self.second, MIN_CURVATURE * size)
         p = powers(T, c)
         P = slopes(T, c) * r[:, :, None]
         cross = p.transpose(0, 2, 1) @ P
@@ -187,7 +187,7 @@ def lowest(gram: Array, b: Array) -> Array:
     size = np.trace(gram, axis1=1, axis2=2)[:, None]
     for _ in range(2):
         slope, second = value_and_slope(half, t)
-        t = t - np.divide(slope, second, out=np.zeros_like(t), where=second > FLAT * size)
+        t = t - np.divide(slope, second, out=np.zeros_like(t), where=second > MIN_CURVATURE * size)
     return t
 
 

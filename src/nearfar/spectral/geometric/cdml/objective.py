@@ -21,9 +21,9 @@ from . import curves
 
 LARGE = 1_000_000  # nearest points per evaluation above which batches are taken
 PASSING = 50  # steps of Adam taken to get past a jump
-SHORT = 0.2  # their length, as a share of Adam's usual one
+ADAM_STEP_SHARE = 0.2  # their length, as a share of Adam's usual one
 FALL = 0.01  # the search goes on if the value falls by at least this share from jump to jump
-TRIES = 8  # steps of a line search: if all of them meet jumps, shorter ones would too
+LINE_SEARCH_TRIES = 8  # steps of a line search: if all of them meet jumps, shorter ones would too
 BEND = 1e-2  # size of a start's higher coefficients, as a share of the linear ones
 
 
@@ -168,14 +168,14 @@ def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Repor
     ended = np.inf
     history = [best.value]
     while spent < max_iter and not settled:
-        found = lbfgs(best, C, max_iter=max_iter - spent, tol=tol, report=report, tries=TRIES)
+        found = lbfgs(best, C, max_iter=max_iter - spent, tol=tol, report=report, tries=LINE_SEARCH_TRIES)
         spent += found.n_iter
         history.extend([] if found.history is None else found.history)
         settled = found.converged or ended - best.value <= FALL * max(1.0, best.value)
         if not settled:
             ended = best.value
             C = best.C
-            adam = gradient_descent.Adam(SHORT * gradient_descent.step_length(best.C[:, :, 0]))
+            adam = gradient_descent.Adam(ADAM_STEP_SHARE * gradient_descent.step_length(best.C[:, :, 0]))
             for k in range(min(PASSING, max_iter - spent)):
                 value, gradient = best(C)
                 C = adam(C, gradient, (1 + np.cos(np.pi * k / PASSING)) / 2)

@@ -10,8 +10,8 @@ import numpy as np
 
 from ....numerics.types import Array
 
-CLOSE = 1e-6  # a step, relative to the root, that ends the search for it
-STEPS = 100  # at most
+ROOT_TOL = 1e-6  # a step, relative to the root, that ends the search for it
+MAX_ROOT_STEPS = 100  # at most
 CROWD = 0.75  # share of unfinished roots above which taking out the finished ones costs more than it saves
 
 
@@ -52,7 +52,7 @@ def _bracketed(a: Array, under: Array, over: Array) -> Array:
     found = t.copy()
     left = np.arange(len(t))
     goes_on = np.ones(len(t), dtype=bool)
-    for _ in range(STEPS):
+    for _ in range(MAX_ROOT_STEPS):
         value, slope = value_and_slope(a, t)
         below = value < 0
         under = np.where(below, t, under)
@@ -64,7 +64,7 @@ def _bracketed(a: Array, under: Array, over: Array) -> Array:
         np.copyto(new, t, where=~goes_on)
         step = np.abs(new - t)
         t = new
-        goes_on &= step > CLOSE * np.abs(t)
+        goes_on &= step > ROOT_TOL * np.abs(t)
         number = np.count_nonzero(goes_on)
         if number < CROWD * len(t):  # finished roots are only carried along
             found[left] = t

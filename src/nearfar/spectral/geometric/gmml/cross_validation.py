@@ -10,9 +10,9 @@ from ....neighbors.nearest import nearest
 from ....numerics import psd
 from ....numerics.types import Array, Ints
 
-FOLDS = 5
+CV_FOLDS = 5
 COARSE = (0.1, 0.3, 0.5, 0.7, 0.9)
-STEP = 0.02  # of the finer grid, which reaches halfway to the neighbors in the coarse one
+FINE_STEP = 0.02  # of the finer grid, which reaches halfway to the neighbors in the coarse one
 
 Spectrum = tuple[Array, Array, Array]
 LabeledRows = tuple[Array, Ints]
@@ -37,7 +37,7 @@ def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], t
     labels = labels[labels >= 0]
     fold = folds(labels)
     parts = []
-    for k in range(FOLDS):
+    for k in range(CV_FOLDS):
         fit = (X[fold != k], labels[fold != k])
         rest = (X[fold == k], labels[fold == k])
         if enough(fit[1]) and len(rest[1]):
@@ -45,14 +45,14 @@ def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], t
     if not parts:
         raise ValueError("t='auto' needs two classes, one of them of two rows or more, in four of its five folds")
     middle = best(COARSE, parts)
-    steps = np.arange(1, round(0.1 / STEP) + 1) * STEP
+    steps = np.arange(1, round(0.1 / FINE_STEP) + 1) * FINE_STEP
     return best([middle, *(middle - steps), *(middle + steps)], parts)
 
 
 def folds(labels: Ints) -> Ints:
     """Return a fold 0..4 for each row, dealt in turn within a class; each class goes on where the last one stopped."""
     fold = np.empty(len(labels), dtype=np.intp)
-    fold[np.argsort(labels, kind="stable")] = np.arange(len(labels)) % FOLDS
+    fold[np.argsort(labels, kind="stable")] = np.arange(len(labels)) % CV_FOLDS
     return fold
 
 

@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 from ....numerics.types import Array, Bools, Ints
 from .nnls import nnls
 
-BLOCK = 1 << 21  # numbers in one block of distances
-ROUNDING = 1e-14  # share of squared lengths: a smaller sum of squared differences counts as 0
+CANDIDATE_BLOCK_VALUES = 1 << 21  # numbers in one block of distances
+CANDIDATE_ROUNDING = 1e-14  # share of squared lengths: a smaller sum of squared differences counts as 0
 
 
 class CandidateNeighbors(NamedTuple):
@@ -52,7 +52,7 @@ def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbo
     met = False
     C = candidates.astype(np.float32)
     square = np.einsum("nd,nd->n", X, X)
-    step = max(1, BLOCK // n)
+    step = max(1, CANDIDATE_BLOCK_VALUES // n)
     for a in range(0, n, step):
         rows = slice(a, min(a + step, n))
         share = C[rows] @ C.T > 0
@@ -66,7 +66,7 @@ def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbo
         raise ValueError("no two rows share a candidate class, so nothing is known to be similar")
     if not met:
         raise ValueError("every two rows share a candidate class, so nothing is known to be dissimilar")
-    if np.trace(apart) <= ROUNDING * count * square.max():
+    if np.trace(apart) <= CANDIDATE_ROUNDING * count * square.max():
         raise ValueError("D is 0: within reach of no row lies one that differs in all candidates; raise n_neighbors")
     return CandidateNeighbors(near, there, apart, count)
 
@@ -103,7 +103,7 @@ def reconstruct(Y: Array, near: Ints, there: Bools, ridge: float = 0.0) -> Array
     """argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 + ridge |w|^2 over each row's neighbors, shape (n, k)."""
     k = near.shape[1]
     w = np.empty(near.shape)
-    step = max(1, BLOCK // (k * (k + Y.shape[1])))
+    step = max(1, CANDIDATE_BLOCK_VALUES // (k * (k + Y.shape[1])))
     for a in range(0, len(Y), step):
         rows = slice(a, a + step)
         Z = np.where(there[rows, :, None], Y[near[rows]], 0.0)

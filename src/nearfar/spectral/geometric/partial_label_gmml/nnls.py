@@ -6,8 +6,8 @@ import numpy as np
 
 from ....numerics.types import Array, Bools
 
-RIDGE = 1e-13  # share of the trace, added to each diagonal
-FLAT = 1e-10  # share of max |c|: a problem is solved once no entry of c - G w outside its support exceeds it
+NNLS_RIDGE = 1e-13  # share of the trace, added to each diagonal
+NNLS_TOL = 1e-10  # share of max |c|: a problem is solved once no entry of c - G w outside its support exceeds it
 
 
 def nnls(G: Array, c: Array) -> Array:
@@ -30,10 +30,10 @@ def nnls(G: Array, c: Array) -> Array:
     step towards the solution on its support, leaving out what would turn negative.
     """
     n, k = c.shape
-    G = G + RIDGE * np.trace(G, axis1=1, axis2=2)[:, None, None] * np.eye(k)
+    G = G + NNLS_RIDGE * np.trace(G, axis1=1, axis2=2)[:, None, None] * np.eye(k)
     w = np.zeros((n, k))
     support = np.zeros((n, k), dtype=bool)
-    floor = FLAT * np.abs(c).max(axis=1, initial=0.0)
+    floor = NNLS_TOL * np.abs(c).max(axis=1, initial=0.0)
     open_rows = np.arange(n)
     for _ in range(3 * k):
         slope = np.where(support[open_rows], -np.inf, c[open_rows] - (G[open_rows] @ w[open_rows, :, None])[:, :, 0])

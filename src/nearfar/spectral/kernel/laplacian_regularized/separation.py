@@ -18,9 +18,9 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigvalsh,
 from ....numerics.optimize import Report, Solution, stopped
 from ....numerics.types import Array
 
-ROUGH = 0.03  # relative gap of the first rounds, in which constraints are collected
-LEAST = 1e-2  # smallest fall of the barrier's weight in one step
-NEAR = 0.9  # share of the way to the boundary that a step may go
+FIRST_GAP = 0.03  # relative gap of the first rounds, in which constraints are collected
+MIN_BARRIER_FALL = 1e-2  # smallest fall of the barrier's weight in one step
+MAX_STEP_TO_BOUNDARY = 0.9  # share of the way to the boundary that a step may go
 
 
 def cheapest(
@@ -55,7 +55,7 @@ def cheapest(
     U = solve_triangular(root, Z.T, lower=True).T
     size = 4 * len(C)
     spent = 0
-    rough = ROUGH
+    rough = FIRST_GAP
     active = np.argsort(lengths(U), kind="stable")[:size]
     while True:
         found = interior_path(U[active], rough, max_iter - spent, report)
@@ -87,7 +87,7 @@ def lengths(U: Array, Q: Array | None = None) -> Array:
     return np.einsum("mq,mq->m", U if Q is None else U @ Q, U)
 
 
-class Point(NamedTuple):
+class SeparationPoint(NamedTuple):
     """Strictly feasible: u' Q u = 1 + s, S = I - sum_p a_p u_p u_p'."""
 
     Q: Array
@@ -106,7 +106,7 @@ def interior_path(U: Array, tol: float, max_iter: int, report: Report | None = N
     m = len(U)
     a = np.full(m, 0.5 / float(np.linalg.norm(U, 2)) ** 2)
     Q = 2 / lengths(U).min() * np.eye(q)
-    here = Point(Q, lengths(U, Q) - 1, np.eye(q) - (U * a[:, None]).T @ U, a)
+    here = SeparationPoint(Q, lengths(U, Q) - 1, np.eye(q) - (U * a[:, None]).T @ U, a)
     k = 0
     while here.gap > tol * np.trace(here.Q) and k < max_iter:
         k += 1
@@ -124,7 +124,7 @@ def interior_path(U: Array, tol: float, max_iter: int, report: Report | None = N
     return Solution(here.Q, value, max(k, 1), converged, duality_gap=here.gap, attributes={"dual": here.a})
 
 
-def predicted_and_corrected(here: Point, U: Array) -> Point:
+def predicted_and_corrected(here: SeparationPoint, U: Array) -> SeparationPoint:
     """One step: try mu = 0, then aim at the mu that this try suggests, with its second-order terms (Mehrotra, 1992)."""
     Q, s, S, a = here
     inverse = cho_solve(cho_factor(S), np.eye(len(S)))
@@ -132,25 +132,25 @@ def predicted_and_corrected(here: Point, U: Array) -> Point:
     h = np.einsum("mq,mq->m", B, U)
     system = cho_factor((U @ Q @ U.T) * (B @ U.T) + np.diag(s / a))
 
-    def direction(mu: float, curved: Array, bent: Array) -> Point:
+    def direction(mu: float, curved: Array, bent: Array) -> SeparationPoint:
         da = cho_solve(system, 1 + (mu - bent) / a - mu * h + lengths(U, curved))
         dS = -(U * da[:, None]).T @ U
         dQ = mu * inverse - Q - (Q @ dS @ inverse) - curved
         dQ = (dQ + dQ.T) / 2
-        return Point(dQ, lengths(U, dQ), dS, da)
+        return SeparationPoint(dQ, lengths(U, dQ), dS, da)
 
     first = direction(0.0, np.zeros_like(Q), np.zeros_like(a))
     mu = here.gap / (len(Q) + len(a))
-    mu *= max((moved(here, first, U).gap / here.gap) ** 2, LEAST)
+    mu *= max((moved(here, first, U).gap / here.gap) ** 2, MIN_BARRIER_FALL)
     return moved(here, direction(mu, first.Q @ first.S @ inverse, first.s * first.a), U)
 
 
-def moved(here: Point, by: Point, U: Array) -> Point:
+def moved(here: SeparationPoint, by: SeparationPoint, U: Array) -> SeparationPoint:
     """Move as far as the boundary allows, on the primal and on the dual side separately."""
     t = min(reach(here.Q, by.Q), ratio(here.s, by.s))
     r = min(reach(here.S, by.S), ratio(here.a, by.a))
     Q = here.Q + t * by.Q
-    return Point(Q, lengths(U, Q) - 1, here.S + r * by.S, here.a + r * by.a)
+    return SeparationPoint(Q, lengths(U, Q) - 1, here.S + r * by.S, here.a + r * by.a)
 
 
 def reach(A: Array, D: Array) -> float:
@@ -158,9 +158,9 @@ def reach(A: Array, D: Array) -> float:
     root = cholesky(A, lower=True)
     half = solve_triangular(root, D, lower=True)
     low = float(eigvalsh(solve_triangular(root, half.T, lower=True), subset_by_index=[0, 0])[0])
-    return min(1.0, -NEAR / low) if low < 0 else 1.0
+    return min(1.0, -MAX_STEP_TO_BOUNDARY / low) if low < 0 else 1.0
 
 
 def ratio(v: Array, d: Array) -> float:
     """Do the same as `reach` for positive numbers."""
-    return min(1.0, NEAR / float(np.max(-d / v, initial=NEAR)))
+    return min(1.0, MAX_STEP_TO_BOUNDARY / float(np.max(-d / v, initial=MAX_STEP_TO_BOUNDARY)))

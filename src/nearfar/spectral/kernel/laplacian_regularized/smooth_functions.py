@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from ....neighbors import graphs
 from ....numerics.types import Array
 
-DENSE = 600  # rows up to which a dense solver is used
+DENSE_ROWS = 600  # rows up to which a dense solver is used
 TOL = 1e-6  # of eigenvalues, relative
 
 
@@ -27,7 +27,7 @@ def smoothest(laplacian: csr_array, q: int) -> Array:
     """Return the q smoothest eigenvectors other than the constant, orthonormal, shape (n, q)."""
     n = laplacian.shape[0]
     top = 2 * float(laplacian.diagonal().max())  # above all eigenvalues: the constant's is moved there
-    if n <= DENSE or 4 * q >= n:
+    if n <= DENSE_ROWS or 4 * q >= n:
         return eigh(laplacian.toarray() + top / n, subset_by_index=[0, q - 1])[1]
     moved = LinearOperator((n, n), lambda x: laplacian @ x + top * x.mean(), dtype=np.float64)
     # a wide Krylov space instead of shift and invert: the factors of a graph of many dimensions would be dense

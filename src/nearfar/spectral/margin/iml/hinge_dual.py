@@ -10,8 +10,8 @@ from ....numerics import psd
 from ....numerics.optimize import Report, Solution, lbfgs, stopped
 from ....numerics.types import Array
 
-MEMORY = 30
-UNEVEN = 100  # ratio of the sizes of two features from which the search is slow
+HINGE_DUAL_MEMORY = 30
+SLOW_SCALE_RATIO = 100  # ratio of the sizes of two features from which the search is slow
 
 
 class Hinges(NamedTuple):
@@ -108,7 +108,7 @@ def minimize(
     gap = np.inf
     primal = np.inf
     M = hinges.metric(a)
-    limits: dict[str, Any] = {"tol": 1e-12, "bounds": (0.0, hinges.c), "memory": MEMORY, "report": report}
+    limits: dict[str, Any] = {"tol": 1e-12, "bounds": (0.0, hinges.c), "memory": HINGE_DUAL_MEMORY, "report": report}
     while spent < max_iter:
         found = lbfgs(negative_dual, a, stop=certified, max_iter=max_iter - spent, **limits)
         a = found.x
@@ -132,6 +132,6 @@ def uneven(Z: Array) -> str:
     sizes = np.linalg.norm(Z, axis=0)
     sizes = sizes[sizes > 0]
     ratio = float(sizes.max() / sizes.min()) if len(sizes) else 1.0
-    if ratio >= UNEVEN:
+    if ratio >= SLOW_SCALE_RATIO:
         return f"; features differ by a factor of {ratio:.1g} in size: scale them"
     return ""

@@ -17,7 +17,7 @@ from ....numerics.constraints import class_sizes
 from ....numerics.distances import squared_distances
 from ....numerics.optimize import Report, Solution, lbfgs
 from ....numerics.types import Array, Ints
-from ..impostors import CELLS, smallest, target_neighbors
+from ..impostors import IMPOSTOR_BLOCK_CELLS, smallest, target_neighbors
 from . import hinge_dual
 from .hinge_dual import Hinges
 
@@ -28,7 +28,7 @@ LOOSE = 1000  # times tol: the gap that ends the search where rivals follow the 
 def rivals(Z: Array, labels: Ints, k: int) -> Ints:
     """The k nearest rows of other classes, nearest first, shape (n, k); labels sorted."""
     out = np.empty((len(Z), k), dtype=np.intp)
-    step = max(1, CELLS // len(Z))
+    step = max(1, IMPOSTOR_BLOCK_CELLS // len(Z))
     for a in range(0, len(Z), step):
         D = squared_distances(Z[a : a + step], Z)
         D[labels[a : a + step, None] == labels] = np.inf

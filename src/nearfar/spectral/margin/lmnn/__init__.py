@@ -125,7 +125,7 @@ class LMNN(FromTriplets, Mahalanobis):
         first = initialization.inside(V, X, labels, init, self.n_components, seed)
         last = self._start((len(first), X.shape[1]))
         begin = first if last is None else unit * last @ V.T
-        rule = data.Rule(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
+        rule = data.PullsAndPushes(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
 
         def solve(X: Array, y: Ints | None, L: Array, begin: Array, fresh: bool = True, report: Any = None) -> Solution:
             problem = rule.pose(X, y, triplets, L)

@@ -27,16 +27,16 @@ from . import problem as large_margin_data
 from .objective import Certificate, Dual, Graph, Hinge, LargeMargin, Pushed
 
 SLACK = 0.2
-STEPS = 40  # steps of first order in a later round; every other round is Newton's
+FIRST_ORDER_STEPS = 40  # steps of first order in a later round; every other round is Newton's
 PLAN = (15, 15, 20, 0, 10, 0, 10, 0, 10, 0, 10, 0, 20, 0)  # steps of the first rounds; 0: Newton's, if it can be used
-MEMORY = 20
-PATIENCE = 3  # rounds without progress
-WHOLE = 10  # steps that a round needs to show whether f still falls
+ACTIVE_SET_MEMORY = 20
+ROUND_PATIENCE = 3  # rounds without progress
+MIN_ROUND_STEPS = 10  # steps that a round needs to show whether f still falls
 MAX_LOG2_SCALE = 30.0  # a start is scaled by at most this power of 2
 LOST = 1e-4  # squared length of a row of K that is dropped, relative to the longest
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.1)  # weights of new slopes that are tried in their mean with the old ones
 SHARP = (1 / 10, 1 / 100)  # how much less the hinge is rounded in the last rounds, which are Newton's
-FEW = 12  # rows of K up to which those rounds take next to no time
+MAX_CHEAP_RANK = 12  # rows of K up to which those rounds take next to no time
 
 
 class Place(NamedTuple):
@@ -73,21 +73,21 @@ def minimize(
         `objective` is f over all impostors; `history` its value after each round.
     """
     A, B = large_margin_data.whitening(problem)
-    search = Search(problem.on(problem.X @ A), method, report)
+    search = ActiveSetSearch(problem.on(problem.X @ A), method, report)
     here = search.place(psd.compress(L0 @ B), Hinge(problem.squared))
     race = SearchState(tol, len(L0) >= B.shape[1], here)
-    plan = chain(PLAN, cycle((STEPS, 0)))
+    plan = chain(PLAN, cycle((FIRST_ORDER_STEPS, 0)))
     planned = next(plan)
     while race.spent < max_iter and not race.over:
         here = search.round(here, race, race.share, planned, max_iter - race.spent)
         planned = search.brief or next(plan)
     for share in SHARP:
-        if race.close and search.quick(race.best.K, race.full, FEW):
-            search.round(race.best, race, share * race.share, 0, newton.STEPS)
+        if race.close and search.quick(race.best.K, race.full, MAX_CHEAP_RANK):
+            search.round(race.best, race, share * race.share, 0, newton.NEWTON_STEPS)
     return race.solution(A, len(L0))
 
 
-class Search:
+class ActiveSetSearch:
     """Rounds on whitened rows; after one that went too far, `brief` is the length that the next should have.
 
     Parameters
@@ -110,7 +110,7 @@ class Search:
         edges = self.problem.scan(K, self.slack)
         return Place(K, edges, self.problem.certify(K, edges, hinge))
 
-    def quick(self, K: Array, full: bool, most: int = newton.MOST) -> bool:
+    def quick(self, K: Array, full: bool, most: int = newton.MAX_NEWTON_ROWS) -> bool:
         """Whether to take Newton's method, whose matrix must be affordable."""
         return full and self.method == "lbfgs" and not self.problem.squared and len(K) <= most
 
@@ -123,15 +123,15 @@ class Search:
         else:
             K = here.K
         if planned == 0 and self.quick(K, race.full):
-            steps = min(newton.STEPS, most)
+            steps = min(newton.NEWTON_STEPS, most)
             K, slopes = newton.descend(problem, K, here.edges, hinge, self.damping, steps, self.report)
             steps = len(slopes)
         else:
-            K, slopes, steps = self.steps(K, here.edges, hinge, min(planned or STEPS, most))
+            K, slopes, steps = self.steps(K, here.edges, hinge, min(planned or FIRST_ORDER_STEPS, most))
         there = self.place(K, hinge)
         race.learn(problem, slopes, here.edges)
         now = there.seen.rounded
-        early = not race.full and steps == planned < WHOLE
+        early = not race.full and steps == planned < MIN_ROUND_STEPS
         race.enter(there, steps, (before - now) / max(abs(now), 1e-300), early)
         failed = now >= before
         self.brief = 0
@@ -139,7 +139,7 @@ class Search:
             self.brief = steps // 3
             return here
         if not race.full:  # rounds of their own length: none of them ends at Newton's steps
-            self.brief = 5 if failed else min(2 * steps, STEPS)
+            self.brief = 5 if failed else min(2 * steps, FIRST_ORDER_STEPS)
         return self.widened(here, there) if failed else there
 
     def steps(self, K: Array, edges: Graph, hinge: Hinge, steps: int) -> tuple[Array, list[Pushed], int]:
@@ -154,7 +154,7 @@ class Search:
             seen.append(pushed)
             return value, gradient
 
-        found = lbfgs(fun, K, max_iter=steps, tol=1e-10, memory=MEMORY, report=self.report)
+        found = lbfgs(fun, K, max_iter=steps, tol=1e-10, memory=ACTIVE_SET_MEMORY, report=self.report)
         return found.x, list(seen), found.n_iter
 
     def widened(self, here: Place, there: Place) -> Place:
@@ -227,7 +227,7 @@ class SearchState:
 
     @property
     def over(self) -> bool:
-        return self.close or self.idle >= PATIENCE
+        return self.close or self.idle >= ROUND_PATIENCE
 
     def solution(self, A: Array, rows: int) -> Solution:
         """Return the solution L = K A', with this many rows, and how good it is."""

@@ -13,7 +13,7 @@ import numpy as np
 from ....numerics.constraints import generator
 from ....numerics.distances import squared_distances
 from ....numerics.types import Array, Ints, Seed
-from ..impostors import CELLS, require_targets, smallest
+from ..impostors import IMPOSTOR_BLOCK_CELLS, require_targets, smallest
 
 # strategy -> whether the furthest positives, and whether the furthest negatives, are taken
 PRODUCTS = {
@@ -50,7 +50,7 @@ def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, seed: Seed = None
     if strategy == "negative_sampling":
         X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
     rng = generator(seed)
-    step = max(1, CELLS // len(X))
+    step = max(1, IMPOSTOR_BLOCK_CELLS // len(X))
     blocks = [block(X, labels, slice(a, a + step), strategy, k, rng) for a in range(0, len(X), step)]
     return np.concatenate(blocks)
 

@@ -16,15 +16,15 @@ from ....numerics.optimize import Report
 from ....numerics.types import Array, Ints
 from .objective import Graph, Hinge, LargeMargin, Pushed
 
-MOST = 44  # rows of K: the matrix has a row for each of r (r + 1) / 2 entries
-NUMBERS = 1 << 19  # values in one block of features
-STEPS = 4
-TRIES = 10
+MAX_NEWTON_ROWS = 44  # rows of K: the matrix has a row for each of r (r + 1) / 2 entries
+FEATURE_BLOCK_VALUES = 1 << 19  # values in one block of features
+NEWTON_STEPS = 4
+DAMPING_TRIES = 10
 LITTLE = 1e-7  # share of f: a step that promises to lower it by less is the last
 SAFE = 0.9  # share by which a direction of M may shrink in a step
-GROWTH = 100.0  # times its length by which it may grow: where H is singular, D would be unbounded
+MAX_STEP_GROWTH = 100.0  # times its length by which it may grow: where H is singular, D would be unbounded
 DAMPING = 1e-3  # share of the mean curvature that is added at first
-LEAST = 1e-9  # smallest such share: with less, a singular H would stay singular
+MIN_DAMPING = 1e-9  # smallest such share: with less, a singular H would stay singular
 
 
 class Damping:
@@ -44,7 +44,7 @@ class Damping:
             self.share *= 10
             return False
         if fall > 0.4 * promised:
-            self.share = max(self.share / 5, LEAST)
+            self.share = max(self.share / 5, MIN_DAMPING)
         return True
 
     def failed(self) -> None:
@@ -58,7 +58,7 @@ def descend(
     edges: Graph,
     hinge: Hinge,
     damping: Damping,
-    steps: int = STEPS,
+    steps: int = NEWTON_STEPS,
     report: Report | None = None,
 ) -> tuple[Array, list[Pushed]]:
     """K after some steps over the given impostors, and the slopes on the way."""
@@ -70,7 +70,7 @@ def descend(
         if report is not None:
             report(k, f, float(np.abs(slope).max()))
         H, entries = curvature(problem, K, edges, hinge)
-        for _ in range(TRIES):
+        for _ in range(DAMPING_TRIES):
             D = step(H, g, entries, damping.share)
             after = cholesky(np.eye(len(K)) + D) @ K
             promised = -float(np.vdot(g, D))
@@ -93,9 +93,9 @@ def step(H: Array, g: Array, entries: tuple[Ints, Ints, Array], share: float) ->
     D = np.zeros(g.shape)
     D[a, b] = D[b, a] = x
     w, V = eigh(D)
-    if w[0] > -SAFE and w[-1] < GROWTH:
+    if w[0] > -SAFE and w[-1] < MAX_STEP_GROWTH:
         return D
-    return (V * np.clip(w, -SAFE, GROWTH)) @ V.T
+    return (V * np.clip(w, -SAFE, MAX_STEP_GROWTH)) @ V.T
 
 
 def curvature(problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge) -> tuple[Array, tuple[Ints, Ints, Array]]:
@@ -105,7 +105,7 @@ def curvature(problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge) -> tup
     Z = problem.X @ K.T
     push, pull = kinks(problem, edges.squares(Z), edges, hinge)
     H = np.zeros((len(a), len(a)))
-    block = max(1, NUMBERS // len(a))
+    block = max(1, FEATURE_BLOCK_VALUES // len(a))
     for start in range(0, len(push), block):
         pushed = push[start : start + block]
         pulled = pull[start : start + block]

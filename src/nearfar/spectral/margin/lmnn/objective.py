@@ -28,7 +28,7 @@ from ...pair_graph import Edges
 from .. import impostors
 from ..impostors import Impostors
 
-CHUNK = 1 << 17  # pairs looked at together
+PAIRS_PER_CHUNK = 1 << 17  # pairs looked at together
 NONE = Impostors(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp), None)
 
 
@@ -203,8 +203,8 @@ class LargeMargin:
         else:
             reach = reach[None]
         held = near.i if near.target is None else near.target
-        for start in range(0, len(held), CHUNK):
-            part = slice(start, start + CHUNK)
+        for start in range(0, len(held), PAIRS_PER_CHUNK):
+            part = slice(start, start + PAIRS_PER_CHUNK)
             u = reach.take(held[part], 1)
             u -= square.take(edges.push[part])
             yield part, u

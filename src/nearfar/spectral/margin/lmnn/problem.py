@@ -13,12 +13,12 @@ from ..impostors import Impostors
 from . import mining as triplet_mining
 from .objective import LargeMargin
 
-FLOOR = 1e-6  # of the spread of rows: what pulls along a direction weigh at least
-FLAT = 1e-20  # smallest scatter that is not rounding, relative to the largest
+PULL_FLOOR = 1e-6  # of the spread of rows: what pulls along a direction weigh at least
+SCATTER_ROUNDING = 1e-20  # smallest scatter that is not rounding, relative to the largest
 MINING = (None, "batch_all", *triplet_mining.STRATEGIES)
 
 
-class Rule(NamedTuple):
+class PullsAndPushes(NamedTuple):
     """How labels become pulls and pushes; the settings of the same names of `LMNN`."""
 
     n_neighbors: int = 3
@@ -54,9 +54,9 @@ def whitening(problem: LargeMargin) -> tuple[Array, Array]:
     A direction with few pulls or none weighs a small share of its spread; one without spread is left out.
     """
     S = scatter.total(problem.X)
-    w, V = psd.spectrum(problem.C + FLOOR * np.trace(problem.C) / max(float(np.trace(S)), 1e-300) * S)
+    w, V = psd.spectrum(problem.C + PULL_FLOOR * np.trace(problem.C) / max(float(np.trace(S)), 1e-300) * S)
     w, V = (w, V) if w[0] > 0 else (np.ones_like(w), V)
-    kept = w > FLAT * w[0]
+    kept = w > SCATTER_ROUNDING * w[0]
     w = w[kept] / w[kept].mean()
     V = V[:, kept]
     return V / np.sqrt(w), V * np.sqrt(w)

@@ -19,8 +19,8 @@ from ....numerics.optimize import Report, Solution, stopped
 from ....numerics.types import Array, Ints
 from .objective import Graph, Hinge, LargeMargin
 
-LARGEST = 20_000  # triplets
-WIDEST = 60  # features
+MAX_TRIPLETS = 20_000  # triplets
+MAX_SDP_FEATURES = 60  # features
 VIOLATED = 1e-7
 
 
@@ -36,8 +36,10 @@ def solve(
     ImportError
         The solver is not installed.
     """
-    if problem.X.shape[1] > WIDEST:
-        raise ValueError(f'solver="sdp" takes up to {WIDEST} features, got {problem.X.shape[1]}; use solver="lbfgs"')
+    if problem.X.shape[1] > MAX_SDP_FEATURES:
+        raise ValueError(
+            f'solver="sdp" takes up to {MAX_SDP_FEATURES} features, got {problem.X.shape[1]}; use solver="lbfgs"'
+        )
     L = L0
     known = np.zeros((0, 3), dtype=np.intp)
     spent = 0
@@ -52,8 +54,10 @@ def solve(
         if spent and len(known) == before:  # the program would be the same, and so would the gap
             break
         history.append(problem.value(L, edges, bare))
-        if len(known) > LARGEST:
-            raise ValueError(f'solver="sdp" takes up to {LARGEST} triplets, needs {len(known)}; use solver="lbfgs"')
+        if len(known) > MAX_TRIPLETS:
+            raise ValueError(
+                f'solver="sdp" takes up to {MAX_TRIPLETS} triplets, needs {len(known)}; use solver="lbfgs"'
+            )
         M, slopes = program(problem, known)
         L = psd.components(M)
         spent = spent + 1

@@ -22,7 +22,7 @@ from .triplets import nearest_triplets
 
 BASES = ("auto", "discriminants", "triplets")
 # rows of a class in a region, up to 50 features and above
-NARROW = 50
+NARROW_FEATURES = 50
 REGIONS = (10, 20)
 WIDE_REGIONS = (20, 50)
 
@@ -155,5 +155,5 @@ class SCML(FromTriplets, Mahalanobis):
             return local_directions.of_triplets(X, triplets, count, self.random_state)
         if labels is None:
             raise ValueError('basis="discriminants" needs labels; with triplets, "triplets" or an array')
-        sizes = REGIONS if X.shape[1] <= NARROW else WIDE_REGIONS
+        sizes = REGIONS if X.shape[1] <= NARROW_FEATURES else WIDE_REGIONS
         return local_directions.of_regions(X[labels >= 0], labels[labels >= 0], count, sizes)

@@ -24,19 +24,21 @@ from ....numerics.types import Array, Ints
 from ...pair_graph import Edges
 
 # width of the rounding: the first, how it shrinks, the last
-FIRST = 1.0
-NARROWER = 0.3
-LEAST = 1e-13
-NEAR = 1e-3  # L-BFGS ends where an iteration lowers the value by no more than this
-SHARE = 1 / 3  # of the gap that is allowed: where the rounding leaves no more than that to gain, the width shrinks
+FIRST_WIDTH = 1.0
+WIDTH_FACTOR = 0.3
+LAST_WIDTH = 1e-13
+LBFGS_PROGRESS_TOL = 1e-3  # L-BFGS ends where an iteration lowers the value by no more than this
+GAP_SHARE = 1 / 3  # of the gap that is allowed: where the rounding leaves no more than that to gain, the width shrinks
 ENTERING = 50  # weights that may leave 0 in one step
 RIDGES = 1e-12, 1e-3, 1e10  # shares of the mean curvature added to all: least, first, and most
-FLAT = 1e-6  # share of the squared mean distances that is taken for the curvature where no triplet is within the width
+MIN_CURVATURE_SHARE = (
+    1e-6  # share of the squared mean distances that is taken for the curvature where no triplet is within the width
+)
 SAME = 1e-9  # distance of two directions that are one, relative to the largest entry
-CELLS = 1 << 20  # numbers in one block of D
+DIFFERENCE_BLOCK_CELLS = 1 << 20  # numbers in one block of D
 
 
-class Point(NamedTuple):
+class WeightsPoint(NamedTuple):
     """What is known at w.
 
     Attributes
@@ -78,7 +80,7 @@ class TripletHinges:
         self.edges = Edges(np.concatenate([a, a]), np.concatenate([p, n]), len(X))
         self.pull, self.push = np.split(self.edges.of.ravel(), 2)
         every = np.ones(self.T)
-        self.flat = FLAT * max(float(np.mean(self.slopes(every, -every) ** 2)), 1e-290)
+        self.flat = MIN_CURVATURE_SHARE * max(float(np.mean(self.slopes(every, -every) ** 2)), 1e-290)
 
     def hinges(self, w: Array) -> Array:
         """u (T,)."""
@@ -98,7 +100,7 @@ class TripletHinges:
         G = self.X.T @ self.edges.laplacian_times(weight, self.X)
         return np.einsum("kd,kd->k", self.B @ G, self.B)
 
-    def at(self, w: Array, width: float) -> Point:
+    def at(self, w: Array, width: float) -> WeightsPoint:
         """The point w >= 0."""
         u = self.hinges(w)
         s = np.clip(u / width, 0.0, 1.0)
@@ -108,7 +110,7 @@ class TripletHinges:
         bound = theta * float(s.mean())
         half = width / 2 * float(s @ s) / self.T
         rounded = float(u @ s) / self.T - half + cost
-        return Point(
+        return WeightsPoint(
             float(np.maximum(u, 0.0).mean()) + cost, bound, rounded, rounded - bound + theta**2 * half, gradient, u
         )
 
@@ -116,7 +118,7 @@ class TripletHinges:
         """The sum over these triplets of D_t D_t' / (T width), for some weights, in blocks."""
         H = np.zeros((len(at),) * 2)
         Z = self.X @ self.B[at].T
-        step = max(1, CELLS // max(len(at), 1))
+        step = max(1, DIFFERENCE_BLOCK_CELLS // max(len(at), 1))
         for a in range(0, len(within), step):
             pull = self.pull[within[a : a + step]]
             push = self.push[within[a : a + step]]
@@ -125,7 +127,7 @@ class TripletHinges:
             H += D.T @ D
         return H / (self.T * width)
 
-    def stepped(self, w: Array, point: Point, width: float, ridge: float) -> Array:
+    def stepped(self, w: Array, point: WeightsPoint, width: float, ridge: float) -> Array:
         """w after a Newton step over the weights above 0 and those that gain most by leaving it."""
         g = point.gradient
         entering = np.flatnonzero((w == 0) & (point.gradient < 0))
@@ -171,19 +173,19 @@ def minimize(
     """
 
     def rounded(w: Array) -> tuple[float, Array]:
-        point = problem.at(w, FIRST)
+        point = problem.at(w, FIRST_WIDTH)
         return point.rounded, point.gradient
 
     w = np.zeros(len(problem.B)) if start is None else start
     history = []
     if start is None:
-        found = lbfgs(rounded, w, bounds=(0.0, None), max_iter=max_iter, tol=0.0, ftol=NEAR, memory=20)
+        found = lbfgs(rounded, w, bounds=(0.0, None), max_iter=max_iter, tol=0.0, ftol=LBFGS_PROGRESS_TOL, memory=20)
         w = np.maximum(found.x, 0.0)
         history = list(np.asarray(found.history))
     best = w
     value = np.inf
     bound = 0.0
-    width = FIRST
+    width = FIRST_WIDTH
     ridge = RIDGES[1]
     point = problem.at(w, width)
     while True:
@@ -193,14 +195,14 @@ def minimize(
         bound = max(bound, point.bound)
         if report is not None:
             report(len(history), value, value - bound)
-        if value - bound <= tol * value or len(history) >= max_iter or width < LEAST:
+        if value - bound <= tol * value or len(history) >= max_iter or width < LAST_WIDTH:
             break
-        if point.rest <= SHARE * tol * value:
+        if point.rest <= GAP_SHARE * tol * value:
             moved = None
         else:
             moved = lowered(problem, w, point, width, ridge)
         if moved is None:
-            width *= NARROWER
+            width *= WIDTH_FACTOR
             point = problem.at(w, width)
         else:
             w, point, ridge = moved
@@ -214,8 +216,8 @@ def minimize(
 
 
 def lowered(
-    problem: TripletHinges, w: Array, point: Point, width: float, ridge: float
-) -> tuple[Array, Point, float] | None:
+    problem: TripletHinges, w: Array, point: WeightsPoint, width: float, ridge: float
+) -> tuple[Array, WeightsPoint, float] | None:
     """A step that lowers the rounded value, with the ridge for the next; None where no ridge makes one do so."""
     least, _, most = RIDGES
     while ridge <= most:

@@ -17,10 +17,10 @@ from ....numerics.constraints import class_sizes, generator
 from ....numerics.distances import squared_distances
 from ....numerics.types import Array, Ints, Seed
 
-RIDGE = 0.1  # share of the mean variance within classes that is added to the variance of every direction
-FLAT = 1e-10  # relative to the largest mu: smaller ones are rounding errors
+DIRECTION_RIDGE = 0.1  # share of the mean variance within classes that is added to the variance of every direction
+EIGENVALUE_ROUNDING = 1e-10  # relative to the largest mu: smaller ones are rounding errors
 PASSES = 10  # how often centers move to the means of their rows, at most
-TRIES = 10  # consecutive groups of triplets that may give no direction
+EMPTY_GROUP_TRIES = 10  # consecutive groups of triplets that may give no direction
 
 
 def centers(X: Array, count: int) -> Array:
@@ -75,10 +75,10 @@ def discriminants(X: Array, labels: Ints, p: int) -> Array:
     d = X.shape[1]
     S = scatter.deviations(X, labels, means)
     M = np.sqrt(class_sizes(labels)) * (means - X.mean(axis=0)).T
-    S[np.diag_indices(d)] += RIDGE * (float(np.trace(S)) or float(np.vdot(M, M)) or 1.0) / d
+    S[np.diag_indices(d)] += DIRECTION_RIDGE * (float(np.trace(S)) or float(np.vdot(M, M)) or 1.0) / d
     A = cho_solve(cho_factor(S), M)
     mu, Q = psd.spectrum(M.T @ A)
-    U = (A @ Q[:, (mu > FLAT * mu[0]) & (mu > 0)]).T[:p]
+    U = (A @ Q[:, (mu > EIGENVALUE_ROUNDING * mu[0]) & (mu > 0)]).T[:p]
     return U / np.linalg.norm(U, axis=1, keepdims=True)
 
 
@@ -95,10 +95,10 @@ def of_triplets(X: Array, triplets: Ints, count: int, seed: Seed) -> Array:
     T = len(triplets)
     found = [np.zeros((0, d))]
     empty = 0
-    while sum(map(len, found)) < count and empty < TRIES:
+    while sum(map(len, found)) < count and empty < EMPTY_GROUP_TRIES:
         a, p, n = triplets[rng.choice(T, min(d, T), replace=False)].T
         mu, U = psd.spectrum(scatter.weighted_outer(X, a, n) - scatter.weighted_outer(X, a, p))
-        found.append(U[:, mu > FLAT * np.abs(mu).max()].T)
+        found.append(U[:, mu > EIGENVALUE_ROUNDING * np.abs(mu).max()].T)
         empty = 0 if len(found[-1]) else empty + 1
         if d >= T:
             break

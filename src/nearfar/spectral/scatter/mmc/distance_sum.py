@@ -12,9 +12,9 @@ from ....numerics.types import Array, Ints
 from ...pair_graph import Edges
 
 WRITTEN = 1 << 16  # numbers in differences up to which these are written out
-GROWTH = 1.5  # factor of the power from step to step
-MOST = 100.0
-LEAST = 1e-2  # share of a direction that a step keeps at least, where the power is above 1
+POWER_GROWTH = 1.5  # factor of the power from step to step
+MAX_POWER = 100.0
+DIRECTION_FLOOR = 1e-2  # share of a direction that a step keeps at least, where the power is above 1
 
 
 def farthest(
@@ -74,7 +74,7 @@ def farthest(
         if gap <= tol * value:
             return Solution(F, value, k, duality_gap=gap, history=np.array(history))
         last = (F, w, V)
-        power = min(GROWTH * power, MOST)
+        power = min(POWER_GROWTH * power, MAX_POWER)
         F = moved(last, power)
     message = stopped("the maximization", max_iter, "gap", gap, tol * best)
     return Solution(last[0] if last else F, best, max_iter, False, message, gap, np.array(history))
@@ -125,7 +125,7 @@ def differences(Y: Array, i: Ints, j: Ints, weight: Array) -> Differences | Diff
 
 
 def moved(at: tuple[Array, Array, Array | None], power: float) -> Array:
-    """F G^power of length 1, G = V diag(w) V' (or w); a direction that G would keep more of shrinks to `LEAST`."""
+    """F G^power of length 1, G = V diag(w) V' (or w); a direction kept more of shrinks to `DIRECTION_FLOOR`."""
     F, w, V = at
     if V is None:
         step = F * raised(w, power)
@@ -139,7 +139,7 @@ def raised(w: Array, power: float) -> Array:
     share = np.maximum(w, 0.0) / max(float(w.max()), 1e-300)
     if power == 1:
         return share
-    return np.maximum(share**power, np.minimum(share, LEAST))
+    return np.maximum(share**power, np.minimum(share, DIRECTION_FLOOR))
 
 
 def full_rank_factor(B: Array, floor: float) -> Array:

@@ -13,7 +13,7 @@ from ....numerics import optimize, scatter
 from ....numerics.optimize import Report, Solution
 from ....numerics.types import Array, Ints
 
-FLOOR = 1e-6  # added to the covariance of a chunklet of too few rows, in units of the mean variance
+COVARIANCE_FLOOR = 1e-6  # added to the covariance of a chunklet of too few rows, in units of the mean variance
 
 
 def widest_chunklets(
@@ -56,7 +56,7 @@ def widest_chunklets(
     variance = np.asarray(members @ np.sum(X * X, axis=1)) / X.shape[1]
     ridge = shrinkage * variance
     if shrinkage == 0 and sizes.min() <= len(start):
-        ridge = np.full(len(sizes), FLOOR * variance.mean())
+        ridge = np.full(len(sizes), COVARIANCE_FLOOR * variance.mean())
         few = int((sizes <= len(start)).sum())
         warn(
             f"{few} chunklets have no more rows than n_components; {ridge[0]:.3g} was added to the diagonal of each "

@@ -15,7 +15,7 @@ from ....numerics import optimize, psd
 from ....numerics.optimize import Report, Solution
 from ....numerics.types import Array
 
-SMALL = 1e-5  # an objective below this share of sum_p b_p^2 counts as that much where tol is relative to it
+OBJECTIVE_FLOOR = 1e-5  # an objective below this share of sum_p b_p^2 counts as that much where tol is relative to it
 
 
 def match_distances(
@@ -30,7 +30,8 @@ def match_distances(
 ) -> Solution:
     """Return M (d, d) as `x`; `duality_gap` bounds how far its objective f is from the optimum.
 
-    It is at most tol |f|, or tol times `SMALL` sum_p b_p^2 where |f| is below that: rounding is relative to sums.
+    It is at most tol |f|, or tol times `OBJECTIVE_FLOOR` sum_p b_p^2 where |f| is below that: rounding is
+    relative to sums.
 
     Parameters
     ----------
@@ -60,7 +61,7 @@ def match_distances(
     Y = solve_triangular(C, Z.T, lower=True).T
     A = solved(C, A)
     lift = lifter(Y, A)
-    size = SMALL * max(float(b @ b), float(np.sum(A * A)) / len(Y)) or 1.0
+    size = OBJECTIVE_FLOOR * max(float(b @ b), float(np.sum(A * A)) / len(Y)) or 1.0
 
     def fun(M: Array) -> tuple[float, Array]:
         off = np.einsum("pd,pd->p", Y @ M, Y) - b
