@@ -167,9 +167,9 @@ def test_gray_images_have_one_channel_and_mixed_ones_three(tmp_path):
 def test_files_errors(tmp_path):
     with pytest.raises(DataNotFoundError, match="no such file or folder"):
         open_files(tmp_path / "nowhere")
-    write(tmp_path, {"a.tgz": b"x", "a.bin": b"x", "broken.zip": b"PK\x05\x06" + b"\0" * 10})
+    write(tmp_path, {"a.tar.bz2": b"x", "a.bin": b"x", "broken.zip": b"PK\x05\x06" + b"\0" * 10})
     with pytest.raises(DataError, match="unpack it first"):
-        open_files(tmp_path / "a.tgz")
+        open_files(tmp_path / "a.tar.bz2")
     for name in ("a.bin", "broken.zip"):
         with pytest.raises(DataError, match="neither a folder nor a zip"):
             open_files(tmp_path / name)

@@ -120,7 +120,7 @@ def test_sources_may_be_paths_and_are_no_arrays(opened, folder):
 
 def test_unknown_sources_say_what_is_accepted():
     for source in ("digts", "xyz:/tmp", "cub:"):
-        with pytest.raises(DataError, match=r"expected a folder or .zip .*digits, glyphs, cub:PATH") as caught:
+        with pytest.raises(DataError, match=r"expected a folder, .zip or .tar .*digits, glyphs, cub:PATH") as caught:
             open_task(source)
         assert "\n" not in str(caught.value)
 

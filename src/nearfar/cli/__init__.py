@@ -182,8 +182,8 @@ def train(
     Parameters
     ----------
     data
-        A folder with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip, "digits",
-        "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
+        A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
+        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
     out
         The folder of the run: config, log, weights, scores.
     objective

@@ -107,9 +107,11 @@ def names_of(items: Dataset, data: str) -> list[str]:
 
 
 def root_of(data: str) -> Path:
-    """Return the folder or the zip from which the names of items lead."""
+    """Return the folder or the archive from which the names of items lead."""
+    from ..data.readers.files import is_archive
+
     path = Path(data)
-    return path if path.is_dir() or path.suffix == ".zip" else path.parent
+    return path if path.is_dir() or is_archive(path) else path.parent
 
 
 def named_by_paths(items: Dataset, data: str) -> bool:

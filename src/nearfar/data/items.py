@@ -16,9 +16,10 @@ from .dataset import DataError, Dataset, some
 from .decode import SUFFIXES, ImageReader, decode, decode_small, guess_channels, image_source, read_small
 from .open import Named, as_text, located, open_dataset
 from .readers.arrays import DATA, LABELS, finite_singles, load_npz, names_in
-from .readers.files import Files, FolderFiles, open_files, refuse_special
+from .readers.files import Files, FolderFiles, is_archive, open_files, refuse_special, stem_of
 from .readers.folder import OTHERS, read_folder, unread
 from .readers.numpy_files import read_array
+from .readers.tar_files import TARS
 from .readers.text_tables import TABLES, check_label
 
 UNKNOWN_CLASS = ""
@@ -50,14 +51,16 @@ def open_items(source: Named, *, label: str | None = None, skip_bad: bool = Fals
         return _loose(path.name, ImageReader(FolderFiles(str(path.parent)), (path.name,)), skip_bad)
     if path.is_file() and path.suffix.lower() in OTHERS:
         raise DataError(f"{path}: images of this kind are not read; save it as one of {', '.join(SUFFIXES)}")
-    if path.is_dir() or (path.is_file() and path.suffix == ".zip"):
+    if path.is_dir() or (path.is_file() and is_archive(path)):
         files = open_files(path)
         names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
         alone = ["/" not in name for name in names]
         if any(alone) and not all(alone):
             return read_folder(path, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
         if any(alone):
-            return replace(_loose(path.stem, ImageReader(files, tuple(names)), skip_bad), notes=tuple(unread(files)))
+            return replace(
+                _loose(stem_of(path), ImageReader(files, tuple(names)), skip_bad), notes=tuple(unread(files))
+            )
     if path.is_file() and path.name.endswith(TABLES):
         from .readers.manifest import read_manifest
 
@@ -148,7 +151,7 @@ class NamedReader:
         found: dict[str, tuple[Dataset, int]] = {}
         for source in self.sources:
             path = self.folder / source
-            if path.is_dir() or path.suffix == ".zip":
+            if path.is_dir() or is_archive(path):
                 continue
             try:
                 there = path if path.is_file() else located(source, self.folder)
@@ -163,8 +166,11 @@ class NamedReader:
 
 def _inside(name: str) -> tuple[str, str]:
     """The archive that a path leads into, and the rest of the path; nothing where it leads into none."""
-    stem, mark, inside = name.partition(".zip/")
-    return (stem + ".zip", inside) if mark and Path(stem + ".zip").is_file() else ("", "")
+    for ending in (".zip", *TARS):
+        stem, mark, inside = name.partition(f"{ending}/")
+        if mark and Path(stem + ending).is_file():
+            return stem + ending, inside
+    return "", ""
 
 
 def _loose(name: str, reader: ImageReader, skip_bad: bool) -> Dataset:

@@ -12,12 +12,12 @@ import numpy as np
 
 from ..quoting import PATH, quoted
 from .dataset import DataError, DataNotFoundError, Dataset, Source, Task, carve_validation, some, unseen_half
-from .readers.files import refuse_special
+from .readers.files import OTHER_TARS, is_archive, refuse_special
 from .readers.text_tables import TABLES, check_label
 
 ACCEPTED = (
-    "a folder or .zip with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip, "
-    "digits, glyphs, cub:PATH, cars:PATH, sop:PATH or inshop:PATH"
+    "a folder, .zip or .tar with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, "
+    "an Omniglot .zip, digits, glyphs, cub:PATH, cars:PATH, sop:PATH or inshop:PATH"
 )
 Named = str | os.PathLike[str]
 ARCHIVES = ("cub", "cars", "sop", "inshop")
@@ -66,7 +66,7 @@ def open_task(
     Parameters
     ----------
     source : str or path
-        A folder or zip with one folder per class (or with train/ and test/ folders of those), a `.csv`,
+        A folder, zip or tar with one folder per class (or with train/ and test/ folders of those), a `.csv`,
         `.tsv`, `.jsonl` or `.parquet` table, an `.npz`, an Omniglot zip, `digits`, `glyphs`, or `cub:PATH`,
         `cars:PATH`, `sop:PATH`, `inshop:PATH` for the official archives.
     test : str or path, optional
@@ -169,12 +169,14 @@ def _open_path(source: str, label: str | None, image_size: int | None, skip_bad:
         from .readers.arrays import read_npz
 
         return read_npz(path, image_size=image_size)
-    if path.is_dir() or path.suffix == ".zip":
+    if path.is_dir() or is_archive(path):
         from .readers.folder import read_folder
         from .readers.omniglot import is_omniglot, read_omniglot
 
         read = read_omniglot if is_omniglot(path) else read_folder
         return read(path, image_size=image_size, skip_bad=skip_bad)
+    if path.name.endswith(OTHER_TARS):
+        raise DataError(f"{path}: unpack it first (tar xf {path.name}) and give the folder")
     if path.suffix == ".npy":
         raise DataError(f"{source}: holds rows without labels; an .npz holds both, np.savez(..., X=X, y=y)")
     raise DataError(f"{source}: unknown kind of file; expected {ACCEPTED}")

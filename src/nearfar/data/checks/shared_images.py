@@ -10,6 +10,7 @@ from typing import Any
 from ..dataset import Dataset, PickedReader, Task, some
 from ..decode import ImageReader
 from ..readers.files import FolderFiles, ZipFiles
+from ..readers.tar_files import TarFiles
 
 ENDS = 4096  # bytes at the end of a file that are compared before whole files are
 
@@ -19,7 +20,7 @@ def remark_shared(task: Task) -> str:
 
     Images in memory are compared by their pixels, others by their files and the boxes that are cut from them; of these
     only such are read whole as agree in size and end, or in an archive in size and checksum, with another. Rows are not
-    compared, nor are files of a folder with those of an archive.
+    compared, nor are files of a folder with those of a zip.
     """
     learned = [part for part in (task.train, task.validation) if part is not None]
     tested = [part for part in (task.test, task.gallery) if part is not None]
@@ -44,9 +45,9 @@ def _files(part: Dataset) -> Iterator[tuple[Hashable, str]]:
         yield (box, *_mark(files, path)), name
 
 
-def _mark(files: FolderFiles | ZipFiles, path: str) -> tuple[int, int | bytes]:
+def _mark(files: FolderFiles | ZipFiles | TarFiles, path: str) -> tuple[int, int | bytes]:
     """What tells most files apart, at little cost."""
-    if isinstance(files, ZipFiles):
+    if isinstance(files, ZipFiles | TarFiles):
         return files.mark(path)
     with Path(files.root, path).open("rb") as file:
         size = file.seek(0, 2)
@@ -68,7 +69,7 @@ def _contents(parts: list[Dataset], known: set[Hashable]) -> Iterator[tuple[Hash
                 yield (box, hashlib.sha256(files.read(path)).digest()), name
 
 
-def _places(part: Dataset) -> Iterator[tuple[FolderFiles | ZipFiles, str, tuple[int, ...] | None, str]]:
+def _places(part: Dataset) -> Iterator[tuple[FolderFiles | ZipFiles | TarFiles, str, tuple[int, ...] | None, str]]:
     """File, box and name of every image of a set that is not in memory."""
     if part.array is not None:
         return
@@ -76,7 +77,7 @@ def _places(part: Dataset) -> Iterator[tuple[FolderFiles | ZipFiles, str, tuple[
         read: Any = part.read
         while isinstance(read, PickedReader):
             read, i = read.read, int(read.index[i])
-        if not isinstance(read, ImageReader) or not isinstance(read.files, FolderFiles | ZipFiles):
+        if not isinstance(read, ImageReader) or not isinstance(read.files, FolderFiles | ZipFiles | TarFiles):
             return
         box = None if read.boxes is None else read.boxes[i]
         yield read.files, read.paths[i], None if box is None else tuple(box), name

@@ -1,4 +1,4 @@
-"""A folder or a zip archive, read the same way."""
+"""A folder or an archive, read the same way."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import Protocol
 from ...io.untrusted import LARGEST_IMAGE, PIECE, Unreadable, check_regular, read_file, read_stream
 from ...quoting import PATH, in_brief, quoted
 from ..dataset import DataError, DataNotFoundError
+from .hidden_files import hidden
+from .tar_files import TARS, TarFiles
 
 BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 """What reading a damaged archive raises; RuntimeError where it is encrypted, or packed in a way of its own."""
@@ -25,6 +27,10 @@ PIECE_OF_DENSE_ARCHIVE = 2**12
 
 SAYS_UTF8 = 0x800
 """The flag of an archive's entry whose name is UTF-8; others are to be of code page 437."""
+
+
+OTHER_TARS = (".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+"""Tar archives that are packed in ways that are not unpacked here."""
 
 
 class Files(Protocol):
@@ -53,12 +59,12 @@ class FolderFiles:
 
     def _walk(self) -> Iterator[str]:
         for folder, inner, files in os.walk(self.root, followlinks=True):
-            inner[:] = [name for name in inner if not (_hidden(name) or _leads_up(folder, name))]
+            inner[:] = [name for name in inner if not (hidden(name) or _leads_up(folder, name))]
             relative = Path(folder).relative_to(self.root)
-            yield from ((relative / name).as_posix() for name in files if not _hidden(name))
+            yield from ((relative / name).as_posix() for name in files if not hidden(name))
 
     def tops(self) -> list[str]:
-        return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir() and not _hidden(entry.name))
+        return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir() and not hidden(entry.name))
 
     def read(self, name: str) -> bytes:
         path = Path(self.root, name)
@@ -102,7 +108,7 @@ class ZipFiles:
     @cached_property
     def _names(self) -> list[str]:
         entries = (name for name in self._members if not name.endswith("/"))
-        return sorted(name for name in entries if not any(map(_hidden, name.split("/"))))
+        return sorted(name for name in entries if not any(map(hidden, name.split("/"))))
 
     def tops(self) -> list[str]:
         return sorted({name.split("/", 1)[0] for name in self.names() if "/" in name})
@@ -133,7 +139,7 @@ class ZipFiles:
 
 
 def open_files(path: str | Path) -> Files:
-    """Open a folder or a zip archive.
+    """Open a folder, a zip archive, or a tar archive (also as .tar.gz).
 
     Raises
     ------
@@ -146,11 +152,25 @@ def open_files(path: str | Path) -> Files:
     if not path.exists():
         raise DataNotFoundError(f"{path}: no such file or folder")
     refuse_special(path)
-    if path.name.endswith((".tgz", ".tar.gz", ".tar", ".tar.bz2")):
+    if path.name.endswith(TARS):
+        return TarFiles(str(path))
+    if path.name.endswith(OTHER_TARS):
         raise DataError(f"{path}: unpack it first (tar xf {path.name}) and give the folder")
     if not zipfile.is_zipfile(path):
-        raise DataError(f"{path}: neither a folder nor a zip archive")
+        raise DataError(f"{path}: neither a folder nor a zip or tar archive")
     return ZipFiles(str(path))
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file is called as an archive that `open_files` reads."""
+    return path.name.endswith((".zip", *TARS))
+
+
+def stem_of(path: str | Path) -> str:
+    """The name of a folder or an archive without the ending that tells its kind."""
+    name = Path(path).name
+    packed = next((ending for ending in TARS if name.endswith(ending)), None)
+    return Path(path).stem if packed is None else name.removesuffix(packed)
 
 
 def refuse_special(path: Path) -> None:
@@ -202,7 +222,3 @@ def _name_in(entry: zipfile.ZipInfo) -> str:
         return entry.filename.encode("cp437").decode("utf-8")
     except UnicodeError:
         return entry.filename
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith(".") or name == "__MACOSX"

@@ -1,4 +1,4 @@
-"""A folder (or zip) with one folder per class, or with train/ and test/ folders of such class folders."""
+"""A folder (or archive) with one folder per class, or with train/ and test/ folders of such class folders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..dataset import DataError, Source, some
 from ..decode import SUFFIXES, ImageReader, guess_channels, image_source
-from .files import Files, open_files
+from .files import Files, open_files, stem_of
 from .text_tables import TABLES
 
 OTHERS = (".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd", ".svg", ".tga")
@@ -31,9 +31,10 @@ def read_folder(
     Parameters
     ----------
     path : str or Path
-        A folder or a zip archive. A class is a folder that holds images; nested folders give names such as
-        "Sanskrit/character01". Folders named train and test (or train, query and gallery; also validation) at
-        the top are the split, in whatever case; of train and validation alone, the validation is the test.
+        A folder, a zip or a tar archive (also as .tar.gz). A class is a folder that holds images; nested folders
+        give names such as "Sanskrit/character01". Folders named train and test (or train, query and
+        gallery; also validation) at the top are the split, in whatever case; of train and validation alone, the
+        validation is the test.
     image_size : int, optional
         Make every image a square of this side (shorter side resized, center cut).
     skip_bad : bool
@@ -77,7 +78,7 @@ def read_folder(
         split = ""
     else:
         split = "split by the folders " + ", ".join(sorted({part[0] for part in parts}))
-    source = image_source(Path(path).stem, reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+    source = image_source(stem_of(path), reader, labels, roles=roles, split=split, skip_bad=skip_bad)
     if loose:
         notes = [f"{len(loose)} image(s) in no class folder left out ({some(loose, 3)})"]
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..dataset import DataError, Source
 from ..decode import SUFFIXES, ImageReader, image_source
-from .files import open_files
+from .files import open_files, stem_of
 
 CHARACTER = re.compile(r"[^/]+/character\d+/\d{4}_\d{2}\.png$")
 
@@ -40,7 +40,7 @@ def read_omniglot(path: str | Path, *, image_size: int | None = None, skip_bad: 
         raise DataError(f"{path}: holds no <alphabet>/character<NN>/<image>.png, so it is not an Omniglot archive")
     labels = ["/".join(name.split("/")[-3:-1]) for name in names]
     reader = ImageReader(files, tuple(names), channels=1, size=image_size or 28, invert=True)
-    return image_source(f"Omniglot {Path(path).stem}", reader, labels, skip_bad=skip_bad)
+    return image_source(f"Omniglot {stem_of(path)}", reader, labels, skip_bad=skip_bad)
 
 
 def is_character(name: str) -> bool:
