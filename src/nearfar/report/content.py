@@ -162,7 +162,7 @@ class ReportContent:
     notes : sequence of str
         Remarks on the data.
     ladder : mapping
-        What `nearfar.train.Ladder.to_dict` gave: the steps from raw pixels to this training, on classes held out.
+        What `to_dict` of the ladder gave: the steps from raw pixels to this training, on classes held out.
     seed : int
         Draws the random queries, the pairs of the histogram and the map.
     """
