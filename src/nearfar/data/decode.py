@@ -433,17 +433,19 @@ def load(read: Callable[[int], NDArray[Any]], n: int, memory: int = IMAGE_MEMORY
 
 def _without_bad(items: Dataset, roles: Any) -> tuple[Dataset, NDArray[np.str_] | None]:
     n = len(items)
-    good = np.array([_readable(items.read, i) for i in counted(range(n), "reading", n)])
+    good = np.array([not _why_unreadable(items.read, i) for i in counted(range(n), "reading", n)])
     bad = tuple(items.names[i] for i in np.flatnonzero(~good))
     if not good.any():
-        raise DataError(f"{items.name}: none of its {n} images can be decoded")
+        first = _why_unreadable(items.read, 0)
+        raise DataError(f"{items.name}: none of its {n} images can be decoded; {first}")
     kept = items.subset(good)
     return replace(kept, bad=bad), None if roles is None else np.asarray(roles)[good]
 
 
-def _readable(read: Callable[[int], NDArray[Any]], i: int) -> bool:
+def _why_unreadable(read: Callable[[int], NDArray[Any]], i: int) -> str:
+    """Say why an item cannot be read; nothing where it can."""
     try:
         read_small(read, i, 1)
-    except DataError:
-        return False
-    return True
+    except DataError as error:
+        return str(error)
+    return ""

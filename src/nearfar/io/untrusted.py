@@ -11,7 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Unreadable", "check_expansion", "check_regular", "parse_json", "read_file", "read_json", "read_stream"]
+__all__ = [
+    "Unreadable",
+    "check_expansion",
+    "check_regular",
+    "check_size",
+    "parse_json",
+    "read_file",
+    "read_json",
+    "read_stream",
+]
 
 DEEPEST = 100
 """Lists and objects inside each other in JSON; ours have 20 at most, and Python's recursion ends near 1,000."""
@@ -82,13 +91,18 @@ def _check_mode(mode: int) -> None:
     raise Unreadable(f"it is {kind}; expected a regular file")
 
 
+def check_size(size: int, most: int = LARGEST_IMAGE) -> None:
+    """Raise an `Unreadable` for more bytes than one file may have."""
+    if size > most:
+        raise Unreadable(f"it is larger than the {in_megabytes(most)} that one file may have")
+
+
 def read_stream(file: Any, most: int, piece: int = PIECE) -> bytes:
     """Read a stream to its end, piece by piece; raise an `Unreadable` where it is longer than `most` bytes."""
     content = io.BytesIO()
     while read := file.read(piece):
         content.write(read)
-        if content.tell() > most:
-            raise Unreadable(f"it is larger than the {in_megabytes(most)} that one file may have")
+        check_size(content.tell(), most)
     return content.getvalue()
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from ...io.untrusted import LARGEST_IMAGE, PIECE, Unreadable, check_regular, read_file, read_stream
+from ...io.untrusted import LARGEST_IMAGE, PIECE, Unreadable, check_regular, check_size, read_file, read_stream
 from ...quoting import PATH, in_brief, quoted
 from ..dataset import DataError, DataNotFoundError
 from .hidden_files import hidden
@@ -119,6 +119,7 @@ class ZipFiles:
         entry = self._members[name]
         dense = entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
         try:
+            check_size(entry.file_size)
             with self._zip.open(entry) as file:  # what it says of its size need not be true
                 return read_stream(file, LARGEST_IMAGE, PIECE_OF_DENSE_ARCHIVE if dense else PIECE)
         except BROKEN as error:
