@@ -22,3 +22,48 @@ def planted(tmp_path):
         text = "import pathlib\npathlib.Path(__file__).with_suffix('.ran').touch()\nraise ImportError('planted')\n"
         (folder / f"{name}.py").write_text(text)
     return folder
+
+
+OPERATORS = (
+    "nms",
+    "qnms",
+    "roi_align",
+    "qroi_align",
+    "_roi_align_backward",
+    "ps_roi_align",
+    "_ps_roi_align_backward",
+    "roi_pool",
+    "_roi_pool_backward",
+    "ps_roi_pool",
+    "_ps_roi_pool_backward",
+    "deform_conv2d",
+    "_deform_conv2d_backward",
+)
+
+
+@pytest.fixture(scope="session")
+def torchvision():
+    """torchvision, also where it was built for another torch: its operators are then declared, and none is called."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("PIL")
+    try:
+        import torchvision
+    except ImportError:
+        pytest.skip("torchvision is not installed")
+    except RuntimeError:
+        for name in OPERATORS:
+            torch.library.define(f"torchvision::{name}", "(Tensor input) -> Tensor")
+        import torchvision
+    return torchvision
+
+
+@pytest.fixture(scope="session")
+def timm(torchvision):
+    """The library of models, where it can be imported."""
+    return pytest.importorskip("timm", exc_type=ImportError)
+
+
+@pytest.fixture(scope="session")
+def transformers(torchvision):
+    """The library of models, where it can be imported."""
+    return pytest.importorskip("transformers", exc_type=ImportError)

@@ -22,13 +22,14 @@ from .numerics.types import AnyArray
 
 if TYPE_CHECKING:
     from .estimators.mahalanobis import Mahalanobis
+    from .train import TrainConfig
 
 __all__ = ["export_learner", "export_run"]
 
 ITEMS = 3  # of the trial; another number than the network is traced with
 PIXELS = (
     "upright as EXIF says, 16-bit grays by their upper byte, transparent pixels on white, RGB or gray by `channels`; "
-    "shorter side to `resize`, bilinear and antialiased; then the central square of `size`"
+    "{sides} to `resize`, {interpolation} and antialiased; then the central square of `size`"
 )
 OFF = 1e-4  # what the two may differ by, relative to the largest value
 
@@ -90,10 +91,19 @@ def export_run(
     about = {"distance": "cosine", "objective": config.objective, "data": config.data}
     if images:
         channels, size, _ = shape
-        about |= {"size": size, "channels": channels, "resize": config.resize or size, "pixels": PIXELS}
+        about |= {"size": size, "channels": channels, "resize": config.resize or size, "pixels": _pixels(config)}
     elif columns:
         about |= {"columns": columns}
     _write(out, _traced(network, torch.from_numpy(trial[:2].copy()), name), name, trial, expected, about)
+
+
+def _pixels(config: TrainConfig) -> str:
+    """Say how images are brought to what the file takes; it normalizes them itself."""
+    record = config.preprocessing
+    if record is None:
+        return PIXELS.format(sides="shorter side", interpolation="bilinear")
+    sides = "both sides" if record.squash else "shorter side"
+    return PIXELS.format(sides=sides, interpolation=record.interpolation)
 
 
 def _tried(network: Any, shape: tuple[int, ...]) -> tuple[AnyArray, AnyArray]:

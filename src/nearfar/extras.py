@@ -18,6 +18,9 @@ PACKAGES = {
     "pymilvus": "store",
     "clarabel": "solvers",
     "tensorboard": "tensorboard",
+    "timm": "vision",
+    "torchvision": "vision",
+    "peft": "vision",
 }
 
 

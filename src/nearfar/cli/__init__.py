@@ -39,6 +39,7 @@ from .options import (
     make_config,
     settable,
     short_of_memory,
+    true_or_text,
     way_out,
 )
 from .own_code import caused_by_own_code, of_own_code
@@ -154,6 +155,7 @@ def train(
     test_classes: TestClasses = (),
     label: str | None = None,
     trunk: str | None = None,
+    pretrained: str | None = None,
     embedding_dim: int | None = None,
     sampler: str | None = None,
     batch_size: int | None = None,
@@ -198,6 +200,9 @@ def train(
         The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
     trunk
         conv4, mlp, identity, bn_inception, spd, timm:NAME, transformers:NAME or package.module:factory.
+    pretrained
+        Weights that the trunk starts from: true takes those of timm or transformers, from the local cache or the hub;
+        or a file, .safetensors or .pth.
     embedding_dim
         Dimensions of the embedding.
     sampler
@@ -247,6 +252,7 @@ def train(
         "test_classes": test_classes or None,
         "label": label,
         "trunk": trunk,
+        "pretrained": true_or_text(pretrained),
         "embedding_dim": embedding_dim,
         "sampler": sampler,
         "batch_size": batch_size,

@@ -96,7 +96,7 @@ def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor
     from ..data.loader import make_loader
     from ..deep.networks.pair_terms import PairTerm
     from ..train import TrainConfig
-    from ..train.features import as_floats
+    from ..train.features import as_floats, image_sizes_of
     from ..train.loading import load_step
 
     if not is_run(source):
@@ -108,7 +108,7 @@ def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor
         raise ValueError(f"--classifier scores: {source} has no network of pairs in its objective, {config.objective}")
     sizes: dict[str, Any] = {}
     if dataset.kind == "image":
-        sizes = {"image_size": config.image_size, "resize": config.resize}
+        sizes = image_sizes_of(config)
     device = next(step.embedder.parameters()).device
     with torch.inference_mode():
         loader = make_loader(dataset, batch_size=256, **sizes)

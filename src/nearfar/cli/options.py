@@ -207,6 +207,11 @@ def make_config(
     return TrainConfig.of(**fields)
 
 
+def true_or_text(given: str | None) -> bool | str | None:
+    """Read an option that is true, false or a text; None where it is not given."""
+    return {"true": True, "false": False}.get(str(given).lower(), given)
+
+
 def check_out(out: Path) -> None:
     """Make the folder of a file; refuse one that cannot be written, before the work of which it holds the result.
 

@@ -159,13 +159,15 @@ def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, 
     from ..data.augment import to_float
     from ..data.decode import fit
     from ..train import TrainConfig, load_embedder
+    from ..train.features import resizing_of
 
     config = TrainConfig.from_json(run / "config.json")
     embedder = load_embedder(run)
     device = next(embedder.parameters(), torch.empty(0)).device
 
     def maps(image: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        pixels = fit(image, config.image_size or image.shape[0]).transpose(2, 0, 1)
+        side = config.image_size or image.shape[0]
+        pixels = fit(image, side, resizing=resizing_of(config)).transpose(2, 0, 1)
         batch = to_float(torch.from_numpy(pixels[None].copy()))
         with torch.inference_mode():
             return np.asarray(embedder.feature_map(batch.to(device))[0].cpu())

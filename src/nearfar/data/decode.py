@@ -35,6 +35,33 @@ SPARE = 2
 Box = tuple[int, int, int, int]
 
 
+@dataclass(frozen=True)
+class Resizing:
+    """How images are brought to size for a network that was trained elsewhere: in the way of torchvision and timm.
+
+    Parameters
+    ----------
+    interpolation : {"nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"}
+        Pillow's filter, antialiased.
+    squash : bool
+        Bring both sides to the same length, whatever their ratio.
+    round_down : bool
+        Begin the central crop at the pixel below where its corner lies between two, not at the one of even number.
+    """
+
+    interpolation: str = "bilinear"
+    squash: bool = False
+    round_down: bool = False
+
+    def sides(self, width: int, height: int, resize: int) -> tuple[int, int]:
+        """Return width and height after resizing; the longer side is rounded down."""
+        if self.squash:
+            return resize, resize
+        if width <= height:
+            return resize, int(resize * height / width)
+        return int(resize * width / height), resize
+
+
 class BadImageError(DataError):
     """An image that cannot be read or decoded; the message names it."""
 
@@ -69,7 +96,13 @@ def decode(data: bytes, name: str, *, channels: int = 3, box: Box | None = None)
 
 
 def decode_square(
-    data: bytes, name: str, resize: int, size: int | None = None, *, channels: int = 3
+    data: bytes,
+    name: str,
+    resize: int,
+    size: int | None = None,
+    resizing: Resizing | None = None,
+    *,
+    channels: int = 3,
 ) -> NDArray[np.uint8]:
     """Decode one image and `fit` it; a JPEG whose shorter side is above 512 pixels is decoded at reduced size.
 
@@ -81,7 +114,7 @@ def decode_square(
     ----------
     data, name, channels
         As in `decode`.
-    resize, size
+    resize, size, resizing
         As in `fit`.
 
     Returns
@@ -93,7 +126,7 @@ def decode_square(
     BadImageError
         Where the file is corrupt or truncated, or its pixels are of 32 bits.
     """
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
     with _opened(data, name) as image:
         width, height = image.size
@@ -103,12 +136,12 @@ def decode_square(
         else:
             # resized before it is turned upright: the last row and column may stand for less than a pixel
             flat = _flatten(image, "L" if channels == 1 else "RGB")
-            target = _scaled(width, height, resize, size or resize)
-            small = flat.resize(target, Image.Resampling.BILINEAR, box=(0, 0, *extent))
+            target = _scaled(width, height, resize, size or resize, resizing)
+            small = flat.resize(target, _filter(resizing), box=(0, 0, *extent))
             pixels = np.asarray(ImageOps.exif_transpose(small), dtype=np.uint8)
     if extent is None:
-        return fit(pixels, resize, size)
-    return _center(pixels.reshape(*pixels.shape[:2], channels), size or resize)
+        return fit(pixels, resize, size, resizing)
+    return _center(pixels.reshape(*pixels.shape[:2], channels), size or resize, resizing)
 
 
 def decode_small(data: bytes, name: str, side: int, *, channels: int = 3) -> NDArray[np.uint8]:
@@ -206,8 +239,10 @@ def _reason(error: Exception) -> str:
     return text
 
 
-def fit(pixels: NDArray[np.uint8], resize: int, size: int | None = None) -> NDArray[np.uint8]:
-    """Resize the shorter side to `resize` (bilinear, antialiased) and cut the central `size` x `size`.
+def fit(
+    pixels: NDArray[np.uint8], resize: int, size: int | None = None, resizing: Resizing | None = None
+) -> NDArray[np.uint8]:
+    """Resize the shorter side to `resize` (antialiased) and cut the central `size` x `size`.
 
     Parameters
     ----------
@@ -217,28 +252,46 @@ def fit(pixels: NDArray[np.uint8], resize: int, size: int | None = None) -> NDAr
         Length of the shorter side, in pixels.
     size : int, optional
         Side of the square; `resize` where it is not given.
+    resizing : Resizing, optional
+        The filter and the rounding of a pretrained network; bilinear, with the longer side rounded to the nearest
+        pixel, where it is not given.
     """
     from PIL import Image
 
     size = size or resize
     height, width = pixels.shape[:2]
-    target = _scaled(width, height, resize, size)
+    target = _scaled(width, height, resize, size, resizing)
     if (width, height) != target:
         image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-        pixels = np.asarray(image.resize(target, Image.Resampling.BILINEAR)).reshape(target[1], target[0], -1)
-    return _center(pixels, size)
+        pixels = np.asarray(image.resize(target, _filter(resizing))).reshape(target[1], target[0], -1)
+    return _center(pixels, size, resizing)
 
 
-def _scaled(width: int, height: int, resize: int, size: int) -> tuple[int, int]:
+def _filter(resizing: Resizing | None) -> Any:
+    """Pillow's filter."""
+    from PIL import Image
+
+    if resizing is None:
+        return Image.Resampling.BILINEAR
+    return Image.Resampling[resizing.interpolation.upper()]
+
+
+def _scaled(width: int, height: int, resize: int, size: int, resizing: Resizing | None) -> tuple[int, int]:
     """Width and height with the shorter side brought to `resize`."""
+    if resizing is not None:
+        return resizing.sides(width, height, resize)
     scale = resize / min(height, width)
     return max(size, round(width * scale)), max(size, round(height * scale))
 
 
-def _center(pixels: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+def _center(pixels: NDArray[np.uint8], size: int, resizing: Resizing | None) -> NDArray[np.uint8]:
     height, width = pixels.shape[:2]
-    top = (height - size) // 2
-    left = (width - size) // 2
+    if resizing is None or resizing.round_down:
+        top = (height - size) // 2
+        left = (width - size) // 2
+    else:
+        top = round((height - size) / 2)
+        left = round((width - size) / 2)
     return pixels[top : top + size, left : left + size]
 
 
@@ -269,11 +322,13 @@ class ImageReader:
         pixels = decode(self._data(i), self._name(i), channels=self.channels, box=box)
         return 255 - pixels if self.invert else pixels
 
-    def square(self, i: int, resize: int, size: int | None = None) -> NDArray[np.uint8]:
+    def square(
+        self, i: int, resize: int, size: int | None = None, resizing: Resizing | None = None
+    ) -> NDArray[np.uint8]:
         """Item i, decoded no larger than needed and brought to `size` x `size` as by `fit`."""
         if self.size is not None:
-            return fit(self(i), resize, size)
-        return self._square(i, resize, size or resize)
+            return fit(self(i), resize, size, resizing)
+        return self._square(i, resize, size or resize, resizing)
 
     def small(self, i: int, side: int) -> NDArray[np.uint8]:
         """Item i to be looked at, its shorter side of at least `side` pixels where it has as many."""
@@ -288,14 +343,14 @@ class ImageReader:
             return height, width
         return upright_shape(self._data(i), self._name(i))
 
-    def _square(self, i: int, resize: int, size: int) -> NDArray[np.uint8]:
+    def _square(self, i: int, resize: int, size: int, resizing: Resizing | None = None) -> NDArray[np.uint8]:
         data = self._data(i)
         name = self._name(i)
         if not self._cut(i) and not self.invert:
-            return decode_square(data, name, resize, size, channels=self.channels)
+            return decode_square(data, name, resize, size, resizing, channels=self.channels)
         box = None if self.boxes is None else self.boxes[i]
         pixels = decode(data, name, channels=self.channels, box=box)
-        return fit(255 - pixels if self.invert else pixels, resize, size)
+        return fit(255 - pixels if self.invert else pixels, resize, size, resizing)
 
     def _cut(self, i: int) -> bool:
         return self.boxes is not None and self.boxes[i] is not None
@@ -320,7 +375,9 @@ class ReadsSmall(Protocol):
     def small(self, i: int, side: int) -> NDArray[Any]: ...
 
 
-def read_square(read: Read, i: int, resize: int, size: int | None = None) -> NDArray[np.uint8]:
+def read_square(
+    read: Read, i: int, resize: int, size: int | None = None, resizing: Resizing | None = None
+) -> NDArray[np.uint8]:
     """Item i of a reader as `fit` gives it.
 
     Training, evaluation and `embed` all come by their pixels here, or by an `ImageReader` with a `size`, which does
@@ -328,8 +385,8 @@ def read_square(read: Read, i: int, resize: int, size: int | None = None) -> NDA
     """
     reader, at = _innermost(read, i)
     if isinstance(reader, ImageReader):
-        return reader.square(at, resize, size)
-    return fit(reader(at), resize, size)
+        return reader.square(at, resize, size, resizing)
+    return fit(reader(at), resize, size, resizing)
 
 
 def read_small(read: Read, i: int, side: int) -> NDArray[Any]:

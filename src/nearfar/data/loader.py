@@ -15,7 +15,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from ..children import safely_started
 from .dataset import DataError, Dataset, some
-from .decode import fit, read_square
+from .decode import Resizing, fit, read_square
 
 FEW = 512
 """Sets of fewer items are decoded sooner than processes for them have started."""
@@ -42,14 +42,23 @@ class TorchItems(TorchDataset):
         Side of the square that is cut from the middle of every image; None leaves images as they are.
     resize : int, optional
         Length to which the shorter side is brought before; `image_size` where not given.
+    resizing : Resizing, optional
+        How, where a network was trained elsewhere; as in `nearfar.data.decode.fit`.
     """
 
-    def __init__(self, dataset: Dataset, image_size: int | None = None, resize: int | None = None) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        image_size: int | None = None,
+        resize: int | None = None,
+        resizing: Resizing | None = None,
+    ) -> None:
         if image_size is not None and resize is not None and resize < image_size:
             raise DataError(f"resize must be at least image_size, got resize={resize}, image_size={image_size}")
         self.dataset = dataset
         self.image_size = image_size
         self.resize = resize or image_size
+        self.resizing = resizing
         self.labels = torch.from_numpy(dataset.labels)
         if dataset.array is None:
             self.array = None
@@ -60,13 +69,14 @@ class TorchItems(TorchDataset):
         if array.ndim == 2:
             return torch.from_numpy(array)
         if self.image_size is not None and {*array.shape[1:3], self.resize} != {self.image_size}:
-            array = np.stack([fit(image, self.resize or self.image_size, self.image_size) for image in array])
+            resize = self.resize or self.image_size
+            array = np.stack([fit(image, resize, self.image_size, self.resizing) for image in array])
         return torch.from_numpy(np.ascontiguousarray(array)).permute(0, 3, 1, 2)  # (n, C, H, W)
 
     def _read(self, i: int) -> np.ndarray:
         if self.image_size is None or self.dataset.kind != "image":
             return self.dataset.read(i)
-        return read_square(self.dataset.read, i, self.resize or self.image_size, self.image_size)
+        return read_square(self.dataset.read, i, self.resize or self.image_size, self.image_size, self.resizing)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -114,6 +124,7 @@ def make_loader(
     shuffle: bool = False,
     image_size: int | None = None,
     resize: int | None = None,
+    resizing: Resizing | None = None,
     workers: int | None = None,
     pin_memory: bool = False,
     seed: int = 0,
@@ -128,7 +139,7 @@ def make_loader(
         Chooses the batches; without it they are `batch_size` items in order, or shuffled, the last one shorter.
     batch_size, shuffle
         Used without a `batch_sampler`.
-    image_size, resize : int, optional
+    image_size, resize, resizing
         As in `TorchItems`. For evaluation at 224 the field's habit is image_size=224, resize=256; for training with
         a random crop to 224, image_size=256.
     workers : int, optional
@@ -150,7 +161,7 @@ def make_loader(
     if batch_sampler is None:
         chosen = {"batch_size": batch_size, "shuffle": shuffle}
     return Loader(
-        TorchItems(dataset, image_size, resize),
+        TorchItems(dataset, image_size, resize, resizing),
         **chosen,
         num_workers=workers,
         pin_memory=pin_memory,

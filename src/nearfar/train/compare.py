@@ -189,7 +189,7 @@ def with_test_classes(base: TrainConfig) -> TrainConfig:
 
     if base.test is not None or base.test_classes:
         return base
-    size = base.resize or base.image_size
+    size = None if ":" in base.trunk else base.resize or base.image_size
     source = open_source(base.data, label=base.label, image_size=size, skip_bad=base.skip_bad)
     if source.roles is not None:
         return base

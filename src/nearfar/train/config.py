@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from ..deep.networks.preprocessing import Preprocessing
 from ..expressions import modules_in
 from ..io.untrusted import read_json
 from ..quoting import PATH, in_brief, quoted
@@ -36,7 +37,10 @@ LATER = (
     "label",
     "standardize",
     "metric",
-)  # in digests only where given
+    "pretrained",
+    "preprocessing",
+)
+"""Settings that came later, and are in digests only where they are given."""
 
 
 class TrainError(ValueError):
@@ -52,8 +56,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         What `nearfar.data.open_task` takes.
     image_size : int, optional
         Side in pixels of the square images that the network sees in evaluation (center crop). By default, images that
-        differ in size become 84 wide for conv4, mlp and spd, and 224 (from 256) for other trunks; if only test images
-        differ, they get the size of the training images; images below 16, too small for conv4, become 28 wide.
+        differ in size become 84 wide for conv4, mlp and spd, as large as timm or the image processor says for their
+        models, and 224 (from 256) for other trunks; those models are given images of one size as they are, unless they
+        take no other. If only test images differ, they get the size of the training images; images below 16, too small
+        for conv4, become 28 wide.
     resize : int, optional
         Side to which images are scaled before that crop, `image_size` by default; training keeps it, for random crops.
     standardize : bool
@@ -67,8 +73,15 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         For example "TripletLoss(margin=0.2) + 0.3*EnergyConfusion()".
     trunk : str
         As in `make_trunk`; "auto" takes conv4 for images and mlp for rows.
+    pretrained : bool or str
+        Weights of the trunk to start from: true takes those that timm or transformers has under its name, from the
+        local cache or the hub; a text is a local file, a .safetensors or .pth state dict.
     trunk_weights : str, optional
-        Local state dict to start from.
+        The older name of `pretrained` with a file.
+    preprocessing : Preprocessing, optional
+        How images reach a trunk that was made elsewhere: mean, standard deviation, size, interpolation and pooling. By
+        default what timm's data config, the image processor or the factory says, with what the options of `trunk` say
+        instead; the trunks of this library take pixels in [0, 1] and have none.
     network_weights : str, optional
         Checkpoint of a run, whose trunk and embedding layer to start from.
     embedding_dim : int
@@ -152,7 +165,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     augment: str = ""
     objective: str = "TripletLoss()"
     trunk: str = "auto"
+    pretrained: bool | str = False
     trunk_weights: str | None = None
+    preprocessing: Preprocessing | None = None
     network_weights: str | None = None
     embedding_dim: AtLeastOne = 64
     dropout: Share = 0.0
@@ -225,8 +240,11 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise TrainError(f"config: {name}: Expected a finite number, got {value}")
         if 1 not in self.ks:
             raise TrainError(f"config: ks must hold 1, got {list(self.ks)}")
-        if self.trunk_weights and self.network_weights:
-            raise TrainError("config: network_weights hold a trunk, so trunk_weights must not be given with them")
+        if self.trunk_weights and self.pretrained:
+            raise TrainError("config: trunk_weights is the older name of pretrained; give one of them")
+        if (self.trunk_weights or self.pretrained) and self.network_weights:
+            name = "trunk_weights" if self.trunk_weights else "pretrained"
+            raise TrainError(f"config: network_weights hold a trunk, so {name} must not be given with them")
         if self.freeze_trunk and self.augment:
             raise TrainError("config: a frozen trunk sees every image once, so augment must be empty with it")
         if (self.freeze_trunk or self.freeze_epochs) and self.episodes != "none":
@@ -253,6 +271,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def replace(self, **changes: Any) -> TrainConfig:
         """Return the config with some fields changed, checked again; changed texts may name any module."""
+        if "trunk" in changes and changes["trunk"] != self.trunk:
+            changes.setdefault("preprocessing", None)  # that of another trunk
         changed = TrainConfig.of(**{**self.to_dict(), **changes})
         if self.origin is None:
             return changed
@@ -261,6 +281,15 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def _from(self, origin: Origin) -> TrainConfig:
         return msgspec.structs.replace(self, origin=origin)
+
+    @property
+    def weights_file(self) -> str | None:
+        """The local file of weights that the trunk starts from."""
+        return self.pretrained if isinstance(self.pretrained, str) else self.trunk_weights
+
+    def without_weights(self) -> TrainConfig:
+        """Return the config of the same network, with no weights to start from."""
+        return self.replace(pretrained=False, trunk_weights=None, network_weights=None)
 
     def modules(self) -> tuple[str, ...]:
         """Return the modules of a user's own that the texts may name: trusted ones, or of typed texts all."""

@@ -46,7 +46,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     objective : str
         Losses and regularizers by their names, added and weighted; package.module:Name for one of your own.
     trunk : str
-        As in `TrainConfig`; "auto" takes conv4 for images and mlp for rows.
+        As in `TrainConfig`; "auto" takes conv4 for images and mlp for rows. Pretrained weights are asked for in
+        `settings`: ``{"pretrained": True}``, or the path of a file.
     embedding_dim : int
         Length of an embedding.
     epochs : int
@@ -203,7 +204,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             if hasattr(self, "loss_curve_"):
                 losses = self.loss_curve_.tolist()
                 folder.write_metrics([{"epoch": epoch, "loss": loss} for epoch, loss in enumerate(losses, 1)])
-            folder.describe(self.config_, str(next(self.network_.parameters()).device))
+            device = str(next(self.network_.parameters()).device)
+            folder.describe(self.config_, device, weights=self._about.get("weights", ""))
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str], *, trust: str | Collection[str] = ()) -> Self:

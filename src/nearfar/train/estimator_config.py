@@ -13,7 +13,18 @@ from .config import TrainConfig, TrainError
 
 # fields of `TrainConfig`: those that are parameters of the estimator, and those that only a run in a folder has
 OWN = ("objective", "trunk", "embedding_dim", "epochs", "batch_size", "lr", "augment", "validation")
-OF_RUNS = ("data", "test", "test_classes", "label", "skip_bad", "symmetries", "seed", "tensorboard", "checkpoint_every")
+OF_RUNS = (
+    "data",
+    "test",
+    "test_classes",
+    "label",
+    "skip_bad",
+    "symmetries",
+    "seed",
+    "tensorboard",
+    "checkpoint_every",
+    "preprocessing",
+)
 
 
 def config_of(metric: Any) -> TrainConfig:

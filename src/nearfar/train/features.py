@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from ..data.augment import to_float
 from ..data.dataset import ArrayReader, Dataset, PickedReader
-from ..data.decode import ImageReader
+from ..data.decode import ImageReader, Resizing
 from ..data.loader import make_loader
 from ..data.transforms.symmetries import TurnedReader
 from ..deep.networks.embedder import Embedder
@@ -33,7 +34,18 @@ DECODING = "reduced"
 
 def sizes_of(config: TrainConfig) -> dict[str, Any]:
     """Return how a config reads items for evaluation, as keywords of `embed`."""
-    return {"image_size": config.image_size, "resize": config.resize, "workers": config.workers}
+    return {**image_sizes_of(config), "workers": config.workers}
+
+
+def image_sizes_of(config: TrainConfig) -> dict[str, Any]:
+    """Return how images are brought to size for evaluation, as keywords of `make_loader`."""
+    return {"image_size": config.image_size, "resize": config.resize, "resizing": resizing_of(config)}
+
+
+def resizing_of(config: TrainConfig) -> Resizing | None:
+    """Return how the trunk's own pipeline resizes; None where it has none."""
+    record = config.preprocessing
+    return None if record is None else Resizing(record.interpolation, record.squash, record.round_down)
 
 
 def as_floats(items: Tensor) -> Tensor:
@@ -48,6 +60,7 @@ def encode(
     device: torch.device | str = "cpu",
     image_size: int | None = None,
     resize: int | None = None,
+    resizing: Resizing | None = None,
     batch_size: int = 256,
     workers: int | None = None,
 ) -> Floats:
@@ -61,7 +74,7 @@ def encode(
         The items.
     device : device or str
         Where `forward` computes.
-    image_size, resize : int, optional
+    image_size, resize, resizing
         As in `nearfar.data.loader.make_loader`.
     batch_size : int
         Items at a time.
@@ -72,7 +85,9 @@ def encode(
     -------
     ndarray of float32, shape (n, k)
     """
-    sizes: dict[str, Any] = {"image_size": image_size, "resize": resize} if dataset.kind == "image" else {}
+    sizes: dict[str, Any] = {}
+    if dataset.kind == "image":
+        sizes = {"image_size": image_size, "resize": resize, "resizing": resizing}
     loader = make_loader(dataset, batch_size=batch_size, workers=workers, **sizes)
     with torch.inference_mode():
         batches = counted(loader, "embedding", len(loader))
@@ -87,6 +102,7 @@ def embed(
     layer: str = "embedding",
     image_size: int | None = None,
     resize: int | None = None,
+    resizing: Resizing | None = None,
     batch_size: int = 256,
     workers: int | None = None,
 ) -> Floats:
@@ -100,7 +116,7 @@ def embed(
         The items.
     layer : {"embedding", "pooled"}
         Which of its outputs.
-    image_size, resize, batch_size, workers
+    image_size, resize, resizing, batch_size, workers
         As in `encode`; other sizes give other embeddings, and `embed_run` takes those that a run was trained on.
 
     Returns
@@ -119,6 +135,7 @@ def embed(
             device=device,
             image_size=image_size,
             resize=resize,
+            resizing=resizing,
             batch_size=batch_size,
             workers=workers,
         )
@@ -132,19 +149,21 @@ def cached_features(
     *,
     image_size: int | None = None,
     resize: int | None = None,
+    resizing: Resizing | None = None,
     workers: int | None = None,
 ) -> Dataset:
     """Replace the items of a set by the features that a frozen trunk gives them.
 
-    They are computed once for equal items, trunk and image size, and kept below `cache_folder`.
+    They are computed once for equal items, trunk and way of resizing, and kept below `cache_folder`.
     """
-    weights = _of_weights(embedder.trunk) + _of_weights(embedder.scale)
-    key = "-".join((_of_items(dataset), weights, f"{image_size}-{resize}", DECODING))
+    network = _of_network(embedder.trunk) + _of_network(embedder.scale)
+    sizes: dict[str, Any] = {"image_size": image_size, "resize": resize, "resizing": resizing}
+    key = "-".join((_of_items(dataset), network, str(sizes), DECODING))
     path = cache_folder() / "features" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
     if path.is_file():
         rows = np.load(path, allow_pickle=False)
     else:
-        rows = embed(embedder, dataset, layer="pooled", image_size=image_size, resize=resize, workers=workers)
+        rows = embed(embedder, dataset, layer="pooled", workers=workers, **sizes)
         path.parent.mkdir(parents=True, exist_ok=True)
         buffer = io.BytesIO()
         np.save(buffer, rows, allow_pickle=False)
@@ -194,8 +213,10 @@ def _stamps(dataset: Dataset) -> Iterator[Any]:
         yield found.st_size, found.st_mtime_ns, None if read.boxes is None else read.boxes[row]
 
 
-def _of_weights(module: nn.Module) -> str:
-    digest = hashlib.sha256(type(module).__qualname__.encode())
+def _of_network(module: nn.Module) -> str:
+    """Return what tells a network from others: its layers with their settings, and their weights."""
+    layers = re.sub(r" at 0x[0-9a-f]+", "", repr(module))
+    digest = hashlib.sha256(f"{type(module).__qualname__} {layers}".encode())
     for name, value in module.state_dict().items():
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)

@@ -53,7 +53,8 @@ def load_embedder(run: Run | str | Path, which: str = "best", *, trust: str | Co
     """
     folder, config = folder_and_config(run, trust)
     tensors, about = load_tensors(folder.checkpoint(which))
-    embedder = make_embedder(_bare(config), shape_of(about))  # no objective, which may be of a module that is not here
+    # no objective, which may be of a module that is not here
+    embedder = make_embedder(config.without_weights(), shape_of(about), architecture=_architecture(about))
     own = {key.removeprefix(NETWORK): value for key, value in tensors.items() if key.startswith(NETWORK)}
     make_metric(embedder, tensors)
     _fill(embedder, own, folder.path)
@@ -64,7 +65,7 @@ def load_step(run: Run | str | Path) -> Step:
     """Load embedder and objective of a run's best checkpoint, as `load_embedder` does the former alone."""
     folder, config = folder_and_config(run)
     tensors, about = load_tensors(folder.checkpoint("best"))
-    step = make_step(_bare(config), shape_of(about), about["num_classes"])
+    step = make_step(config.without_weights(), shape_of(about), about["num_classes"], architecture=_architecture(about))
     make_metric(step.embedder, tensors)
     _fill(step, tensors, folder.path, needed=NETWORK)
     return _placed(step, config, about)
@@ -76,8 +77,12 @@ def make_metric(embedder: Embedder, tensors: Mapping[str, Tensor]) -> None:
         embedder.metric = Whiten(embedder.embedding_dim)
 
 
-def _bare(config: TrainConfig) -> TrainConfig:
-    return config.replace(trunk_weights=None, network_weights=None)
+def _architecture(about: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the settings of a model of transformers that a checkpoint tells, None where it tells none."""
+    told = about.get("architecture")
+    if told is not None and not (isinstance(told, dict) and isinstance(told.get("model_type"), str)):
+        raise TrainError(f"checkpoint: the architecture of the trunk must be a mapping, got {told!r:.60}")
+    return told
 
 
 def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path, needed: str = "") -> None:

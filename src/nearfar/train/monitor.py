@@ -14,7 +14,7 @@ from ..data import Dataset
 from ..deep import distributed
 from ..deep.proxies.class_proxies import NeighborProxyLoss
 from .config import TrainError
-from .features import Floats, encode
+from .features import Floats, encode, resizing_of
 from .setup import Parts
 
 
@@ -72,6 +72,7 @@ def embed_together(parts: Parts, dataset: Dataset) -> Floats:
         device=parts.accelerator.device,
         image_size=config.image_size,
         resize=config.resize,
+        resizing=resizing_of(config),
         batch_size=max(256, config.batch_size),
         workers=config.workers,
     )

@@ -18,6 +18,7 @@ COLLAPSED = 1e-3  # mean cosine distance below which embeddings are one point
 IDLE = 0.02  # share of active anchors at which nearly nothing is learned
 MOVED = 0.02  # change of a score that counts
 MIN_COURSE_POINTS = 4  # evaluations, or batches in the log, that show a course
+LARGE_TRUNK = 1_000_000  # parameters of a trunk from which random weights are worth a remark
 NAMES = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}
 
 Table = Sequence[Mapping[str, float | None]]
@@ -47,6 +48,18 @@ def remarks(
     """
     found = [collapsed(embeddings, config), unlearned(scores, raw, config), course(epochs, config), *idle(log)]
     return tuple(sentence for sentence in found if sentence)
+
+
+def random_trunk(config: TrainConfig, weights: str, parameters: int) -> str:
+    """A large trunk that was trained from random weights; `weights` is what a checkpoint says of them."""
+    # versions before there was such a sentence made models of timm with random weights in silence
+    random = weights.startswith("Weights: random") or (not weights and config.trunk.startswith("timm:"))
+    if not random or config.weights_file or config.network_weights or parameters <= LARGE_TRUNK:
+        return ""
+    return (
+        f"The trunk {config.trunk} has {parameters / 1e6:.1f} million parameters and began with random weights: "
+        "pretrained ones (--pretrained true, or a file) usually find unseen classes far better."
+    )
 
 
 def collapsed(embeddings: Floats, config: TrainConfig) -> str:

@@ -115,10 +115,13 @@ class RunFolder:
         """Remove the folder, and those made for it, where nothing is in them."""
         remove_empty([self.path, *self._missing])
 
-    def describe(self, config: TrainConfig, device: str) -> None:
-        """Write the command, the environment and, last, the settings: a folder that has these has all."""
+    def describe(self, config: TrainConfig, device: str, weights: str = "") -> None:
+        """Write the command, the environment and, last, the settings: a folder that has these has all.
+
+        `weights` says where those of the trunk are from.
+        """
         replace_file(self.path / COMMAND, (shlex.join(sys.argv) + "\n").encode(errors="surrogateescape"))
-        replace_file(self.path / ENVIRONMENT, _json(environment(device)))
+        replace_file(self.path / ENVIRONMENT, _json({**environment(device), "weights": weights}))
         self.write_config(config)
 
     def write_config(self, config: TrainConfig) -> None:
@@ -249,7 +252,18 @@ def environment(device: str) -> dict[str, Any]:
     import torch
 
     versions = {}
-    for package in ("nearfar", "torch", "numpy", "accelerate", "safetensors", "scikit-learn", "pillow", "faiss-cpu"):
+    for package in (
+        "nearfar",
+        "torch",
+        "numpy",
+        "accelerate",
+        "safetensors",
+        "scikit-learn",
+        "pillow",
+        "faiss-cpu",
+        "timm",
+        "transformers",
+    ):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

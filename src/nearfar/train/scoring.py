@@ -24,7 +24,7 @@ from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
 from .loading import folder_and_config, load_embedder
 from .metric import passed, told
-from .remarks import remarks
+from .remarks import random_trunk, remarks
 from .run import Run, RunFolder, write_json
 from .task import class_mark, open_data, sizes_in
 
@@ -184,7 +184,9 @@ def evaluate_run(
     protocol = " ".join(filter(None, (split, _chosen(config, task, about, which), told(about))))
     units = "" if config.standardize else scale_warning(task.train)
     said = remarks(embedded[""], scores, raw, _epochs(folder), folder.read_log(), config)
-    said = tuple(filter(None, (scores.why_unscored(), units, *said)))
+    parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
+    random = random_trunk(config, about.get("weights", ""), parameters)
+    said = tuple(filter(None, (scores.why_unscored(), random, units, *said)))
     if without is not None:
         found = f"Recall@1 {without.recall_at[1]:.4f}, MAP@R {without.map_at_r:.4f}"
         said = (*said, f"The embeddings without the whitening that follows them: {found}.")

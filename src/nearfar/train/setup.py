@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from accelerate import Accelerator
@@ -19,11 +20,14 @@ from ..data import Dataset, Task
 from ..data.augment import Augment
 from ..data.loader import make_loader
 from ..data.open import located
+from ..data.transforms.geometry import Crop, ResizedCrop
 from ..deep import distributed
 from ..deep.networks.embedder import Embedder, Features
+from ..deep.networks.normalize import Normalize
 from ..deep.networks.pair_terms import PairTerm
 from ..deep.networks.standardize import Standardize
-from ..deep.networks.trunks import make_trunk
+from ..deep.networks.transformers_trunk import TransformersTrunk, architecture_of
+from ..deep.networks.trunks import find_preprocessing, make_trunk
 from ..deep.networks.weights import NETWORK, load_weights
 from ..deep.objective.network_layers import lend
 from ..deep.objective.parser import parse_objective
@@ -35,7 +39,7 @@ from .checkpoint import seed_random_state
 from .config import TrainConfig, TrainError
 from .devices import make_accelerator
 from .episodic import Episodes
-from .features import all_rows, as_floats, cached_features, sizes_of
+from .features import all_rows, as_floats, cached_features, image_sizes_of, resizing_of, sizes_of
 from .listed_pairs import KnownPairBatches, KnownPairs
 from .optim import make_optimizer, param_groups
 from .positives import check_positives
@@ -85,6 +89,7 @@ class Parts:
     step : embedder and objective
     augment, generator : the random changes, and what they draw from
     averages : of the weights, which take their place in evaluation
+    weights : where the trunk's weights are from, in a sentence
     known : pairs of training items that are learned from in place of classes
     model, optimizer : the step and its optimizer as `accelerator` has prepared them; None before `prepare`
     """
@@ -101,6 +106,7 @@ class Parts:
     augment: Augment
     generator: torch.Generator
     averages: Averages
+    weights: str = ""
     known: KnownPairs | None = None
     model: nn.Module | None = None
     optimizer: Optimizer | None = None
@@ -113,9 +119,17 @@ class Parts:
     def about(self) -> dict[str, Any]:
         """What a reader of the weights needs to build the network again, and to know what it has learned from."""
         train = self.task.train
-        shape = item_shape(train, self.config)
-        n = len(train.classes)
-        return {"shape": shape, "num_classes": n, "columns": train.columns, "classes": class_mark(self.task)}
+        about: dict[str, Any] = {
+            "shape": item_shape(train, self.config),
+            "num_classes": len(train.classes),
+            "columns": train.columns,
+            "classes": class_mark(self.task),
+            "weights": self.weights,
+        }
+        module = getattr(self.step.embedder.trunk, "module", None)
+        if isinstance(module, TransformersTrunk):
+            about["architecture"] = architecture_of(module)
+        return about
 
     def prepare(self) -> None:
         """Move to the device and wrap for several processes. Loads of weights come before this."""
@@ -166,6 +180,7 @@ def build(
         With one line that says what.
     """
     accelerator = make_accelerator(config)
+    config = with_preprocessing(config)
     seed_random_state(config.seed)
     task = given or open_data(config, start)
     resolved = resolve(config, task)
@@ -173,6 +188,7 @@ def build(
         task = open_data(resolved, start)  # with images turned at that size, as a resumed run reads them
     config = resolved
     step = _new_step(config, task, start, resumed)
+    config = _with_pool(config, step.embedder)
     on_gpu = accelerator.device.type == "cuda"
     if accelerator.num_processes > 1 and on_gpu and not config.freeze_bn:
         step = nn.SyncBatchNorm.convert_sync_batchnorm(step)
@@ -193,9 +209,10 @@ def build(
         step=step,
         sampler=sampler,
         loader=_loader(config, train, sampler, pin_memory=on_gpu),
-        augment=Augment.parse(config.augment, generator).train(),
+        augment=_augment(config, generator),
         generator=generator,
         averages=Averages(step.embedder, step.objective, config.ema),
+        weights=weights_told(config, step.embedder),
         known=known,
     )
 
@@ -205,9 +222,9 @@ def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool
 
     A `resumed` run reads its weights from the checkpoint later; those of a frozen trunk give the features at once.
     """
-    later = resumed and not config.freeze_trunk
+    later = resumed and not config.freeze_trunk and not config.trunk.startswith("transformers:")
     if later:
-        bare = config.replace(trunk_weights=None, network_weights=None)
+        bare = config.without_weights()
     else:
         bare = config
     # samplers of classes show all of them equally often
@@ -238,7 +255,11 @@ def _sampler(config: TrainConfig, train: Dataset, known: KnownPairs | None) -> B
 
 
 def _loader(config: TrainConfig, train: Dataset, sampler: BatchSampler, *, pin_memory: bool) -> DataLoader:
-    sizes: dict[str, Any] = {"image_size": config.resize or config.image_size} if train.kind == "image" else {}
+    sizes: dict[str, Any] = {}
+    if train.kind == "image" and (config.preprocessing is None or _crops(Augment.parse(config.augment))):
+        sizes = {"image_size": config.resize or config.image_size, "resizing": resizing_of(config)}
+    elif train.kind == "image":
+        sizes = image_sizes_of(config)
     how: dict[str, Any] = {"workers": config.workers, "pin_memory": pin_memory, "seed": config.seed}
     return make_loader(train, batch_sampler=sampler, **how, **sizes)
 
@@ -250,29 +271,94 @@ def make_step(
     start: Path | None = None,
     *,
     class_counts: Sequence[int] | None = None,
+    architecture: Mapping[str, Any] | None = None,
 ) -> Step:
     """Build the embedder and the objective; a relative path of weights leads from here, or from `start`."""
-    embedder = make_embedder(config, shape, start)
+    embedder = make_embedder(config, shape, start, architecture=architecture)
     sizes: dict[str, Any] = {"num_classes": num_classes, "embedding_dim": config.embedding_dim}
     with named_by(config.origin):
         term = parse_objective(config.objective, **sizes, class_counts=class_counts)
     return Step(embedder, as_sum(term), from_features=config.freeze_trunk, episodes=Episodes.of(config))
 
 
-def make_embedder(config: TrainConfig, shape: tuple[int, ...], start: Path | None = None) -> Embedder:
-    """Build the embedder, as `make_step` does."""
-    if config.trunk_weights is None:
+def make_embedder(
+    config: TrainConfig,
+    shape: tuple[int, ...],
+    start: Path | None = None,
+    *,
+    architecture: Mapping[str, Any] | None = None,
+) -> Embedder:
+    """Build the embedder, as `make_step` does; `architecture` is what a checkpoint tells of its trunk."""
+    if config.weights_file is None:
         weights = None
     else:
-        weights = located(config.trunk_weights, start)
+        weights = located(config.weights_file, start)
     with named_by(config.origin):
-        trunk = make_trunk(config.trunk, shape, weights=weights)
-    how: dict[str, Any] = {"freeze_bn": config.freeze_bn, "freeze_trunk": config.freeze_trunk}
-    how["scale"] = Standardize(*shape) if config.standardize else None
-    embedder = Embedder(trunk, config.embedding_dim, dropout=config.dropout, **how)
+        trunk = make_trunk(
+            config.trunk,
+            shape,
+            weights=weights,
+            pretrained=config.pretrained is True,
+            preprocessing=config.preprocessing,
+            architecture=architecture,
+        )
+    embedder = Embedder(
+        trunk,
+        config.embedding_dim,
+        dropout=config.dropout,
+        freeze_bn=config.freeze_bn,
+        freeze_trunk=config.freeze_trunk,
+        scale=_scale(config, shape),
+    )
     if config.network_weights is not None:
-        load_weights(embedder, located(config.network_weights, start), NETWORK)
+        trunk.provenance = load_weights(embedder, located(config.network_weights, start), NETWORK)
     return embedder
+
+
+def _scale(config: TrainConfig, shape: tuple[int, ...]) -> nn.Module | None:
+    """Return what items pass before the trunk, None where they pass as they are."""
+    record = config.preprocessing
+    if record is not None and len(shape) == 3:
+        return Normalize(record.mean, record.std)
+    return Standardize(*shape) if config.standardize else None
+
+
+def with_preprocessing(config: TrainConfig) -> TrainConfig:
+    """Return the config with the record of how images reach its trunk, where that brings one."""
+    if config.preprocessing is not None or ":" not in config.trunk:
+        return config
+    with named_by(config.origin):
+        return config.replace(preprocessing=find_preprocessing(config.trunk, pretrained=config.pretrained is True))
+
+
+def _with_pool(config: TrainConfig, embedder: Embedder) -> TrainConfig:
+    """Return the config with how the trunk pools, which is settled when its weights are known."""
+    module = getattr(embedder.trunk, "module", None)
+    if config.preprocessing is None or not isinstance(module, TransformersTrunk):
+        return config
+    return config.replace(preprocessing=msgspec.structs.replace(config.preprocessing, pool=module.pool))
+
+
+def weights_told(config: TrainConfig, embedder: Embedder) -> str:
+    """Say where the weights of the trunk are from."""
+    parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
+    told: str = embedder.trunk.provenance.told(config.trunk, parameters)
+    return told
+
+
+def _crops(augment: Augment) -> bool:
+    return any(isinstance(part, Crop | ResizedCrop) for part in augment.parts)
+
+
+def _augment(config: TrainConfig, generator: torch.Generator) -> Augment:
+    """Return the random changes; crops without a size give that which a trunk with its own preprocessing takes."""
+    augment = Augment.parse(config.augment, generator).train()
+    if config.preprocessing is not None and config.image_size is not None:
+        augment.parts = [
+            replace(part, size=config.image_size) if isinstance(part, Crop | ResizedCrop) and not part.size else part
+            for part in augment.parts
+        ]
+    return augment
 
 
 def as_sum(term: Term) -> Sum:

@@ -12,6 +12,7 @@ from ..data.decode import read_shape
 from ..data.open import located
 from ..data.readers.in_memory import GIVEN
 from ..data.transforms.symmetries import with_more_classes
+from ..deep.networks.preprocessing import Preprocessing
 from .config import TrainConfig, TrainError
 
 SMALL_TRUNKS = ("conv4", "mlp", "identity", "spd")  # trunks that the field feeds with 84x84 images of photographs
@@ -20,6 +21,8 @@ SIZE_SAMPLE = 16  # images whose sizes are read, of a set
 
 def open_data(config: TrainConfig, start: Path | None = None) -> Task:
     """Open the task of a config; relative paths that lead to nothing from here begin in `start`."""
+    # a trunk with its own preprocessing needs its own way of resizing, which batches get when they are read
+    size = None if config.preprocessing else config.resize or config.image_size
     if config.data == GIVEN:
         raise TrainError("the network was fitted on items given in Python, which are not kept; name the data to score")
     try:
@@ -30,7 +33,7 @@ def open_data(config: TrainConfig, start: Path | None = None) -> Task:
             validation=config.validation,
             seed=config.seed,
             label=config.label,
-            image_size=config.resize or config.image_size,
+            image_size=size,
             skip_bad=config.skip_bad,
         )
     except DataNotFoundError as error:
@@ -65,8 +68,23 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
     if config.trunk == "auto":
         config = config.replace(trunk="mlp" if task.train.kind == "row" else "conv4")
     if config.image_size is None and config.resize is None and task.train.kind == "image":
-        config = config.replace(**_image_sizes(config.trunk, [sizes_in(part) for part in parts]))
+        sizes = [sizes_in(part) for part in parts]
+        if config.preprocessing is None:
+            config = config.replace(**_image_sizes(config.trunk, sizes))
+        else:
+            config = config.replace(**_sizes_of_trunk(config.preprocessing, sizes))
     return config
+
+
+def _sizes_of_trunk(record: Preprocessing, sizes: list[set[tuple[int, ...]]]) -> dict[str, int]:
+    """Choose `image_size` and `resize` for a trunk with its own preprocessing.
+
+    Images of one size are left as they are where it takes them, as photos that were shrunk to save time.
+    """
+    found = set().union(*sizes)
+    if found == {record.image_size} or (len(found) == 1 and not record.fixed_size):
+        return {}
+    return {"image_size": record.image_size[0], "resize": record.resize}
 
 
 def _image_sizes(trunk: str, sizes: list[set[tuple[int, ...]]]) -> dict[str, int]:

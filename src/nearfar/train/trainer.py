@@ -97,11 +97,21 @@ def _train_anew(folder: RunFolder, config: TrainConfig, *, progress: bool, watch
 def _train_in(
     folder: RunFolder, config: TrainConfig, *, resume: bool, progress: bool, watchers: Sequence[Watcher]
 ) -> Run:
+    if resume:
+        config = _as_begun(config, folder)
     parts = build(config, folder.start, resumed=resume and folder.last.exists())
     with Interrupts() as interrupts:
         trainer = Trainer(parts, folder, interrupts, resume=resume, progress=progress, watchers=watchers)
         with folder.telling_what_is_kept():
             return trainer.run()
+
+
+def _as_begun(config: TrainConfig, folder: RunFolder) -> TrainConfig:
+    """Return the config of a run that goes on, with the preprocessing that its trunk had at the start."""
+    begun = TrainConfig.from_json(folder.config)
+    if config.preprocessing is None and begun.trunk == config.trunk:
+        return config.replace(preprocessing=begun.preprocessing)
+    return config
 
 
 class Trainer:
@@ -140,7 +150,8 @@ class Trainer:
             self._refuse_other_config()
         self.parts.prepare()
         if self.main:
-            self.folder.describe(self.parts.config, str(self.parts.accelerator.device))
+            device = str(self.parts.accelerator.device)
+            self.folder.describe(self.parts.config, device, weights=self.parts.weights)
             self.folder.cut_log(-1)
         return Position()
 
@@ -149,6 +160,7 @@ class Trainer:
         folder = self.folder
         self._refuse_other_config()
         tensors, about = load_tensors(folder.last)
+        parts.weights = about.get("weights", "")  # of the start, not of this one
         whole = load_tree(folder.state_path(about["step"], 0))
         own = folder.state_path(about["step"], distributed.rank())
         state = load_tree(own) if own.exists() else whole
@@ -171,7 +183,9 @@ class Trainer:
         if config.tensorboard:
             yield TensorBoard(self.folder.path)
         if progress:
-            yield ProgressLine(self.parts.steps, config.epochs, self.position.step, self.parts.task)
+            yield ProgressLine(
+                self.parts.steps, config.epochs, self.position.step, self.parts.task, first=self.parts.weights
+            )
 
     # The loop
 

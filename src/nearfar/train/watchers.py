@@ -39,10 +39,12 @@ class ProgressLine:
     done : int
         Steps that were done before it was resumed.
     task : Task, optional
-        The data; that images are in training and in the test is said first.
+        The data; that images are in training and in the test is said before the progress.
+    first : str
+        What is said first of all.
     """
 
-    def __init__(self, steps: int, epochs: int, done: int = 0, task: Task | None = None) -> None:
+    def __init__(self, steps: int, epochs: int, done: int = 0, task: Task | None = None, first: str = "") -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -57,8 +59,8 @@ class ProgressLine:
         self._items = "images" if task is None else f"{task.train.kind}s"
         self._task = self._bar.add_task("", total=steps, completed=done, epoch=1, epochs=epochs, text="")
         remark = "" if task is None else remark_shared(task)
-        if remark:
-            self._bar.console.print(remark, highlight=False, markup=False, soft_wrap=True)
+        for text in filter(None, (first, remark)):
+            self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
         self._alone.enter_context(listening(None))  # two displays would overwrite each other
         self._bar.start()
 

@@ -39,7 +39,7 @@ class Embedder(nn.Module):
     freeze_trunk : bool
         Train the embedding layer only; the trunk is always in evaluation mode.
     scale : Module, optional
-        What rows pass before the trunk, such as `Standardize`; it is not trained.
+        What items pass before the trunk, such as `Standardize` for rows and `Normalize` for images; it is not trained.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class Embedder(nn.Module):
         """
         if not self.has_feature_map:
             raise ValueError(f"{type(self.trunk).__name__} has no convolutional feature map")
-        found: Tensor = self.trunk.maps(as_channels(images, self.trunk))
+        found: Tensor = self.trunk.maps(self.scale(as_channels(images, self.trunk)))
         return found
 
 

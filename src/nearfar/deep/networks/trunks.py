@@ -1,11 +1,10 @@
-"""Trunks by name, with weights from local files. Nothing is ever downloaded."""
+"""Trunks by name, with weights from local files; hubs are asked only where pretrained weights are asked for by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from importlib import import_module
 from inspect import Parameter, signature
 from math import prod
 from pathlib import Path
@@ -17,17 +16,28 @@ from torch import Tensor, nn
 
 from ...expressions import Call, ExpressionError, parse, settings_of, shown
 from ...trust import LIBRARIES, OwnCodeError, at_home, take_own
-from .weights import TrunkError, load_weights, pickles_are_safe
+from . import timm_trunk, transformers_trunk
+from .hubs import Start
+from .preprocessing import OVERRIDES, Preprocessing, of_factory
+from .timm_trunk import TimmTrunk
+from .transformers_trunk import POOLERS, TransformersTrunk, own_pool
+from .weights import Provenance, TrunkError, load_weights
 
 Shape = tuple[int, ...]
 KINDS = ("timm:NAME", "transformers:NAME_OR_FOLDER", "package.module:factory")
 EXPECTED = "a trunk: a name with options such as conv4(width=32)"
 OWN = "a function or a class of modules, written in this module or its package"
-RUN_CODE = ("trust_remote_code", "auto_map", "code_revision", "checkpoint_path", "use_safetensors", "use_kernels")
-"""Options that make models of other packages run or unpickle the content of a file."""
 
 
-def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) -> nn.Module:
+def make_trunk(
+    text: str,
+    shape: Shape,
+    *,
+    weights: str | Path | None = None,
+    pretrained: bool = False,
+    preprocessing: Preprocessing | None = None,
+    architecture: Mapping[str, Any] | None = None,
+) -> nn.Module:
     """Build a trunk.
 
     Parameters
@@ -40,16 +50,25 @@ def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) ->
         Shape of one item: (C, H, W) for images, (d,) for rows.
     weights : str or Path, optional
         A local `.safetensors` or `.pth` state dict.
+    pretrained : bool
+        Take the weights that timm or transformers has under this name, from its cache or its hub.
+    preprocessing : Preprocessing, optional
+        How images reach the trunk, as `find_preprocessing` says; it decides the channels of the trunk and how features
+        are pooled. The trunk itself does not normalize: `Normalize` does, as `scale` of an `Embedder`. Where it is not
+        given, models of transformers average all tokens, as those of runs without such a record.
+    architecture : mapping, optional
+        Settings of a model of transformers, as a checkpoint keeps them; its folder is then not needed.
 
     Returns
     -------
     Module
-        Its `num_features` is the width of the features.
+        Its `num_features` is the width of the features, its `provenance` says where the weights are from.
 
     Raises
     ------
     TrunkError
-        For an unknown name (the nearest is suggested), a package that is not installed, or weights that do not fit.
+        For an unknown name (the nearest is suggested), a package that is not installed, weights that do not fit or
+        cannot be had, or items too small for it.
 
     Examples
     --------
@@ -57,18 +76,112 @@ def make_trunk(text: str, shape: Shape, *, weights: str | Path | None = None) ->
     32
     """
     name, options = parse_trunk(text)
-    build = _builder(name)
+    if preprocessing is not None and len(shape) == 3:
+        shape = (preprocessing.channels, *shape[1:])
     try:
-        trunk = build(shape, **options)
-        if not isinstance(trunk, nn.Module):
-            raise TrunkError(f"trunk {shown(text)}: expected a module, got {trunk!r:.60}")
-        if len(shape) == 3 and not hasattr(trunk, "in_channels"):
-            trunk.in_channels = shape[0]
+        hub = _hub(name)
+        if hub is None:
+            trunk, where = _of_this_library(name, shape, options, pretrained), Provenance()
+        else:
+            for option in OVERRIDES:
+                options.pop(option, None)
+            _channels(hub, shape)
+            start = Start(pretrained and weights is None, preprocessing, architecture)
+            trunk, where = HUBS[hub].build(name.partition(":")[2], shape, start, **options)
         if weights is not None:
-            load_weights(trunk.inner if isinstance(trunk, Probed) else trunk, weights)
-        return trunk if hasattr(trunk, "num_features") else Probed(trunk, shape)
+            where = load_weights(_inner(trunk), weights, optional=_optional(trunk))
+        if isinstance(trunk, TransformersTrunk) and trunk.pool == "model":
+            _settle_pool(trunk, shape, where, loaded=weights is not None)
+        if not hasattr(trunk, "num_features"):
+            trunk = _probed(trunk, shape, text, preprocessing)
+        trunk.provenance = where
+        return trunk
     except (TypeError, OverflowError, RuntimeError) as error:  # the last two are torch's, for layers it cannot build
         raise TrunkError(f"trunk {shown(text)}: {error}") from error
+
+
+def find_preprocessing(text: str, *, pretrained: bool = False) -> Preprocessing | None:
+    """Return how images reach a trunk that brings its own preprocessing; None of one that takes pixels in [0, 1].
+
+    Models of timm and transformers bring it, and factories of one's own that have an attribute `preprocessing`. In the
+    text, ``mean=``, ``std=``, ``interpolation=``, ``crop=`` and ``pool=`` take the place of what these say.
+
+    Parameters
+    ----------
+    text : str
+        As in `make_trunk`.
+    pretrained : bool
+        Whether a hub may be asked.
+
+    Raises
+    ------
+    TrunkError
+        Where nothing says how images are to be normalized, or an option is wrong.
+    """
+    name, options = parse_trunk(text)
+    given = {option: options.pop(option) for option in OVERRIDES if option in options and _hub(name)}
+    rest = name.partition(":")[2]
+    try:
+        if _hub(name) == "timm":
+            return timm_trunk.find_preprocessing(rest, options).changed(given)
+        if _hub(name) == "transformers":
+            return transformers_trunk.find_preprocessing(rest, options, given, pretrained)
+        told = getattr(_factory(name), "preprocessing", None) if ":" in name else None
+        return None if told is None else of_factory(told, name)
+    except TrunkError:
+        raise
+    except ValueError as error:
+        raise TrunkError(f"trunk {shown(text)}: {error}") from error
+
+
+def _hub(name: str) -> str | None:
+    """Return the library whose model a trunk is, None where it is none of theirs."""
+    hub, colon, _ = name.partition(":")
+    return hub if colon and hub in HUBS else None
+
+
+def _of_this_library(name: str, shape: Shape, options: dict[str, Any], pretrained: bool) -> nn.Module:
+    """Build a trunk of this library, or by a factory of the user's own."""
+    trunk = _builder(name)(shape, **options)
+    if not isinstance(trunk, nn.Module):
+        raise TrunkError(f"trunk {shown(name)}: expected a module, got {trunk!r:.60}")
+    if pretrained:
+        told = "only timm:NAME and transformers:NAME have weights by name; give a file of weights"
+        raise TrunkError(f"trunk {shown(name)}: pretrained=true: {told}")
+    if len(shape) == 3 and not hasattr(trunk, "in_channels"):
+        trunk.in_channels = shape[0]
+    return trunk
+
+
+def _inner(trunk: nn.Module) -> nn.Module:
+    """Return the module whose state dict fits public weights."""
+    return trunk.inner if isinstance(trunk, TimmTrunk | TransformersTrunk) else trunk
+
+
+def _optional(trunk: nn.Module) -> tuple[str, ...]:
+    """Return the beginnings of names that a file of weights may lack: poolers are not always trained."""
+    return POOLERS if isinstance(trunk, TransformersTrunk) else ()
+
+
+def _settle_pool(trunk: TransformersTrunk, shape: Shape, where: Provenance, *, loaded: bool) -> None:
+    """Decide how a model of transformers pools, once it is known which of its weights are trained."""
+    untrained = where.missing if loaded else trunk.untrained
+    with torch.no_grad():
+        trunk.pool = own_pool(trunk.eval(), torch.zeros(1, *shape), untrained)
+    trunk.train()
+
+
+def _probed(trunk: nn.Module, shape: Shape, text: str, record: Preprocessing | None) -> Probed:
+    """Find the width of the features by one pass; items of a size that the trunk does not take are named."""
+    try:
+        return Probed(trunk, shape)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        if isinstance(error, TrunkError) or len(shape) != 3:
+            raise
+        reason = str(error).partition("\n")[0].rstrip(".")
+        made_for = "" if record is None else f"; it was made for {record.image_size[0]} (--image-size)"
+        told = f"does not take images of {shape[1]} x {shape[2]} pixels ({reason:.150}){made_for}"
+        raise TrunkError(f"trunk {shown(text)}: {told}") from error
 
 
 def parse_trunk(text: str) -> tuple[str, dict[str, Any]]:
@@ -87,10 +200,7 @@ def parse_trunk(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _builder(name: str) -> Callable[..., nn.Module]:
-    hub, colon, rest = name.partition(":")
-    if hub in HUBS and colon:
-        return lambda shape, **options: HUBS[hub](rest, shape, **options)
-    if colon:
+    if ":" in name:
         return _factory(name)
     if name not in NAMED:
         near = get_close_matches(name, NAMED, n=1)
@@ -128,14 +238,6 @@ def _makes_trunks(found: Any, module: str) -> bool:
     return isinstance(function, FunctionType) and at_home(function, module) and not foreign
 
 
-def _check_options(package: str, options: Mapping[str, Any]) -> None:
-    for name, value in options.items():
-        fetched = name.endswith("_implementation") and "/" in str(value)  # code from a hub
-        if name in RUN_CODE or fetched:
-            told = "files must run no code; give weights as trunk_weights"
-            raise TrunkError(f"trunk {package}: {name} is refused, {told}")
-
-
 def _conv4(shape: Shape, **options: Any) -> nn.Module:
     from .conv4 import Conv4
 
@@ -167,36 +269,6 @@ def _spd(shape: Shape, **options: Any) -> nn.Module:
     return SPDTrunk(_channels("spd", shape), **options)
 
 
-def _timm(name: str, shape: Shape, **options: Any) -> nn.Module:
-    _check_options("timm", options)
-    timm = _installed("timm")
-    channels = _channels("timm", shape)
-    if not timm.is_model(name):
-        near = get_close_matches(name, timm.list_models(), n=1)
-        raise TrunkError(f"timm has no model {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-    model = timm.create_model(name, pretrained=False, num_classes=0, in_chans=channels, **options)
-    return Probed(TimmTrunk(model), shape)
-
-
-def _transformers(name: str, shape: Shape, **options: Any) -> nn.Module:
-    _check_options("transformers", options)
-    transformers = _installed("transformers")
-    channels = _channels("transformers", shape)
-    try:
-        if Path(name).is_dir():
-            # without the first, it asks on the terminal whether to run the code in the folder
-            safe = {"trust_remote_code": False, "use_safetensors": None if pickles_are_safe() else True}
-            model = transformers.AutoModel.from_pretrained(name, local_files_only=True, **safe, **options)
-        else:
-            config = transformers.AutoConfig.for_model(name, **options)
-            model = transformers.AutoModel.from_config(config, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0].partition(". Should contain")[0]  # the list of all models follows
-        raise TrunkError(f"transformers:{name}: {reason}") from error
-    channels = getattr(model.config, "num_channels", channels)
-    return Probed(TransformersTrunk(model), (channels, *shape[1:]))
-
-
 NAMED: dict[str, Callable[..., nn.Module]] = {
     "conv4": _conv4,
     "mlp": _mlp,
@@ -204,36 +276,7 @@ NAMED: dict[str, Callable[..., nn.Module]] = {
     "bn_inception": _bn_inception,
     "spd": _spd,
 }
-HUBS: dict[str, Callable[..., nn.Module]] = {"timm": _timm, "transformers": _transformers}
-
-
-class TimmTrunk(nn.Module):
-    """A model of timm without its classifier."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def maps(self, images: Tensor) -> Tensor:
-        return self.inner.forward_features(images)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.inner(images)
-
-
-class TransformersTrunk(nn.Module):
-    """A vision model of transformers: its last map averaged over space, or its last tokens averaged."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def maps(self, images: Tensor) -> Tensor:
-        return self.inner(images).last_hidden_state
-
-    def forward(self, images: Tensor) -> Tensor:
-        found = self.maps(images)
-        return found.mean((2, 3)) if found.ndim == 4 else found.mean(1)
+HUBS: dict[str, Any] = {"timm": timm_trunk, "transformers": transformers_trunk}
 
 
 class Probed(nn.Module):
@@ -252,9 +295,7 @@ class Probed(nn.Module):
     @property
     def inner(self) -> nn.Module:
         """The module whose state dict fits public weights."""
-        if isinstance(self.module, TimmTrunk | TransformersTrunk):
-            return self.module.inner
-        return self.module
+        return _inner(self.module)
 
     def maps(self, images: Tensor) -> Tensor:
         found = getattr(self.module, "maps", self.module)(images)
@@ -273,10 +314,3 @@ def _channels(name: str, shape: Shape) -> int:
     if len(shape) != 3:
         raise TrunkError(f"{name} takes images, got rows of {shape[0]} numbers; use mlp or identity")
     return shape[0]
-
-
-def _installed(package: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise TrunkError(f"trunk {package}:NAME: {error}; pip install {package}") from error

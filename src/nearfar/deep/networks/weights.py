@@ -3,26 +3,76 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ...quoting import PATH, in_brief
 
-HEADS = ("last_linear.", "fc.", "classifier.", "head.", "logits.")  # classifiers that a metric has no use for
+HEADS = (
+    "last_linear.",
+    "fc.",
+    "classifier.",
+    "head.",
+    "logits.",
+    "head_dist.",
+    "aux_classifier.",
+)
+"""Beginnings of the names of classifiers, which a metric has no use for."""
 
 TRUNK = "embedder.trunk."  # in the checkpoint of a run
 NETWORK = "embedder."  # the trunk and its embedding layer
 METRIC = "embedder.metric."  # fitted to embeddings after the training of the network that gives them
 NAMES = {TRUNK: "trunk", NETWORK: "network"}
 SAFE_PICKLES = (2, 10)  # the first PyTorch without known ways around `weights_only`
+LICENSE = 60  # characters of a license that are shown
 WRAPPERS = ("module.", "inner.")  # of processes that train together, and of trunks from elsewhere
 
 
 class TrunkError(ValueError):
     """A trunk or its weights cannot be built or loaded; the message is one line."""
+
+
+class Provenance(NamedTuple):
+    """Where the weights of a trunk are from.
+
+    Attributes
+    ----------
+    source : the file or the hub; empty where they are random
+    license : what the file or the model card says of it; empty where it says nothing
+    left_out : names of the classifier in the file, which the trunk has no use for
+    missing : names of weights that the file does not hold, and that stay random
+    """
+
+    source: str = ""
+    license: str = ""
+    left_out: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    def told(self, trunk: str, parameters: int) -> str:
+        """Say it in one sentence.
+
+        >>> Provenance().told("conv4", 112_000)
+        'Weights: random (conv4, 0.11 million parameters).'
+        >>> Provenance("a.safetensors", "apache-2.0", ("fc.weight",)).told("timm:resnet18", 11_200_000)[9:77]
+        'pretrained, a.safetensors, license apache-2.0; its classifier (fc.we'
+        """
+        size = f"({trunk}, {parameters / 1e6:.2f} million parameters)"
+        if not self.source:
+            return f"Weights: random {size}."
+        said = [f"license {self.license}" if self.license else "its license is not told"]
+        if self.left_out:
+            said.append(f"its classifier ({_some(self.left_out)}) is left out")
+        return f"Weights: pretrained, {self.source}, {'; '.join(said)} {size}."
+
+
+def _some(keys: Sequence[str]) -> str:
+    shown = ", ".join(keys[:3])
+    return shown if len(keys) <= 3 else f"{shown} and {len(keys) - 3} more"
 
 
 def pickles_are_safe() -> bool:
@@ -34,11 +84,29 @@ def pickles_are_safe() -> bool:
     return (int(major), int(minor)) >= SAFE_PICKLES
 
 
-def load_weights(module: nn.Module, path: str | Path, part: str = TRUNK) -> None:
-    """Load a local state dict into a module.
+def load_weights(
+    module: nn.Module, path: str | Path, part: str = TRUNK, *, optional: tuple[str, ...] = ()
+) -> Provenance:
+    """Load a local state dict into a module, in the module's own precision.
 
     From the checkpoint of a run, its trunk or another part is taken. Classifiers and the prefixes of wrappers are
     dropped, and the (1, C) statistics of old files are flattened; everything else must fit.
+
+    Parameters
+    ----------
+    module : Module
+        What to load into.
+    path : str or Path
+        A .safetensors or .pth file.
+    part : str
+        Which part of the checkpoint of a run.
+    optional : tuple of str
+        Beginnings of names that the file may lack.
+
+    Returns
+    -------
+    Provenance
+        The file, its license where its header says one, and the names of a classifier that was left out.
 
     Raises
     ------
@@ -46,32 +114,50 @@ def load_weights(module: nn.Module, path: str | Path, part: str = TRUNK) -> None
         If the file is missing, is no state dict, or does not fit.
     """
     own = module.state_dict()
-    state = _tidy(_read_state(Path(path)), own, part)
-    foreign = sorted(key for key in state.keys() - own.keys() if not key.startswith(HEADS))
-    lacking = sorted(key for key in own.keys() - state.keys() if not key.endswith("num_batches_tracked"))
+    state = _tidy(_read_state(Path(path)), own, part, getattr(module, "base_model_prefix", ""))
+    unknown = sorted(state.keys() - own.keys())
+    foreign = [key for key in unknown if not key.startswith(HEADS)]
+    missing = sorted(key for key in own.keys() - state.keys() if not key.endswith("num_batches_tracked"))
+    lacking = [key for key in missing if not key.startswith(optional)]
     wrong = [f"{verb} {keys[0]!r}" for verb, keys in (("lacks", lacking), ("has", foreign)) if keys]
     if wrong:
         counts = f"{len(lacking)} missing, {len(foreign)} foreign"
         raise TrunkError(f"{path}: does not fit this {NAMES[part]}: it {' and '.join(wrong)} ({counts})")
-    fitting = {key: _fit(path, key, value, own[key], part) for key, value in state.items() if key in own}
-    module.load_state_dict(fitting, strict=False)
+    found = {key: value.flatten() if own[key].ndim == 1 else value for key, value in state.items() if key in own}
+    other = sorted(key for key, value in found.items() if value.shape != own[key].shape)
+    if other:
+        key = other[0]
+        sizes = f"{key} is {tuple(state[key].shape)}, expected {tuple(own[key].shape)}"
+        more = f" ({len(other)} of {len(found)} weights have another shape)" if len(other) > 1 else ""
+        raise TrunkError(f"{path}: does not fit this {NAMES[part]}: {sizes}{more}")
+    module.load_state_dict(found, strict=False)
+    left_out = tuple(key for key in unknown if key.startswith(HEADS))
+    return Provenance(str(path), _license(Path(path)), left_out, tuple(missing))
 
 
-def _fit(path: str | Path, key: str, value: Tensor, own: Tensor, part: str) -> Tensor:
-    shaped = value.flatten() if own.ndim == 1 else value
-    if shaped.shape != own.shape:
-        sizes = f"{tuple(value.shape)}, expected {tuple(own.shape)}"
-        raise TrunkError(f"{path}: does not fit this {NAMES[part]}: {key} is {sizes}")
-    return shaped
+def _license(path: Path) -> str:
+    """Return the license that the header of a safetensors file says, nothing where it says none."""
+    if path.suffix != ".safetensors":
+        return ""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        told = file.metadata() or {}
+    return " ".join(str(told.get("license") or told.get("licence") or "").split())[:LICENSE]
 
 
-def _tidy(state: dict[str, Tensor], own: dict[str, Tensor], part: str) -> dict[str, Tensor]:
-    """Take the part of a run, and drop prefixes that all names have but the module's own names lack."""
+def _tidy(state: dict[str, Tensor], own: dict[str, Tensor], part: str, base: str) -> dict[str, Tensor]:
+    """Take the part of a run, and drop prefixes that all names have but the module's own names lack.
+
+    Models of transformers with a classifier have the rest under a prefix, `base`.
+    """
     state = {key: value for key, value in state.items() if not key.startswith(METRIC)}
     state = {key.removeprefix(part): value for key, value in state.items() if key.startswith(part)} or state
     for prefix in WRAPPERS:
         if all(key.startswith(prefix) for key in state) and not all(key.startswith(prefix) for key in own):
             state = {key.removeprefix(prefix): value for key, value in state.items()}
+    if base and not any(key.startswith(f"{base}.") for key in own):
+        state = {key.removeprefix(f"{base}."): value for key, value in state.items()}
     return state
 
 

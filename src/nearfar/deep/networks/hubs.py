@@ -1,0 +1,104 @@
+"""What models of other libraries share: how they start, and what is said where a library or a hub has nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from .preprocessing import Preprocessing
+from .weights import TrunkError
+
+RUN_CODE = ("trust_remote_code", "auto_map", "code_revision", "checkpoint_path", "use_safetensors", "use_kernels")
+"""Options that make models of other packages run or unpickle the content of a file."""
+SOURCES = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
+"""Options of timm that lead to other files of weights."""
+REFUSALS = ("GatedRepoError", "RepositoryNotFoundError")
+"""Errors of a hub that does not show a repository to who asks."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a model of another library begins with.
+
+    Attributes
+    ----------
+    pretrained : whether the hub's weights are taken
+    preprocessing : how images reach it; None for runs of versions that had no such record
+    architecture : the settings of a model of transformers, as a run keeps them
+    """
+
+    pretrained: bool = False
+    preprocessing: Preprocessing | None = None
+    architecture: Mapping[str, Any] | None = None
+
+
+def installed(package: str) -> Any:
+    """Import a library of models.
+
+    Raises
+    ------
+    TrunkError
+        If it is missing, or torchvision, which it needs, was built for another torch.
+    """
+    try:
+        return import_module(package)
+    except ImportError as error:
+        wanted = "'nearfar[vision]'" if package == "timm" else package
+        raise TrunkError(f"trunk {package}:NAME: {error}; pip install {wanted}") from error
+    except RuntimeError as error:
+        raise of_torchvision(error, package) from error
+
+
+def of_torchvision(error: BaseException, package: str) -> TrunkError:
+    """Return what is said where torchvision cannot be loaded beside the torch that is installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = []
+    for name in ("torchvision", "torch"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    reason = str(error).partition("\n")[0]
+    return TrunkError(
+        f"trunk {package}:NAME: {package} cannot be imported ({reason}): {' and '.join(found)} do not fit each other; "
+        "install the torchvision that was built for this torch, as https://pytorch.org/get-started/locally shows"
+    )
+
+
+def check_options(package: str, options: Mapping[str, Any]) -> None:
+    """Refuse options by which a model would run code, or take weights from elsewhere."""
+    for name, value in options.items():
+        fetched = name.endswith("_implementation") and "/" in str(value)  # code from a hub
+        if name in RUN_CODE or name in SOURCES or fetched:
+            raise TrunkError(f"trunk {package}: {name} is refused, files must run no code; give weights as pretrained")
+        if name == "pretrained":
+            raise TrunkError(f"trunk {package}: pretrained is no option of the model; use --pretrained (pretrained=)")
+
+
+def unreachable(trunk: str, repository: str, error: BaseException) -> TrunkError:
+    """Return what is said where the weights of a hub are neither in its cache nor can be downloaded."""
+    reason = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
+    page = f"https://huggingface.co/{repository}" if repository and "://" not in repository else repository
+    kinds = [type(cause).__name__ for cause in _causes(error)]
+    text = " ".join(str(cause) for cause in _causes(error)).lower()
+    if any(kind in REFUSALS for kind in kinds) or "gated repo" in text or "401 client error" in text:
+        return TrunkError(
+            f"trunk {trunk}: the hub does not show {page}: the name is wrong, or a token is missing; accept its terms "
+            f"there, and run `hf auth login` or set HF_TOKEN"
+        )
+    return TrunkError(
+        f"trunk {trunk}: its weights are not in the local cache and cannot be downloaded ({reason:.150}); download "
+        f"model.safetensors from {page} on a machine with network, and give that file as pretrained"
+    )
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in found:
+        found.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    return found

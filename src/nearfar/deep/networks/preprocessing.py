@@ -1,0 +1,300 @@
+"""How a trunk takes images: size, interpolation, mean and standard deviation, in one record that a run keeps.
+
+The first functions read what timm or an image processor of transformers says; nothing here loads either, nor torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import floor, isfinite
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
+Pool = Literal["model", "pooler", "cls", "avg", "gem"]
+Side = Annotated[int, Meta(ge=1, le=8192)]
+
+OVERRIDES = ("mean", "std", "interpolation", "crop", "pool")
+"""Options in the text of a trunk that belong to this record, and not to the model."""
+INTERPOLATIONS: dict[int, Interpolation] = {
+    0: "nearest",
+    1: "lanczos",
+    2: "bilinear",
+    3: "bicubic",
+    4: "box",
+    5: "hamming",
+}
+"""Pillow's numbers, which image processors are saved with."""
+
+
+class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How images reach a trunk.
+
+    Attributes
+    ----------
+    mean, std : tuple of float
+        One number per channel; x in [0, 1] becomes (x - mean) / std.
+    channels : int
+        Channels that the trunk takes: gray images are repeated, and the channels of color images averaged.
+    image_size : (int, int)
+        Height and width in pixels that the trunk was made for.
+    fixed_size : bool
+        Whether it takes no other size.
+    resize : int
+        Length in pixels of the shorter side of an image before the central crop to `image_size`.
+    squash : bool
+        Resize both sides to `resize`, which changes the shape of what is seen, instead of keeping their ratio.
+    round_down : bool
+        Begin the central crop at the pixel below where its corner lies between two, as image processors of transformers
+        do; torchvision, and timm with it, take the one of even number.
+    interpolation : {"nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"}
+        Pillow's filter, antialiased.
+    pool : {"model", "cls", "avg", "gem", "pooler"}
+        How features are made of the last map or the last tokens; "model" is the model's own way. That of a model of
+        transformers is settled when it is built: "pooler", its own module, where that is trained, else "cls" or "avg".
+    source : str
+        What says so.
+
+    Examples
+    --------
+    >>> record = Preprocessing(mean=(0.5,), std=(0.25,), channels=1, image_size=(32, 32), resize=36)
+    >>> record.interpolation, record.resize_for(64)
+    ('bicubic', 72)
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    channels: Annotated[int, Meta(ge=1, le=1024)] = 3
+    image_size: tuple[Side, Side] = (224, 224)
+    fixed_size: bool = False
+    resize: Side = 256
+    squash: bool = False
+    round_down: bool = False
+    interpolation: Interpolation = "bicubic"
+    pool: Pool = "model"
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) != self.channels:
+                raise ValueError(f"{name}: expected {self.channels} numbers, one per channel, got {list(values)}")
+            if not all(isfinite(value) for value in values):
+                raise ValueError(f"{name}: expected finite numbers, got {list(values)}")
+        if not all(value > 0 for value in self.std):
+            raise ValueError(f"std: expected numbers above 0, got {list(self.std)}")
+        if min(self.image_size) > self.resize:
+            raise ValueError(f"resize: expected at least image_size, {min(self.image_size)}, got {self.resize}")
+
+    def resize_for(self, size: int) -> int:
+        """Return the length of the shorter side before a crop to another size, in the same proportion."""
+        return max(size, floor(size * self.resize / self.image_size[0]))
+
+    def changed(self, options: Mapping[str, Any]) -> Preprocessing:
+        """Return the record with what the options of a trunk's text say.
+
+        Parameters
+        ----------
+        options : mapping
+            Some of `OVERRIDES`: mean and std are a number or one per channel, crop is the share of the shorter side
+            that the central crop keeps.
+
+        Raises
+        ------
+        ValueError
+            One line that names the option that is wrong.
+        """
+        fields = {name: value for name, value in options.items() if name in ("interpolation", "pool")}
+        for name in ("mean", "std"):
+            if name in options:
+                fields[name] = per_channel(name, options[name], self.channels)
+        if "crop" in options:
+            fields["resize"] = _resize(self.image_size[0], options["crop"])
+        if not fields:
+            return self
+        fields["source"] = f"{self.source}; {', '.join(sorted(options))} as given"
+        return make({**msgspec.to_builtins(self), **fields})
+
+    def with_channels(self, channels: int) -> Preprocessing:
+        """Return the record for another number of channels: all have the average of the means and deviations."""
+        if channels == self.channels:
+            return self
+        mean, std = (sum(values) / len(values) for values in (self.mean, self.std))
+        return msgspec.structs.replace(self, channels=channels, mean=(mean,) * channels, std=(std,) * channels)
+
+
+def make(fields: Mapping[str, Any]) -> Preprocessing:
+    """Return a record of these fields, checked.
+
+    Raises
+    ------
+    ValueError
+        One line that names the field that is wrong.
+    """
+    try:
+        return msgspec.convert(dict(fields), Preprocessing)
+    except msgspec.ValidationError as error:
+        text, _, where = str(error).partition(" - at `$.")
+        field = where.rstrip("`").partition("[")[0]
+        if field == "interpolation":
+            text = f"expected one of {', '.join(INTERPOLATIONS.values())}, got {fields[field]!r:.60}"
+        elif field == "pool":
+            text = f"expected model, cls, avg or gem, got {fields[field]!r:.60}"
+        raise ValueError(f"{field}: {text}" if field else text) from None
+
+
+def per_channel(name: str, value: Any, channels: int) -> tuple[float, ...]:
+    """Return a number for each channel, where one number may stand for all."""
+    values = list(value) if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
+        raise ValueError(f"{name}: expected a number or one per channel, got {value!r:.60}")
+    if len(values) == 1:
+        values = values * channels
+    if len(values) != channels:
+        raise ValueError(f"{name}: expected one number or {channels}, one per channel, got {value!r:.60}")
+    return tuple(float(one) for one in values)
+
+
+def _resize(size: int, crop: Any) -> int:
+    if not isinstance(crop, int | float) or isinstance(crop, bool) or not 0 < crop <= 1:
+        raise ValueError(f"crop: expected a share of the side above 0 and at most 1, got {crop!r:.60}")
+    return floor(size / crop)
+
+
+def of_factory(told: Any, source: str) -> Preprocessing:
+    """Return the record that the attribute `preprocessing` of a factory of one's own says.
+
+    Parameters
+    ----------
+    told : Preprocessing or mapping
+        Fields of `Preprocessing`; mean and std may be one number for all channels, image_size one side.
+    source : str
+        What errors call it.
+    """
+    if isinstance(told, Preprocessing):
+        return told
+    if not isinstance(told, Mapping):
+        raise ValueError(f"{source}.preprocessing: expected a dict of mean, std, image_size, ..., got {told!r:.60}")
+    fields = {"channels": 3, "source": f"{source}.preprocessing", **told}
+    size = fields.get("image_size")
+    if isinstance(size, int):
+        fields["image_size"] = (size, size)
+        fields.setdefault("resize", size)
+    missing = [name for name in ("mean", "std") if name not in fields]
+    if missing:
+        raise ValueError(f"{source}.preprocessing: expected a dict with mean and std, {missing[0]} is missing")
+    try:
+        for name in ("mean", "std"):
+            fields[name] = per_channel(name, fields[name], fields["channels"])
+        return make(fields)
+    except ValueError as error:
+        raise ValueError(f"{source}.preprocessing: {error}") from None
+
+
+def of_timm(told: Mapping[str, Any], *, fixed_size: bool, source: str) -> Preprocessing:
+    """Return the record of a data config of timm, as `timm.data.resolve_model_data_config` gives it."""
+    channels, height, width = told["input_size"]
+    mode = told.get("crop_mode", "center")
+    if mode not in ("center", "squash"):
+        raise ValueError(f"crop_mode {mode!r} of its data config is not supported, only center and squash")
+    if height != width:
+        raise ValueError(f"it takes images of {height} x {width} pixels; only squares are supported, give img_size")
+    fields = {
+        "mean": told["mean"],
+        "std": told["std"],
+        "channels": channels,
+        "image_size": (height, width),
+        "fixed_size": fixed_size,
+        "resize": _resize(height, told["crop_pct"]),
+        "squash": mode == "squash",
+        "interpolation": told["interpolation"],
+        "source": source,
+    }
+    return make(fields)
+
+
+def of_processor(told: Mapping[str, Any], given: Mapping[str, Any], source: str) -> Preprocessing:
+    """Return the record of an image processor of transformers, as its JSON file says.
+
+    Parameters
+    ----------
+    told : mapping
+        The content of `preprocessor_config.json`.
+    given : mapping
+        What the user says instead (`OVERRIDES`).
+    source : str
+        What errors call the file.
+    """
+    mean, std = _moments(told, given, source)
+    fields = {
+        "mean": mean,
+        "std": std,
+        "channels": _count(told, given),
+        "fixed_size": True,
+        "round_down": True,
+        "interpolation": INTERPOLATIONS.get(told.get("resample", 2), "bilinear"),
+        "source": source,
+        **_sizes(told, source),
+    }
+    fields = {**fields, **{name: per_channel(name, fields[name], fields["channels"]) for name in ("mean", "std")}}
+    return make(fields).changed(given)
+
+
+def _moments(
+    told: Mapping[str, Any], given: Mapping[str, Any], source: str
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and deviation for x in [0, 1]; a processor computes (255 f x - o - mean) / std."""
+    f = float(told.get("rescale_factor") or 1 / 255) if told.get("do_rescale", True) else 1.0
+    offset = 1.0 if told.get("rescale_offset") else 0.0
+    normalizes = told.get("do_normalize", True)
+    found = {"mean": (0.0,), "std": (1.0,)} if not normalizes else {}
+    for name in ("mean", "std"):
+        if normalizes and told.get(f"image_{name}") is not None:
+            found[name] = per_channel(f"{source}: image_{name}", told[f"image_{name}"], _count(told, given))
+        if name not in found and name not in given:
+            raise ValueError(
+                f"{source} has no image_{name}, so that nothing says how to normalize images; give mean= and std="
+            )
+    mean = tuple((value + offset) / (255 * f) for value in found.get("mean", (0.0,)))
+    std = tuple(value / (255 * f) for value in found.get("std", (1.0,)))
+    return mean, std
+
+
+def _count(told: Mapping[str, Any], given: Mapping[str, Any]) -> int:
+    """Count the channels by the means or deviations that are listed; 3 where none are."""
+    for values in (told.get("image_mean"), told.get("image_std"), given.get("mean"), given.get("std")):
+        if isinstance(values, list | tuple) and values:
+            return len(values)
+    return 3
+
+
+def _sizes(told: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Read size, crop and whether the ratio of the sides is kept."""
+    crop = told.get("crop_size") if told.get("do_center_crop", "crop_size" in told) else None
+    size = told.get("size", 224)
+    cut = None if crop is None else _side(crop, source)
+    if isinstance(size, Mapping) and "height" in size:
+        resize, squash = _side(size, source), True
+    elif isinstance(size, Mapping) and "shortest_edge" in size:
+        resize, squash = int(size["shortest_edge"]), False
+        if told.get("crop_pct"):  # ConvNext: below 384 the crop is a share of a larger image, above it none
+            cut = resize
+            squash = resize >= 384
+            resize = resize if squash else int(resize / told["crop_pct"])
+    elif isinstance(size, int):
+        resize, squash = size, cut is None
+    else:
+        raise ValueError(f"{source}: expected a size of height and width, or of the shortest edge, got {size!r:.60}")
+    side = cut or resize
+    return {"image_size": (side, side), "resize": max(side, resize), "squash": squash}
+
+
+def _side(size: Any, source: str) -> int:
+    if isinstance(size, int):
+        return size
+    if isinstance(size, Mapping) and "height" in size and size["height"] == size.get("width"):
+        return int(size["height"])
+    if isinstance(size, Mapping) and "shortest_edge" in size:
+        return int(size["shortest_edge"])
+    raise ValueError(f"{source}: only squares are supported, got a size of {size!r:.60}")

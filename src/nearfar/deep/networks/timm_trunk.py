@@ -1,0 +1,120 @@
+"""Models of timm as trunks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from torch import Tensor, nn
+
+from .hubs import Start, check_options, installed, unreachable
+from .pooling import pool_features
+from .preprocessing import Preprocessing, of_timm
+from .weights import Provenance, TrunkError, pickles_are_safe
+
+
+class TimmTrunk(nn.Module):
+    """A model of timm without its classifier.
+
+    Parameters
+    ----------
+    inner : Module
+        The model.
+    pool : {"model", "cls", "avg", "gem"}
+        How features are made of its last map or tokens; "model" is its own way.
+    """
+
+    def __init__(self, inner: nn.Module, pool: str = "model") -> None:
+        super().__init__()
+        self.inner = inner
+        self.pool = pool
+        self.prefix = int(getattr(inner, "num_prefix_tokens", 0))
+
+    def maps(self, images: Tensor) -> Tensor:
+        """Return the last map (n, C, H, W), or the last tokens (n, T, C)."""
+        found: Tensor = self.inner.forward_features(images)
+        last = found.ndim == 4 and str(getattr(self.inner, "output_fmt", "")).endswith("NHWC")
+        return found.permute(0, 3, 1, 2) if last else found
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.pool == "model":
+            found: Tensor = self.inner(images)
+            return found
+        features = pool_features(self.maps(images), self.pool, self.prefix, type(self.inner).__name__)
+        # the norm after pooling of vision transformers that average; of others it is the identity
+        norm = getattr(self.inner, "fc_norm", None)
+        return features if norm is None else norm(features)
+
+    def extra_repr(self) -> str:
+        """Tell the pooling, by which features of a frozen trunk are told from others."""
+        return f"pool={self.pool!r}"
+
+
+def find_preprocessing(name: str, options: Mapping[str, Any]) -> Preprocessing:
+    """Return how timm feeds images to a model, by its data config."""
+    check_options("timm", options)
+    timm = _with_model(name)
+    config = timm.get_pretrained_cfg(name)
+    told = {} if config is None else config.to_dict()
+    size = options.get("img_size")
+    given: dict[str, Any] = {}
+    if size is not None:
+        height, width = size if isinstance(size, list | tuple) else (size, size)
+        given["input_size"] = (told.get("input_size", (3,))[0], int(height), int(width))
+    data = timm.data.resolve_data_config(given, pretrained_cfg=told)
+    free = options.get("dynamic_img_size") or options.get("strict_img_size") is False
+    fixed_size = bool(told.get("fixed_input_size")) and not free
+    try:
+        found = of_timm(data, fixed_size=fixed_size, source=f"timm's data config of {name}")
+    except ValueError as error:
+        raise TrunkError(f"trunk timm:{name}: {error}") from error
+    return found.with_channels(int(options.get("in_chans", found.channels)))
+
+
+def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tuple[nn.Module, Provenance]:
+    """Build a model, and say where its weights are from."""
+    check_options("timm", options)
+    timm = _with_model(name)
+    record = start.preprocessing
+    channels = options.pop("in_chans", shape[0] if record is None else record.channels)
+    where = Provenance()
+    if start.pretrained:
+        where = _source(timm, name)
+    # the option comes first, so that nothing in a text can ask for another file
+    how = {"pretrained": start.pretrained, "num_classes": 0, "in_chans": channels}
+    try:
+        model = timm.create_model(name, **how, **options)
+    except (TypeError, AssertionError, NotImplementedError) as error:
+        raise TrunkError(f"trunk timm:{name}: {error}") from error
+    except Exception as error:
+        if not start.pretrained:
+            raise TrunkError(f"trunk timm:{name}: {str(error).partition(chr(10))[0]}") from error
+        config = timm.get_pretrained_cfg(name)
+        raise unreachable(f"timm:{name}", config.hf_hub_id or config.url or "", error) from error
+    return TimmTrunk(model, "model" if record is None else record.pool), where
+
+
+def _source(timm: Any, name: str) -> Provenance:
+    """Return where timm has the weights of a model from."""
+    config = timm.get_pretrained_cfg(name)
+    if config is None or not config.has_weights:
+        family = name.partition(".")[0].partition("_")[0]
+        near = get_close_matches(name, timm.list_models(f"{family}*", pretrained=True), n=1, cutoff=0.3)
+        hint = f"; {near[0]} has some" if near else ""
+        raise TrunkError(f"trunk timm:{name}: timm knows no pretrained weights of it{hint}; or give a file")
+    if not pickles_are_safe():
+        raise TrunkError(
+            f"trunk timm:{name}: pretrained=true may read pickled weights, which can run code in this PyTorch; use "
+            "PyTorch 2.10 or newer, or download model.safetensors and give that file as pretrained"
+        )
+    tag = f".{config.tag}" if config.tag and "." not in name else ""
+    return Provenance(f"timm's {name}{tag}", config.license or "")
+
+
+def _with_model(name: str) -> Any:
+    timm = installed("timm")
+    if not timm.is_model(name):
+        near = get_close_matches(name, timm.list_models(), n=1)
+        raise TrunkError(f"timm has no model {name!r:.60}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return timm

@@ -1,0 +1,284 @@
+"""Vision models of transformers as trunks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...io.untrusted import parse_json
+from .hubs import Start, check_options, installed, of_torchvision, unreachable
+from .pooling import pool_features
+from .preprocessing import Preprocessing, make, of_processor
+from .weights import Provenance, TrunkError, pickles_are_safe
+
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+POOLERS = ("pooler.", "head.")
+"""Names of the weights that make one vector of the tokens of a model."""
+HALF = 0.5
+"""Mean and deviation where a model is made without weights: those of most vision transformers."""
+
+
+class TransformersTrunk(nn.Module):
+    """A vision model of transformers.
+
+    Parameters
+    ----------
+    inner : Module
+        The model.
+    pool : {"tokens", "pooler", "cls", "avg", "gem"}
+        How features are made: by the model's own pooler, or of the last map or tokens; "tokens" averages all of them,
+        class and register tokens too, as versions did that knew no other way.
+    """
+
+    def __init__(self, inner: nn.Module, pool: str = "tokens") -> None:
+        super().__init__()
+        self.inner = inner
+        self.pool = pool
+        self.prefix = prefix_tokens(inner)
+
+    def maps(self, images: Tensor) -> Tensor:
+        """Return the last map (n, C, H, W), or the last tokens (n, T, C)."""
+        found: Tensor = self.inner(images).last_hidden_state
+        return found
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.pool == "pooler":
+            own: Tensor = self.inner(images).pooler_output
+            return own.flatten(1)
+        features = self.maps(images)
+        prefix = 0 if self.pool == "tokens" else self.prefix
+        pool = "avg" if self.pool == "tokens" else self.pool
+        return pool_features(features, pool, prefix, type(self.inner).__name__)
+
+    def extra_repr(self) -> str:
+        """Tell the pooling, by which features of a frozen trunk are told from others."""
+        return f"pool={self.pool!r}"
+
+
+def prefix_tokens(model: nn.Module) -> int:
+    """Count the tokens before those of patches: class, distillation and registers."""
+    names = {name.rpartition(".")[2] for name, _ in model.named_parameters()}
+    classes = bool(names & {"cls_token", "class_embedding", "class_token"})
+    registers = getattr(getattr(model, "config", None), "num_register_tokens", 0) or 0
+    return classes + ("distillation_token" in names) + int(registers)
+
+
+def own_pool(trunk: TransformersTrunk, images: Tensor, untrained: Collection[str]) -> str:
+    """Return how a model makes its features itself.
+
+    That is its pooler where the weights of it are trained or it has none, else the class token, else the average of
+    all patches.
+
+    Parameters
+    ----------
+    trunk : TransformersTrunk
+    images : Tensor (n, C, H, W)
+        On which to try it.
+    untrained : collection of str
+        Names of weights that no file has given.
+    """
+    fresh = any(name.startswith(POOLERS) for name in untrained)
+    if not fresh and getattr(trunk.inner(images), "pooler_output", None) is not None:
+        return "pooler"
+    return "cls" if trunk.prefix else "avg"
+
+
+def find_preprocessing(
+    name: str, options: Mapping[str, Any], given: Mapping[str, Any], pretrained: bool
+) -> Preprocessing:
+    """Return how the image processor of a folder, or of a model of the hub, feeds images to it.
+
+    Parameters
+    ----------
+    name : str
+        The model or its folder.
+    options : mapping
+        Of the model.
+    given : mapping
+        What the user says of images (`OVERRIDES`).
+    pretrained : bool
+        Whether the hub is asked.
+    """
+    check_options("transformers", options)
+    try:
+        if Path(name).is_dir():
+            told, source = _processor_in(Path(name), given)
+        elif pretrained:
+            told, source = _processor_of_hub(name, given)
+        else:
+            return _of_settings(name, options).changed(given)
+        return of_processor(told, given, source)
+    except TrunkError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise TrunkError(f"trunk transformers:{name}: {error}") from error
+
+
+def _of_settings(name: str, options: Mapping[str, Any]) -> Preprocessing:
+    """Return the record of a model without weights, for which nothing says how images were."""
+    config = _settings(name, options)
+    size = getattr(config, "image_size", None)
+    side = size[0] if isinstance(size, list | tuple) else size
+    channels = int(getattr(config, "num_channels", 3))
+    fields = {
+        "mean": (HALF,) * channels,
+        "std": (HALF,) * channels,
+        "channels": channels,
+        "image_size": (side or 224, side or 224),
+        "fixed_size": side is not None,
+        "resize": side or 224,
+        "interpolation": "bilinear",
+        "source": f"no processor: {name} without weights",
+    }
+    return make(fields)
+
+
+def _processor_in(folder: Path, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    for file in (folder / name for name in PROCESSORS):
+        if file.is_file():
+            return _read(file), str(file)
+    return _without(str(folder), given)
+
+
+def _processor_of_hub(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    hub = installed("huggingface_hub")
+    for file in PROCESSORS:
+        try:
+            return _read(Path(hub.hf_hub_download(name, file))), f"{file} of {name}"
+        except Exception as error:
+            if type(error).__name__ not in ("EntryNotFoundError", "RemoteEntryNotFoundError"):
+                raise unreachable(f"transformers:{name}", name, error) from error
+    return _without(name, given)
+
+
+def _without(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    if "mean" in given and "std" in given:
+        return {}, "no processor"
+    raise TrunkError(
+        f"trunk transformers:{name}: has no {PROCESSORS[0]}, so that nothing says how to normalize images; give mean= "
+        "and std= as options of the trunk, such as mean=0.5, std=0.5"
+    )
+
+
+def _read(file: Path) -> dict[str, Any]:
+    told = parse_json(file.read_text("utf-8"))
+    if not isinstance(told, dict):
+        raise ValueError(f"{file}: expected a JSON object")
+    inner = told.get("image_processor", told)
+    return inner if isinstance(inner, dict) else told
+
+
+def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tuple[TransformersTrunk, Provenance]:
+    """Build a model, and say where its weights are from; `trunk.untrained` names those that are random."""
+    check_options("transformers", options)
+    transformers = installed("transformers")
+    where, missing = Provenance(), None
+    try:
+        if start.architecture is not None:
+            model = _of_architecture(transformers, start.architecture)
+        elif Path(name).is_dir():
+            model, missing = _loaded(transformers, name, options, local_files_only=True)
+            where = Provenance(name, license_in(Path(name)))
+        elif start.pretrained:
+            model, missing = _loaded(transformers, name, options)
+            where = Provenance(f"https://huggingface.co/{name}", _license_of_hub(name))
+        else:
+            model = transformers.AutoModel.from_config(_settings(name, options), trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        if isinstance(error, TrunkError):
+            raise
+        if start.pretrained and isinstance(error, OSError):
+            raise unreachable(f"transformers:{name}", name, error) from error
+        reason = str(error).splitlines()[0].partition(". Should contain")[0]  # the list of all models follows
+        raise TrunkError(f"transformers:{name}: {reason}") from error
+    except (ImportError, RuntimeError) as error:
+        if "torchvision" in "".join(str(cause) for cause in (error, error.__cause__, error.__context__)):
+            raise of_torchvision(error, "transformers") from error
+        raise
+    inner = getattr(model, "vision_model", model)  # of models of images and texts
+    trunk = TransformersTrunk(inner, "tokens" if start.preprocessing is None else start.preprocessing.pool)
+    trunk.untrained = [key for key, _ in inner.named_parameters()] if missing is None else missing
+    return trunk, where
+
+
+def _loaded(transformers: Any, name: str, options: Mapping[str, Any], **how: Any) -> tuple[Any, list[str]]:
+    """Load a model with its weights; returns the names of those that the files lack, too."""
+    # without the first, it asks on the terminal whether to run the code in the folder
+    safe = {"trust_remote_code": False, "use_safetensors": None if pickles_are_safe() else True}
+    with _quiet(transformers):
+        model, told = transformers.AutoModel.from_pretrained(name, output_loading_info=True, **how, **safe, **options)
+    return model.float(), sorted(told.get("missing_keys", ()))
+
+
+@contextmanager
+def _quiet(transformers: Any) -> Iterator[None]:
+    """Leave out the bars and the table of missing weights that transformers shows; what is missing is returned."""
+    logging = getattr(getattr(transformers, "utils", None), "logging", None)
+    if logging is None:
+        yield
+        return
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _of_architecture(transformers: Any, told: Mapping[str, Any]) -> Any:
+    """Build the model of a run by the settings that it kept; they come from a file."""
+    settings = {key: value for key, value in told.items() if key not in ("model_type", "transformers_version")}
+    check_options("transformers", settings)
+    config = transformers.AutoConfig.for_model(str(told["model_type"]), **settings)
+    return transformers.AutoModel.from_config(config, trust_remote_code=False)
+
+
+def architecture_of(trunk: TransformersTrunk) -> dict[str, Any]:
+    """Return the settings of a model as JSON has them, by which it is built without the folder or the hub."""
+    told: dict[str, Any] = json.loads(trunk.inner.config.to_json_string(use_diff=False))
+    foreign = ("auto_map", "_name_or_path", "dtype", "torch_dtype")  # weights are loaded in float32
+    return {key: value for key, value in told.items() if key not in foreign}
+
+
+def _settings(name: str, options: Mapping[str, Any]) -> Any:
+    """Return the settings of a kind of model, without weights."""
+    transformers = installed("transformers")
+    try:
+        return transformers.AutoConfig.for_model(name, **options)
+    except ValueError as error:
+        if "/" in name:
+            told = f"expected a folder; a name of the hub needs --pretrained true (pretrained=True), got {name!r:.60}"
+            raise TrunkError(f"transformers:{name}: {told}") from error
+        near = get_close_matches(name, list(getattr(transformers, "CONFIG_MAPPING", {})), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        reason = str(error).splitlines()[0].partition(". Should contain")[0]
+        raise TrunkError(f"transformers:{name}: {reason}{hint}") from error
+
+
+def license_in(folder: Path) -> str:
+    """Return the license that the model card in a folder says; nothing where it says none."""
+    card = folder / "README.md"
+    if not card.is_file():
+        return ""
+    found = re.match(
+        r"---\n.*?^license:\s*([\w.+-]+)\s*$.*?^---", card.read_text("utf-8", errors="replace"), re.M | re.S
+    )
+    return found.group(1) if found else ""
+
+
+def _license_of_hub(name: str) -> str:
+    hub = installed("huggingface_hub")
+    try:
+        return license_in(Path(hub.hf_hub_download(name, "README.md")).parent)
+    except Exception:  # no card, no network: the license is then not known
+        return ""

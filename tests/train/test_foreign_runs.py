@@ -1,0 +1,267 @@
+"""Runs with models of timm and transformers: one record of how images reach them, used alike wherever they are."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+Image = pytest.importorskip("PIL.Image")
+
+from safetensors.torch import save_file
+
+from nearfar.data import open_items
+from nearfar.train import DeepMetric, TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, train
+from nearfar.train.checkpoint import read_about
+from nearfar.train.scoring import Result
+
+TRUNK = "timm:test_resnet(mean=0.3, std=(0.2, 0.25, 0.3))"
+SPEED = {"steps": 2, "batch_size": 8, "embedding_dim": 4, "validation": 0.0, "device": "cpu", "ks": (1,)}
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of class folders with photos of several sizes."""
+    rng = np.random.default_rng(0)
+    for name in "abcd":
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(4):
+            small = Image.fromarray(rng.integers(0, 256, (6, 8, 3), dtype=np.uint8))
+            size = (170 + 11 * i, 200 - 7 * i)
+            small.resize(size, Image.Resampling.BICUBIC).save(tmp_path / "photos" / name / f"{i}.png")
+    return tmp_path / "photos"
+
+
+def expected_features(timm, model, photos, transform=None) -> torch.Tensor:
+    """What timm's own pipeline gives, without a classifier and an embedding layer."""
+    transform = transform or timm.data.create_transform(
+        (3, 160, 160), interpolation="bilinear", crop_pct=0.95, mean=(0.3, 0.3, 0.3), std=(0.2, 0.25, 0.3)
+    )
+    images = [Image.open(photos / name).convert("RGB") for name in names_of(photos)]
+    with torch.no_grad():
+        return model(torch.stack([transform(image) for image in images]))
+
+
+def names_of(photos) -> list[str]:
+    return sorted(f"{path.parent.name}/{path.name}" for path in photos.glob("*/*.png"))
+
+
+def test_one_record_goes_through_run_checkpoint_embedding_and_export(timm, photos, tmp_path):
+    run = train(TrainConfig.of(data=str(photos), trunk=TRUNK, **SPEED), tmp_path / "run", progress=False)
+    written = json.loads((run.folder / "config.json").read_text())
+    assert written["preprocessing"]["mean"] == [0.3, 0.3, 0.3]
+    assert (written["image_size"], written["resize"]) == (160, 168)
+    assert written["preprocessing"]["interpolation"] == "bilinear"
+    assert TrainConfig.from_json(run.folder / "config.json").preprocessing == run.config.preprocessing
+    embedder = load_embedder(run)
+    expected = expected_features(timm, embedder.trunk.inner, photos)
+    found = embed_run(run, open_items(photos), layer="pooled")
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert isinstance(evaluate_run(run, clustering=False), Result)
+    metric = DeepMetric.load(run.folder)
+    paths = [str(photos / name) for name in names_of(photos)]
+    rows = embed_run(run, open_items(photos))
+    np.testing.assert_allclose(metric.transform(paths), rows / np.linalg.norm(rows, axis=1, keepdims=True), atol=1e-5)
+    from nearfar.report import report_run
+
+    page = report_run(run.folder).read_text()
+    assert "preprocessing.mean" in page
+    assert "Weights: random (timm:test_resnet" in page
+    assert read_about(run.folder / "best.safetensors")["weights"].startswith("Weights: random")
+
+
+def test_an_exported_file_normalizes_by_itself(timm, photos, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    from nearfar.export import export_run
+
+    run = train(TrainConfig.of(data=str(photos), trunk=TRUNK, **SPEED), tmp_path / "run", progress=False)
+    export_run(run.folder, tmp_path / "it.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "it.onnx"), providers=["CPUExecutionProvider"])
+    images = np.random.default_rng(0).integers(0, 256, (2, 160, 160, 3), dtype=np.uint8)
+    (found,) = session.run(None, {"images": images})
+    floats = torch.from_numpy(images).permute(0, 3, 1, 2) / 255
+    with torch.no_grad():
+        expected = load_embedder(run)(floats).embedding
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    about = json.loads(session.get_modelmeta().custom_metadata_map["about"])
+    assert (about["size"], about["resize"]) == (160, 168)
+    assert "shorter side to `resize`, bilinear" in about["pixels"]
+
+
+def test_the_cache_of_frozen_features_tells_pools_and_means_apart(timm, photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    for number, options in enumerate(["", "(mean=0.1)", "(pool='gem')"]):
+        config = TrainConfig.of(data=str(photos), trunk=f"timm:test_resnet{options}", freeze_trunk=True, **SPEED)
+        run = train(config, tmp_path / str(number), progress=False)
+        count = len(list((tmp_path / "cache").rglob("*.npy")))
+        assert count == number + 1
+        rows = np.load(max((tmp_path / "cache").rglob("*.npy"), key=lambda path: path.stat().st_mtime_ns))
+        task = open_items(photos)
+        features = embed_run(run, task, layer="pooled")
+        assert min(np.abs(features - row).max(axis=1).min() for row in rows) < 1e-5
+
+
+def test_weights_of_a_file_are_told_and_random_ones_remarked(timm, photos, tmp_path, capsys):
+    model = timm.create_model("test_vit", num_classes=3)
+    path = tmp_path / "vit.safetensors"
+    save_file(model.state_dict(), path, metadata={"license": "MIT"})
+    config = TrainConfig.of(data=str(photos), trunk="timm:test_vit", pretrained=path, freeze_trunk=True, **SPEED)
+    run = train(config, tmp_path / "run")
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith(
+        f"Weights: pretrained, {path}, license MIT; its classifier (head.bias, head.weight) is left"
+    )
+    found = embed_run(run, open_items(photos), layer="pooled")
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(model), is_training=False)
+    model.reset_classifier(0)
+    np.testing.assert_allclose(found, expected_features(timm, model.eval(), photos, transform), rtol=1e-4, atol=1e-4)
+    path.unlink()  # a run that goes on or is read needs no file
+    assert load_embedder(run).trunk.num_features == 64
+    assert json.loads((run.folder / "environment.json").read_text())["weights"] == first
+    from nearfar.train.remarks import random_trunk
+
+    assert not random_trunk(config, first, 5_000_000)
+    small = TrainConfig.of(data="digits", trunk="timm:resnet18")
+    assert "11.2 million parameters and began with random weights" in random_trunk(
+        small, "Weights: random (x).", 11_200_000
+    )
+    assert not random_trunk(small, "Weights: random (x).", 900_000)
+
+
+def test_older_name_of_pretrained(timm, photos, tmp_path):
+    model = timm.create_model("test_resnet", num_classes=0)
+    path = tmp_path / "weights.safetensors"
+    save_file(model.state_dict(), path)
+    runs = [
+        train(TrainConfig.of(data=str(photos), trunk=TRUNK, **{name: path}, **SPEED), tmp_path / name, progress=False)
+        for name in ("pretrained", "trunk_weights")
+    ]
+    one, other = (embed_run(run, open_items(photos)) for run in runs)
+    assert np.array_equal(one, other)
+    with pytest.raises(TrainError, match="trunk_weights is the older name of pretrained; give one"):
+        TrainConfig.of(data="digits", pretrained=True, trunk_weights="a.pth")
+    with pytest.raises(TrainError, match="so pretrained must not be given with them"):
+        TrainConfig.of(data="digits", pretrained=True, network_weights="a.pth")
+
+
+def test_a_resumed_run_keeps_record_and_weights(timm, photos, tmp_path):
+    model = timm.create_model("test_resnet", num_classes=0)
+    path = tmp_path / "weights.safetensors"
+    save_file(model.state_dict(), path)
+    settings = {**SPEED, "steps": None, "data": str(photos), "trunk": TRUNK, "pretrained": path}
+    whole = train(TrainConfig.of(**settings, epochs=2), tmp_path / "whole", progress=False)
+    train(TrainConfig.of(**settings, epochs=1), tmp_path / "parts", progress=False)
+    path.unlink()
+    parts = train(TrainConfig.of(**settings, epochs=2), tmp_path / "parts", resume=True, progress=False)
+    assert np.array_equal(embed_run(whole, open_items(photos)), embed_run(parts, open_items(photos)))
+    assert "pretrained" in read_about(parts.folder / "last.safetensors")["weights"]
+
+
+def test_runs_without_a_record_are_read_as_before(timm, photos, tmp_path):
+    """Versions before took pixels in [0, 1] without mean and deviation, by their own way of resizing."""
+    config = TrainConfig.of(data=str(photos), trunk="timm:test_resnet", **SPEED)
+    run = train(config, tmp_path / "run", progress=False)
+    written = json.loads((run.folder / "config.json").read_text())
+    for name in ("preprocessing", "pretrained"):
+        del written[name]
+    (run.folder / "config.json").write_text(json.dumps({**written, "image_size": 64, "resize": 72}))
+    from safetensors import safe_open
+
+    best = run.folder / "best.safetensors"
+    with safe_open(best, framework="pt") as file:
+        tensors = {key: file.get_tensor(key) for key in file.keys() if "embedder.scale" not in key}  # noqa: SIM118
+        metadata = {**file.metadata(), "shape": json.dumps([3, 64, 64])}
+    save_file(tensors, best, metadata=metadata)
+    embedder = load_embedder(run.folder)
+    assert not list(embedder.scale.buffers())
+    from nearfar.data.decode import fit
+
+    items = open_items(photos)
+    images = np.stack([fit(items.read(i), 72, 64) for i in range(len(items))])
+    with torch.no_grad():
+        expected = embedder.trunk.inner(torch.from_numpy(images).permute(0, 3, 1, 2) / 255)
+    np.testing.assert_allclose(embed_run(run.folder, items, layer="pooled"), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_photos_of_one_size_are_left_as_they_are_where_the_trunk_takes_them(timm, photos, tmp_path):
+    for path in photos.glob("*/*.png"):
+        Image.open(path).resize((64, 64)).save(path)
+    run = train(TrainConfig.of(data=str(photos), trunk="timm:test_resnet", **SPEED), tmp_path / "run", progress=False)
+    assert run.config.image_size is None
+    fixed = "timm:deit_tiny_patch16_224(depth=1, img_size=32)"
+    run = train(TrainConfig.of(data=str(photos), trunk=fixed, **SPEED), tmp_path / "fixed", progress=False)
+    assert (run.config.image_size, run.config.resize) == (32, 35)
+
+
+def test_crops_of_the_augmentation_give_the_size_that_the_trunk_takes(timm, photos, tmp_path):
+    fixed = "timm:deit_tiny_patch16_224(depth=1, img_size=32)"
+    for number, augment in enumerate(["", "resized_crop, mirror", "crop"]):
+        config = TrainConfig.of(data=str(photos), trunk=fixed, augment=augment, **SPEED)
+        assert train(config, tmp_path / str(number), progress=False).step == 2
+
+
+def test_another_trunk_forgets_the_record(timm):
+    config = TrainConfig.of(data="digits", trunk="timm:test_resnet", preprocessing={"mean": [0.5] * 3, "std": [1] * 3})
+    assert config.replace(epochs=2).preprocessing == config.preprocessing
+    assert config.replace(trunk="conv4").preprocessing is None
+
+
+def test_a_run_of_transformers_needs_its_folder_only_at_the_start(transformers, photos, tmp_path):
+    config = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, image_size=32, patch_size=8
+    )
+    folder = tmp_path / "vit"
+    transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(folder)
+    processor = {"size": {"height": 32, "width": 32}, "image_mean": [0.4] * 3, "image_std": [0.3] * 3, "resample": 3}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    (folder / "README.md").write_text("---\nlanguage: en\nlicense: apache-2.0\n---\nA model.\n")
+    run = train(
+        TrainConfig.of(data=str(photos), trunk=f"transformers:{folder}", **SPEED), tmp_path / "run", progress=False
+    )
+    assert run.config.preprocessing.pool == "cls"
+    assert "license apache-2.0" in read_about(run.folder / "best.safetensors")["weights"]
+    before = embed_run(run, open_items(photos))
+    folder.rename(tmp_path / "elsewhere")
+    assert np.array_equal(embed_run(run, open_items(photos)), before)
+
+
+def test_deep_metric_takes_pretrained_weights(timm, photos, tmp_path):
+    model = timm.create_model("test_resnet", num_classes=0)
+    path = tmp_path / "weights.safetensors"
+    save_file(model.state_dict(), path)
+    settings = {"pretrained": str(path), "freeze_trunk": True, "device": "cpu"}
+    metric = DeepMetric(trunk=TRUNK, embedding_dim=4, epochs=1, batch_size=8, settings=settings, random_state=0)
+    names = names_of(photos)
+    metric.fit([str(photos / name) for name in names], [name[0] for name in names])
+    paths = [str(photos / name) for name in names]
+    from nearfar.data.readers.in_memory import images
+
+    found = metric.network_.features
+    assert callable(found)
+    embedded = metric.transform(paths)
+    with torch.no_grad():
+        pooled = expected_features(timm, model.eval(), photos)
+        expected = metric.network_.head(pooled).embedding
+    expected = expected / expected.norm(dim=1, keepdim=True)
+    np.testing.assert_allclose(embedded, expected, rtol=1e-4, atol=1e-4)
+    assert images(paths, np.zeros(len(paths), np.int64)).kind == "image"
+    metric.save(tmp_path / "saved")
+    assert np.array_equal(DeepMetric.load(tmp_path / "saved").transform(paths), embedded)
+
+
+def test_pretrained_on_the_command_line(timm, photos, tmp_path, capsys, monkeypatch):
+    from nearfar.cli import main
+
+    path = tmp_path / "weights.safetensors"
+    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), path)
+    words = ["nearfar", "train", str(photos), "--trunk", "timm:test_resnet", "--pretrained", str(path)]
+    words += ["--set", "steps=1", "--batch-size", "8", "--set", "device=cpu", "--out", str(tmp_path / "run")]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    assert f"Weights: pretrained, {path}" in capsys.readouterr().err
+    with (tmp_path / "run" / "metrics.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 1
