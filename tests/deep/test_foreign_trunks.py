@@ -203,7 +203,7 @@ def test_pretrained_weights_that_cannot_be_had_are_one_line(timm, monkeypatch):
         make_trunk("timm:vit_tiny_patch16_224.nothing", (3, 224, 224), pretrained=True)
     with pytest.raises(TrunkError, match="knows no pretrained weights of it; coatnet_"):
         make_trunk("timm:coatnet_nano_cc_224", (3, 224, 224), pretrained=True)
-    with pytest.raises(TrunkError, match="conv4: pretrained=true: only timm:NAME"):
+    with pytest.raises(TrunkError, match="conv4': pretrained=true: only timm:NAME"):
         make_trunk("conv4", (3, 64, 64), pretrained=True)
     with pytest.raises(TrunkError, match="pretrained is no option of the model; use --pretrained"):
         make_trunk(f"{CNN}(pretrained=True)", (3, 64, 64))
