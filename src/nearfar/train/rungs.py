@@ -31,7 +31,7 @@ from .metric import MetricChoice, fitted_whitening, passed, with_and_without
 from .run import Run, RunFolder, write_json
 from .scoring import raw_items
 from .setup import build, checked, make_embedder, seen_sample
-from .task import item_shape, open_data, resolve
+from .task import item_shape, open_data, resolve, with_preprocessing
 from .trainer import Trainer
 
 STEPS = {
@@ -191,6 +191,7 @@ def ladder(
         raise TrainError(f"ladder: splits must be at least 1, got {splits}")
     tell = told or (lambda title: None)
     with undisturbed():
+        config = with_preprocessing(config)
         task = open_data(config.replace(validation=0.0, symmetries="none"), start)
         config = resolve(config, task)
         items = _items(task.train, config.seed)
@@ -395,6 +396,7 @@ def save_frozen(config: TrainConfig, out: str | Path) -> Run:
 
 
 def _write_frozen(config: TrainConfig, folder: RunFolder) -> Run:
+    config = with_preprocessing(config)
     task = open_data(config)
     config = resolve(config, task)
     width = int(_untrained(config, item_shape(task.train, config), None).trunk.num_features)
@@ -411,7 +413,7 @@ def _write_frozen(config: TrainConfig, folder: RunFolder) -> Run:
     tensors = {NETWORK + name: value for name, value in embedder.state_dict().items()}
     save_tensors(folder.best, tensors, about)
     save_tensors(folder.last, tensors, about)
-    folder.describe(parts.config, str(parts.accelerator.device))
+    folder.describe(parts.config, str(parts.accelerator.device), weights=parts.weights)
     return Run(folder.path, parts.config, epoch=0, step=0, best_epoch=0, best=None)
 
 

@@ -27,7 +27,7 @@ from ..deep.networks.normalize import Normalize
 from ..deep.networks.pair_terms import PairTerm
 from ..deep.networks.standardize import Standardize
 from ..deep.networks.transformers_trunk import TransformersTrunk, architecture_of
-from ..deep.networks.trunks import find_preprocessing, make_trunk
+from ..deep.networks.trunks import make_trunk
 from ..deep.networks.weights import NETWORK, load_weights
 from ..deep.objective.network_layers import lend
 from ..deep.objective.parser import parse_objective
@@ -43,7 +43,7 @@ from .features import all_rows, as_floats, cached_features, image_sizes_of, resi
 from .listed_pairs import KnownPairBatches, KnownPairs
 from .optim import make_optimizer, param_groups
 from .positives import check_positives
-from .task import class_mark, item_shape, open_data, resolve
+from .task import class_mark, item_shape, open_data, resolve, with_preprocessing
 from .weight_averages import Averages
 
 
@@ -321,14 +321,6 @@ def _scale(config: TrainConfig, shape: tuple[int, ...]) -> nn.Module | None:
     if record is not None and len(shape) == 3:
         return Normalize(record.mean, record.std)
     return Standardize(*shape) if config.standardize else None
-
-
-def with_preprocessing(config: TrainConfig) -> TrainConfig:
-    """Return the config with the record of how images reach its trunk, where that brings one."""
-    if config.preprocessing is not None or ":" not in config.trunk:
-        return config
-    with named_by(config.origin):
-        return config.replace(preprocessing=find_preprocessing(config.trunk, pretrained=config.pretrained is True))
 
 
 def _with_pool(config: TrainConfig, embedder: Embedder) -> TrainConfig:

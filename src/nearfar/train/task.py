@@ -13,6 +13,7 @@ from ..data.open import located
 from ..data.readers.in_memory import GIVEN
 from ..data.transforms.symmetries import with_more_classes
 from ..deep.networks.preprocessing import Preprocessing
+from ..trust import named_by
 from .config import TrainConfig, TrainError
 
 SMALL_TRUNKS = ("conv4", "mlp", "identity", "spd")  # trunks that the field feeds with 84x84 images of photographs
@@ -45,6 +46,19 @@ def open_data(config: TrainConfig, start: Path | None = None) -> Task:
     if config.symmetries == "none":
         return task
     return with_more_classes(task, config.symmetries)
+
+
+def with_preprocessing(config: TrainConfig) -> TrainConfig:
+    """Return the config with the record of how images reach its trunk, where that brings one.
+
+    It comes before `open_data`, which leaves images of such a trunk as they are.
+    """
+    if config.preprocessing is not None or ":" not in config.trunk:
+        return config
+    from ..deep.networks.trunks import find_preprocessing
+
+    with named_by(config.origin):
+        return config.replace(preprocessing=find_preprocessing(config.trunk, pretrained=config.pretrained is True))
 
 
 def class_mark(task: Task) -> str:
