@@ -44,15 +44,17 @@ OPERATORS = (
 @pytest.fixture(scope="session")
 def torchvision():
     """torchvision, also where it was built for another torch: its operators are then declared, and none is called."""
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
     pytest.importorskip("PIL")
+    from torch import library
+
     try:
         import torchvision
     except ImportError:
         pytest.skip("torchvision is not installed")
     except RuntimeError:
         for name in OPERATORS:
-            torch.library.define(f"torchvision::{name}", "(Tensor input) -> Tensor")
+            library.define(f"torchvision::{name}", "(Tensor input) -> Tensor")
         import torchvision
     return torchvision
 
