@@ -12,9 +12,9 @@ from .weights import TrunkError
 
 RUN_CODE = ("trust_remote_code", "auto_map", "code_revision", "checkpoint_path", "use_safetensors", "use_kernels")
 """Options that make models of other packages run or unpickle the content of a file."""
-SOURCES = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
+OTHER_WEIGHTS = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 """Options of timm that lead to other files of weights."""
-REFUSALS = ("GatedRepoError", "RepositoryNotFoundError")
+HUB_REFUSALS = ("GatedRepoError", "RepositoryNotFoundError")
 """Errors of a hub that does not show a repository to who asks."""
 
 
@@ -72,7 +72,7 @@ def check_options(package: str, options: Mapping[str, Any]) -> None:
     """Refuse options by which a model would run code, or take weights from elsewhere."""
     for name, value in options.items():
         fetched = name.endswith("_implementation") and "/" in str(value)  # code from a hub
-        if name in RUN_CODE or name in SOURCES or fetched:
+        if name in RUN_CODE or name in OTHER_WEIGHTS or fetched:
             raise TrunkError(f"trunk {package}: {name} is refused, files must run no code; give weights as pretrained")
         if name == "pretrained":
             raise TrunkError(f"trunk {package}: pretrained is no option of the model; use --pretrained (pretrained=)")
@@ -84,7 +84,7 @@ def unreachable(trunk: str, repository: str, error: BaseException) -> TrunkError
     page = f"https://huggingface.co/{repository}" if repository and "://" not in repository else repository
     kinds = [type(cause).__name__ for cause in _causes(error)]
     text = " ".join(str(cause) for cause in _causes(error)).lower()
-    if any(kind in REFUSALS for kind in kinds) or "gated repo" in text or "401 client error" in text:
+    if any(kind in HUB_REFUSALS for kind in kinds) or "gated repo" in text or "401 client error" in text:
         return TrunkError(
             f"trunk {trunk}: the hub does not show {page}: the name is wrong, or a token is missing; accept its terms "
             f"there, and run `hf auth login` or set HF_TOKEN"

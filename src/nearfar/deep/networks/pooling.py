@@ -6,8 +6,8 @@ from torch import Tensor
 
 from .weights import TrunkError
 
-POWER = 3.0  # p of GeM in the paper's experiments with a fixed one
-LEAST = 1e-6  # what smaller values count as in GeM: its power is of positive numbers
+GEM_POWER = 3.0  # p of GeM in the paper's experiments with a fixed one
+GEM_EPS = 1e-6  # what smaller values count as in GeM: its power is of positive numbers
 
 
 def pool_features(features: Tensor, pool: str, prefix: int, name: str) -> Tensor:
@@ -40,5 +40,5 @@ def pool_features(features: Tensor, pool: str, prefix: int, name: str) -> Tensor
             raise TrunkError(f"{name}: pool='cls' needs a class token, and the model has none; use avg, gem or model")
         return features[:, 0]
     if pool == "gem":
-        return patches.clamp(min=LEAST).pow(POWER).mean(1).pow(1 / POWER)
+        return patches.clamp(min=GEM_EPS).pow(GEM_POWER).mean(1).pow(1 / GEM_POWER)
     return patches.mean(1)

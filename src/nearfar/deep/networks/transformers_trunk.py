@@ -21,7 +21,7 @@ from .weights import Provenance, TrunkError, pickles_are_safe
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 POOLERS = ("pooler.", "head.")
 """Names of the weights that make one vector of the tokens of a model."""
-HALF = 0.5
+MIDDLE_GRAY = 0.5
 """Mean and deviation where a model is made without weights: those of most vision transformers."""
 
 
@@ -128,8 +128,8 @@ def _of_settings(name: str, options: Mapping[str, Any]) -> Preprocessing:
     side = size[0] if isinstance(size, list | tuple) else size
     channels = int(getattr(config, "num_channels", 3))
     fields = {
-        "mean": (HALF,) * channels,
-        "std": (HALF,) * channels,
+        "mean": (MIDDLE_GRAY,) * channels,
+        "std": (MIDDLE_GRAY,) * channels,
         "channels": channels,
         "image_size": (side or 224, side or 224),
         "fixed_size": side is not None,

@@ -29,7 +29,7 @@ NETWORK = "embedder."  # the trunk and its embedding layer
 METRIC = "embedder.metric."  # fitted to embeddings after the training of the network that gives them
 NAMES = {TRUNK: "trunk", NETWORK: "network"}
 SAFE_PICKLES = (2, 10)  # the first PyTorch without known ways around `weights_only`
-LICENSE = 60  # characters of a license that are shown
+LICENSE_LENGTH = 60  # characters of a license that are shown
 WRAPPERS = ("module.", "inner.")  # of processes that train together, and of trunks from elsewhere
 
 
@@ -143,7 +143,7 @@ def _license(path: Path) -> str:
 
     with safe_open(path, framework="pt") as file:
         told = file.metadata() or {}
-    return " ".join(str(told.get("license") or told.get("licence") or "").split())[:LICENSE]
+    return " ".join(str(told.get("license") or told.get("licence") or "").split())[:LICENSE_LENGTH]
 
 
 def _tidy(state: dict[str, Tensor], own: dict[str, Tensor], part: str, base: str) -> dict[str, Tensor]:
