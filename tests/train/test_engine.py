@@ -62,6 +62,7 @@ def test_a_run_writes_its_folder(tmp_path, small) -> None:
         "command.txt",
         "config.json",
         "environment.json",
+        "training-items.safetensors",
         "log.jsonl",
         "metrics.csv",
         "best.safetensors",

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..data import Dataset, open_dataset
 from ..data.checks.columns import on_embeddings
+from ..data.checks.training_items import FILE, MOST, TrainingItems
 from ..data.dataset import some
 from ..data.items import UNKNOWN_CLASS
 from ..data.open import TABLES, match_classes, of_classes, open_source, same_classes
@@ -23,6 +24,10 @@ from ..quoting import quoted
 from .options import check_out
 from .saved_learners import load_learner, transformed
 
+IN_TRAINING = "in the training of"
+TRAINING_SCORE = "these are training scores, which say nothing of new items"
+NO_LIST = "keeps no list of its training items"
+
 
 class Chosen(NamedTuple):
     """What a command is asked to score.
@@ -33,12 +38,16 @@ class Chosen(NamedTuple):
     classes : the only ones that count; none given, all do
     label : the column of the classes in the table that is scored, where it is named
     skip_bad : whether images that cannot be decoded are left out
+    unseen_by : models whose training items are left out of the data
+    seen_too : whether these are scored too
     """
 
     data: str | None
     classes: Sequence[str] = ()
     label: str | None = None
     skip_bad: bool = False
+    unseen_by: Sequence[Path] = ()
+    seen_too: bool = False
 
     @property
     def all_of_run(self) -> bool:
@@ -53,8 +62,12 @@ def choose(
     label: str | None = None,
     skip_bad: bool = False,
     files: Sequence[Path] = (),
+    seen_too: bool = False,
 ) -> Chosen:
-    """Return what to score; refuse what a run has from its training, and a `label` where no file can be a table."""
+    """Return what to score; refuse what a run has from its training, and a `label` where no file can be a table.
+
+    Of DATA, training items of the models among `files` are left out, or with `seen_too` only told.
+    """
     if label is not None and data is None and not any(file.name.endswith(TABLES) for file in files):
         raise ValueError("--label: only for a table, of DATA or of embeddings; a run knows that of its training")
     if skip_bad and data is None:
@@ -62,7 +75,11 @@ def choose(
             "--skip-bad: only with DATA; the test of a run leaves out what its training did "
             "(`nearfar train --resume --skip-bad --out RUN` goes on without such images)"
         )
-    return Chosen(data, classes, label, skip_bad)
+    if seen_too and data is None:
+        raise ValueError("--all: only with DATA, of which training items are otherwise left out")
+    models = tuple(file for file in files if not is_embeddings(file))
+    # a file of embeddings has all items, and what is set against it must have the same
+    return Chosen(data, classes, label, skip_bad, models, seen_too or len(models) < len(files))
 
 
 class Embedded(NamedTuple):
@@ -159,7 +176,7 @@ def embedded_with_gallery(source: Path, chosen: Chosen, *, labeled: bool = True)
         rows = rows_of(dataset, source)
         gallery_rows = None if gallery is None else rows_of(gallery, source)
     else:
-        dataset, gallery = opened_on(source, chosen, apart=labeled)
+        dataset, gallery = opened_on(source, chosen, apart=labeled, listed=not labeled)
         rows = embed_with(source, dataset)
         gallery_rows = None if gallery is None else embed_with(source, gallery)
     if gallery is not None:
@@ -172,10 +189,16 @@ def items_on(source: Path, chosen: Chosen) -> Dataset:
     return opened_on(source, chosen, apart=False)[0]
 
 
-def opened_on(source: Path, chosen: Chosen, apart: bool = True) -> tuple[Dataset, Dataset | None]:
-    """Open data, or where none is named the test of a run: its items, and the gallery that they search."""
+def opened_on(source: Path, chosen: Chosen, apart: bool = True, listed: bool = False) -> tuple[Dataset, Dataset | None]:
+    """Open data, or where none is named the test of a run: its items, and the gallery that they search.
+
+    Training items of the models are left out of data, unless items are needed as they are `listed` in pairs.
+    """
     if chosen.data is not None:
-        return searching(chosen.data, chosen, chosen.label, apart)
+        dataset, gallery = searching(chosen.data, chosen, chosen.label, apart)
+        for model in chosen.unseen_by:
+            check_there(model)
+        return unseen(dataset, chosen.unseen_by, keep=chosen.seen_too or listed), gallery
     check_there(source)
     if not is_run(source):
         raise ValueError(f"DATA: say what to score {source.name} on, for example an .npz of rows and labels")
@@ -187,6 +210,52 @@ def opened_on(source: Path, chosen: Chosen, apart: bool = True) -> tuple[Dataset
     else:
         test = task.test
     return test, task.gallery
+
+
+def unseen(dataset: Dataset, models: Sequence[Path], *, keep: bool) -> Dataset:
+    """Leave out the items that models have learned from, or `keep` them, and note how many they are."""
+    learned = {model: training_items_of(model) for model in models}
+    seen = {model: marked.among(dataset) for model, marked in learned.items() if marked and marked.complete}
+    every = np.logical_or.reduce([np.zeros(len(dataset), dtype=bool), *seen.values()])
+    notes = []
+    for model in models:
+        marked = learned[model]
+        if marked is None:
+            notes.append(f"{model.name} {NO_LIST}: some of these may be among them")
+        elif not marked.complete:
+            notes.append(f"{model.name} {NO_LIST}, which were more than {MOST:,}: some of these may be among them")
+        elif seen[model].any():
+            notes.append(_told_of_seen(dataset, model, int(seen[model].sum()), kept=keep, all_seen=bool(every.all())))
+    kept = dataset if keep or every.all() else dataset.subset(~every)
+    if not every.all():
+        notes.extend(_told_of_classes(kept, model, marked) for model, marked in learned.items() if marked)
+    return replace(kept, notes=(*dataset.notes, *filter(None, notes)))
+
+
+def _told_of_seen(dataset: Dataset, model: Path, count: int, *, kept: bool, all_seen: bool) -> str:
+    were = f"{dataset.kind}s were {IN_TRAINING} {model.name}"
+    if count == len(dataset):
+        return f"all {count} {were}: {TRAINING_SCORE}"
+    some_were = f"{count} of {len(dataset)} {were}"
+    if kept or all_seen:
+        return f"{some_were} and are scored too: in part, {TRAINING_SCORE}"
+    return f"{some_were} and are left out; --all scores them too"
+
+
+def _told_of_classes(dataset: Dataset, model: Path, marked: TrainingItems) -> str:
+    known = marked.known_classes(dataset)
+    if not known:
+        return ""
+    there = np.count_nonzero(dataset.class_counts)
+    return f"{known} of {there} classes have names of classes {IN_TRAINING} {model.name}: not zero-shot"
+
+
+def training_items_of(model: Path) -> TrainingItems | None:
+    """Return the marks of what a run or a learner has learned from; None where it does not keep them."""
+    try:
+        return TrainingItems.read(model / FILE if is_run(model) else model)
+    except ValueError as error:
+        raise ValueError(f"{model.name}: {error}") from error
 
 
 def check_there(source: Path) -> None:
@@ -268,7 +337,8 @@ def embed_to(source: Path, data: str, out: Path, skip_bad: bool, label: str | No
 
 def left_out(dataset: Dataset) -> str:
     """Say which files are not among the items, and which images could not be decoded, as the end of a line."""
-    told = [note for note in dataset.notes if "left out (" in note]  # other notes may be of all classes, not of these
+    # other notes may be of all classes, not of these
+    told = [note for note in dataset.notes if any(words in note for words in ("left out (", IN_TRAINING, NO_LIST))]
     if dataset.bad:
         told.append(f"{len(dataset.bad)} undecodable image(s) left out ({some(dataset.bad, 3)})")
     return "".join(f"; {note}" for note in told)

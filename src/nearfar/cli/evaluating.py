@@ -29,6 +29,7 @@ def evaluate(
     episodes: int | None = None,
     classifier: Literal["prototype", "nearest", "scores"] | None = None,
     skip_bad: bool = False,
+    seen_too: Annotated[bool, Parameter(name="--all")] = False,
     trust: Trust = (),
     quiet: bool = False,
 ) -> None:
@@ -72,6 +73,8 @@ def evaluate(
         of the network of pairs that the run has trained.
     skip_bad
         Leave out images of DATA that cannot be decoded, and count them.
+    seen_too
+        Score the items of DATA too that were in the training of the run or the learner, which are otherwise left out.
     trust
         Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     quiet
@@ -91,7 +94,7 @@ def evaluate(
     given = {name: value for name, value in given.items() if value is not None}
     if given and protocol != "few-shot":
         raise ValueError(f"--{next(iter(given))}: only with --protocol few-shot")
-    chosen = choose(data, classes, label=label, skip_bad=skip_bad, files=[source])
+    chosen = choose(data, classes, label=label, skip_bad=skip_bad, files=[source], seen_too=seen_too)
     with trusting(*trust):
         if protocol == "retrieval":
             from .scoring import score

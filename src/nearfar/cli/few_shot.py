@@ -16,7 +16,7 @@ from ..evaluation.few_shot import FewShot, few_shot, one_shot_accuracy
 from ..evaluation.intervals import interval
 from ..numerics.distances import unit_rows
 from ..progress import counted
-from .embedding import Chosen, distance_of, embedded_on, is_run, items_on
+from .embedding import Chosen, distance_of, embedded_on, is_run, items_on, left_out
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,7 +56,7 @@ def score_episodes(source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
         left = f", {found.left_out} left out for fewer than {found.shots + found.queries} items"
     else:
         left = ""
-    return f"{dataset.name}, {found.classes} classes{left}.\n\n{found}"
+    return f"{dataset.name}, {found.classes} classes{left}{left_out(dataset)}.\n\n{found}"
 
 
 def few_shot_by_scores(

@@ -87,6 +87,7 @@ def fit_to(
     import numpy as np
 
     from ..data.checks.columns import scale_warning
+    from ..data.checks.training_items import TrainingItems
     from .embedding import is_embeddings
     from .saved_learners import items_of, remark
     from .scoring import score_learner
@@ -108,6 +109,7 @@ def fit_to(
     if task.train.columns:
         learner.feature_names_in_ = np.array(task.train.columns, dtype=object)
     learner.save(out)
+    TrainingItems.of(task.train, task.validation).add_to(out)
     about = f"{task.protocol}{remark(learner, task.train, 'training items')}"
     scored = score_learner(out, task.test, task.gallery, scale)
     if is_linear(learner) and not standardize:

@@ -30,6 +30,7 @@ def report(
     label: str | None = None,
     out: Annotated[Path | None, Parameter(["--out", "-o"])] = None,
     skip_bad: bool = False,
+    seen_too: Annotated[bool, Parameter(name="--all")] = False,
     trust: Trust = (),
 ) -> None:
     """Write one HTML page with scores, curves, neighbors, confusions and maps.
@@ -52,6 +53,8 @@ def report(
         report-against-NAME.html beside another; for a file, beside it, with its name in place of report.
     skip_bad
         Leave out images of DATA that cannot be decoded, and count them.
+    seen_too
+        Show the items of DATA too that were in the training, of this or of the other, which are otherwise left out.
     trust
         Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     """
@@ -61,7 +64,8 @@ def report(
         check_out(out)
     files = [source] if against is None else [source, against]
     with trusting(*trust):
-        print(report_to(source, choose(data, label=label, skip_bad=skip_bad, files=files), out, against))
+        chosen = choose(data, label=label, skip_bad=skip_bad, files=files, seen_too=seen_too)
+        print(report_to(source, chosen, out, against))
 
 
 def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | None = None) -> Path:
@@ -85,10 +89,17 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
         queries=queries,
         gallery=gallery,
         distance=scored.scores.distance,
-        remarks=list(filter(None, [scored.scores.why_unscored()])),
+        remarks=[*filter(None, [scored.scores.why_unscored()]), *training_scores(dataset)],
         other=None if against is None else other_on(against, chosen),
     )
     return build_report(content, out or beside(source, dataset, chosen, against))
+
+
+def training_scores(dataset: Dataset) -> list[str]:
+    """Return the notes that say that a score is one of the training."""
+    from .embedding import TRAINING_SCORE
+
+    return [f"{note[0].upper()}{note[1:]}." for note in dataset.notes if TRAINING_SCORE in note]
 
 
 def other_on(source: Path, chosen: Chosen) -> Other:

@@ -79,6 +79,8 @@ class Dataset:
         Names of the numbers of a row, where a table tells them.
     groups : ndarray of str, shape (n,), or None
         The camera, video or the like of every item: those of a query's class in its group are not to be found.
+    stored : callable or None
+        What reads the images from their files, where `array` holds them too.
     """
 
     name: str
@@ -92,6 +94,7 @@ class Dataset:
     bad: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     groups: NDArray[np.str_] | None = None
+    stored: Callable[[int], NDArray[Any]] | None = None
 
     @classmethod
     def from_array(
@@ -157,6 +160,7 @@ class Dataset:
             names=tuple(self.names[i] for i in chosen),
             array=array,
             groups=None if self.groups is None else self.groups[chosen],
+            stored=None if self.stored is None else PickedReader(self.stored, chosen),
         )
 
     def only(self, classes: Sequence[str] | Sequence[int], name: str | None = None) -> Dataset:

@@ -466,7 +466,7 @@ def image_source(
         items, roles = _without_bad(items, roles)
     array = load(items.read, len(items))
     if array is not None:
-        items = replace(items, array=array, read=ArrayReader(array))
+        items = replace(items, array=array, read=ArrayReader(array), stored=items.read)
     return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), split)
 
 

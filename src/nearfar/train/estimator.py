@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from ..data import Dataset, Task
+from ..data.checks.training_items import TrainingItems
 from ..data.dataset import carve_validation
 from ..data.readers.in_memory import GIVEN, are_rows, as_column, even, images
 from ..deep.networks.embedder import Embedder
@@ -200,6 +201,9 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         with error_context(self):
             folder.create()
             weights = {f"embedder.{name}": value for name, value in self.network_.state_dict().items()}
+            learned = getattr(self, "_training_items", None)
+            if learned is not None:
+                learned.write(folder.training_items)
             save_tensors(folder.best, weights, {**self._about, "threshold": getattr(self, "threshold_", None)})
             if hasattr(self, "loss_curve_"):
                 losses = self.loss_curve_.tolist()
@@ -275,6 +279,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         self.network_ = load_embedder(folder.path, trust=config.modules())
         self.config_ = config
         self._about = read_about(folder.best)
+        self._training_items = TrainingItems.read(folder.training_items)
         self.best_epoch_ = self._about["epoch"]
         self.best_score_ = self._about["best"]
         self.__dict__.pop("threshold_", None)

@@ -173,7 +173,7 @@ def cached_features(
 
 def with_rows(dataset: Dataset, rows: Floats) -> Dataset:
     """Return the set with its items replaced by rows, and everything else as it was."""
-    return replace(dataset, kind="row", read=ArrayReader(rows), array=rows)
+    return replace(dataset, kind="row", read=ArrayReader(rows), array=rows, stored=None)
 
 
 def all_rows(dataset: Dataset) -> NDArray[Any]:

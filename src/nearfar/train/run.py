@@ -5,7 +5,7 @@ environment.json  where, versions, device            log.jsonl        one line p
 metrics.csv       one line per epoch                 best.safetensors  last.safetensors  weights
 state-STEP.RANK.safetensors   what --resume needs    scores.json  test.npz   written by `evaluate_run`
 ladder.json       what the steps up to this training are worth, where that was asked for
-.lock             only while a process trains here
+training-items.safetensors    marks of what was learned from    .lock    only while a process trains here
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from ..data.checks import training_items
 from ..io.atomic_files import remove_leftovers
 from ..io.cells import write_rows
 from ..io.untrusted import parse_json, read_json
@@ -73,6 +74,7 @@ class RunFolder:
         self.metrics = self.path / "metrics.csv"
         self.last = self.path / "last.safetensors"
         self.best = self.path / "best.safetensors"
+        self.training_items = self.path / training_items.FILE
         self._missing = missing_folders(self.path)
 
     @property
@@ -108,6 +110,7 @@ class RunFolder:
         if self.last.exists():
             return
         written = (self.config, self.log, self.metrics, self.best, self.path / COMMAND, self.path / ENVIRONMENT)
+        written = (*written, self.training_items)
         for path in (*written, *self.path.glob("state-*.safetensors")):
             path.unlink(missing_ok=True)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..data import DataNotFoundError, Dataset, Task, open_task
+from ..data.checks.training_items import TrainingItems
 from ..data.decode import read_shape
 from ..data.open import located
 from ..data.readers.in_memory import GIVEN
@@ -64,6 +65,14 @@ def with_preprocessing(config: TrainConfig) -> TrainConfig:
 def class_mark(task: Task) -> str:
     """Return what tells the training classes of a task from others."""
     return sha256("\0".join(task.train.classes).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def training_items(config: TrainConfig, task: Task, start: Path | None = None) -> TrainingItems:
+    """Mark the items that a run learns from, and those that choose its checkpoint, as their files hold them."""
+    resized = (config.image_size or config.resize) and task.train.array is not None and task.train.stored is None
+    if config.data != GIVEN and task.train.kind == "image" and (resized or config.symmetries != "none"):
+        task = open_data(config.replace(image_size=None, resize=None, symmetries="none"), start)
+    return TrainingItems.of(task.train, task.validation)
 
 
 def resolve(config: TrainConfig, task: Task) -> TrainConfig:

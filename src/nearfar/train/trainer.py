@@ -20,6 +20,7 @@ from .optim import rate_factor, set_rates
 from .run import Run, RunFolder, open_run
 from .setup import Parts, build, checked
 from .state import Position, all_finite, begin_epoch, restore_rest, restore_weights, snapshot, split_weights
+from .task import training_items
 from .training_lock import training_lock
 from .watchers import ProgressLine, TensorBoard, Watcher
 
@@ -150,6 +151,8 @@ class Trainer:
             self._refuse_other_config()
         self.parts.prepare()
         if self.main:
+            items = training_items(self.parts.config, self.parts.task, self.folder.start)
+            items.write(self.folder.training_items)
             device = str(self.parts.accelerator.device)
             self.folder.describe(self.parts.config, device, weights=self.parts.weights)
             self.folder.cut_log(-1)

@@ -69,6 +69,7 @@ def with_symmetries(dataset: Dataset, kind: str = "rotations") -> Dataset:
         names=tuple(name + mark for mark in marks for name in dataset.names),
         read=read,
         array=None,
+        stored=None,
     )
     array = None if dataset.array is None else load(read, len(turned))
     if array is None:

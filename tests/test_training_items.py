@@ -1,0 +1,188 @@
+"""Models know what they have learned from, and scores leave it out."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import nearfar
+from nearfar.cli.embedding import training_items_of
+from nearfar.data import Dataset, open_dataset, open_task
+from nearfar.data.checks import training_items
+from nearfar.data.checks.training_items import TrainingItems, mark_items
+from nearfar.io import tensor_file
+from nearfar.train import DeepMetric, TrainConfig, train
+
+from .data.conftest import class_folders, write, zipped
+from .test_cli import run
+
+SMALL = {"trunk": "mlp(width=8, depth=1)", "embedding_dim": 4, "epochs": 1, "batch_size": 16, "device": "cpu"}
+
+
+def rows_file(path, classes=8, each=6, d=5, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(classes), each)
+    X = rng.normal(size=(classes, d))[y] * 3 + rng.normal(size=(len(y), d))
+    np.savez(path, X=X.astype(np.float32), y=y)
+    return path
+
+
+@pytest.fixture
+def fitted(tmp_path, capsys, monkeypatch):
+    """A file of 48 rows, and a learner that was fitted on the half of its classes."""
+    rows = rows_file(tmp_path / "rows.npz")
+    assert run(capsys, monkeypatch, "fit", rows, "RCA()", "-o", tmp_path / "rca.safetensors")[0] == 0
+    return rows, tmp_path / "rca.safetensors"
+
+
+def recall(out):
+    return next(line.split()[1] for line in out.splitlines() if line.startswith("Recall@1"))
+
+
+def test_a_learner_is_scored_on_the_rows_that_it_has_not_seen(fitted, capsys, monkeypatch, tmp_path):
+    rows, learner = fitted
+    code, out, err = run(capsys, monkeypatch, "evaluate", learner, rows)
+    assert (code, err) == (0, "")
+    assert "24 of 48 rows were in the training of rca.safetensors and are left out; --all scores them too." in out
+    assert out.startswith("rows, 24 items of 4 classes;")
+    fit_again = run(capsys, monkeypatch, "fit", rows, "RCA()", "-o", tmp_path / "again.safetensors")[1]
+    assert recall(out) == recall(fit_again)  # the score that its fit told
+    _, both, _ = run(capsys, monkeypatch, "evaluate", learner, rows, "--all")
+    assert both.startswith("rows, 48 items of 8 classes;")
+    assert "24 of 48 rows were in the training of rca.safetensors and are scored too: in part, these are" in both
+
+
+def test_a_score_on_training_items_alone_is_marked(fitted, capsys, monkeypatch, tmp_path):
+    rows, learner = fitted
+    task = open_task(rows, validation=0.0)
+    np.savez(tmp_path / "seen.npz", X=task.train.array, y=task.train.labels)
+    code, out, _ = run(capsys, monkeypatch, "evaluate", learner, tmp_path / "seen.npz")
+    assert code == 0
+    assert "all 24 rows were in the training of rca.safetensors: these are training scores" in out
+    page = tmp_path / "page.html"
+    assert run(capsys, monkeypatch, "report", learner, tmp_path / "seen.npz", "-o", page)[0] == 0
+    assert "All 24 rows were in the training of rca.safetensors" in page.read_text()
+    _, out, _ = run(capsys, monkeypatch, "evaluate", learner, tmp_path / "seen.npz", "--protocol", "verification")
+    assert "these are training scores" in out
+    few = ("--protocol", "few-shot", "--ways", "2", "--queries", "2", "--episodes", "5")
+    assert "these are training scores" in run(capsys, monkeypatch, "evaluate", learner, tmp_path / "seen.npz", *few)[1]
+
+
+def test_the_page_of_a_learner_shows_rows_that_it_has_not_seen(fitted, capsys, monkeypatch, tmp_path):
+    rows, learner = fitted
+    page = tmp_path / "page.html"
+    assert run(capsys, monkeypatch, "report", learner, rows, "-o", page)[0] == 0
+    text = page.read_text()
+    assert "24 of 48 rows were in the training of rca.safetensors and are left out" in text
+    assert "training scores" not in text
+
+
+def test_models_that_are_compared_leave_out_what_one_of_them_has_seen(fitted, capsys, monkeypatch, tmp_path):
+    rows, learner = fitted
+    other = tmp_path / "other.safetensors"
+    held = [word for name in "4567" for word in ("--test-class", name)]
+    assert run(capsys, monkeypatch, "fit", rows, "RCA()", "-o", other, *held)[0] == 0
+    seen = [training_items_of(model).among(open_dataset(rows)) for model in (learner, other)]
+    left = int((~(seen[0] | seen[1])).sum())
+    page = tmp_path / "page.html"
+    assert run(capsys, monkeypatch, "report", learner, rows, "--against", other, "-o", page)[0] == 0
+    assert f"rows, {left} items" in page.read_text()
+
+
+def test_listed_pairs_may_be_of_training_items(fitted, capsys, monkeypatch, tmp_path):
+    rows, learner = fitted
+    (tmp_path / "pairs.csv").write_text("left,right,same\nrows[0],rows[1],1\nrows[0],rows[40],0\n")
+    words = ("evaluate", learner, rows, "--protocol", "verification", "--pairs", tmp_path / "pairs.csv")
+    code, out, _ = run(capsys, monkeypatch, *words)
+    assert code == 0
+    assert "24 of 48 rows were in the training of rca.safetensors and are scored too" in out
+
+
+def test_models_of_before_say_that_they_do_not_know(capsys, monkeypatch, tmp_path):
+    rows = rows_file(tmp_path / "rows.npz")
+    items = open_dataset(rows)
+    nearfar.RCA().fit(items.array, items.labels).save(tmp_path / "old.safetensors")
+    code, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "old.safetensors", rows)
+    assert code == 0
+    assert "old.safetensors keeps no list of its training items: some of these may be among them" in out
+
+
+def test_a_run_is_scored_on_other_data_without_its_training_items(capsys, monkeypatch, tmp_path):
+    rows = rows_file(tmp_path / "rows.npz")
+    config = TrainConfig.of(data=str(rows), **SMALL)
+    folder = train(config, tmp_path / "run", progress=False).folder
+    task = open_task(rows)
+    learned = len(task.train) + len(task.validation)
+    code, out, _ = run(capsys, monkeypatch, "evaluate", folder, rows)
+    assert code == 0
+    assert f"{learned} of 48 rows were in the training of run and are left out; --all scores them too." in out
+    assert "have names of classes" not in out
+    fresh = rows_file(tmp_path / "fresh.npz", seed=1)
+    _, out, _ = run(capsys, monkeypatch, "evaluate", folder, fresh)
+    assert "rows were in the training" not in out
+    known = len(task.train.classes) + len(task.validation.classes)
+    assert f"{known} of 8 classes have names of classes in the training of run: not zero-shot" in out
+    code, _, err = run(capsys, monkeypatch, "evaluate", folder, "--all")
+    assert (code, err[:15]) == (2, "nearfar: --all:")
+
+
+def test_images_are_known_by_their_files_whatever_their_size_or_archive(tmp_path):
+    files = class_folders(6, 4)
+    folder = write(tmp_path / "set", files)
+    packed = zipped(tmp_path / "other.zip", files)
+    plain = mark_items(open_dataset(folder))
+    assert len(set(plain.tolist())) == len(plain)
+    np.testing.assert_array_equal(mark_items(open_dataset(folder, image_size=7)), plain)
+    np.testing.assert_array_equal(mark_items(open_dataset(packed)), plain)
+    np.testing.assert_array_equal(mark_items(open_dataset(folder).subset([3, 1]).subset([1, 0])), plain[[1, 3]])
+
+
+@pytest.mark.parametrize("how", [{"image_size": 16}, {"symmetries": "rotations"}, {}])
+def test_training_items_in_memory_are_known_whatever_the_training_made_of_them(how, tmp_path):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (32, 12, 12), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", X=images, y=np.repeat(np.arange(8), 4))
+    folder = train(TrainConfig.of(data=str(tmp_path / "images.npz"), **SMALL, **how), tmp_path / "run", progress=False)
+    seen = training_items_of(folder.folder).among(open_dataset(tmp_path / "images.npz"))
+    task = open_task(tmp_path / "images.npz")
+    expected = np.isin(task.train.array, images).any() and {*task.train.names, *task.validation.names}
+    assert {f"images[{i}]" for i in np.flatnonzero(seen)} == expected
+
+
+def test_rows_are_known_by_their_numbers_in_any_order_of_columns():
+    rows = np.array([[0.0, 1], [2, 3], [4, 5]], dtype=np.float32)
+    told = Dataset.from_array("a", rows[:2], ["x", "y"], columns=("u", "v"))
+    asked = Dataset.from_array("b", np.array([[5, 4], [1, -0.0]], np.float32), ["y", "z"], columns=("v", "u"))
+    marked = TrainingItems.of(told)
+    assert marked.among(asked).tolist() == [False, True]
+    assert marked.known_classes(asked) == 1
+
+
+def test_very_many_items_are_counted_only(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(training_items, "MOST", 10)
+    rows = rows_file(tmp_path / "rows.npz")
+    learner = tmp_path / "rca.safetensors"
+    assert run(capsys, monkeypatch, "fit", rows, "RCA()", "-o", learner)[0] == 0
+    marked = training_items_of(learner)
+    assert (len(marked.items), marked.count, marked.complete) == (0, 24, False)
+    assert (
+        "keeps no list of its training items, which were more than"
+        in run(capsys, monkeypatch, "evaluate", learner, rows)[1]
+    )
+
+
+def test_a_damaged_list_is_told(fitted, capsys, monkeypatch):
+    rows, learner = fitted
+    arrays, text = tensor_file.read(learner)
+    tensor_file.write(learner, arrays, text | {"training": "[]"})
+    code, _, err = run(capsys, monkeypatch, "evaluate", learner, rows)
+    assert (code, err) == (2, "nearfar: rca.safetensors: the list of its training items is damaged\n")
+
+
+def test_an_estimator_keeps_its_training_items(tmp_path):
+    items = open_dataset(rows_file(tmp_path / "rows.npz"))
+    metric = DeepMetric(trunk="mlp(width=8, depth=1)", epochs=1, random_state=0, settings={"device": "cpu"})
+    metric.fit(items.array[:30], items.labels[:30]).save(tmp_path / "run")
+    DeepMetric.load(tmp_path / "run").save(tmp_path / "again")
+    for folder in ("run", "again"):
+        assert training_items_of(tmp_path / folder).among(items).tolist() == [True] * 30 + [False] * 18
