@@ -95,8 +95,8 @@ def read_manifest(
         column = [""] * len(next(iter(whole.values()), ()))
     table = {name: other for name, other in whole.items() if name != place}
     if "path" not in table:
-        table = _named_by_text(_embedding_alone(table))
-        return _rows_source(path, table, _features(path, table, whole), _labels(path, column, unlabeled))
+        read = _named_by_text(_embedding_alone(table))
+        return _rows_source(path, read, _features(path, read, whole), _labels(path, column, unlabeled))
     paths = [str(value) for value in table["path"]]
     if not paths:
         raise DataError(f"{path}: has no rows")
