@@ -206,11 +206,8 @@ def test_a_lack_of_memory_is_one_line_that_says_what_takes_less(error, message, 
 
 
 def test_other_errors_of_the_machine_keep_their_trace(capsys, monkeypatch, tmp_path):
-    def broken(*args, **options):
-        raise RuntimeError("a bug")
-
-    monkeypatch.setattr("nearfar.train.train", broken)
-    with pytest.raises(RuntimeError, match="a bug"):
+    monkeypatch.setattr("nearfar.train.train", lambda *args, **options: None)  # no run, which the library then misses
+    with pytest.raises(AttributeError, match="'NoneType' object"):
         run(capsys, monkeypatch, "train", "digits", "--out", tmp_path / "run")
 
 
@@ -257,7 +254,7 @@ def test_classes_of_one_item_each_are_for_proxies(capsys, monkeypatch, tmp_path)
     scores = nearfar.evaluation.Scores.from_dict(written)
     _, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "run")
     assert f"\n{scores}\n" in out
-    assert "Recall@1               nan" in out
+    assert scores.why_unscored() in out
     assert run(capsys, monkeypatch, "report", tmp_path / "run")[0] == 0
 
 

@@ -109,8 +109,8 @@ class RunFolder:
         """Remove what a run has written that has no checkpoint; the folder itself stays for `remove_if_empty`."""
         if self.last.exists():
             return
-        written = (self.config, self.log, self.metrics, self.best, self.path / COMMAND, self.path / ENVIRONMENT)
-        written = (*written, self.training_items)
+        written = [self.config, self.log, self.metrics, self.best, self.training_items]
+        written += [self.path / COMMAND, self.path / ENVIRONMENT]
         for path in (*written, *self.path.glob("state-*.safetensors")):
             path.unlink(missing_ok=True)
 

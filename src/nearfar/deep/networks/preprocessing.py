@@ -248,7 +248,9 @@ def _moments(
     f = float(told.get("rescale_factor") or 1 / 255) if told.get("do_rescale", True) else 1.0
     offset = 1.0 if told.get("rescale_offset") else 0.0
     normalizes = told.get("do_normalize", True)
-    found = {"mean": (0.0,), "std": (1.0,)} if not normalizes else {}
+    found: dict[str, tuple[float, ...]] = {}
+    if not normalizes:
+        found = {"mean": (0.0,), "std": (1.0,)}
     for name in ("mean", "std"):
         if normalizes and told.get(f"image_{name}") is not None:
             found[name] = per_channel(f"{source}: image_{name}", told[f"image_{name}"], _count(told, given))

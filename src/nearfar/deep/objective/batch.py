@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from .. import distributed
 from ..autograd import traced
 from .relations import UNKNOWN, Labels, LabelSets, is_classes, is_relation, labeled
 
@@ -107,6 +108,8 @@ def make_batch(
         ref_labels = torch.full((len(ref),), UNKNOWN)  # a relation matrix says all
     ref, ref_y = _reference(x, x if ref is embeddings else ref, ref_labels)  # converted once if both are one tensor
     _check_kinds(y, ref_y)
+    if distributed.world() == 1:  # of several processes, each may have a column for its own references alone
+        check_columns(y, n if ref is None else len(ref))
     _check_entries(y)
     return Batch(x, y, slice(0, n), pooled, ref=ref, ref_y=ref_y, ids=ids)
 
