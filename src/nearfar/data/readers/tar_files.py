@@ -25,7 +25,7 @@ BROKEN = (OSError, ValueError, EOFError, RuntimeError, tarfile.TarError, zlib.er
 """What reading a damaged archive raises; RuntimeError where headers lie inside each other without end."""
 BLOCK = 512
 """Bytes of a header; blocks of zeros end an archive."""
-ENDS = 4096
+TAR_ENDS = 4096
 """Bytes at the end of a file that tell it from others."""
 
 _moving = threading.Lock()
@@ -75,7 +75,7 @@ class TarFiles:
     def mark(self, name: str) -> tuple[int, bytes]:
         """Size and last bytes of a file, which tell most files apart at little cost."""
         member = self._members[name]
-        size = min(member.size, ENDS)
+        size = min(member.size, TAR_ENDS)
         return member.size, _read_at(self._file, member.start + member.size - size, size)
 
     def __contains__(self, name: str) -> bool:
