@@ -191,7 +191,7 @@ def test_columns_are_taken_by_their_names(text, written, capsys, monkeypatch, tm
     other = written("other.csv", range(7), [*"abcdefz"])
     code, _, err = run(capsys, monkeypatch, "evaluate", out, other)
     assert (code, err.count("\n")) == (2, 1)
-    assert "other: lacks 1 column(s) that the learner takes (g)" in err
+    assert "other: lacks 1 column(s) that the training takes (g)" in err
 
 
 def test_a_network_takes_columns_by_their_names_too(written, tmp_path):
@@ -318,7 +318,7 @@ def test_embeddings_of_a_learner_are_compared_as_the_learner_compares_them(rows,
     file, embedded = tmp_path / "rca.safetensors", tmp_path / "rca.npz"
     assert run(capsys, monkeypatch, "fit", rows, "RCA(n_components=2)", "-o", file)[0] == 0
     assert run(capsys, monkeypatch, "embed", file, rows, "-o", embedded)[0] == 0
-    scores = [run(capsys, monkeypatch, "evaluate", *source)[1] for source in ((file, rows), (embedded,))]
+    scores = [run(capsys, monkeypatch, "evaluate", *source)[1] for source in ((file, rows, "--all"), (embedded,))]
     table = slice(2, 12)
     assert scores[0].splitlines()[table] == scores[1].splitlines()[table]
     assert "euclidean distance" in scores[1]

@@ -48,7 +48,7 @@ def test_a_learner_is_fitted_scored_and_shown_as_where_the_column_is_called_labe
         fitted = command("fit", path, "RCA()", "-o", file, *option)
         scored = command("evaluate", file, path, *option)
         pairs = command("evaluate", file, path, *option, "--protocol", "verification")
-        drawn = command("evaluate", file, path, *option, "--protocol", "few-shot", "--queries", "2")
+        drawn = command("evaluate", file, path, *option, "--all", "--protocol", "few-shot", "--queries", "2")
         seen = command("inspect", path, *option)
         command("report", file, path, *option, "-o", tmp_path / f"{path.stem}.html")
         assert "kind3" in (tmp_path / f"{path.stem}.html").read_text()

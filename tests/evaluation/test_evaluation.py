@@ -380,7 +380,7 @@ def test_scores_travel_as_plain_data():
         ({"groups": [0, 1, None]}, r"groups: 1 of 3 labels are missing"),
         ({"gallery_groups": [0, 1, 1]}, "gallery_groups: expected none without a gallery"),
         ({"gallery": [[1.0]], "gallery_labels": [0], "groups": [0, 0, 1]}, "gallery_groups: expected groups and"),
-        ({"ks": (0, 1)}, "ks: expected integers of at least 1"),
+        ({"ks": (0, 1)}, "ks: expected integers from 1 to"),
         ({"ks": ()}, "ks: expected"),
         ({"lone": "drop"}, 'lone: expected "exclude" or "miss"'),
         ({"distance": "dot"}, "distance: expected one of"),

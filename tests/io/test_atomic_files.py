@@ -92,8 +92,8 @@ def test_a_pipe_is_not_replaced(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from nearfar.io.atomic_files import whole
-with whole(sys.argv[1]) as file:
+from nearfar.io.atomic_files import atomic_write
+with atomic_write(sys.argv[1]) as file:
     file.write(b"half")
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)

@@ -177,7 +177,7 @@ train(TrainConfig.from_json(sys.argv[1]), sys.argv[2], progress=False)
         ("rename", 6, None),  # before the first checkpoint counts
         ("rename", 8, 7),  # the state of the second is there, its weights are not
         ("rename", 13, 21),  # the best weights of the first epoch are there, its checkpoint is not
-        ("rename", 14, 23),  # its checkpoint is there, its line of the table is not
+        ("rename", 15, 23),  # its checkpoint is there, its line of the table is not
     ],
 )
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path, small, what, count, left) -> None:

@@ -30,7 +30,7 @@ class ScoresFile(msgspec.Struct, kw_only=True):
     scores: dict[str, Score]
     raw: dict[str, Score]
     split: str = ""
-    remarks: list[str] = []
+    remarks: list[Any] | None = None  # for readers: what is damaged here costs remarks only
     checkpoint: dict[str, float | str | None] = {}
 
 
