@@ -105,7 +105,7 @@ def test_a_run_keeps_the_name_of_the_column(tables, command, capsys, monkeypatch
     command("report", folder)
     page = (folder / "report.html").read_text()
     assert "have no pictures" not in page  # the test was opened again
-    assert "48 items of 8 classes" in command("evaluate", folder, tables[0], *option)
+    assert "48 items of 8 classes" in command("evaluate", folder, tables[0], *option, "--all")
     command("train", "--resume", "--out", folder, "--quiet")
     code, _, err = run(capsys, monkeypatch, "train", "--resume", "--out", folder, "--label", "label", "--quiet")
     assert code == 2
