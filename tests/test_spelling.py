@@ -11,7 +11,7 @@ BRITISH = re.compile(
     re.IGNORECASE,
 )
 FOLDERS = ("src", "docs", "bench", "tools", "examples", "tests", "changes")
-OLD_NAMES = ("normalise", "centre", "orthogonalise")  # which still work
+OLD_NAMES = ("normalise", "centre", "orthogonalise", "licence")  # which still work, or stand in others' files
 EXCEPT = {"tests/test_spelling.py", "tests/test_deprecation.py", "changes/spelling.changed.md"}
 
 
