@@ -261,7 +261,7 @@ def shown(text: str, at: int = 0) -> str:
     """Return a text in quotes, of a long one only the part around a place.
 
     >>> shown("a" * 100)[-6:]
-    "aaa...'"
+    "aa...'"
     """
     start = max(0, min(at - SHOWN_CHARACTERS // 2, len(text) - SHOWN_CHARACTERS))
     before = "..." if start else ""

@@ -115,7 +115,7 @@ def test_damaged_archives_are_told(tmp_path):
 
 
 def test_what_would_fill_the_disk_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("nearfar.io.untrusted.FREE", 10_000)
+    monkeypatch.setattr("nearfar.io.untrusted.FREE_BYTES", 10_000)
     path = tarred(tmp_path / "a.tar.gz", {"c/zeros.png": bytes(4_000_000)})
     with pytest.raises(DataError, match="unpacks to"):
         open_dataset(path)
